@@ -1,0 +1,503 @@
+# Copyright 2026 The MiniBERT authors. Licensed under the Apache License, Version 2.0.
+"""Where the real tokens of a batch lie, and how they attend to each other without touching padding.
+
+`Documents` turns whatever a caller hands over (a padding mask, position ids that restart, `seq_idx`, `cu_seq_lens_q`)
+into one description: which tokens are real, which document each belongs to, and its position there. From it come
+- the *stream*: the real tokens of the whole batch one after the other, [tokens, …], on which the model works by default;
+- a dense boolean mask for everything that wants padded rows (eager, flex, functions a user registered, export).
+
+Then the attention kernels over the stream. One definition for all: token i sees token j if both belong to one document,
+|position_i - position_j| <= window in local layers, and position_j <= position_i in a causal model.
+
+Shape suffixes: b batch, s columns of the padded batch, t tokens of the stream, n documents, h heads, d head width,
+q queries, k keys, c blocks of a local layer.
+"""
+
+import inspect
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+from transformers.utils import is_flash_attn_2_available
+
+try:
+    from torch.nn.attention.varlen import varlen_attn
+except ImportError:  # torch < 2.10
+    varlen_attn = None
+if is_flash_attn_2_available():
+    from flash_attn import flash_attn_varlen_func
+else:
+    flash_attn_varlen_func = None
+
+# Early versions of `varlen_attn` know no window.
+VARLEN_HAS_WINDOW = varlen_attn is not None and "window_size" in inspect.signature(varlen_attn).parameters
+
+# Neighbouring documents that are shorter than this together share one kernel call on CPU, under a block-diagonal mask.
+CPU_CHUNK = 128
+# In bf16 and fp16 the backward of SDPA's CPU kernel loses to three plain products up to this length.
+CPU_PLAIN_BACKWARD = 512
+# Local layers are cut into blocks of at least this many queries.
+LOCAL_BLOCK = 64
+
+
+class Documents:
+    """The documents of one batch.
+
+    Args:
+        batch_size, length: rows and columns of the padded batch.
+        attention_mask: [batch, length], non-zero where a token is real; padding may be left, right or in holes.
+        position_ids: [batch or 1, length]; a document starts where a position is not the previous one plus 1.
+        seq_idx: [batch or 1, length], the number of the document of each token; wins over `position_ids`.
+        cu_seq_lens: [documents + 1], where documents start in the flattened batch; second in rank.
+
+    Without `position_ids`, positions count the real tokens of a document from 0.
+    """
+
+    def __init__(
+        self,
+        batch_size: int,
+        length: int,
+        device: torch.device,
+        attention_mask: torch.Tensor | None = None,
+        position_ids: torch.Tensor | None = None,
+        seq_idx: torch.Tensor | None = None,
+        cu_seq_lens: torch.Tensor | None = None,
+    ):
+        self.shape, self.device = (batch_size, length), device
+        self.index_t = self.cu_seqlens = None  # of the stream: set by `pack`
+        self.is_packed = False  # more than one document in some row
+        self.counted = position_ids is None  # positions count tokens, so distances in the stream are distances
+        self.masks: dict = {}  # what layers share
+
+        def rows(x):
+            return x.to(device).view(-1, length).expand(batch_size, length)
+
+        columns = torch.arange(length, device=device)
+        self.real_bs = self.id_bs = None
+        if attention_mask is None and position_ids is None and seq_idx is None and cu_seq_lens is None:
+            self.position_bs = columns.expand(batch_size, length)
+            return
+
+        if attention_mask is None:
+            real = torch.ones(batch_size, length, dtype=torch.bool, device=device)
+        else:
+            real = rows(attention_mask) != 0
+        # column of the real token before each column, -1 where there is none
+        before = F.pad(torch.where(real, columns, -1).cummax(1).values[:, :-1], (1, 0), value=-1)
+        starts = before < 0
+        if seq_idx is not None or cu_seq_lens is not None:
+            if seq_idx is not None:
+                number = rows(seq_idx)
+            else:
+                flat = torch.arange(batch_size * length, device=device)
+                number = torch.bucketize(flat, cu_seq_lens.to(device), right=True).view(batch_size, length)
+            starts = starts | (number != number.gather(1, before.clamp(min=0)))
+        elif position_ids is not None:
+            number = rows(position_ids)
+            # A hole may or may not have been counted: either way the document goes on behind it.
+            after_token = number == number.gather(1, before.clamp(min=0)) + 1
+            after_column = number == F.pad(number[:, :-1], (1, 0), value=-1) + 1
+            starts = starts | ~(after_token | after_column)
+        self.starts_bs = starts & real
+        self.real_bs = None if attention_mask is None else real
+        # padding is its own document, so that no row of a mask is empty
+        self.id_bs = torch.where(real, self.starts_bs.flatten().cumsum(0).view_as(real) - 1, -1)
+        if position_ids is not None:
+            self.position_bs = rows(position_ids)
+        else:
+            count = real.flatten().cumsum(0) - 1
+            first = torch.where(self.starts_bs.flatten(), count, 0).cummax(0).values
+            self.position_bs = (count - first).view_as(real).clamp(min=0)
+
+    # --- the stream ---
+
+    def pack(self) -> "Documents":
+        """Find the stream: the real tokens in row order. Unless every row is one document, this looks at values, so
+        that it cannot be captured in a graph."""
+        if self.id_bs is not None:
+            return self._find()
+        batch_size, length = self.shape
+        self.cu_seqlens = torch.arange(0, batch_size * length + 1, length, dtype=torch.int32, device=self.device)
+        self.id_t = torch.arange(batch_size, device=self.device).unsqueeze(1).expand(self.shape).flatten()
+        self.position_t = self.position_bs.flatten()
+        return self
+
+    @torch.compiler.disable  # sizes depend on the data; the blocks behind it are compiled as one graph
+    def _find(self) -> "Documents":
+        batch_size, length = self.shape
+        if self.real_bs is not None:
+            self.index_t = self.real_bs.flatten().nonzero().squeeze(1)
+            if len(self.index_t) == batch_size * length:
+                self.index_t = None
+            elif (
+                len(self.index_t) == 0
+            ):  # nothing but padding: keep one token, so that no kernel meets an empty tensor
+                anything = torch.zeros(self.shape, dtype=torch.bool, device=self.device)
+                anything[0, 0] = True
+                self.__init__(batch_size, length, self.device, anything)
+                return self.pack()
+        self.id_t, self.position_t = self.select(self.id_bs), self.select(self.position_bs)
+        first_t = self.select(self.starts_bs).nonzero().squeeze(1)
+        self.cu_seqlens = F.pad(first_t, (0, 1), value=len(self.id_t)).int()
+        first_row = (first_t if self.index_t is None else self.index_t[first_t]) // length
+        self.is_packed = bool((first_row[1:] == first_row[:-1]).any())
+        return self
+
+    @classmethod
+    def of_stream(cls, cu_seqlens: torch.Tensor, id_t: torch.Tensor, position_t: torch.Tensor) -> "Documents":
+        """Documents known by their stream alone."""
+        self = cls(1, len(id_t), id_t.device)
+        self.cu_seqlens, self.id_t, self.position_t, self.counted = cu_seqlens, id_t, position_t, False
+        return self
+
+    def lengths(self) -> list[int]:
+        """Tokens of each document."""
+        if "lengths" not in self.masks:
+            self.masks["lengths"] = self.cu_seqlens.diff().tolist()
+        return self.masks["lengths"]
+
+    def select(self, x_bs: torch.Tensor) -> torch.Tensor:
+        """[batch, length, …] → [tokens, …]"""
+        x = x_bs.flatten(0, 1)
+        return x if self.index_t is None else x[self.index_t]
+
+    def restore(self, x_t: torch.Tensor, fill: float = 0.0) -> torch.Tensor:
+        """[tokens, …] → [batch, length, …], `fill` at padding."""
+        if self.index_t is not None:
+            batch_size, length = self.shape
+            padded = x_t.new_full((batch_size * length, *x_t.shape[1:]), fill)
+            x_t = padded.index_copy(0, self.index_t, x_t)
+        return x_t.unflatten(0, self.shape)
+
+    def has_next(self) -> torch.Tensor:
+        """[tokens], whether the token is followed by another one of its document."""
+        id_t = self.id_t if self.cu_seqlens is not None else None if self.id_bs is None else self.id_bs.flatten()
+        if id_t is None:
+            id_t = torch.arange(self.shape[0], device=self.device).unsqueeze(1).expand(self.shape).flatten()
+        return F.pad(id_t[1:] == id_t[:-1], (0, 1), value=False)
+
+    def pool(self, hidden_t: torch.Tensor, pooling: str) -> torch.Tensor:
+        """The `cls` (first), `last` or `mean` vector of each row, [batch, width]; of each document, [documents, width],
+        if a row holds several. A row without real tokens gives zeros."""
+        if self.cu_seqlens is None:
+            return self._pool_rows(hidden_t.unflatten(0, self.shape), pooling)
+        first, last = self.cu_seqlens[:-1].long(), self.cu_seqlens[1:].long() - 1
+        if pooling == "mean":
+            sums = hidden_t.new_zeros(len(first), hidden_t.shape[-1], dtype=torch.float32)
+            sums = sums.index_add(0, self.id_t, hidden_t.float())
+            pooled = (sums / (last - first + 1).unsqueeze(1)).to(hidden_t.dtype)
+        else:
+            pooled = hidden_t[first if pooling == "cls" else last]
+        if self.is_packed or len(first) == self.shape[0]:
+            return pooled
+        row = self.index_t[first] // self.shape[1]
+        return pooled.new_zeros(self.shape[0], pooled.shape[1]).index_copy(0, row, pooled)
+
+    def _pool_rows(self, hidden_bsd: torch.Tensor, pooling: str) -> torch.Tensor:
+        """The same without looking at values: every row is one document."""
+        if self.real_bs is None:
+            weight_bs = torch.ones(self.shape, dtype=hidden_bsd.dtype, device=self.device)
+        else:
+            weight_bs = self.real_bs.to(hidden_bsd.dtype)
+        if pooling != "mean":
+            count_bs = weight_bs.cumsum(1)
+            wanted = 1 if pooling == "cls" else count_bs[:, -1:]
+            weight_bs = weight_bs * (count_bs == wanted)
+        summed = torch.bmm(weight_bs.unsqueeze(1), hidden_bsd).squeeze(1)
+        return summed / weight_bs.sum(1, keepdim=True).clamp(min=1)
+
+    # --- padded rows ---
+
+    def visible(self, window: int | None, causal: bool):
+        """The rule as a function (batch, head, query, key) → bool, in the form of Transformers' mask functions."""
+        id_bs, position_bs = self.id_bs, self.position_bs
+
+        def rule(b, h, q, k):
+            distance = position_bs[b, q] - position_bs[b, k]
+            seen = distance == distance if id_bs is None else id_bs[b, q] == id_bs[b, k]
+            return _within(seen, distance, window, causal)
+
+        return rule
+
+    def dense_mask(self, window: int | None, causal: bool) -> torch.Tensor | None:
+        """[batch, 1, length, length], True where a query (second to last) sees a key; None if it always does."""
+        if self.id_bs is None and window is None and not causal:
+            return None
+        return _visible(self.id_bs, self.position_bs, self.id_bs, self.position_bs, window, causal).unsqueeze(1)
+
+    def row_cu_seqlens(self) -> torch.Tensor:
+        """Where documents start in the flattened padded batch; runs of padding count as documents."""
+        if self.id_bs is None:
+            return torch.arange(0, self.shape[0] * self.shape[1] + 1, self.shape[1], dtype=torch.int32)
+        change = F.pad(self.id_bs[:, 1:] != self.id_bs[:, :-1], (1, 0), value=True)
+        return F.pad(change.flatten().nonzero().squeeze(1), (0, 1), value=change.numel()).int()
+
+
+def _within(seen: torch.Tensor, distance: torch.Tensor, window: int | None, causal: bool) -> torch.Tensor:
+    if window is not None:
+        seen = seen & (distance.abs() <= window)
+    return seen & (distance >= 0) if causal else seen
+
+
+def _visible(id_q, position_q, id_k, position_k, window, causal) -> torch.Tensor:
+    """[…, queries], […, keys] → […, queries, keys]"""
+    distance = position_q.unsqueeze(-1) - position_k.unsqueeze(-2)
+    seen = torch.ones_like(distance, dtype=torch.bool) if id_q is None else id_q.unsqueeze(-1) == id_k.unsqueeze(-2)
+    return _within(seen, distance, window, causal)
+
+
+# --- kernels ---
+
+
+def choose_kernel(
+    device: torch.device, dtype: torch.dtype, head_width: int, window: bool, counted: bool, dropout: float
+) -> tuple[str, str]:
+    """The kernel for one attention call over the stream, and why.
+
+    Decided anew for every call from the tensors it meets, never from what happens to be installed alone.
+    """
+    if device.type == "cpu":
+        return ("blocks", "a window on any device") if window else ("documents", "the CPU kernels")
+    if device.type == "cuda":
+        if window and not counted:
+            return "blocks", "window distances follow explicit position ids"
+        if dtype not in (torch.float16, torch.bfloat16):
+            reason = f"flash attention has no {str(dtype).removeprefix('torch.')}"
+        elif torch.cuda.get_device_capability(device)[0] < 8:
+            reason = "flash attention needs compute capability 8.0"
+        elif head_width % 8 or head_width > 256:
+            reason = f"flash attention has no head width {head_width}"
+        elif not dropout and VARLEN_HAS_WINDOW:
+            return "varlen", "torch.nn.attention.varlen"
+        elif flash_attn_varlen_func is not None:
+            return "flash_attn", "attention dropout" if dropout else "this torch has no windowed varlen_attn"
+        else:
+            reason = "attention dropout without flash-attn" if dropout else "neither varlen_attn nor flash-attn"
+    else:
+        reason = f"no variable-length kernel on {device.type}"
+    return ("blocks" if window else "dense"), reason
+
+
+def stream_attention(
+    q_thd: torch.Tensor,
+    k_thd: torch.Tensor,
+    v_thd: torch.Tensor,
+    documents: Documents,
+    window: int | None = None,
+    causal: bool = False,
+    dropout: float = 0.0,
+) -> torch.Tensor:
+    """Attention over the stream, [tokens, heads, head width] → the same.
+
+    Args:
+        window: a token sees those at a distance of at most this; None: its whole document.
+        dropout: rate on the attention probabilities (0 outside training).
+    """
+    if q_thd.device.type == "cpu" and torch.compiler.is_compiling():
+        seed = torch.randint(2**62, (1,)) if dropout else torch.zeros(1, dtype=torch.long)
+        return cpu_attention_op(
+            q_thd, k_thd, v_thd, documents.cu_seqlens, documents.id_t, documents.position_t,
+            -1 if window is None else window, causal, dropout, seed,
+        )  # fmt: skip
+    if q_thd.device.type == "cpu":
+        return _cpu_attention(q_thd, k_thd, v_thd, documents, window, causal, dropout)
+    kernel, _ = choose_kernel(
+        q_thd.device, q_thd.dtype, q_thd.shape[-1], window is not None, documents.counted, dropout
+    )
+    if kernel == "blocks":
+        return _block_attention(q_thd, k_thd, v_thd, documents, window, causal, dropout)
+    if kernel == "dense":
+        return _dense_attention(q_thd, k_thd, v_thd, documents, causal, dropout)
+    cu_seqlens, longest = documents.cu_seqlens, documents.shape[1]  # a bound that does not change from batch to batch
+    sides = (-1 if window is None else window, 0 if causal else -1 if window is None else window)
+    if kernel == "varlen":
+        return varlen_attn(q_thd, k_thd, v_thd, cu_seqlens, cu_seqlens, longest, longest, window_size=sides)
+    return flash_attn_varlen_func(
+        q_thd, k_thd, v_thd, cu_seqlens, cu_seqlens, longest, longest,
+        dropout_p=dropout, causal=causal, window_size=sides,
+    )  # fmt: skip
+
+
+def _cpu_attention(q_thd, k_thd, v_thd, documents, window, causal, dropout) -> torch.Tensor:
+    """One call a document; short neighbours share one. Long local layers go by blocks."""
+    if window is not None:
+        longest = max(documents.lengths())
+        if longest > 4 * max(window, LOCAL_BLOCK // 2):
+            return _block_attention(q_thd, k_thd, v_thd, documents, window, causal, dropout)
+        if longest <= window + 1 and documents.counted:
+            window = None
+    sizes, masks = _cpu_chunks(documents, window, causal)
+    parts = [
+        _softmax_attention(*(x.transpose(0, 1).unsqueeze(0) for x in qkv), mask, causal and mask is None, dropout)
+        for *qkv, mask in zip(q_thd.split(sizes), k_thd.split(sizes), v_thd.split(sizes), masks)
+    ]
+    return torch.cat([part.squeeze(0).transpose(0, 1) for part in parts])
+
+
+def _cpu_chunks(documents, window, causal) -> tuple[list[int], list[torch.Tensor | None]]:
+    """Sizes of the pieces of the stream that share a call, and their masks."""
+    key = ("chunks", window, causal)
+    if key not in documents.masks:
+        sizes, several = [], []
+        for length in documents.lengths():
+            if sizes and sizes[-1] + length <= CPU_CHUNK:
+                sizes[-1] += length
+                several[-1] = True
+            else:
+                sizes.append(length)
+                several.append(False)
+        masks = [
+            _visible(i, p, i, p, window, causal)[None, None] if many or window is not None else None
+            for i, p, many in zip(documents.id_t.split(sizes), documents.position_t.split(sizes), several)
+        ]
+        documents.masks[key] = sizes, masks
+    return documents.masks[key]
+
+
+def _block_attention(q_thd, k_thd, v_thd, documents, window, causal, dropout) -> torch.Tensor:
+    """Local attention in O(tokens · window): a block of queries meets only the keys that any of them may see.
+
+    With blocks of B >= 2 · window queries and the keys shifted by `window`, the keys of block i are exactly the
+    blocks i and i + 1 of the shifted keys. (The scheme of Longformer's chunks, Beltagy et al. 2020, over one stream.)
+    """
+    tokens, block = len(q_thd), max(2 * window, LOCAL_BLOCK)
+    blocks = -(-tokens // block)
+    tail_q = blocks * block - tokens
+    tail_k = tail_q + block - window
+
+    key = ("blocks", window, causal)
+    if key not in documents.masks:
+        # Padding queries see padding keys behind the stream (document -1), never those before it (-2).
+        id_q = F.pad(documents.id_t, (0, tail_q), value=-1).view(blocks, block)
+        id_k = F.pad(F.pad(documents.id_t, (0, tail_k), value=-1), (window, 0), value=-2).view(blocks + 1, block)
+        position_q = F.pad(documents.position_t, (0, tail_q)).view(blocks, block)
+        position_k = F.pad(documents.position_t, (window, tail_k)).view(blocks + 1, block)
+        id_k, position_k = (torch.cat([x[:-1], x[1:]], 1) for x in (id_k, position_k))
+        documents.masks[key] = _visible(id_q, position_q, id_k, position_k, window, causal).unsqueeze(1)
+
+    def keys(x_thd):
+        x_cbhd = F.pad(x_thd, (0, 0, 0, 0, window, tail_k)).unflatten(0, (blocks + 1, block))
+        return torch.cat([x_cbhd[:-1], x_cbhd[1:]], 1).transpose(1, 2)
+
+    q_chbd = F.pad(q_thd, (0, 0, 0, 0, 0, tail_q)).unflatten(0, (blocks, block)).transpose(1, 2)
+    out_chbd = _softmax_attention(q_chbd, keys(k_thd), keys(v_thd), documents.masks[key], False, dropout)
+    return out_chbd.transpose(1, 2).flatten(0, 1)[:tokens]
+
+
+def _dense_attention(q_thd, k_thd, v_thd, documents, causal, dropout) -> torch.Tensor:
+    """Full attention where there is no variable-length kernel: documents as rows of a padded batch."""
+    if "dense" not in documents.masks:
+        lengths_n = documents.cu_seqlens.diff().long()
+        longest = int(lengths_n.max())
+        column_t = torch.arange(len(q_thd), device=q_thd.device) - documents.cu_seqlens[:-1].long()[documents.id_t]
+        columns = torch.arange(longest, device=q_thd.device)
+        key_mask = (columns < lengths_n.unsqueeze(1))[:, None, None]
+        mask = key_mask & (columns <= columns.unsqueeze(1)) if causal else key_mask
+        documents.masks["dense"] = len(lengths_n), longest, documents.id_t * longest + column_t, mask
+    count, longest, slot_t, mask = documents.masks["dense"]
+
+    def rows(x_thd):
+        padded = x_thd.new_zeros(count * longest, *x_thd.shape[1:]).index_copy(0, slot_t, x_thd)
+        return padded.unflatten(0, (count, longest)).transpose(1, 2)
+
+    out_nhsd = F.scaled_dot_product_attention(rows(q_thd), rows(k_thd), rows(v_thd), mask, dropout_p=dropout)
+    return out_nhsd.transpose(1, 2).flatten(0, 1)[slot_t]
+
+
+def _softmax_attention(q, k, v, mask, is_causal: bool, dropout: float) -> torch.Tensor:
+    """softmax(q kᵀ / √d) v for […, heads, queries, head width]; `mask` is True where a key is seen.
+
+    SDPA, but for two cases on CPU: with dropout SDPA falls back to a path that spends most of its time drawing random
+    numbers one by one, and in half precision the backward of its kernel loses to plain products for short rows.
+    """
+    half_backward = (
+        q.dtype in (torch.bfloat16, torch.float16)
+        and q.shape[-2] <= CPU_PLAIN_BACKWARD
+        and q.requires_grad
+        and torch.is_grad_enabled()
+    )
+    if q.device.type != "cpu" or not (dropout or half_backward):
+        return F.scaled_dot_product_attention(q, k, v, mask, dropout_p=dropout, is_causal=is_causal)
+    scores = torch.matmul(q * q.shape[-1] ** -0.5, k.transpose(-2, -1))
+    if is_causal:
+        mask = torch.ones(q.shape[-2], k.shape[-2], dtype=torch.bool).tril()
+    if mask is not None:
+        scores = scores.masked_fill_(~mask, float("-inf"))
+    probs = F.softmax(scores, dim=-1)
+    if dropout:
+        probs, v = probs * random_keep(probs, dropout), v / (1 - dropout)
+    return torch.matmul(probs, v)
+
+
+@torch.library.custom_op("minibert::cpu_attention", mutates_args=())
+def cpu_attention_op(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, cu_seqlens: torch.Tensor, id_t: torch.Tensor,
+    position_t: torch.Tensor, window: int, causal: bool, dropout: float, seed: torch.Tensor,
+) -> torch.Tensor:  # fmt: skip
+    """`_cpu_attention` as one opaque operator: compiled graphs neither break on it nor depend on document lengths."""
+    documents = Documents.of_stream(cu_seqlens, id_t, position_t)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(int(seed))
+        return _cpu_attention(q, k, v, documents, None if window < 0 else window, causal, dropout).contiguous()
+
+
+@cpu_attention_op.register_fake
+def _(q, k, v, cu_seqlens, id_t, position_t, window, causal, dropout, seed):
+    return torch.empty_like(q, memory_format=torch.contiguous_format)
+
+
+@torch.library.custom_op("minibert::cpu_attention_backward", mutates_args=())
+def cpu_attention_backward_op(
+    grad: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, cu_seqlens: torch.Tensor,
+    id_t: torch.Tensor, position_t: torch.Tensor, window: int, causal: bool, dropout: float, seed: torch.Tensor,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:  # fmt: skip
+    """Runs the forward again (an operator can keep no graph) and differentiates it."""
+    documents = Documents.of_stream(cu_seqlens, id_t, position_t)
+    inputs = tuple(x.detach().requires_grad_() for x in (q, k, v))
+    with torch.enable_grad(), torch.random.fork_rng(devices=[]):
+        torch.manual_seed(int(seed))
+        out = _cpu_attention(*inputs, documents, None if window < 0 else window, causal, dropout)
+        grads = torch.autograd.grad(out, inputs, grad)
+    return tuple(x.contiguous() for x in grads)
+
+
+@cpu_attention_backward_op.register_fake
+def _(grad, q, k, v, cu_seqlens, id_t, position_t, window, causal, dropout, seed):
+    return tuple(torch.empty_like(x, memory_format=torch.contiguous_format) for x in (q, k, v))
+
+
+def _save_for_backward(ctx, inputs, output):
+    ctx.save_for_backward(*inputs[:6], inputs[9])
+    ctx.switches = inputs[6:9]
+
+
+def _cpu_attention_backward(ctx, grad):
+    *tensors, seed = ctx.saved_tensors
+    return *cpu_attention_backward_op(grad, *tensors, *ctx.switches, seed), *[None] * 7
+
+
+cpu_attention_op.register_autograd(_cpu_attention_backward, setup_context=_save_for_backward)
+
+
+# --- dropout ---
+
+
+def random_keep(like: torch.Tensor, rate: float) -> torch.Tensor:
+    """A boolean tensor of the shape of `like`, True with probability 1 - rate (to 1/65536), on CPU.
+
+    One draw of the generator gives four decisions of 16 bits; `bernoulli_` makes one draw a decision and takes about
+    ten times as long.
+    """
+    draws = torch.empty(-(-like.numel() // 4), dtype=torch.int64).random_(torch.iinfo(torch.int64).min, None)
+    return (draws.view(torch.int16)[: like.numel()] >= round(rate * 65536) - 32768).view(like.shape)
+
+
+class MiniBertDropout(nn.Dropout):
+    """`nn.Dropout` with cheap random numbers on CPU."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if not self.training or self.p == 0:
+            return x
+        if x.device.type != "cpu" or torch.compiler.is_compiling():
+            return F.dropout(x, self.p)
+        return (x * random_keep(x, self.p)).mul_(1 / (1 - self.p))

@@ -1,0 +1,340 @@
+# Copyright 2026 The MiniBERT authors. Licensed under the Apache License, Version 2.0.
+"""The MiniBERT configuration: one flat set of switches that spans BERT and ModernBERT, and the presets.
+
+Sources: BERT (Devlin et al. 2018, arXiv 1810.04805), Google's BERT miniatures (Turc et al. 2019, arXiv 1908.08962),
+ModernBERT (Warner et al. 2024, arXiv 2412.13663), Ettin (Weller et al. 2025, arXiv 2507.11412).
+"""
+
+import difflib
+from dataclasses import fields
+from typing import Any, Literal
+
+from transformers.activations import ACT2FN
+from transformers.configuration_utils import PreTrainedConfig, strict
+from transformers.utils import logging
+
+logger = logging.get_logger(__name__)
+
+# What each Auto class loads from a folder or a Hub repository that holds these files. It is written into every saved
+# config, so that any Auto class works whichever head was saved.
+AUTO_MAP = {
+    "AutoConfig": "configuration_minibert.MiniBertConfig",
+    "AutoModel": "modeling_minibert.MiniBertModel",
+    "AutoModelForPreTraining": "modeling_minibert.MiniBertForPreTraining",
+    "AutoModelForMaskedLM": "modeling_minibert.MiniBertForMaskedLM",
+    "AutoModelForCausalLM": "modeling_minibert.MiniBertForCausalLM",
+    "AutoModelForNextSentencePrediction": "modeling_minibert.MiniBertForNextSentencePrediction",
+    "AutoModelForSequenceClassification": "modeling_minibert.MiniBertForSequenceClassification",
+    "AutoModelForTokenClassification": "modeling_minibert.MiniBertForTokenClassification",
+    "AutoModelForQuestionAnswering": "modeling_minibert.MiniBertForQuestionAnswering",
+    "AutoModelForMultipleChoice": "modeling_minibert.MiniBertForMultipleChoice",
+}
+
+# Keywords that are no fields but that Transformers itself hands to a config's constructor.
+FRAMEWORK_KEYWORDS = frozenset(
+    "model_type auto_map num_labels torch_dtype name_or_path _name_or_path output_attentions attn_implementation "
+    "experts_implementation tie_last_hidden_states quantization_config sliding_window use_cache is_decoder "
+    "add_cross_attention per_layer_config _commit_hash".split()
+)
+
+DEFAULT_ROPE_THETA = {"full_attention": 160_000.0, "sliding_attention": 10_000.0}
+
+# hidden_size, num_hidden_layers, num_attention_heads, intermediate_size
+BERT_SIZES = {
+    "tiny": (128, 2, 2, 512),
+    "mini": (256, 4, 4, 1024),
+    "small": (512, 4, 8, 2048),
+    "medium": (512, 8, 8, 2048),
+    "base": (768, 12, 12, 3072),
+    "large": (1024, 24, 16, 4096),
+}
+MODERNBERT_SIZES = {
+    "tiny": (128, 4, 2, 192),  # ours; mini, small, medium are Ettin's 17M, 32M, 68M
+    "mini": (256, 7, 4, 384),
+    "small": (384, 10, 6, 576),
+    "medium": (512, 19, 8, 768),
+    "base": (768, 22, 12, 1152),
+    "large": (1024, 28, 16, 2624),
+}
+
+
+@strict
+class MiniBertConfig(PreTrainedConfig):
+    """Configuration of every MiniBERT model. The defaults are ModernBERT-base.
+
+    Keyword-only. A keyword that is no field, a value of the wrong type and a combination that no model can have are
+    refused with a message that names the field, the value and what is legal. `from_pretrained` keeps unknown keys of a
+    saved config with a warning instead, since other libraries and newer versions write them.
+
+    Raises:
+        ValueError: an unknown keyword (with the nearest legal names).
+        huggingface_hub.errors.StrictDataclassError: a value of the wrong type, or an impossible combination.
+    """
+
+    model_type = "minibert"
+    keys_to_ignore_at_inference = ["past_key_values"]
+    # Names that BERT's and ModernBERT's configs use for the same thing.
+    attribute_map = {
+        "hidden_dropout_prob": "hidden_dropout",
+        "attention_probs_dropout_prob": "attention_dropout",
+        "layer_norm_eps": "norm_eps",
+        "hidden_activation": "hidden_act",
+    }
+
+    # --- shape ---
+    vocab_size: int = 50368  # rows of the embedding; a multiple of 64 is fastest
+    hidden_size: int = 768  # width; a multiple of num_attention_heads
+    num_hidden_layers: int = 22
+    num_attention_heads: int = 12  # with RoPE, hidden_size / num_attention_heads must be even
+    intermediate_size: int = 1152  # width of the MLP after its activation; twice as much goes in when gated
+    max_position_embeddings: int = 8192  # rows of the position table (absolute); elsewhere the length trained for
+    type_vocab_size: int = 0  # number of segments; 0: token_type_ids are accepted and ignored
+
+    # --- block ---
+    hidden_act: str = "gelu"  # any of Transformers' activations
+    gated_mlp: bool = True  # GLU variants (Shazeer 2020): Wo(act(a) * b) instead of Wo(act(a))
+    norm_type: Literal["layernorm", "rmsnorm"] = "layernorm"
+    norm_placement: Literal["pre", "post"] = "pre"  # pre: a final norm, and no norm before the first attention
+    norm_eps: float = 1e-5
+    norm_bias: bool = False  # bias of the layer norms; RMSNorm has none
+    attention_bias: bool = False  # biases of the attention's projections
+    mlp_bias: bool = False  # biases of the MLP's projections
+
+    # --- positions ---
+    position_embedding_type: Literal["absolute", "sinusoidal", "rope", "none"] = "rope"
+    # {"full_attention": {"rope_type": "default", "rope_theta": float}, "sliding_attention": {…}}; None: 160000 and 10000
+    rope_parameters: dict[str, dict[str, Any]] | None = None
+
+    # --- attention pattern ---
+    global_attn_every_n_layers: int = 3  # layer i attends globally if i % n == 0; 1: every layer does
+    layer_types: list[str] | None = None  # "full_attention" | "sliding_attention" a layer; None: from the line above
+    local_attention: int = 128  # window of the local layers: token i sees token j if |i - j| <= local_attention // 2
+    is_causal: bool = False  # a decoder of the same parameters: token i sees j only if j <= i
+
+    # --- heads ---
+    # True: BERT's heads (tanh pooler for sequence tasks, one linear for token tasks).
+    # False: ModernBERT's (dense, activation, norm before the classifier everywhere).
+    add_pooling_layer: bool = False
+    classifier_pooling: Literal["cls", "mean"] = (
+        "mean"  # cls: first real token; with is_causal the last token is taken
+    )
+    classifier_activation: str = "gelu"  # activation of the prediction head (MLM head included)
+    head_bias: bool = False  # bias of the prediction head's dense layer
+    decoder_bias: bool = True  # bias over the vocabulary
+    classifier_bias: bool = False  # bias of the last linear of classification heads
+    tie_word_embeddings: bool = True  # the decoder's weight is the word embedding
+
+    # --- regularisation, initialisation ---
+    hidden_dropout: float | int = 0.0  # after attention, after the MLP
+    embedding_dropout: float | int | None = None  # None: as hidden_dropout
+    attention_dropout: float | int = 0.0  # on the attention probabilities
+    classifier_dropout: float | int | None = None  # before the classifier; None: as hidden_dropout
+    initializer_range: float = 0.02
+    initializer_cutoff_factor: float | int | None = 2.0  # truncate the normal at this many deviations; None: do not
+    scaled_output_init: bool = True  # std / sqrt(2 * num_hidden_layers) for projections into the residual stream
+
+    # --- special tokens; None: the vocabulary has none ---
+    pad_token_id: int | None = 0
+    unk_token_id: int | None = None
+    cls_token_id: int | None = None
+    sep_token_id: int | None = None
+    mask_token_id: int | None = None
+    bos_token_id: int | None = None
+    eos_token_id: int | list[int] | None = None
+
+    def __post_init__(self, **kwargs):
+        legal = {field.name for field in fields(self)} | set(self.attribute_map)
+        for name, value in kwargs.items():
+            if name not in legal and name not in FRAMEWORK_KEYWORDS:
+                near = difflib.get_close_matches(name, sorted(legal), n=3, cutoff=0.5)
+                hint = f"did you mean {' or '.join(near)}?" if near else f"legal fields: {', '.join(sorted(legal))}"
+                raise ValueError(f"MiniBertConfig has no field {name!r} (given: {value!r}); {hint}")
+        if self.layer_types is None and self.global_attn_every_n_layers > 0:
+            self.layer_types = [
+                "sliding_attention" if i % self.global_attn_every_n_layers else "full_attention"
+                for i in range(self.num_hidden_layers)
+            ]
+        super().__post_init__(**kwargs)
+
+    def convert_rope_params_to_dict(self, **kwargs) -> dict[str, Any]:
+        """Fill in the default bases. (Transformers calls this while a config is built; the base class would give every
+        model RoPE parameters, also those without RoPE.)"""
+        if self.position_embedding_type == "rope":
+            given = self.rope_parameters or {}
+            self.rope_parameters = {
+                layer_type: {"rope_type": "default", "rope_theta": theta} | (given.get(layer_type) or {})
+                for layer_type, theta in DEFAULT_ROPE_THETA.items()
+            } | {name: value for name, value in given.items() if name not in DEFAULT_ROPE_THETA}
+        return kwargs
+
+    def validate_architecture(self):
+        """Refuse what no model can be. Runs when a config is built and when it is saved."""
+
+        def require(condition: bool, field: str, legal: str):
+            if not condition:
+                raise ValueError(f"{field}={getattr(self, field)!r} is not legal: {legal}")
+
+        for field in ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size",
+                      "max_position_embeddings", "global_attn_every_n_layers"):  # fmt: skip
+            require(getattr(self, field) >= 1, field, "it must be at least 1")
+        require(self.type_vocab_size >= 0, "type_vocab_size", "it must be 0 (no segments) or more")
+        head_width, rest = divmod(self.hidden_size, self.num_attention_heads)
+        require(rest == 0, "num_attention_heads", f"it must divide hidden_size={self.hidden_size}")
+        if self.position_embedding_type == "rope":
+            require(head_width % 2 == 0, "num_attention_heads",
+                    f"RoPE needs an even head width, hidden_size / num_attention_heads = {head_width}")  # fmt: skip
+            self._validate_rope_parameters()
+        else:
+            require(not self.rope_parameters, "rope_parameters", "it needs position_embedding_type='rope'")
+        require(self.position_embedding_type != "sinusoidal" or self.hidden_size % 2 == 0, "hidden_size",
+                "sinusoidal positions need an even width")  # fmt: skip
+        require(self.local_attention >= 2, "local_attention", "the window must be at least 2 (one neighbour a side)")
+        for field in ("hidden_act", "classifier_activation"):
+            require(getattr(self, field) in ACT2FN, field, f"one of {', '.join(sorted(ACT2FN))}")
+        for field in ("hidden_dropout", "embedding_dropout", "attention_dropout", "classifier_dropout"):
+            value = getattr(self, field)
+            require(value is None or 0 <= value < 1, field, "a rate p with 0 <= p < 1")
+        for field in ("norm_eps", "initializer_range"):
+            require(getattr(self, field) > 0, field, "it must be above 0")
+        require(self.initializer_cutoff_factor is None or self.initializer_cutoff_factor > 0,
+                "initializer_cutoff_factor", "above 0, or None")  # fmt: skip
+
+    def _validate_rope_parameters(self):
+        for name, parameters in self.rope_parameters.items():
+            if name not in DEFAULT_ROPE_THETA:
+                raise ValueError(f"rope_parameters names {name!r}: legal are {', '.join(DEFAULT_ROPE_THETA)}")
+            for key in parameters.keys() - {"rope_type", "rope_theta"}:
+                raise ValueError(f"rope_parameters[{name!r}] has {key!r}: legal are rope_type and rope_theta")
+            if parameters["rope_type"] != "default":
+                raise ValueError(
+                    f"rope_parameters[{name!r}]['rope_type']={parameters['rope_type']!r} is not legal: only 'default' "
+                    "(to extend the context, raise rope_theta)"
+                )
+            theta = parameters["rope_theta"]
+            if isinstance(theta, bool) or not isinstance(theta, (int, float)) or theta <= 0:
+                raise ValueError(f"rope_parameters[{name!r}]['rope_theta']={theta!r} is not legal: a number above 0")
+
+    def validate_layer_type(self):
+        """One of the two attention patterns for every layer."""
+        layer_types = self.layer_types or []
+        for layer_type in layer_types:
+            if layer_type not in DEFAULT_ROPE_THETA:
+                raise ValueError(f"layer_types has {layer_type!r}: legal are {', '.join(DEFAULT_ROPE_THETA)}")
+        if len(layer_types) != self.num_hidden_layers:
+            raise ValueError(
+                f"layer_types has {len(layer_types)} entries, num_hidden_layers={self.num_hidden_layers}: give one a "
+                "layer, or leave layer_types out and set global_attn_every_n_layers"
+            )
+
+    def validate_rope(self):
+        """Nothing beyond `validate_architecture`, which knows MiniBERT's rules for `rope_parameters`."""
+
+    @property
+    def sliding_window(self) -> int:
+        """Half the window: local layers see |i - j| <= sliding_window. Setting it sets `local_attention`."""
+        return self.local_attention // 2
+
+    @sliding_window.setter
+    def sliding_window(self, value: int):
+        self.local_attention = 2 * value
+
+    @classmethod
+    def from_dict(cls, config_dict: dict[str, Any], **kwargs):
+        """Build a config from a saved dictionary; `kwargs` that are fields override it.
+
+        Unknown keys are kept as attributes, with a warning. A depth or a global/local rhythm that is overridden
+        rebuilds a `layer_types` list that had followed the old one.
+        """
+        legal = {field.name for field in fields(cls)} | set(cls.attribute_map) | FRAMEWORK_KEYWORDS
+        known = {key: value for key, value in config_dict.items() if key in legal}
+        unknown = {key: value for key, value in config_dict.items() if key not in legal}
+        unknown.pop("transformers_version", None)
+        overrides = {key: kwargs.pop(key) for key in list(kwargs) if key in legal and key not in FRAMEWORK_KEYWORDS}
+        overrides = {key: value for key, value in overrides.items() if key != "dtype" or value != "auto"}
+        if {"num_hidden_layers", "global_attn_every_n_layers"} & overrides.keys() and "layer_types" not in overrides:
+            every, depth = known.get("global_attn_every_n_layers", 3), known.get("num_hidden_layers", 22)
+            derived = ["sliding_attention" if i % every else "full_attention" for i in range(depth)]
+            if known.get("layer_types") == derived:
+                del known["layer_types"]
+        if unknown:
+            logger.warning(f"MiniBertConfig keeps keys that it does not know: {', '.join(sorted(unknown))}")
+        result = super().from_dict(known | overrides, **kwargs)
+        config = result[0] if isinstance(result, tuple) else result
+        for key, value in unknown.items():
+            setattr(config, key, value)
+        return result
+
+    def to_dict(self) -> dict[str, Any]:
+        """The dictionary that is saved: with the full `auto_map`, and never an attention implementation (which is a
+        choice of the machine that runs the model, not of the model)."""
+        output = super().to_dict()
+        output["auto_map"] = dict(AUTO_MAP)
+        return output
+
+    @classmethod
+    def bert(cls, size: str = "base", **overrides) -> "MiniBertConfig":
+        """BERT as published: `tiny`, `mini`, `small`, `medium` (Google's miniatures), `base`, `large`."""
+        return cls._preset("bert", BERT_SIZES, size, overrides, dict(
+            vocab_size=30522, max_position_embeddings=512, type_vocab_size=2, position_embedding_type="absolute",
+            norm_placement="post", norm_eps=1e-12, norm_bias=True, gated_mlp=False, global_attn_every_n_layers=1,
+            attention_bias=True, mlp_bias=True, head_bias=True, classifier_bias=True, add_pooling_layer=True,
+            classifier_pooling="cls", hidden_dropout=0.1, attention_dropout=0.1, initializer_cutoff_factor=None,
+            scaled_output_init=False,
+        ))  # fmt: skip
+
+    @classmethod
+    def modernbert(cls, size: str = "base", **overrides) -> "MiniBertConfig":
+        """ModernBERT: `base`, `large` as published; `mini`, `small`, `medium` are Ettin's 17M, 32M, 68M; `tiny` ours."""
+        return cls._preset("modernbert", MODERNBERT_SIZES, size, overrides, {})
+
+    @classmethod
+    def _preset(cls, name: str, sizes: dict[str, tuple], size: str, overrides: dict, switches: dict):
+        if size not in sizes:
+            raise ValueError(f"size={size!r} is no {name} preset: legal are {', '.join(sizes)}")
+        shape = zip(("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"), sizes[size])
+        # An alias in the overrides must replace the preset's value, not stand beside it.
+        renamed = {cls.attribute_map.get(key, key): value for key, value in overrides.items()}
+        return cls(**(dict(shape) | switches | renamed))
+
+    @classmethod
+    def from_tokenizer(
+        cls,
+        tokenizer,
+        architecture: Literal["bert", "modernbert"] = "modernbert",
+        size: str = "base",
+        pad_vocab_to_multiple_of: int = 64,
+        **overrides,
+    ) -> "MiniBertConfig":
+        """A preset with the vocabulary size (padded up to a multiple) and every special-token id of `tokenizer`.
+
+        Raises:
+            ValueError: an override contradicts the tokenizer.
+        """
+        if architecture not in ("bert", "modernbert"):
+            raise ValueError(f"architecture={architecture!r} is not legal: bert or modernbert")
+        multiple = pad_vocab_to_multiple_of
+        if multiple < 1:
+            raise ValueError(f"pad_vocab_to_multiple_of={multiple!r} is not legal: it must be at least 1")
+        ids = {f"{name}_token_id": getattr(tokenizer, f"{name}_token_id", None)
+               for name in ("pad", "unk", "cls", "sep", "mask", "bos", "eos")}  # fmt: skip
+        taken = {"vocab_size": -(-len(tokenizer) // multiple) * multiple} | ids
+        config = getattr(cls, architecture)(size, **(taken | overrides))
+        config.check_tokenizer(tokenizer)
+        return config
+
+    def check_tokenizer(self, tokenizer) -> None:
+        """Refuse a tokenizer whose ids this config cannot serve.
+
+        Raises:
+            ValueError: the vocabulary is larger than the embedding, or a special token has another id.
+        """
+        if len(tokenizer) > self.vocab_size:
+            raise ValueError(f"vocab_size={self.vocab_size} is too small: the tokenizer has {len(tokenizer)} tokens")
+        for name in ("pad", "unk", "cls", "sep", "mask", "bos", "eos"):
+            field = f"{name}_token_id"
+            ours, theirs = getattr(self, field), getattr(tokenizer, field, None)
+            if None not in (ours, theirs) and theirs not in (ours if isinstance(ours, list) else [ours]):
+                raise ValueError(f"{field}={ours} in the config, but {theirs} in the tokenizer: they must agree")
+
+
+__all__ = ["MiniBertConfig"]

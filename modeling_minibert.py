@@ -1,0 +1,981 @@
+# Copyright 2026 The MiniBERT authors. Licensed under the Apache License, Version 2.0.
+"""MiniBERT: the encoder and every head, read from top to bottom.
+
+The road of one batch: `MiniBertModel.forward` describes the documents of the batch (`Documents`), drops padding, embeds the
+real tokens, runs the blocks over that stream, and pads again only for callers who need the padded shape. Heads work
+on the stream: the vocabulary is computed at the labelled positions alone while training.
+
+Shape suffixes: b batch, s columns of the padded batch, t tokens (of the stream, or all columns where nothing was
+dropped), n rows or documents, d width, v vocabulary, h heads.
+"""
+
+import copy
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+from transformers import initialization as init
+from transformers.activations import ACT2FN
+from transformers.generation import GenerationMixin
+from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, create_bidirectional_mask
+from transformers.modeling_layers import GradientCheckpointingLayer
+from transformers.modeling_outputs import (
+    BaseModelOutputWithPooling,
+    CausalLMOutput,
+    MaskedLMOutput,
+    MultipleChoiceModelOutput,
+    NextSentencePredictorOutput,
+    QuestionAnsweringModelOutput,
+    SequenceClassifierOutput,
+    TokenClassifierOutput,
+)
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS, PreTrainedModel
+from transformers.utils import ModelOutput, can_return_tuple
+from transformers.utils.generic import merge_with_config_defaults
+from transformers.utils.import_utils import is_torchdynamo_exporting, is_tracing
+from transformers.utils.output_capturing import capture_outputs
+
+from .attention_minibert import Documents, MiniBertDropout, random_keep, stream_attention
+from .configuration_minibert import MiniBertConfig
+
+
+def build_norm(config: MiniBertConfig) -> nn.Module:
+    if config.norm_type == "rmsnorm":
+        return nn.RMSNorm(config.hidden_size, eps=config.norm_eps)
+    return nn.LayerNorm(config.hidden_size, eps=config.norm_eps, bias=config.norm_bias)
+
+
+def build_linear(inputs: int, outputs: int, bias: bool, std: float) -> nn.Linear:
+    """A linear that carries the standard deviation of its initialisation: Transformers initialises a model from outside
+    its tree at the leaves only, so nothing written for a container would ever run."""
+    linear = nn.Linear(inputs, outputs, bias=bias)
+    linear.init_std = std
+    return linear
+
+
+def output_std(config: MiniBertConfig) -> float:
+    """Standard deviation of the projections into the residual stream (Radford et al. 2019; Shoeybi et al. 2019)."""
+    depth = 2 * config.num_hidden_layers if config.scaled_output_init else 1
+    return config.initializer_range / depth**0.5
+
+
+# --- positions ---
+
+
+def rotary_angles(position_bs: torch.Tensor, head_width: int, theta: float) -> tuple[torch.Tensor, torch.Tensor]:
+    """cos and sin of the rotary angles (Su et al. 2021, eq. 34), [b, s, 1, 1, head width / 2], always in fp32."""
+    exponent = torch.arange(0, head_width, 2, device=position_bs.device, dtype=torch.float32) / head_width
+    angles = position_bs.to(torch.float32)[..., None, None, None] * theta**-exponent
+    return angles.cos(), angles.sin()
+
+
+def rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+    """Rotate the pairs (x_i, x_{i + width / 2}) of [b, s, …, h, head width]."""
+    cos, sin = cos.to(x.dtype), sin.to(x.dtype)
+    first, second = x.chunk(2, dim=-1)
+    return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
+
+
+def sinusoidal_positions(position_bs: torch.Tensor, width: int) -> torch.Tensor:
+    """The fixed table of Vaswani et al. 2017 (section 3.5), [b, s, width]: sines and cosines interleaved."""
+    exponent = torch.arange(0, width, 2, device=position_bs.device, dtype=torch.float32) / width
+    angles = position_bs.to(torch.float32).unsqueeze(-1) * 10_000.0**-exponent
+    return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(-2)
+
+
+# --- embedding, attention, MLP, block ---
+
+
+class MiniBertEmbeddings(nn.Module):
+    """Words, plus learned or sinusoidal positions and segments where the config has them; then norm and dropout."""
+
+    def __init__(self, config: MiniBertConfig):
+        super().__init__()
+        self.tok_embeddings = nn.Embedding(config.vocab_size, config.hidden_size, padding_idx=config.pad_token_id)
+        self.position_embeddings = None
+        if config.position_embedding_type == "absolute":
+            self.position_embeddings = nn.Embedding(config.max_position_embeddings, config.hidden_size)
+        self.sinusoidal = config.position_embedding_type == "sinusoidal"
+        self.token_type_embeddings = None
+        if config.type_vocab_size:
+            self.token_type_embeddings = nn.Embedding(config.type_vocab_size, config.hidden_size)
+        self.norm = build_norm(config)
+        rate = config.hidden_dropout if config.embedding_dropout is None else config.embedding_dropout
+        self.dropout = MiniBertDropout(rate)
+
+    def forward(
+        self,
+        input_ids: torch.Tensor | None,
+        inputs_embeds: torch.Tensor | None,
+        token_type_ids: torch.Tensor | None,
+        position_ids: torch.Tensor,
+    ) -> torch.Tensor:
+        x = self.tok_embeddings(input_ids) if inputs_embeds is None else inputs_embeds
+        if self.token_type_embeddings is not None:
+            if token_type_ids is None:
+                x = x + self.token_type_embeddings.weight[0]
+            else:
+                x = x + self.token_type_embeddings(token_type_ids)
+        if self.position_embeddings is not None:
+            x = x + self.position_embeddings(position_ids)
+        elif self.sinusoidal:
+            x = x + sinusoidal_positions(position_ids, x.shape[-1]).to(x.dtype)
+        return self.dropout(self.norm(x))
+
+
+def eager_attention_forward(
+    module: nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    scaling: float | None = None,
+    dropout: float = 0.0,
+    **kwargs,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """softmax(q kᵀ · scaling) v (Vaswani et al. 2017, eq. 1) for [b, h, s, head width].
+
+    Args:
+        attention_mask: boolean, True where a query sees a key; or floating, added to the scores.
+
+    Returns:
+        the output, [b, s, h, head width], and the probabilities, [b, h, s, s].
+    """
+    scaling = query.shape[-1] ** -0.5 if scaling is None else scaling
+    scores = torch.matmul(query, key.transpose(-2, -1)) * scaling
+    if attention_mask is not None and attention_mask.dtype == torch.bool:
+        scores = scores.masked_fill(~attention_mask, float("-inf"))
+    elif attention_mask is not None:
+        scores = scores + attention_mask
+    probs = F.softmax(scores, dim=-1, dtype=torch.float32).to(query.dtype)
+    probs = F.dropout(probs, dropout, module.training)
+    return torch.matmul(probs, value).transpose(1, 2).contiguous(), probs
+
+
+class MiniBertAttention(nn.Module):
+    """Multi-head self-attention with one projection for queries, keys and values."""
+
+    def __init__(self, config: MiniBertConfig, layer_idx: int):
+        super().__init__()
+        self.config = config
+        self.layer_idx = layer_idx
+        self.head_width = config.hidden_size // config.num_attention_heads
+        self.scaling = self.head_width**-0.5
+        self.is_causal = False  # masks say what is seen; SDPA must not guess when there is none
+        self.window = config.sliding_window if config.layer_types[layer_idx] == "sliding_attention" else None
+        self.attention_dropout = config.attention_dropout
+        width, bias = config.hidden_size, config.attention_bias
+        self.Wqkv = build_linear(width, 3 * width, bias, config.initializer_range)
+        self.Wo = build_linear(width, width, bias, output_std(config))
+
+    def forward(
+        self,
+        hidden_states: torch.Tensor,
+        attention_mask: torch.Tensor | None = None,
+        rotary: tuple[torch.Tensor, torch.Tensor] | None = None,
+        documents: Documents | None = None,
+        is_causal: bool = False,
+        **kwargs,
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """[b, s, d] → [b, s, d] and the probabilities, if the backend has them. With `documents`, b is 1 and s are the
+        tokens of the stream."""
+        shape = hidden_states.shape
+        qkv = self.Wqkv(hidden_states).unflatten(-1, (3, -1, self.head_width))
+        if rotary is None:
+            q, k, v = qkv.unbind(2)
+        else:
+            (q, k), v = rotate(qkv[:, :, :2], *rotary).unbind(2), qkv[:, :, 2]
+        dropout = self.attention_dropout if self.training else 0.0
+        if documents is not None:
+            out = stream_attention(q[0], k[0], v[0], documents, self.window, is_causal, dropout)
+            return self.Wo(out.reshape(shape)), None
+        attend = ALL_ATTENTION_FUNCTIONS.get_interface(self.config._attn_implementation, eager_attention_forward)
+        out, probs = attend(
+            self,
+            *(x.transpose(1, 2) for x in (q, k, v)),
+            attention_mask,
+            dropout=dropout,
+            scaling=self.scaling,
+            # flash attention in Transformers takes the number of tokens seen on one side, the token itself included
+            sliding_window=None if self.window is None else self.window + 1,
+            is_causal=is_causal,
+            **kwargs,
+        )
+        return self.Wo(out.reshape(shape)), probs
+
+
+class MiniBertMLP(nn.Module):
+    """Wo(act(Wi x)), or gated (Shazeer 2020): Wo(act(a) · b) with a, b the halves of Wi x."""
+
+    def __init__(self, config: MiniBertConfig):
+        super().__init__()
+        self.gated = config.gated_mlp
+        inner = config.intermediate_size
+        self.Wi = build_linear(
+            config.hidden_size, inner * (2 if self.gated else 1), config.mlp_bias, config.initializer_range
+        )
+        self.act = ACT2FN[config.hidden_act]
+        self.Wo = build_linear(inner, config.hidden_size, config.mlp_bias, output_std(config))
+
+    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        x = self.Wi(hidden_states)
+        if not self.gated:
+            return self.Wo(self.act(x))
+        signal, gate = x.chunk(2, dim=-1)
+        return self.Wo(self.act(signal) * gate)
+
+
+class MiniBertLayer(GradientCheckpointingLayer):
+    """Attention and MLP with residuals; norms before (Xiong et al. 2020) or after (Vaswani et al. 2017)."""
+
+    def __init__(self, config: MiniBertConfig, layer_idx: int):
+        super().__init__()
+        self.pre_norm = config.norm_placement == "pre"
+        self.attention_type = config.layer_types[layer_idx]
+        # the embeddings end in a norm already
+        self.attn_norm = nn.Identity() if self.pre_norm and layer_idx == 0 else build_norm(config)
+        self.attn = MiniBertAttention(config, layer_idx)
+        self.mlp_norm = build_norm(config)
+        self.mlp = MiniBertMLP(config)
+        self.dropout = MiniBertDropout(config.hidden_dropout)
+
+    def forward(self, hidden_states: torch.Tensor, **kwargs) -> torch.Tensor:
+        if self.pre_norm:
+            hidden_states = hidden_states + self.dropout(self.attn(self.attn_norm(hidden_states), **kwargs)[0])
+            return hidden_states + self.dropout(self.mlp(self.mlp_norm(hidden_states)))
+        hidden_states = self.attn_norm(hidden_states + self.dropout(self.attn(hidden_states, **kwargs)[0]))
+        return self.mlp_norm(hidden_states + self.dropout(self.mlp(hidden_states)))
+
+
+class MiniBertPooler(nn.Module):
+    """BERT's tanh layer over the pooled vector."""
+
+    def __init__(self, config: MiniBertConfig):
+        super().__init__()
+        self.dense = build_linear(config.hidden_size, config.hidden_size, True, config.initializer_range)
+
+    def forward(self, pooled_nd: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(self.dense(pooled_nd))
+
+
+class MiniBertPredictionHead(nn.Module):
+    """Dense, activation, norm: what stands before the decoder, and before ModernBERT's classifiers."""
+
+    def __init__(self, config: MiniBertConfig):
+        super().__init__()
+        self.dense = build_linear(config.hidden_size, config.hidden_size, config.head_bias, output_std(config))
+        self.act = ACT2FN[config.classifier_activation]
+        self.norm = build_norm(config)
+
+    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        return self.norm(self.act(self.dense(hidden_states)))
+
+
+# --- the encoder ---
+
+
+@dataclass
+class MiniBertModelOutput(BaseModelOutputWithPooling):
+    """What `MiniBertModel` returns. With `padded_output=False`, for the heads, `stream` are the final states of the
+    stream, [tokens, width], and `documents` says where those tokens belong; `last_hidden_state` is there only beside
+    the other `hidden_states`."""
+
+    stream: torch.Tensor | None = None
+    documents: Any = None
+
+
+@dataclass
+class MiniBertForPreTrainingOutput(ModelOutput):
+    """Output of `MiniBertForPreTraining`.
+
+    Args:
+        loss: the sum of the losses whose labels were given; `mlm_loss` and `nsp_loss` are its terms.
+        prediction_logits: [batch, length, vocabulary], or [labelled positions, vocabulary] with `sparse_prediction`.
+        seq_relationship_logits: [batch, 2]; class 0 says that segment B follows segment A.
+    """
+
+    loss: torch.Tensor | None = None
+    prediction_logits: torch.Tensor | None = None
+    seq_relationship_logits: torch.Tensor | None = None
+    hidden_states: tuple[torch.Tensor, ...] | None = None
+    attentions: tuple[torch.Tensor, ...] | None = None
+    mlm_loss: torch.Tensor | None = None
+    nsp_loss: torch.Tensor | None = None
+
+
+class MiniBertPreTrainedModel(PreTrainedModel):
+    config: MiniBertConfig
+    config_class = MiniBertConfig
+    base_model_prefix = "model"
+    supports_gradient_checkpointing = True
+    _no_split_modules = ["MiniBertEmbeddings", "MiniBertLayer"]
+    _supports_sdpa = True
+    _supports_flash_attn = True
+    _supports_flex_attn = True
+    _supports_attention_backend = True
+    _can_record_outputs = {"hidden_states": MiniBertLayer, "attentions": MiniBertAttention}
+
+    def encode(self, *inputs: torch.Tensor | None, **kwargs) -> "MiniBertModelOutput":
+        """What every head starts with: the stream of `MiniBertModel`."""
+        return self.model(*inputs, padded_output=False, **kwargs)
+
+    @torch.no_grad()
+    def _init_weights(self, module: nn.Module):
+        if not isinstance(module, (nn.Linear, nn.Embedding)):
+            return super()._init_weights(module)
+        std, cutoff = getattr(module, "init_std", self.config.initializer_range), self.config.initializer_cutoff_factor
+        if cutoff is None:
+            init.normal_(module.weight, mean=0.0, std=std)
+        else:
+            init.trunc_normal_(module.weight, mean=0.0, std=std, a=-cutoff * std, b=cutoff * std)
+        if getattr(module, "bias", None) is not None:
+            init.zeros_(module.bias)
+        padding_idx = getattr(module, "padding_idx", None)
+        if padding_idx is not None and not getattr(module.weight, "_is_hf_initialized", False):
+            init.zeros_(module.weight[padding_idx])
+
+
+class MiniBertModel(MiniBertPreTrainedModel):
+    """The encoder.
+
+    Args:
+        add_pooling_layer: whether to own BERT's pooler; None: as the config says.
+    """
+
+    def __init__(self, config: MiniBertConfig, add_pooling_layer: bool | None = None):
+        super().__init__(config)
+        self.embeddings = MiniBertEmbeddings(config)
+        self.layers = nn.ModuleList([MiniBertLayer(config, i) for i in range(config.num_hidden_layers)])
+        self.final_norm = build_norm(config) if config.norm_placement == "pre" else nn.Identity()
+        pooler = config.add_pooling_layer if add_pooling_layer is None else add_pooling_layer
+        self.pooler = MiniBertPooler(config) if pooler else None
+        # A decoder's first token has seen nothing, its last one everything.
+        self.pooling = "last" if config.is_causal else config.classifier_pooling
+        self.windows = {layer.attention_type: layer.attn.window for layer in self.layers}
+        self.rope_theta = {}
+        if config.position_embedding_type == "rope":
+            self.rope_theta = {name: config.rope_parameters[name]["rope_theta"] for name in self.windows}
+        self.gradient_checkpointing = False
+        self.post_init()
+
+    def get_input_embeddings(self) -> nn.Embedding:
+        return self.embeddings.tok_embeddings
+
+    def set_input_embeddings(self, value: nn.Embedding):
+        self.embeddings.tok_embeddings = value
+
+    @merge_with_config_defaults
+    @capture_outputs
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        token_type_ids: torch.Tensor | None = None,
+        position_ids: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        seq_idx: torch.Tensor | None = None,
+        cu_seq_lens_q: torch.Tensor | None = None,
+        cu_seq_lens_k: torch.Tensor | None = None,
+        max_length_q: int | None = None,
+        max_length_k: int | None = None,
+        padded_output: bool = True,
+        is_causal: bool | None = None,
+        **kwargs,
+    ) -> MiniBertModelOutput:
+        """Encode a batch.
+
+        Args:
+            input_ids, inputs_embeds: [batch, length] or [batch, length, width]; exactly one of them.
+            attention_mask: [batch, length], non-zero at real tokens (padding left, right or in holes); or
+                [batch, 1, length, length], boolean (True: seen) or floating (added to the scores).
+            token_type_ids: [batch, length]; ignored by a model without segments.
+            position_ids: [batch or 1, length]; counted over real tokens if left out. A row holds several documents, which
+                never see each other, if a position is not the previous one plus 1.
+            seq_idx: [batch, length], the document of each token (wins over `position_ids`).
+            cu_seq_lens_q: [documents + 1], where documents start in the flattened batch. (`cu_seq_lens_k` and the
+                maximum lengths belong to the same convention and add nothing for self-attention.)
+            padded_output: False returns the stream, see `MiniBertModelOutput`.
+            is_causal: overrides the config's.
+
+        Returns:
+            `last_hidden_state` [batch, length, width], zero at padding; `pooler_output` [rows or documents, width].
+        """
+        if (input_ids is None) == (inputs_embeds is None):
+            raise ValueError("give exactly one of input_ids and inputs_embeds")
+        inputs = input_ids if inputs_embeds is None else inputs_embeds
+        batch_size, length = inputs.shape[:2]
+        if attention_mask is not None and attention_mask.dim() == 2 and attention_mask.shape != inputs.shape[:2]:
+            raise ValueError(
+                f"attention_mask has the shape {tuple(attention_mask.shape)}, the inputs {(batch_size, length)}: "
+                "they must agree"
+            )
+        causal = self.config.is_causal if is_causal is None else is_causal
+        mask_2d = attention_mask if attention_mask is not None and attention_mask.dim() == 2 else None
+        documents = Documents(batch_size, length, inputs.device, mask_2d, position_ids, seq_idx, cu_seq_lens_q)
+        backend = self.config._attn_implementation
+        wants_layers = any(
+            kwargs.get(name, getattr(self.config, name, False)) not in (None, False)
+            for name in ("output_hidden_states", "output_attentions")
+        )
+        # dynamo may break its graph to find the stream; what captures one whole graph may not
+        captured = is_tracing(inputs) and (is_torchdynamo_exporting() or not torch.compiler.is_compiling())
+        captured = captured or inputs.device.type == "meta"
+        if not captured:
+            self._check_positions(documents, position_ids)
+        padding_free = (
+            (backend == "sdpa" or "flash" in backend)
+            and not (wants_layers or captured)
+            and (attention_mask is None or mask_2d is not None)
+        )
+        if padding_free:
+            documents.pack()
+            position_bs = documents.position_t.unsqueeze(0)
+            input_ids, inputs_embeds, token_type_ids = (
+                None if x is None else documents.select(x).unsqueeze(0)
+                for x in (input_ids, inputs_embeds, self._expand(token_type_ids, documents.shape))
+            )
+            masks = dict.fromkeys(self.windows)
+            if backend == "sdpa":
+                kwargs["documents"] = documents
+            else:
+                kwargs.update(self._flash_arguments(documents.cu_seqlens, length))
+        else:
+            position_bs = documents.position_bs
+            token_type_ids = self._expand(token_type_ids, documents.shape)
+            masks = {
+                name: self._mask(documents, inputs, attention_mask, w, causal) for name, w in self.windows.items()
+            }
+            if "flash" in backend and documents.id_bs is not None:
+                kwargs.update(self._flash_arguments(documents.row_cu_seqlens().to(inputs.device), length))
+
+        hidden = self.embeddings(input_ids, inputs_embeds, token_type_ids, position_bs)
+        rotary = {
+            name: rotary_angles(position_bs, self.layers[0].attn.head_width, theta)
+            for name, theta in self.rope_theta.items()
+        }
+        for layer in self.layers:
+            hidden = layer(
+                hidden,
+                attention_mask=masks[layer.attention_type],
+                rotary=rotary.get(layer.attention_type),
+                is_causal=causal,
+                **kwargs,
+            )
+        hidden = self.final_norm(hidden)
+
+        if padding_free:
+            hidden_td = hidden[0]
+        elif captured or documents.id_bs is None:
+            hidden_td = hidden.flatten(0, 1)
+        else:  # from here on a stream like any other
+            hidden_td = documents.pack().select(hidden)
+        pooled = None if self.pooler is None else self.pooler(documents.pool(hidden_td, self.pooling))
+        padded = documents.restore(hidden_td) if padded_output or wants_layers else None
+        if padded_output:
+            return MiniBertModelOutput(last_hidden_state=padded, pooler_output=pooled)
+        return MiniBertModelOutput(padded, pooled, stream=hidden_td, documents=documents)
+
+    @staticmethod
+    def _expand(x_bs: torch.Tensor | None, shape: tuple[int, int]) -> torch.Tensor | None:
+        return None if x_bs is None else x_bs.expand(shape)
+
+    @staticmethod
+    def _flash_arguments(cu_seqlens: torch.Tensor, longest: int) -> dict[str, Any]:
+        return dict(cu_seq_lens_q=cu_seqlens, cu_seq_lens_k=cu_seqlens, max_length_q=longest, max_length_k=longest)
+
+    def _check_positions(self, documents: Documents, position_ids: torch.Tensor | None):
+        """Learned positions end somewhere; say so before an index error does."""
+        if self.embeddings.position_embeddings is None:
+            return
+        table, length = self.embeddings.position_embeddings.num_embeddings, documents.shape[1]
+        if (position_ids is not None or length > table) and int(documents.position_bs.max()) >= table:
+            raise ValueError(
+                f"position {int(documents.position_bs.max())} is beyond max_position_embeddings={table}: truncate to "
+                f"{table} tokens (tokenizer(..., truncation=True, max_length={table}))"
+            )
+
+    def _mask(self, documents, inputs, attention_mask, window, causal):
+        """The mask of one kind of layer for padded rows, in the form the backend takes."""
+        backend = self.config._attn_implementation
+        if attention_mask is not None and attention_mask.dim() == 4:
+            seen = documents.dense_mask(window, causal)
+            if seen is None:
+                return attention_mask
+            if attention_mask.dtype == torch.bool:
+                return attention_mask & seen
+            return attention_mask.masked_fill(~seen, torch.finfo(attention_mask.dtype).min)
+        if "flash" in backend:
+            return None  # it takes document boundaries and the window as arguments
+        if backend in ("eager", "sdpa") or backend not in ALL_MASK_ATTENTION_FUNCTIONS:
+            return documents.dense_mask(window, causal)
+        if documents.id_bs is None and window is None and not causal:
+            return None
+        embeds = inputs if inputs.dim() == 3 else inputs.new_empty((*inputs.shape, 1), dtype=self.dtype)
+        return create_bidirectional_mask(
+            self.config, embeds, attention_mask=None, and_mask_function=documents.visible(window, causal)
+        )
+
+
+# --- losses ---
+
+
+def mean_loss(
+    loss_sum: torch.Tensor, count: int | torch.Tensor, num_items_in_batch: int | torch.Tensor | None
+) -> torch.Tensor:
+    """The sum of the losses of a (micro-)batch over the number of targets: those of the whole batch, if `Trainer` says how
+    many there are over all steps of gradient accumulation, else its own. No target at all gives 0, not NaN."""
+    if num_items_in_batch is None:
+        num_items_in_batch = count.clamp(min=1) if isinstance(count, torch.Tensor) else max(count, 1)
+    elif isinstance(num_items_in_batch, torch.Tensor):
+        num_items_in_batch = num_items_in_batch.to(loss_sum.device)
+    return loss_sum / num_items_in_batch
+
+
+def cross_entropy(
+    logits: torch.Tensor, labels: torch.Tensor, num_items_in_batch=None, ignore_index: int = -100
+) -> torch.Tensor:
+    """Mean cross-entropy of [targets, classes] in fp32, labels `ignore_index` left out."""
+    labels = labels.to(logits.device)
+    loss_sum = F.cross_entropy(logits.float(), labels, ignore_index=ignore_index, reduction="sum")
+    return mean_loss(loss_sum, (labels != ignore_index).sum(), num_items_in_batch)
+
+
+def classification_loss(
+    config: MiniBertConfig, logits_nc: torch.Tensor, labels: torch.Tensor, num_items_in_batch=None
+) -> torch.Tensor:
+    """Regression, single-label or multi-label, as `config.problem_type` says; where it says nothing it is settled, as in
+    Transformers, by the number of labels and the type of the first labels seen."""
+    if config.problem_type is None:
+        if config.num_labels == 1:
+            config.problem_type = "regression"
+        elif labels.dtype in (torch.long, torch.int):
+            config.problem_type = "single_label_classification"
+        else:
+            config.problem_type = "multi_label_classification"
+    if config.problem_type == "single_label_classification":
+        return cross_entropy(logits_nc, labels.view(-1), num_items_in_batch)
+    labels = labels.to(logits_nc.device, torch.float32).view(logits_nc.shape)
+    compute = F.mse_loss if config.problem_type == "regression" else F.binary_cross_entropy_with_logits
+    return mean_loss(compute(logits_nc.float(), labels, reduction="sum"), labels.numel(), num_items_in_batch)
+
+
+# --- language modelling ---
+
+
+class MiniBertVocabularyHead(MiniBertPreTrainedModel):
+    """What the models that predict tokens share: head, decoder, and logits at the labelled positions only."""
+
+    _tied_weights_keys = {"decoder.weight": "model.embeddings.tok_embeddings.weight"}
+
+    def __init__(self, config: MiniBertConfig, add_pooling_layer: bool = False):
+        super().__init__(config)
+        self.model = MiniBertModel(config, add_pooling_layer=add_pooling_layer)
+        self.head = MiniBertPredictionHead(config)
+        std = output_std(config)
+        self.decoder = build_linear(config.hidden_size, config.vocab_size, config.decoder_bias, std)
+
+    def get_output_embeddings(self) -> nn.Linear:
+        return self.decoder
+
+    def set_output_embeddings(self, new_embeddings: nn.Linear):
+        self.decoder = new_embeddings
+
+    def predict_tokens(
+        self,
+        outputs: MiniBertModelOutput,
+        labels_t: torch.Tensor | None,
+        sparse_prediction: bool | None,
+        num_items_in_batch=None,
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Logits and loss. `labels_t` are labels of the stream, -100 where there is nothing to predict.
+
+        Returns:
+            logits: [labelled positions, vocabulary] with `sparse_prediction` (None: in training, given labels), in the
+                order of the flattened batch; else [batch, length, vocabulary].
+            loss: the mean over labelled positions; None without labels.
+        """
+        hidden_td = outputs.stream
+        sparse = labels_t is not None and (self.training if sparse_prediction is None else sparse_prediction)
+        if sparse:
+            chosen = (labels_t != -100).nonzero().squeeze(1)
+            hidden_td, labels_t = hidden_td[chosen], labels_t[chosen]
+        logits_tv = self.decoder(self.head(hidden_td))
+        loss = None if labels_t is None else cross_entropy(logits_tv, labels_t, num_items_in_batch)
+        return (logits_tv if sparse else outputs.documents.restore(logits_tv)), loss
+
+
+class MiniBertForMaskedLM(MiniBertVocabularyHead):
+    """The encoder with a masked-language-modelling head."""
+
+    def __init__(self, config: MiniBertConfig):
+        super().__init__(config)
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        token_type_ids: torch.Tensor | None = None,
+        position_ids: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        seq_idx: torch.Tensor | None = None,
+        labels: torch.Tensor | None = None,
+        sparse_prediction: bool | None = None,
+        num_items_in_batch: int | torch.Tensor | None = None,
+        **kwargs,
+    ) -> MaskedLMOutput:
+        """Predict masked tokens.
+
+        Args:
+            labels: [batch, length], the original id at masked positions, -100 elsewhere.
+            sparse_prediction: logits at labelled positions only, [labelled positions, vocabulary], in the order of the
+                flattened batch; None: in training, given labels.
+        """
+        outputs = self.encode(
+            input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, seq_idx, **kwargs
+        )
+        labels_t = None if labels is None else outputs.documents.select(labels)
+        logits, loss = self.predict_tokens(outputs, labels_t, sparse_prediction, num_items_in_batch)
+        return MaskedLMOutput(loss, logits, outputs.hidden_states, outputs.attentions)
+
+
+class MiniBertForPreTraining(MiniBertVocabularyHead):
+    """BERT's two objectives: masked language modelling and next-sentence prediction. The loss is the sum of those whose
+    labels are given."""
+
+    def __init__(self, config: MiniBertConfig):
+        super().__init__(config, add_pooling_layer=True)
+        self.seq_relationship = build_linear(config.hidden_size, 2, True, config.initializer_range)
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        token_type_ids: torch.Tensor | None = None,
+        position_ids: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        seq_idx: torch.Tensor | None = None,
+        labels: torch.Tensor | None = None,
+        next_sentence_label: torch.Tensor | None = None,
+        sparse_prediction: bool | None = None,
+        num_items_in_batch: int | torch.Tensor | None = None,
+        num_rows_in_batch: int | torch.Tensor | None = None,
+        **kwargs,
+    ) -> MiniBertForPreTrainingOutput:
+        """Predict masked tokens and whether segment B follows segment A.
+
+        Args:
+            labels: [batch, length], the original id at masked positions, -100 elsewhere.
+            next_sentence_label: [batch]; 0: B follows A, 1: B is random.
+            num_items_in_batch: masked tokens over all micro-batches of an optimizer step (`Trainer` counts them).
+            num_rows_in_batch: `next_sentence_label`s over the same. Without it, the share of a micro-batch in the NSP
+                loss is taken to be its share of masked tokens: exact if all micro-batches hold equally many.
+        """
+        outputs = self.encode(
+            input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, seq_idx, **kwargs
+        )
+        labels_t = None if labels is None else outputs.documents.select(labels)
+        logits, mlm_loss = self.predict_tokens(outputs, labels_t, sparse_prediction, num_items_in_batch)
+        relationship = self.seq_relationship(outputs.pooler_output)
+        nsp_loss = None
+        if next_sentence_label is not None:
+            nsp_loss = cross_entropy(relationship, next_sentence_label.view(-1), num_rows_in_batch)
+            if num_rows_in_batch is None and num_items_in_batch is not None:
+                counted = labels if labels is not None else next_sentence_label
+                nsp_loss = mean_loss(nsp_loss * (counted != -100).sum(), 1, num_items_in_batch)
+        losses = [loss for loss in (mlm_loss, nsp_loss) if loss is not None]
+        return MiniBertForPreTrainingOutput(
+            loss=sum(losses) if losses else None,
+            prediction_logits=logits,
+            seq_relationship_logits=relationship,
+            hidden_states=outputs.hidden_states,
+            attentions=outputs.attentions,
+            mlm_loss=mlm_loss,
+            nsp_loss=nsp_loss,
+        )
+
+
+class MiniBertForCausalLM(MiniBertVocabularyHead, GenerationMixin):
+    """The same blocks as a decoder: every token predicts the next one of its document. Always causal."""
+
+    def __init__(self, config: MiniBertConfig):
+        config = copy.deepcopy(config)
+        config.is_causal = True
+        super().__init__(config)
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        token_type_ids: torch.Tensor | None = None,
+        position_ids: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        seq_idx: torch.Tensor | None = None,
+        labels: torch.Tensor | None = None,
+        sparse_prediction: bool | None = None,
+        num_items_in_batch: int | torch.Tensor | None = None,
+        **kwargs,
+    ) -> CausalLMOutput:
+        """Predict next tokens.
+
+        Args:
+            labels: [batch, length], usually `input_ids`; shifted here. The last token of a document predicts nothing.
+        """
+        outputs = self.encode(
+            input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, seq_idx, **kwargs
+        )
+        labels_t = None
+        if labels is not None:
+            labels_t = F.pad(outputs.documents.select(labels)[1:], (0, 1), value=-100)
+            labels_t = labels_t.masked_fill(~outputs.documents.has_next(), -100)
+        logits, loss = self.predict_tokens(outputs, labels_t, sparse_prediction, num_items_in_batch)
+        return CausalLMOutput(loss, logits, outputs.hidden_states, outputs.attentions)
+
+
+# --- sequences ---
+
+
+class MiniBertSequenceHead(MiniBertPreTrainedModel):
+    """What the models that judge whole sequences share: a pooled vector, dropout, a linear."""
+
+    def __init__(self, config: MiniBertConfig, classes: int):
+        super().__init__(config)
+        self.num_labels = classes
+        self.model = MiniBertModel(config)
+        self.head = None if config.add_pooling_layer else MiniBertPredictionHead(config)
+        rate = config.hidden_dropout if config.classifier_dropout is None else config.classifier_dropout
+        self.dropout = MiniBertDropout(rate)
+        self.classifier = build_linear(config.hidden_size, classes, config.classifier_bias, classifier_std(config))
+        self.post_init()
+
+    def classify(self, outputs: MiniBertModelOutput) -> torch.Tensor:
+        """[rows or documents, classes]"""
+        if self.head is None:
+            pooled = outputs.pooler_output
+        else:
+            pooled = self.head(outputs.documents.pool(outputs.stream, self.model.pooling))
+        return self.classifier(self.dropout(pooled))
+
+
+def classifier_std(config: MiniBertConfig) -> float:
+    """ModernBERT starts its classifiers at 1/√width; BERT like everything else."""
+    return config.hidden_size**-0.5 if config.scaled_output_init else config.initializer_range
+
+
+class MiniBertForNextSentencePrediction(MiniBertPreTrainedModel):
+    """The encoder with BERT's next-sentence classifier."""
+
+    def __init__(self, config: MiniBertConfig):
+        super().__init__(config)
+        self.model = MiniBertModel(config, add_pooling_layer=True)
+        self.seq_relationship = build_linear(config.hidden_size, 2, True, config.initializer_range)
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        token_type_ids: torch.Tensor | None = None,
+        position_ids: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        seq_idx: torch.Tensor | None = None,
+        labels: torch.Tensor | None = None,
+        num_items_in_batch: int | torch.Tensor | None = None,
+        **kwargs,
+    ) -> NextSentencePredictorOutput:
+        """Predict whether segment B follows segment A.
+
+        Args:
+            labels: [batch]; 0: B follows A, 1: B is random.
+        """
+        outputs = self.encode(
+            input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, seq_idx, **kwargs
+        )
+        logits = self.seq_relationship(outputs.pooler_output)
+        loss = None if labels is None else cross_entropy(logits, labels.view(-1), num_items_in_batch)
+        return NextSentencePredictorOutput(loss, logits, outputs.hidden_states, outputs.attentions)
+
+
+class MiniBertForSequenceClassification(MiniBertSequenceHead):
+    """The encoder with a classifier (or regressor) over texts or pairs of texts."""
+
+    def __init__(self, config: MiniBertConfig):
+        super().__init__(config, config.num_labels)
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        token_type_ids: torch.Tensor | None = None,
+        position_ids: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        seq_idx: torch.Tensor | None = None,
+        labels: torch.Tensor | None = None,
+        num_items_in_batch: int | torch.Tensor | None = None,
+        **kwargs,
+    ) -> SequenceClassifierOutput:
+        """Classify each row; each document, if rows hold several.
+
+        Args:
+            labels: [batch] class numbers or (`num_labels=1`) values; [batch, num_labels] values or 0/1 in floating point.
+        """
+        outputs = self.encode(
+            input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, seq_idx, **kwargs
+        )
+        logits = self.classify(outputs)
+        loss = None if labels is None else classification_loss(self.config, logits, labels, num_items_in_batch)
+        return SequenceClassifierOutput(loss, logits, outputs.hidden_states, outputs.attentions)
+
+
+class MiniBertForMultipleChoice(MiniBertSequenceHead):
+    """The encoder with a score for each of several choices."""
+
+    def __init__(self, config: MiniBertConfig):
+        super().__init__(config, 1)
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        token_type_ids: torch.Tensor | None = None,
+        position_ids: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        seq_idx: torch.Tensor | None = None,
+        labels: torch.Tensor | None = None,
+        num_items_in_batch: int | torch.Tensor | None = None,
+        **kwargs,
+    ) -> MultipleChoiceModelOutput:
+        """Score choices: every input is [batch, choices, length], the logits are [batch, choices].
+
+        Args:
+            labels: [batch], the number of the right choice.
+        """
+        choices = (input_ids if inputs_embeds is None else inputs_embeds).shape[1]
+        rows = (
+            None if x is None else x.flatten(0, 1)
+            for x in (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, seq_idx)
+        )
+        outputs = self.encode(*rows, **kwargs)
+        logits = self.classify(outputs).view(-1, choices)
+        loss = None if labels is None else cross_entropy(logits, labels, num_items_in_batch)
+        return MultipleChoiceModelOutput(loss, logits, outputs.hidden_states, outputs.attentions)
+
+
+# --- tokens ---
+
+
+class MiniBertTokenHead(MiniBertPreTrainedModel):
+    """What the models that judge tokens share."""
+
+    def __init__(self, config: MiniBertConfig):
+        super().__init__(config)
+        self.num_labels = config.num_labels
+        self.model = MiniBertModel(config, add_pooling_layer=False)
+        self.head = nn.Identity() if config.add_pooling_layer else MiniBertPredictionHead(config)
+        rate = config.hidden_dropout if config.classifier_dropout is None else config.classifier_dropout
+        self.dropout = MiniBertDropout(rate)
+        self.classifier = build_linear(
+            config.hidden_size, config.num_labels, config.classifier_bias, classifier_std(config)
+        )
+        self.post_init()
+
+
+class MiniBertForTokenClassification(MiniBertTokenHead):
+    """The encoder with a classifier over tokens (NER, POS)."""
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        token_type_ids: torch.Tensor | None = None,
+        position_ids: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        seq_idx: torch.Tensor | None = None,
+        labels: torch.Tensor | None = None,
+        num_items_in_batch: int | torch.Tensor | None = None,
+        **kwargs,
+    ) -> TokenClassifierOutput:
+        """Classify tokens.
+
+        Args:
+            labels: [batch, length], -100 where there is nothing to predict.
+        """
+        outputs = self.encode(
+            input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, seq_idx, **kwargs
+        )
+        logits_tc = self.classifier(self.dropout(self.head(outputs.stream)))
+        loss = None
+        if labels is not None:
+            loss = cross_entropy(logits_tc, outputs.documents.select(labels), num_items_in_batch)
+        logits = outputs.documents.restore(logits_tc)
+        return TokenClassifierOutput(loss, logits, outputs.hidden_states, outputs.attentions)
+
+
+class MiniBertForQuestionAnswering(MiniBertTokenHead):
+    """The encoder with the start and the end of an answer (extractive question answering). Padding is no candidate: its
+    logits are the lowest number of their type."""
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        token_type_ids: torch.Tensor | None = None,
+        position_ids: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        seq_idx: torch.Tensor | None = None,
+        start_positions: torch.Tensor | None = None,
+        end_positions: torch.Tensor | None = None,
+        num_items_in_batch: int | torch.Tensor | None = None,
+        **kwargs,
+    ) -> QuestionAnsweringModelOutput:
+        """Find the answer.
+
+        Args:
+            start_positions, end_positions: [batch], columns; what lies outside the row is not learned from.
+        """
+        outputs = self.encode(
+            input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, seq_idx, **kwargs
+        )
+        logits_tc = self.classifier(self.dropout(self.head(outputs.stream)))
+        documents, lowest = outputs.documents, torch.finfo(logits_tc.dtype).min
+        logits = documents.restore(logits_tc, fill=lowest)
+        if documents.real_bs is not None:
+            logits = logits.masked_fill(~documents.real_bs.unsqueeze(-1), lowest)
+        start_logits, end_logits = (x.contiguous() for x in logits.unbind(-1))
+        loss = None
+        if start_positions is not None and end_positions is not None:
+            length = start_logits.shape[1]
+            loss = (
+                sum(
+                    cross_entropy(x, y.view(-1).clamp(0, length), num_items_in_batch, ignore_index=length)
+                    for x, y in ((start_logits, start_positions), (end_logits, end_positions))
+                )
+                / 2
+            )
+        return QuestionAnsweringModelOutput(loss, start_logits, end_logits, outputs.hidden_states, outputs.attentions)
+
+
+__all__ = [
+    "MiniBertPreTrainedModel",
+    "MiniBertModel",
+    "MiniBertForPreTraining",
+    "MiniBertForMaskedLM",
+    "MiniBertForCausalLM",
+    "MiniBertForNextSentencePrediction",
+    "MiniBertForSequenceClassification",
+    "MiniBertForTokenClassification",
+    "MiniBertForQuestionAnswering",
+    "MiniBertForMultipleChoice",
+]
