@@ -64,18 +64,24 @@ def _register() -> None:
 
 
 class _RegisterAfterImport(importlib.abc.MetaPathFinder):
-    """Runs `_register` when the module with the Auto classes has been loaded."""
+    """Runs `_register` when the Auto classes have been loaded: by somebody else, or on the way of loading the model."""
+
+    waiting_for = {_AUTO_CLASSES, f"{__name__}.modeling_minibert"}
+    loading: set[str] = set()
 
     def find_spec(self, fullname, path=None, target=None):
-        if fullname != _AUTO_CLASSES:
+        if fullname not in self.waiting_for:
             return None
-        sys.meta_path.remove(self)
+        self.waiting_for.remove(fullname)
         spec = importlib.util.find_spec(fullname)
         load = spec.loader.exec_module
 
         def load_and_register(module):
+            self.loading.add(fullname)
             load(module)
-            _register()
+            self.loading.remove(fullname)
+            if not self.loading and _AUTO_CLASSES in sys.modules:
+                _register()
 
         spec.loader.exec_module = load_and_register
         return spec

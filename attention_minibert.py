@@ -6,7 +6,7 @@ into one description: which tokens are real, which document each belongs to, and
 - the *stream*: the real tokens of the whole batch one after the other, [tokens, …], on which the model works by default;
 - a dense boolean mask for everything that wants padded rows (eager, flex, functions a user registered, export).
 
-Then the attention kernels over the stream. One definition for all: token i sees token j if both belong to one document,
+Then the kernels over the stream, and the attention layer. One definition for all: token i sees token j if both belong to one document,
 |position_i - position_j| <= window in local layers, and position_j <= position_i in a causal model.
 
 Shape suffixes: b batch, s columns of the padded batch, t tokens of the stream, n documents, h heads, d head width,
@@ -18,7 +18,10 @@ import inspect
 import torch
 from torch import nn
 from torch.nn import functional as F
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.utils import is_flash_attn_2_available
+
+from .configuration_minibert import MiniBertConfig
 
 try:
     from torch.nn.attention.varlen import varlen_attn
@@ -83,7 +86,7 @@ class Documents:
         else:
             real = rows(attention_mask) != 0
         # column of the real token before each column, -1 where there is none
-        before = F.pad(torch.where(real, columns, -1).cummax(1).values[:, :-1], (1, 0), value=-1)
+        before = F.pad(torch.where(real, columns, -1).cummax(1)[0][:, :-1], (1, 0), value=-1)
         starts = before < 0
         if seq_idx is not None or cu_seq_lens is not None:
             if seq_idx is not None:
@@ -95,9 +98,8 @@ class Documents:
         elif position_ids is not None:
             number = rows(position_ids)
             # A hole may or may not have been counted: either way the document goes on behind it.
-            after_token = number == number.gather(1, before.clamp(min=0)) + 1
-            after_column = number == F.pad(number[:, :-1], (1, 0), value=-1) + 1
-            starts = starts | ~(after_token | after_column)
+            step = number - number.gather(1, before.clamp(min=0))
+            starts = starts | ((step != 1) & (step != columns - before))
         self.starts_bs = starts & real
         self.real_bs = None if attention_mask is None else real
         # padding is its own document, so that no row of a mask is empty
@@ -106,7 +108,7 @@ class Documents:
             self.position_bs = rows(position_ids)
         else:
             count = real.flatten().cumsum(0) - 1
-            first = torch.where(self.starts_bs.flatten(), count, 0).cummax(0).values
+            first = torch.where(self.starts_bs.flatten(), count, 0).cummax(0)[0]
             self.position_bs = (count - first).view_as(real).clamp(min=0)
 
     # --- the stream ---
@@ -162,11 +164,13 @@ class Documents:
         return x if self.index_t is None else x[self.index_t]
 
     def restore(self, x_t: torch.Tensor, fill: float = 0.0) -> torch.Tensor:
-        """[tokens, …] → [batch, length, …], `fill` at padding."""
+        """[tokens, width] → [batch, length, width], `fill` at padding."""
         if self.index_t is not None:
             batch_size, length = self.shape
             padded = x_t.new_full((batch_size * length, *x_t.shape[1:]), fill)
             x_t = padded.index_copy(0, self.index_t, x_t)
+        elif self.cu_seqlens is None and self.real_bs is not None:  # padding was never dropped
+            x_t = x_t.masked_fill(~self.real_bs.flatten().unsqueeze(1), fill)
         return x_t.unflatten(0, self.shape)
 
     def has_next(self) -> torch.Tensor:
@@ -196,13 +200,14 @@ class Documents:
     def _pool_rows(self, hidden_bsd: torch.Tensor, pooling: str) -> torch.Tensor:
         """The same without looking at values: every row is one document."""
         if self.real_bs is None:
-            weight_bs = torch.ones(self.shape, dtype=hidden_bsd.dtype, device=self.device)
+            chosen_bs = torch.ones(self.shape, dtype=torch.bool, device=self.device)
         else:
-            weight_bs = self.real_bs.to(hidden_bsd.dtype)
+            chosen_bs = self.real_bs
         if pooling != "mean":
-            count_bs = weight_bs.cumsum(1)
+            count_bs = chosen_bs.cumsum(1)
             wanted = 1 if pooling == "cls" else count_bs[:, -1:]
-            weight_bs = weight_bs * (count_bs == wanted)
+            chosen_bs = chosen_bs & (count_bs == wanted)
+        weight_bs = chosen_bs.to(hidden_bsd.dtype)
         summed = torch.bmm(weight_bs.unsqueeze(1), hidden_bsd).squeeze(1)
         return summed / weight_bs.sum(1, keepdim=True).clamp(min=1)
 
@@ -501,3 +506,116 @@ class MiniBertDropout(nn.Dropout):
         if x.device.type != "cpu" or torch.compiler.is_compiling():
             return F.dropout(x, self.p)
         return (x * random_keep(x, self.p)).mul_(1 / (1 - self.p))
+
+
+# --- the layer ---
+
+
+def build_linear(inputs: int, outputs: int, bias: bool, std: float) -> nn.Linear:
+    """A linear that carries the standard deviation of its initialisation: Transformers initialises a model from outside
+    its tree at the leaves only, so nothing written for a container would ever run."""
+    linear = nn.Linear(inputs, outputs, bias=bias)
+    linear.init_std = std
+    return linear
+
+
+def output_std(config: MiniBertConfig) -> float:
+    """Standard deviation of the projections into the residual stream (Radford et al. 2019; Shoeybi et al. 2019)."""
+    depth = 2 * config.num_hidden_layers if config.scaled_output_init else 1
+    return config.initializer_range / depth**0.5
+
+
+def rotary_angles(position_bs: torch.Tensor, head_width: int, theta: float) -> tuple[torch.Tensor, torch.Tensor]:
+    """cos and sin of the rotary angles (Su et al. 2021, eq. 34), [b, s, 1, 1, head width / 2], always in fp32."""
+    exponent = torch.arange(0, head_width, 2, device=position_bs.device, dtype=torch.float32) / head_width
+    angles = position_bs.to(torch.float32)[..., None, None, None] * theta**-exponent
+    return angles.cos(), angles.sin()
+
+
+def rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+    """Rotate the pairs (x_i, x_{i + width / 2}) of [b, s, …, h, head width]."""
+    cos, sin = cos.to(x.dtype), sin.to(x.dtype)
+    first, second = x.chunk(2, dim=-1)
+    return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
+
+
+def eager_attention_forward(
+    module: nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    scaling: float | None = None,
+    dropout: float = 0.0,
+    **kwargs,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """softmax(q kᵀ · scaling) v (Vaswani et al. 2017, eq. 1) for [b, h, s, head width].
+
+    Args:
+        attention_mask: boolean, True where a query sees a key; or floating, added to the scores.
+
+    Returns:
+        the output, [b, s, h, head width], and the probabilities, [b, h, s, s].
+    """
+    scaling = query.shape[-1] ** -0.5 if scaling is None else scaling
+    scores = torch.matmul(query, key.transpose(-2, -1)) * scaling
+    if attention_mask is not None and attention_mask.dtype == torch.bool:
+        # not -inf: a caller's mask may have rows that see nothing, and one NaN would reach every token
+        scores = scores.masked_fill(~attention_mask, torch.finfo(scores.dtype).min)
+    elif attention_mask is not None:
+        scores = scores + attention_mask
+    probs = F.softmax(scores, dim=-1, dtype=torch.float32).to(query.dtype)
+    probs = F.dropout(probs, dropout, module.training)
+    return torch.matmul(probs, value).transpose(1, 2).contiguous(), probs
+
+
+class MiniBertAttention(nn.Module):
+    """Multi-head self-attention with one projection for queries, keys and values."""
+
+    def __init__(self, config: MiniBertConfig, layer_idx: int):
+        super().__init__()
+        self.config = config
+        self.layer_idx = layer_idx
+        self.head_width = config.hidden_size // config.num_attention_heads
+        self.scaling = self.head_width**-0.5
+        self.is_causal = False  # masks say what is seen; SDPA must not guess when there is none
+        self.window = config.sliding_window if config.layer_types[layer_idx] == "sliding_attention" else None
+        self.attention_dropout = config.attention_dropout
+        width, bias = config.hidden_size, config.attention_bias
+        self.Wqkv = build_linear(width, 3 * width, bias, config.initializer_range)
+        self.Wo = build_linear(width, width, bias, output_std(config))
+
+    def forward(
+        self,
+        hidden_states: torch.Tensor,
+        attention_mask: torch.Tensor | None = None,
+        rotary: tuple[torch.Tensor, torch.Tensor] | None = None,
+        documents: Documents | None = None,
+        is_causal: bool = False,
+        **kwargs,
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """[b, s, d] → [b, s, d] and the probabilities, if the backend has them. With `documents`, b is 1 and s are the
+        tokens of the stream."""
+        shape = hidden_states.shape
+        qkv = self.Wqkv(hidden_states).unflatten(-1, (3, -1, self.head_width))
+        if rotary is None:
+            q, k, v = qkv.unbind(2)
+        else:
+            (q, k), v = rotate(qkv[:, :, :2], *rotary).unbind(2), qkv[:, :, 2]
+        dropout = self.attention_dropout if self.training else 0.0
+        if documents is not None:
+            out = stream_attention(q[0], k[0], v[0], documents, self.window, is_causal, dropout)
+            return self.Wo(out.reshape(shape)), None
+        attend = ALL_ATTENTION_FUNCTIONS.get_interface(self.config._attn_implementation, eager_attention_forward)
+        out, probs = attend(
+            self,
+            *(x.transpose(1, 2) for x in (q, k, v)),
+            attention_mask,
+            dropout=dropout,
+            scaling=self.scaling,
+            # flash attention in Transformers takes the number of tokens seen on one side, the token itself included
+            sliding_window=None if self.window is None else self.window + 1,
+            is_causal=is_causal,
+            **kwargs,
+        )
+        return self.Wo(out.reshape(shape)), probs

@@ -6,7 +6,7 @@ real tokens, runs the blocks over that stream, and pads again only for callers w
 on the stream: the vocabulary is computed at the labelled positions alone while training.
 
 Shape suffixes: b batch, s columns of the padded batch, t tokens (of the stream, or all columns where nothing was
-dropped), n rows or documents, d width, v vocabulary, h heads.
+dropped), n rows or documents, d width, v vocabulary, c classes.
 """
 
 import copy
@@ -31,13 +31,20 @@ from transformers.modeling_outputs import (
     SequenceClassifierOutput,
     TokenClassifierOutput,
 )
-from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS, PreTrainedModel
+from transformers.modeling_utils import PreTrainedModel
 from transformers.utils import ModelOutput, can_return_tuple
 from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.import_utils import is_torchdynamo_exporting, is_tracing
 from transformers.utils.output_capturing import capture_outputs
 
-from .attention_minibert import Documents, MiniBertDropout, random_keep, stream_attention
+from .attention_minibert import (
+    Documents,
+    MiniBertAttention,
+    MiniBertDropout,
+    build_linear,
+    output_std,
+    rotary_angles,
+)
 from .configuration_minibert import MiniBertConfig
 
 
@@ -47,35 +54,7 @@ def build_norm(config: MiniBertConfig) -> nn.Module:
     return nn.LayerNorm(config.hidden_size, eps=config.norm_eps, bias=config.norm_bias)
 
 
-def build_linear(inputs: int, outputs: int, bias: bool, std: float) -> nn.Linear:
-    """A linear that carries the standard deviation of its initialisation: Transformers initialises a model from outside
-    its tree at the leaves only, so nothing written for a container would ever run."""
-    linear = nn.Linear(inputs, outputs, bias=bias)
-    linear.init_std = std
-    return linear
-
-
-def output_std(config: MiniBertConfig) -> float:
-    """Standard deviation of the projections into the residual stream (Radford et al. 2019; Shoeybi et al. 2019)."""
-    depth = 2 * config.num_hidden_layers if config.scaled_output_init else 1
-    return config.initializer_range / depth**0.5
-
-
 # --- positions ---
-
-
-def rotary_angles(position_bs: torch.Tensor, head_width: int, theta: float) -> tuple[torch.Tensor, torch.Tensor]:
-    """cos and sin of the rotary angles (Su et al. 2021, eq. 34), [b, s, 1, 1, head width / 2], always in fp32."""
-    exponent = torch.arange(0, head_width, 2, device=position_bs.device, dtype=torch.float32) / head_width
-    angles = position_bs.to(torch.float32)[..., None, None, None] * theta**-exponent
-    return angles.cos(), angles.sin()
-
-
-def rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
-    """Rotate the pairs (x_i, x_{i + width / 2}) of [b, s, …, h, head width]."""
-    cos, sin = cos.to(x.dtype), sin.to(x.dtype)
-    first, second = x.chunk(2, dim=-1)
-    return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
 
 
 def sinusoidal_positions(position_bs: torch.Tensor, width: int) -> torch.Tensor:
@@ -85,7 +64,7 @@ def sinusoidal_positions(position_bs: torch.Tensor, width: int) -> torch.Tensor:
     return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(-2)
 
 
-# --- embedding, attention, MLP, block ---
+# --- embedding, MLP, block ---
 
 
 class MiniBertEmbeddings(nn.Module):
@@ -123,87 +102,6 @@ class MiniBertEmbeddings(nn.Module):
         elif self.sinusoidal:
             x = x + sinusoidal_positions(position_ids, x.shape[-1]).to(x.dtype)
         return self.dropout(self.norm(x))
-
-
-def eager_attention_forward(
-    module: nn.Module,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    attention_mask: torch.Tensor | None,
-    scaling: float | None = None,
-    dropout: float = 0.0,
-    **kwargs,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """softmax(q kᵀ · scaling) v (Vaswani et al. 2017, eq. 1) for [b, h, s, head width].
-
-    Args:
-        attention_mask: boolean, True where a query sees a key; or floating, added to the scores.
-
-    Returns:
-        the output, [b, s, h, head width], and the probabilities, [b, h, s, s].
-    """
-    scaling = query.shape[-1] ** -0.5 if scaling is None else scaling
-    scores = torch.matmul(query, key.transpose(-2, -1)) * scaling
-    if attention_mask is not None and attention_mask.dtype == torch.bool:
-        scores = scores.masked_fill(~attention_mask, float("-inf"))
-    elif attention_mask is not None:
-        scores = scores + attention_mask
-    probs = F.softmax(scores, dim=-1, dtype=torch.float32).to(query.dtype)
-    probs = F.dropout(probs, dropout, module.training)
-    return torch.matmul(probs, value).transpose(1, 2).contiguous(), probs
-
-
-class MiniBertAttention(nn.Module):
-    """Multi-head self-attention with one projection for queries, keys and values."""
-
-    def __init__(self, config: MiniBertConfig, layer_idx: int):
-        super().__init__()
-        self.config = config
-        self.layer_idx = layer_idx
-        self.head_width = config.hidden_size // config.num_attention_heads
-        self.scaling = self.head_width**-0.5
-        self.is_causal = False  # masks say what is seen; SDPA must not guess when there is none
-        self.window = config.sliding_window if config.layer_types[layer_idx] == "sliding_attention" else None
-        self.attention_dropout = config.attention_dropout
-        width, bias = config.hidden_size, config.attention_bias
-        self.Wqkv = build_linear(width, 3 * width, bias, config.initializer_range)
-        self.Wo = build_linear(width, width, bias, output_std(config))
-
-    def forward(
-        self,
-        hidden_states: torch.Tensor,
-        attention_mask: torch.Tensor | None = None,
-        rotary: tuple[torch.Tensor, torch.Tensor] | None = None,
-        documents: Documents | None = None,
-        is_causal: bool = False,
-        **kwargs,
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """[b, s, d] → [b, s, d] and the probabilities, if the backend has them. With `documents`, b is 1 and s are the
-        tokens of the stream."""
-        shape = hidden_states.shape
-        qkv = self.Wqkv(hidden_states).unflatten(-1, (3, -1, self.head_width))
-        if rotary is None:
-            q, k, v = qkv.unbind(2)
-        else:
-            (q, k), v = rotate(qkv[:, :, :2], *rotary).unbind(2), qkv[:, :, 2]
-        dropout = self.attention_dropout if self.training else 0.0
-        if documents is not None:
-            out = stream_attention(q[0], k[0], v[0], documents, self.window, is_causal, dropout)
-            return self.Wo(out.reshape(shape)), None
-        attend = ALL_ATTENTION_FUNCTIONS.get_interface(self.config._attn_implementation, eager_attention_forward)
-        out, probs = attend(
-            self,
-            *(x.transpose(1, 2) for x in (q, k, v)),
-            attention_mask,
-            dropout=dropout,
-            scaling=self.scaling,
-            # flash attention in Transformers takes the number of tokens seen on one side, the token itself included
-            sliding_window=None if self.window is None else self.window + 1,
-            is_causal=is_causal,
-            **kwargs,
-        )
-        return self.Wo(out.reshape(shape)), probs
 
 
 class MiniBertMLP(nn.Module):
@@ -406,10 +304,11 @@ class MiniBertModel(MiniBertPreTrainedModel):
             raise ValueError("give exactly one of input_ids and inputs_embeds")
         inputs = input_ids if inputs_embeds is None else inputs_embeds
         batch_size, length = inputs.shape[:2]
-        if attention_mask is not None and attention_mask.dim() == 2 and attention_mask.shape != inputs.shape[:2]:
+        mask_shape = None if attention_mask is None else tuple(attention_mask.shape)
+        if mask_shape is not None and len(mask_shape) != 4 and mask_shape != (batch_size, length):
             raise ValueError(
-                f"attention_mask has the shape {tuple(attention_mask.shape)}, the inputs {(batch_size, length)}: "
-                "they must agree"
+                f"attention_mask has the shape {mask_shape}, the inputs {(batch_size, length)}: legal are "
+                "[batch, length] and [batch, 1, length, length]"
             )
         causal = self.config.is_causal if is_causal is None else is_causal
         mask_2d = attention_mask if attention_mask is not None and attention_mask.dim() == 2 else None
@@ -701,13 +600,22 @@ class MiniBertForPreTraining(MiniBertVocabularyHead):
 
 
 class MiniBertForCausalLM(MiniBertVocabularyHead, GenerationMixin):
-    """The same blocks as a decoder: every token predicts the next one of its document. Always causal."""
+    """The same blocks as a decoder: every token predicts the next one of its document. Always causal. There is no cache:
+    generation runs the whole text at every step."""
+
+    _is_stateful = True  # no cache to take tokens back from: `generate` refuses assisted decoding
 
     def __init__(self, config: MiniBertConfig):
         config = copy.deepcopy(config)
         config.is_causal = True
         super().__init__(config)
         self.post_init()
+
+    def prepare_inputs_for_generation(
+        self, input_ids: torch.Tensor, next_sequence_length: int | None = None, past_key_values=None, **kwargs
+    ) -> dict[str, Any]:
+        """Without a cache, `generate` must not cut the text down to its new tokens."""
+        return super().prepare_inputs_for_generation(input_ids, **kwargs)
 
     @can_return_tuple
     def forward(
@@ -719,6 +627,7 @@ class MiniBertForCausalLM(MiniBertVocabularyHead, GenerationMixin):
         inputs_embeds: torch.Tensor | None = None,
         seq_idx: torch.Tensor | None = None,
         labels: torch.Tensor | None = None,
+        shift_labels: torch.Tensor | None = None,
         sparse_prediction: bool | None = None,
         num_items_in_batch: int | torch.Tensor | None = None,
         **kwargs,
@@ -727,12 +636,16 @@ class MiniBertForCausalLM(MiniBertVocabularyHead, GenerationMixin):
 
         Args:
             labels: [batch, length], usually `input_ids`; shifted here. The last token of a document predicts nothing.
+            shift_labels: [batch, length], labels that are shifted already (as sequence parallelism hands them); they
+                replace `labels`.
         """
         outputs = self.encode(
             input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, seq_idx, **kwargs
         )
         labels_t = None
-        if labels is not None:
+        if shift_labels is not None:
+            labels_t = outputs.documents.select(shift_labels)
+        elif labels is not None:
             labels_t = F.pad(outputs.documents.select(labels)[1:], (0, 1), value=-100)
             labels_t = labels_t.masked_fill(~outputs.documents.has_next(), -100)
         logits, loss = self.predict_tokens(outputs, labels_t, sparse_prediction, num_items_in_batch)
@@ -877,21 +790,22 @@ class MiniBertForMultipleChoice(MiniBertSequenceHead):
 class MiniBertTokenHead(MiniBertPreTrainedModel):
     """What the models that judge tokens share."""
 
-    def __init__(self, config: MiniBertConfig):
+    def __init__(self, config: MiniBertConfig, classes: int):
         super().__init__(config)
-        self.num_labels = config.num_labels
+        self.num_labels = classes
         self.model = MiniBertModel(config, add_pooling_layer=False)
         self.head = nn.Identity() if config.add_pooling_layer else MiniBertPredictionHead(config)
         rate = config.hidden_dropout if config.classifier_dropout is None else config.classifier_dropout
         self.dropout = MiniBertDropout(rate)
-        self.classifier = build_linear(
-            config.hidden_size, config.num_labels, config.classifier_bias, classifier_std(config)
-        )
+        self.classifier = build_linear(config.hidden_size, classes, config.classifier_bias, classifier_std(config))
         self.post_init()
 
 
 class MiniBertForTokenClassification(MiniBertTokenHead):
     """The encoder with a classifier over tokens (NER, POS)."""
+
+    def __init__(self, config: MiniBertConfig):
+        super().__init__(config, config.num_labels)
 
     @can_return_tuple
     def forward(
@@ -926,6 +840,9 @@ class MiniBertForQuestionAnswering(MiniBertTokenHead):
     """The encoder with the start and the end of an answer (extractive question answering). Padding is no candidate: its
     logits are the lowest number of their type."""
 
+    def __init__(self, config: MiniBertConfig):
+        super().__init__(config, 2)
+
     @can_return_tuple
     def forward(
         self,
@@ -949,10 +866,7 @@ class MiniBertForQuestionAnswering(MiniBertTokenHead):
             input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, seq_idx, **kwargs
         )
         logits_tc = self.classifier(self.dropout(self.head(outputs.stream)))
-        documents, lowest = outputs.documents, torch.finfo(logits_tc.dtype).min
-        logits = documents.restore(logits_tc, fill=lowest)
-        if documents.real_bs is not None:
-            logits = logits.masked_fill(~documents.real_bs.unsqueeze(-1), lowest)
+        logits = outputs.documents.restore(logits_tc, fill=torch.finfo(logits_tc.dtype).min)
         start_logits, end_logits = (x.contiguous() for x in logits.unbind(-1))
         loss = None
         if start_positions is not None and end_positions is not None:

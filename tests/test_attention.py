@@ -1,0 +1,616 @@
+"""Who sees whom, and that every kernel computes softmax(q kᵀ / √d) v over that.
+
+The truth table perturbs one token and looks at which others change. The kernels are compared with the formula in float64,
+written out for each document alone.
+"""
+
+import inspect
+import itertools
+
+import pytest
+import torch
+from torch.testing import assert_close
+from transformers import AttentionInterface
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+from minibert import attention_minibert as attention
+from minibert.attention_minibert import (
+    Documents,
+    MiniBertAttention,
+    MiniBertDropout,
+    choose_kernel,
+    cpu_attention_op,
+    eager_attention_forward,
+    random_keep,
+    stream_attention,
+)
+from minibert.configuration_minibert import MiniBertConfig
+from minibert.modeling_minibert import MiniBertModel
+
+# The published tolerances, absolute and relative, between any two ways to compute one attention from inputs of that type:
+# four units in the last place in half precision.
+TOLERANCE = {torch.float32: 1e-5, torch.float16: 2**-8, torch.bfloat16: 2**-5}
+
+
+# --- the truth table ---
+
+# One letter a document, a dot for padding.
+LAYOUTS = {
+    "full rows": ["aaaaaaaaaa", "bbbbbbbbbb"],
+    "single": ["aaaaaaaaaa"],
+    "padded right": ["aaaaaaaaaa", "bbbb......"],
+    "padded left": ["aaaaaaaaaa", "......bbbb"],
+    "holes": ["aa.aaa..aa", ".b.bb..bbb"],
+    "holes, counted": ["aa.aaa..aa", ".b.bb..bbb"],
+    "a row of padding": ["aaaaaaaaaa", ".........."],
+    "one token": ["a"],
+    "packed, position_ids": ["aaaaaaaaab", "ccccdddddd"],
+    "packed, seq_idx": ["aaaaaaaaab", "ccccdddddd"],
+    "packed, cu_seq_lens": ["aaaaaaaaab", "ccccdddddd"],
+    "packed, position_ids, padding": ["aaa..bbbb.", "..ccc.cddd"],
+    "packed, seq_idx, padding": ["aaa..bbbb.", "..ccc.cddd"],
+}
+WINDOW = 2
+PATTERNS = list(itertools.product(["full_attention", "sliding_attention"], [False, True]))
+
+
+def describe(name: str):
+    """The inputs that say where documents lie, and the tokens as (row, column, document, position)."""
+    rows = LAYOUTS[name]
+    tokens, seen = [], {}
+    for b, row in enumerate(rows):
+        for s, document in enumerate(row):
+            if document != ".":
+                seen.setdefault(document, []).append(s)
+                position = s if "counted" in name else len(seen[document]) - 1
+                tokens.append((b, s, document, position))
+    real = torch.tensor([[letter != "." for letter in row] for row in rows])
+    inputs = {} if real.all() else {"attention_mask": real.long()}
+    grid = torch.zeros(real.shape, dtype=torch.long)
+    for b, s, document, position in tokens:
+        grid[b, s] = ord(document) if "seq_idx" in name else position
+    if "position_ids" in name or "counted" in name:
+        inputs["position_ids"] = grid
+    elif "seq_idx" in name:
+        inputs["seq_idx"] = grid
+    elif "cu_seq_lens" in name:
+        lengths = [len(list(run)) for _, run in itertools.groupby("".join(rows))]
+        bounds = torch.tensor([0, *itertools.accumulate(lengths)], dtype=torch.int32)
+        inputs |= dict(
+            cu_seq_lens_q=bounds, cu_seq_lens_k=bounds, max_length_q=max(lengths), max_length_k=max(lengths)
+        )
+    return real, inputs, tokens
+
+
+def by_definition(query, key, layer_type: str, causal: bool) -> bool:
+    """Whether a token sees another one."""
+    (_, _, document_q, position_q), (_, _, document_k, position_k) = query, key
+    in_window = layer_type == "full_attention" or abs(position_q - position_k) <= WINDOW
+    return document_q == document_k and in_window and (not causal or position_k <= position_q)
+
+
+def flash_stand_in(module, query, key, value, attention_mask, sliding_window=None, is_causal=False,
+                   cu_seq_lens_q=None, cu_seq_lens_k=None, **kwargs):  # fmt: skip
+    """What Transformers' `flash_attention_2` promises: boundaries in the flattened batch, and a window that counts the
+    tokens on one side with the token itself, so that `sliding_window - 1` neighbours are seen."""
+    assert attention_mask is None
+    batch_size, heads, length, _ = query.shape
+    q, k, v = (x.transpose(1, 2).flatten(0, 1) for x in (query, key, value))
+    if cu_seq_lens_q is None:
+        bounds = range(0, batch_size * length + 1, length)
+    else:
+        assert cu_seq_lens_q.dtype == torch.int32 and torch.equal(cu_seq_lens_q, cu_seq_lens_k)
+        bounds = cu_seq_lens_q.tolist()
+    parts = []
+    for start, end in itertools.pairwise(bounds):
+        i = torch.arange(end - start)
+        distance = i.unsqueeze(1) - i
+        seen = torch.ones_like(distance, dtype=torch.bool)
+        if sliding_window is not None:
+            seen &= distance.abs() <= sliding_window - 1
+        if is_causal:
+            seen &= distance >= 0
+        parts.append(formula(q[start:end], k[start:end], v[start:end], seen))
+    return torch.cat(parts).unflatten(0, (batch_size, length)), None
+
+
+def user_function(module, query, key, value, attention_mask, **kwargs):
+    return eager_attention_forward(module, query, key, value, attention_mask, **kwargs)
+
+
+def formula(q_qhd, k_khd, v_khd, seen_qk):
+    scores = torch.einsum("qhd,khd->hqk", q_qhd, k_khd) / q_qhd.shape[-1] ** 0.5
+    return torch.einsum("hqk,khd->qhd", scores.masked_fill(~seen_qk, float("-inf")).softmax(-1), v_khd)
+
+
+def prepare(backend: str, monkeypatch) -> tuple[str, dict]:
+    """The attention implementation and the keywords of a call that lead to `backend`."""
+    implementation = backend.split(",")[0]
+    if backend == "sdpa, blocks":
+        monkeypatch.setattr(attention, "LOCAL_BLOCK", 2)
+    elif backend == "sdpa, one call a document":
+        monkeypatch.setattr(attention, "CPU_CHUNK", 1)
+    elif implementation == "flash_attention_2":
+        monkeypatch.setitem(ALL_ATTENTION_FUNCTIONS, "flash_attention_2", flash_stand_in)
+    elif implementation == "of a user":
+        AttentionInterface.register("of a user", user_function)
+    return implementation, dict(output_hidden_states=True) if backend.endswith("padded rows") else {}
+
+
+def check_truth_table(backend: str, layout: str, patterns, monkeypatch, dtype=torch.float64):
+    implementation, keywords = prepare(backend, monkeypatch)
+    real, inputs, tokens = describe(layout)
+    for layer_type, causal in patterns:
+        config = MiniBertConfig(
+            vocab_size=2, hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=4,
+            local_attention=2 * WINDOW, layer_types=[layer_type], is_causal=causal, initializer_range=0.3,
+        )  # fmt: skip
+        torch.manual_seed(0)
+        model = MiniBertModel(config).to(dtype).eval()
+        # a name for which Transformers would look for a package cannot be set on a model
+        model.config._attn_implementation_internal = implementation
+        embeds = torch.randn(*real.shape, config.hidden_size, dtype=dtype)
+        with torch.no_grad():
+            before = model(inputs_embeds=embeds, **inputs, **keywords).last_hidden_state
+            assert not before[~real].any(), "padding has a state"
+            for key in [*tokens, *((b, s, ".", 0) for b, s in (~real).nonzero().tolist())]:
+                b, s = key[:2]
+                perturbed = embeds.clone()
+                perturbed[b, s] = torch.randn(config.hidden_size, dtype=dtype)
+                after = model(inputs_embeds=perturbed, **inputs, **keywords).last_hidden_state
+                change = (after - before).abs().amax(-1)
+                got = {query[:2] for query in tokens if change[query[:2]] > 1e-6}
+                expected = {query[:2] for query in tokens if by_definition(query, key, layer_type, causal)}
+                assert got == expected, f"{layer_type}, causal={causal}: who sees (row, column) {(b, s)}"
+
+
+BACKENDS = [
+    "eager",
+    "sdpa",
+    "sdpa, blocks",
+    "sdpa, one call a document",
+    "sdpa, padded rows",
+    "of a user",
+    "flash_attention_2",
+    "flash_attention_2, padded rows",
+]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_truth_table(backend, layout, monkeypatch):
+    patterns = PATTERNS
+    if "flash" in backend and "counted" in layout:  # its window knows tokens, not positions
+        patterns = [pattern for pattern in PATTERNS if pattern[0] == "full_attention"]
+    check_truth_table(backend, layout, patterns, monkeypatch)
+
+
+@pytest.mark.slow  # compiles for a minute or more
+@pytest.mark.parametrize("layout", ["full rows", "holes", "packed, position_ids, padding"])
+def test_truth_table_of_flex_attention(layout, monkeypatch):
+    check_truth_table("flex_attention", layout, PATTERNS, monkeypatch, dtype=torch.float32)
+
+
+def test_the_kernels_of_the_truth_table_ran(monkeypatch):
+    """Its rows are short: the names of its backends must not promise what they do not do."""
+    calls = []
+    for name in ("_block_attention", "_softmax_attention"):
+        original = getattr(attention, name)
+        monkeypatch.setattr(attention, name, lambda *a, name=name, f=original: (calls.append(name), f(*a))[1])
+    expected = {
+        "sdpa": ["_softmax_attention"],  # documents share a call
+        "sdpa, one call a document": ["_softmax_attention"] * 4,
+        "sdpa, blocks": ["_block_attention", "_softmax_attention"],
+        "sdpa, padded rows": [],
+    }
+    for backend, kernels in expected.items():
+        with monkeypatch.context() as patch:
+            implementation, keywords = prepare(backend, patch)
+            _, inputs, _ = describe("packed, seq_idx")
+            config = MiniBertConfig(
+                vocab_size=2, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=4,
+                local_attention=2 * WINDOW, layer_types=["sliding_attention"], attn_implementation=implementation,
+            )  # fmt: skip
+            calls.clear()
+            MiniBertModel(config).eval()(inputs_embeds=torch.randn(2, 10, 8), **inputs, **keywords)
+            assert calls == kernels, backend
+
+
+# --- the kernels against the formula ---
+
+HEADS, HEAD_WIDTH = 2, 16
+# With the half-windows below: one token, documents of exactly the window, longer than it, longer than several blocks; no
+# total is a multiple of a block.
+STREAMS = {
+    "mixed": [1, 4, 5, 8, 9, 150, 3, 65],
+    "short": [20, 1, 1, 9, 33, 7, 128, 2],
+    "one token": [1],
+    "long": [300, 1, 701],
+    "the window": [129],
+    "one more than a block": [65, 64, 63],
+}
+
+
+def as_documents(lengths: list[int], gaps: bool = False) -> Documents:
+    """Documents of these lengths, in two rows if there are several; with `gaps`, positions leave numbers out."""
+    ids = torch.repeat_interleave(torch.arange(len(lengths)), torch.tensor(lengths)).unsqueeze(0)
+    positions = None
+    if gaps:
+        positions = torch.cat([torch.arange(n) + torch.arange(n) // 3 for n in lengths]).unsqueeze(0)
+    return Documents(1, sum(lengths), torch.device("cpu"), position_ids=positions, seq_idx=ids).pack()
+
+
+def by_document(q, k, v, lengths, position_t, window, causal) -> torch.Tensor:
+    """The formula in float64, a document at a time."""
+    parts = []
+    for q_part, k_part, v_part, p in zip(
+        *(x.split(lengths) for x in (q.double(), k.double(), v.double(), position_t))
+    ):
+        distance = p.unsqueeze(1) - p
+        seen = torch.ones_like(distance, dtype=torch.bool)
+        if window is not None:
+            seen &= distance.abs() <= window
+        if causal:
+            seen &= distance >= 0
+        parts.append(formula(q_part, k_part, v_part, seen))
+    return torch.cat(parts)
+
+
+def random_qkv(tokens: int, dtype: torch.dtype) -> list[torch.Tensor]:
+    torch.manual_seed(tokens)
+    return [torch.randn(tokens, HEADS, HEAD_WIDTH).to(dtype).requires_grad_() for _ in range(3)]
+
+
+def eager(q, k, v, documents, window, causal, dropout) -> torch.Tensor:
+    rows = (x.unsqueeze(0).transpose(1, 2) for x in (q, k, v))
+    out, _ = eager_attention_forward(torch.nn.Module(), *rows, documents.dense_mask(window, causal), dropout=dropout)
+    return out[0]
+
+
+def dense(q, k, v, documents, window, causal, dropout) -> torch.Tensor:
+    return attention._dense_attention(q, k, v, documents, causal, dropout)
+
+
+KERNELS = {
+    "stream": stream_attention,
+    "cpu": attention._cpu_attention,
+    "operator": lambda *args: cpu_attention_op(
+        *args[:3], args[3].cu_seqlens, args[3].id_t, args[3].position_t, -1 if args[4] is None else args[4], *args[5:],
+        torch.zeros(1, dtype=torch.long),
+    ),
+    "blocks": attention._block_attention,
+    "dense": dense,
+    "eager": eager,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+@pytest.mark.parametrize("stream", STREAMS)
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_kernels_against_the_formula(kernel, stream, dtype):
+    """Output and gradients, with windows smaller and larger than half a block, in both directions and causal."""
+    lengths = STREAMS[stream]
+    windows = {"blocks": [1, 4, 64], "dense": [None]}.get(kernel, [None, 1, 4, 64])
+    q, k, v = random_qkv(sum(lengths), dtype)
+    grad = torch.randn(q.shape).to(dtype)
+    for window, causal, gaps in itertools.product(windows, [False, True], [False, True]):
+        if gaps and window is None:
+            continue
+        documents = as_documents(lengths, gaps)
+        expected = by_document(q, k, v, lengths, documents.position_t, window, causal)
+        actual = KERNELS[kernel](q, k, v, documents, window, causal, 0.0)
+        assert actual.dtype == dtype and actual.shape == q.shape
+        where = f"window={window}, causal={causal}, gaps={gaps}"
+        close(actual, expected, dtype, where)
+        for name, *pair in zip(
+            "qkv", *(torch.autograd.grad(x, (q, k, v), grad.to(x.dtype)) for x in (actual, expected))
+        ):
+            close(*pair, dtype, f"{where}, gradient of {name}")
+
+
+def close(actual, expected, dtype, where):
+    tolerance = TOLERANCE[dtype]
+    assert_close(
+        actual.double(), expected.double(), rtol=tolerance, atol=tolerance, msg=lambda text: f"{where}: {text}"
+    )
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+def test_kernels_take_what_the_layer_hands_over(dtype):
+    """Views of one fused projection: no kernel may rely on contiguous memory, nor write into it."""
+    lengths = STREAMS["mixed"]
+    documents = as_documents(lengths)
+    torch.manual_seed(0)
+    qkv = torch.randn(sum(lengths), 3, HEADS, HEAD_WIDTH).to(dtype)
+    q, k, v = qkv.clone().requires_grad_().unbind(1)
+    assert not q.is_contiguous()
+    for kernel, window in itertools.product(KERNELS, [None, 4]):
+        if (kernel, window) not in (("dense", 4), ("blocks", None)):
+            actual = KERNELS[kernel](q, k, v, documents, window, False, 0.0)
+            close(actual, by_document(q, k, v, lengths, documents.position_t, window, False), dtype, kernel)
+    assert torch.equal(torch.stack([q, k, v], 1), qkv)
+
+
+def test_padding_among_the_rows():
+    """The stream of a padded batch, with a row of nothing but padding, is that of its documents."""
+    mask = torch.tensor([[1] * 140 + [0] * 7, [0] * 147, [0] * 100 + [1] * 47, [1, 0, 1] * 49])
+    documents = Documents(4, 147, torch.device("cpu"), mask).pack()
+    lengths = [140, 47, 98]
+    q, k, v = random_qkv(sum(lengths), torch.float32)
+    for window in (None, 4):
+        expected = by_document(q, k, v, lengths, torch.cat([torch.arange(n) for n in lengths]), window, False)
+        close(stream_attention(q, k, v, documents, window), expected, torch.float32, f"window={window}")
+
+
+def test_cost_of_local_layers_does_not_grow_with_the_square(monkeypatch):
+    """Scores that are computed: a constant number of keys a query, whatever the length."""
+    pairs = []
+    original = attention._softmax_attention
+    monkeypatch.setattr(
+        attention,
+        "_softmax_attention",
+        lambda q, k, *rest: (pairs.append(q[..., 0].numel() * k.shape[-2]), original(q, k, *rest))[1],
+    )
+    for tokens in (2048, 8192):
+        q, k, v = random_qkv(tokens, torch.float32)
+        stream_attention(q, k, v, as_documents([tokens]), window=64)
+    assert pairs[1] == 4 * pairs[0] and pairs[0] == HEADS * 2048 * 4 * 64
+
+
+# --- which kernel ---
+
+BF16, FP16, FP32 = torch.bfloat16, torch.float16, torch.float32
+
+
+@pytest.mark.parametrize(
+    "device, capability, installed, dtype, head_width, window, counted, dropout, kernel, reason",
+    [
+        ("cpu", None, "varlen flash", FP32, 64, False, True, 0.0, "documents", "CPU"),
+        ("cpu", None, "varlen flash", BF16, 64, True, True, 0.1, "blocks", "any device"),
+        ("cuda", 8, "varlen", BF16, 64, False, True, 0.0, "varlen", "varlen"),
+        ("cuda", 9, "varlen flash", FP16, 64, True, True, 0.0, "varlen", "varlen"),
+        ("cuda", 8, "varlen", FP32, 64, False, True, 0.0, "dense", "no float32"),
+        ("cuda", 8, "varlen flash", FP32, 64, True, True, 0.0, "blocks", "no float32"),
+        ("cuda", 7, "varlen flash", FP16, 64, False, True, 0.0, "dense", "compute capability"),
+        ("cuda", 7, "varlen flash", BF16, 64, True, True, 0.0, "blocks", "compute capability"),
+        ("cuda", 8, "varlen", BF16, 20, False, True, 0.0, "dense", "head width 20"),
+        ("cuda", 8, "varlen", BF16, 264, True, True, 0.0, "blocks", "head width 264"),
+        ("cuda", 8, "varlen", BF16, 256, True, True, 0.0, "varlen", "varlen"),
+        # distances that the kernels do not know
+        ("cuda", 8, "varlen flash", BF16, 64, True, False, 0.0, "blocks", "position ids"),
+        ("cuda", 8, "varlen flash", BF16, 64, False, False, 0.0, "varlen", "varlen"),
+        # varlen_attn has no dropout
+        ("cuda", 8, "varlen flash", BF16, 64, False, True, 0.1, "flash_attn", "dropout"),
+        ("cuda", 8, "varlen", BF16, 64, False, True, 0.1, "dense", "dropout"),
+        ("cuda", 8, "varlen", BF16, 64, True, True, 0.1, "blocks", "dropout"),
+        # an older torch
+        ("cuda", 8, "flash", BF16, 64, True, True, 0.0, "flash_attn", "no windowed varlen_attn"),
+        ("cuda", 8, "", BF16, 64, False, True, 0.0, "dense", "neither"),
+        ("cuda", 8, "", BF16, 64, True, True, 0.0, "blocks", "neither"),
+        ("mps", None, "varlen flash", FP16, 64, False, True, 0.0, "dense", "mps"),
+        ("mps", None, "varlen flash", FP32, 64, True, True, 0.1, "blocks", "mps"),
+    ],
+)
+def test_choose_kernel(
+    device, capability, installed, dtype, head_width, window, counted, dropout, kernel, reason, monkeypatch
+):
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device=None: (capability, 0))
+    monkeypatch.setattr(attention, "VARLEN_HAS_WINDOW", "varlen" in installed)
+    monkeypatch.setattr(attention, "flash_attn_varlen_func", print if "flash" in installed else None)
+    chosen, why = choose_kernel(torch.device(device), dtype, head_width, window, counted, dropout)
+    assert chosen == kernel and reason in why
+
+
+class Elsewhere(torch.Tensor):
+    """A tensor that says it is on a GPU."""
+
+    device = property(lambda self: torch.device("cuda"))
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("window", [None, 4])
+@pytest.mark.parametrize("kernel", ["varlen", "flash_attn"])
+def test_variable_length_kernels_are_called_as_documented(kernel, window, causal, monkeypatch):
+    """Both take (left, right) neighbours, -1 for all; flash-attn has a causal switch besides, varlen_attn has none."""
+
+    def stand_in(
+        q, k, v, cu_seqlens_q, cu_seqlens_k, max_q, max_k, *, window_size=(-1, -1), causal=False, dropout_p=0.0
+    ):
+        lengths = cu_seqlens_q.diff().tolist()
+        assert cu_seqlens_q.dtype == torch.int32 and torch.equal(cu_seqlens_q, cu_seqlens_k)
+        assert max_q == max_k >= max(lengths) and dropout_p == 0.0
+        left, right = window_size[0], 0 if causal else window_size[1]
+        parts = []
+        for qkv in zip(*(x.as_subclass(torch.Tensor).split(lengths) for x in (q, k, v))):
+            i = torch.arange(len(qkv[0]))
+            distance = i.unsqueeze(1) - i
+            seen = (distance <= left) | torch.tensor(left < 0)
+            parts.append(formula(*qkv, seen & ((-distance <= right) | torch.tensor(right < 0))))
+        return torch.cat(parts)
+
+    monkeypatch.setattr(attention, "choose_kernel", lambda *args: (kernel, ""))
+    monkeypatch.setattr(attention, "varlen_attn", stand_in)
+    monkeypatch.setattr(attention, "flash_attn_varlen_func", stand_in)
+    lengths = STREAMS["mixed"]
+    documents = as_documents(lengths)
+    q, k, v = (x.detach() for x in random_qkv(sum(lengths), torch.float32))
+    out = stream_attention(*(x.as_subclass(Elsewhere) for x in (q, k, v)), documents, window, causal)
+    close(out, by_document(q, k, v, lengths, documents.position_t, window, causal), torch.float32, kernel)
+
+
+@pytest.mark.skipif(not attention.VARLEN_HAS_WINDOW, reason="this torch has no varlen_attn with a window")
+def test_varlen_attn_has_the_arguments_that_we_give_it():
+    from torch.nn.attention.varlen import varlen_attn
+
+    inspect.signature(varlen_attn).bind("q", "k", "v", "cu_seqlens", "cu_seqlens", 7, 7, window_size=(4, 4))
+
+
+@pytest.mark.parametrize("window, kernel", [(None, "dense"), (4, "blocks")])
+def test_without_a_variable_length_kernel_other_devices_agree(window, kernel, monkeypatch):
+    monkeypatch.setattr(attention, "choose_kernel", lambda *args: (kernel, ""))
+    lengths = STREAMS["mixed"]
+    documents = as_documents(lengths)
+    q, k, v = (x.detach() for x in random_qkv(sum(lengths), torch.float32))
+    out = stream_attention(*(x.as_subclass(Elsewhere) for x in (q, k, v)), documents, window)
+    expected = by_document(q, k, v, lengths, documents.position_t, window, False)
+    close(out.as_subclass(torch.Tensor), expected, torch.float32, kernel)
+
+
+# --- the operator of compiled graphs ---
+
+
+@pytest.mark.parametrize("window, causal, dropout", [(-1, False, 0.0), (4, True, 0.0), (4, False, 0.2)])
+def test_operator_obeys_the_rules_for_operators(window, causal, dropout):
+    lengths = [9, 1, 140]
+    documents = as_documents(lengths)
+    q, k, v = random_qkv(sum(lengths), torch.float32)
+    arguments = (q, k, v, documents.cu_seqlens, documents.id_t, documents.position_t, window, causal, dropout)
+    torch.library.opcheck(cpu_attention_op, (*arguments, torch.tensor([3])))
+
+
+def test_operator_draws_the_same_dropout_forward_and_backward():
+    """With one seed the output is linear in v, so it is ⟨gradient, v⟩ that ⟨output, cotangent⟩ must equal."""
+    lengths = [9, 40, 140]
+    documents = as_documents(lengths)
+    for window in (-1, 4):
+        q, k, v = random_qkv(sum(lengths), torch.float32)
+        state = torch.get_rng_state()
+        arguments = (q, k, v, documents.cu_seqlens, documents.id_t, documents.position_t, window, False, 0.4)
+        out = cpu_attention_op(*arguments, torch.tensor([3]))
+        cotangent = torch.randn(out.shape, generator=torch.Generator().manual_seed(1))
+        (grad_v,) = torch.autograd.grad(out, v, cotangent)
+        assert_close((grad_v * v).sum(), (out * cotangent).sum(), rtol=1e-4, atol=1e-3)
+        assert torch.equal(out, cpu_attention_op(*arguments, torch.tensor([3])))
+        assert not torch.allclose(out, cpu_attention_op(*arguments, torch.tensor([4])))
+        assert torch.equal(state, torch.get_rng_state())
+
+
+def test_compiled_attention_is_one_graph_whatever_the_lengths():
+    """No graph break, no recompilation for other documents, the same numbers, and dropout that follows the seed."""
+    graphs = []
+
+    def backend(graph, example_inputs):
+        graphs.append(graph)
+        return graph.forward
+
+    compiled = torch.compile(stream_attention, backend=backend, fullgraph=True, dynamic=False)
+    for lengths in ([150, 10], [40, 40, 80], [1, 159]):
+        documents = as_documents(lengths)
+        documents.shape, documents.masks = (1, 160), {}
+        q, k, v = random_qkv(160, torch.float32)
+        out = compiled(q, k, v, documents, 4)
+        close(out, by_document(q, k, v, lengths, documents.position_t, 4, False), torch.float32, str(lengths))
+    assert len(graphs) == 1
+    draws = []
+    for seed in (0, 0, 1):
+        torch.manual_seed(seed)
+        draws.append(compiled(q, k, v, documents, 4, False, 0.5))
+    assert torch.equal(draws[0], draws[1]) and not torch.equal(draws[0], draws[2])
+
+
+# --- dropout ---
+
+
+@pytest.mark.parametrize("rate", [0.05, 0.1, 0.5, 0.9])
+def test_random_keep_has_the_rate(rate):
+    """Within five standard errors; each of the four decisions that share a draw, and every pair of neighbours."""
+    torch.manual_seed(0)
+    keep = random_keep(torch.empty(250_000, 4), rate).double()
+
+    def check(values, p):
+        assert abs(values.mean().item() - p) < 5 * (p * (1 - p) / values.numel()) ** 0.5 + 1 / 65536
+
+    check(keep, 1 - rate)
+    for i in range(4):
+        check(keep[:, i], 1 - rate)
+        check(keep[:, i] * keep[:, (i + 1) % 4], (1 - rate) ** 2)
+    check(keep[1:, 0] * keep[:-1, 0], (1 - rate) ** 2)
+
+
+@pytest.mark.parametrize("shape", [(1,), (3, 5), (2, 2, 3), (0,)])
+def test_random_keep_is_reproducible(shape):
+    torch.manual_seed(7)
+    first, second = (random_keep(torch.empty(shape), 0.5) for _ in range(2))
+    torch.manual_seed(7)
+    assert torch.equal(first, random_keep(torch.empty(shape), 0.5)) and first.shape == shape
+    assert first.dtype == torch.bool
+    torch.manual_seed(7)
+    many = random_keep(torch.empty(1000), 0.5)
+    assert not torch.equal(many, random_keep(torch.empty(1000), 0.5))
+
+
+def test_random_keep_without_dropout_keeps_everything():
+    assert random_keep(torch.empty(100_000), 0.0).all()
+
+
+def test_dropout_module():
+    """As `nn.Dropout`: nothing in evaluation, expectation kept in training, the same mask in the backward pass."""
+    torch.manual_seed(0)
+    dropout = MiniBertDropout(0.2)
+    x = torch.ones(500_000, requires_grad=True)
+    y = dropout(x)
+    kept = y != 0
+    assert_close(y[kept], torch.full_like(y[kept], 1.25))
+    assert abs(kept.double().mean().item() - 0.8) < 5 * (0.16 / x.numel()) ** 0.5 + 1 / 65536
+    y.sum().backward()
+    assert_close(x.grad, y.detach())
+    assert torch.equal(dropout.eval()(x), x)
+    assert torch.equal(MiniBertDropout(0.0)(x), x)
+
+
+@pytest.mark.parametrize("kernel", ["stream", "operator", "blocks", "eager"])
+def test_attention_dropout_is_unbiased_and_has_the_rate(kernel):
+    """One document many times over. Each weight p is p / (1 - r) with probability 1 - r, else 0, and drawn alone: the
+    mean is the output without dropout, the variance of an output is r / (1 - r) · Σ p² v²."""
+    copies, length, rate, window = 400 if kernel == "eager" else 3000, 5, 0.25, 2
+    torch.manual_seed(0)
+    q, k, v = torch.randn(3, length, HEADS, HEAD_WIDTH)
+    position = torch.arange(length)
+    seen = (position.unsqueeze(1) - position).abs() <= window
+    expected = formula(q, k, v, seen)
+    probs = (torch.einsum("qhd,khd->hqk", q, k) / HEAD_WIDTH**0.5).masked_fill(~seen, float("-inf")).softmax(-1)
+    variance = torch.einsum("hqk,khd->qhd", probs**2, v**2) * rate / (1 - rate)
+    documents = as_documents([length] * copies)
+    repeated = [x.repeat(copies, 1, 1) for x in (q, k, v)]
+    draws = KERNELS[kernel](*repeated, documents, window, False, rate).unflatten(0, (copies, length))
+    error = (variance / copies).sqrt()
+    assert ((draws.mean(0) - expected).abs() < 5 * error + 1e-4).all()
+    ratio = draws.var(0) / variance  # over a sum of few draws, of which each counts
+    assert abs(ratio.mean().item() - 1) < 0.05
+
+
+def test_attention_layer_drops_in_training_alone():
+    config = MiniBertConfig(vocab_size=2, hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=4,
+                            attention_dropout=0.5, position_embedding_type="none")  # fmt: skip
+    x = torch.randn(2, 6, 32)
+    for implementation in ("eager", "sdpa"):
+        config._attn_implementation = implementation
+        layer = MiniBertAttention(config, 0)
+        assert torch.equal(layer.eval()(x)[0], layer(x)[0])
+        assert not torch.equal(layer.train()(x)[0], layer(x)[0])
+
+
+# --- what a caller's own mask may hold ---
+
+
+@pytest.mark.parametrize("implementation", ["eager", "sdpa"])
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+def test_a_row_of_a_mask_that_sees_nothing_makes_no_nan(implementation, dtype):
+    """A causal mask over left padding has such rows; what they give is of no interest, but it must stay theirs."""
+    mask = torch.ones(1, 1, 6, 6, dtype=torch.bool).tril()
+    mask[..., :2] = False
+    config = MiniBertConfig(vocab_size=9, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=4,
+                            attn_implementation=implementation, is_causal=True)  # fmt: skip
+    torch.manual_seed(0)
+    model = MiniBertModel(config).to(dtype)
+    ids = torch.tensor([[0, 0, 3, 4, 5, 6]])
+    given = [mask, torch.zeros(1, 1, 6, 6, dtype=dtype).masked_fill(~mask, torch.finfo(dtype).min)]
+    padded = model(ids, attention_mask=torch.tensor([[0, 0, 1, 1, 1, 1]])).last_hidden_state[:, 2:]
+    for x in given:
+        out = model(
+            ids, attention_mask=x, position_ids=torch.tensor([[0, 0, 0, 1, 2, 3]]).clamp(min=0)
+        ).last_hidden_state
+        assert not out.isnan().any()
+        out[:, 2:].float().pow(2).sum().backward()
+        assert not any(p.grad.isnan().any() for p in model.parameters() if p.grad is not None)
+        close(out[:, 2:], padded, dtype, implementation)

@@ -1,0 +1,383 @@
+"""The configuration: presets against the published models, every refusal, and that nothing is lost on disk."""
+
+import json
+import logging
+
+import pytest
+import torch
+import transformers
+from huggingface_hub.errors import StrictDataclassError
+from tokenizers import Tokenizer, models
+from transformers import AutoConfig, BertConfig, ModernBertConfig, PreTrainedTokenizerFast
+
+from minibert.configuration_minibert import AUTO_MAP, MiniBertConfig
+from minibert.modeling_minibert import MiniBertForMaskedLM, MiniBertForPreTraining, MiniBertModel
+
+# What the constructor raises: ValueError for an unknown name, Transformers' strict error for a value.
+REFUSED = (ValueError, StrictDataclassError)
+
+
+def parameters(model_class, config) -> int:
+    with torch.device("meta"):
+        return sum(parameter.numel() for parameter in model_class(config).parameters())
+
+
+def shape(config) -> tuple[int, ...]:
+    return config.hidden_size, config.num_hidden_layers, config.num_attention_heads, config.intermediate_size
+
+
+# --- presets ---
+
+
+@pytest.mark.parametrize(
+    "size, layers, width, millions",
+    [  # Turc et al. 2019 count the pretraining heads in; BERT-large is "340M" in Devlin et al. 2018
+        ("tiny", 2, 128, 4.4),
+        ("mini", 4, 256, 11.3),
+        ("small", 4, 512, 29.1),
+        ("medium", 8, 512, 41.7),
+        ("base", 12, 768, 110.1),
+        ("large", 24, 1024, 336.2),
+    ],
+)
+def test_bert_presets_have_the_published_shapes_and_sizes(size, layers, width, millions):
+    config = MiniBertConfig.bert(size)
+    assert shape(config) == (width, layers, width // 64, 4 * width)
+    count = parameters(MiniBertForPreTraining, config)
+    assert round(count / 1e6, 1) == millions
+    native = BertConfig(
+        hidden_size=width, num_hidden_layers=layers, num_attention_heads=width // 64, intermediate_size=4 * width
+    )
+    assert count == parameters(transformers.BertForPreTraining, native)
+
+
+@pytest.mark.parametrize(
+    "size, expected, millions",
+    [  # Ettin (Weller et al. 2025): 17M, 32M, 68M; ModernBERT (Warner et al. 2024): 149M, 395M; without heads
+        ("mini", (256, 7, 4, 384), 17),
+        ("small", (384, 10, 6, 576), 32),
+        ("medium", (512, 19, 8, 768), 68),
+        ("base", (768, 22, 12, 1152), 149),
+        ("large", (1024, 28, 16, 2624), 395),
+    ],
+)
+def test_modernbert_presets_have_the_published_shapes_and_sizes(size, expected, millions):
+    config = MiniBertConfig.modernbert(size)
+    assert shape(config) == expected
+    assert round(parameters(MiniBertModel, config) / 1e6) == millions
+    width, layers, heads, inner = expected
+    native = ModernBertConfig(
+        hidden_size=width, num_hidden_layers=layers, num_attention_heads=heads, intermediate_size=inner
+    )
+    assert parameters(MiniBertForMaskedLM, config) == parameters(transformers.ModernBertForMaskedLM, native)
+
+
+def test_our_own_tiny_preset_is_the_smallest():
+    tiny, mini = MiniBertConfig.modernbert("tiny"), MiniBertConfig.modernbert("mini")
+    assert all(ours < theirs for ours, theirs in zip(shape(tiny), shape(mini)))
+
+
+def test_bert_base_equals_berts_own_config():
+    ours, theirs = MiniBertConfig.bert("base"), BertConfig()
+    for name in ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size",
+                 "hidden_act", "hidden_dropout_prob", "attention_probs_dropout_prob", "max_position_embeddings",
+                 "type_vocab_size", "initializer_range", "layer_norm_eps", "classifier_dropout",
+                 "tie_word_embeddings", "pad_token_id"):  # fmt: skip
+        assert getattr(ours, name) == getattr(theirs, name), name
+
+
+def test_default_config_is_modernbert_base():
+    ours, theirs = MiniBertConfig(), ModernBertConfig()
+    assert ours.to_dict() == MiniBertConfig.modernbert("base").to_dict()
+    for name in ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size",
+                 "hidden_activation", "max_position_embeddings", "initializer_range", "initializer_cutoff_factor",
+                 "norm_eps", "norm_bias", "attention_bias", "mlp_bias", "decoder_bias", "layer_types",
+                 "local_attention", "sliding_window", "rope_parameters", "classifier_activation",
+                 "tie_word_embeddings"):  # fmt: skip
+        assert getattr(ours, name) == getattr(theirs, name), name
+    assert ours.head_bias == theirs.classifier_bias
+
+
+@pytest.mark.parametrize("depth", [1, 5, 30])
+def test_presets_take_any_depth(depth):
+    assert MiniBertConfig.bert("tiny", num_hidden_layers=depth).layer_types == ["full_attention"] * depth
+    repeated = ["full_attention", "sliding_attention", "sliding_attention"] * depth
+    assert MiniBertConfig.modernbert("tiny", num_hidden_layers=depth).layer_types == repeated[:depth]
+
+
+def test_presets_take_overrides_by_either_name():
+    config = MiniBertConfig.bert("tiny", hidden_dropout_prob=0.3, layer_norm_eps=1e-6, norm_type="rmsnorm")
+    assert (config.hidden_dropout, config.norm_eps, config.norm_type) == (0.3, 1e-6, "rmsnorm")
+
+
+# --- refusals ---
+
+
+@pytest.mark.parametrize("build", [MiniBertConfig, MiniBertConfig.bert, MiniBertConfig.modernbert])
+@pytest.mark.parametrize(
+    "typo, meant", [("norm_typ", "norm_type"), ("hiden_size", "hidden_size"), ("gatedmlp", "gated_mlp")]
+)
+def test_misspelt_field_is_refused_with_the_right_name(build, typo, meant):
+    with pytest.raises(ValueError, match=rf"{typo}.*given: 'x'.*{meant}"):
+        build(**{typo: "x"})
+
+
+def test_a_word_like_no_field_is_refused_with_the_legal_ones():
+    with pytest.raises(ValueError, match="zzzz.*legal fields: .*hidden_size.*vocab_size"):
+        MiniBertConfig(zzzz=1)
+
+
+@pytest.mark.parametrize(
+    "field, value, legal",
+    [
+        ("norm_type", "batchnorm", "rmsnorm"),
+        ("norm_placement", "both", "post"),
+        ("position_embedding_type", "alibi", "sinusoidal"),
+        ("classifier_pooling", "max", "mean"),
+        ("hidden_size", "768", "int"),
+        ("hidden_size", 768.0, "int"),
+        ("gated_mlp", "yes", "bool"),
+        ("gated_mlp", 1, "bool"),
+        ("hidden_dropout", "none", "float"),
+        ("pad_token_id", "[PAD]", "int"),
+        ("vocab_size", 0, "at least 1"),
+        ("hidden_size", 0, "at least 1"),
+        ("num_hidden_layers", 0, "at least 1"),
+        ("num_attention_heads", 0, "at least 1"),
+        ("num_attention_heads", -12, "at least 1"),
+        ("intermediate_size", 0, "at least 1"),
+        ("max_position_embeddings", 0, "at least 1"),
+        ("global_attn_every_n_layers", 0, "at least 1"),
+        ("type_vocab_size", -1, "0"),
+        ("num_attention_heads", 7, "divide hidden_size=768"),
+        ("num_attention_heads", 256, "even head width"),
+        ("local_attention", 0, "at least 2"),
+        ("local_attention", 1, "at least 2"),
+        ("local_attention", -128, "at least 2"),
+        ("hidden_act", "sine", "gelu_new"),
+        ("classifier_activation", "sine", "gelu_new"),
+        ("hidden_dropout", 1.0, "p < 1"),
+        ("embedding_dropout", -0.1, "p < 1"),
+        ("attention_dropout", 1.5, "p < 1"),
+        ("classifier_dropout", 1, "p < 1"),
+        ("norm_eps", 0.0, "above 0"),
+        ("initializer_range", -0.02, "above 0"),
+        ("initializer_cutoff_factor", 0, "above 0"),
+    ],
+)
+def test_illegal_value_is_refused_by_name_value_and_what_is_legal(field, value, legal):
+    with pytest.raises(REFUSED) as refusal:
+        MiniBertConfig(**{field: value})
+    message = str(refusal.value)
+    assert field in message and str(value) in message and legal in message
+
+
+@pytest.mark.parametrize(
+    "value, message",
+    [
+        (["full_attention"], "layer_types has 1 entries, num_hidden_layers=22"),
+        (["full_attention"] * 23, "layer_types has 23 entries, num_hidden_layers=22"),
+        (["full_attention"] * 21 + ["local"], "layer_types has 'local': legal are full_attention, sliding_attention"),
+    ],
+)
+def test_illegal_layer_types_are_refused(value, message):
+    with pytest.raises(REFUSED, match=message):
+        MiniBertConfig(layer_types=value)
+
+
+@pytest.mark.parametrize("preset", [MiniBertConfig.bert, MiniBertConfig.modernbert])
+def test_presets_refuse_as_the_constructor_does(preset):
+    with pytest.raises(REFUSED, match="num_attention_heads=7 .*hidden_size=128"):
+        preset("tiny", num_attention_heads=7)
+    with pytest.raises(ValueError, match="size='huge'.*tiny, mini, small, medium, base, large"):
+        preset("huge")
+
+
+@pytest.mark.parametrize(
+    "parameters, message",
+    [
+        ({"full": {"rope_theta": 1e4}}, "'full'.*full_attention"),
+        ({"full_attention": {"rope_type": "yarn"}}, "'yarn'.*'default'"),
+        ({"full_attention": {"rope_theta": 0}}, "rope_theta.*=0 .*above 0"),
+        ({"full_attention": {"rope_theta": True}}, "rope_theta.*=True .*above 0"),
+        ({"sliding_attention": {"factor": 2.0}}, "'factor'.*rope_type and rope_theta"),
+    ],
+)
+def test_illegal_rope_parameters_are_refused(parameters, message):
+    with pytest.raises(REFUSED, match=message):
+        MiniBertConfig(rope_parameters=parameters)
+
+
+def test_rope_parameters_without_rope_are_refused():
+    with pytest.raises(REFUSED, match="rope_parameters=.*position_embedding_type='rope'"):
+        MiniBertConfig(position_embedding_type="none", rope_parameters={"full_attention": {"rope_theta": 1e4}})
+
+
+def test_an_odd_width_is_refused_only_where_it_matters():
+    odd_head = dict(hidden_size=9, num_attention_heads=3)
+    with pytest.raises(REFUSED, match="even head width"):
+        MiniBertConfig(**odd_head)
+    with pytest.raises(REFUSED, match="hidden_size=9 .*sinusoidal.*even"):
+        MiniBertConfig(**odd_head, position_embedding_type="sinusoidal")
+    assert MiniBertConfig(**odd_head, position_embedding_type="absolute").hidden_size == 9
+
+
+def test_a_config_made_illegal_is_not_saved(tmp_path):
+    config = MiniBertConfig()
+    config.num_attention_heads = 7
+    with pytest.raises(REFUSED, match="num_attention_heads=7"):
+        config.save_pretrained(tmp_path)
+
+
+# --- derived fields, aliases ---
+
+
+def test_sliding_window_is_half_the_window_and_settable():
+    config = MiniBertConfig(local_attention=9)
+    assert config.sliding_window == 4
+    config.sliding_window = 5
+    assert (config.local_attention, config.sliding_window) == (10, 5)
+    assert MiniBertConfig(sliding_window=3).local_attention == 6
+
+
+@pytest.mark.parametrize(
+    "alias, field, value",
+    [
+        ("hidden_dropout_prob", "hidden_dropout", 0.25),
+        ("attention_probs_dropout_prob", "attention_dropout", 0.25),
+        ("layer_norm_eps", "norm_eps", 1e-7),
+        ("hidden_activation", "hidden_act", "relu"),
+    ],
+)
+def test_aliases_read_write_and_construct(alias, field, value, tmp_path):
+    config = MiniBertConfig(**{alias: value})
+    assert getattr(config, field) == getattr(config, alias) == value
+    other = MiniBertConfig()
+    setattr(other, alias, value)
+    assert getattr(other, field) == value
+    config.save_pretrained(tmp_path)
+    saved = json.loads((tmp_path / "config.json").read_text())
+    assert saved[field] == value and alias not in saved
+    assert getattr(MiniBertConfig.from_pretrained(tmp_path, **{alias: value}), field) == value
+
+
+def test_rope_parameters_are_completed_and_absent_without_rope():
+    config = MiniBertConfig(rope_parameters={"full_attention": {"rope_theta": 1e6}})
+    assert config.rope_parameters == {
+        "full_attention": {"rope_type": "default", "rope_theta": 1e6},
+        "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+    }
+    for kind in ("absolute", "sinusoidal", "none"):
+        assert not MiniBertConfig(position_embedding_type=kind).rope_parameters
+
+
+def test_special_tokens_need_no_words():
+    ids = {name: value for name, value in MiniBertConfig().to_dict().items() if name.endswith("_token_id")}
+    assert ids.pop("pad_token_id") == 0
+    assert len(ids) == 6 and set(ids.values()) == {None}
+
+
+# --- to disk and back ---
+
+EVERY_KIND = {
+    "modern": dict(),
+    "classic": dict(position_embedding_type="absolute", norm_placement="post", gated_mlp=False, type_vocab_size=2),
+    "rms": dict(
+        norm_type="rmsnorm",
+        position_embedding_type="sinusoidal",
+        layer_types=["sliding_attention", "full_attention"] * 2,
+    ),
+    "labelled": dict(num_labels=5, problem_type="multi_label_classification", eos_token_id=[3, 4], is_causal=True),
+}
+
+
+@pytest.mark.parametrize("fields", EVERY_KIND.values(), ids=EVERY_KIND)
+def test_round_trip_through_json(fields, tmp_path):
+    config = MiniBertConfig(hidden_size=64, num_attention_heads=4, num_hidden_layers=4, **fields)
+    config.save_pretrained(tmp_path)
+    again = MiniBertConfig.from_pretrained(tmp_path)
+    assert again.to_dict() == config.to_dict()
+    assert all(getattr(again, name) == value for name, value in fields.items())
+    through_auto = AutoConfig.from_pretrained(tmp_path)
+    assert isinstance(through_auto, MiniBertConfig)
+    assert through_auto.to_dict() == config.to_dict() | {"_name_or_path": str(tmp_path)}
+
+
+def test_saved_config_serves_every_auto_class_and_holds_no_machine_choice(tmp_path):
+    MiniBertConfig(attn_implementation="eager").save_pretrained(tmp_path)
+    saved = json.loads((tmp_path / "config.json").read_text())
+    assert saved["auto_map"] == AUTO_MAP
+    assert not any("attn_implementation" in name for name in saved)
+
+
+def test_from_pretrained_keeps_unknown_keys_with_a_warning(tmp_path, monkeypatch, caplog):
+    MiniBertConfig(num_hidden_layers=3).save_pretrained(tmp_path)
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"written_by_another": [1, 2], "norm_typ": "x"}))
+    monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)
+    with caplog.at_level(logging.WARNING):
+        config = MiniBertConfig.from_pretrained(tmp_path)
+    assert "norm_typ, written_by_another" in caplog.text
+    assert config.written_by_another == [1, 2] and config.norm_typ == "x" and config.num_hidden_layers == 3
+    config.save_pretrained(tmp_path / "again")
+    assert json.loads((tmp_path / "again" / "config.json").read_text())["written_by_another"] == [1, 2]
+
+
+def test_from_pretrained_of_our_own_file_warns_of_nothing(tmp_path, monkeypatch, caplog):
+    MiniBertConfig.bert("tiny", num_labels=3).save_pretrained(tmp_path)
+    monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)
+    with caplog.at_level(logging.WARNING):
+        MiniBertConfig.from_pretrained(tmp_path)
+    assert not caplog.records
+
+
+def test_from_pretrained_still_refuses_an_illegal_value(tmp_path):
+    MiniBertConfig().save_pretrained(tmp_path)
+    with pytest.raises(REFUSED, match="num_attention_heads=7"):
+        MiniBertConfig.from_pretrained(tmp_path, num_attention_heads=7)
+
+
+def test_an_overridden_depth_rebuilds_the_pattern_unless_it_was_chosen(tmp_path):
+    MiniBertConfig(num_hidden_layers=4).save_pretrained(tmp_path / "derived")
+    deeper = MiniBertConfig.from_pretrained(tmp_path / "derived", num_hidden_layers=7)
+    assert [kind == "full_attention" for kind in deeper.layer_types] == [True, False, False] * 2 + [True]
+    MiniBertConfig(num_hidden_layers=2, layer_types=["sliding_attention"] * 2).save_pretrained(tmp_path / "chosen")
+    with pytest.raises(REFUSED, match="layer_types has 2 entries, num_hidden_layers=7"):
+        MiniBertConfig.from_pretrained(tmp_path / "chosen", num_hidden_layers=7)
+
+
+# --- from a tokenizer ---
+
+
+def make_tokenizer(words: int) -> PreTrainedTokenizerFast:
+    special = dict(unk_token="[UNK]", cls_token="[CLS]", sep_token="[SEP]", mask_token="[MASK]", pad_token="[PAD]")
+    vocabulary = [*(f"word{i}" for i in range(words - 5)), *special.values()]
+    model = models.WordLevel({word: i for i, word in enumerate(vocabulary)}, unk_token="[UNK]")
+    return PreTrainedTokenizerFast(tokenizer_object=Tokenizer(model), **special)
+
+
+@pytest.mark.parametrize("words, padded", [(25, 64), (64, 64), (65, 128)])
+@pytest.mark.parametrize("architecture", ["bert", "modernbert"])
+def test_from_tokenizer_takes_ids_and_a_padded_vocabulary(words, padded, architecture):
+    tokenizer = make_tokenizer(words)
+    config = MiniBertConfig.from_tokenizer(tokenizer, architecture, "tiny", hidden_size=64)
+    assert config.vocab_size == padded
+    for name in ("unk", "cls", "sep", "mask", "pad", "bos", "eos"):
+        assert getattr(config, f"{name}_token_id") == getattr(tokenizer, f"{name}_token_id")
+    assert config.mask_token_id == words - 2 and config.hidden_size == 64
+    assert config.position_embedding_type == {"bert": "absolute", "modernbert": "rope"}[architecture]
+
+
+def test_from_tokenizer_refuses_what_the_tokenizer_contradicts():
+    tokenizer = make_tokenizer(100)
+    assert MiniBertConfig.from_tokenizer(tokenizer, pad_vocab_to_multiple_of=1).vocab_size == 100
+    with pytest.raises(ValueError, match="vocab_size=64 .*100 tokens"):
+        MiniBertConfig.from_tokenizer(tokenizer, vocab_size=64)
+    with pytest.raises(ValueError, match="mask_token_id=3 .*98"):
+        MiniBertConfig.from_tokenizer(tokenizer, mask_token_id=3)
+    with pytest.raises(ValueError, match="architecture='gpt'.*bert or modernbert"):
+        MiniBertConfig.from_tokenizer(tokenizer, "gpt")
+    with pytest.raises(ValueError, match="pad_vocab_to_multiple_of=0"):
+        MiniBertConfig.from_tokenizer(tokenizer, pad_vocab_to_multiple_of=0)
+    with pytest.raises(ValueError, match="hiden_size"):
+        MiniBertConfig.from_tokenizer(tokenizer, hiden_size=64)

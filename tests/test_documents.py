@@ -1,0 +1,329 @@
+"""`Documents` against plain Python, and packed rows as Transformers' own collator makes them.
+
+The expectation is known before the inputs are: a layout (documents of some lengths, with padding before, between,
+behind or inside them) is drawn first, and every form in which a caller may describe it is derived from that.
+"""
+
+import itertools
+import math
+
+import pytest
+import torch
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from torch.testing import assert_close
+from transformers import DataCollatorWithFlattening
+
+import minibert.modeling_minibert as modeling
+from minibert.attention_minibert import Documents
+from minibert.configuration_minibert import MiniBertConfig
+
+WIDTH = 3
+
+
+# --- layouts ---
+
+
+class Layout:
+    """Rows of real tokens and padding, and what must come out of them.
+
+    Args:
+        rows: for each row its columns: the number of the document (over the whole batch), or None for padding.
+    """
+
+    def __init__(self, rows: list[list[int | None]]):
+        self.rows = rows
+        self.shape = len(rows), len(rows[0])
+        cells = [(b, s, number) for b, row in enumerate(rows) for s, number in enumerate(row)]
+        self.tokens = [(b, s) for b, s, number in cells if number is not None]
+        numbers = [number for _, _, number in cells if number is not None]
+        order = list(dict.fromkeys(numbers))
+        self.ids = [order.index(number) for number in numbers]
+        self.lengths = [numbers.count(number) for number in order]
+        self.first = [numbers.index(number) for number in order]
+        self.positions = [i - self.first[self.ids[i]] for i in range(len(numbers))]
+        self.packed = any(len({number for number in row if number is not None}) > 1 for row in rows)
+
+    def grid(self, values: list, padding) -> torch.Tensor:
+        """[batch, length] with one value a token."""
+        out = torch.full(self.shape, padding)
+        for (b, s), value in zip(self.tokens, values):
+            out[b, s] = value
+        return out
+
+    def mask(self) -> torch.Tensor:
+        return self.grid([1] * len(self.tokens), 0)
+
+    def column_positions(self, start: int = 0) -> list[int]:
+        """Positions that count the columns of a document, its holes included."""
+        return [s - self.tokens[self.first[i]][1] + start for (_, s), i in zip(self.tokens, self.ids)]
+
+    def cu_seq_lens(self) -> torch.Tensor:
+        """A document reaches to where the next one starts: padding behind it is part of it."""
+        starts = [b * self.shape[1] + s for b, s in (self.tokens[first] for first in self.first)]
+        return torch.tensor([0, *starts[1:], self.shape[0] * self.shape[1]], dtype=torch.int32)
+
+
+@st.composite
+def layouts(draw, one_document_a_row: bool = False, holes: bool = True, padding: bool = True) -> Layout:
+    batch_size = draw(st.integers(1, 3))
+    gap = st.integers(0, 3) if padding else st.just(0)
+    rows, number = [], 0
+    for _ in range(batch_size):
+        row = [None] * draw(gap)
+        for _ in range(draw(st.integers(0 if padding else 1, 1 if one_document_a_row else 3))):
+            length = draw(st.integers(1, 5))
+            document = [number if i in (0, length - 1) or not (holes and padding) or draw(st.booleans()) else None
+                        for i in range(length)]  # fmt: skip
+            row += document + [None] * draw(gap)
+            number += 1
+        rows.append(row)
+    length = max(1, *map(len, rows)) if batch_size > 1 else max(1, len(rows[0]))
+    for row in rows:
+        if not padding:  # fill up with another document
+            row += [number] * (length - len(row))
+            number += 1
+        row += [None] * (length - len(row))
+    layout = Layout(rows)
+    assume(layout.tokens)
+    return layout
+
+
+def check(documents: Documents, layout: Layout, positions: list[int]):
+    """Everything that `documents` says, against `layout`."""
+    documents.pack()
+    places = torch.arange(layout.shape[0] * layout.shape[1]).view(layout.shape)
+    assert documents.select(places).tolist() == [b * layout.shape[1] + s for b, s in layout.tokens]
+    assert documents.id_t.tolist() == layout.ids
+    assert documents.position_t.tolist() == positions
+    assert documents.lengths() == layout.lengths
+    assert documents.cu_seqlens.tolist() == [*layout.first, len(layout.ids)]
+    assert documents.cu_seqlens.dtype == torch.int32  # what the variable-length kernels take
+    last = [*(first - 1 for first in layout.first[1:]), len(layout.ids) - 1]
+    assert documents.has_next().tolist() == [i not in last for i in range(len(layout.ids))]
+    assert documents.is_packed == layout.packed
+
+
+SETTINGS = settings(deadline=None, derandomize=True, max_examples=150)
+
+
+@given(layouts(one_document_a_row=True))
+@SETTINGS
+def test_padding_masks(layout):
+    """Left, right and holes: a row is one document, and its real tokens are counted."""
+    documents = Documents(*layout.shape, torch.device("cpu"), layout.mask())
+    check(documents, layout, layout.positions)
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.float32, torch.int32])
+def test_a_mask_may_have_any_type(dtype):
+    layout = Layout([[None, 0, None, 0], [1, 1, 1, None]])
+    check(Documents(*layout.shape, torch.device("cpu"), layout.mask().to(dtype)), layout, layout.positions)
+
+
+@given(layouts(), st.sampled_from(["tokens", "columns"]), st.sampled_from([0, 2]), st.sampled_from([-1, 0, 1, 7]))
+@SETTINGS
+def test_positions_that_restart(layout, counting, start, at_padding):
+    """Holes counted or not, documents that start at 0 or, as RoBERTa's, at 2, and any number at padding."""
+    positions = [p + start for p in layout.positions] if counting == "tokens" else layout.column_positions(start)
+    position_ids = layout.grid(positions, at_padding)
+    check(Documents(*layout.shape, torch.device("cpu"), layout.mask(), position_ids), layout, positions)
+
+
+@given(layouts(padding=False))
+@SETTINGS
+def test_positions_that_restart_without_a_mask(layout):
+    position_ids = layout.grid(layout.positions, 0)
+    check(Documents(*layout.shape, torch.device("cpu"), position_ids=position_ids), layout, layout.positions)
+
+
+@given(layouts(), st.booleans())
+@SETTINGS
+def test_seq_idx_wins(layout, with_positions):
+    """Over positions that tell something else, and over boundaries that do."""
+    wrong = torch.arange(layout.shape[1]).expand(layout.shape) if with_positions else None
+    elsewhere = torch.tensor([0, layout.shape[0] * layout.shape[1]])
+    documents = Documents(
+        *layout.shape, torch.device("cpu"), layout.mask(), wrong, layout.grid(layout.ids, -1), elsewhere
+    )
+    check(documents, layout, [s for _, s in layout.tokens] if with_positions else layout.positions)
+
+
+@given(layouts(), st.booleans())
+@SETTINGS
+def test_cu_seq_lens_come_second(layout, with_positions):
+    wrong = torch.arange(layout.shape[1]).expand(layout.shape) if with_positions else None
+    documents = Documents(*layout.shape, torch.device("cpu"), layout.mask(), wrong, cu_seq_lens=layout.cu_seq_lens())
+    check(documents, layout, [s for _, s in layout.tokens] if with_positions else layout.positions)
+
+
+def test_a_row_ends_every_document():
+    """Equal numbers, or one range of `cu_seq_lens`, in two rows are two documents."""
+    layout = Layout([[0, 0], [1, 1]])
+    for form in (dict(seq_idx=torch.zeros(2, 2)), dict(cu_seq_lens=torch.tensor([0, 4]))):
+        check(Documents(2, 2, torch.device("cpu"), **form), layout, [0, 1, 0, 1])
+
+
+def test_one_row_of_positions_serves_the_batch():
+    layout = Layout([[0, 0, 1, 1, 1], [2, 2, 3, 3, 3]])
+    positions = [0, 1, 0, 1, 2]
+    check(Documents(2, 5, torch.device("cpu"), position_ids=torch.tensor([positions])), layout, positions * 2)
+
+
+def test_without_anything_every_row_is_a_document():
+    layout = Layout([[0] * 4, [1] * 4, [2] * 4])
+    check(Documents(3, 4, torch.device("cpu")), layout, [0, 1, 2, 3] * 3)
+
+
+# --- between the stream and the padded batch ---
+
+
+def as_documents(layout: Layout) -> Documents:
+    return Documents(*layout.shape, torch.device("cpu"), layout.mask(), seq_idx=layout.grid(layout.ids, -1)).pack()
+
+
+@given(layouts(), st.sampled_from([0.0, -7.5]))
+@SETTINGS
+def test_restore_undoes_select(layout, fill):
+    documents, x = as_documents(layout), torch.randn(*layout.shape, WIDTH)
+    restored = documents.restore(documents.select(x), fill)
+    expected = x.clone()
+    expected[layout.mask() == 0] = fill
+    assert torch.equal(restored, expected)
+
+
+@given(layouts(), st.sampled_from(["cls", "last", "mean"]))
+@SETTINGS
+def test_pool(layout, pooling):
+    documents, x = as_documents(layout), torch.randn(*layout.shape, WIDTH)
+
+    def pooled(numbers) -> list[float]:
+        places = [place for place, i in zip(layout.tokens, layout.ids) if i in numbers]
+        vectors = [x[place].tolist() for place in places] or [[0.0] * WIDTH]
+        if pooling == "mean":
+            return [math.fsum(column) / len(vectors) for column in zip(*vectors)]
+        return vectors[0 if pooling == "cls" else -1]
+
+    if layout.packed:  # one vector a document
+        expected = [pooled({i}) for i in range(len(layout.lengths))]
+    else:  # one a row, zeros where a row is all padding
+        rows = range(layout.shape[0])
+        expected = [pooled({i for (b, _), i in zip(layout.tokens, layout.ids) if b == row}) for row in rows]
+    assert_close(documents.pool(documents.select(x), pooling), torch.tensor(expected))
+
+
+@given(layouts(one_document_a_row=True), st.sampled_from(["cls", "last", "mean"]), st.booleans())
+@SETTINGS
+def test_pool_of_padded_rows(layout, pooling, with_mask):
+    """What is captured in a graph never looks for the stream; it must pool alike."""
+    if not with_mask:
+        layout = Layout([[b] * layout.shape[1] for b in range(layout.shape[0])])
+    mask = layout.mask() if with_mask else None
+    x = torch.randn(*layout.shape, WIDTH)
+    stream = as_documents(layout)
+    expected = stream.pool(stream.select(x), pooling)
+    assert_close(Documents(*layout.shape, torch.device("cpu"), mask).pool(x.flatten(0, 1), pooling), expected)
+
+
+@pytest.mark.parametrize("pooling", ["cls", "last"])
+@pytest.mark.parametrize("masked", [False, True])
+def test_pool_of_long_padded_rows_in_half_precision(pooling, masked):
+    """bf16 cannot count past 256."""
+    length = 1000
+    mask = (torch.arange(length) < length - 100).expand(2, length) if masked else None
+    x = torch.arange(length, dtype=torch.bfloat16).expand(2, length).unsqueeze(-1)
+    last = length - 101 if masked else length - 1
+    pooled = Documents(2, length, torch.device("cpu"), mask).pool(x.flatten(0, 1), pooling)
+    assert torch.equal(pooled, x[:, 0 if pooling == "cls" else last])
+
+
+@given(layouts(), st.sampled_from([None, 1, 2]), st.booleans())
+@settings(SETTINGS, max_examples=40)
+def test_masks(layout, window, causal):
+    """The dense mask, the rule for Transformers' mask functions and the boundaries for padded flash attention."""
+    documents = Documents(*layout.shape, torch.device("cpu"), layout.mask(), seq_idx=layout.grid(layout.ids, -1))
+    mask, rule = documents.dense_mask(window, causal), documents.visible(window, causal)
+    tokens = {place: (i, p) for place, i, p in zip(layout.tokens, layout.ids, layout.positions)}
+    batch_size, length = layout.shape
+    assert mask.shape == (batch_size, 1, length, length)
+    for b in range(batch_size):
+        for q in range(length):
+            assert mask[b, 0, q].any()  # a softmax over nothing is NaN
+            for k in range(length):
+                assert bool(rule(b, 0, q, k)) == bool(mask[b, 0, q, k])
+                query, key = tokens.get((b, q)), tokens.get((b, k))
+                if query is None or key is None:
+                    assert not mask[b, 0, q, k] or query is key is None
+                    continue
+                seen = query[0] == key[0] and (window is None or abs(query[1] - key[1]) <= window)
+                assert bool(mask[b, 0, q, k]) == (seen and (not causal or k <= q))
+    # what lies between two boundaries is one document or nothing but padding
+    boundaries = documents.row_cu_seqlens().tolist()
+    flat = [tokens[(b, s)][0] if (b, s) in tokens else None for b in range(batch_size) for s in range(length)]
+    runs = [flat[start:end] for start, end in itertools.pairwise(boundaries)]
+    assert list(itertools.chain(*runs)) == flat and all(len(set(run)) == 1 for run in runs)
+
+
+def test_no_mask_where_none_is_needed():
+    documents = Documents(2, 5, torch.device("cpu"))
+    assert documents.dense_mask(None, causal=False) is None
+    assert documents.dense_mask(1, causal=False) is not None
+    assert documents.dense_mask(None, causal=True) is not None
+
+
+def test_nothing_but_padding_leaves_one_token():
+    """So that no kernel meets an empty tensor."""
+    documents = Documents(2, 4, torch.device("cpu"), torch.zeros(2, 4)).pack()
+    assert documents.lengths() == [1] and documents.select(torch.arange(8).view(2, 4)).tolist() == [0]
+    assert documents.pool(torch.ones(1, WIDTH), "cls").shape == (2, WIDTH)
+
+
+# --- Transformers' collator ---
+
+VOCAB, LABELS = 31, 3
+LENGTHS = [9, 1, 5, 2]
+FORMS = {
+    "position_ids": {},
+    "seq_idx": dict(return_seq_idx=True, return_position_ids=False),
+    "cu_seq_lens": dict(return_flash_attn_kwargs=True, return_position_ids=False),
+    "all": dict(return_flash_attn_kwargs=True, return_seq_idx=True),
+}
+
+
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("head", [name.removeprefix("MiniBert") for name in modeling.__all__[1:]])
+def test_every_head_takes_what_the_flattening_collator_gives(head, form, attention):
+    """Each document gives what it gives alone."""
+    config = MiniBertConfig(
+        vocab_size=VOCAB, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=16,
+        local_attention=4, num_labels=LABELS, initializer_range=0.3, scaled_output_init=False,
+        add_pooling_layer=head == "Model", attn_implementation=attention,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    model = getattr(modeling, f"MiniBert{head}")(config).eval()
+    texts = [torch.randint(1, VOCAB, (length,)) for length in LENGTHS]
+    collator = DataCollatorWithFlattening(**FORMS[form])
+    batch = collator([{"input_ids": text.tolist(), "labels": text.tolist()} for text in texts])
+    labels = batch.pop("labels")
+    choices = head == "ForMultipleChoice"
+    if choices:  # rows are choices here
+        batch = {name: x.unsqueeze(0) if torch.is_tensor(x) and x.dim() == 2 else x for name, x in batch.items()}
+    with torch.no_grad():
+        packed = model(**batch)
+        alone = [model(text[None, None] if choices else text[None]) for text in texts]
+    keys = [name for name in packed if name.endswith(("logits", "state", "output"))]
+    assert keys
+    for name in keys:
+        by_token = packed[name].shape[:2] == (1, sum(LENGTHS))
+        expected = torch.cat([one[name] for one in alone], dim=1 if by_token else 0)
+        assert_close(packed[name], expected, rtol=1e-5, atol=1e-5, msg=lambda text, name=name: f"{name}: {text}")
+    if head in ("ForMaskedLM", "ForPreTraining", "ForCausalLM"):
+        count = int((labels != -100).sum())  # the collator predicts no document's first token
+        with torch.no_grad():
+            loss = model(**batch, labels=labels, num_items_in_batch=count).loss
+            parts = [
+                model(text[None], labels=target[None], num_items_in_batch=count).loss
+                for text, target in zip(texts, labels[0].split(LENGTHS))
+            ]
+        assert_close(loss, sum(parts), rtol=1e-5, atol=1e-5)

@@ -1,0 +1,323 @@
+"""Train a WordPiece, byte-level BPE or Unigram tokenizer that Transformers reloads without this package."""
+
+from __future__ import annotations
+
+import copy
+import json
+import warnings
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sized
+from itertools import accumulate
+
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+from tokenizers.trainers import BpeTrainer, Trainer, UnigramTrainer, WordPieceTrainer
+from tqdm.auto import tqdm
+from transformers import PreTrainedTokenizerFast
+
+
+ALGORITHMS = ("wordpiece", "bpe", "unigram")
+
+# SentencePiece's default share of the text that the alphabet covers, and about the number of characters in BERT's
+# English vocabulary, up to which rarer ones are taken in where there is room.
+CHARACTER_COVERAGE = 0.9995
+USUAL_ALPHABET = 1000
+
+SPACE = "▁"
+BYTE_PIECES = [f"<0x{byte:02X}>" for byte in range(256)]
+
+# Unigram's words are GPT-2's (Radford et al., 2019) with "▁" for the space, and with combining marks kept beside their
+# letters, without which the words of Indic scripts fall to pieces. Its chunks are whatever stands between spaces.
+WHITESPACE = r"[▁\s]+(?![^▁\s])|[▁\s]+"
+WORDS = r"'(?:[sdmt]|ll|ve|re)|▁?[\p{L}\p{M}]+|▁?\p{N}+|▁?[^▁\s\p{L}\p{M}\p{N}]+|" + WHITESPACE
+CHUNKS = r"▁?[^▁\s]+|" + WHITESPACE
+
+
+def train_tokenizer(
+    texts: Iterable[str],
+    algorithm: str = "wordpiece",
+    vocab_size: int = 30_522,
+    *,
+    lowercase: bool | None = None,
+    min_frequency: int | None = None,
+    pad_token: str = "[PAD]",
+    unk_token: str = "[UNK]",
+    cls_token: str = "[CLS]",
+    sep_token: str = "[SEP]",
+    mask_token: str = "[MASK]",
+    model_max_length: int = 512,
+    token_type_ids: bool = True,
+    show_progress: bool = True,
+) -> PreTrainedTokenizerFast:
+    """Train a tokenizer on `texts`; the same texts give the same tokenizer, id for id.
+
+    The result is a stock fast tokenizer of Transformers: what its `save_pretrained` writes, `AutoTokenizer` reloads
+    without this package. Ids 0 to 4 are the padding, unknown, class, separator and mask token. One text becomes
+    `[CLS] A [SEP]`, a pair `[CLS] A [SEP] B [SEP]` with segments 0 and 1.
+
+    - `"wordpiece"` (Schuster and Nakajima, 2012; Devlin et al., 2019): BERT's normalizer, which drops control
+      characters and makes every Chinese character a word of its own, and BERT's split at whitespace and punctuation.
+      A word with a character outside the alphabet becomes `unk_token`, and spacing is not kept.
+    - `"bpe"` (Sennrich et al., 2016; over bytes as in Radford et al., 2019): GPT-2's split, a space put before the
+      first word, and all 256 bytes in the alphabet.
+    - `"unigram"` (Kudo, 2018): "▁" for the space as in SentencePiece, and 256 byte pieces for every character that has
+      no piece of its own.
+
+    With BPE and Unigram `decode(encode(text), skip_special_tokens=True)` gives back the text in any script, with its
+    newlines, tabs and runs of spaces, but for three things: one leading space is dropped, as the first word gets a
+    space whether it has one or not; a special token spelled out in the text is read as that token; and Unigram gives a
+    space for "▁" (U+2581) itself.
+
+    Args:
+        texts: Strings; they are read twice. An iterator that can be read only once is held in memory for that. A list,
+            a `datasets` column or anything else that can be iterated anew is not.
+        algorithm: `"wordpiece"`, `"bpe"` or `"unigram"`.
+        vocab_size: How many tokens in all, special tokens, characters and bytes included. A warning tells when the
+            texts have too little in them for that many. WordPiece and Unigram take in the most frequent characters: as
+            many as cover 99.95 % of the text, or an eighth of the vocabulary (1,000 at most) if that is more.
+        lowercase: Whether to lower-case the text. By default WordPiece does, and strips accents with it, as
+            bert-base-uncased does; BPE and Unigram do not, since it loses text.
+        min_frequency: How often two pieces must stand side by side to be merged into one, 2 by default. Unigram has no
+            such number, as it starts from many pieces and keeps the likeliest.
+        pad_token, unk_token, cls_token, sep_token, mask_token: Names of the special tokens. With BPE and Unigram the
+            mask token takes in the space before it, as RoBERTa's and XLM-R's do: the blank of "the [MASK] is" is then
+            a whole word with its space.
+        model_max_length: Length in tokens to which `truncation=True` cuts.
+        token_type_ids: Whether the tokenizer puts out `token_type_ids`; False for models with `type_vocab_size=0`.
+        show_progress: Whether to show progress bars.
+
+    Raises:
+        ValueError: Before training, when an argument is not legal, when `texts` holds anything but strings, or no
+            text, or when `vocab_size` is too small, with the smallest that is legal.
+    """
+    names = dict(
+        pad_token=pad_token, unk_token=unk_token, cls_token=cls_token, sep_token=sep_token, mask_token=mask_token
+    )
+    _check_arguments(texts, algorithm, vocab_size, min_frequency, model_max_length, names)
+    if isinstance(texts, Iterator):
+        texts = list(texts)
+    characters = _count_characters(texts, show_progress)
+
+    special_tokens = list(names.values())
+    min_frequency = 2 if min_frequency is None else min_frequency
+    if algorithm == "wordpiece":
+        lowercase = lowercase is not False
+        backend = _wordpiece(texts, characters, vocab_size, special_tokens, lowercase, min_frequency, show_progress)
+    elif algorithm == "bpe":
+        backend = _bpe(texts, vocab_size, special_tokens, lowercase, min_frequency, show_progress)
+    else:
+        backend = _unigram(texts, characters, vocab_size, special_tokens, lowercase, show_progress)
+
+    names["mask_token"] = AddedToken(mask_token, lstrip=algorithm != "wordpiece", normalized=False, special=True)
+    backend.add_special_tokens(list(names.values()))
+    template = processors.BertProcessing(*((name, backend.token_to_id(name)) for name in (sep_token, cls_token)))
+    if algorithm == "bpe":
+        # Without this a token's offsets take in the space before it.
+        template = processors.Sequence([processors.ByteLevel(trim_offsets=True), template])
+    backend.post_processor = template
+
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=backend,
+        model_max_length=model_max_length,
+        model_input_names=["input_ids", *(["token_type_ids"] if token_type_ids else []), "attention_mask"],
+        clean_up_tokenization_spaces=False,
+        **names,
+    )
+    if len(tokenizer) < vocab_size:
+        warnings.warn(
+            f"the texts gave a vocabulary of {len(tokenizer)} tokens, fewer than the vocab_size={vocab_size} asked for",
+            stacklevel=2,
+        )
+    return tokenizer
+
+
+def _wordpiece(
+    texts: Iterable[str],
+    characters: Counter[str],
+    vocab_size: int,
+    special_tokens: list[str],
+    lowercase: bool,
+    min_frequency: int,
+    show_progress: bool,
+) -> Tokenizer:
+    backend = Tokenizer(models.WordPiece(unk_token=special_tokens[1]))
+    backend.normalizer = normalizers.BertNormalizer(lowercase=lowercase)
+    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    backend.decoder = decoders.WordPiece()
+
+    characters = _normalized(characters, backend.normalizer)
+    alphabet = _alphabet({c: n for c, n in characters.items() if not c.isspace()}, vocab_size - len(special_tokens))
+    # Chinese characters and punctuation are words of their own and continue none.
+    continuing = ["##" + c for c in alphabet if len(backend.pre_tokenizer.pre_tokenize_str("a" + c)) == 1]
+    _check_vocab_size(
+        vocab_size,
+        len(special_tokens) + len(alphabet) + len(continuing),
+        f"{len(special_tokens)} special tokens and {len(alphabet)} characters, {len(continuing)} of them also as '##'",
+    )
+    # The trainer numbers the continuing characters in the order of a randomly seeded hash map and breaks ties by these
+    # numbers (tokenizers#1794): given as special tokens, they have their numbers before it starts. The alphabet is
+    # given too, because its own choice among equally rare characters is as random.
+    trainer = WordPieceTrainer(
+        vocab_size=vocab_size,
+        min_frequency=min_frequency,
+        special_tokens=special_tokens + continuing,
+        initial_alphabet=alphabet,
+        limit_alphabet=len(alphabet),
+        show_progress=show_progress,
+    )
+    vocab = _train(backend, trainer, texts).get_vocab()
+    backend.model = models.WordPiece(vocab, unk_token=special_tokens[1])
+    return backend
+
+
+def _bpe(
+    texts: Iterable[str],
+    vocab_size: int,
+    special_tokens: list[str],
+    lowercase: bool,
+    min_frequency: int,
+    show_progress: bool,
+) -> Tokenizer:
+    backend = Tokenizer(models.BPE())
+    if lowercase:
+        backend.normalizer = normalizers.Lowercase()
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
+    backend.decoder = decoders.Sequence([decoders.ByteLevel(), decoders.Strip(" ", 1, 0)])
+    trainer = BpeTrainer(
+        vocab_size=vocab_size,
+        min_frequency=min_frequency,
+        special_tokens=special_tokens,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=show_progress,
+    )
+    backend.model = _train(backend, trainer, texts).model
+    return backend
+
+
+def _unigram(
+    texts: Iterable[str],
+    characters: Counter[str],
+    vocab_size: int,
+    special_tokens: list[str],
+    lowercase: bool,
+    show_progress: bool,
+) -> Tokenizer:
+    backend = Tokenizer(models.Unigram())
+    if lowercase:
+        backend.normalizer = normalizers.Lowercase()
+        characters = _normalized(characters, backend.normalizer)
+    spaces = pre_tokenizers.Metaspace(SPACE, prepend_scheme="first", split=False)
+    words = pre_tokenizers.Split(Regex(WORDS), "isolated")
+    chunks = pre_tokenizers.Split(Regex(CHUNKS), "isolated")
+    backend.decoder = decoders.Sequence(
+        [decoders.Replace(SPACE, " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    )
+
+    head = special_tokens + BYTE_PIECES
+    alphabet = {SPACE, *_alphabet({c: n for c, n in characters.items() if c != " "}, vocab_size - len(head))}
+    _check_vocab_size(
+        vocab_size,
+        len(head) + len(alphabet),
+        f"{len(special_tokens)} special tokens, {len(BYTE_PIECES)} bytes and {len(alphabet)} characters",
+    )
+    # The trainer takes its first pieces from what repeats in the list of distinct words, where even a frequent word
+    # stands once: "this" is found in "this," and "this." only. So it is trained on chunks with their punctuation, to
+    # twice the size, and pieces that cross the border of a word are dropped.
+    backend.pre_tokenizer = pre_tokenizers.Sequence([spaces, chunks])
+    trainer = UnigramTrainer(vocab_size=2 * vocab_size + len(characters), show_progress=show_progress)
+    pieces = json.loads(_train(backend, trainer, texts).to_str())["model"]["vocab"]
+    backend.pre_tokenizer = pre_tokenizers.Sequence([spaces, words])
+
+    # Two sources of chance are taken out. Characters too rare to have a score of their own get the lowest one plus steps
+    # of 0.0001 in the order of a hash map; and sums over a hash map differ in their last digits.
+    lowest = min(score for _, score in pieces)
+    unscored = lowest + 0.0001 * len(characters)
+    scores = {
+        piece: round(lowest if len(piece) == 1 and score <= unscored else score, 4)
+        for piece, score in pieces
+        if piece in alphabet or (len(piece) > 1 and len(words.pre_tokenize_str(piece)) == 1)
+    }
+    for name in special_tokens:
+        scores.pop(name, None)
+    # The alphabet first, then the likeliest others, as many as there is room for. The score of the byte pieces plays no
+    # part: they stand for characters without a piece.
+    ranked = sorted(scores, key=lambda piece: (piece not in alphabet, -scores[piece], piece))
+    vocab = [(piece, 0.0) for piece in head] + [(piece, scores[piece]) for piece in ranked[: vocab_size - len(head)]]
+    backend.model = models.Unigram(vocab, unk_id=1, byte_fallback=True)
+    return backend
+
+
+def _train(backend: Tokenizer, trainer: Trainer, texts: Iterable[str]) -> Tokenizer:
+    """A trained copy of `backend`, which itself stays free of the trainer's special tokens."""
+    trained = copy.deepcopy(backend)
+    trained.train_from_iterator(texts, trainer, length=len(texts) if isinstance(texts, Sized) else None)
+    return trained
+
+
+def _count_characters(texts: Iterable[str], show_progress: bool) -> Counter[str]:
+    """How often each character occurs in `texts`; all are read, so that a bad one is found before training."""
+    characters: Counter[str] = Counter()
+    for i, text in enumerate(tqdm(texts, desc="Reading text", unit=" texts", disable=not show_progress)):
+        if not isinstance(text, str):
+            raise ValueError(f"texts[{i}] is of type {type(text).__name__}: every item must be a string")
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise ValueError(f"texts[{i}] is no legal Unicode text: {error}") from None
+        characters.update(text)
+    if not any(map(str.strip, characters)):
+        raise ValueError("texts is empty: it must give at least one string that is not blank")
+    return characters
+
+
+def _normalized(characters: Mapping[str, int], normalizer: normalizers.Normalizer) -> Counter[str]:
+    """The counts after normalization, which BERT's and lower-casing do one character at a time."""
+    normalized: Counter[str] = Counter()
+    for char, count in characters.items():
+        for part in normalizer.normalize_str(char):
+            normalized[part] += count
+    return normalized
+
+
+def _alphabet(characters: Mapping[str, int], room: int) -> list[str]:
+    """The most frequent characters, as described under `vocab_size`; `room` is the part of it that is not reserved."""
+    ranked = sorted(characters, key=lambda char: (-characters[char], char))
+    covered = list(accumulate(characters[char] for char in ranked))
+    needed = bisect_left(covered, CHARACTER_COVERAGE * sum(characters.values())) + 1
+    return ranked[: max(needed, min(USUAL_ALPHABET, room // 8))]
+
+
+def _check_arguments(
+    texts: Iterable[str],
+    algorithm: str,
+    vocab_size: int,
+    min_frequency: int | None,
+    model_max_length: int,
+    names: Mapping[str, str],
+) -> None:
+    if algorithm not in ALGORITHMS:
+        raise ValueError(f"algorithm={algorithm!r} is unknown: it must be one of {', '.join(ALGORITHMS)}")
+    if isinstance(texts, (str, bytes)) or not isinstance(texts, Iterable):
+        raise ValueError(f"texts is of type {type(texts).__name__}: it must be an iterable of strings")
+    numbers = {"vocab_size": vocab_size, "model_max_length": model_max_length}
+    if min_frequency is not None:
+        if algorithm == "unigram":
+            raise ValueError(f"min_frequency={min_frequency!r}: unigram has none, leave it out")
+        numbers["min_frequency"] = min_frequency
+    for field, value in numbers.items():
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise ValueError(f"{field}={value!r}: it must be an integer of at least 1")
+    for field, name in names.items():
+        if not isinstance(name, str) or not name.strip():
+            raise ValueError(f"{field}={name!r}: it must be a string that is not blank")
+        if namesakes := [other for other in names if other != field and names[other] == name]:
+            raise ValueError(f"{field}={name!r} is also the {namesakes[0]}: special tokens must differ")
+    bytes_needed = 0 if algorithm == "wordpiece" else len(BYTE_PIECES)
+    _check_vocab_size(
+        vocab_size, len(names) + bytes_needed, f"{len(names)} special tokens and {bytes_needed} bytes"
+    )
+
+
+def _check_vocab_size(vocab_size: int, smallest: int, content: str) -> None:
+    if vocab_size < smallest:
+        raise ValueError(f"vocab_size={vocab_size} is too small: it must be at least {smallest}, for {content}")

@@ -1,0 +1,1 @@
+"""`minibert bench`: speed and memory of MiniBERT against Transformers' own models, side by side on this machine."""

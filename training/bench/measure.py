@@ -1,0 +1,184 @@
+"""Times in interleaved rounds, the machine's matrix-product rate, and peak memory in a process of its own.
+
+Run as a module (`python -m minibert.training.bench.measure`) it is that process.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import gc
+import json
+import math
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from tqdm.auto import tqdm
+
+from ..arguments import CorpusArguments
+from .contenders import Step
+
+
+def seconds(step: Step, device: torch.device, number: int, repeats: int = 1) -> float:
+    """How long a step on batch `number` takes, the device's work included; the mean of `repeats` in a row."""
+    synchronize = torch.cuda.synchronize if device.type == "cuda" else lambda: None
+    synchronize()
+    start = time.perf_counter()
+    for _ in range(repeats):
+        step(number)
+    synchronize()
+    return (time.perf_counter() - start) / repeats
+
+
+def interleave(
+    builders: dict[str, Callable[[], Step]],
+    calls: int,
+    rounds: int,
+    device: torch.device,
+    limit: float,
+    shortest: float = 0.1,
+    title: str = "",
+) -> tuple[dict[str, list[float]], dict[str, str]]:
+    """Time steps in rounds: in each, every step runs on every batch, one step after the other on the same batch, and
+    the one that begins changes from round to round. A first round is discarded.
+
+    Args:
+        builders: make the steps.
+        calls: number of batches.
+        limit: seconds after which no further round begins; one is done in any case.
+        shortest: a call that takes fewer seconds is repeated until it takes that long, and the mean counts.
+
+    Returns:
+        seconds over all batches by step and round, and the error by step of those that failed.
+    """
+    steps, failed, repeats = {}, {}, {}
+    begin = time.perf_counter()
+    with tqdm(total=rounds + 1, desc=title, unit=" rounds", leave=False) as progress:
+        for name, build in builders.items():
+            progress.set_postfix_str(name)
+            try:
+                step = build()
+                taken = sum(seconds(step, device, number) for number in range(calls))
+                if taken < shortest * calls:  # what only a first call does is done now
+                    taken = sum(seconds(step, device, number) for number in range(calls))
+            except Exception as error:  # whatever it is that a contender cannot do, the others go on
+                failed[name] = first_line(error)
+                continue
+            steps[name] = step
+            repeats[name] = max(1, math.ceil(shortest * calls / taken))
+        progress.update()
+        times: dict[str, list[float]] = {name: [] for name in steps}
+        names = list(steps)
+        for number in range(rounds if names else 0):
+            if number and time.perf_counter() - begin > limit:
+                break
+            totals = dict.fromkeys(names, 0.0)
+            first = number % len(names)
+            for call in range(calls):
+                for name in names[first:] + names[:first]:
+                    progress.set_postfix_str(name)
+                    totals[name] += seconds(steps[name], device, call, repeats[name])
+            for name in names:
+                times[name].append(totals[name])
+            progress.update()
+    return times, failed
+
+
+def first_line(error: BaseException) -> str:
+    """An error in one line."""
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0] if lines else ''}".rstrip(": ")
+
+
+def matrix_product(size: int, dtype: torch.dtype, device: torch.device) -> Step:
+    """A product of two matrices of random numbers, [size, size]: 2 · size³ floating-point operations."""
+    generator = torch.Generator(device).manual_seed(0)
+    a, b = (torch.randn(size, size, device=device, generator=generator).to(dtype) for _ in range(2))
+
+    def step(number: int) -> None:
+        torch.matmul(a, b)
+
+    return step
+
+
+# --- peak memory ---
+
+
+def peak_memory(step: Callable[[], object], device: torch.device) -> int:
+    """Bytes that a call needs at most, beyond those that are there before it.
+
+    CUDA: what the allocator handed out. Linux: resident memory.
+
+    Raises:
+        NotImplementedError: another system, which keeps no peak that can be reset.
+    """
+    gc.collect()
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+        before = torch.cuda.memory_allocated(device)
+        step()
+        torch.cuda.synchronize(device)
+        return torch.cuda.max_memory_allocated(device) - before
+    if not Path("/proc/self/clear_refs").exists():
+        raise NotImplementedError("peak memory is measured on Linux and CUDA only")
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:  # what building the model left behind would hide what the call needs
+        trim(0)
+    Path("/proc/self/clear_refs").write_text("5")  # proc_pid_clear_refs(5): the peak starts anew
+    before = _status("VmRSS")
+    step()
+    return max(_status("VmHWM") - before, 1)
+
+
+def _status(name: str) -> int:
+    return int(re.search(rf"{name}:\s+(\d+) kB", Path("/proc/self/status").read_text())[1]) * 1024
+
+
+def probe(cell: str, contender: str, run, limit: float) -> dict:
+    """Run one contender of a cell once in a fresh process.
+
+    Returns:
+        {"seconds": …, "bytes": peak memory} of its last call, or {"failed": why}.
+    """
+    task = dict(cell=cell, contender=contender, device=str(run.device), quick=run.quick, compile=run.compile,
+                corpus=dataclasses.asdict(run.corpus))  # fmt: skip
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    command = [sys.executable, "-m", __name__, json.dumps(task)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=limit, env=environment)
+    except subprocess.TimeoutExpired:
+        return {"failed": f"not done within {limit:g} s"}
+    if done.returncode == -9:
+        return {"failed": "killed by the system: out of memory"}
+    if done.returncode:
+        lines = done.stderr.strip().splitlines()
+        return {"failed": lines[-1] if lines else f"exit status {done.returncode}"}
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def main(task: dict) -> None:
+    """The process that `probe` starts. Calls before the last one warm up."""
+    from .cells import CELLS
+    from .work import Run
+
+    if Path("/proc/self/oom_score_adj").exists():  # should memory run out, this process goes, not the one that waits
+        Path("/proc/self/oom_score_adj").write_text("1000")
+    corpus = CorpusArguments(**task["corpus"])
+    run = Run(torch.device(task["device"]), task["quick"], task["compile"], corpus)
+    work = CELLS[task["cell"]].build(run)
+    step = work.steps[task["contender"]]()
+    for number in range(work.calls - 1):
+        step(number)
+    start = time.perf_counter()
+    used = peak_memory(lambda: step(work.calls - 1), run.device)
+    print(json.dumps({"seconds": time.perf_counter() - start, "bytes": used}))
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]))

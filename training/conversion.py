@@ -1,0 +1,363 @@
+"""Weights both ways between MiniBERT and the architectures of Transformers that it spans: BERT and ModernBERT.
+
+A conversion keeps every weight to the last bit, and so the outputs in evaluation; the labels, the special-token ids,
+the dtype, the device and the mode. What it cannot keep is where units are dropped in training, and it says so:
+ModernBERT's `mlp_dropout` acts inside the MLP and its `attention_dropout` behind the attention too; BERT has one rate
+for embeddings and hidden states, and none before the answer to a question.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from transformers import AutoConfig, BertConfig, ModernBertConfig, PreTrainedModel
+from transformers.utils import logging
+
+from .. import modeling_minibert
+from ..configuration_minibert import MiniBertConfig
+
+logger = logging.get_logger(__name__)
+
+SPECIAL_IDS = tuple(f"{name}_token_id" for name in ("pad", "unk", "cls", "sep", "mask", "bos", "eos"))
+# Fields of every Transformers config that belong to the model rather than to its architecture.
+CARRIED = ("id2label", "label2id", "problem_type", "dtype")
+
+CLASSIFIERS = frozenset(
+    {"ForSequenceClassification", "ForMultipleChoice", "ForTokenClassification", "ForQuestionAnswering"}
+)
+POOLED = frozenset({"ForPreTraining", "ForNextSentencePrediction", "ForSequenceClassification", "ForMultipleChoice"})
+LANGUAGE_MODELS = frozenset({"ForMaskedLM", "ForPreTraining", "ForCausalLM"})
+
+
+class BertArchitecture:
+    """BERT (Devlin et al. 2018) as `transformers.Bert*` spells it."""
+
+    model_type = "bert"
+    config_class = BertConfig
+    # MiniBERT's class without its prefix: BERT's class.
+    classes = {
+        "Model": "BertModel",
+        "ForPreTraining": "BertForPreTraining",
+        "ForMaskedLM": "BertForMaskedLM",
+        "ForCausalLM": "BertLMHeadModel",
+        "ForNextSentencePrediction": "BertForNextSentencePrediction",
+        "ForSequenceClassification": "BertForSequenceClassification",
+        "ForTokenClassification": "BertForTokenClassification",
+        "ForQuestionAnswering": "BertForQuestionAnswering",
+        "ForMultipleChoice": "BertForMultipleChoice",
+    }
+    # Config fields that mean the same under the same name, MiniBERT's aliases for BERT's names included.
+    fields = (
+        "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "hidden_act",
+        "hidden_dropout_prob", "attention_probs_dropout_prob", "max_position_embeddings", "type_vocab_size",
+        "initializer_range", "layer_norm_eps", "tie_word_embeddings",
+    )  # fmt: skip
+    # MiniBERT's module: BERT's module, or the modules whose rows it stacks.
+    modules = {
+        "model.embeddings.tok_embeddings": ("bert.embeddings.word_embeddings",),
+        "model.embeddings.position_embeddings": ("bert.embeddings.position_embeddings",),
+        "model.embeddings.token_type_embeddings": ("bert.embeddings.token_type_embeddings",),
+        "model.embeddings.norm": ("bert.embeddings.LayerNorm",),
+        "model.layers.N.attn.Wqkv": tuple(
+            f"bert.encoder.layer.N.attention.self.{part}" for part in ("query", "key", "value")
+        ),
+        "model.layers.N.attn.Wo": ("bert.encoder.layer.N.attention.output.dense",),
+        "model.layers.N.attn_norm": ("bert.encoder.layer.N.attention.output.LayerNorm",),
+        "model.layers.N.mlp.Wi": ("bert.encoder.layer.N.intermediate.dense",),
+        "model.layers.N.mlp.act": ("bert.encoder.layer.N.intermediate.intermediate_act_fn",),
+        "model.layers.N.mlp.Wo": ("bert.encoder.layer.N.output.dense",),
+        "model.layers.N.mlp_norm": ("bert.encoder.layer.N.output.LayerNorm",),
+        "model.pooler.dense": ("bert.pooler.dense",),
+        "head.dense": ("cls.predictions.transform.dense",),
+        "head.act": ("cls.predictions.transform.transform_act_fn",),
+        "head.norm": ("cls.predictions.transform.LayerNorm",),
+        "decoder": ("cls.predictions.decoder",),
+        "seq_relationship": ("cls.seq_relationship",),
+        "classifier": ("classifier",),
+    }
+
+    def native_names(self, name: str, head: str) -> list[str]:
+        """BERT's names for the parts of the MiniBERT parameter `name`, in the order of their rows."""
+        module, _, kind = name.rpartition(".")
+        if head == "ForQuestionAnswering" and module == "classifier":
+            return [f"qa_outputs.{kind}"]
+        layer = re.search(r"\.(\d+)\.", module)
+        if layer is None:
+            return [f"{native}.{kind}" for native in self.modules[module]]
+        natives = self.modules[module.replace(layer[0], ".N.")]
+        return [f"{native.replace('.N.', layer[0])}.{kind}" for native in natives]
+
+    def minibert_switches(self, native: PreTrainedModel, head: str) -> dict[str, Any]:
+        """The switches beside `fields` that make a MiniBERT of this BERT.
+
+        Raises:
+            ValueError: a decoder with cross-attention, a language model that is no decoder, or a decoder with a head
+                that reads the first token.
+        """
+        config = native.config
+        # BERT drops nothing before the answer to a question.
+        classifier = 0.0 if head == "ForQuestionAnswering" else config.classifier_dropout
+        pooled = getattr(native, "bert", native).pooler is not None
+        if config.add_cross_attention:
+            raise ValueError("add_cross_attention=True is not convertible: MiniBERT has no cross-attention")
+        if head == "ForCausalLM" and not config.is_decoder:
+            raise ValueError("is_decoder=False makes a BertLMHeadModel an encoder: load it as BertForMaskedLM")
+        if pooled and config.is_decoder:
+            raise ValueError(
+                f"is_decoder=True is not convertible for a {type(native).__name__} with a pooler: BERT pools the "
+                "first token, a causal MiniBERT the last"
+            )
+        return dict(
+            position_embedding_type="absolute", norm_type="layernorm", norm_placement="post", gated_mlp=False,
+            global_attn_every_n_layers=1, norm_bias=True, attention_bias=True, mlp_bias=True, head_bias=True,
+            decoder_bias=True, classifier_bias=True, add_pooling_layer=pooled or head != "Model",
+            classifier_pooling="cls", classifier_activation=config.hidden_act, is_causal=config.is_decoder,
+            classifier_dropout=classifier, initializer_cutoff_factor=None, scaled_output_init=False,
+        )  # fmt: skip
+
+    def native_switches(self, config: MiniBertConfig, head: str) -> dict[str, Any]:
+        """What BERT's config holds beside `fields`."""
+        hidden, classifier = config.hidden_dropout, config.classifier_dropout
+        if config.embedding_dropout not in (None, hidden):
+            logger.warning(
+                f"BERT drops embeddings at the rate of hidden_dropout_prob={hidden}: "
+                f"embedding_dropout={config.embedding_dropout} is lost"
+            )
+        if head == "ForQuestionAnswering" and (hidden if classifier is None else classifier):
+            logger.warning(f"BERT drops nothing before the answer: classifier_dropout={classifier} has no effect")
+        return dict(is_decoder=config.is_causal, classifier_dropout=classifier)
+
+    def options(self, config: MiniBertConfig, head: str) -> dict[str, Any]:
+        """Keywords of the native class beside its config."""
+        return dict(add_pooling_layer=config.add_pooling_layer) if head == "Model" else {}
+
+    def required(self, config: MiniBertConfig, head: str) -> dict[str, Any]:
+        """The values without which a MiniBERT of this head is no BERT."""
+        required = dict(
+            position_embedding_type="absolute", norm_type="layernorm", norm_placement="post", gated_mlp=False,
+            layer_types=["full_attention"] * config.num_hidden_layers, type_vocab_size=config.type_vocab_size or 2,
+        )  # fmt: skip
+        if head in LANGUAGE_MODELS:
+            required |= dict(classifier_activation=config.hidden_act)
+        if head in CLASSIFIERS:
+            required |= dict(add_pooling_layer=True)
+        if head in POOLED or (head == "Model" and config.add_pooling_layer):
+            required |= dict(classifier_pooling="cls", is_causal=False)
+        return required
+
+
+class ModernBertArchitecture:
+    """ModernBERT (Warner et al. 2024) as `transformers.ModernBert*` spells it. Every parameter has the same name."""
+
+    model_type = "modernbert"
+    config_class = ModernBertConfig
+    classes = {
+        head: f"ModernBert{head}"
+        for head in ("Model", "ForMaskedLM", "ForSequenceClassification", "ForTokenClassification",
+                     "ForQuestionAnswering", "ForMultipleChoice")
+    }  # fmt: skip
+    fields = (
+        "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size",
+        "hidden_activation", "max_position_embeddings", "initializer_range", "norm_eps", "norm_bias", "attention_bias",
+        "attention_dropout", "layer_types", "rope_parameters", "local_attention", "mlp_bias", "decoder_bias",
+        "classifier_pooling", "classifier_activation", "tie_word_embeddings",
+    )  # fmt: skip
+
+    def native_names(self, name: str, head: str) -> list[str]:
+        """ModernBERT's name for the MiniBERT parameter `name`: the same."""
+        return [name]
+
+    def minibert_switches(self, native: PreTrainedModel, head: str) -> dict[str, Any]:
+        """The switches beside `fields` that make a MiniBERT of this ModernBERT."""
+        config = native.config
+        self._warn_of_dropout(config.mlp_dropout, config.attention_dropout)
+        return dict(
+            position_embedding_type="rope", norm_type="layernorm", norm_placement="pre", gated_mlp=True,
+            type_vocab_size=0, is_causal=False, add_pooling_layer=False, head_bias=config.classifier_bias,
+            classifier_bias=True, hidden_dropout=config.mlp_dropout, embedding_dropout=config.embedding_dropout,
+            classifier_dropout=config.classifier_dropout, initializer_cutoff_factor=config.initializer_cutoff_factor,
+            scaled_output_init=True,
+        )  # fmt: skip
+
+    def native_switches(self, config: MiniBertConfig, head: str) -> dict[str, Any]:
+        """What ModernBERT's config holds beside `fields`."""
+        self._warn_of_dropout(config.hidden_dropout, config.attention_dropout)
+        hidden = config.hidden_dropout
+        written = dict(
+            classifier_bias=config.head_bias, mlp_dropout=hidden,
+            embedding_dropout=hidden if config.embedding_dropout is None else config.embedding_dropout,
+            classifier_dropout=hidden if config.classifier_dropout is None else config.classifier_dropout,
+        )  # fmt: skip
+        if config.initializer_cutoff_factor is not None:
+            written["initializer_cutoff_factor"] = float(config.initializer_cutoff_factor)
+        return written
+
+    def options(self, config: MiniBertConfig, head: str) -> dict[str, Any]:
+        """Keywords of the native class beside its config: none."""
+        return {}
+
+    def required(self, config: MiniBertConfig, head: str) -> dict[str, Any]:
+        """The values without which a MiniBERT of this head is no ModernBERT."""
+        required = dict(
+            position_embedding_type="rope", norm_type="layernorm", norm_placement="pre", gated_mlp=True,
+            type_vocab_size=0, is_causal=False,
+        )  # fmt: skip
+        return required | (dict(add_pooling_layer=False) if head in CLASSIFIERS | {"Model"} else {})
+
+    @staticmethod
+    def _warn_of_dropout(hidden: float, attention: float) -> None:
+        if hidden or attention:
+            logger.warning(
+                "units are dropped in other places in training (evaluation is the same): ModernBERT's "
+                f"mlp_dropout={hidden} acts before the MLP's last projection and its attention_dropout={attention} "
+                f"behind the attention too, MiniBERT's hidden_dropout={hidden} behind both"
+            )
+
+
+ARCHITECTURES = {
+    architecture.model_type: architecture for architecture in (BertArchitecture(), ModernBertArchitecture())
+}
+
+
+def from_native(model_or_path: PreTrainedModel | str | Path) -> PreTrainedModel:
+    """Make a MiniBERT of a BERT or ModernBERT of Transformers, with the same head and the same outputs.
+
+    Where padding comes before a token, BERT and ModernBERT count columns and MiniBERT counts real tokens: the outputs
+    agree when all padding is on the right, or when the native model is handed positions that count real tokens.
+
+    Args:
+        model_or_path: a model, or the folder or Hub name of one whose config names its class in `architectures`. No
+            remote code is run.
+
+    Returns:
+        The MiniBERT class of the same head, with its own copy of the weights, in the dtype, on the device and in the
+        mode (training or evaluation) of the original. `config.converted_from` names the architecture.
+
+    Raises:
+        ValueError: a class that is not convertible, a checkpoint that lacks weights, a switch that MiniBERT lacks.
+        huggingface_hub.errors.StrictDataclassError: a value that MiniBertConfig refuses.
+    """
+    native = model_or_path if isinstance(model_or_path, PreTrainedModel) else _load_native(model_or_path)
+    architecture, head = _find_class(type(native).__name__)
+    fields = {name: getattr(native.config, name) for name in (*architecture.fields, *CARRIED)}
+    ids = {name: getattr(native.config, name, None) for name in SPECIAL_IDS}
+    config = MiniBertConfig(**copy.deepcopy(fields | ids | architecture.minibert_switches(native, head)))
+    config.converted_from = architecture.model_type
+    model = getattr(modeling_minibert, f"MiniBert{head}")(config)
+
+    weights = _weights(native)
+    names = {name: architecture.native_names(name, head) for name in _weights(model)}
+    _fill(model, {name: torch.cat([weights[part] for part in parts]) for name, parts in names.items()}, native)
+    return model
+
+
+def to_native(model: PreTrainedModel, architecture: str | None = None) -> PreTrainedModel:
+    """Make a Transformers BERT or ModernBERT of a MiniBERT, with the same head and the same outputs.
+
+    A bias that the native class always has and this model does not have is written as zeros.
+
+    Args:
+        model: a MiniBERT model.
+        architecture: "bert" or "modernbert"; None: the one recorded when the model was converted, else the one that
+            its switches allow.
+
+    Returns:
+        The native class of the same head, with its own copy of the weights, in the same dtype, device and mode.
+
+    Raises:
+        ValueError: no such architecture, no such head there, or switches that it does not have: all of them are named.
+    """
+    config, head = model.config, type(model).__name__.removeprefix("MiniBert")
+    if not isinstance(config, MiniBertConfig):
+        raise ValueError(f"model is a {type(model).__name__}, not a MiniBERT model")
+    recorded = architecture or getattr(config, "converted_from", None)
+    if recorded is not None and recorded not in ARCHITECTURES:
+        raise ValueError(f"architecture={recorded!r} is not legal: {' or '.join(ARCHITECTURES)}")
+    candidates = [ARCHITECTURES[recorded]] if recorded else list(ARCHITECTURES.values())
+    obstacles = {candidate.model_type: _obstacles(candidate, config, head) for candidate in candidates}
+    target = next((candidate for candidate in candidates if not obstacles[candidate.model_type]), None)
+    if target is None:
+        reasons = "; ".join(f"{name} needs {', '.join(found)}" for name, found in obstacles.items())
+        raise ValueError(f"this {type(model).__name__} cannot become a native model: {reasons}")
+
+    fields = {name: getattr(config, name) for name in (*target.fields, *CARRIED)}
+    # An id that the native config does not declare is only written where there is one.
+    ids = {name: getattr(config, name) for name in SPECIAL_IDS}
+    ids = {name: i for name, i in ids.items() if i is not None or hasattr(target.config_class(), name)}
+    native_config = target.config_class(**copy.deepcopy(fields | ids | target.native_switches(config, head)))
+    native = getattr(transformers, target.classes[head])(native_config, **target.options(config, head))
+
+    converted = {}
+    for name, tensor in _weights(model).items():
+        parts = target.native_names(name, head)
+        converted |= {part: rows.clone() for part, rows in zip(parts, tensor.chunk(len(parts)))}
+    for name, tensor in _weights(native).items():
+        if name == "cls.predictions.bias" and "cls.predictions.decoder.bias" in converted:  # two names of one bias
+            converted[name] = converted["cls.predictions.decoder.bias"].clone()
+        elif name.endswith(".bias") and name not in converted:
+            converted[name] = torch.zeros_like(tensor, dtype=model.dtype, device=model.device)
+    _fill(native, converted, model)
+    return native
+
+
+def _find_class(name: str) -> tuple[BertArchitecture | ModernBertArchitecture, str]:
+    """The architecture and the head (a MiniBERT class name without its prefix) of a native class name."""
+    for architecture in ARCHITECTURES.values():
+        for head, native_name in architecture.classes.items():
+            if name == native_name:
+                return architecture, head
+    legal = (native_name for architecture in ARCHITECTURES.values() for native_name in architecture.classes.values())
+    raise ValueError(f"{name} is not convertible: legal are {', '.join(legal)}")
+
+
+def _load_native(path: str | Path) -> PreTrainedModel:
+    """Load a checkpoint with the native class that its config names."""
+    names = AutoConfig.from_pretrained(path, trust_remote_code=False).architectures or []
+    if len(names) != 1:
+        raise ValueError(
+            f"{path}: its config names the classes {names}; load it with the one you want and pass the model"
+        )
+    _find_class(names[0])
+    native_class = getattr(transformers, names[0])
+    native, report = native_class.from_pretrained(path, output_loading_info=True)
+    missing = set(report["missing_keys"])
+    if native_class is transformers.BertModel and missing and all(name.startswith("pooler.") for name in missing):
+        return native_class.from_pretrained(path, add_pooling_layer=False)
+    if missing:
+        raise ValueError(f"{path} lacks weights of {names[0]}: {', '.join(sorted(missing))}")
+    return native
+
+
+def _obstacles(
+    architecture: BertArchitecture | ModernBertArchitecture, config: MiniBertConfig, head: str
+) -> list[str]:
+    """What `architecture` needs and a MiniBERT of this config and head does not have."""
+    if head not in architecture.classes:
+        return [f"another class: it has none for {head}"]
+    return [
+        f"{name}={value!r} (it is {getattr(config, name)!r})"
+        for name, value in architecture.required(config, head).items()
+        if getattr(config, name) != value
+    ]
+
+
+def _weights(model: PreTrainedModel) -> dict[str, torch.Tensor]:
+    """All weights, tied ones under each of their names, under the names that a model with a head gives them."""
+    return {_prefix(model) + name: tensor for name, tensor in model.state_dict().items()}
+
+
+def _fill(model: PreTrainedModel, weights: dict[str, torch.Tensor], like: PreTrainedModel) -> None:
+    """Put `weights` into `model`, each with its own dtype, and take the device and the mode of `like`."""
+    model.load_state_dict({name.removeprefix(_prefix(model)): tensor for name, tensor in weights.items()}, assign=True)
+    model.tie_weights()
+    model.to(like.device).train(like.training)
+
+
+def _prefix(model: PreTrainedModel) -> str:
+    """What a base model's own names lack."""
+    return "" if hasattr(model, model.base_model_prefix) else f"{model.base_model_prefix}."

@@ -1,0 +1,267 @@
+"""Masked language modelling on flat arrays of tokens: which tokens are targets, and what stands in their place.
+
+A batch of T tokens (rows one after the other, no padding between them) is masked with a fixed number of NumPy passes,
+in time and memory linear in T. All randomness comes in as four uniform numbers per token, so that every result is a
+pure function of its arguments; `row_draws` makes them from the seed, the epoch and the row's own tokens.
+
+`create_mlm_batch` at the end is the same objective (single tokens, random words) in plain Python, to read and to test
+against.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Collection, Iterable, Sequence
+
+import numpy as np
+
+MASKING_KINDS = ("token", "whole_word", "span")
+
+# What the four uniform numbers of a token decide. EXTENT is a span's length, and which word becomes the target of a
+# document that would have none.
+SELECT, EXTENT, ACTION, REPLACEMENT = range(4)
+
+IGNORE_INDEX = -100
+
+# Span lengths follow a geometric distribution with p = 0.2, at most 10 words (SpanBERT, arXiv 1907.10529, 3.1).
+SPAN_P = 0.2
+SPAN_MAX_WORDS = 10
+
+
+def row_draws(seed: int, epoch: int, input_ids: np.ndarray) -> np.ndarray:
+    """Uniform numbers in [0, 1) for one row: float64 [4, tokens], a pure function of the three arguments.
+
+    The counter-based generator Philox is keyed with a hash of the seed, the epoch and the row's token ids, so neither
+    the row's place in the batch, nor the worker or the rank that asks, nor what was drawn before matters.
+    """
+    key = f"{seed}:{epoch}".encode()
+    digest = hashlib.blake2b(input_ids.astype("<i8").tobytes(), digest_size=16, key=key).digest()
+    generator = np.random.Generator(np.random.Philox(key=int.from_bytes(digest, "little")))
+    return generator.random((4, len(input_ids)))
+
+
+def choose_targets(
+    masking: str,
+    rate: float,
+    candidates: np.ndarray,
+    word_starts: np.ndarray,
+    rows: np.ndarray,
+    documents: np.ndarray,
+    draws: np.ndarray,
+    at_least_one: bool,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Choose the tokens to predict, on average the share `rate` of the candidates, whatever the kind of masking.
+
+    `token` and `whole_word` draw once per token or word (as BERT's collators do: the number of targets varies around
+    its mean). `span` walks over a row's words: a word outside a span begins one with a probability such that a word is
+    covered with probability `rate`, and the first word of a row is covered with that probability too, by the rest of a
+    span that began before it. A span ends where its document or segment ends.
+
+    Args:
+        masking: one of `MASKING_KINDS`.
+        rate: expected share of the candidates that become targets.
+        candidates: bool [T], the tokens that may be chosen: neither special nor padding.
+        word_starts: bool [T], tokens that begin a word wherever they stand. A candidate also begins one after a token
+            that is no candidate, and at the beginning of a document.
+        rows, documents: int [T], numbers that never decrease: the row and the document of every token.
+        draws: float [4, T], uniform in [0, 1).
+        at_least_one: a document in which chance chose nothing gets one target, a word drawn uniformly.
+
+    Returns:
+        `targets`, bool [T], and `leaders`, int [T]: the token whose ACTION draw settles what becomes of this one. All
+        tokens of a word, or of a span, have the same leader.
+    """
+    follows = np.zeros_like(candidates)
+    follows[1:] = candidates[:-1] & (documents[1:] == documents[:-1])
+    word_starts = candidates & (word_starts | ~follows | (masking == "token"))
+    firsts = np.flatnonzero(word_starts)  # [W] the first token of every word
+    if len(firsts) == 0 or rate == 0:
+        return np.zeros_like(candidates), np.arange(len(candidates))
+    words = np.cumsum(word_starts) - 1  # [T] the word of every candidate
+
+    if masking == "span":
+        chosen, leaders = _spans(rate, rows[firsts], ~follows[firsts], draws[:, firsts])
+        leaders = firsts[leaders]
+    else:
+        chosen, leaders = draws[SELECT, firsts] < rate, firsts
+
+    if at_least_one:  # the word with the smallest draw, in every document without a chosen one
+        begins = _group_starts(documents[firsts])
+        extent = draws[EXTENT, firsts]
+        smallest = np.where(np.logical_or.reduceat(chosen, begins), -1.0, np.minimum.reduceat(extent, begins))
+        forced = extent == np.repeat(smallest, np.diff(begins, append=len(firsts)))
+        chosen, leaders = chosen | forced, np.where(forced, firsts, leaders)
+    return candidates & chosen[words], leaders[words]
+
+
+def _group_starts(groups: np.ndarray) -> np.ndarray:
+    """Index of the first element of every run of equal numbers."""
+    return np.flatnonzero(np.diff(groups, prepend=groups[0] - 1))
+
+
+def _spans(rate: float, rows: np.ndarray, breaks: np.ndarray, draws: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Cover words with spans: a stationary alternation of gaps and spans along every row.
+
+    A gap has a geometric number of words (possibly none), a span the capped geometric number above. Word k of a row
+    lends its draws to the row's k-th pair of gap and span: there are never more pairs than words.
+
+    Args:
+        rate: probability that a word is covered.
+        rows: int [W], the row of every word.
+        breaks: bool [W], true where a span that runs on from the word before is cut in two.
+        draws: float [4, W].
+
+    Returns:
+        `covered`, bool [W], and `leaders`, int [W]: the first word of the span that covers this one.
+    """
+    lengths = np.arange(1, SPAN_MAX_WORDS + 1)
+    p_length = (1 - SPAN_P) ** (lengths - 1)
+    p_length /= p_length.sum()
+    mean = p_length @ lengths
+    # A span that is already running goes on for k words (this one included) with probability P(length >= k) / mean.
+    p_rest = np.cumsum(p_length[::-1])[::-1] / mean
+    p_begin = rate / (rate + mean * (1 - rate))  # mean gap : mean span = 1 - rate : rate
+
+    first = _group_starts(rows)
+    counts = np.diff(first, append=len(rows))
+    ends = np.repeat(first + counts, counts)  # [W] one past the last word of the row
+
+    select, extent = draws[SELECT].copy(), draws[EXTENT]
+    running = select[first] < rate
+    # What the comparison left of the draw is uniform again and gives the gap.
+    select[first] = np.where(running, 0, (select[first] - rate) / (1 - rate) if rate < 1 else 0)
+    with np.errstate(divide="ignore"):
+        gaps = np.log1p(-select) / np.log1p(-p_begin)
+    gaps = np.minimum(gaps, len(rows)).astype(np.int64)
+    gaps[first] += ~running  # a row that begins uncovered has a gap of at least this word
+    length = 1 + np.searchsorted(np.cumsum(p_length)[:-1], extent, side="right")
+    length[first[running]] = 1 + np.searchsorted(np.cumsum(p_rest)[:-1], extent[first[running]], side="right")
+
+    after = np.cumsum(gaps + length)  # where each span ends, counted from the first row's first word
+    after += np.repeat(first - (after - gaps - length)[first], counts)  # … and now from its own row's
+    starts = after - length
+    inside = starts < ends
+    starts, after = starts[inside], np.minimum(after, ends)[inside]
+
+    change = np.zeros(len(rows) + 1, dtype=np.int64)
+    change[starts] += 1
+    change[after] -= 1
+    covered = np.cumsum(change[:-1]) > 0
+    begins = breaks.copy()
+    begins[starts] = True
+    return covered, np.maximum.accumulate(np.where(begins, np.arange(len(rows)), 0))
+
+
+def replace_targets(
+    input_ids: np.ndarray,
+    targets: np.ndarray,
+    leaders: np.ndarray,
+    draws: np.ndarray,
+    *,
+    mask_token_id: int,
+    mask_replace_prob: float,
+    random_replace_prob: float,
+    cumulative: np.ndarray,
+) -> np.ndarray:
+    """What the model reads: [MASK], another token or the token itself where `targets` is true.
+
+    One draw for a word or a span decides between the three, each token of it then gets its own random token.
+
+    Args:
+        input_ids: int [T].
+        targets, leaders, draws: see `choose_targets`.
+        cumulative: int [V + 1], 0 and then the running sum of the weights with which ids are drawn as random tokens.
+
+    Returns:
+        int [T], a copy. A random token is never the token it replaces.
+    """
+    action = draws[ACTION, leaders]
+    replaced = input_ids.copy()
+    replaced[targets & (action < mask_replace_prob)] = mask_token_id
+    others = np.flatnonzero(
+        targets & (action >= mask_replace_prob) & (action < mask_replace_prob + random_replace_prob)
+    )
+    replaced[others] = _draw_other(input_ids[others], draws[REPLACEMENT, others], cumulative)
+    return replaced
+
+
+def _draw_other(originals: np.ndarray, uniform: np.ndarray, cumulative: np.ndarray) -> np.ndarray:
+    """Ids drawn by weight among all but the original: in whole numbers, so that no rounding lets the original in."""
+    before = cumulative[originals]
+    own = cumulative[originals + 1] - before
+    ticket = (uniform * (cumulative[-1] - own)).astype(np.int64)
+    ticket += np.where(ticket >= before, own, 0)
+    return np.searchsorted(cumulative, ticket, side="right") - 1
+
+
+def unigram_counts(rows: Iterable[Sequence[int]], vocab_size: int) -> np.ndarray:
+    """How often every id occurs in `rows` of token ids: int64 [vocab_size], for `MaskedLMCollator(unigram_counts=…)`.
+
+    Raises:
+        ValueError: an id is not below `vocab_size`.
+    """
+    counts = np.zeros(vocab_size, dtype=np.int64)
+    for row in rows:
+        found = np.bincount(np.asarray(row, dtype=np.int64), minlength=vocab_size)
+        if len(found) > vocab_size:
+            raise ValueError(f"vocab_size: {vocab_size} is too small, the rows hold the id {len(found) - 1}")
+        counts += found
+    return counts
+
+
+def create_mlm_batch(
+    tokens: Sequence[int] | Sequence[Sequence[int]],
+    vocab_size: int,
+    mask_prob: float = 0.15,
+    rng: random.Random | None = None,
+    *,
+    mask_token_id: int = 4,
+    special_token_ids: Collection[int] = range(5),
+) -> tuple[list, list]:
+    """BERT's masked language modelling, one token at a time (Devlin et al. 2019, 3.1).
+
+    Each token that is not special becomes a target with probability `mask_prob`. Of the targets 80 % are replaced by
+    [MASK], 10 % by a random other token, and 10 % stay.
+
+    Args:
+        tokens: the ids of one sequence, or a list of such sequences.
+        vocab_size: random tokens are drawn from the ids below it.
+        mask_prob: expected share of targets.
+        rng: where the chance comes from; by default the module `random`.
+        mask_token_id, special_token_ids: by default those of `minibert.tokenization.train_tokenizer`
+            ([PAD], [UNK], [CLS], [SEP], [MASK] = 0 to 4).
+
+    Returns:
+        `masked` and `labels` in the shape of `tokens`; labels are the original ids at targets and -100 elsewhere.
+
+    Raises:
+        ValueError: `mask_prob` is no probability, or fewer than two tokens are not special.
+    """
+    if not 0 <= mask_prob <= 1:
+        raise ValueError(f"mask_prob: {mask_prob} is no probability; legal: 0 to 1")
+    words = [token for token in range(vocab_size) if token not in special_token_ids]
+    if len(words) < 2:
+        raise ValueError(
+            f"vocab_size: {vocab_size} leaves no other token to draw beside {len(special_token_ids)} special ones"
+        )
+    rng = rng or random
+
+    def mask_one(sequence: Sequence[int]) -> tuple[list[int], list[int]]:
+        masked, labels = list(sequence), [IGNORE_INDEX] * len(sequence)
+        for position, token in enumerate(sequence):
+            if token in special_token_ids or rng.random() >= mask_prob:
+                continue
+            labels[position] = token
+            chance = rng.random()
+            if chance < 0.8:
+                masked[position] = mask_token_id
+            elif chance < 0.9:
+                while masked[position] == token:
+                    masked[position] = rng.choice(words)
+        return masked, labels
+
+    if len(tokens) and isinstance(tokens[0], Sequence):
+        batch = [mask_one(sequence) for sequence in tokens]
+        return [masked for masked, _ in batch], [labels for _, labels in batch]
+    return mask_one(tokens)
