@@ -69,7 +69,7 @@ class Documents:
         self.shape, self.device = (batch_size, length), device
         self.index_t = self.cu_seqlens = None  # of the stream: set by `pack`
         self.is_packed = False  # more than one document in some row
-        self.counted = position_ids is None  # positions count tokens, so distances in the stream are distances
+        self.counted = position_ids is None  # positions count tokens, so that distances in the stream are distances
         self.masks: dict = {}  # what layers share
 
         def rows(x):
@@ -143,6 +143,8 @@ class Documents:
         self.cu_seqlens = F.pad(first_t, (0, 1), value=len(self.id_t)).int()
         first_row = (first_t if self.index_t is None else self.index_t[first_t]) // length
         self.is_packed = bool((first_row[1:] == first_row[:-1]).any())
+        if not self.counted:
+            self.counted = bool(((self.position_t.diff() == 1) | (self.id_t.diff() != 0)).all())
         return self
 
     @classmethod
@@ -229,13 +231,6 @@ class Documents:
         if self.id_bs is None and window is None and not causal:
             return None
         return _visible(self.id_bs, self.position_bs, self.id_bs, self.position_bs, window, causal).unsqueeze(1)
-
-    def row_cu_seqlens(self) -> torch.Tensor:
-        """Where documents start in the flattened padded batch; runs of padding count as documents."""
-        if self.id_bs is None:
-            return torch.arange(0, self.shape[0] * self.shape[1] + 1, self.shape[1], dtype=torch.int32)
-        change = F.pad(self.id_bs[:, 1:] != self.id_bs[:, :-1], (1, 0), value=True)
-        return F.pad(change.flatten().nonzero().squeeze(1), (0, 1), value=change.numel()).int()
 
 
 def _within(seen: torch.Tensor, distance: torch.Tensor, window: int | None, causal: bool) -> torch.Tensor:
@@ -456,14 +451,17 @@ def cpu_attention_backward_op(
     grad: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, cu_seqlens: torch.Tensor,
     id_t: torch.Tensor, position_t: torch.Tensor, window: int, causal: bool, dropout: float, seed: torch.Tensor,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:  # fmt: skip
-    """Runs the forward again (an operator can keep no graph) and differentiates it."""
+    """Runs the forward again (an operator can keep no graph) and differentiates it. Autograd records nothing inside an
+    operator, but a functional transformation does."""
     documents = Documents.of_stream(cu_seqlens, id_t, position_t)
-    inputs = tuple(x.detach().requires_grad_() for x in (q, k, v))
-    with torch.enable_grad(), torch.random.fork_rng(devices=[]):
+
+    def attend(q, k, v):
+        return _cpu_attention(q, k, v, documents, None if window < 0 else window, causal, dropout)
+
+    with torch.random.fork_rng(devices=[]):
         torch.manual_seed(int(seed))
-        out = _cpu_attention(*inputs, documents, None if window < 0 else window, causal, dropout)
-        grads = torch.autograd.grad(out, inputs, grad)
-    return tuple(x.contiguous() for x in grads)
+        _, backward = torch.func.vjp(attend, q, k, v)
+        return tuple(x.contiguous() for x in backward(grad))
 
 
 @cpu_attention_backward_op.register_fake
@@ -606,7 +604,10 @@ class MiniBertAttention(nn.Module):
         if documents is not None:
             out = stream_attention(q[0], k[0], v[0], documents, self.window, is_causal, dropout)
             return self.Wo(out.reshape(shape)), None
-        attend = ALL_ATTENTION_FUNCTIONS.get_interface(self.config._attn_implementation, eager_attention_forward)
+        backend = self.config._attn_implementation
+        if "flash" in backend and attention_mask is not None:
+            backend = "sdpa"  # flash attention takes no mask of pairs
+        attend = ALL_ATTENTION_FUNCTIONS.get_interface(backend, eager_attention_forward)
         out, probs = attend(
             self,
             *(x.transpose(1, 2) for x in (q, k, v)),

@@ -142,6 +142,8 @@ class MiniBertConfig(PreTrainedConfig):
     bos_token_id: int | None = None
     eos_token_id: int | list[int] | None = None
 
+    converted_from: str | None = None  # model_type of the architecture whose weights these were, if they were converted
+
     def __post_init__(self, **kwargs):
         legal = {field.name for field in fields(self)} | set(self.attribute_map)
         for name, value in kwargs.items():

@@ -330,6 +330,9 @@ class MiniBertModel(MiniBertPreTrainedModel):
         )
         if padding_free:
             documents.pack()
+            # the window of flash attention counts tokens
+            padding_free = backend == "sdpa" or documents.counted or not any(self.windows.values())
+        if padding_free:
             position_bs = documents.position_t.unsqueeze(0)
             input_ids, inputs_embeds, token_type_ids = (
                 None if x is None else documents.select(x).unsqueeze(0)
@@ -339,15 +342,14 @@ class MiniBertModel(MiniBertPreTrainedModel):
             if backend == "sdpa":
                 kwargs["documents"] = documents
             else:
-                kwargs.update(self._flash_arguments(documents.cu_seqlens, length))
+                kwargs.update(dict.fromkeys(("cu_seq_lens_q", "cu_seq_lens_k"), documents.cu_seqlens))
+                kwargs.update(max_length_q=length, max_length_k=length)
         else:
             position_bs = documents.position_bs
             token_type_ids = self._expand(token_type_ids, documents.shape)
             masks = {
                 name: self._mask(documents, inputs, attention_mask, w, causal) for name, w in self.windows.items()
             }
-            if "flash" in backend and documents.id_bs is not None:
-                kwargs.update(self._flash_arguments(documents.row_cu_seqlens().to(inputs.device), length))
 
         hidden = self.embeddings(input_ids, inputs_embeds, token_type_ids, position_bs)
         rotary = {
@@ -380,10 +382,6 @@ class MiniBertModel(MiniBertPreTrainedModel):
     def _expand(x_bs: torch.Tensor | None, shape: tuple[int, int]) -> torch.Tensor | None:
         return None if x_bs is None else x_bs.expand(shape)
 
-    @staticmethod
-    def _flash_arguments(cu_seqlens: torch.Tensor, longest: int) -> dict[str, Any]:
-        return dict(cu_seq_lens_q=cu_seqlens, cu_seq_lens_k=cu_seqlens, max_length_q=longest, max_length_k=longest)
-
     def _check_positions(self, documents: Documents, position_ids: torch.Tensor | None):
         """Learned positions end somewhere; say so before an index error does."""
         if self.embeddings.position_embeddings is None:
@@ -405,12 +403,10 @@ class MiniBertModel(MiniBertPreTrainedModel):
             if attention_mask.dtype == torch.bool:
                 return attention_mask & seen
             return attention_mask.masked_fill(~seen, torch.finfo(attention_mask.dtype).min)
-        if "flash" in backend:
-            return None  # it takes document boundaries and the window as arguments
-        if backend in ("eager", "sdpa") or backend not in ALL_MASK_ATTENTION_FUNCTIONS:
+        if documents.id_bs is None and ("flash" in backend or (window is None and not causal)):
+            return None  # flash attention takes window and direction as arguments
+        if backend in ("eager", "sdpa") or "flash" in backend or backend not in ALL_MASK_ATTENTION_FUNCTIONS:
             return documents.dense_mask(window, causal)
-        if documents.id_bs is None and window is None and not causal:
-            return None
         embeds = inputs if inputs.dim() == 3 else inputs.new_empty((*inputs.shape, 1), dtype=self.dtype)
         return create_bidirectional_mask(
             self.config, embeds, attention_mask=None, and_mask_function=documents.visible(window, causal)
@@ -600,8 +596,8 @@ class MiniBertForPreTraining(MiniBertVocabularyHead):
 
 
 class MiniBertForCausalLM(MiniBertVocabularyHead, GenerationMixin):
-    """The same blocks as a decoder: every token predicts the next one of its document. Always causal. There is no cache:
-    generation runs the whole text at every step."""
+    """The same blocks as a decoder: every token predicts the next one of its document. Always causal. There is no
+    cache: generation runs the whole text at every step."""
 
     _is_stateful = True  # no cache to take tokens back from: `generate` refuses assisted decoding
 

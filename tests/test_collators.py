@@ -244,6 +244,26 @@ def test_words_have_one_draw_each(tokenizer):
     assert_share(several, np.ones(len(several)), 0.15)
 
 
+@pytest.mark.parametrize("masking", ["whole_word", "span"])
+def test_documents_have_draws_of_their_own(tokenizer, masking):
+    """Documents without [CLS] and [SEP] that begin amid a word: no word and no span runs on from the one before."""
+    begins = word_start_table(tokenizer)
+    rows = []
+    for row in packed_rows(tokenizer):
+        pairs = [pair for pair in zip(row["input_ids"], row["position_ids"]) if pair[0] > 4 and pair[1] > 1]
+        ids, positions = map(list, zip(*pairs))
+        rows.append({"input_ids": ids, "position_ids": [position - 2 for position in positions]})
+    collator = MaskedLMCollator(tokenizer, masking=masking, mlm_probability=0.5, seed=0)
+    alike = []
+    for row, _, found in outcomes(collator, rows, epochs=16):
+        cuts = [i for i in range(1, len(row["input_ids"])) if row["position_ids"][i] == 0]
+        for cut in cuts:
+            if not begins[row["input_ids"][cut]] and {cut - 1, cut} <= found[1]:
+                alike.append(len(fates([cut - 1, cut], found)) == 1)
+    assert len(alike) > 500
+    assert np.mean(alike) < 0.8, "0.8² + 0.1² + 0.1² = 0.66 is expected"
+
+
 def word_row(rng, tokenizer, words):
     """A row of `words` single-token words."""
     starts = np.flatnonzero(word_start_table(tokenizer))
@@ -280,7 +300,7 @@ def test_spans_are_as_frequent_at_the_edges_of_a_row(tokenizer):
     rng = np.random.default_rng(0)
     collator = MaskedLMCollator(tokenizer, masking="span", seed=0)
     rows = [word_row(rng, tokenizer, 30) for _ in range(8000)]
-    chosen = np.array([[i in found[1] for i in range(1, 31)] for *_, found in outcomes(collator, rows)])
+    chosen = collator(rows)["labels"].numpy()[:, 1:31] != -100
     error = math.sqrt(0.15 * 0.85 / len(rows))
     assert (np.abs(chosen.mean(axis=0) - 0.15) <= STANDARD_ERRORS * error).all()
 

@@ -13,12 +13,14 @@ import pytest
 import torch
 import transformers
 from huggingface_hub.errors import StrictDataclassError
+from tokenizers import Tokenizer, models
 from torch.nn import functional as F
-from transformers import BertConfig, ModernBertConfig
+from transformers import AutoModelForMaskedLM, AutoTokenizer, BertConfig, ModernBertConfig, PreTrainedTokenizerFast
 
 import minibert.modeling_minibert as minibert
 from minibert.configuration_minibert import MiniBertConfig
-from minibert.training.conversion import ARCHITECTURES, from_native, to_native
+from minibert.training.arguments import ConvertArguments
+from minibert.training.conversion import ARCHITECTURES, convert, from_native, to_native
 
 BATCH, LENGTH, VOCAB, CHOICES, LABELS = 4, 64, 97, 2, 3
 TOLERANCE = dict(rtol=0, atol=1e-5)
@@ -41,9 +43,9 @@ MODERN_SHAPES = {
                    hidden_activation="gelu_new", classifier_activation="silu",
                    rope_parameters={"full_attention": {"rope_type": "default", "rope_theta": 500.0},
                                     "sliding_attention": {"rope_type": "default", "rope_theta": 50.0}}),
-    "local": dict(hidden_size=40, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32, local_attention=4,
-                  layer_types=["sliding_attention"] * 2, decoder_bias=False, tie_word_embeddings=False, norm_eps=1e-3,
-                  classifier_pooling="mean"),
+    "local": dict(hidden_size=40, num_hidden_layers=3, num_attention_heads=2, intermediate_size=32, local_attention=4,
+                  layer_types=["sliding_attention", "full_attention", "sliding_attention"], decoder_bias=False,
+                  tie_word_embeddings=False, norm_eps=1e-3, classifier_pooling="mean"),
 }  # fmt: skip
 SHAPES = {"bert": BERT_SHAPES, "modernbert": MODERN_SHAPES}
 
@@ -316,7 +318,7 @@ def test_round_trip_is_bit_identical(architecture, shape, head):
         assert getattr(again.config, name) == getattr(native.config, name), name
     inputs = Batch(head, "right", segments=False).native
     with torch.no_grad():
-        again.set_attn_implementation("eager")
+        again.config._attn_implementation = native.config._attn_implementation
         for actual, expected in zip(again(**inputs).to_tuple(), native(**inputs).to_tuple()):
             if isinstance(expected, torch.Tensor):
                 assert torch.equal(actual, expected)
@@ -558,3 +560,43 @@ def test_dropout_is_carried_over_and_other_places_are_said(monkeypatch, caplog):
     again = to_native(ours)
     assert all(getattr(again.config, name) == rate for name, rate in rates.items())
     assert ours.config.hidden_dropout == 0.3
+
+
+# --- the command ---
+
+
+def save_tokenizer(folder):
+    special = dict(unk_token="[UNK]", cls_token="[CLS]", sep_token="[SEP]", mask_token="[MASK]", pad_token="[PAD]")
+    words = {word: i for i, word in enumerate([*special.values(), "a", "cat"])}
+    tokenizer = Tokenizer(models.WordLevel(words, unk_token="[UNK]"))
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, **special).save_pretrained(folder)
+    return words
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_convert_there_and_back(architecture, tmp_path, capsys):
+    native = make_native(architecture, "plain", "ForMaskedLM")
+    source, ours, back = (str(tmp_path / name) for name in ("source", "ours", "back"))
+    native.save_pretrained(source)
+    words = save_tokenizer(source)
+    convert(ConvertArguments(paths=[source, ours]))
+    convert(ConvertArguments(paths=[ours, back]))
+    assert "MiniBertForMaskedLM" in capsys.readouterr().out
+    assert_same_weights(type(native).from_pretrained(back), native)
+    for folder in (ours, back):
+        assert AutoTokenizer.from_pretrained(folder).get_vocab() == words
+    assert isinstance(AutoModelForMaskedLM.from_pretrained(ours), minibert.MiniBertForMaskedLM)
+
+
+def test_convert_refuses_before_it_writes(tmp_path):
+    source, target = str(tmp_path / "source"), str(tmp_path / "target")
+    make_native("bert", "plain", "ForMaskedLM").save_pretrained(source)
+    with pytest.raises(ValueError, match="give a source and a target"):
+        convert(ConvertArguments(paths=[source]))
+    with pytest.raises(ValueError, match="architecture='bert' is for a MiniBERT source"):
+        convert(ConvertArguments(paths=[source, target], architecture="bert"))
+    with pytest.raises(OSError, match="nowhere"):
+        convert(ConvertArguments(paths=[str(tmp_path / "nowhere"), target]))
+    assert not (tmp_path / "target").exists()
+    with pytest.raises(ValueError, match="exists already"):
+        convert(ConvertArguments(paths=[source, source]))

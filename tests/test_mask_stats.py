@@ -74,8 +74,8 @@ def test_a_wrong_rate_ends_the_command_with_1(corpus, tmp_path, capsys, monkeypa
     """A collator that leaves one [MASK] in ten unset."""
 
     class Wrong(MaskedLMCollator):
-        def _mask(self, rows, input_ids, lengths):
-            masked, labels = super()._mask(rows, input_ids, lengths)
+        def _mask(self, *arguments, **kwargs):
+            masked, labels = super()._mask(*arguments, **kwargs)
             return np.where((masked == self.tokenizer.mask_token_id) & (labels % 10 == 0), labels, masked), labels
 
     monkeypatch.setattr(mask_stats, "MaskedLMCollator", Wrong)

@@ -3,5 +3,4 @@
 from .train import train_tokenizer
 from .words import word_start_table
 
-
 __all__ = ["train_tokenizer", "word_start_table"]

@@ -15,7 +15,6 @@ from tokenizers.trainers import BpeTrainer, Trainer, UnigramTrainer, WordPieceTr
 from tqdm.auto import tqdm
 from transformers import PreTrainedTokenizerFast
 
-
 ALGORITHMS = ("wordpiece", "bpe", "unigram")
 
 # SentencePiece's default share of the text that the alphabet covers, and about the number of characters in BERT's
@@ -125,7 +124,7 @@ def train_tokenizer(
     )
     if len(tokenizer) < vocab_size:
         warnings.warn(
-            f"the texts gave a vocabulary of {len(tokenizer)} tokens, fewer than the vocab_size={vocab_size} asked for",
+            f"the texts gave a vocabulary of {len(tokenizer)} tokens, fewer than vocab_size={vocab_size} asked for",
             stacklevel=2,
         )
     return tokenizer
@@ -148,7 +147,8 @@ def _wordpiece(
     characters = _normalized(characters, backend.normalizer)
     alphabet = _alphabet({c: n for c, n in characters.items() if not c.isspace()}, vocab_size - len(special_tokens))
     # Chinese characters and punctuation are words of their own and continue none.
-    continuing = ["##" + c for c in alphabet if len(backend.pre_tokenizer.pre_tokenize_str("a" + c)) == 1]
+    pairs = {c: backend.normalizer.normalize_str("a" + c) for c in alphabet}
+    continuing = ["##" + c for c in alphabet if len(backend.pre_tokenizer.pre_tokenize_str(pairs[c])) == 1]
     _check_vocab_size(
         vocab_size,
         len(special_tokens) + len(alphabet) + len(continuing),
@@ -228,8 +228,8 @@ def _unigram(
     pieces = json.loads(_train(backend, trainer, texts).to_str())["model"]["vocab"]
     backend.pre_tokenizer = pre_tokenizers.Sequence([spaces, words])
 
-    # Two sources of chance are taken out. Characters too rare to have a score of their own get the lowest one plus steps
-    # of 0.0001 in the order of a hash map; and sums over a hash map differ in their last digits.
+    # Two sources of chance are taken out. Characters too rare to have a score of their own get the lowest one plus
+    # steps of 0.0001 in the order of a hash map; and sums over a hash map differ in their last digits.
     lowest = min(score for _, score in pieces)
     unscored = lowest + 0.0001 * len(characters)
     scores = {
@@ -239,8 +239,8 @@ def _unigram(
     }
     for name in special_tokens:
         scores.pop(name, None)
-    # The alphabet first, then the likeliest others, as many as there is room for. The score of the byte pieces plays no
-    # part: they stand for characters without a piece.
+    # The alphabet, then the likeliest others, as many as there is room for. The score of the byte pieces plays no
+    # part, as they stand for characters without a piece.
     ranked = sorted(scores, key=lambda piece: (piece not in alphabet, -scores[piece], piece))
     vocab = [(piece, 0.0) for piece in head] + [(piece, scores[piece]) for piece in ranked[: vocab_size - len(head)]]
     backend.model = models.Unigram(vocab, unk_id=1, byte_fallback=True)
@@ -312,10 +312,9 @@ def _check_arguments(
             raise ValueError(f"{field}={name!r}: it must be a string that is not blank")
         if namesakes := [other for other in names if other != field and names[other] == name]:
             raise ValueError(f"{field}={name!r} is also the {namesakes[0]}: special tokens must differ")
-    bytes_needed = 0 if algorithm == "wordpiece" else len(BYTE_PIECES)
-    _check_vocab_size(
-        vocab_size, len(names) + bytes_needed, f"{len(names)} special tokens and {bytes_needed} bytes"
-    )
+    if algorithm != "wordpiece":
+        content = f"{len(names)} special tokens and {len(BYTE_PIECES)} bytes"
+        _check_vocab_size(vocab_size, len(names) + len(BYTE_PIECES), content)
 
 
 def _check_vocab_size(vocab_size: int, smallest: int, content: str) -> None:

@@ -117,14 +117,30 @@ class BenchArguments:
         " default everything. Also given without --cells.",
     )
     list_cells: bool = argument(False, "Only show what can be measured on the device.")
-    output: str = argument("runs/bench", "Folder for the results, one file a cell; a cell whose file is there is done.")
+    output: str = argument(
+        "runs/bench", "Folder for the results, one file a cell; a cell whose file is there is done."
+    )
     overwrite: bool = argument(False, "Measure again what is in the folder already.")
     device: Literal["auto", "cpu", "cuda"] = argument("auto", "Where to measure; auto: cuda if there is one.")
-    rounds: int = argument(5, "Rounds beside the first, in each of which all models run; median and minimum are shown.")
+    rounds: int = argument(
+        5, "Rounds beside the first, in each of which all models run; median and minimum are shown."
+    )
     cell_seconds: float = argument(600.0, "Seconds after which a cell begins no further round.")
     compile: bool = argument(False, "Compile all models with torch.compile.")
     quick: bool = argument(False, "Tiny models and texts: shows that everything runs, not how fast.")
     json: bool = argument(False, "Print the results as JSON instead of a table.")
+
+
+@dataclass
+class ConvertArguments:
+    """What `minibert convert` converts."""
+
+    paths: list[str] = argument(
+        [], "The model to convert (a folder or a Hub name) and the folder to write; also given without --paths."
+    )
+    architecture: Literal["bert", "modernbert"] | None = argument(
+        None, "What a MiniBERT becomes; by default what it was converted from, else what its switches allow."
+    )
 
 
 # Our defaults for the fields of transformers.TrainingArguments, where they are not the library's own.

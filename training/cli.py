@@ -69,6 +69,12 @@ COMMANDS = {
         "train a tokenizer on text",
         (arguments.CorpusArguments, arguments.TokenizerArguments, arguments.TokenizerCommandArguments),
     ),
+    "convert": Command(
+        "minibert.training.conversion:convert",
+        "convert a model between MiniBERT and BERT or ModernBERT",
+        (arguments.ConvertArguments,),
+        positional="paths",
+    ),
     "mask-stats": Command(
         "minibert.training.mask_stats:mask_stats",
         "observe how often tokens are masked, against what is expected",

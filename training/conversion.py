@@ -11,15 +11,17 @@ from __future__ import annotations
 import copy
 import re
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import torch
 import transformers
-from transformers import AutoConfig, BertConfig, ModernBertConfig, PreTrainedModel
-from transformers.utils import logging
+from transformers import AutoConfig, AutoTokenizer, BertConfig, ModernBertConfig, PreTrainedModel
+from transformers.utils import has_file, logging
 
 from .. import modeling_minibert
 from ..configuration_minibert import MiniBertConfig
+from .arguments import ConvertArguments
 
 logger = logging.get_logger(__name__)
 
@@ -132,12 +134,13 @@ class BertArchitecture:
             logger.warning(f"BERT drops nothing before the answer: classifier_dropout={classifier} has no effect")
         return dict(is_decoder=config.is_causal, classifier_dropout=classifier)
 
-    def options(self, config: MiniBertConfig, head: str) -> dict[str, Any]:
+    def options(self, model: PreTrainedModel, head: str) -> dict[str, Any]:
         """Keywords of the native class beside its config."""
-        return dict(add_pooling_layer=config.add_pooling_layer) if head == "Model" else {}
+        return dict(add_pooling_layer=model.pooler is not None) if head == "Model" else {}
 
-    def required(self, config: MiniBertConfig, head: str) -> dict[str, Any]:
+    def required(self, model: PreTrainedModel, head: str) -> dict[str, Any]:
         """The values without which a MiniBERT of this head is no BERT."""
+        config = model.config
         required = dict(
             position_embedding_type="absolute", norm_type="layernorm", norm_placement="post", gated_mlp=False,
             layer_types=["full_attention"] * config.num_hidden_layers, type_vocab_size=config.type_vocab_size or 2,
@@ -146,7 +149,7 @@ class BertArchitecture:
             required |= dict(classifier_activation=config.hidden_act)
         if head in CLASSIFIERS:
             required |= dict(add_pooling_layer=True)
-        if head in POOLED or (head == "Model" and config.add_pooling_layer):
+        if head in POOLED or (head == "Model" and model.pooler is not None):
             required |= dict(classifier_pooling="cls", is_causal=False)
         return required
 
@@ -197,11 +200,11 @@ class ModernBertArchitecture:
             written["initializer_cutoff_factor"] = float(config.initializer_cutoff_factor)
         return written
 
-    def options(self, config: MiniBertConfig, head: str) -> dict[str, Any]:
+    def options(self, model: PreTrainedModel, head: str) -> dict[str, Any]:
         """Keywords of the native class beside its config: none."""
         return {}
 
-    def required(self, config: MiniBertConfig, head: str) -> dict[str, Any]:
+    def required(self, model: PreTrainedModel, head: str) -> dict[str, Any]:
         """The values without which a MiniBERT of this head is no ModernBERT."""
         required = dict(
             position_embedding_type="rope", norm_type="layernorm", norm_placement="pre", gated_mlp=True,
@@ -219,6 +222,7 @@ class ModernBertArchitecture:
             )
 
 
+Architecture = BertArchitecture | ModernBertArchitecture
 ARCHITECTURES = {
     architecture.model_type: architecture for architecture in (BertArchitecture(), ModernBertArchitecture())
 }
@@ -275,11 +279,11 @@ def to_native(model: PreTrainedModel, architecture: str | None = None) -> PreTra
     config, head = model.config, type(model).__name__.removeprefix("MiniBert")
     if not isinstance(config, MiniBertConfig):
         raise ValueError(f"model is a {type(model).__name__}, not a MiniBERT model")
-    recorded = architecture or getattr(config, "converted_from", None)
+    recorded = architecture or config.converted_from
     if recorded is not None and recorded not in ARCHITECTURES:
         raise ValueError(f"architecture={recorded!r} is not legal: {' or '.join(ARCHITECTURES)}")
     candidates = [ARCHITECTURES[recorded]] if recorded else list(ARCHITECTURES.values())
-    obstacles = {candidate.model_type: _obstacles(candidate, config, head) for candidate in candidates}
+    obstacles = {candidate.model_type: _obstacles(candidate, model, head) for candidate in candidates}
     target = next((candidate for candidate in candidates if not obstacles[candidate.model_type]), None)
     if target is None:
         reasons = "; ".join(f"{name} needs {', '.join(found)}" for name, found in obstacles.items())
@@ -290,7 +294,7 @@ def to_native(model: PreTrainedModel, architecture: str | None = None) -> PreTra
     ids = {name: getattr(config, name) for name in SPECIAL_IDS}
     ids = {name: i for name, i in ids.items() if i is not None or hasattr(target.config_class(), name)}
     native_config = target.config_class(**copy.deepcopy(fields | ids | target.native_switches(config, head)))
-    native = getattr(transformers, target.classes[head])(native_config, **target.options(config, head))
+    native = getattr(transformers, target.classes[head])(native_config, **target.options(model, head))
 
     converted = {}
     for name, tensor in _weights(model).items():
@@ -305,7 +309,31 @@ def to_native(model: PreTrainedModel, architecture: str | None = None) -> PreTra
     return native
 
 
-def _find_class(name: str) -> tuple[BertArchitecture | ModernBertArchitecture, str]:
+def convert(arguments: ConvertArguments) -> None:
+    """Convert a saved model: BERT or ModernBERT to MiniBERT, MiniBERT to either. Its tokenizer goes along.
+
+    Raises:
+        ValueError: not two paths, a target that holds something, an architecture for the way to MiniBERT; and whatever
+            `from_native` and `to_native` refuse.
+    """
+    if len(arguments.paths) != 2:
+        raise ValueError(f"paths={arguments.paths!r} is not legal: give a source and a target")
+    source, target = arguments.paths
+    if Path(target).exists() and not (Path(target).is_dir() and not any(Path(target).iterdir())):
+        raise ValueError(f"target {target!r} exists already: nothing is overwritten, give a new folder")
+    if AutoConfig.from_pretrained(source, trust_remote_code=False).model_type == MiniBertConfig.model_type:
+        model = to_native(_load(source, modeling_minibert), arguments.architecture)
+    elif arguments.architecture:
+        raise ValueError(f"architecture={arguments.architecture!r} is for a MiniBERT source; {source!r} is none")
+    else:
+        model = from_native(source)
+    model.save_pretrained(target)
+    if has_file(source, "tokenizer_config.json"):
+        AutoTokenizer.from_pretrained(source, trust_remote_code=False).save_pretrained(target)
+    print(f"{source} → {target}: {type(model).__name__}, {model.num_parameters():,} parameters")
+
+
+def _find_class(name: str) -> tuple[Architecture, str]:
     """The architecture and the head (a MiniBERT class name without its prefix) of a native class name."""
     for architecture in ARCHITECTURES.values():
         for head, native_name in architecture.classes.items():
@@ -317,32 +345,40 @@ def _find_class(name: str) -> tuple[BertArchitecture | ModernBertArchitecture, s
 
 def _load_native(path: str | Path) -> PreTrainedModel:
     """Load a checkpoint with the native class that its config names."""
+    _find_class(_class_name(path))
+    return _load(path, transformers)
+
+
+def _class_name(path: str | Path) -> str:
     names = AutoConfig.from_pretrained(path, trust_remote_code=False).architectures or []
     if len(names) != 1:
-        raise ValueError(
-            f"{path}: its config names the classes {names}; load it with the one you want and pass the model"
-        )
-    _find_class(names[0])
-    native_class = getattr(transformers, names[0])
-    native, report = native_class.from_pretrained(path, output_loading_info=True)
+        raise ValueError(f"{path}: its config names the classes {names}; load the right one and pass the model")
+    return names[0]
+
+
+def _load(path: str | Path, module: ModuleType) -> PreTrainedModel:
+    """Load a checkpoint with the class of `module` that its config names; weights that it lacks are refused."""
+    name = _class_name(path)
+    model_class = getattr(module, name, None)
+    if model_class is None:
+        raise ValueError(f"{path}: its config names the class {name}, which {module.__name__} does not have")
+    model, report = model_class.from_pretrained(path, output_loading_info=True)
     missing = set(report["missing_keys"])
-    if native_class is transformers.BertModel and missing and all(name.startswith("pooler.") for name in missing):
-        return native_class.from_pretrained(path, add_pooling_layer=False)
+    if missing and all(key.startswith("pooler.") for key in missing):
+        return model_class.from_pretrained(path, add_pooling_layer=False)
     if missing:
-        raise ValueError(f"{path} lacks weights of {names[0]}: {', '.join(sorted(missing))}")
-    return native
+        raise ValueError(f"{path} lacks weights of {name}: {', '.join(sorted(missing))}")
+    return model
 
 
-def _obstacles(
-    architecture: BertArchitecture | ModernBertArchitecture, config: MiniBertConfig, head: str
-) -> list[str]:
-    """What `architecture` needs and a MiniBERT of this config and head does not have."""
+def _obstacles(architecture: Architecture, model: PreTrainedModel, head: str) -> list[str]:
+    """What `architecture` needs and this model does not have."""
     if head not in architecture.classes:
         return [f"another class: it has none for {head}"]
     return [
-        f"{name}={value!r} (it is {getattr(config, name)!r})"
-        for name, value in architecture.required(config, head).items()
-        if getattr(config, name) != value
+        f"{name}={value!r} (it is {getattr(model.config, name)!r})"
+        for name, value in architecture.required(model, head).items()
+        if getattr(model.config, name) != value
     ]
 
 

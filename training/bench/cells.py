@@ -173,10 +173,9 @@ def local_attention(run: Run, dtype: str, backward: bool, wanted: float) -> Work
     def step(build: Callable[[], Callable[[], torch.Tensor]]) -> Step:
         attend = build()
 
-        def call(number: int) -> None:
+        def call(number: int) -> torch.Tensor | tuple[torch.Tensor, ...]:
             out = attend()
-            if backward:
-                torch.autograd.grad(out, (q, k, v), grad)
+            return torch.autograd.grad(out, (q, k, v), grad) if backward else out
 
         return call
 

@@ -58,7 +58,8 @@ def bench(corpus: CorpusArguments, arguments: BenchArguments) -> int:
 
     results = []
     shown = sys.stderr if arguments.json else sys.stdout
-    print(f"{settings['device']}, {settings['threads']} threads, torch {settings['torch']}", file=shown)
+    warning = " (quick: tiny shapes, the figures mean nothing)" if run.quick else ""
+    print(f"{settings['device']}, {settings['threads']} threads, torch {settings['torch']}{warning}", file=shown)
     folder.mkdir(parents=True, exist_ok=True)
     for number, cell in enumerate(tqdm(cells, desc="Cells", unit=" cells")):
         if cell.name in done:
@@ -168,7 +169,10 @@ def measure_cell(cell: Cell, run: Run, rounds: int, limit: float, title: str = "
         limit: seconds after which no further round begins, and that a process of its own may take.
     """
     work = cell.build(run)
-    probes = list(work.steps) if cell.measure == "bytes" else list(work.guarded)
+    if cell.measure == "bytes":
+        probes = list(work.steps)
+    else:
+        probes = [] if run.quick else list(work.guarded)
     probed = {}
     for name in tqdm(probes, desc=title, unit=" processes", leave=False, disable=not probes):
         probed[name] = probe(cell.name, name, run, limit)
@@ -177,7 +181,7 @@ def measure_cell(cell: Cell, run: Run, rounds: int, limit: float, title: str = "
     if cell.measure == "bytes":
         samples = {name: [outcome["bytes"]] for name, outcome in probed.items() if name not in failed}
     else:
-        size = run.choose(8192 if run.device.type == "cuda" else 2048, 128)
+        size = run.choose(8192 if run.device.type == "cuda" else 2048, 512)
         builders = {name: build for name, build in work.steps.items() if name not in failed}
         if work.flops is not None:
             builders[MATRIX_PRODUCT] = partial(matrix_product, size, work.dtype, run.device)

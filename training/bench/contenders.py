@@ -7,11 +7,13 @@ weights. (DeBERTa-v3 has no such twin: it gets the same width, depth, heads and 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch.nn import functional as F
 from transformers import BertForMaskedLM, DebertaV2Config, DebertaV2Model, PreTrainedModel
 from transformers.modeling_outputs import MaskedLMOutput
+from transformers.utils import is_flash_attn_2_available, is_flash_attn_3_available
 
 from ...configuration_minibert import MiniBertConfig
 from ...modeling_minibert import MiniBertForMaskedLM, MiniBertModel
@@ -19,8 +21,10 @@ from ..conversion import to_native
 
 SEED = 0
 
-# What is timed: called with the number of a batch.
-Step = Callable[[int], None]
+INSTALLED = {"flash_attention_2": is_flash_attn_2_available, "flash_attention_3": is_flash_attn_3_available}
+
+# What is timed: called with the number of a batch. What it returns is the same for all contenders, up to rounding.
+Step = Callable[[int], Any]
 
 
 class SparseBertForMaskedLM(BertForMaskedLM):
@@ -68,9 +72,12 @@ def sparse_modernbert(config: MiniBertConfig) -> PreTrainedModel:
 
 
 def with_attention(build: Callable[[MiniBertConfig], PreTrainedModel], implementation: str):
-    """The same model on another attention backend; it raises where this machine does not have it."""
+    """The same model on another attention backend; building it raises where this machine does not have it."""
 
     def build_with_attention(config: MiniBertConfig) -> PreTrainedModel:
+        # Transformers would go and fetch a kernel from the Hub.
+        if implementation in INSTALLED and not INSTALLED[implementation]():
+            raise ImportError(f"{implementation} is not installed")
         model = build(config)
         model.set_attn_implementation(implementation)
         return model
@@ -125,7 +132,7 @@ def training_step(
     dtype: torch.dtype,
     compiled: bool,
 ) -> Step:
-    """One optimizer step on a batch: forward (in bf16 under autocast, fp32 weights), backward, fused AdamW."""
+    """One optimizer step on a batch, whose loss it returns: forward (bf16 is autocast), backward, fused AdamW."""
     torch.manual_seed(SEED)
     model = build().to(device).train()
     if compiled:
@@ -133,12 +140,13 @@ def training_step(
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
     autocast = torch.autocast(device.type, dtype=torch.bfloat16, enabled=dtype == torch.bfloat16)
 
-    def step(number: int) -> None:
+    def step(number: int) -> torch.Tensor:
         with autocast:
             loss = model(**batches[number]).loss
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
+        return loss.detach()
 
     return step
 
@@ -150,14 +158,14 @@ def inference_step(
     dtype: torch.dtype,
     compiled: bool,
 ) -> Step:
-    """One forward of a batch, weights and activations in `dtype`."""
+    """One forward of a batch, weights and activations in `dtype`, that returns the last hidden states."""
     torch.manual_seed(SEED)
     model = build().to(device, dtype).eval()
     if compiled:
         model.compile()
 
     @torch.inference_mode()
-    def step(number: int) -> None:
-        model(**batches[number])
+    def step(number: int) -> torch.Tensor:
+        return model(**batches[number]).last_hidden_state
 
     return step

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 LENGTH_CELLS = "infer-length-"
-HEADER = ("cell", "entry", "median", "minimum", "tokens/s", "MFU", "median (minimum) over", "wanted")
+HEADER = ("cell", "entry", "median", "minimum", "tokens/s", "MFU", "ratio of medians (minima)", "wanted")
 
 
 def summary(result: dict) -> str:

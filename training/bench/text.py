@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import datasets
 import numpy as np
 import torch
@@ -24,9 +26,11 @@ class Text:
     def __init__(self, corpus: CorpusArguments, quick: bool):
         documents = load_documents(**vars(corpus)).shuffle(seed=SEED)
         documents = documents.select(range(min(len(documents), QUICK_SAMPLE if quick else SAMPLE)))
-        self.tokenizer: PreTrainedTokenizerBase = train_tokenizer(
-            documents["text"], vocab_size=1000 if quick else TokenizerArguments().vocab_size, show_progress=False
-        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that a small corpus gives fewer tokens does not matter here
+            self.tokenizer: PreTrainedTokenizerBase = train_tokenizer(
+                documents["text"], vocab_size=1000 if quick else TokenizerArguments().vocab_size, show_progress=False
+            )
         self.tokenized = tokenize_documents(documents, self.tokenizer)
 
     def natural(self, count: int, batch_size: int, length: int) -> list[dict[str, torch.Tensor]]:
