@@ -289,6 +289,12 @@ class TestLossless:
         assert set(pre_tokenizers.ByteLevel.alphabet()) <= set(vocab)
         assert trained["bpe"].backend_tokenizer.pre_tokenizer.add_prefix_space
 
+    def test_bpe_offsets_leave_out_the_space_before_a_word(self, trained):
+        text = "return the list, please"
+        encoded = trained["bpe"](text, add_special_tokens=False, return_offsets_mapping=True)
+        pieces = [text[begin:end] for begin, end in encoded["offset_mapping"]]
+        assert [piece.strip() for piece in pieces] == pieces and "".join(pieces) == text.replace(" ", "")
+
     def test_unigram_falls_back_on_bytes(self, trained):
         tokenizer = trained["unigram"]
         assert [tokenizer.convert_tokens_to_ids(f"<0x{byte:02X}>") for byte in range(256)] == list(range(5, 261))

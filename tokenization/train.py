@@ -65,7 +65,7 @@ def train_tokenizer(
     With BPE and Unigram `decode(encode(text), skip_special_tokens=True)` gives back the text in any script, with its
     newlines, tabs and runs of spaces, but for three things: one leading space is dropped, as the first word gets a
     space whether it has one or not; a special token spelled out in the text is read as that token; and Unigram gives a
-    space for "▁" (U+2581) itself.
+    space for "▁" (U+2581) itself. Offsets of a Unigram token take in the space before it; those of the others do not.
 
     Args:
         texts: Strings; they are read twice. An iterator that can be read only once is held in memory for that. A list,
