@@ -34,7 +34,7 @@ _PUBLIC = {
 }
 __all__ = ["__version__", *_PUBLIC]
 
-_AUTO_CLASSES = "transformers.models.auto.modeling_auto"
+_AUTO_CONFIG, _AUTO_CLASSES = (f"transformers.models.auto.{name}" for name in ("configuration_auto", "modeling_auto"))
 
 
 def __getattr__(name: str):
@@ -48,25 +48,30 @@ def __dir__() -> list[str]:
 
 
 def _register() -> None:
-    """Tell the Auto classes about MiniBERT, and saved models about the code that they need on the Hub."""
-    import transformers
+    """Tell the Auto classes that are loaded about MiniBERT, and saved models about the code they need on the Hub."""
+    if _AUTO_CONFIG in sys.modules:
+        from transformers import AutoConfig
 
-    from . import modeling_minibert
-    from .configuration_minibert import AUTO_MAP, MiniBertConfig
+        from .configuration_minibert import AUTO_MAP, MiniBertConfig
 
-    transformers.AutoConfig.register(MiniBertConfig.model_type, MiniBertConfig, exist_ok=True)
-    MiniBertConfig.register_for_auto_class()
-    for auto_class, reference in AUTO_MAP.items():
-        if auto_class != "AutoConfig":
-            model_class = getattr(modeling_minibert, reference.split(".")[1])
-            getattr(transformers, auto_class).register(MiniBertConfig, model_class, exist_ok=True)
-            model_class.register_for_auto_class(auto_class)
+        AutoConfig.register(MiniBertConfig.model_type, MiniBertConfig, exist_ok=True)
+        MiniBertConfig.register_for_auto_class()
+    if _AUTO_CLASSES in sys.modules:
+        import transformers
+
+        from . import modeling_minibert
+
+        for auto_class, reference in AUTO_MAP.items():
+            if auto_class != "AutoConfig":
+                model_class = getattr(modeling_minibert, reference.split(".")[1])
+                getattr(transformers, auto_class).register(MiniBertConfig, model_class, exist_ok=True)
+                model_class.register_for_auto_class(auto_class)
 
 
 class _RegisterAfterImport(importlib.abc.MetaPathFinder):
-    """Runs `_register` when the Auto classes have been loaded: by somebody else, or on the way of loading the model."""
+    """Runs `_register` when Auto classes have been loaded: by somebody else, or on the way of loading the model."""
 
-    waiting_for = {_AUTO_CLASSES, f"{__name__}.modeling_minibert"}
+    waiting_for = {_AUTO_CONFIG, _AUTO_CLASSES, f"{__name__}.configuration_minibert", f"{__name__}.modeling_minibert"}
     loading: set[str] = set()
 
     def find_spec(self, fullname, path=None, target=None):
@@ -80,14 +85,12 @@ class _RegisterAfterImport(importlib.abc.MetaPathFinder):
             self.loading.add(fullname)
             load(module)
             self.loading.remove(fullname)
-            if not self.loading and _AUTO_CLASSES in sys.modules:
+            if not self.loading:
                 _register()
 
         spec.loader.exec_module = load_and_register
         return spec
 
 
-if _AUTO_CLASSES in sys.modules:
-    _register()
-else:
-    sys.meta_path.insert(0, _RegisterAfterImport())
+sys.meta_path.insert(0, _RegisterAfterImport())
+_register()

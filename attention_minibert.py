@@ -20,6 +20,7 @@ from torch import nn
 from torch.nn import functional as F
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.utils import is_flash_attn_2_available
+from transformers.utils.import_utils import is_tracing
 
 from .configuration_minibert import MiniBertConfig
 
@@ -85,8 +86,7 @@ class Documents:
             real = torch.ones(batch_size, length, dtype=torch.bool, device=device)
         else:
             real = rows(attention_mask) != 0
-        # column of the real token before each column, -1 where there is none
-        before = F.pad(torch.where(real, columns, -1).cummax(1)[0][:, :-1], (1, 0), value=-1)
+        before = _carry(real, columns.expand(batch_size, length), -1)  # column of the real token before this one
         starts = before < 0
         if seq_idx is not None or cu_seq_lens is not None:
             if seq_idx is not None:
@@ -107,9 +107,9 @@ class Documents:
         if position_ids is not None:
             self.position_bs = rows(position_ids)
         else:
-            count = real.flatten().cumsum(0) - 1
-            first = torch.where(self.starts_bs.flatten(), count, 0).cummax(0)[0]
-            self.position_bs = (count - first).view_as(real).clamp(min=0)
+            count = real.cumsum(1)
+            first = torch.where(self.starts_bs, count, _carry(self.starts_bs, count, 1))
+            self.position_bs = (count - first).clamp(min=0)
 
     # --- the stream ---
 
@@ -173,7 +173,12 @@ class Documents:
             x_t = padded.index_copy(0, self.index_t, x_t)
         elif self.cu_seqlens is None and self.real_bs is not None:  # padding was never dropped
             x_t = x_t.masked_fill(~self.real_bs.flatten().unsqueeze(1), fill)
-        return x_t.unflatten(0, self.shape)
+        return self._rows(x_t)
+
+    def _rows(self, x_t: torch.Tensor) -> torch.Tensor:
+        """[batch · length, width] → [batch, length, width]; by one flat dimension, which torch.export follows for every
+        length."""
+        return x_t.flatten().view(*self.shape, x_t.shape[-1])
 
     def has_next(self) -> torch.Tensor:
         """[tokens], whether the token is followed by another one of its document."""
@@ -186,7 +191,7 @@ class Documents:
         """The `cls` (first), `last` or `mean` vector of each row, [batch, width]; of each document, [documents, width],
         if a row holds several. A row without real tokens gives zeros."""
         if self.cu_seqlens is None:
-            return self._pool_rows(hidden_t.unflatten(0, self.shape), pooling)
+            return self._pool_rows(self._rows(hidden_t), pooling)
         first, last = self.cu_seqlens[:-1].long(), self.cu_seqlens[1:].long() - 1
         if pooling == "mean":
             sums = hidden_t.new_zeros(len(first), hidden_t.shape[-1], dtype=torch.float32)
@@ -231,6 +236,16 @@ class Documents:
         if self.id_bs is None and window is None and not causal:
             return None
         return _visible(self.id_bs, self.position_bs, self.id_bs, self.position_bs, window, causal).unsqueeze(1)
+
+
+def _carry(marked_bs: torch.Tensor, value_bs: torch.Tensor, start: int) -> torch.Tensor:
+    """[batch, length], the value at the last marked column before each column, `start` where there is none. By scatter
+    and gather: ONNX has no running maximum."""
+    batch_size, length = marked_bs.shape
+    rank = marked_bs.cumsum(1)
+    held = value_bs.new_full((batch_size, length + 2), start)
+    held = held.scatter(1, torch.where(marked_bs, rank, length + 1), value_bs)  # the last slot takes the unmarked
+    return held.gather(1, rank - marked_bs.long())
 
 
 def _within(seen: torch.Tensor, distance: torch.Tensor, window: int | None, causal: bool) -> torch.Tensor:
@@ -368,20 +383,31 @@ def _block_attention(q_thd, k_thd, v_thd, documents, window, causal, dropout) ->
     key = ("blocks", window, causal)
     if key not in documents.masks:
         # Padding queries see padding keys behind the stream (document -1), never those before it (-2).
-        id_q = F.pad(documents.id_t, (0, tail_q), value=-1).view(blocks, block)
-        id_k = F.pad(F.pad(documents.id_t, (0, tail_k), value=-1), (window, 0), value=-2).view(blocks + 1, block)
-        position_q = F.pad(documents.position_t, (0, tail_q)).view(blocks, block)
-        position_k = F.pad(documents.position_t, (window, tail_k)).view(blocks + 1, block)
-        id_k, position_k = (torch.cat([x[:-1], x[1:]], 1) for x in (id_k, position_k))
-        documents.masks[key] = _visible(id_q, position_q, id_k, position_k, window, causal).unsqueeze(1)
+        id_t = documents.id_t.int()
+        id_q = F.pad(id_t, (0, tail_q), value=-1).view(blocks, block)
+        id_k = _two_blocks(F.pad(F.pad(id_t, (0, tail_k), value=-1), (window, 0), value=-2), blocks)
+        if documents.counted:  # distances are the same in every block
+            places = torch.arange(2 * block, device=id_t.device)
+            position_q, position_k = places[:block], places - window
+        else:
+            position_t = documents.position_t.int()
+            position_q = F.pad(position_t, (0, tail_q)).view(blocks, block)
+            position_k = _two_blocks(F.pad(position_t, (window, tail_k)), blocks)
+        near = _visible(None, position_q, None, position_k, window, causal)
+        documents.masks[key] = ((id_q.unsqueeze(-1) == id_k.unsqueeze(-2)) & near).unsqueeze(1)
 
     def keys(x_thd):
-        x_cbhd = F.pad(x_thd, (0, 0, 0, 0, window, tail_k)).unflatten(0, (blocks + 1, block))
-        return torch.cat([x_cbhd[:-1], x_cbhd[1:]], 1).transpose(1, 2)
+        return _two_blocks(F.pad(x_thd, (0, 0, 0, 0, window, tail_k)), blocks).transpose(1, 2)
 
     q_chbd = F.pad(q_thd, (0, 0, 0, 0, 0, tail_q)).unflatten(0, (blocks, block)).transpose(1, 2)
     out_chbd = _softmax_attention(q_chbd, keys(k_thd), keys(v_thd), documents.masks[key], False, dropout)
     return out_chbd.transpose(1, 2).flatten(0, 1)[:tokens]
+
+
+def _two_blocks(x_t: torch.Tensor, blocks: int) -> torch.Tensor:
+    """[(blocks + 1) · block, …] → [blocks, 2 · block, …]: every block with the one behind it."""
+    x_c = x_t.unflatten(0, (blocks + 1, -1))
+    return torch.cat([x_c[:-1], x_c[1:]], 1)
 
 
 def _dense_attention(q_thd, k_thd, v_thd, documents, causal, dropout) -> torch.Tensor:
@@ -530,10 +556,33 @@ def rotary_angles(position_bs: torch.Tensor, head_width: int, theta: float) -> t
     return angles.cos(), angles.sin()
 
 
+class _Rotation(torch.autograd.Function):
+    """The rotation in four passes over half of the data, and its gradient, the rotation back, in four more."""
+
+    @staticmethod
+    def forward(x, cos, sin):
+        out = torch.empty_like(x)
+        (first, second), (out_first, out_second) = x.chunk(2, dim=-1), out.chunk(2, dim=-1)
+        torch.mul(first, cos, out=out_first).addcmul_(second, sin, value=-1)
+        torch.mul(second, cos, out=out_second).addcmul_(first, sin)
+        return out
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs[1:])
+
+    @staticmethod
+    def backward(ctx, grad):
+        cos, sin = ctx.saved_tensors
+        return _Rotation.apply(grad, cos, -sin), None, None
+
+
 def rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
     """Rotate the pairs (x_i, x_{i + width / 2}) of [b, s, …, h, head width]."""
     cos, sin = cos.to(x.dtype), sin.to(x.dtype)
-    first, second = x.chunk(2, dim=-1)
+    if not is_tracing(x):
+        return _Rotation.apply(x, cos, sin)
+    first, second = x.chunk(2, dim=-1)  # a compiler makes one pass of this
     return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
 
 
@@ -599,7 +648,8 @@ class MiniBertAttention(nn.Module):
         if rotary is None:
             q, k, v = qkv.unbind(2)
         else:
-            (q, k), v = rotate(qkv[:, :, :2], *rotary).unbind(2), qkv[:, :, 2]
+            qk, v = qkv.split((2, 1), dim=2)
+            (q, k), v = rotate(qk, *rotary).unbind(2), v.squeeze(2)
         dropout = self.attention_dropout if self.training else 0.0
         if documents is not None:
             out = stream_attention(q[0], k[0], v[0], documents, self.window, is_causal, dropout)

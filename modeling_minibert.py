@@ -217,7 +217,7 @@ class MiniBertPreTrainedModel(PreTrainedModel):
 
     def encode(self, *inputs: torch.Tensor | None, **kwargs) -> "MiniBertModelOutput":
         """What every head starts with: the stream of `MiniBertModel`."""
-        return self.model(*inputs, padded_output=False, **kwargs)
+        return self.model(*inputs, padded_output=False, return_dict=True, **kwargs)
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module):
@@ -428,13 +428,47 @@ def mean_loss(
     return loss_sum / num_items_in_batch
 
 
+class _CrossEntropy(torch.autograd.Function):
+    """Summed cross-entropy of [targets, classes] in fp32, a few rows at a time: what it needs beside the logits stays in
+    the processor's cache, where separate operators write four tensors of the logits' size to memory and read them back.
+    """
+
+    ROWS = 64
+
+    @staticmethod
+    def forward(logits, labels):
+        log_sums = torch.cat([rows.float().logsumexp(-1) for rows in logits.split(_CrossEntropy.ROWS)])
+        at_labels = logits.gather(1, labels.clamp(min=0).unsqueeze(1)).squeeze(1).float()
+        return (log_sums - at_labels).masked_fill(labels < 0, 0).sum(), log_sums
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs, output[1])
+        ctx.mark_non_differentiable(output[1])
+
+    @staticmethod
+    def backward(ctx, grad, _):
+        logits, labels, log_sums = ctx.saved_tensors
+        out = torch.empty_like(logits)
+        parts = (x.split(_CrossEntropy.ROWS) for x in (out, logits, labels, log_sums))
+        for to, rows, label, log_sum in zip(*parts):
+            probs = (rows.float() - log_sum.unsqueeze(1)).exp_()
+            probs.scatter_add_(1, label.clamp(min=0).unsqueeze(1), probs.new_full((len(label), 1), -1))
+            to.copy_(probs.mul_((grad * (label >= 0)).unsqueeze(1)))
+        return out, None
+
+
 def cross_entropy(
     logits: torch.Tensor, labels: torch.Tensor, num_items_in_batch=None, ignore_index: int = -100
 ) -> torch.Tensor:
     """Mean cross-entropy of [targets, classes] in fp32, labels `ignore_index` left out."""
     labels = labels.to(logits.device)
-    loss_sum = F.cross_entropy(logits.float(), labels, ignore_index=ignore_index, reduction="sum")
-    return mean_loss(loss_sum, (labels != ignore_index).sum(), num_items_in_batch)
+    counted = labels != ignore_index
+    if is_tracing(logits) or not len(logits):  # a compiler fuses what it sees
+        loss_sum = F.cross_entropy(logits.float(), labels, ignore_index=ignore_index, reduction="sum")
+    else:
+        loss_sum, _ = _CrossEntropy.apply(logits, labels.masked_fill(~counted, -1))
+    return mean_loss(loss_sum, counted.sum(), num_items_in_batch)
 
 
 def classification_loss(

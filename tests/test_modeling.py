@@ -1,4 +1,4 @@
-"""The model: one result for every way to hand over a text, losses that know no micro-batches, initialisation, and files.
+"""The model: one result for every way to hand over a text, losses that know no micro-batches, initialisation, files.
 
 References are computed here: a text alone in its batch, losses from dense logits with `torch.nn.functional`, standard
 deviations from the normal distribution.
@@ -28,6 +28,7 @@ import minibert.modeling_minibert as modeling
 from minibert.attention_minibert import rotary_angles, rotate
 from minibert.configuration_minibert import AUTO_MAP, MiniBertConfig
 from minibert.modeling_minibert import MiniBertForMaskedLM, MiniBertModel, sinusoidal_positions
+from minibert.training.conversion import to_native
 
 VOCAB, LABELS, CHOICES, PAD = 61, 3, 2, 0
 CLOSE = dict(rtol=1e-5, atol=1e-5)
@@ -152,7 +153,7 @@ def make_layouts() -> dict[str, Layout]:
         "packed by seq_idx, padding between": Layout(
             [pad + alone[0] + pad * 2 + alone[1], alone[2] + pad + alone[3]], "seq_idx"
         ),
-        "packed by cu_seq_lens": Layout([sum(alone, [])], "cu_seq_lens"),  # noqa: RUF017
+        "packed by cu_seq_lens": Layout([list(itertools.chain(*alone))], "cu_seq_lens"),
     }
 
 
@@ -182,8 +183,7 @@ def check_gradients(actual, expected, where: str):
 
 
 def switches():
-    """Half of all combinations of seven two-valued switches and four kinds of positions, chosen such that every three of
-    them meet in every combination of values."""
+    """32 combinations of six switches, chosen such that every three of them meet in every combination of values."""
     for bits in itertools.product([0, 1], repeat=5):
         position, placement, causal, norm = 2 * bits[0] + bits[1], *bits[2:]
         yield dict(
@@ -197,7 +197,9 @@ def switches():
         )
 
 
-@pytest.mark.parametrize("fields", switches(), ids=lambda fields: "-".join(str(value) for value in fields.values()))
+@pytest.mark.parametrize(
+    "fields", list(switches()), ids=lambda fields: "-".join(str(value) for value in fields.values())
+)
 def test_every_way_gives_what_a_text_gives_alone(fields):
     """Hidden states, logits, loss and gradients to 1e-5; layers with and without a window."""
     model, texts = build("ForMaskedLM", **fields), Texts()
@@ -246,18 +248,15 @@ def labels_for(head: str, texts: Texts, layout: Layout) -> dict[str, torch.Tenso
     return {} if head == "Model" else {"labels": texts.one}
 
 
-def loss_by_hand(
-    head: str, outputs, labels: dict[str, torch.Tensor], real: torch.Tensor | None = None
-) -> torch.Tensor:
+def loss_by_hand(head: str, outputs, labels: dict[str, torch.Tensor], real: torch.Tensor) -> torch.Tensor:
     """The loss as the field defines it, from dense logits: a mean over everything that has a label."""
     if head == "ForPreTraining":
         masked = F.cross_entropy(outputs.prediction_logits.flatten(0, 1), labels["labels"].flatten())
         return masked + F.cross_entropy(outputs.seq_relationship_logits, labels["next_sentence_label"])
     if head == "ForQuestionAnswering":
-        logits, names = (outputs.start_logits, outputs.end_logits), ("start_positions", "end_positions")
-        if real is not None:  # padding is no answer
-            logits = [x.masked_fill(~real, float("-inf")) for x in logits]
-        return sum(F.cross_entropy(x, labels[name]) for x, name in zip(logits, names)) / 2
+        sides = (outputs.start_logits, labels["start_positions"]), (outputs.end_logits, labels["end_positions"])
+        # padding is no answer
+        return sum(F.cross_entropy(x.masked_fill(~real, float("-inf")), y) for x, y in sides) / 2
     if head == "ForCausalLM":
         following = labels["labels"][:, 1:]
         return F.cross_entropy(outputs.logits[:, :-1].flatten(0, 1), following.flatten())
@@ -297,7 +296,7 @@ def test_heads_do_not_see_padding_nor_other_documents(head, family):
         layout, where = LAYOUTS[name], f"{name}, {way}"
         wanted = set_way(model, way)
         inputs = layout.inputs(texts, segments=family == "bert")
-        real = inputs["attention_mask"] if "attention_mask" in inputs else None
+        real = layout.grid([torch.ones(n, dtype=torch.bool) for n in LENGTHS], False)
         if head == "ForMultipleChoice":
             inputs = as_choices(inputs)
         labels = labels_for(head, texts, layout)
@@ -311,10 +310,12 @@ def test_heads_do_not_see_padding_nor_other_documents(head, family):
         if reference is None:
             reference = found, loss, gradients(model)
             if labels and head != "ForCausalLM":
-                assert_close(loss, loss_by_hand(head, outputs, labels, None if real is None else real.bool()), **CLOSE)
+                assert_close(loss, loss_by_hand(head, outputs, labels, real), **CLOSE)
         assert found.keys() == reference[0].keys() and found
         for key in found:
-            assert_close(found[key], reference[0][key], **CLOSE, msg=lambda text, key=key: f"{where}, {key}: {text}")
+            assert_close(
+                found[key], reference[0][key], **CLOSE, msg=lambda text, at=f"{where}, {key}": f"{at}: {text}"
+            )
         assert_close(loss, reference[1], **CLOSE)
         if labels:
             assert_close(training.loss, loss, **CLOSE)
@@ -335,7 +336,7 @@ def test_a_causal_model_is_trained_on_the_next_token_of_its_own_text():
 
 @pytest.mark.parametrize("head", HEADS)
 def test_heads_take_the_same_inputs(head):
-    """Words or their vectors, segments that the model has or has not, positions said or counted, and unknown keywords."""
+    """Words or their vectors, segments that the model has or has not, positions said or counted, unknown keywords."""
     for family in ("bert", "modernbert"):
         model = build(head, **FAMILIES[family]).eval()
         parameters = inspect.signature(model.forward).parameters
@@ -351,7 +352,27 @@ def test_heads_take_the_same_inputs(head):
             assert_close(model(inputs_embeds=model.get_input_embeddings()(ids), **said)[0], expected)
             assert_close(model(ids, mask, segments, said["position_ids"])[0], expected)
             without = model(ids, attention_mask=mask)[0]
+            zeros = model(ids, attention_mask=mask, token_type_ids=torch.zeros_like(ids))[0]
+        assert_close(without, zeros)
         assert torch.equal(without, expected) == (family == "modernbert")  # it has no segments
+
+
+@pytest.mark.parametrize(
+    "fields, pooled",
+    [
+        (dict(classifier_pooling="cls"), lambda x: x[0]),
+        (dict(classifier_pooling="mean"), lambda x: x.mean(0)),
+        (dict(classifier_pooling="cls", is_causal=True), lambda x: x[-1]),  # a causal model's first token saw nothing
+        (dict(classifier_pooling="mean", is_causal=True), lambda x: x[-1]),
+    ],
+)
+def test_which_token_stands_for_a_text(fields, pooled):
+    model, texts = build("Model", add_pooling_layer=True, **fields).eval(), Texts()
+    with torch.no_grad():
+        for layout in LAYOUTS.values():
+            outputs = model(**layout.inputs(texts, False))
+            expected = torch.stack([pooled(x) for x in layout.read(outputs.last_hidden_state)])
+            assert_close(outputs.pooler_output, torch.tanh(model.pooler.dense(expected)), **CLOSE)
 
 
 def test_positions_that_are_said_are_used():
@@ -460,9 +481,10 @@ def one_step(model, rows, collator, per_batch: int, tmp_path) -> dict[str, torch
     """The parameters after one optimizer step of plain SGD over all rows."""
     model = copy.deepcopy(model)
     arguments = TrainingArguments(
-        output_dir=str(tmp_path), use_cpu=True, optim="sgd", learning_rate=RATE, lr_scheduler_type="constant", max_steps=1,
-        max_grad_norm=0.0, per_device_train_batch_size=per_batch, gradient_accumulation_steps=ROWS // per_batch,
-        save_strategy="no", report_to="none", disable_tqdm=True, remove_unused_columns=False, seed=3,
+        output_dir=str(tmp_path), use_cpu=True, optim="sgd", learning_rate=RATE, lr_scheduler_type="constant",
+        max_steps=1, max_grad_norm=0.0, per_device_train_batch_size=per_batch,
+        gradient_accumulation_steps=ROWS // per_batch, save_strategy="no", report_to="none",
+        disable_tqdm=True, remove_unused_columns=False, seed=3,
     )  # fmt: skip
     Trainer(model, arguments, train_dataset=Rows(rows), data_collator=collator).train()
     return dict(model.named_parameters())
@@ -495,18 +517,14 @@ def check_one_step(model, rows, head: str, collator, tmp_path):
     for per_batch in (8, 2, 1):
         actual = one_step(model, rows, collator, per_batch, tmp_path)
         for name in expected:
-            assert_close(
-                actual[name],
-                expected[name],
-                **CLOSE,
-                msg=lambda text, name=name: f"{ROWS // per_batch} steps, {name}: {text}",
-            )  # noqa: B023
+            where = f"{ROWS // per_batch} steps, {name}"
+            assert_close(actual[name], expected[name], **CLOSE, msg=lambda text, where=where: f"{where}: {text}")
 
 
 @pytest.mark.parametrize("told", [True, False])
 def test_gradient_accumulation_with_two_objectives(told, tmp_path):
-    """Masked tokens and rows are counted apart: exact when the step's number of rows is said, and, without it, when all
-    micro-batches hold equally many masked tokens."""
+    """Masked tokens and rows are counted apart: exact when the step's number of rows is said, and, without it, when
+    all micro-batches hold equally many masked tokens."""
     rows = training_rows("ForPreTraining", "")
     if not told:
         for row in rows:
@@ -534,7 +552,7 @@ def test_pretraining_takes_either_label():
 
 
 def test_rotary_angles_and_rotation_against_complex_numbers():
-    """A pair is a complex number that is multiplied by exp(i · position · θ^(-2k/d)); in fp32 whatever the model's type."""
+    """A pair is a complex number that is multiplied by exp(i · position · θ^(-2k/d)); the angles are in fp32."""
     positions, width, theta = torch.tensor([[0, 1, 255, 8191]]), 16, 160_000.0
     cos, sin = rotary_angles(positions, width, theta)
     assert cos.dtype == torch.float32
@@ -554,7 +572,6 @@ def test_rotary_angles_and_rotation_against_complex_numbers():
 
 
 def test_each_kind_of_layer_has_its_own_rotary_base():
-    parameters = {"full_attention": {"rope_theta": 100.0}, "sliding_attention": {"rope_theta": 7.0}}
     ids = torch.randint(1, VOCAB, (1, 9))
     outputs = []
     for full, local in ((100.0, 7.0), (100.0, 100.0), (7.0, 7.0)):
@@ -589,13 +606,14 @@ PRESETS = {"bert": MiniBertConfig.bert, "modernbert": MiniBertConfig.modernbert}
 
 
 def preset(family: str, **fields) -> MiniBertConfig:
-    return PRESETS[family]("tiny", **dict(hidden_size=WIDTH, num_hidden_layers=DEPTH, num_attention_heads=4,
-                           intermediate_size=256, vocab_size=1000, max_position_embeddings=300, num_labels=5) | fields)  # fmt: skip
+    shape = dict(hidden_size=WIDTH, num_hidden_layers=DEPTH, num_attention_heads=4, intermediate_size=256,
+                 vocab_size=1000, max_position_embeddings=300, num_labels=5)  # fmt: skip
+    return PRESETS[family]("tiny", **shape | fields)
 
 
 def expected_std(family: str, name: str) -> float:
-    """Devlin et al. 2018: 0.02 everywhere. Warner et al. 2024 (table 4): a normal distribution cut off at two standard
-    deviations, 0.02, projections into the residual stream and the heads 0.02 / √(2 · layers), classifiers 1 / √width."""
+    """BERT: 0.02 everywhere. ModernBERT: a normal distribution that is cut off at two standard deviations: 0.02, for
+    projections into the residual stream and for heads 0.02 / √(2 · layers), for classifiers 1 / √width."""
     if family == "bert":
         return 0.02
     std = 0.02
@@ -648,8 +666,8 @@ def test_initialisation_of_a_new_model(head, family, tied):
 @pytest.mark.parametrize("family", PRESETS)
 @pytest.mark.parametrize("head", HEADS)
 def test_initialisation_of_what_a_checkpoint_lacks(head, family, tied, tmp_path):
-    """`from_pretrained` builds on the meta device and initialises what is missing: here half of the encoder and the whole
-    head. What is there stays bit for bit."""
+    """`from_pretrained` builds on the meta device and initialises what is missing: here all but one layer. What is
+    there stays bit for bit."""
     torch.manual_seed(0)
     model_class = getattr(modeling, f"MiniBert{head}")
     model_class(preset(family, tie_word_embeddings=tied)).save_pretrained(tmp_path)
@@ -670,14 +688,13 @@ def test_initialisation_of_what_a_checkpoint_lacks(head, family, tied, tmp_path)
 )
 def test_initialisation_is_that_of_transformers_own_models(head, family):
     """BERT's and ModernBERT's own classes start at the same standard deviations, matrix by matrix."""
-    from minibert.training.conversion import from_native, to_native
-
     torch.manual_seed(0)
-    ours = getattr(modeling, f"MiniBert{head}")(preset(family, classifier_pooling="cls", pad_token_id=0))
-    theirs = type(to_native(ours))(to_native(ours).config)
-    for (name, a), (_, b) in zip(ours.named_parameters(), from_native(theirs).named_parameters(), strict=True):
-        if a.dim() > 1:
-            assert abs((a.std() / b.std()).item() - 1) < 8 / math.sqrt(2 * a.numel()), name
+    native = to_native(getattr(modeling, f"MiniBert{head}")(preset(family, num_labels=2)))
+    theirs = dict(type(native)(native.config).named_parameters())
+    for name, ours in native.named_parameters():
+        if ours.dim() > 1:
+            ratio = (ours.std() / theirs[name].std()).item()
+            assert abs(ratio - 1) < 7 / math.sqrt(2 * ours.numel()), f"{name}: {ratio}"
 
 
 def test_building_on_the_meta_device_loses_nothing():
@@ -862,7 +879,7 @@ torch.save(again(ids).logits.detach(), target + "/after.pt")
 
 
 def test_loads_trains_and_saves_without_the_package(saved, tmp_path):
-    """In a process that has nothing but the folder: every Auto class, a step, saved and loaded again, there and here."""
+    """In a process with nothing but the folder: every Auto class, a step of training; saved, loaded there and here."""
     model, folder = saved
     ids, target = torch.randint(1, VOCAB, (2, 9)), tmp_path / "trained"
     auto_map = {name: reference for name, reference in AUTO_MAP.items() if name != "AutoConfig"}
