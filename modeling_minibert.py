@@ -67,6 +67,34 @@ def sinusoidal_positions(position_bs: torch.Tensor, width: int) -> torch.Tensor:
 # --- embedding, MLP, block ---
 
 
+class _SharedLookup(torch.autograd.Function):
+    """Word vectors, and the table itself for the decoder that is tied to it. The gradient of both is one tensor: the
+    decoder's, to which the rows that were looked up are added. (Apart, the lookup's gradient would be a second table,
+    all zeros but for those rows.)"""
+
+    @staticmethod
+    def forward(input_ids, weight, padding_idx):
+        return F.embedding(input_ids, weight), weight.view_as(weight)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(inputs[0])
+        ctx.padding_idx, ctx.table = inputs[2], (inputs[1].shape, inputs[1].dtype)
+        ctx.set_materialize_grads(False)
+
+    @staticmethod
+    def backward(ctx, grad_looked_up, grad_weight):
+        (input_ids,) = ctx.saved_tensors
+        if grad_looked_up is None:
+            return None, grad_weight, None
+        if grad_weight is None:
+            grad_weight = grad_looked_up.new_zeros(ctx.table[0], dtype=ctx.table[1])
+        if ctx.padding_idx is not None:
+            grad_looked_up = grad_looked_up.masked_fill((input_ids == ctx.padding_idx).unsqueeze(-1), 0)
+        rows = grad_looked_up.flatten(0, -2).to(grad_weight.dtype)
+        return None, grad_weight.index_add_(0, input_ids.flatten(), rows), None
+
+
 class MiniBertEmbeddings(nn.Module):
     """Words, plus learned or sinusoidal positions and segments where the config has them; then norm and dropout."""
 
@@ -90,8 +118,13 @@ class MiniBertEmbeddings(nn.Module):
         inputs_embeds: torch.Tensor | None,
         token_type_ids: torch.Tensor | None,
         position_ids: torch.Tensor,
-    ) -> torch.Tensor:
-        x = self.tok_embeddings(input_ids) if inputs_embeds is None else inputs_embeds
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """[b, s, d], and the table of word vectors for a decoder tied to it."""
+        x, table = inputs_embeds, self.tok_embeddings.weight
+        if x is None and table.requires_grad and torch.is_grad_enabled() and not is_tracing(input_ids):
+            x, table = _SharedLookup.apply(input_ids, table, self.tok_embeddings.padding_idx)
+        elif x is None:
+            x = self.tok_embeddings(input_ids)
         if self.token_type_embeddings is not None:
             if token_type_ids is None:
                 x = x + self.token_type_embeddings.weight[0]
@@ -101,7 +134,7 @@ class MiniBertEmbeddings(nn.Module):
             x = x + self.position_embeddings(position_ids)
         elif self.sinusoidal:
             x = x + sinusoidal_positions(position_ids, x.shape[-1]).to(x.dtype)
-        return self.dropout(self.norm(x))
+        return self.dropout(self.norm(x)), table
 
 
 class MiniBertMLP(nn.Module):
@@ -177,11 +210,12 @@ class MiniBertPredictionHead(nn.Module):
 @dataclass
 class MiniBertModelOutput(BaseModelOutputWithPooling):
     """What `MiniBertModel` returns. With `padded_output=False`, for the heads, `stream` are the final states of the
-    stream, [tokens, width], and `documents` says where those tokens belong; `last_hidden_state` is there only beside
-    the other `hidden_states`."""
+    stream, [tokens, width], `documents` says where those tokens belong, and `table` are the word vectors, for a decoder
+    tied to them; `last_hidden_state` is there only beside the other `hidden_states`."""
 
     stream: torch.Tensor | None = None
     documents: Any = None
+    table: torch.Tensor | None = None
 
 
 @dataclass
@@ -351,7 +385,7 @@ class MiniBertModel(MiniBertPreTrainedModel):
                 name: self._mask(documents, inputs, attention_mask, w, causal) for name, w in self.windows.items()
             }
 
-        hidden = self.embeddings(input_ids, inputs_embeds, token_type_ids, position_bs)
+        hidden, table = self.embeddings(input_ids, inputs_embeds, token_type_ids, position_bs)
         rotary = {
             name: rotary_angles(position_bs, self.layers[0].attn.head_width, theta)
             for name, theta in self.rope_theta.items()
@@ -376,7 +410,7 @@ class MiniBertModel(MiniBertPreTrainedModel):
         padded = documents.restore(hidden_td) if padded_output or wants_layers else None
         if padded_output:
             return MiniBertModelOutput(last_hidden_state=padded, pooler_output=pooled)
-        return MiniBertModelOutput(padded, pooled, stream=hidden_td, documents=documents)
+        return MiniBertModelOutput(padded, pooled, stream=hidden_td, documents=documents, table=table)
 
     @staticmethod
     def _expand(x_bs: torch.Tensor | None, shape: tuple[int, int]) -> torch.Tensor | None:
@@ -530,7 +564,11 @@ class MiniBertVocabularyHead(MiniBertPreTrainedModel):
         if sparse:
             chosen = (labels_t != -100).nonzero().squeeze(1)
             hidden_td, labels_t = hidden_td[chosen], labels_t[chosen]
-        logits_tv = self.decoder(self.head(hidden_td))
+        hidden_td = self.head(hidden_td)
+        if type(self.decoder) is nn.Linear and self.decoder.weight is self.model.embeddings.tok_embeddings.weight:
+            logits_tv = F.linear(hidden_td, outputs.table, self.decoder.bias)
+        else:
+            logits_tv = self.decoder(hidden_td)
         loss = None if labels_t is None else cross_entropy(logits_tv, labels_t, num_items_in_batch)
         return (logits_tv if sparse else outputs.documents.restore(logits_tv)), loss
 
