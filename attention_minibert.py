@@ -3,11 +3,11 @@
 
 `Documents` turns whatever a caller hands over (a padding mask, position ids that restart, `seq_idx`, `cu_seq_lens_q`)
 into one description: which tokens are real, which document each belongs to, and its position there. From it come
-- the *stream*: the real tokens of the whole batch one after the other, [tokens, …], on which the model works by default;
+- the *stream*: the real tokens of the whole batch one after the other, [tokens, …], on which the model works;
 - a dense boolean mask for everything that wants padded rows (eager, flex, functions a user registered, export).
 
-Then the kernels over the stream, and the attention layer. One definition for all: token i sees token j if both belong to one document,
-|position_i - position_j| <= window in local layers, and position_j <= position_i in a causal model.
+Then the kernels over the stream, and the attention layer. One definition for all: token i sees token j if both belong
+to one document, |position_i - position_j| <= window in local layers, and position_j <= position_i in a causal model.
 
 Shape suffixes: b batch, s columns of the padded batch, t tokens of the stream, n documents, h heads, d head width,
 q queries, k keys, c blocks of a local layer.
@@ -131,9 +131,7 @@ class Documents:
             self.index_t = self.real_bs.flatten().nonzero().squeeze(1)
             if len(self.index_t) == batch_size * length:
                 self.index_t = None
-            elif (
-                len(self.index_t) == 0
-            ):  # nothing but padding: keep one token, so that no kernel meets an empty tensor
+            elif len(self.index_t) == 0:  # nothing but padding: keep one token, so that no kernel meets an empty tensor
                 anything = torch.zeros(self.shape, dtype=torch.bool, device=self.device)
                 anything[0, 0] = True
                 self.__init__(batch_size, length, self.device, anything)

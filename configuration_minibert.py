@@ -31,11 +31,11 @@ AUTO_MAP = {
 }
 
 # Keywords that are no fields but that Transformers itself hands to a config's constructor.
-FRAMEWORK_KEYWORDS = frozenset(
-    "model_type auto_map num_labels torch_dtype name_or_path _name_or_path output_attentions attn_implementation "
-    "experts_implementation tie_last_hidden_states quantization_config sliding_window use_cache is_decoder "
-    "add_cross_attention per_layer_config _commit_hash".split()
-)
+FRAMEWORK_KEYWORDS = {
+    "model_type", "auto_map", "num_labels", "torch_dtype", "name_or_path", "_name_or_path", "output_attentions",
+    "attn_implementation", "experts_implementation", "tie_last_hidden_states", "quantization_config", "sliding_window",
+    "use_cache", "is_decoder", "add_cross_attention", "per_layer_config", "_commit_hash",
+}  # fmt: skip
 
 DEFAULT_ROPE_THETA = {"full_attention": 160_000.0, "sliding_attention": 10_000.0}
 
@@ -102,7 +102,7 @@ class MiniBertConfig(PreTrainedConfig):
 
     # --- positions ---
     position_embedding_type: Literal["absolute", "sinusoidal", "rope", "none"] = "rope"
-    # {"full_attention": {"rope_type": "default", "rope_theta": float}, "sliding_attention": {…}}; None: 160000 and 10000
+    # {"full_attention": {"rope_type": "default", "rope_theta": float}, "sliding_attention": {…}}; None: 160000, 10000
     rope_parameters: dict[str, dict[str, Any]] | None = None
 
     # --- attention pattern ---
@@ -115,9 +115,7 @@ class MiniBertConfig(PreTrainedConfig):
     # True: BERT's heads (tanh pooler for sequence tasks, one linear for token tasks).
     # False: ModernBERT's (dense, activation, norm before the classifier everywhere).
     add_pooling_layer: bool = False
-    classifier_pooling: Literal["cls", "mean"] = (
-        "mean"  # cls: first real token; with is_causal the last token is taken
-    )
+    classifier_pooling: Literal["cls", "mean"] = "mean"  # cls: first real token; with is_causal the last token is taken
     classifier_activation: str = "gelu"  # activation of the prediction head (MLM head included)
     head_bias: bool = False  # bias of the prediction head's dense layer
     decoder_bias: bool = True  # bias over the vocabulary
@@ -286,7 +284,7 @@ class MiniBertConfig(PreTrainedConfig):
 
     @classmethod
     def modernbert(cls, size: str = "base", **overrides) -> "MiniBertConfig":
-        """ModernBERT: `base`, `large` as published; `mini`, `small`, `medium` are Ettin's 17M, 32M, 68M; `tiny` ours."""
+        """ModernBERT: `base`, `large` as published; `mini`, `small`, `medium`: Ettin's 17M, 32M, 68M; `tiny`: ours."""
         return cls._preset("modernbert", MODERNBERT_SIZES, size, overrides, {})
 
     @classmethod

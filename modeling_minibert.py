@@ -1,9 +1,9 @@
 # Copyright 2026 The MiniBERT authors. Licensed under the Apache License, Version 2.0.
 """MiniBERT: the encoder and every head, read from top to bottom.
 
-The road of one batch: `MiniBertModel.forward` describes the documents of the batch (`Documents`), drops padding, embeds the
-real tokens, runs the blocks over that stream, and pads again only for callers who need the padded shape. Heads work
-on the stream: the vocabulary is computed at the labelled positions alone while training.
+The road of one batch: `MiniBertModel.forward` describes the documents of the batch (`Documents`), drops padding, embeds
+the real tokens, runs the blocks over that stream, and pads again only for callers who need the padded shape. Heads
+work on the stream: the vocabulary is computed at the labelled positions alone while training.
 
 Shape suffixes: b batch, s columns of the padded batch, t tokens (of the stream, or all columns where nothing was
 dropped), n rows or documents, d width, v vocabulary, c classes.
@@ -323,8 +323,8 @@ class MiniBertModel(MiniBertPreTrainedModel):
             attention_mask: [batch, length], non-zero at real tokens (padding left, right or in holes); or
                 [batch, 1, length, length], boolean (True: seen) or floating (added to the scores).
             token_type_ids: [batch, length]; ignored by a model without segments.
-            position_ids: [batch or 1, length]; counted over real tokens if left out. A row holds several documents, which
-                never see each other, if a position is not the previous one plus 1.
+            position_ids: [batch or 1, length]; counted over real tokens if left out. A row holds several documents,
+                which never see each other, if a position is not the previous one plus 1.
             seq_idx: [batch, length], the document of each token (wins over `position_ids`).
             cu_seq_lens_q: [documents + 1], where documents start in the flattened batch. (`cu_seq_lens_k` and the
                 maximum lengths belong to the same convention and add nothing for self-attention.)
@@ -381,9 +381,7 @@ class MiniBertModel(MiniBertPreTrainedModel):
         else:
             position_bs = documents.position_bs
             token_type_ids = self._expand(token_type_ids, documents.shape)
-            masks = {
-                name: self._mask(documents, inputs, attention_mask, w, causal) for name, w in self.windows.items()
-            }
+            masks = {name: self._mask(documents, inputs, attention_mask, w, causal) for name, w in self.windows.items()}
 
         hidden, table = self.embeddings(input_ids, inputs_embeds, token_type_ids, position_bs)
         rotary = {
@@ -453,8 +451,8 @@ class MiniBertModel(MiniBertPreTrainedModel):
 def mean_loss(
     loss_sum: torch.Tensor, count: int | torch.Tensor, num_items_in_batch: int | torch.Tensor | None
 ) -> torch.Tensor:
-    """The sum of the losses of a (micro-)batch over the number of targets: those of the whole batch, if `Trainer` says how
-    many there are over all steps of gradient accumulation, else its own. No target at all gives 0, not NaN."""
+    """The sum of the losses of a (micro-)batch over the number of targets: those of the whole batch, if `Trainer` says
+    how many there are over all steps of gradient accumulation, else its own. No target at all gives 0, not NaN."""
     if num_items_in_batch is None:
         num_items_in_batch = count.clamp(min=1) if isinstance(count, torch.Tensor) else max(count, 1)
     elif isinstance(num_items_in_batch, torch.Tensor):
@@ -463,9 +461,8 @@ def mean_loss(
 
 
 class _CrossEntropy(torch.autograd.Function):
-    """Summed cross-entropy of [targets, classes] in fp32, a few rows at a time: what it needs beside the logits stays in
-    the processor's cache, where separate operators write four tensors of the logits' size to memory and read them back.
-    """
+    """Summed cross-entropy of [targets, classes] in fp32, a few rows at a time: what it needs beside the logits stays
+    in the processor's cache, where separate operators write four tensors of the logits' size and read them back."""
 
     ROWS = 64
 
@@ -508,8 +505,8 @@ def cross_entropy(
 def classification_loss(
     config: MiniBertConfig, logits_nc: torch.Tensor, labels: torch.Tensor, num_items_in_batch=None
 ) -> torch.Tensor:
-    """Regression, single-label or multi-label, as `config.problem_type` says; where it says nothing it is settled, as in
-    Transformers, by the number of labels and the type of the first labels seen."""
+    """Regression, single-label or multi-label, as `config.problem_type` says; where it says nothing it is settled, as
+    in Transformers, by the number of labels and the type of the first labels seen."""
     if config.problem_type is None:
         if config.num_labels == 1:
             config.problem_type = "regression"
@@ -601,9 +598,7 @@ class MiniBertForMaskedLM(MiniBertVocabularyHead):
             sparse_prediction: logits at labelled positions only, [labelled positions, vocabulary], in the order of the
                 flattened batch; None: in training, given labels.
         """
-        outputs = self.encode(
-            input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, seq_idx, **kwargs
-        )
+        outputs = self.encode(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, seq_idx, **kwargs)
         labels_t = None if labels is None else outputs.documents.select(labels)
         logits, loss = self.predict_tokens(outputs, labels_t, sparse_prediction, num_items_in_batch)
         return MaskedLMOutput(loss, logits, outputs.hidden_states, outputs.attentions)
@@ -643,9 +638,7 @@ class MiniBertForPreTraining(MiniBertVocabularyHead):
             num_rows_in_batch: `next_sentence_label`s over the same. Without it, the share of a micro-batch in the NSP
                 loss is taken to be its share of masked tokens: exact if all micro-batches hold equally many.
         """
-        outputs = self.encode(
-            input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, seq_idx, **kwargs
-        )
+        outputs = self.encode(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, seq_idx, **kwargs)
         labels_t = None if labels is None else outputs.documents.select(labels)
         logits, mlm_loss = self.predict_tokens(outputs, labels_t, sparse_prediction, num_items_in_batch)
         relationship = self.seq_relationship(outputs.pooler_output)
@@ -707,9 +700,7 @@ class MiniBertForCausalLM(MiniBertVocabularyHead, GenerationMixin):
             shift_labels: [batch, length], labels that are shifted already (as sequence parallelism hands them); they
                 replace `labels`.
         """
-        outputs = self.encode(
-            input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, seq_idx, **kwargs
-        )
+        outputs = self.encode(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, seq_idx, **kwargs)
         labels_t = None
         if shift_labels is not None:
             labels_t = outputs.documents.select(shift_labels)
@@ -777,9 +768,7 @@ class MiniBertForNextSentencePrediction(MiniBertPreTrainedModel):
         Args:
             labels: [batch]; 0: B follows A, 1: B is random.
         """
-        outputs = self.encode(
-            input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, seq_idx, **kwargs
-        )
+        outputs = self.encode(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, seq_idx, **kwargs)
         logits = self.seq_relationship(outputs.pooler_output)
         loss = None if labels is None else cross_entropy(logits, labels.view(-1), num_items_in_batch)
         return NextSentencePredictorOutput(loss, logits, outputs.hidden_states, outputs.attentions)
@@ -807,11 +796,9 @@ class MiniBertForSequenceClassification(MiniBertSequenceHead):
         """Classify each row; each document, if rows hold several.
 
         Args:
-            labels: [batch] class numbers or (`num_labels=1`) values; [batch, num_labels] values or 0/1 in floating point.
+            labels: [batch] class numbers or (`num_labels=1`) values; [batch, num_labels] values or 0/1, floating.
         """
-        outputs = self.encode(
-            input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, seq_idx, **kwargs
-        )
+        outputs = self.encode(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, seq_idx, **kwargs)
         logits = self.classify(outputs)
         loss = None if labels is None else classification_loss(self.config, logits, labels, num_items_in_batch)
         return SequenceClassifierOutput(loss, logits, outputs.hidden_states, outputs.attentions)
@@ -893,9 +880,7 @@ class MiniBertForTokenClassification(MiniBertTokenHead):
         Args:
             labels: [batch, length], -100 where there is nothing to predict.
         """
-        outputs = self.encode(
-            input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, seq_idx, **kwargs
-        )
+        outputs = self.encode(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, seq_idx, **kwargs)
         logits_tc = self.classifier(self.dropout(self.head(outputs.stream)))
         loss = None
         if labels is not None:
@@ -930,9 +915,7 @@ class MiniBertForQuestionAnswering(MiniBertTokenHead):
         Args:
             start_positions, end_positions: [batch], columns; what lies outside the row is not learned from.
         """
-        outputs = self.encode(
-            input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, seq_idx, **kwargs
-        )
+        outputs = self.encode(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, seq_idx, **kwargs)
         logits_tc = self.classifier(self.dropout(self.head(outputs.stream)))
         logits = outputs.documents.restore(logits_tc, fill=torch.finfo(logits_tc.dtype).min)
         start_logits, end_logits = (x.contiguous() for x in logits.unbind(-1))
@@ -949,7 +932,7 @@ class MiniBertForQuestionAnswering(MiniBertTokenHead):
         return QuestionAnsweringModelOutput(loss, start_logits, end_logits, outputs.hidden_states, outputs.attentions)
 
 
-__all__ = [
+__all__ = [  # noqa: RUF022 - in reading order
     "MiniBertPreTrainedModel",
     "MiniBertModel",
     "MiniBertForPreTraining",

@@ -76,9 +76,7 @@ def describe(name: str):
     elif "cu_seq_lens" in name:
         lengths = [len(list(run)) for _, run in itertools.groupby("".join(rows))]
         bounds = torch.tensor([0, *itertools.accumulate(lengths)], dtype=torch.int32)
-        inputs |= dict(
-            cu_seq_lens_q=bounds, cu_seq_lens_k=bounds, max_length_q=max(lengths), max_length_k=max(lengths)
-        )
+        inputs |= dict(cu_seq_lens_q=bounds, cu_seq_lens_k=bounds, max_length_q=max(lengths), max_length_k=max(lengths))
     return real, inputs, tokens
 
 
@@ -240,9 +238,7 @@ def as_documents(lengths: list[int], gaps: bool = False) -> Documents:
 def by_document(q, k, v, lengths, position_t, window, causal) -> torch.Tensor:
     """The formula in float64, a document at a time."""
     parts = []
-    for q_part, k_part, v_part, p in zip(
-        *(x.split(lengths) for x in (q.double(), k.double(), v.double(), position_t))
-    ):
+    for q_part, k_part, v_part, p in zip(*(x.split(lengths) for x in (q.double(), k.double(), v.double(), position_t))):
         distance = p.unsqueeze(1) - p
         seen = torch.ones_like(distance, dtype=torch.bool)
         if window is not None:

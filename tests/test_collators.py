@@ -163,9 +163,7 @@ def test_agrees_with_the_plain_python_reference(tokenizer):
     ours, reference = np.array(ours), np.array(reference)
     for part, whole in ((1, 0), (2, 1), (3, 1), (4, 1)):
         shares = [sample[:, part].sum() / sample[:, whole].sum() for sample in (ours, reference)]
-        variance = sum(
-            share * (1 - share) / sample[:, whole].sum() for share, sample in zip(shares, (ours, reference))
-        )
+        variance = sum(share * (1 - share) / sample[:, whole].sum() for share, sample in zip(shares, (ours, reference)))
         assert abs(shares[0] - shares[1]) <= STANDARD_ERRORS * math.sqrt(variance)
 
 

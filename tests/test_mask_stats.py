@@ -90,9 +90,7 @@ def test_outcomes_are_counted(collator, rows):
     collator.set_progress(0)
     for row, found in zip(rows, counts):
         batch = collator([row])
-        pairs = list(
-            zip(row["input_ids"][1:-1], batch["input_ids"][0].tolist()[1:-1], batch["labels"][0].tolist()[1:])
-        )
+        pairs = list(zip(row["input_ids"][1:-1], batch["input_ids"][0].tolist()[1:-1], batch["labels"][0].tolist()[1:]))
         targets = [(ids, read) for ids, read, label in pairs if label != -100]
         masked = sum(read == collator.tokenizer.mask_token_id for _, read in targets)
         kept = sum(ids == read for ids, read in targets)

@@ -313,9 +313,7 @@ def test_heads_do_not_see_padding_nor_other_documents(head, family):
                 assert_close(loss, loss_by_hand(head, outputs, labels, real), **CLOSE)
         assert found.keys() == reference[0].keys() and found
         for key in found:
-            assert_close(
-                found[key], reference[0][key], **CLOSE, msg=lambda text, at=f"{where}, {key}": f"{at}: {text}"
-            )
+            assert_close(found[key], reference[0][key], **CLOSE, msg=lambda text, at=f"{where}, {key}": f"{at}: {text}")
         assert_close(loss, reference[1], **CLOSE)
         if labels:
             assert_close(training.loss, loss, **CLOSE)
@@ -648,9 +646,7 @@ def check_initialisation(model, family: str, names=None):
             if cutoff is None:
                 assert values.abs().max() > 2.5 * std, f"{name} is cut off"
             else:
-                assert values.abs().max() <= cutoff * std / truncated_std(1.0, cutoff) * 1.001, (
-                    f"{name} is not cut off"
-                )
+                assert values.abs().max() <= cutoff * std / truncated_std(1.0, cutoff) * 1.001, f"{name} is not cut off"
     assert checked
 
 

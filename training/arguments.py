@@ -117,14 +117,10 @@ class BenchArguments:
         " default everything. Also given without --cells.",
     )
     list_cells: bool = argument(False, "Only show what can be measured on the device.")
-    output: str = argument(
-        "runs/bench", "Folder for the results, one file a cell; a cell whose file is there is done."
-    )
+    output: str = argument("runs/bench", "Folder for the results, one file a cell; a cell whose file is there is done.")
     overwrite: bool = argument(False, "Measure again what is in the folder already.")
     device: Literal["auto", "cpu", "cuda"] = argument("auto", "Where to measure; auto: cuda if there is one.")
-    rounds: int = argument(
-        5, "Rounds beside the first, in each of which all models run; median and minimum are shown."
-    )
+    rounds: int = argument(5, "Rounds beside the first, in each of which all models run; median and minimum are shown.")
     cell_seconds: float = argument(600.0, "Seconds after which a cell begins no further round.")
     compile: bool = argument(False, "Compile all models with torch.compile.")
     quick: bool = argument(False, "Tiny models and texts: shows that everything runs, not how fast.")

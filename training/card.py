@@ -88,6 +88,10 @@ def write_card(
         mask_token=AutoTokenizer.from_pretrained(folder).mask_token,
         masked_positions=report["masked_positions"],
         loss=report["validation_loss"],
-        **{key: report[key] for key in ("perplexity", "accuracy", "unigram_loss", "unigram_perplexity", "unigram_accuracy")},
+        perplexity=report["perplexity"],
+        accuracy=report["accuracy"],
+        unigram_loss=report["unigram_loss"],
+        unigram_perplexity=report["unigram_perplexity"],
+        unigram_accuracy=report["unigram_accuracy"],
     )
     card.save(folder / "README.md")

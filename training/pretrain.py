@@ -1,7 +1,7 @@
 """`minibert pretrain`: text → tokenizer → rows → masked language modelling under `Trainer` → a saved model.
 
-Nothing but `datasets`, a collator, `Trainer` and what is written at the end: the model, the tokenizer, a model card, the
-loss curve and the figures.
+Nothing but `datasets`, a collator, `Trainer` and what is written at the end: the model, the tokenizer, a model card,
+the loss curve and the figures.
 """
 
 from __future__ import annotations
@@ -132,9 +132,7 @@ class MaskedLMTrainer(Trainer):
     batch it keeps three numbers."""
 
     def __init__(self, *args, evaluation_collator: MaskedLMCollator, **kwargs):
-        super().__init__(
-            *args, compute_metrics=sum_up, preprocess_logits_for_metrics=score_masked_positions, **kwargs
-        )
+        super().__init__(*args, compute_metrics=sum_up, preprocess_logits_for_metrics=score_masked_positions, **kwargs)
         self.evaluation_collator = evaluation_collator
 
     def get_eval_dataloader(self, eval_dataset=None):
@@ -258,7 +256,7 @@ def print_report(report: dict[str, Any]) -> None:
         print(f"{name:10}{report[loss]:8.3f}{report[prefix + 'perplexity']:12.1f}{report[prefix + 'accuracy']:10.1%}")
 
 
-def show_examples(output: Path, documents: datasets.Dataset, tokenizer: PreTrainedTokenizerBase, count: int = 4) -> None:
+def show_examples(output: Path, documents: datasets.Dataset, tokenizer: PreTrainedTokenizerBase) -> None:
     """Mask a word in a few held-out sentences and let the model that was saved fill it."""
     examples = []
     for text in documents["text"]:
@@ -267,7 +265,7 @@ def show_examples(output: Path, documents: datasets.Dataset, tokenizer: PreTrain
             middle = max(range(1, len(words) - 1), key=lambda i: (words[i].isalpha(), -abs(i - len(words) // 2)))
             masked = " ".join([*words[:middle], tokenizer.mask_token, *words[middle + 1 :]])
             examples.append((masked, words[middle]))
-        if len(examples) == count:
+        if len(examples) == 4:
             break
     print("\nHeld-out text, filled by the saved model:")
     for (text, word), candidates in zip(examples, fill_masks([text for text, _ in examples], str(output), top_k=3)):

@@ -58,9 +58,7 @@ def train(
         calls=len(batches),
         dtype=DTYPES[dtype],
         ratios=against(wanted, ours),
-        backend=backends(
-            config, run.device, DTYPES[dtype], "position_ids" not in batches[0], config.attention_dropout
-        ),
+        backend=backends(config, run.device, DTYPES[dtype], "position_ids" not in batches[0], config.attention_dropout),
         tokens=sum(lengths),
         places=sum(batch["input_ids"].numel() for batch in batches),
         flops=model_flops(config, lengths, predicted, training=True),
