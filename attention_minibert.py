@@ -41,7 +41,7 @@ CPU_CHUNK = 128
 # In bf16 and fp16 the backward of SDPA's CPU kernel loses to three plain products up to this length.
 CPU_PLAIN_BACKWARD = 512
 # Local layers are cut into blocks of at least this many queries.
-LOCAL_BLOCK = 64
+LOCAL_BLOCK = 32
 
 
 class Documents:
@@ -335,7 +335,7 @@ def _cpu_attention(q_thd, k_thd, v_thd, documents, window, causal, dropout) -> t
     """One call a document; short neighbours share one. Long local layers go by blocks."""
     if window is not None:
         longest = max(documents.lengths())
-        if longest > 4 * max(window, LOCAL_BLOCK // 2):
+        if longest > 4 * max(window, LOCAL_BLOCK):
             return _block_attention(q_thd, k_thd, v_thd, documents, window, causal, dropout)
         if longest <= window + 1 and documents.counted:
             window = None
@@ -367,45 +367,60 @@ def _cpu_chunks(documents, window, causal) -> tuple[list[int], list[torch.Tensor
     return documents.masks[key]
 
 
+class _Windows(torch.autograd.Function):
+    """Overlapping windows of a padded stream: [tokens, …] → [blocks, block + 2 · window, …], a view without copies. The
+    gradient adds the windows up in a few passes (that of `Tensor.unfold` adds number by number)."""
+
+    @staticmethod
+    def forward(x_t, window: int, block: int):
+        blocks = -(-len(x_t) // block)
+        padding = [0, 0] * (x_t.dim() - 1) + [window, window + blocks * block - len(x_t)]
+        return F.pad(x_t, padding).unfold(0, block + 2 * window, block).movedim(-1, 1)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.tokens, ctx.window, ctx.block = len(inputs[0]), *inputs[1:]
+
+    @staticmethod
+    def backward(ctx, grad_c):
+        blocks, span, *rest = grad_c.shape
+        total = grad_c.new_zeros(blocks * ctx.block + span, *rest)
+        for start in range(0, span, ctx.block):
+            piece = grad_c[:, start : start + ctx.block]
+            behind = total[start : start + blocks * ctx.block].unflatten(0, (blocks, ctx.block))
+            behind[:, : piece.shape[1]].add_(piece)
+        return total[ctx.window : ctx.window + ctx.tokens], None, None
+
+
 def _block_attention(q_thd, k_thd, v_thd, documents, window, causal, dropout) -> torch.Tensor:
-    """Local attention in O(tokens · window): a block of queries meets only the keys that any of them may see.
-
-    With blocks of B >= 2 · window queries and the keys shifted by `window`, the keys of block i are exactly the
-    blocks i and i + 1 of the shifted keys. (The scheme of Longformer's chunks, Beltagy et al. 2020, over one stream.)
-    """
-    tokens, block = len(q_thd), max(2 * window, LOCAL_BLOCK)
+    """Local attention in O(tokens · window): a block of queries meets only the keys that any of them may see, those of
+    its own places and `window` more on either side (the chunks of Beltagy et al. 2020, over one stream)."""
+    # Small blocks waste less on keys out of reach; large ones leave fewer gradients of shared keys to add up.
+    trains = torch.is_grad_enabled() and q_thd.requires_grad
+    tokens, block = len(q_thd), max(LOCAL_BLOCK, 2 * window if trains else window // 2)
     blocks = -(-tokens // block)
-    tail_q = blocks * block - tokens
-    tail_k = tail_q + block - window
+    tail, span = blocks * block - tokens, block + 2 * window
 
-    key = ("blocks", window, causal)
+    key = ("blocks", window, causal, block)
     if key not in documents.masks:
-        # Padding queries see padding keys behind the stream (document -1), never those before it (-2).
-        id_t = documents.id_t.int()
-        id_q = F.pad(id_t, (0, tail_q), value=-1).view(blocks, block)
-        id_k = _two_blocks(F.pad(F.pad(id_t, (0, tail_k), value=-1), (window, 0), value=-2), blocks)
+        id_t = F.pad(documents.id_t.int(), (0, tail), value=-1)  # padding queries see padding keys behind the stream …
+        id_k = F.pad(F.pad(id_t, (0, window), value=-1), (window, 0), value=-2).unfold(0, span, block)  # … not before
         if documents.counted:  # distances are the same in every block
-            places = torch.arange(2 * block, device=id_t.device)
-            position_q, position_k = places[:block], places - window
+            position_q = torch.arange(block, device=id_t.device)
+            position_k = torch.arange(-window, block + window, device=id_t.device)
         else:
-            position_t = documents.position_t.int()
-            position_q = F.pad(position_t, (0, tail_q)).view(blocks, block)
-            position_k = _two_blocks(F.pad(position_t, (window, tail_k)), blocks)
+            position_t = F.pad(documents.position_t.int(), (0, tail))
+            position_q = position_t.view(blocks, block)
+            position_k = F.pad(position_t, (window, window)).unfold(0, span, block)
         near = _visible(None, position_q, None, position_k, window, causal)
-        documents.masks[key] = ((id_q.unsqueeze(-1) == id_k.unsqueeze(-2)) & near).unsqueeze(1)
+        documents.masks[key] = ((id_t.view(blocks, block, 1) == id_k.unsqueeze(1)) & near).unsqueeze(1)
 
-    def keys(x_thd):
-        return _two_blocks(F.pad(x_thd, (0, 0, 0, 0, window, tail_k)), blocks).transpose(1, 2)
-
-    q_chbd = F.pad(q_thd, (0, 0, 0, 0, 0, tail_q)).unflatten(0, (blocks, block)).transpose(1, 2)
-    out_chbd = _softmax_attention(q_chbd, keys(k_thd), keys(v_thd), documents.masks[key], False, dropout)
+    if tail:
+        q_thd = F.pad(q_thd, (0, 0, 0, 0, 0, tail))
+    q_chbd = q_thd.unflatten(0, (blocks, block)).transpose(1, 2)
+    k_chkd, v_chkd = (_Windows.apply(x, window, block).transpose(1, 2) for x in (k_thd, v_thd))
+    out_chbd = _softmax_attention(q_chbd, k_chkd, v_chkd, documents.masks[key], False, dropout)
     return out_chbd.transpose(1, 2).flatten(0, 1)[:tokens]
-
-
-def _two_blocks(x_t: torch.Tensor, blocks: int) -> torch.Tensor:
-    """[(blocks + 1) · block, …] → [blocks, 2 · block, …]: every block with the one behind it."""
-    x_c = x_t.unflatten(0, (blocks + 1, -1))
-    return torch.cat([x_c[:-1], x_c[1:]], 1)
 
 
 def _dense_attention(q_thd, k_thd, v_thd, documents, causal, dropout) -> torch.Tensor:

@@ -278,6 +278,8 @@ class MiniBertModel(MiniBertPreTrainedModel):
 
     def __init__(self, config: MiniBertConfig, add_pooling_layer: bool | None = None):
         super().__init__(config)
+        config.validate_architecture()  # fields may have been set since the config was built
+        config.validate_layer_type()
         self.embeddings = MiniBertEmbeddings(config)
         self.layers = nn.ModuleList([MiniBertLayer(config, i) for i in range(config.num_hidden_layers)])
         self.final_norm = build_norm(config) if config.norm_placement == "pre" else nn.Identity()

@@ -347,7 +347,7 @@ def test_cost_of_local_layers_does_not_grow_with_the_square(monkeypatch):
     for tokens in (2048, 8192):
         q, k, v = random_qkv(tokens, torch.float32)
         stream_attention(q, k, v, as_documents([tokens]), window=64)
-    assert pairs[1] == 4 * pairs[0] and pairs[0] == HEADS * 2048 * 4 * 64
+    assert pairs[1] == 4 * pairs[0] and pairs[0] <= HEADS * 2048 * 4 * 64
 
 
 # --- which kernel ---
