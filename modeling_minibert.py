@@ -118,18 +118,25 @@ class MiniBertEmbeddings(nn.Module):
         inputs_embeds: torch.Tensor | None,
         token_type_ids: torch.Tensor | None,
         position_ids: torch.Tensor,
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """[b, s, d], and the table of word vectors for a decoder tied to it."""
-        x, table = inputs_embeds, self.tok_embeddings.weight
-        if x is None and table.requires_grad and torch.is_grad_enabled() and not is_tracing(input_ids):
-            x, table = _SharedLookup.apply(input_ids, table, self.tok_embeddings.padding_idx)
-        elif x is None:
-            x = self.tok_embeddings(input_ids)
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """[b, s, d]; and, in training, the table of word vectors for a decoder tied to it."""
+        words, table = self.tok_embeddings, None
+        if inputs_embeds is not None:
+            x = inputs_embeds
+        elif (
+            words.weight.requires_grad
+            and torch.is_grad_enabled()
+            and not is_tracing(input_ids)
+            and type(words) is nn.Embedding  # what others put in its place or hook to it (NEFTune, PEFT) must run
+            and not words._forward_hooks
+        ):
+            x, table = _SharedLookup.apply(input_ids, words.weight, words.padding_idx)
+        else:
+            x = words(input_ids)
         if self.token_type_embeddings is not None:
             if token_type_ids is None:
-                x = x + self.token_type_embeddings.weight[0]
-            else:
-                x = x + self.token_type_embeddings(token_type_ids)
+                token_type_ids = position_ids.new_zeros(1, 1)
+            x = x + self.token_type_embeddings(token_type_ids)
         if self.position_embeddings is not None:
             x = x + self.position_embeddings(position_ids)
         elif self.sinusoidal:
@@ -210,8 +217,8 @@ class MiniBertPredictionHead(nn.Module):
 @dataclass
 class MiniBertModelOutput(BaseModelOutputWithPooling):
     """What `MiniBertModel` returns. With `padded_output=False`, for the heads, `stream` are the final states of the
-    stream, [tokens, width], `documents` says where those tokens belong, and `table` are the word vectors, for a decoder
-    tied to them; `last_hidden_state` is there only beside the other `hidden_states`."""
+    stream, [tokens, width], `documents` says where those tokens belong, and in training `table` are the word vectors,
+    for a decoder tied to them; `last_hidden_state` is there only beside the other `hidden_states`."""
 
     stream: torch.Tensor | None = None
     documents: Any = None
@@ -564,7 +571,8 @@ class MiniBertVocabularyHead(MiniBertPreTrainedModel):
             chosen = (labels_t != -100).nonzero().squeeze(1)
             hidden_td, labels_t = hidden_td[chosen], labels_t[chosen]
         hidden_td = self.head(hidden_td)
-        if type(self.decoder) is nn.Linear and self.decoder.weight is self.model.embeddings.tok_embeddings.weight:
+        tied = self.decoder.weight is self.model.embeddings.tok_embeddings.weight
+        if outputs.table is not None and tied and type(self.decoder) is nn.Linear and not self.decoder._forward_hooks:
             logits_tv = F.linear(hidden_td, outputs.table, self.decoder.bias)
         else:
             logits_tv = self.decoder(hidden_td)

@@ -142,13 +142,13 @@ class ConvertArguments:
 # Our defaults for the fields of transformers.TrainingArguments, where they are not the library's own.
 PRETRAIN_DEFAULTS: dict[str, Any] = {
     "output_dir": "runs/minibert",
-    "per_device_train_batch_size": 8,
+    "per_device_train_batch_size": 4,
     "per_device_eval_batch_size": 8,
     "learning_rate": 1e-3,
     "warmup_steps": 0.06,
     "weight_decay": 0.01,
     "adam_beta2": 0.98,
-    "num_train_epochs": 3.0,
+    "num_train_epochs": 2.0,
     "logging_steps": 10,
     "eval_strategy": "epoch",
     "save_strategy": "epoch",
