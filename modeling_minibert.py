@@ -47,6 +47,8 @@ from .attention_minibert import (
 )
 from .configuration_minibert import MiniBertConfig
 
+MaybeTensor = torch.Tensor | None
+
 
 def build_norm(config: MiniBertConfig) -> nn.Module:
     if config.norm_type == "rmsnorm":
@@ -310,21 +312,11 @@ class MiniBertModel(MiniBertPreTrainedModel):
     @merge_with_config_defaults
     @capture_outputs
     def forward(
-        self,
-        input_ids: torch.Tensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        token_type_ids: torch.Tensor | None = None,
-        position_ids: torch.Tensor | None = None,
-        inputs_embeds: torch.Tensor | None = None,
-        seq_idx: torch.Tensor | None = None,
-        cu_seq_lens_q: torch.Tensor | None = None,
-        cu_seq_lens_k: torch.Tensor | None = None,
-        max_length_q: int | None = None,
-        max_length_k: int | None = None,
-        padded_output: bool = True,
-        is_causal: bool | None = None,
-        **kwargs,
-    ) -> MiniBertModelOutput:
+        self, input_ids: MaybeTensor = None, attention_mask: MaybeTensor = None, token_type_ids: MaybeTensor = None,
+        position_ids: MaybeTensor = None, inputs_embeds: MaybeTensor = None, seq_idx: MaybeTensor = None,
+        cu_seq_lens_q: MaybeTensor = None, cu_seq_lens_k: MaybeTensor = None, max_length_q: int | None = None,
+        max_length_k: int | None = None, padded_output: bool = True, is_causal: bool | None = None, **kwargs,
+    ) -> MiniBertModelOutput:  # fmt: skip
         """Encode a batch.
 
         Args:
@@ -589,18 +581,11 @@ class MiniBertForMaskedLM(MiniBertVocabularyHead):
 
     @can_return_tuple
     def forward(
-        self,
-        input_ids: torch.Tensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        token_type_ids: torch.Tensor | None = None,
-        position_ids: torch.Tensor | None = None,
-        inputs_embeds: torch.Tensor | None = None,
-        seq_idx: torch.Tensor | None = None,
-        labels: torch.Tensor | None = None,
-        sparse_prediction: bool | None = None,
-        num_items_in_batch: int | torch.Tensor | None = None,
-        **kwargs,
-    ) -> MaskedLMOutput:
+        self, input_ids: MaybeTensor = None, attention_mask: MaybeTensor = None, token_type_ids: MaybeTensor = None,
+        position_ids: MaybeTensor = None, inputs_embeds: MaybeTensor = None, seq_idx: MaybeTensor = None,
+        labels: MaybeTensor = None, sparse_prediction: bool | None = None,
+        num_items_in_batch: int | torch.Tensor | None = None, **kwargs,
+    ) -> MaskedLMOutput:  # fmt: skip
         """Predict masked tokens.
 
         Args:
@@ -625,20 +610,12 @@ class MiniBertForPreTraining(MiniBertVocabularyHead):
 
     @can_return_tuple
     def forward(
-        self,
-        input_ids: torch.Tensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        token_type_ids: torch.Tensor | None = None,
-        position_ids: torch.Tensor | None = None,
-        inputs_embeds: torch.Tensor | None = None,
-        seq_idx: torch.Tensor | None = None,
-        labels: torch.Tensor | None = None,
-        next_sentence_label: torch.Tensor | None = None,
-        sparse_prediction: bool | None = None,
-        num_items_in_batch: int | torch.Tensor | None = None,
-        num_rows_in_batch: int | torch.Tensor | None = None,
+        self, input_ids: MaybeTensor = None, attention_mask: MaybeTensor = None, token_type_ids: MaybeTensor = None,
+        position_ids: MaybeTensor = None, inputs_embeds: MaybeTensor = None, seq_idx: MaybeTensor = None,
+        labels: MaybeTensor = None, next_sentence_label: MaybeTensor = None, sparse_prediction: bool | None = None,
+        num_items_in_batch: int | torch.Tensor | None = None, num_rows_in_batch: int | torch.Tensor | None = None,
         **kwargs,
-    ) -> MiniBertForPreTrainingOutput:
+    ) -> MiniBertForPreTrainingOutput:  # fmt: skip
         """Predict masked tokens and whether segment B follows segment A.
 
         Args:
@@ -690,19 +667,11 @@ class MiniBertForCausalLM(MiniBertVocabularyHead, GenerationMixin):
 
     @can_return_tuple
     def forward(
-        self,
-        input_ids: torch.Tensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        token_type_ids: torch.Tensor | None = None,
-        position_ids: torch.Tensor | None = None,
-        inputs_embeds: torch.Tensor | None = None,
-        seq_idx: torch.Tensor | None = None,
-        labels: torch.Tensor | None = None,
-        shift_labels: torch.Tensor | None = None,
-        sparse_prediction: bool | None = None,
-        num_items_in_batch: int | torch.Tensor | None = None,
-        **kwargs,
-    ) -> CausalLMOutput:
+        self, input_ids: MaybeTensor = None, attention_mask: MaybeTensor = None, token_type_ids: MaybeTensor = None,
+        position_ids: MaybeTensor = None, inputs_embeds: MaybeTensor = None, seq_idx: MaybeTensor = None,
+        labels: MaybeTensor = None, shift_labels: MaybeTensor = None, sparse_prediction: bool | None = None,
+        num_items_in_batch: int | torch.Tensor | None = None, **kwargs,
+    ) -> CausalLMOutput:  # fmt: skip
         """Predict next tokens.
 
         Args:
@@ -762,17 +731,10 @@ class MiniBertForNextSentencePrediction(MiniBertPreTrainedModel):
 
     @can_return_tuple
     def forward(
-        self,
-        input_ids: torch.Tensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        token_type_ids: torch.Tensor | None = None,
-        position_ids: torch.Tensor | None = None,
-        inputs_embeds: torch.Tensor | None = None,
-        seq_idx: torch.Tensor | None = None,
-        labels: torch.Tensor | None = None,
-        num_items_in_batch: int | torch.Tensor | None = None,
-        **kwargs,
-    ) -> NextSentencePredictorOutput:
+        self, input_ids: MaybeTensor = None, attention_mask: MaybeTensor = None, token_type_ids: MaybeTensor = None,
+        position_ids: MaybeTensor = None, inputs_embeds: MaybeTensor = None, seq_idx: MaybeTensor = None,
+        labels: MaybeTensor = None, num_items_in_batch: int | torch.Tensor | None = None, **kwargs,
+    ) -> NextSentencePredictorOutput:  # fmt: skip
         """Predict whether segment B follows segment A.
 
         Args:
@@ -792,17 +754,10 @@ class MiniBertForSequenceClassification(MiniBertSequenceHead):
 
     @can_return_tuple
     def forward(
-        self,
-        input_ids: torch.Tensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        token_type_ids: torch.Tensor | None = None,
-        position_ids: torch.Tensor | None = None,
-        inputs_embeds: torch.Tensor | None = None,
-        seq_idx: torch.Tensor | None = None,
-        labels: torch.Tensor | None = None,
-        num_items_in_batch: int | torch.Tensor | None = None,
-        **kwargs,
-    ) -> SequenceClassifierOutput:
+        self, input_ids: MaybeTensor = None, attention_mask: MaybeTensor = None, token_type_ids: MaybeTensor = None,
+        position_ids: MaybeTensor = None, inputs_embeds: MaybeTensor = None, seq_idx: MaybeTensor = None,
+        labels: MaybeTensor = None, num_items_in_batch: int | torch.Tensor | None = None, **kwargs,
+    ) -> SequenceClassifierOutput:  # fmt: skip
         """Classify each row; each document, if rows hold several.
 
         Args:
@@ -822,17 +777,10 @@ class MiniBertForMultipleChoice(MiniBertSequenceHead):
 
     @can_return_tuple
     def forward(
-        self,
-        input_ids: torch.Tensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        token_type_ids: torch.Tensor | None = None,
-        position_ids: torch.Tensor | None = None,
-        inputs_embeds: torch.Tensor | None = None,
-        seq_idx: torch.Tensor | None = None,
-        labels: torch.Tensor | None = None,
-        num_items_in_batch: int | torch.Tensor | None = None,
-        **kwargs,
-    ) -> MultipleChoiceModelOutput:
+        self, input_ids: MaybeTensor = None, attention_mask: MaybeTensor = None, token_type_ids: MaybeTensor = None,
+        position_ids: MaybeTensor = None, inputs_embeds: MaybeTensor = None, seq_idx: MaybeTensor = None,
+        labels: MaybeTensor = None, num_items_in_batch: int | torch.Tensor | None = None, **kwargs,
+    ) -> MultipleChoiceModelOutput:  # fmt: skip
         """Score choices: every input is [batch, choices, length], the logits are [batch, choices].
 
         Args:
@@ -874,17 +822,10 @@ class MiniBertForTokenClassification(MiniBertTokenHead):
 
     @can_return_tuple
     def forward(
-        self,
-        input_ids: torch.Tensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        token_type_ids: torch.Tensor | None = None,
-        position_ids: torch.Tensor | None = None,
-        inputs_embeds: torch.Tensor | None = None,
-        seq_idx: torch.Tensor | None = None,
-        labels: torch.Tensor | None = None,
-        num_items_in_batch: int | torch.Tensor | None = None,
-        **kwargs,
-    ) -> TokenClassifierOutput:
+        self, input_ids: MaybeTensor = None, attention_mask: MaybeTensor = None, token_type_ids: MaybeTensor = None,
+        position_ids: MaybeTensor = None, inputs_embeds: MaybeTensor = None, seq_idx: MaybeTensor = None,
+        labels: MaybeTensor = None, num_items_in_batch: int | torch.Tensor | None = None, **kwargs,
+    ) -> TokenClassifierOutput:  # fmt: skip
         """Classify tokens.
 
         Args:
@@ -908,18 +849,11 @@ class MiniBertForQuestionAnswering(MiniBertTokenHead):
 
     @can_return_tuple
     def forward(
-        self,
-        input_ids: torch.Tensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        token_type_ids: torch.Tensor | None = None,
-        position_ids: torch.Tensor | None = None,
-        inputs_embeds: torch.Tensor | None = None,
-        seq_idx: torch.Tensor | None = None,
-        start_positions: torch.Tensor | None = None,
-        end_positions: torch.Tensor | None = None,
-        num_items_in_batch: int | torch.Tensor | None = None,
-        **kwargs,
-    ) -> QuestionAnsweringModelOutput:
+        self, input_ids: MaybeTensor = None, attention_mask: MaybeTensor = None, token_type_ids: MaybeTensor = None,
+        position_ids: MaybeTensor = None, inputs_embeds: MaybeTensor = None, seq_idx: MaybeTensor = None,
+        start_positions: MaybeTensor = None, end_positions: MaybeTensor = None,
+        num_items_in_batch: int | torch.Tensor | None = None, **kwargs,
+    ) -> QuestionAnsweringModelOutput:  # fmt: skip
         """Find the answer.
 
         Args:
