@@ -857,7 +857,7 @@ class MiniBertForQuestionAnswering(MiniBertTokenHead):
         """Find the answer.
 
         Args:
-            start_positions, end_positions: [batch], columns; what lies outside the row is not learned from.
+            start_positions, end_positions: [batch], columns; what lies behind the row is not learned from.
         """
         outputs = self.encode(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, seq_idx, **kwargs)
         logits_tc = self.classifier(self.dropout(self.head(outputs.stream)))
