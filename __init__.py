@@ -69,28 +69,43 @@ def _register() -> None:
 
 
 class _RegisterAfterImport(importlib.abc.MetaPathFinder):
-    """Runs `_register` when Auto classes have been loaded: by somebody else, or on the way of loading the model."""
+    """Calls `_register` when Auto classes have been loaded, by somebody or on the way of loading the model; but not
+    while a module of Transformers or of ours is only half there (the model needs some that import the Auto classes
+    themselves)."""
 
-    waiting_for = {_AUTO_CONFIG, _AUTO_CLASSES, f"{__name__}.configuration_minibert", f"{__name__}.modeling_minibert"}
-    loading: set[str] = set()
+    def __init__(self):
+        self.seen: set[str] = set()
+        self.loading = 0
+        self.registered = {_AUTO_CONFIG: False, _AUTO_CLASSES: False}
 
     def find_spec(self, fullname, path=None, target=None):
-        if fullname not in self.waiting_for:
+        if fullname in self.seen or not fullname.startswith(("transformers.", f"{__name__}.")):
             return None
-        self.waiting_for.remove(fullname)
+        self.seen.add(fullname)
         spec = importlib.util.find_spec(fullname)
-        load = spec.loader.exec_module
-
-        def load_and_register(module):
-            self.loading.add(fullname)
-            load(module)
-            self.loading.remove(fullname)
-            if not self.loading:
-                _register()
-
-        spec.loader.exec_module = load_and_register
+        if spec is not None and spec.loader is not None:
+            spec.loader.exec_module = self.count(spec.loader.exec_module)
         return spec
+
+    def count(self, load):
+        def load_and_register(module):
+            self.loading += 1
+            try:
+                load(module)
+            finally:
+                self.loading -= 1
+            self.register_what_is_new()
+
+        return load_and_register
+
+    def register_what_is_new(self):
+        loaded = {name: name in sys.modules for name in self.registered}
+        if not self.loading and loaded != self.registered:
+            self.registered = loaded
+            _register()
+            if all(loaded.values()) and self in sys.meta_path:
+                sys.meta_path.remove(self)
 
 
 sys.meta_path.insert(0, _RegisterAfterImport())
-_register()
+sys.meta_path[0].register_what_is_new()
