@@ -71,7 +71,8 @@ def write_card(
         "rows": recipe["packing"],
         "masking": f"{recipe['masking']}, {recipe['mlm_probability']:.0%}, 80/10/10",
         "batch": f"{training.train_batch_size * training.gradient_accumulation_steps * training.world_size} rows",
-        "optimizer": f"{training.optim}, learning rate {training.learning_rate:g} ({training.lr_scheduler_type})",
+        "optimizer": f"{getattr(training.optim, 'value', training.optim)}, learning rate {training.learning_rate:g}, "
+        f"{getattr(training.lr_scheduler_type, 'value', training.lr_scheduler_type)} schedule",
         "precision": report["precision"],
         "time": f"{report['training_seconds'] / 60:.1f} minutes",
     }
