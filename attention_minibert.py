@@ -527,8 +527,7 @@ cpu_attention_op.register_autograd(_cpu_attention_backward, setup_context=_save_
 def random_keep(like: torch.Tensor, rate: float) -> torch.Tensor:
     """A boolean tensor of the shape of `like`, True with probability 1 - rate (to 1/65536), on CPU.
 
-    One draw of the generator gives four decisions of 16 bits; `bernoulli_` makes one draw a decision and takes about
-    ten times as long.
+    One draw of the generator gives four decisions of 16 bits; `bernoulli_` makes one draw a decision.
     """
     draws = torch.empty(-(-like.numel() // 4), dtype=torch.int64).random_(torch.iinfo(torch.int64).min, None)
     return (draws.view(torch.int16)[: like.numel()] >= round(rate * 65536) - 32768).view(like.shape)
