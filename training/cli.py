@@ -111,9 +111,7 @@ def run(argv: list[str]) -> int:
     if not argv or argv[0] in ("-h", "--help"):
         print(overview())
         return 0
-    name, *rest = argv
-    if name not in COMMANDS:
-        raise ValueError(f"unknown command {name!r}{_close(name, COMMANDS)}; legal: {', '.join(COMMANDS)}")
+    name, rest = _command(argv)
     if "-h" in rest or "--help" in rest:
         build_parser(name).print_help()
         return 0
@@ -123,6 +121,19 @@ def run(argv: list[str]) -> int:
     module, _, function = COMMANDS[name].function.partition(":")
     instances = parse(name, rest)
     return getattr(importlib.import_module(module), function)(*instances) or 0
+
+
+def _command(argv: list[str]) -> tuple[str, list[str]]:
+    """The command, of one word or of two ("finetune tag"), and what follows it."""
+    for words in (2, 1):
+        name = " ".join(argv[:words])
+        if name in COMMANDS:
+            return name, argv[words:]
+    of_group = [name for name in COMMANDS if name.split()[0] == argv[0]]
+    if of_group:
+        given = f"{argv[1]!r} is none of" if argv[1:] else "which? Legal:"
+        raise ValueError(f"minibert {argv[0]}: {given} {', '.join(name.split()[1] for name in of_group)}")
+    raise ValueError(f"unknown command {argv[0]!r}{_close(argv[0], COMMANDS)}; legal: {', '.join(COMMANDS)}")
 
 
 def overview() -> str:

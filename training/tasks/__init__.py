@@ -1,0 +1,1 @@
+"""Fine-tuning: `minibert finetune TASK` and `minibert evaluate TASK`."""
