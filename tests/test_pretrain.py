@@ -9,7 +9,7 @@ from safetensors.torch import load_file
 from transformers import AutoModelForMaskedLM, AutoModelForSequenceClassification
 
 from minibert.training import cli, precision
-from minibert.training.pretrain import score_masked_positions, unigram_baseline
+from minibert.training.objectives.base import token_score, unigram_baseline
 
 QUICK = [
     "--model", "modernbert", "--size", "tiny", "--num_hidden_layers", "2", "--vocab_size", "150", "--seq_length", "64",
@@ -69,7 +69,7 @@ def test_fill_knows_the_language(run, capsys):
 def test_validation_loss_is_the_mean_over_masked_positions():
     logits = torch.randn(5, 11, dtype=torch.float64)
     labels = torch.tensor([[3, -100, 4], [-100, 0, 10], [7, -100, -100]])
-    loss, right, targets = score_masked_positions(logits, labels)[0].tolist()
+    loss, right, targets = token_score(logits, labels).tolist()
     expected = [3, 4, 0, 10, 7]
     log_probabilities = logits - logits.exp().sum(-1, keepdim=True).log()
     assert loss == pytest.approx(-sum(log_probabilities[i, k].item() for i, k in enumerate(expected)), rel=1e-5)

@@ -24,7 +24,8 @@ class CorpusArguments:
     data: list[str] = argument(
         [],
         "Text to train on: text, jsonl, csv, tsv or parquet files, folders, globs, or Hub data sets (owner/name or"
-        " owner/name:config). Without it, the built-in corpus: the documentation in this Python installation.",
+        " owner/name:config), each behind its language where these are to be balanced (de=folder fr=file.txt). Without"
+        " it, the built-in corpus: the documentation in this Python installation.",
     )
     packages: list[str] = argument([], "Installed packages whose docstrings the built-in corpus takes in too.")
     text_column: str | None = argument(
@@ -35,6 +36,34 @@ class CorpusArguments:
         "What a document is in a text file: a line, the lines between blank lines (paragraph), or the whole file"
         " (document). auto: paragraph where a file has blank lines between its lines, else line.",
     )
+
+
+@dataclass
+class MixtureArguments:
+    """In which proportion several sources are read: every entry of --data is one."""
+
+    weights: list[float] = argument(
+        [], "A weight for every entry of --data; by default the number of its documents, so that each is read once."
+    )
+    sampling_alpha: float | None = argument(
+        None,
+        "Draw documents of a source with p ∝ weight^alpha: 1 keeps the proportions, 0 makes all alike. By default 0.3"
+        " for languages (--data de=… fr=…) without weights, else 1.",
+    )
+
+
+@dataclass
+class StreamingArguments:
+    """How a corpus that is larger than the disk is read."""
+
+    streaming: bool = argument(
+        False,
+        "Read, tokenize and pack the data while training, and again from the start when it ends. Needs --max_steps.",
+    )
+    shuffle_buffer: int = argument(
+        10_000, "Documents among which a stream draws the next one; 0 reads them in their order."
+    )
+    sample_documents: int = argument(100_000, "Documents of a stream that a tokenizer is trained on.")
 
 
 @dataclass
@@ -69,6 +98,12 @@ class ModelArguments:
     tokenizer: str | None = argument(
         None, "A trained tokenizer (folder or Hub name); by default one is trained on the training documents."
     )
+    model_name_or_path: str | None = argument(
+        None,
+        "A trained MiniBERT (folder or Hub name) to go on from, with its tokenizer, instead of a preset; fields of its"
+        " config that leave the weights' shapes alone (global_rope_theta, max_position_embeddings with RoPE, …) can be"
+        " changed.",
+    )
 
 
 @dataclass
@@ -77,6 +112,64 @@ class MaskingArguments:
 
     mlm_probability: float = argument(0.15, "Share of the tokens that are to be predicted, in training.")
     masking: Literal["token", "whole_word", "span"] = argument("token", "What is masked together.")
+    mask_replace_prob: float = argument(0.8, "Share of the targets that become [MASK].")
+    random_replace_prob: float = argument(0.1, "Share of the targets that become a random token; the rest stays.")
+    random_replacement: Literal["uniform", "unigram"] = argument(
+        "uniform", "How random tokens are drawn: all alike, or as often as in the corpus."
+    )
+    rate_schedule: Literal["constant", "linear", "steps"] = argument(
+        "constant", "How the share of targets moves over the training, through --rate_points."
+    )
+    rate_points: list[str] = argument([], "Points share-of-the-training:rate of the schedule, such as 0.5:0.2 1:0.15.")
+    at_least_one_target: bool | None = argument(
+        None, "Every document gets a target, even where chance gives none; by default where rows are packed."
+    )
+    static_masking: bool = argument(False, "Draw the masks once, before packing, rather than anew every epoch.")
+
+
+@dataclass
+class ObjectiveArguments:
+    """What the model learns to do."""
+
+    objective: Literal["mlm", "mlm+nsp", "rtd", "clm"] = argument(
+        "mlm",
+        "mlm: masked tokens; mlm+nsp: those and whether one segment follows another (BERT); rtd: which tokens a small"
+        " generator has replaced (ELECTRA); clm: next tokens (a decoder).",
+    )
+    short_seq_prob: float = argument(0.1, "mlm+nsp: share of the pairs that are made shorter than a row, as in BERT.")
+    generator_size: float = argument(0.25, "rtd: the generator's width, as a share of the discriminator's.")
+    discriminator_weight: float = argument(50.0, "rtd: weight of the discriminator's loss beside the generator's.")
+    generator_temperature: float = argument(1.0, "rtd: temperature at which the generator's tokens are sampled.")
+
+
+@dataclass
+class OptimizationArguments:
+    """How the weights move, beside what TrainingArguments say (--optim, --learning_rate, --lr_scheduler_type, …)."""
+
+    optimizer: Literal["adamw", "muon"] = argument(
+        "adamw",
+        "adamw: what --optim says, fused AdamW by default; muon: Muon for the matrices of the blocks, fused AdamW for the"
+        " rest (torch 2.9 or newer).",
+    )
+    muon_learning_rate: float | None = argument(
+        None, "Muon's learning rate; by default --learning_rate, which its updates are scaled for."
+    )
+    batch_warmup: float = argument(
+        0.0,
+        "Batches grow from an eighth of their rows to all over so many steps, or below 1 that share of the training;"
+        " 0: not at all.",
+    )
+    weight_average: float | None = argument(
+        None,
+        "Decay of an exponential moving average of the weights, such as 0.999, which is evaluated and saved in their"
+        " place; by default none.",
+    )
+    minutes: float | None = argument(
+        None,
+        "Train for so long, reading the data and evaluating included, instead of for --max_steps or --num_train_epochs,"
+        " with a warmup-stable-decay schedule by the clock. --size and --per_device_train_batch_size, where not given,"
+        " follow from the speed measured first.",
+    )
 
 
 @dataclass
@@ -84,6 +177,17 @@ class TokenizerCommandArguments:
     """Where `minibert tokenizer` saves."""
 
     output_dir: str = argument("runs/tokenizer", "Folder that the tokenizer is saved in.")
+
+
+@dataclass
+class FertilityArguments:
+    """What `minibert fertility` compares."""
+
+    tokenizers: list[str] = argument([], "Tokenizers to compare, folders or Hub names; also given without --tokenizers.")
+    data: list[str] = argument(
+        [], "The same passages in several languages, one a line: files or folders of files, each named by its language."
+    )
+    output_dir: str = argument("runs/fertility", "Folder for the table and the plot.")
 
 
 @dataclass

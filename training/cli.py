@@ -25,6 +25,9 @@ from huggingface_hub.errors import StrictDataclassError
 from transformers.hf_argparser import HfArgumentParser
 
 from . import arguments
+from .embeddings import arguments as embedding_arguments
+from .hub.arguments import PushArguments
+from .probe import arguments as probe_arguments
 
 
 @dataclass(frozen=True)
@@ -53,6 +56,7 @@ COMMANDS = {
             arguments.CorpusArguments,
             arguments.RowArguments,
             arguments.TokenizerArguments,
+            arguments.ObjectiveArguments,
             arguments.MaskingArguments,
         ),
         training_defaults=arguments.PRETRAIN_DEFAULTS,
@@ -67,13 +71,52 @@ COMMANDS = {
     "tokenizer": Command(
         "minibert.training.tokenizer_command:train",
         "train a tokenizer on text",
-        (arguments.CorpusArguments, arguments.TokenizerArguments, arguments.TokenizerCommandArguments),
+        (
+            arguments.CorpusArguments,
+            arguments.MixtureArguments,
+            arguments.StreamingArguments,
+            arguments.TokenizerArguments,
+            arguments.TokenizerCommandArguments,
+        ),
+    ),
+    "fertility": Command(
+        "minibert.training.fertility:fertility",
+        "count the tokens that tokenizers make of the same text in several languages",
+        (arguments.FertilityArguments,),
+        positional="tokenizers",
     ),
     "convert": Command(
         "minibert.training.conversion:convert",
         "convert a model between MiniBERT and BERT or ModernBERT",
         (arguments.ConvertArguments,),
         positional="paths",
+    ),
+    "push": Command(
+        "minibert.training.hub.push:push",
+        "check a saved model as a stranger would load it, and publish it on the Hub",
+        (PushArguments,),
+        positional="paths",
+    ),
+    "probe neighbours": Command(
+        "minibert.training.probe.neighbours:neighbours",
+        "show a word's nearest uses in a corpus, and look masked tokens up in the embedding matrix",
+        (arguments.CorpusArguments, probe_arguments.ProbeArguments, probe_arguments.NeighboursArguments),
+        positional="words",
+    ),
+    "probe wsd": Command(
+        "minibert.training.probe.wsd:wsd",
+        "tell the senses of words from their nearest labelled uses, beside a bag of words",
+        (probe_arguments.ProbeArguments, probe_arguments.WsdArguments),
+    ),
+    "probe similarity": Command(
+        "minibert.training.probe.similarity:similarity",
+        "compare uses of the same word: static against contextual vectors, and the cosine's error by frequency",
+        (arguments.CorpusArguments, probe_arguments.ProbeArguments, probe_arguments.SimilarityArguments),
+    ),
+    "probe isotropy": Command(
+        "minibert.training.probe.isotropy:isotropy",
+        "measure how alike the vectors of random tokens are, before and after z-scoring",
+        (arguments.CorpusArguments, probe_arguments.ProbeArguments, probe_arguments.IsotropyArguments),
     ),
     "mask-stats": Command(
         "minibert.training.mask_stats:mask_stats",
@@ -85,6 +128,52 @@ COMMANDS = {
         "measure speed and memory against Transformers' models on this machine",
         (arguments.CorpusArguments, arguments.BenchArguments),
         positional="cells",
+    ),
+    "embed": Command(
+        "minibert.training.embeddings.embed:embed",
+        "turn texts into vectors",
+        (embedding_arguments.EmbedArguments, embedding_arguments.PoolingArguments),
+        positional="text",
+    ),
+    "search": Command(
+        "minibert.training.embeddings.search:search",
+        "build an index over text and find what is near to queries",
+        (embedding_arguments.SearchArguments,),
+        positional="words",
+    ),
+    "rerank": Command(
+        "minibert.training.embeddings.rerank:rerank",
+        "put passages in the order of how well they answer a query",
+        (embedding_arguments.RerankArguments,),
+        positional="words",
+    ),
+    "finetune embed": Command(
+        "minibert.training.embeddings.finetune:finetune_embed",
+        "train an embedding model on pairs, triples or scored pairs",
+        (embedding_arguments.EmbedTrainingArguments, embedding_arguments.PairArguments),
+        positional="data",
+        training_defaults=embedding_arguments.EMBED_DEFAULTS,
+    ),
+    "finetune rerank": Command(
+        "minibert.training.embeddings.finetune:finetune_rerank",
+        "train a reranker on pairs and the negatives found for them",
+        (embedding_arguments.RerankTrainingArguments, embedding_arguments.PairArguments),
+        positional="data",
+        training_defaults=embedding_arguments.RERANK_DEFAULTS,
+    ),
+    "evaluate embed": Command(
+        "minibert.training.embeddings.evaluate:evaluate_embed",
+        "measure an embedding model on similarity or retrieval",
+        (
+            embedding_arguments.EvaluateArguments,
+            embedding_arguments.PoolingArguments,
+            embedding_arguments.ReferenceArguments,
+        ),
+    ),
+    "evaluate rerank": Command(
+        "minibert.training.embeddings.evaluate:evaluate_rerank",
+        "measure what a reranker makes of the passages an embedding model finds",
+        (embedding_arguments.EvaluateArguments, embedding_arguments.EvaluateRerankArguments),
     ),
 }
 
@@ -312,7 +401,7 @@ def _config_fields() -> set[str]:
 
 
 def _close(word: str, legal: Iterable[str], prefix: str = "") -> str:
-    matches = difflib.get_close_matches(word, sorted(legal), n=3)
+    matches = difflib.get_close_matches(word, sorted(legal), n=3, cutoff=0.7)
     return f"; close matches: {', '.join(prefix + match for match in matches)}" if matches else ""
 
 

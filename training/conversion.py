@@ -9,7 +9,9 @@ for embeddings and hidden states, and none before the answer to a question.
 from __future__ import annotations
 
 import copy
+import json
 import re
+import shutil
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -17,7 +19,7 @@ from typing import Any
 import torch
 import transformers
 from transformers import AutoConfig, AutoTokenizer, BertConfig, ModernBertConfig, PreTrainedModel
-from transformers.utils import has_file, logging
+from transformers.utils import cached_file, has_file, logging
 
 from .. import modeling_minibert
 from ..configuration_minibert import MiniBertConfig
@@ -310,7 +312,8 @@ def to_native(model: PreTrainedModel, architecture: str | None = None) -> PreTra
 
 
 def convert(arguments: ConvertArguments) -> None:
-    """Convert a saved model: BERT or ModernBERT to MiniBERT, MiniBERT to either. Its tokenizer goes along.
+    """Convert a saved model: BERT or ModernBERT to MiniBERT, MiniBERT to either. Its tokenizer goes along, and so do
+    the files of sentence-transformers, which say how an embedding model pools.
 
     Raises:
         ValueError: not two paths, a target that holds something, an architecture for the way to MiniBERT; and whatever
@@ -330,7 +333,23 @@ def convert(arguments: ConvertArguments) -> None:
     model.save_pretrained(target)
     if has_file(source, "tokenizer_config.json"):
         AutoTokenizer.from_pretrained(source, trust_remote_code=False).save_pretrained(target)
+    _copy_modules(source, target)
     print(f"{source} → {target}: {type(model).__name__}, {model.num_parameters():,} parameters")
+
+
+def _copy_modules(source: str, target: str) -> None:
+    """Copy what `SentenceTransformer(source)` reads beside the model and the tokenizer, so that it reads `target`."""
+    if not has_file(source, "modules.json"):
+        return
+    modules = json.loads(Path(cached_file(source, "modules.json")).read_text(encoding="utf-8"))
+    names = ["modules.json", "config_sentence_transformers.json", "sentence_bert_config.json"]
+    for module in modules[1:]:  # the first one is the model
+        names += [f"{module['path']}/{name}" for name in ("config.json", "model.safetensors")]
+    for name in names:
+        if has_file(source, name):
+            copied = Path(target, name)
+            copied.parent.mkdir(exist_ok=True)
+            shutil.copyfile(cached_file(source, name), copied)
 
 
 def _find_class(name: str) -> tuple[Architecture, str]:

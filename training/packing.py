@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from transformers import PreTrainedTokenizerBase
 
 from .data import list_array, map_tables, smallest_dtype
+from .masking import IGNORE_INDEX
 
 MODES = ("packed", "padded", "concatenated")
 
@@ -28,11 +29,13 @@ def pack_documents(
     mode: str = "packed",
     num_proc: int | None = None,
 ) -> datasets.Dataset:
-    """Rows of `input_ids` and `position_ids`, at most `seq_length` tokens each.
+    """Rows of `input_ids` and `position_ids`, at most `seq_length` tokens each; and `labels`, if the documents are
+    masked already.
 
     Args:
         tokenized: token ids of whole documents without special tokens, in a column `input_ids`
-            (what `tokenize_documents` returns). Empty documents are dropped.
+            (what `tokenize_documents` returns), and `labels` as `MaskedLMCollator.mask_rows` makes them, if wanted.
+            Empty documents are dropped.
         tokenizer: gives the ids of [CLS] and [SEP].
         mode: "packed": several documents a row, best-fit decreasing over a window of documents (Johnson 1974). A
             document is cut only when it is longer than a row; then every piece is a document `[CLS] … [SEP]` of its
@@ -115,6 +118,7 @@ def _pack(table: pa.Table, mode: str, seq_length: int, cls_token_id: int, sep_to
     """One window of documents to rows, on flat buffers: no Python object per token."""
     documents = table["input_ids"].combine_chunks()
     tokens = documents.flatten().to_numpy()
+    labels = table["labels"].combine_chunks().flatten().to_numpy() if "labels" in table.column_names else None
     lengths = pc.list_value_length(documents).to_numpy().astype(np.int64)
     starts = np.cumsum(lengths) - lengths
     if mode == "concatenated":
@@ -131,12 +135,14 @@ def _pack(table: pa.Table, mode: str, seq_length: int, cls_token_id: int, sep_to
             row_lengths = np.add.reduceat(row_lengths[order], np.unique(rows[order], return_index=True)[1])
             starts, lengths = starts[order], lengths[order]
         stream, positions = _frame(tokens, starts, lengths, cls_token_id, sep_token_id)
-    return pa.table(
-        {
-            "input_ids": list_array(stream, row_lengths),
-            "position_ids": list_array(positions.astype(smallest_dtype(seq_length)), row_lengths),
-        }
-    )
+    columns = {
+        "input_ids": list_array(stream, row_lengths),
+        "position_ids": list_array(positions.astype(smallest_dtype(seq_length)), row_lengths),
+    }
+    if labels is not None:
+        labels, _ = _frame(labels.astype(np.int32), starts, lengths, IGNORE_INDEX, IGNORE_INDEX)
+        columns["labels"] = list_array(labels, row_lengths)
+    return pa.table(columns)
 
 
 def _cut(starts: np.ndarray, lengths: np.ndarray, capacity: int) -> tuple[np.ndarray, np.ndarray]:

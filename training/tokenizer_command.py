@@ -6,11 +6,23 @@ import dataclasses
 from pathlib import Path
 
 from ..tokenization import train_tokenizer
-from .arguments import CorpusArguments, TokenizerArguments, TokenizerCommandArguments
-from .data import load_documents
+from .arguments import (
+    CorpusArguments,
+    MixtureArguments,
+    StreamingArguments,
+    TokenizerArguments,
+    TokenizerCommandArguments,
+)
+from .mixtures import load_sample
 
 
-def train(corpus: CorpusArguments, tokenizer: TokenizerArguments, command: TokenizerCommandArguments) -> None:
+def train(
+    corpus: CorpusArguments,
+    mixture: MixtureArguments,
+    streaming: StreamingArguments,
+    tokenizer: TokenizerArguments,
+    command: TokenizerCommandArguments,
+) -> None:
     """Train a tokenizer and save it.
 
     Raises:
@@ -19,8 +31,8 @@ def train(corpus: CorpusArguments, tokenizer: TokenizerArguments, command: Token
     output = Path(command.output_dir)
     if (output / "tokenizer.json").exists():
         raise ValueError(f"output_dir: {str(output)!r} holds a tokenizer; give another one, or remove it")
-    documents = load_documents(**dataclasses.asdict(corpus))
+    documents = load_sample(corpus, mixture, streaming)
     trained = train_tokenizer(documents["text"], **dataclasses.asdict(tokenizer))
     trained.save_pretrained(output)
-    example = documents[0]["text"].splitlines()[0][:80]
+    example = next(iter(documents))["text"].splitlines()[0][:80]
     print(f"{len(trained):,} tokens, saved to {output}\n{example}\n{' '.join(trained.tokenize(example))}")

@@ -1,1 +1,1 @@
-"""Embedding models and rerankers: trained, saved and used (`minibert embed`, `search`, `rerank`, `finetune embed`, `finetune rerank`)."""
+"""Embedding models and rerankers: used (`minibert embed`, `search`, `rerank`), trained and measured."""

@@ -1,1 +1,12 @@
 """What a model is pretrained to do: each objective is its rows, its model, its collator and its figures."""
+
+from .base import Objective, PretrainingTrainer
+from .causal_lm import CausalLM
+from .masked_lm import MaskedLM
+from .sentence_pairs import MaskedLMWithNextSentence
+
+OBJECTIVES: dict[str, type[Objective]] = {
+    objective.name: objective for objective in (MaskedLM, MaskedLMWithNextSentence, CausalLM)
+}
+
+__all__ = ["OBJECTIVES", "Objective", "PretrainingTrainer"]

@@ -1,0 +1,395 @@
+"""What the commands of search read: rows of files, pairs to train on, passages, and retrieval folders.
+
+A retrieval folder is laid out as BEIR's (Thakur et al. 2021, arXiv 2104.08663): corpus.jsonl (_id, text, perhaps
+title), queries_SPLIT.jsonl (_id, text), qrels_SPLIT.csv or .tsv (query-id, corpus-id, score); without "_SPLIT" where
+there is one split only. Every error names the file and the row, counted from 1 without a header.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import datasets
+
+from ..sources import HUB_NAME
+
+TEXT_SUFFIXES = (".txt", ".md")
+TABLE_SUFFIXES = (".jsonl", ".csv", ".tsv", ".parquet")
+
+
+@dataclass
+class Table:
+    """The rows of one file, with what errors call them."""
+
+    source: str
+    rows: list[dict[str, Any]]
+
+    @property
+    def columns(self) -> list[str]:
+        return list(self.rows[0])
+
+    def texts(self, column: str, empty: bool = False) -> list[str]:
+        """A column of strings; with `empty`, they may be empty."""
+        return [self._text(number, row, column, empty) for number, row in enumerate(self.rows, 1)]
+
+    def numbers(self, column: str) -> list[float]:
+        """A column of numbers."""
+        return [self._number(number, row, column) for number, row in enumerate(self.rows, 1)]
+
+    def error(self, number: int, what: str) -> ValueError:
+        return ValueError(f"{self.source}, row {number}: {what}")
+
+    def value(self, number: int, row: dict[str, Any], column: str) -> Any:
+        if row.get(column) is None:
+            raise self.error(number, f"there is no column {column!r}; columns: {', '.join(map(str, row))}")
+        return row[column]
+
+    def _text(self, number: int, row: dict[str, Any], column: str, empty: bool) -> str:
+        value = self.value(number, row, column)
+        if not isinstance(value, str):
+            raise self.error(number, f"{column}={value!r} is not text")
+        if not (empty or value.strip()):
+            raise self.error(number, f"{column} is empty")
+        return value
+
+    def _number(self, number: int, row: dict[str, Any], column: str) -> float:
+        value = self.value(number, row, column)
+        try:
+            return float(value)
+        except (TypeError, ValueError):
+            raise self.error(number, f"{column}={value!r} is not a number") from None
+
+
+def read_table(source: str) -> Table:
+    """The rows of a jsonl, csv, tsv or parquet file, or of a data set of the Hub (owner/name or owner/name:config).
+
+    Raises:
+        ValueError: no such file, another kind of file, a row that cannot be read, or no rows.
+    """
+    path = Path(source).expanduser()
+    suffix = path.suffix.lower()
+    if not path.exists() and suffix not in TABLE_SUFFIXES and (named := HUB_NAME.fullmatch(source)):
+        try:
+            rows = datasets.load_dataset(named["name"], named["config"], split="train").to_list()
+        except (OSError, ValueError) as error:
+            reason = str(error).strip().splitlines()[0]
+            raise ValueError(f"data: {source!r} is no path here, and as a data set of the Hub: {reason}") from error
+    elif not path.is_file():
+        raise ValueError(f"data: there is no file {source!r}")
+    elif suffix == ".jsonl":
+        rows = list(_json_lines(source, path))
+    elif suffix in (".csv", ".tsv"):
+        rows = list(_separated(source, path, "\t" if suffix == ".tsv" else ","))
+    elif suffix == ".parquet":
+        rows = datasets.Dataset.from_parquet(str(path)).to_list()
+    else:
+        raise ValueError(f"data: {source!r} is no table; legal: {', '.join(TABLE_SUFFIXES)}")
+    if not rows:
+        raise ValueError(f"data: no rows in {source!r}")
+    return Table(source, rows)
+
+
+def read_lines(text: str, source: str) -> list[str]:
+    """Lines of text, empty ones too, so that they keep their numbers.
+
+    Raises:
+        ValueError: there is no text.
+    """
+    lines = text.splitlines()
+    if not any(line.strip() for line in lines):
+        raise ValueError(f"text: none in {source}")
+    return lines
+
+
+def read_text(path: Path) -> str:
+    """The text of a UTF-8 file.
+
+    Raises:
+        ValueError: it is not UTF-8.
+    """
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: byte {error.start} is not UTF-8 ({error.reason})") from None
+
+
+def _json_lines(source: str, path: Path) -> Iterator[dict[str, Any]]:
+    for number, line in enumerate(filter(str.strip, read_text(path).split("\n")), 1):
+        try:
+            row = json.loads(line)
+        except json.JSONDecodeError as error:
+            raise ValueError(f"{source}, row {number}: is not JSON: {error}") from None
+        if not isinstance(row, dict) or not row:
+            raise ValueError(f"{source}, row {number}: is no JSON object with columns")
+        yield row
+
+
+def _separated(source: str, path: Path, delimiter: str) -> Iterator[dict[str, Any]]:
+    with open(path, encoding="utf-8-sig", newline="") as file:
+        reader = csv.reader(file, delimiter=delimiter)
+        header = next(reader, [])
+        for number, row in enumerate(filter(None, reader), 1):
+            if len(row) != len(header):
+                raise ValueError(f"{source}, row {number}: {len(row)} values, but {len(header)} columns")
+            yield dict(zip(header, row))
+
+
+# --- Passages --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Passage:
+    """What is found: its name, and its text (with the title before it, if it has one)."""
+
+    id: str
+    text: str
+
+
+def read_passages(sources: Sequence[str], words: int = 150) -> list[Passage]:
+    """The passages of files and folders (searched through; hidden files left out).
+
+    A row of a table (columns `text`, perhaps `_id` and `title`) is a passage. In a text file it is a run of whole lines
+    of up to `words` words that no blank line divides; a longer line is cut.
+
+    Raises:
+        ValueError: no such file or folder, nothing in it, or two passages of one name.
+    """
+    passages: list[Passage] = []
+    for source in sources:
+        root = Path(source).expanduser()
+        if not root.exists():
+            raise ValueError(f"data: {source!r} does not exist")
+        for path in _files(root) if root.is_dir() else [root]:
+            name = str(path.relative_to(root)) if root.is_dir() else path.name
+            if path.suffix.lower() in TABLE_SUFFIXES:
+                passages += _rows_as_passages(read_table(str(path)), name)
+            else:
+                passages += [Passage(f"{name}:{line}", text) for line, text in _cut(read_text(path), words)]
+    if not passages:
+        raise ValueError(f"data: no text in {', '.join(sources)}")
+    seen: set[str] = set()
+    for passage in passages:
+        if passage.id in seen:
+            raise ValueError(f"data: two passages are called {passage.id!r}")
+        seen.add(passage.id)
+    return passages
+
+
+def _files(root: Path) -> list[Path]:
+    legal = (*TEXT_SUFFIXES, *TABLE_SUFFIXES)
+    found = [path for path in root.rglob("*") if path.is_file() and path.suffix.lower() in legal]
+    return sorted(p for p in found if not any(part.startswith(".") for part in p.relative_to(root).parts))
+
+
+def _rows_as_passages(table: Table, name: str) -> list[Passage]:
+    titled = "title" in table.columns
+    titles = table.texts("title", empty=True) if titled else [""] * len(table.rows)
+    texts = table.texts("text", empty=True)
+    ids = [str(row.get("_id", f"{name}:{number}")) for number, row in enumerate(table.rows, 1)]
+    return [Passage(i, f"{title} {text}".strip()) for i, title, text in zip(ids, titles, texts)]
+
+
+def _cut(text: str, words: int) -> Iterator[tuple[int, str]]:
+    """(number of its first line, text) of every passage of a text file."""
+    start, run = 1, []
+    for number, line in enumerate([*text.splitlines(), ""], 1):
+        new = line.split()
+        if run and (not new or len(run) + len(new) > words):
+            yield start, " ".join(run)
+            run = []
+        if not run:
+            start = number
+        run += new
+        for part in range(1, -(-len(run) // words)):
+            yield f"{start}.{part}", " ".join(run[:words])
+            run = run[words:]
+
+
+# --- Retrieval folders -----------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Retrieval:
+    """Queries, passages, and which of them belong together: `relevant[query id][passage id]` is the grade."""
+
+    passages: list[Passage]
+    query_ids: list[str]
+    queries: list[str]
+    relevant: dict[str, dict[str, float]]
+
+    def references(self) -> list[dict[str, list]]:
+        """The relevant passages of each query, as the metric wants them."""
+        return [
+            {"ids": list(self.relevant[name]), "grades": list(self.relevant[name].values())} for name in self.query_ids
+        ]
+
+
+def read_retrieval(folder: str, split: str = "test") -> Retrieval:
+    """The queries of `split` that have a judged passage, with the whole corpus.
+
+    Raises:
+        ValueError: a file or a column is missing, an id occurs twice, or a judgement names an id that is not there.
+    """
+    root = Path(folder).expanduser()
+    if not (root / "corpus.jsonl").is_file():
+        raise ValueError(f"data: {folder!r} is no retrieval folder: it has no corpus.jsonl")
+    corpus, queries = read_table(str(root / "corpus.jsonl")), read_table(_of_split(root, "queries", split, (".jsonl",)))
+    judgements = read_table(_of_split(root, "qrels", split, (".csv", ".tsv")))
+    passages = [Passage(i, p.text) for i, p in zip(_ids(corpus), _rows_as_passages(corpus, "corpus.jsonl"))]
+    known_passages, known_queries = (
+        {passage.id for passage in passages},
+        dict(zip(_ids(queries), queries.texts("text"))),
+    )
+
+    relevant: dict[str, dict[str, float]] = {}
+    columns = (judgements.texts("query-id"), judgements.texts("corpus-id"), judgements.numbers("score"))
+    for number, (query, passage, grade) in enumerate(zip(*columns), 1):
+        if query not in known_queries:
+            raise judgements.error(number, f"query-id={query!r} is not in {queries.source}")
+        if passage not in known_passages:
+            raise judgements.error(number, f"corpus-id={passage!r} is not in {corpus.source}")
+        relevant.setdefault(query, {})[passage] = grade
+    relevant = {query: graded for query, graded in relevant.items() if max(graded.values()) > 0}
+    names = [name for name in known_queries if name in relevant]
+    return Retrieval(passages, names, [known_queries[name] for name in names], relevant)
+
+
+def is_retrieval(source: str) -> bool:
+    """Whether this is a folder, which can only be a retrieval folder here."""
+    return Path(source).expanduser().is_dir()
+
+
+def _of_split(root: Path, kind: str, split: str, suffixes: Sequence[str]) -> str:
+    names = [f"{stem}{suffix}" for stem in (f"{kind}_{split}", kind) for suffix in suffixes]
+    for name in names:
+        if (root / name).is_file():
+            return str(root / name)
+    raise ValueError(f"data: {str(root)!r} has none of {', '.join(names)}")
+
+
+def _ids(table: Table) -> list[str]:
+    seen: dict[str, int] = {}
+    for number, row in enumerate(table.rows, 1):
+        name = str(table.value(number, row, "_id"))
+        if name in seen:
+            raise table.error(number, f"_id={name!r} is that of row {seen[name]} already")
+        seen[name] = number
+    return list(seen)
+
+
+# --- Pairs to train on -----------------------------------------------------------------------------------------------
+
+# What columns are guessed from.
+FIRST = ("query", "anchor", "question", "sentence1", "text1", "premise")
+SECOND = ("positive", "passage", "answer", "sentence2", "text2", "document", "text")
+THIRD = ("negative", "hard_negative")
+SCORE = ("score", "similarity", "label")
+
+
+@dataclass
+class Pairs:
+    """Texts that belong together; `third` are texts that do not belong to the first ones, `scores` say how much the
+    two do, from 0 to 1."""
+
+    first: list[str]
+    second: list[str]
+    third: list[str] | None = None
+    scores: list[float] | None = None
+
+    def __len__(self) -> int:
+        return len(self.first)
+
+    def select(self, rows: Sequence[int]) -> Pairs:
+        columns = (self.first, self.second, self.third, self.scores)
+        return Pairs(*(None if column is None else [column[row] for row in rows] for column in columns))
+
+    def columns(self) -> dict[str, list]:
+        """As sentence-transformers' trainer takes them: texts in order, then the label."""
+        named = {"first": self.first, "second": self.second, "third": self.third, "label": self.scores}
+        return {name: column for name, column in named.items() if column is not None}
+
+    def split(self, validation_size: float, seed: int) -> tuple[Pairs, Pairs]:
+        """Rows to train on and rows held out; rows with the same first text are on one side.
+
+        Raises:
+            ValueError: nothing is held out, or nothing is left.
+        """
+        groups = sorted(set(self.first))
+        random.Random(seed).shuffle(groups)
+        wanted = round(validation_size * len(groups) if validation_size < 1 else validation_size)
+        if not 0 < wanted < len(groups):
+            raise ValueError(
+                f"validation_size: {validation_size} of {len(groups)} different queries holds out {wanted}"
+            )
+        held_out = set(groups[:wanted])
+        sides: tuple[list[int], list[int]] = ([], [])
+        for row, text in enumerate(self.first):
+            sides[text in held_out].append(row)
+        return self.select(sides[0]), self.select(sides[1])
+
+
+def read_pairs(sources: Sequence[str], columns: Sequence[str] | None = None) -> Pairs:
+    """Pairs, triples or scored pairs, from tables with the same columns.
+
+    Args:
+        columns: their names in the order first, second, then the negative or the score; guessed if left out.
+
+    Scores are brought to 0 … 1 by dividing by the largest one, if that is above 1.
+
+    Raises:
+        ValueError: no data, columns that are missing or cannot be guessed, a row without text, a score below 0.
+    """
+    if not sources:
+        raise ValueError("data: none given; legal: jsonl, csv, tsv or parquet files, or data sets of the Hub")
+    parts = []
+    for source in sources:
+        table = read_table(source)
+        names = list(columns) if columns else _guess(table)
+        if len(names) not in (2, 3):
+            raise ValueError(
+                f"columns: {' '.join(names)} are {len(names)}; legal: two texts, then a negative or a score"
+            )
+        for name in names:
+            if name not in table.columns:
+                raise ValueError(f"columns: {name!r} is none of {source!r}, which has {', '.join(table.columns)}")
+        texts = [table.texts(name) for name in names[:2]]
+        third = scores = None
+        if len(names) == 3 and _is_score(table, names[2]):
+            scores = table.numbers(names[2])
+            for number, score in enumerate(scores, 1):
+                if not score >= 0:
+                    raise table.error(number, f"{names[2]}={score} is not legal: a score is at least 0")
+        elif len(names) == 3:
+            third = table.texts(names[2])
+        parts.append(Pairs(*texts, third, scores))
+    kinds = {(part.third is None, part.scores is None) for part in parts}
+    if len(kinds) > 1:
+        raise ValueError(f"data: {', '.join(sources)} do not have the same kinds of columns")
+    whole = {name: [value for part in parts for value in part.columns()[name]] for name in parts[0].columns()}
+    largest = max(whole["label"], default=0) if "label" in whole else 0
+    if largest > 1:
+        whole["label"] = [score / largest for score in whole["label"]]
+    return Pairs(whole["first"], whole["second"], whole.get("third"), whole.get("label"))
+
+
+def _guess(table: Table) -> list[str]:
+    def find(candidates: Sequence[str]) -> list[str]:
+        return [name for name in candidates if name in table.columns][:1]
+
+    first, second = find(FIRST), find(SECOND)
+    if not first or not second:
+        raise ValueError(
+            f"columns: cannot be guessed from {', '.join(table.columns)} of {table.source!r}; name them, or call them"
+            " query, positive[, negative] or sentence1, sentence2, score"
+        )
+    return first + second + (find(THIRD) or find(SCORE))
+
+
+def _is_score(table: Table, column: str) -> bool:
+    return column in SCORE or isinstance(table.rows[0][column], (int, float))

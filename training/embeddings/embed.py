@@ -1,0 +1,58 @@
+"""`minibert embed`: texts → a file of vectors."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+from safetensors.torch import save_file
+
+from .arguments import EmbedArguments, PoolingArguments
+from .data import TABLE_SUFFIXES, read_lines, read_table, read_text
+from .encoders import Embedder
+
+FORMATS = (".safetensors", ".npy")
+
+
+def embed(arguments: EmbedArguments, pooling: PoolingArguments) -> None:
+    """Write the vectors of texts, [texts, width], row i of text i: as "embeddings" in a safetensors file, or as npy.
+
+    Raises:
+        ValueError: no text, a missing column, another kind of output or one that exists, a model of another task.
+    """
+    output = Path(arguments.output)
+    if output.suffix not in FORMATS:
+        raise ValueError(f"output: {arguments.output!r} is not legal; a name that ends in {' or '.join(FORMATS)}")
+    if output.exists():
+        raise ValueError(f"output: {arguments.output!r} exists already: nothing is overwritten, give a new file")
+    texts = read_texts(arguments)
+    embedder = Embedder.from_pretrained(pooling.model, pooling.pooling, pooling.normalize, pooling.max_length)
+    started = time.perf_counter()
+    vectors = embedder.embed(texts, arguments.batch_tokens, progress="Embedding")
+    seconds = time.perf_counter() - started
+    output.parent.mkdir(parents=True, exist_ok=True)
+    if output.suffix == ".npy":
+        np.save(output, vectors.numpy(), allow_pickle=False)
+    else:
+        made_by = {"model": pooling.model, "fingerprint": embedder.fingerprint(), "pooling": embedder.pooling}
+        save_file({"embeddings": vectors}, output, metadata=made_by | {"normalize": str(embedder.normalize)})
+    scaled = "normalised" if embedder.normalize else "not normalised"
+    print(f"{len(texts):,} texts × {embedder.width} ({embedder.pooling}, {scaled}) in {seconds:.1f} s → {output}")
+
+
+def read_texts(arguments: EmbedArguments) -> list[str]:
+    """The texts of the command line, a file or stdin; empty lines of a file keep their place."""
+    if arguments.text and arguments.file:
+        raise ValueError("file: give texts or a file, not both")
+    if arguments.text:
+        return read_lines("\n".join(arguments.text), "the arguments")
+    if arguments.file is None:
+        return read_lines(sys.stdin.read(), "stdin")
+    path = Path(arguments.file).expanduser()
+    if path.suffix.lower() in TABLE_SUFFIXES:
+        return read_table(arguments.file).texts(arguments.column, empty=True)
+    if not path.is_file():
+        raise ValueError(f"file: there is no file {arguments.file!r}")
+    return read_lines(read_text(path), repr(arguments.file))

@@ -1,0 +1,151 @@
+"""`minibert search`: an index over text, and what is found in it.
+
+An index is a folder: passages.jsonl (_id, text), vectors.safetensors (one vector of length 1 a passage, in the same
+order) and index.json (which model made them). A query is compared with all of them by one matrix product.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import textwrap
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch.nn import functional as F
+
+from .arguments import SearchArguments
+from .data import Passage, read_passages, read_table
+from .encoders import Embedder, Reranker, top_k
+
+FILES = ("passages.jsonl", "vectors.safetensors", "index.json")
+
+
+@dataclasses.dataclass
+class Index:
+    """Passages and their vectors.
+
+    Args:
+        vectors: [passages, width], each of length 1.
+        model: where the model was that made them; `fingerprint` is what it is known by.
+    """
+
+    passages: list[Passage]
+    vectors: torch.Tensor
+    model: str
+    fingerprint: str
+
+    @classmethod
+    def build(
+        cls, passages: list[Passage], embedder: Embedder, model: str, known: Index | None = None, progress: bool = False
+    ) -> Index:
+        """The index of `passages`; those whose text `known` has are not embedded again."""
+        fingerprint = embedder.fingerprint()
+        old: dict[str, torch.Tensor] = {}
+        if known is not None:
+            known.check(fingerprint, model)
+            old = dict(zip((passage.text for passage in known.passages), known.vectors))
+        new = list(dict.fromkeys(passage.text for passage in passages if passage.text not in old))
+        if new:
+            vectors = F.normalize(embedder.embed(new, progress="Embedding" if progress else None), dim=-1)
+            old |= dict(zip(new, vectors))
+        return cls(passages, torch.stack([old[passage.text] for passage in passages]), model, fingerprint)
+
+    @classmethod
+    def load(cls, folder: str) -> Index:
+        """Read an index.
+
+        Raises:
+            ValueError: there is none, or its files do not belong together.
+        """
+        root = Path(folder)
+        missing = [name for name in FILES if not (root / name).is_file()]
+        if missing:
+            raise ValueError(f"index: {folder!r} lacks {', '.join(missing)}; see --data")
+        table = read_table(str(root / FILES[0]))
+        passages = [Passage(*pair) for pair in zip(table.texts("_id"), table.texts("text", empty=True))]
+        vectors = load_file(root / FILES[1])["vectors"]
+        if len(vectors) != len(passages):
+            raise ValueError(f"index: {folder!r} has {len(passages)} passages, but {len(vectors)} vectors")
+        made_by = json.loads((root / FILES[2]).read_text(encoding="utf-8"))
+        return cls(passages, vectors, made_by["model"], made_by["fingerprint"])
+
+    def save(self, folder: str) -> None:
+        """Write the three files; index.json, without which there is no index, comes last."""
+        root = Path(folder)
+        root.mkdir(parents=True, exist_ok=True)
+        (root / FILES[2]).unlink(missing_ok=True)
+        with open(root / FILES[0], "w", encoding="utf-8") as file:
+            for passage in self.passages:
+                file.write(json.dumps({"_id": passage.id, "text": passage.text}, ensure_ascii=False) + "\n")
+        save_file({"vectors": self.vectors.contiguous()}, root / FILES[1])
+        made_by = {"model": self.model, "fingerprint": self.fingerprint}
+        (root / FILES[2]).write_text(json.dumps(made_by, indent=2) + "\n", encoding="utf-8")
+
+    def check(self, fingerprint: str, model: str) -> None:
+        """Refuse a model that did not make these vectors."""
+        if fingerprint != self.fingerprint:
+            raise ValueError(
+                f"index: its vectors were made by {self.model!r} ({self.fingerprint[:8]}), not by {model!r}"
+                f" ({fingerprint[:8]}); build a new index for another model"
+            )
+
+    def search(self, queries: Sequence[str], embedder: Embedder, k: int = 10) -> list[list[tuple[Passage, float]]]:
+        """The `k` passages of highest cosine for every query, with the cosines, best first."""
+        cosines, numbers = top_k(embedder.embed(queries), self.vectors, k)
+        return [
+            [(self.passages[number], cosine) for number, cosine in zip(*row)]
+            for row in zip(numbers.tolist(), cosines.tolist())
+        ]
+
+
+def search(arguments: SearchArguments) -> None:
+    """Build an index or bring it up to date, if there is data for it; then answer the queries.
+
+    Raises:
+        ValueError: no index, nothing to do, an index of another model, a folder that holds something else.
+    """
+    if not arguments.words:
+        raise ValueError("words: none given; legal: the index (a folder), then queries")
+    folder, *queries = arguments.words
+    if not (queries or arguments.data):
+        raise ValueError("words: no query; to build an index, say from what by --data")
+    for name in ("top_k", "depth", "passage_words"):
+        if getattr(arguments, name) < 1:
+            raise ValueError(f"{name}: {getattr(arguments, name)} is not legal; at least 1")
+    for query in queries:
+        if not query.strip():
+            raise ValueError("words: a query is empty")
+    root = Path(folder)
+    there = (root / FILES[2]).is_file()
+    if arguments.data and not there and root.exists() and (not root.is_dir() or any(root.iterdir())):
+        raise ValueError(f"words: {folder!r} exists and is no index; give a new folder")
+    index = Index.load(folder) if there or not arguments.data else None
+    model = arguments.model or (index.model if index else "runs/embed")
+    passages = read_passages(arguments.data, arguments.passage_words) if arguments.data else None
+    reranker = Reranker.from_pretrained(arguments.reranker) if arguments.reranker else None
+    embedder = Embedder.from_pretrained(model)
+
+    if passages is not None:
+        before = {passage.text for passage in index.passages} if index else set()
+        index = Index.build(passages, embedder, _absolute(model), index, progress=True)
+        index.save(folder)
+        new = sum(passage.text not in before for passage in passages)
+        print(f"{folder}: {len(passages):,} passages, {new:,} of them new, {index.vectors.shape[1]} numbers each")
+    index.check(embedder.fingerprint(), model)
+    depth = max(arguments.depth, arguments.top_k) if reranker else arguments.top_k
+    for query, found in zip(queries, index.search(queries, embedder, depth)) if queries else ():
+        if reranker:
+            order = reranker.rank(query, [passage.text for passage, _ in found])
+            found = [(found[i][0], score) for i, score in order]
+        print(query)
+        for passage, score in found[: arguments.top_k]:
+            print(f"  {score:6.3f}  {passage.id}")
+            print(textwrap.shorten(passage.text, 240, placeholder=" …"), end="\n\n")
+
+
+def _absolute(model: str) -> str:
+    """A path that holds wherever the index is used; a Hub name stays."""
+    return str(Path(model).resolve()) if Path(model).exists() else model

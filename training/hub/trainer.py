@@ -1,0 +1,93 @@
+"""What makes everything that `Trainer` pushes a repository that loads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from huggingface_hub import HfApi
+from huggingface_hub.errors import EntryNotFoundError, RepositoryNotFoundError, RevisionNotFoundError
+
+from .card import CARD, CardFacts, facts_from_trainer, published_name, read_facts, save_card
+from .files import write_code, write_gitignore
+
+
+class HubReady:
+    """Put before `Trainer` (or any class made of it): `class MyTrainer(HubReady, Trainer): pass`.
+
+    `Trainer` alone uploads `training_args.bin`, a pickle; its commits in mid-run have no code, so nobody can load them;
+    it writes its own card over whatever there is, and fails if the branch `hub_revision` does not exist. With this,
+    the output folder has the code files and a `.gitignore` (the Hub goes by it) from the beginning, branches are made,
+    and the card is the one of `save_card`; one that was edited by hand stays, also one edited on the Hub.
+
+    Attributes:
+        card: what the card says; None: what `Trainer` knows of the run (`facts_from_trainer`).
+    """
+
+    card: CardFacts | None = None
+
+    def init_hf_repo(self, *args, **kwargs):
+        super().init_hf_repo(*args, **kwargs)
+        if self.is_world_process_zero() and self.args.hub_revision:
+            HfApi(token=self.args.hub_token).create_branch(
+                self.hub_model_id, branch=self.args.hub_revision, exist_ok=True
+            )
+
+    def train(self, *args, **kwargs):
+        self._prepare_folder()
+        return super().train(*args, **kwargs)
+
+    def _prepare_folder(self) -> None:
+        if self.is_world_process_zero():
+            folder = Path(self.args.output_dir)
+            folder.mkdir(parents=True, exist_ok=True)
+            write_code(folder)
+            write_gitignore(folder, keep_checkpoints=self.args.hub_strategy == "all_checkpoints")
+
+    def create_model_card(
+        self,
+        language: str | list[str] | None = None,
+        license: str | None = None,
+        tags: str | list[str] | None = None,
+        model_name: str | None = None,
+        finetuned_from: str | None = None,
+        dataset: str | list[str] | None = None,
+        **ignored,
+    ) -> None:
+        """Write the card into the output folder, beside the saved model. `push_to_hub` hands its keywords on to here
+        (of those of `Trainer.create_model_card`, task and data set arguments have no place on this card)."""
+        if not self.is_world_process_zero():
+            return
+        folder = Path(self.args.output_dir)
+        if not (folder / "config.json").exists():  # an adapter alone, or nothing saved: Trainer knows what to do
+            return super().create_model_card(language, license, tags, model_name, finetuned_from, dataset=dataset)
+        self._prepare_folder()
+        edited = edited_card(self.hub_model_id, self.args.hub_revision, self.args.hub_token)
+        local = folder / CARD
+        if edited is not None and (not local.exists() or read_facts(local.read_text(encoding="utf-8"))):
+            print(f"The card of {self.hub_model_id} was edited by hand and stays as it is")
+            local.write_text(edited, encoding="utf-8")
+            return
+        data = ", ".join([dataset] if isinstance(dataset, str) else dataset or []) or None
+        facts = self.card or facts_from_trainer(self.state.log_history, self.args, data)
+        facts.language = language or facts.language
+        facts.license = license or facts.license
+        facts.base_model = finetuned_from or facts.base_model or published_name(self.model.config._name_or_path)
+        facts.tags = list(dict.fromkeys([*facts.tags, *([tags] if isinstance(tags, str) else tags or [])]))
+        save_card(folder, facts, self.hub_model_id)
+
+
+def edited_card(repository: str | None, revision: str | None, token: str | None = None) -> str | None:
+    """The card on the Hub, if there is one that was edited by hand."""
+    card = hub_card(repository, revision, token)
+    return card if card is not None and read_facts(card) is None else None
+
+
+def hub_card(repository: str | None, revision: str | None, token: str | None = None) -> str | None:
+    """The card on the Hub; None if there is none."""
+    if repository is None:
+        return None
+    try:
+        path = HfApi(token=token).hf_hub_download(repository, CARD, revision=revision)
+    except (EntryNotFoundError, RevisionNotFoundError, RepositoryNotFoundError):
+        return None
+    return Path(path).read_text(encoding="utf-8")

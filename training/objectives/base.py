@@ -1,0 +1,219 @@
+"""What an objective has to say, and the `Trainer` that trains any of them."""
+
+from __future__ import annotations
+
+import abc
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+import datasets
+import numpy as np
+import torch
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, Trainer
+
+from ...configuration_minibert import MiniBertConfig
+from ..arguments import MaskingArguments, ObjectiveArguments, RowArguments
+from ..collators import MaskedLMCollator
+from ..data import tokenize_documents
+from ..hub.trainer import HubReady
+from ..masking import IGNORE_INDEX, unigram_counts
+from ..packing import fill_rate, pack_documents
+
+
+class Objective(abc.ABC):
+    """One way to pretrain: the road from documents to a loss, and the figures that say how well it went.
+
+    A batch of evaluation is kept as a few sums (`score`), added up over all batches and ranks, and turned into means at
+    the end (`figures`): evaluation needs no more memory for more data.
+    """
+
+    name: ClassVar[str]
+    metric: ClassVar[str] = "mlm_loss"  # the loss that is drawn, compared and reported
+    parts: ClassVar[tuple[str, ...]] = ()  # outputs of the model that are logged beside the loss
+    row_labels: ClassVar[str | None] = None  # a column with one label a row, counted for `num_rows_in_batch`
+
+    def __init__(self, arguments: ObjectiveArguments, masking: MaskingArguments, seed: int):
+        self.arguments, self.masking, self.seed = arguments, masking, seed
+
+    def config_fields(self) -> dict[str, Any]:
+        """Fields of the config that the objective settles."""
+        return {}
+
+    def check(self, config: MiniBertConfig) -> None:
+        """Refuse, before any work, a config that cannot serve the objective.
+
+        Raises:
+            ValueError: naming the field.
+        """
+        if config.is_causal:
+            raise ValueError(
+                f"is_causal: True does not go with --objective {self.name}; legal: False, or objective clm"
+            )
+
+    def check_rows(self, rows: RowArguments) -> None:
+        """Refuse, before any work, ways of making rows that the objective cannot use."""
+        return
+
+    def rows(
+        self, documents: datasets.Dataset, tokenizer: PreTrainedTokenizerBase, rows: RowArguments, training: bool
+    ) -> datasets.Dataset:
+        """Rows for the collator out of documents (column `text`)."""
+        return pack_documents(
+            tokenize_documents(documents, tokenizer, rows.num_proc),
+            tokenizer,
+            rows.seq_length,
+            rows.packing,
+            rows.num_proc,
+        )
+
+    def describe_rows(self, rows: datasets.Dataset, seq_length: int) -> str:
+        """A few words about the training rows, to print."""
+        return f"{len(rows):,} rows of up to {seq_length} tokens, filled to {fill_rate(rows, seq_length):.1%}"
+
+    @abc.abstractmethod
+    def model(self, config: MiniBertConfig, checkpoint: str | None) -> PreTrainedModel:
+        """The model, its weights new, or those of a checkpoint."""
+
+    @abc.abstractmethod
+    def collator(self, tokenizer: PreTrainedTokenizerBase, train: datasets.Dataset) -> MaskedLMCollator:
+        """The collator of the training; its `for_evaluation()` is that of the evaluation."""
+
+    @abc.abstractmethod
+    def score(self, outputs: Any, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        """Sums over a batch of evaluation, float64 [k]; `outputs` are the model's with `sparse_prediction`."""
+
+    @abc.abstractmethod
+    def figures(self, sums: np.ndarray) -> dict[str, float]:
+        """Means for the log, out of the sums of all batches, [k]."""
+
+    @abc.abstractmethod
+    def report(self, figures: Mapping[str, float], baseline: tuple[float, float]) -> dict[str, Any]:
+        """The final figures, out of those of the last evaluation (`eval_…`) and `baseline`."""
+
+    def baseline(self, train: datasets.Dataset, batches: Any, vocab_size: int) -> tuple[float, float]:
+        """Loss and accuracy of what knows nothing but token frequencies, at the same positions."""
+        return unigram_baseline(train, batches, vocab_size)
+
+    def baselines(self, report: Mapping[str, Any]) -> dict[str, float]:
+        """Losses to draw beside the curve, by name."""
+        return {"unigram baseline": report["unigram_loss"]}
+
+    @abc.abstractmethod
+    def lines(self, report: Mapping[str, Any]) -> list[str]:
+        """The report in words, to print."""
+
+    @abc.abstractmethod
+    def examples(self, folder: Path, documents: datasets.Dataset, tokenizer: PreTrainedTokenizerBase) -> list[str]:
+        """Lines that show the saved model at work on held-out documents."""
+
+
+def token_score(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """Summed loss, right guesses and number of targets, float64 [3].
+
+    Args:
+        logits: [targets, vocabulary], in the order of the targets in the flattened batch.
+        labels: [batch, length], -100 where there is no target.
+    """
+    labels = labels[labels != IGNORE_INDEX]
+    loss = torch.nn.functional.cross_entropy(logits.float(), labels, reduction="sum")
+    right = (logits.argmax(-1) == labels).sum()
+    return torch.stack([loss.double(), right.double(), labels.new_tensor(len(labels)).double()])
+
+
+def token_report(metric: str, figures: Mapping[str, float], baseline: tuple[float, float]) -> dict[str, Any]:
+    """What the objectives that predict tokens report."""
+    loss = figures[f"eval_{metric}"]
+    return {
+        "validation_loss": loss,
+        "perplexity": math.exp(loss),
+        "accuracy": figures["eval_accuracy"],
+        "targets": int(figures["eval_targets"]),
+        "unigram_loss": baseline[0],
+        "unigram_perplexity": math.exp(baseline[0]),
+        "unigram_accuracy": baseline[1],
+    }
+
+
+def token_lines(report: Mapping[str, Any], positions: str) -> list[str]:
+    """The table of the objectives that predict tokens: the model beside the unigram baseline."""
+    lines = [
+        f"At {report['targets']:,} {positions} of the held-out documents:",
+        f"{'':10}{'loss':>8}{'perplexity':>12}{'accuracy':>10}",
+    ]
+    for name, prefix, loss in (("MiniBERT", "", "validation_loss"), ("unigram", "unigram_", "unigram_loss")):
+        lines.append(
+            f"{name:10}{report[loss]:8.3f}{report[prefix + 'perplexity']:12.1f}{report[prefix + 'accuracy']:10.1%}"
+        )
+    return lines
+
+
+def unigram_baseline(train: datasets.Dataset, batches: Any, vocab_size: int) -> tuple[float, float]:
+    """What knowing nothing but token frequencies gives at the same targets.
+
+    Returns:
+        the mean loss of the add-one-smoothed frequencies of the training rows, and the accuracy of always guessing the
+        most frequent token that is ever a target.
+    """
+    counts = unigram_counts((row["input_ids"] for row in train), vocab_size).astype(np.float64)
+    labels = np.concatenate([batch["labels"][batch["labels"] != IGNORE_INDEX].cpu().numpy() for batch in batches])
+    never = np.setdiff1d(np.arange(vocab_size), labels)
+    frequent = np.where(np.isin(np.arange(vocab_size), never), -1, counts).argmax()
+    log_probabilities = np.log((counts + 1) / (counts + 1).sum())
+    return float(-log_probabilities[labels].mean()), float((labels == frequent).mean())
+
+
+class PretrainingTrainer(HubReady, Trainer):
+    """`Trainer` for an `Objective`: evaluation with a collator of its own that keeps a few sums of every batch, the
+    terms of the loss logged apart, and losses per row that do not depend on gradient accumulation."""
+
+    def __init__(self, model: PreTrainedModel, *args, objective: Objective, data_collator: MaskedLMCollator, **kwargs):
+        super().__init__(model, *args, data_collator=data_collator, compute_metrics=self._compute_metrics, **kwargs)
+        self.objective = objective
+        self.evaluation_collator = data_collator.for_evaluation()
+        self._parts: dict[str, torch.Tensor] = {}  # sums since the last log
+        self._parts_since = 0
+
+    def get_eval_dataloader(self, eval_dataset=None):
+        training_collator, self.data_collator = self.data_collator, self.evaluation_collator
+        try:
+            return super().get_eval_dataloader(eval_dataset)
+        finally:
+            self.data_collator = training_collator
+
+    def get_batch_samples(self, epoch_iterator, num_batches, device):
+        batches, num_items = super().get_batch_samples(epoch_iterator, num_batches, device)
+        if self.objective.row_labels and num_items is not None:
+            rows = sum((batch[self.objective.row_labels] != IGNORE_INDEX).sum() for batch in batches).to(device)
+            if self.args.average_tokens_across_devices and self.args.world_size > 1:
+                rows = self.accelerator.gather(rows).sum()
+            batches = [{**batch, "num_rows_in_batch": rows} for batch in batches]
+        return batches, num_items
+
+    def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+        loss, outputs = super().compute_loss(model, inputs, True, num_items_in_batch)
+        if not self._parts:
+            self._parts_since = self.state.global_step
+        for part in self.objective.parts:
+            self._parts[part] = self._parts.get(part, 0) + outputs[part].detach()
+        return (loss, outputs) if return_outputs else loss
+
+    def log(self, logs, *args, **kwargs):
+        if self._parts and "loss" in logs:
+            steps = max(self.state.global_step - self._parts_since, 1)
+            how = "sum" if self.args.average_tokens_across_devices else "mean"
+            for part, total in self._parts.items():
+                logs[part] = round(float(self.accelerator.reduce(total, how)) / steps, 4)
+            self._parts = {}
+        super().log(logs, *args, **kwargs)
+
+    def prediction_step(self, model, inputs, prediction_loss_only, ignore_keys=None):
+        inputs = self._prepare_inputs(inputs)
+        with torch.no_grad(), self.compute_loss_context_manager():
+            outputs = model(**inputs, sparse_prediction=True)
+        sums = self.objective.score(outputs, inputs).unsqueeze(0)
+        return outputs["loss"].detach(), sums, sums
+
+    def _compute_metrics(self, prediction) -> dict[str, float]:
+        return self.objective.figures(prediction.predictions.sum(0))

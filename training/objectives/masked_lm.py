@@ -1,0 +1,105 @@
+"""Masked language modelling (BERT, arXiv 1810.04805; RoBERTa, arXiv 1907.11692)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import datasets
+import numpy as np
+import torch
+from transformers import PreTrainedTokenizerBase
+
+from ...configuration_minibert import MiniBertConfig
+from ...modeling_minibert import MiniBertForMaskedLM
+from ..collators import MaskedLMCollator
+from ..data import tokenize_documents
+from ..fill import fill_masks
+from ..masking import unigram_counts
+from ..packing import pack_documents
+from .base import Objective, token_lines, token_report, token_score
+
+
+class MaskedLM(Objective):
+    """Predict masked tokens."""
+
+    name = "mlm"
+
+    def model(self, config: MiniBertConfig, checkpoint: str | None) -> MiniBertForMaskedLM:
+        if checkpoint is not None:
+            return MiniBertForMaskedLM.from_pretrained(checkpoint, config=config, dtype=torch.float32)
+        return MiniBertForMaskedLM(config)
+
+    def rows(self, documents, tokenizer, rows, training):
+        if not (training and self.masking.static_masking):
+            return super().rows(documents, tokenizer, rows, training)
+        tokenized = tokenize_documents(documents, tokenizer, rows.num_proc)
+        collator = self.collator(tokenizer, tokenized)
+        masked = tokenized.map(collator.mask_rows, batched=True, num_proc=rows.num_proc, desc="Masking")
+        return pack_documents(masked, tokenizer, rows.seq_length, rows.packing, rows.num_proc)
+
+    def collator(self, tokenizer: PreTrainedTokenizerBase, train: datasets.Dataset) -> MaskedLMCollator:
+        counts = None
+        if self.masking.random_replacement == "unigram":
+            counts = unigram_counts((row["input_ids"] for row in train), len(tokenizer))
+        return MaskedLMCollator(
+            tokenizer,
+            mlm_probability=self.masking.mlm_probability,
+            masking=self.masking.masking,
+            mask_replace_prob=self.masking.mask_replace_prob,
+            random_replace_prob=self.masking.random_replace_prob,
+            random_replacement=self.masking.random_replacement,
+            unigram_counts=counts,
+            rate_schedule=self.masking.rate_schedule,
+            rate_points=read_rate_points(self.masking.rate_points),
+            at_least_one_target=self.masking.at_least_one_target,
+            seed=self.seed,
+        )
+
+    def score(self, outputs: Any, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        return token_score(outputs["logits"], batch["labels"])
+
+    def figures(self, sums: np.ndarray) -> dict[str, float]:
+        loss, right, targets = sums
+        return {"mlm_loss": loss / max(targets, 1), "accuracy": right / max(targets, 1), "targets": targets}
+
+    def report(self, figures: Mapping[str, float], baseline: tuple[float, float]) -> dict[str, Any]:
+        return token_report(self.metric, figures, baseline)
+
+    def lines(self, report: Mapping[str, Any]) -> list[str]:
+        return token_lines(report, "masked positions")
+
+    def examples(self, folder: Path, documents: datasets.Dataset, tokenizer: PreTrainedTokenizerBase) -> list[str]:
+        """A word masked in a few held-out sentences, filled by the model that was saved."""
+        masked, words = [], []
+        for text in documents["text"]:
+            sentence = text.splitlines()[0].split()
+            if 6 <= len(sentence) <= 25 and len(masked) < 4:
+                inner = range(1, len(sentence) - 1)
+                middle = max(inner, key=lambda i: (sentence[i].isalpha(), -abs(i - len(sentence) // 2)))
+                words.append(sentence[middle])
+                masked.append(" ".join([*sentence[:middle], tokenizer.mask_token, *sentence[middle + 1 :]]))
+        lines = ["Held-out text, filled by the saved model:"]
+        for text, word, candidates in zip(masked, words, fill_masks(masked, str(folder), top_k=3)):
+            guesses = ", ".join(f"{guess['token_str'].strip()} {guess['score']:.0%}" for guess in candidates[0])
+            lines += [f"  {text}", f"    was: {word}; model: {guesses}"]
+        return lines
+
+
+def read_rate_points(points: list[str]) -> dict[float, float]:
+    """`["0.5:0.2", "1:0.15"]` → {0.5: 0.2, 1.0: 0.15}.
+
+    Raises:
+        ValueError: a point that is not of the form share:rate.
+    """
+    read = {}
+    for point in points:
+        share, _, rate = point.partition(":")
+        try:
+            read[float(share)] = float(rate)
+        except ValueError:
+            raise ValueError(
+                f"rate_points: {point!r} is no point; legal: share of the training:rate, such as 0.5:0.2"
+            ) from None
+    return read

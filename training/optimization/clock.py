@@ -1,0 +1,155 @@
+"""Training that ends on time: the schedule is laid by the clock, not by steps."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate.utils import broadcast_object_list
+from transformers import TrainerCallback
+from transformers.trainer_callback import ExportableState, TrainerState
+
+from .schedule import DECAY_SHARE, warmup_stable_decay
+
+# Time is granted once more, this share of all of it, where a stall ate it before the decay began.
+GRACE = 0.025
+RECENT_STEPS = 11
+TRAINER_STATE_NAME = "trainer_state.json"
+
+
+class TimeBudget(TrainerCallback, ExportableState):
+    """A training of so many minutes with a warmup-stable-decay schedule.
+
+    How far the schedule has come is its `progress`, 0 to 1. Before every step the time that is left, less what the
+    evaluation at the end will take, is divided by the median time of recent steps: n steps will fit, and the next one
+    takes the schedule 1/n of the way that remains. So with steps of one length the progress is the share of time that
+    has passed; after a stall, whether the machine stops for a while or turns slower, what remains of the schedule, the
+    whole decay with it, is spread over the time that remains; and n = 1 is the last step, with the decay complete.
+    An estimate that is wrong bends the schedule a little and moves its end by at most a step.
+
+    Time counts from when this object is made, so reading the data is in it. It goes on from where it stood when
+    training is resumed. `TrainerState.max_steps` is kept at the number of steps that are expected.
+
+    Args:
+        minutes: all the time there is.
+        warmup, decay: shares of the schedule in which the learning rate rises, and falls.
+        clock: seconds since any moment.
+
+    Raises:
+        ValueError: minutes are not above 0.
+    """
+
+    def __init__(
+        self,
+        minutes: float,
+        warmup: float = 0.0,
+        decay: float = DECAY_SHARE,
+        clock: Callable[[], float] = time.monotonic,
+    ):
+        if not minutes > 0:
+            raise ValueError(f"minutes: {minutes} is no time to train in; legal: above 0")
+        self.seconds = 60.0 * minutes
+        self.deadline = self.seconds  # of the training itself, on the scale of `elapsed`, with the reserve
+        self.warmup, self.decay = warmup, decay
+        self.clock, self.start, self.before = clock, clock(), 0.0
+        self.durations: deque[float] = deque(maxlen=RECENT_STEPS)
+        self.reserve = 0.0
+        self.progress = self.following = 0.0  # before and after the next step
+        self.plan: dict[str, Any] = {}
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds used up, over all runs that were resumed."""
+        return self.before + self.clock() - self.start
+
+    @property
+    def factor(self) -> float:
+        """On the learning rate of the next step: the schedule's in the middle of it."""
+        return warmup_stable_decay((self.progress + self.following) / 2, self.warmup, self.decay)
+
+    def expect(self, seconds_per_step: float, reserve: float) -> None:
+        """Say, before the first step, how long a step will take, and the evaluation at the end."""
+        self.durations.append(seconds_per_step)
+        self.reserve = reserve
+
+    def look_ahead(self) -> int:
+        """Steps that will fit from now on, at least 1; settles where the next one takes the schedule."""
+        elapsed = self.elapsed
+        if self.progress < 1 - self.decay:
+            self.deadline = max(self.deadline, elapsed + self.reserve + GRACE * self.seconds)
+        remaining = self.deadline - self.reserve - elapsed
+        steps = of_first_rank(max(1, round(remaining / statistics.median(self.durations))))
+        self.following = self.progress + (1 - self.progress) / steps
+        return steps
+
+    def begin(self) -> int:
+        """The first step, or the first after a resumption, comes next: how many will fit."""
+        self.last = self.elapsed
+        return self.look_ahead()
+
+    def step(self) -> int:
+        """A step was done: how many more will fit, 0 after the last."""
+        elapsed = self.elapsed
+        self.durations.append(elapsed - self.last)
+        self.last = elapsed
+        self.progress = self.following
+        return self.look_ahead() if self.progress < 1 else 0
+
+    # --- in a Trainer ---
+
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint keeps, in trainer_state.json."""
+        return {
+            "args": {"minutes": self.seconds / 60, "warmup": self.warmup, "decay": self.decay},
+            "attributes": {
+                "before": self.elapsed,
+                "durations": list(self.durations),
+                "reserve": self.reserve,
+                "progress": self.progress,
+                "plan": self.plan,
+            },
+        }
+
+    @staticmethod
+    def saved_in(checkpoint: str | Path) -> dict[str, Any] | None:
+        """What a checkpoint keeps of the budget of its training; None if that had none."""
+        path = Path(checkpoint) / TRAINER_STATE_NAME
+        if not path.is_file():
+            return None
+        saved = TrainerState.load_from_json(str(path)).stateful_callbacks.get(TimeBudget.__name__)
+        return saved and saved["attributes"]
+
+    def resume(self, checkpoint: str | Path) -> None:
+        """Go on from where the time of a checkpoint's training stood.
+
+        Raises:
+            ValueError: that training had no budget.
+        """
+        saved = self.saved_in(checkpoint)
+        if saved is None:
+            raise ValueError(f"minutes: the checkpoint {str(checkpoint)!r} is of a training in steps; leave them out")
+        self.before, self.progress = saved["before"], saved["progress"]
+        self.durations.extend(saved["durations"])
+        self.reserve, self.plan = saved["reserve"], saved["plan"]
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        state.max_steps = state.global_step + self.begin()
+        state.compute_steps(args, state.max_steps)
+
+    def on_optimizer_step(self, args, state, control, **kwargs):
+        state.max_steps = state.global_step + 1 + self.step()
+
+    def on_evaluate(self, args, state, control, metrics=None, **kwargs):
+        self.reserve = metrics.get("eval_runtime", self.reserve)
+
+
+def of_first_rank(value: Any) -> Any:
+    """The same value on all ranks, whose clocks differ: what they decide by the clock must not."""
+    if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
+        return value
+    return broadcast_object_list([value])[0]

@@ -1,0 +1,73 @@
+"""The warmup-stable-decay schedule, and how many rows a batch has while it grows."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from transformers import TrainingArguments
+
+# Hägele et al. 2024 (arXiv 2405.18392): a decay as 1 - sqrt over the last 20 % of the steps is as good as a cosine
+# over all of them.
+DECAY_TYPE = "1-sqrt"
+DECAY_SHARE = 0.2
+# Batches grow from this share of their size.
+FIRST_BATCH = 1 / 8
+
+
+def is_warmup_stable_decay(training: TrainingArguments) -> bool:
+    return training.lr_scheduler_type == "warmup_stable_decay"
+
+
+def decay_of(training: TrainingArguments) -> float:
+    """`num_decay_steps` of `--lr_scheduler_kwargs`: steps, or below 1 a share of them; by default `DECAY_SHARE`."""
+    return (training.lr_scheduler_kwargs or {}).get("num_decay_steps", DECAY_SHARE)
+
+
+def check_shares(training: TrainingArguments) -> None:
+    """
+    Raises:
+        ValueError: the decay is below 0, or warmup and decay are shares that make more than the whole training.
+    """
+    decay, warmup = decay_of(training), training.warmup_steps
+    if not decay >= 0:
+        raise ValueError(f"lr_scheduler_kwargs: num_decay_steps={decay} is not legal: steps, or a share below 1")
+    if decay < 1 and warmup < 1 and decay + warmup > 1:
+        raise ValueError(
+            f"lr_scheduler_kwargs: num_decay_steps={decay} and warmup_steps={warmup} are shares of one training; legal:"
+            " at most 1 together"
+        )
+
+
+def schedule_arguments(training: TrainingArguments, steps: int) -> dict[str, Any]:
+    """`lr_scheduler_kwargs` for `warmup_stable_decay` over so many steps, where the user left something open.
+
+    Transformers wants `num_decay_steps` in steps; here it may be a share of them, as `warmup_steps` may be.
+
+    Raises:
+        ValueError: warmup and decay together are longer than the training.
+    """
+    decay, warmup = decay_of(training), training.get_warmup_steps(steps)
+    decay = min(math.ceil(decay * steps), max(steps - warmup, 0)) if decay < 1 else int(decay)
+    if warmup + decay > steps:
+        raise ValueError(
+            f"lr_scheduler_kwargs: {decay} steps of decay and {warmup} of warmup do not fit into the {steps} steps of"
+            " this training; legal: together at most as many (num_decay_steps and warmup_steps below 1 are shares)"
+        )
+    return {"decay_type": DECAY_TYPE} | (training.lr_scheduler_kwargs or {}) | {"num_decay_steps": decay}
+
+
+def warmup_stable_decay(progress: float, warmup: float, decay: float = DECAY_SHARE) -> float:
+    """The factor on the learning rate, by the share of the training done: a linear rise to 1 over the share `warmup`,
+    1, and over the last share `decay` a fall to 0 as 1 - sqrt."""
+    if progress < warmup:
+        return progress / warmup
+    decayed = (progress - (1 - decay)) / decay if decay else 0.0
+    return 1 - math.sqrt(min(max(decayed, 0.0), 1.0))
+
+
+def rows_in_batch(size: int, warmed: float) -> int:
+    """Rows of a batch whose full number is `size`, when the share `warmed` of the batch warmup is over: from an eighth
+    of them (at least one) in equal jumps to all."""
+    share = FIRST_BATCH + (1 - FIRST_BATCH) * min(max(warmed, 0.0), 1.0)
+    return max(1, math.floor(size * share))

@@ -1,0 +1,154 @@
+"""What the probes read (labelled uses, sentence pairs, the sentences of a corpus) and write."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import datasets
+import numpy as np
+
+from ..data import LOADERS
+
+# The end of a sentence, or a blank line: a single line break may be nothing but a full line.
+SENTENCE_END = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])\s*|\n\s*\n")
+
+WSD_COLUMNS = ("tokens", "target_index", "lemma", "sense")
+
+
+@dataclass(frozen=True)
+class LabelledUse:
+    """A word in a sentence, with its lemma and sense; `name` says where it stands."""
+
+    tokens: list[str]
+    target_index: int
+    lemma: str
+    sense: str
+    name: str
+
+
+def read_uses(file: str, field: str) -> list[LabelledUse]:
+    """The rows of a file with the columns tokens (a list, or words between spaces), target_index (counted from 0),
+    lemma and sense.
+
+    Args:
+        field: the argument that the file belongs to, for errors.
+
+    Raises:
+        ValueError: no such file, an unreadable or empty one, a missing column, or a row that is not legal.
+    """
+    return _read(file, field, WSD_COLUMNS, _labelled_use)
+
+
+def _labelled_use(row: dict[str, Any], name: str) -> LabelledUse:
+    tokens, target = row["tokens"], row["target_index"]
+    tokens = tokens.split() if isinstance(tokens, str) else tokens
+    if not isinstance(tokens, list) or not tokens or not all(isinstance(token, str) for token in tokens):
+        raise ValueError(f"{name}: tokens {tokens!r}; legal: a list of words, or words between spaces")
+    if not isinstance(target, int) or not 0 <= target < len(tokens):
+        raise ValueError(f"{name}: target_index {target!r}; legal: 0 to {len(tokens) - 1}, one of the tokens")
+    for column in ("lemma", "sense"):
+        if row[column] is None or not str(row[column]).strip():
+            raise ValueError(f"{name}: no {column}")
+    return LabelledUse(tokens, target, str(row["lemma"]), str(row["sense"]), name)
+
+
+def read_pairs(file: str, field: str) -> list[tuple[str, str, float]]:
+    """The rows of a file with the columns sentence1, sentence2 and score; errors as in `read_uses`."""
+    return _read(file, field, ("sentence1", "sentence2", "score"), _scored_pair)
+
+
+def _scored_pair(row: dict[str, Any], name: str) -> tuple[str, str, float]:
+    for column in ("sentence1", "sentence2"):
+        if not isinstance(row[column], str) or not row[column].strip():
+            raise ValueError(f"{name}: {column} {row[column]!r}; legal: text")
+    if not isinstance(row["score"], (int, float)) or not np.isfinite(row["score"]):
+        raise ValueError(f"{name}: score {row['score']!r}; legal: a number")
+    return row["sentence1"], row["sentence2"], float(row["score"])
+
+
+def _read(file: str, field: str, columns: Sequence[str], make: Callable[[dict[str, Any], str], Any]) -> list[Any]:
+    path = os.path.expanduser(file)
+    suffix = Path(path).suffix.lower()
+    if not os.path.isfile(path):
+        raise ValueError(f"{field}: {file!r} is no file")
+    if suffix not in LOADERS or suffix == ".txt":
+        raise ValueError(f"{field}: {file!r}; legal: {', '.join(s for s in LOADERS if s != '.txt')}")
+    if not os.path.getsize(path):
+        raise ValueError(f"{field}: {file!r} is empty")
+    loader, options = LOADERS[suffix]
+    try:
+        rows = datasets.load_dataset(loader, data_files=path, split="train", **options)
+    except datasets.exceptions.DatasetGenerationError as error:
+        reason = str(error.__cause__ or error).strip().splitlines()[0]
+        raise ValueError(f"{field}: {file!r} cannot be read as {suffix[1:]}: {reason}") from error
+    missing = [column for column in columns if column not in rows.column_names]
+    if missing:
+        raise ValueError(
+            f"{field}: {file!r} has no column {', '.join(missing)}; its columns: {', '.join(rows.column_names)}"
+        )
+    if not len(rows):
+        raise ValueError(f"{field}: {file!r} has no row")
+    return [make(row, f"{field}: {file}, row {number}") for number, row in enumerate(rows, 1)]
+
+
+def sentences(documents: datasets.Dataset) -> Iterator[str]:
+    """The sentences of all documents in their order, each on one line."""
+    for batch in documents.iter(1000):
+        for text in batch["text"]:
+            yield from filter(None, (" ".join(part.split()) for part in SENTENCE_END.split(text)))
+
+
+def word_pattern(word: str) -> re.Pattern:
+    """Matches a word as a whole, whatever its case."""
+    return re.compile(rf"(?<!\w){re.escape(word)}(?!\w)", re.IGNORECASE)
+
+
+def sample(items: Sequence[Any], count: int, rng: np.random.Generator) -> list[Any]:
+    """At most `count` of the items, each drawn once, in their order."""
+    if len(items) <= count:
+        return list(items)
+    return [items[place] for place in np.sort(rng.choice(len(items), count, replace=False))]
+
+
+def check_positive(arguments: Any, *names: str) -> None:
+    """Refuse numbers below 1, and an output folder that is a file."""
+    for name in names:
+        given = getattr(arguments, name)
+        for number in given if isinstance(given, list) else [given]:
+            if number < 1:
+                raise ValueError(f"{name}: {number}; legal: 1 and more")
+    folder = getattr(arguments, "output_dir", None)
+    if folder and Path(folder).is_file():
+        raise ValueError(f"output_dir: {folder!r} is a file; legal: a folder, existing or new")
+
+
+def table(rows: Sequence[Sequence[Any]]) -> str:
+    """Rows as aligned text, the first of them the header; numbers on the right with three decimals."""
+    shown = [
+        ["" if cell is None else f"{cell:.3f}" if isinstance(cell, float) else str(cell) for cell in row]
+        for row in rows
+    ]
+    widths = [max(map(len, column)) for column in zip(*shown)]
+    left = [all(isinstance(cell, str) for cell in column) for column in zip(*rows)]
+    lines = (
+        "  ".join(cell.ljust(width) if text else cell.rjust(width) for cell, width, text in zip(row, widths, left))
+        for row in shown
+    )
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def save(output_dir: str, results: dict[str, Any], **figures: Any) -> None:
+    """Write `results.json` and every figure as a PNG of its name, and say where."""
+    folder = Path(output_dir)
+    folder.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(results, indent=1, ensure_ascii=False, default=lambda number: number.item())
+    (folder / "results.json").write_text(text + "\n", encoding="utf-8")
+    for name, figure in figures.items():
+        figure.savefig(folder / f"{name}.png", dpi=120)
+    print(f"\nSaved to {folder}: results.json, {', '.join(f'{name}.png' for name in figures)}")

@@ -1,0 +1,199 @@
+"""Rows for fine-tuning: splits from local files or the Hub, every row knowing the file and the row it came from."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import datasets
+
+from ..data import HUB_NAME, LOADERS
+from .arguments import DataArguments
+
+FILE, ROW = "_file", "_row"  # columns of every split: where a row came from
+SPLITS = ("train", "validation", "test")
+# Names that files and data sets give to a split, best first.
+SPLIT_NAMES = {
+    "train": ("train", "training"),
+    "validation": ("validation", "valid", "val", "dev", "development", "validation_matched"),
+    "test": ("test", "testing", "test_matched"),
+}
+SHARD = re.compile(r"[-_.]\d+(-of-\d+)?$")  # train-00000-of-00002.parquet
+SUFFIXES = tuple(suffix for suffix in LOADERS if suffix != ".txt")
+
+
+def load_splits(arguments: DataArguments, seed: int = 0) -> datasets.DatasetDict:
+    """The splits that are given ("train", "validation", "test"), each with the columns `FILE` and `ROW` added.
+
+    Without a validation split, `validation_size` of the rows of the training split are held out (drawn with `seed`);
+    where nothing is to be trained, nothing is held out.
+
+    Raises:
+        ValueError: nothing given, a path that does not exist, a file that cannot be read, an empty split.
+    """
+    sources = _sources(arguments)
+    splits = datasets.DatasetDict({name: _load(name, files) for name, files in sources.items()})
+    if "train" in splits and "validation" not in splits:
+        size, rows = arguments.validation_size, len(splits["train"])
+        held_out = max(1, round(size * rows if size < 1 else size))
+        if size <= 0 or held_out >= rows:
+            raise ValueError(
+                f"validation_size: {size} of {rows} rows leaves nothing to {'hold out' if size <= 0 else 'train on'}; "
+                "legal: a share between 0 and 1, or a number of rows"
+            )
+        halves = splits["train"].train_test_split(held_out, seed=seed)
+        splits["train"], splits["validation"] = halves["train"], halves["test"]
+    return datasets.DatasetDict({name: splits[name] for name in SPLITS if name in splits})
+
+
+def where(row: dict[str, Any]) -> str:
+    """File and row (from 1, a header not counted) of a row, for messages."""
+    return f"{row[FILE]}, row {row[ROW]}"
+
+
+def find_column(
+    split: datasets.Dataset, given: str | None, guesses: Iterable[str], argument: str, what: str
+) -> str:
+    """The column named by the user, or the first of `guesses` that is there.
+
+    Raises:
+        ValueError: there is none; names `argument`, the file and its columns.
+    """
+    if given is not None:
+        check_columns(split, [given], argument)
+        return given
+    found = next((name for name in guesses if name in split.column_names), None)
+    if found is None:
+        raise ValueError(
+            f"{argument}: which column of {split[0][FILE]!r} holds {what} is not clear; name it with --{argument} "
+            f"({_columns(split)})"
+        )
+    return found
+
+
+def check_columns(split: datasets.Dataset, columns: Collection[str], argument: str) -> None:
+    """Refuse columns that a split lacks.
+
+    Raises:
+        ValueError: a column is missing; names `argument`, the column, the file and its columns.
+    """
+    for column in columns:
+        if column not in split.column_names:
+            raise ValueError(f"{argument}: {split[0][FILE]!r} has no column {column!r} ({_columns(split)})")
+
+
+def string_columns(split: datasets.Dataset) -> list[str]:
+    """The columns of plain strings, without `FILE`."""
+    return [
+        name
+        for name, feature in split.features.items()
+        if name != FILE and isinstance(feature, datasets.Value) and feature.dtype in ("string", "large_string")
+    ]
+
+
+def check_texts(split: datasets.Dataset, columns: Sequence[str]) -> None:
+    """Refuse rows without text.
+
+    Raises:
+        ValueError: a column that holds no strings, or a row that lacks one; names file and row.
+    """
+    for column in columns:
+        if column not in string_columns(split):
+            raise ValueError(
+                f"column {column!r} of {split[0][FILE]!r} holds {split.features[column]}, not text; legal: "
+                f"{', '.join(string_columns(split))}"
+            )
+        for index, text in enumerate(split[column]):
+            if text is None:
+                raise ValueError(f"{where(split[index])}: {column!r} is empty; every row needs a text there")
+
+
+def _columns(split: datasets.Dataset) -> str:
+    return f"it has {', '.join(name for name in split.column_names if name not in (FILE, ROW))}"
+
+
+# --- Sources ---------------------------------------------------------------------------------------------------------
+
+
+def _sources(arguments: DataArguments) -> dict[str, list[Path] | datasets.Dataset]:
+    """Files, or the split of a data set of the Hub, for each split."""
+    sources: dict[str, list[Path] | datasets.Dataset] = {}
+    if arguments.data is not None:
+        folder = Path(arguments.data).expanduser()
+        if folder.is_dir():
+            sources |= _files_of_folder(folder)
+        elif folder.is_file():
+            sources["train"] = [folder]
+        else:
+            sources |= _splits_of_hub(arguments.data)
+    for name in SPLITS:
+        if files := [Path(file).expanduser() for file in getattr(arguments, name)]:
+            sources[name] = files
+    if not sources:
+        raise ValueError("data: none given; legal: --data FOLDER, or files with --train, --validation, --test")
+    for files in sources.values():
+        for file in files if isinstance(files, list) else []:
+            if not file.is_file():
+                raise ValueError(f"data: {str(file)!r} does not exist")
+            if file.suffix.lower() not in SUFFIXES:
+                raise ValueError(f"data: {str(file)!r} ends in none of {', '.join(SUFFIXES)}")
+    return sources
+
+
+def _files_of_folder(folder: Path) -> dict[str, list[Path]]:
+    files = sorted(file for file in folder.iterdir() if file.suffix.lower() in SUFFIXES)
+    found = {}
+    for split, names in SPLIT_NAMES.items():
+        for name in names:
+            if of_split := [file for file in files if SHARD.sub("", file.stem).lower() == name]:
+                found[split] = of_split
+                break
+    if not found:
+        raise ValueError(
+            f"data: the folder {str(folder)!r} holds no file train, validation or test ending in {', '.join(SUFFIXES)}"
+        )
+    return found
+
+
+def _splits_of_hub(name: str) -> dict[str, datasets.Dataset]:
+    named = HUB_NAME.fullmatch(name)
+    if named is None or Path(name).suffix in LOADERS:
+        raise ValueError(f"data: {name!r} does not exist")
+    try:
+        loaded = datasets.load_dataset(named["name"], named["config"])
+    except (OSError, ValueError) as error:  # not found, no connection; no such configuration
+        reason = str(error).strip().splitlines()[0]
+        raise ValueError(f"data: {name!r} is no path here, and as a data set of the Hub: {reason}") from error
+    found = {split: next((n for n in names if n in loaded), None) for split, names in SPLIT_NAMES.items()}
+    return {split: _located(loaded[n], f"{name} ({n})") for split, n in found.items() if n is not None}
+
+
+def _load(name: str, source: list[Path] | datasets.Dataset) -> datasets.Dataset:
+    if isinstance(source, datasets.Dataset):
+        return source
+    parts = [_located(_read(file), str(file)) for file in source]
+    for file, part in zip(source, parts):
+        if not len(part):
+            raise ValueError(f"data: {str(file)!r} ({name}) has no rows")
+        if part.column_names != parts[0].column_names:
+            raise ValueError(f"data: {str(file)!r} has other columns ({_columns(part)}) than {str(source[0])!r}")
+    return parts[0] if len(parts) == 1 else datasets.concatenate_datasets(parts)
+
+
+def _read(file: Path) -> datasets.Dataset:
+    if not file.stat().st_size:
+        raise ValueError(f"data: {str(file)!r} is empty")
+    loader, options = LOADERS[file.suffix.lower()]
+    try:
+        return datasets.load_dataset(loader, data_files=str(file), split="train", **options)
+    except (datasets.exceptions.DatasetGenerationError, ValueError) as error:
+        reason = str(error.__cause__ or error).strip().splitlines()[0]
+        raise ValueError(f"data: {str(file)!r} cannot be read as {file.suffix[1:]}: {reason}") from error
+
+
+def _located(split: datasets.Dataset, name: str) -> datasets.Dataset:
+    """`split` with the columns `FILE` and `ROW`, whatever of that name it had before."""
+    split = split.remove_columns([column for column in (FILE, ROW) if column in split.column_names])
+    return split.add_column(FILE, [name] * len(split)).add_column(ROW, list(range(1, len(split) + 1)))

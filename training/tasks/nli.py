@@ -1,0 +1,35 @@
+"""Whether a premise entails a hypothesis: a pair with named labels."""
+
+from __future__ import annotations
+
+import datasets
+
+from .classify import SINGLE, Classify
+
+NO_GOLD = ("-", "-1", -1)  # how SNLI marks pairs that its annotators did not agree on
+
+
+class Nli(Classify):
+    """A classifier of pairs whose labels have names, since `zero-shot` looks for the one of entailment."""
+
+    name = "nli"
+    pairs_only = True
+
+    def read(self, splits, config=None) -> datasets.DatasetDict:
+        splits = super().read(splits, config)
+        if self.problem_type != SINGLE or all(label.lstrip("-").isdigit() for label in self.labels):
+            raise ValueError(
+                f"label_names: {self.label_column!r} has no names for its labels; give them in the order of their "
+                "numbers, as --label_names entailment neutral contradiction"
+            )
+        return splits
+
+    def _drop_unlabelled(self, splits, values) -> datasets.DatasetDict:
+        kept = {}
+        for name, split in splits.items():
+            rows = [i for i, value in enumerate(values[name]) if value not in NO_GOLD]
+            if len(rows) < len(split):
+                print(f"{name}: {len(split) - len(rows):,} pairs without a gold label are left out")
+                split, values[name] = split.select(rows), [values[name][i] for i in rows]
+            kept[name] = split
+        return datasets.DatasetDict(kept)
