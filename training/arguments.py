@@ -148,8 +148,8 @@ class OptimizationArguments:
 
     optimizer: Literal["adamw", "muon"] = argument(
         "adamw",
-        "adamw: what --optim says, fused AdamW by default; muon: Muon for the matrices of the blocks, fused AdamW for the"
-        " rest (torch 2.9 or newer).",
+        "adamw: what --optim says, fused AdamW by default; muon: Muon for the matrices of the blocks, fused AdamW for"
+        " the rest (torch 2.9 or newer).",
     )
     muon_learning_rate: float | None = argument(
         None, "Muon's learning rate; by default --learning_rate, which its updates are scaled for."
@@ -183,9 +183,9 @@ class TokenizerCommandArguments:
 class FertilityArguments:
     """What `minibert fertility` compares."""
 
-    tokenizers: list[str] = argument([], "Tokenizers to compare, folders or Hub names; also given without --tokenizers.")
+    tokenizers: list[str] = argument([], "Tokenizers to compare: folders or Hub names; also without --tokenizers.")
     data: list[str] = argument(
-        [], "The same passages in several languages, one a line: files or folders of files, each named by its language."
+        [], "The same passages in several languages, one a line: files, or folders of files, named by their languages."
     )
     output_dir: str = argument("runs/fertility", "Folder for the table and the plot.")
 

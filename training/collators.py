@@ -118,31 +118,7 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
                 "tokenizer: it has no mask token, which masked language modelling needs; give it one with"
                 " tokenizer.add_special_tokens({'mask_token': '[MASK]'})"
             )
-        rates = {name: getattr(self, name) for name in ("mlm_probability", "mask_replace_prob", "random_replace_prob")}
-        rates |= {f"rate_points[{share}]": rate for share, rate in self.rate_points.items()}
-        for name, rate in rates.items():
-            if not isinstance(rate, Real) or not 0 <= rate <= 1:
-                raise ValueError(f"{name}: {rate!r} is no rate; legal: 0 to 1")
-        if self.mask_replace_prob + self.random_replace_prob > 1 + 1e-9:
-            raise ValueError(
-                f"mask_replace_prob, random_replace_prob: {self.mask_replace_prob} and {self.random_replace_prob}"
-                " sum to more than 1; legal: at most 1 together, the rest stays as it is"
-            )
-        for name, legal in (
-            ("masking", MASKING_KINDS),
-            ("random_replacement", RANDOM_REPLACEMENTS),
-            ("rate_schedule", RATE_SCHEDULES),
-        ):
-            if getattr(self, name) not in legal:
-                raise ValueError(f"{name}: {getattr(self, name)!r} is not known; legal: {', '.join(legal)}")
-        if (self.rate_schedule == "constant") != (not self.rate_points):
-            raise ValueError(
-                f"rate_points: {dict(self.rate_points)} does not go with rate_schedule={self.rate_schedule!r};"
-                " legal: points for linear and steps, none for constant"
-            )
-        for share in self.rate_points:
-            if not isinstance(share, Real) or not 0 < share <= 1:
-                raise ValueError(f"rate_points: {share!r} is no share of the training; legal: above 0, at most 1")
+        check_masking(self)
         if (self.random_replacement == "unigram") != (self.unigram_counts is not None):
             raise ValueError("unigram_counts: needed with random_replacement='unigram', and only there")
 
@@ -333,6 +309,39 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
         if self.rate_schedule == "linear":
             return float(np.interp(done, shares, rates))
         return rates[np.searchsorted(shares, done, side="right") - 1]
+
+
+def check_masking(masking: Any) -> None:
+    """Refuse illegal settings of masking: those of a `MaskedLMCollator`, or anything with attributes of its names.
+
+    Raises:
+        ValueError: naming the setting, its value and what is legal.
+    """
+    rates = {name: getattr(masking, name) for name in ("mlm_probability", "mask_replace_prob", "random_replace_prob")}
+    rates |= {f"rate_points[{share}]": rate for share, rate in masking.rate_points.items()}
+    for name, rate in rates.items():
+        if not isinstance(rate, Real) or not 0 <= rate <= 1:
+            raise ValueError(f"{name}: {rate!r} is no rate; legal: 0 to 1")
+    if masking.mask_replace_prob + masking.random_replace_prob > 1 + 1e-9:
+        raise ValueError(
+            f"mask_replace_prob, random_replace_prob: {masking.mask_replace_prob} and {masking.random_replace_prob}"
+            " sum to more than 1; legal: at most 1 together, the rest stays as it is"
+        )
+    for name, legal in (
+        ("masking", MASKING_KINDS),
+        ("random_replacement", RANDOM_REPLACEMENTS),
+        ("rate_schedule", RATE_SCHEDULES),
+    ):
+        if getattr(masking, name) not in legal:
+            raise ValueError(f"{name}: {getattr(masking, name)!r} is not known; legal: {', '.join(legal)}")
+    if (masking.rate_schedule == "constant") != (not masking.rate_points):
+        raise ValueError(
+            f"rate_points: {dict(masking.rate_points)} does not go with rate_schedule={masking.rate_schedule!r};"
+            " legal: points for linear and steps, none for constant"
+        )
+    for share in masking.rate_points:
+        if not isinstance(share, Real) or not 0 < share <= 1:
+            raise ValueError(f"rate_points: {share!r} is no share of the training; legal: above 0, at most 1")
 
 
 class MaskingProgress(TrainerCallback):

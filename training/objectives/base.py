@@ -52,6 +52,16 @@ class Objective(abc.ABC):
                 f"is_causal: True does not go with --objective {self.name}; legal: False, or objective clm"
             )
 
+    def check_tokenizer(self, tokenizer: PreTrainedTokenizerBase) -> None:
+        """Refuse, before rows are made, a tokenizer that cannot serve the objective.
+
+        Raises:
+            ValueError: naming what it lacks.
+        """
+        for name in ("cls_token", "sep_token"):
+            if getattr(tokenizer, name) is None:
+                raise ValueError(f"tokenizer: {tokenizer.name_or_path!r} has no {name}, but rows need [CLS] and [SEP]")
+
     def check_rows(self, rows: RowArguments) -> None:
         """Refuse, before any work, ways of making rows that the objective cannot use."""
         return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from transformers import PreTrainedTokenizerBase
 
 from ...configuration_minibert import MiniBertConfig
 from ...modeling_minibert import MiniBertForMaskedLM
-from ..collators import MaskedLMCollator
+from ..collators import MaskedLMCollator, check_masking
 from ..data import tokenize_documents
 from ..fill import fill_masks
 from ..masking import unigram_counts
@@ -25,6 +26,18 @@ class MaskedLM(Objective):
     """Predict masked tokens."""
 
     name = "mlm"
+
+    def check(self, config: MiniBertConfig) -> None:
+        super().check(config)
+        check_masking(dataclasses.replace(self.masking, rate_points=read_rate_points(self.masking.rate_points)))
+
+    def check_tokenizer(self, tokenizer: PreTrainedTokenizerBase) -> None:
+        super().check_tokenizer(tokenizer)
+        if tokenizer.mask_token is None:
+            raise ValueError(
+                f"tokenizer: {tokenizer.name_or_path!r} has no mask token, which masked language modelling needs;"
+                " give it one with tokenizer.add_special_tokens({'mask_token': '[MASK]'})"
+            )
 
     def model(self, config: MiniBertConfig, checkpoint: str | None) -> MiniBertForMaskedLM:
         if checkpoint is not None:

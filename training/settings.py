@@ -1,0 +1,53 @@
+"""What a training command settles before it starts: which checkpoint to go on from, which number format."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+from transformers import TrainingArguments
+from transformers.trainer_utils import get_last_checkpoint
+
+from .precision import fast_bf16
+
+
+def checkpoint_to_resume(training: TrainingArguments) -> str | None:
+    """The checkpoint that `--resume_from_checkpoint` means: a path, or `true` for the last one in the output folder.
+
+    Raises:
+        ValueError: the output folder holds a finished or an unfinished run and nothing says to go on with it; or there
+            is nothing to resume.
+    """
+    folder = Path(training.output_dir)
+    wanted = training.resume_from_checkpoint
+    last = get_last_checkpoint(str(folder)) if folder.is_dir() else None
+    if wanted is None or str(wanted).lower() == "false":
+        if (folder / "config.json").exists():
+            raise ValueError(f"output_dir: {str(folder)!r} holds a finished model; give another one, or remove it")
+        if last is not None:
+            raise ValueError(
+                f"output_dir: {str(folder)!r} holds an unfinished run; go on with --resume_from_checkpoint true, give "
+                "another one, or remove it"
+            )
+        return None
+    if str(wanted).lower() == "true":
+        if last is None:
+            raise ValueError(f"resume_from_checkpoint: there is no checkpoint in {str(folder)!r}")
+        return last
+    if not Path(wanted).is_dir():
+        raise ValueError(f"resume_from_checkpoint: {wanted!r} is no folder; legal: a checkpoint's path, or true")
+    return str(wanted)
+
+
+def settle(training: TrainingArguments) -> TrainingArguments:
+    """Decide what the user left open: bf16 where the machine is fast at it (said once), real tokens counted."""
+    bf16 = bool(training.bf16)
+    if training.bf16 is None and not training.fp16:
+        bf16, reason = fast_bf16()
+        print(f"Training in {'bf16' if bf16 else 'fp32'}: {reason}")
+    return dataclasses.replace(
+        training,
+        bf16=bf16,
+        use_cpu=training.device.type == "cpu",  # without it Transformers refuses bf16 where there is no GPU
+        include_num_input_tokens_seen="non_padding",
+    )
