@@ -17,6 +17,11 @@ def argument(default: Any, help: str) -> Any:
     return field(default=default, metadata={"help": help})
 
 
+# What --minutes settles its own way where the user did not: fields of transformers.TrainingArguments, and the size.
+UNLESS_MINUTES: dict[str, Any] = {"num_train_epochs": 2.0, "per_device_train_batch_size": 4}
+SIZE_UNLESS_MINUTES = "mini"
+
+
 @dataclass
 class CorpusArguments:
     """Where the text comes from."""
@@ -94,7 +99,9 @@ class ModelArguments:
     """The model that is trained. Every field of MiniBertConfig is an argument besides these."""
 
     model: Literal["bert", "modernbert"] = argument("modernbert", "The family whose preset is used.")
-    size: Literal["tiny", "mini", "small", "medium", "base", "large"] = argument("mini", "The preset's size.")
+    size: Literal["tiny", "mini", "small", "medium", "base", "large"] | None = argument(
+        None, f"The preset's size; by default {SIZE_UNLESS_MINUTES}, with --minutes what the time is enough for."
+    )
     tokenizer: str | None = argument(
         None, "A trained tokenizer (folder or Hub name); by default one is trained on the training documents."
     )
@@ -168,7 +175,9 @@ class OptimizationArguments:
         None,
         "Train for so long, reading the data and evaluating included, instead of for --max_steps or --num_train_epochs,"
         " with a warmup-stable-decay schedule by the clock. --size and --per_device_train_batch_size, where not given,"
-        " follow from the speed measured first.",
+        " follow from the speed measured first. Without it: "
+        + ", ".join(f"--{name} {value}" for name, value in UNLESS_MINUTES.items())
+        + ".",
     )
 
 
@@ -246,13 +255,13 @@ class ConvertArguments:
 # Our defaults for the fields of transformers.TrainingArguments, where they are not the library's own.
 PRETRAIN_DEFAULTS: dict[str, Any] = {
     "output_dir": "runs/minibert",
-    "per_device_train_batch_size": 4,
+    "per_device_train_batch_size": None,  # undecided, and so is num_train_epochs: see UNLESS_MINUTES
     "per_device_eval_batch_size": 8,
     "learning_rate": 1e-3,
     "warmup_steps": 0.06,
     "weight_decay": 0.01,
     "adam_beta2": 0.98,
-    "num_train_epochs": 2.0,
+    "num_train_epochs": None,
     "logging_steps": 10,
     "eval_strategy": "epoch",
     "save_strategy": "epoch",

@@ -28,6 +28,7 @@ from . import arguments
 from .embeddings import arguments as embedding_arguments
 from .hub.arguments import PushArguments
 from .probe import arguments as probe_arguments
+from .tasks import arguments as task_arguments
 
 
 @dataclass(frozen=True)
@@ -54,10 +55,13 @@ COMMANDS = {
         (
             arguments.ModelArguments,
             arguments.CorpusArguments,
+            arguments.MixtureArguments,
+            arguments.StreamingArguments,
             arguments.RowArguments,
             arguments.TokenizerArguments,
             arguments.ObjectiveArguments,
             arguments.MaskingArguments,
+            arguments.OptimizationArguments,
         ),
         training_defaults=arguments.PRETRAIN_DEFAULTS,
         config_overrides=True,
@@ -117,6 +121,72 @@ COMMANDS = {
         "minibert.training.probe.isotropy:isotropy",
         "measure how alike the vectors of random tokens are, before and after z-scoring",
         (arguments.CorpusArguments, probe_arguments.ProbeArguments, probe_arguments.IsotropyArguments),
+    ),
+    "finetune classify": Command(
+        "minibert.training.tasks.command:finetune",
+        "train a classifier of texts or pairs of texts: one class, several labels or a value",
+        (task_arguments.ClassifyArguments, task_arguments.DataArguments, task_arguments.FinetuneArguments),
+        training_defaults=task_arguments.FINETUNE_DEFAULTS,
+    ),
+    "finetune nli": Command(
+        "minibert.training.tasks.command:finetune",
+        "train a model that tells whether a premise entails a hypothesis",
+        (task_arguments.NliArguments, task_arguments.DataArguments, task_arguments.FinetuneArguments),
+        training_defaults=task_arguments.FINETUNE_DEFAULTS,
+    ),
+    "finetune choose": Command(
+        "minibert.training.tasks.command:finetune",
+        "train a model that chooses one of several continuations or answers",
+        (task_arguments.ChooseArguments, task_arguments.DataArguments, task_arguments.FinetuneArguments),
+        training_defaults=task_arguments.FINETUNE_DEFAULTS,
+    ),
+    "finetune tag": Command(
+        "minibert.training.tasks.command:finetune",
+        "train a tagger of words: entities, parts of speech",
+        (task_arguments.TagArguments, task_arguments.DataArguments, task_arguments.FinetuneArguments),
+        training_defaults=task_arguments.FINETUNE_DEFAULTS,
+    ),
+    "finetune answer": Command(
+        "minibert.training.tasks.command:finetune",
+        "train a model that answers questions with a part of a text",
+        (task_arguments.AnswerArguments, task_arguments.DataArguments, task_arguments.FinetuneArguments),
+        training_defaults=task_arguments.FINETUNE_DEFAULTS,
+    ),
+    "evaluate classify": Command(
+        "minibert.training.tasks.command:evaluate",
+        "measure a fine-tuned classifier",
+        (task_arguments.ClassifyArguments, task_arguments.DataArguments, task_arguments.EvaluateArguments),
+        training_defaults=task_arguments.EVALUATE_DEFAULTS,
+    ),
+    "evaluate nli": Command(
+        "minibert.training.tasks.command:evaluate",
+        "measure a fine-tuned model of entailment",
+        (task_arguments.NliArguments, task_arguments.DataArguments, task_arguments.EvaluateArguments),
+        training_defaults=task_arguments.EVALUATE_DEFAULTS,
+    ),
+    "evaluate choose": Command(
+        "minibert.training.tasks.command:evaluate",
+        "measure a fine-tuned model of multiple choice",
+        (task_arguments.ChooseArguments, task_arguments.DataArguments, task_arguments.EvaluateArguments),
+        training_defaults=task_arguments.EVALUATE_DEFAULTS,
+    ),
+    "evaluate tag": Command(
+        "minibert.training.tasks.command:evaluate",
+        "measure a fine-tuned tagger",
+        (task_arguments.TagArguments, task_arguments.DataArguments, task_arguments.EvaluateArguments),
+        training_defaults=task_arguments.EVALUATE_DEFAULTS,
+    ),
+    "evaluate answer": Command(
+        "minibert.training.tasks.command:evaluate",
+        "measure a fine-tuned model of question answering",
+        (task_arguments.AnswerArguments, task_arguments.DataArguments, task_arguments.EvaluateArguments),
+        training_defaults=task_arguments.EVALUATE_DEFAULTS,
+    ),
+    "zero-shot": Command(
+        "minibert.training.tasks.zero_shot:zero_shot",
+        "classify texts by any labels, with a fine-tuned model of entailment",
+        (task_arguments.ZeroShotArguments,),
+        positional="text",
     ),
     "mask-stats": Command(
         "minibert.training.mask_stats:mask_stats",
@@ -315,7 +385,9 @@ def build_parser(name: str, everything: bool = False) -> HfArgumentParser:
         formatter_class=ArgumentDefaultsHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("--recipe", metavar="FILE", help="YAML file of arguments; the command line wins over it.")
+    parser.add_argument(
+        "--recipe", metavar="FILE", help="YAML file of arguments, or the name of one of ours; the command line wins."
+    )
     if trains and everything:
         parser.set_defaults(**command.training_defaults)
     return parser
@@ -348,8 +420,13 @@ def _read_yaml(text: str, source: str) -> Any:
 
 def _recipe_as_arguments(path: str, legal: set[str], nullable: set[str]) -> list[str]:
     """A recipe as the command line that says the same, so that both are checked alike."""
+    ours = {file.stem: file for file in (Path(__file__).parent / "recipes").glob("*.yaml")}
     if not Path(path).is_file():
-        raise ValueError(f"recipe: {path!r} is no file")
+        if path not in ours:
+            raise ValueError(
+                f"recipe: {path!r} is no file{_close(path, ours)}; legal: a YAML file, {', '.join(sorted(ours))}"
+            )
+        path = str(ours[path])
     recipe = _read_yaml(Path(path).read_text(encoding="utf-8"), path) or {}
     if not isinstance(recipe, dict):
         raise ValueError(f"recipe: {path!r} is no list of 'argument: value' lines")

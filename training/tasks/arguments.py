@@ -51,6 +51,7 @@ class FinetuneArguments:
     layerwise_lr_decay: float = argument(1.0, "Each layer's learning rate as a share of that of the layer above it.")
     seeds: int = argument(1, "How many seeds to train with, from --seed on; the best model is kept.")
     patience: int = argument(3, "Evaluations without a better score after which training stops; 0: never.")
+    plan: bool = argument(False, "Train nothing: look at the data and write a recipe and a page that says why.")
     compare: bool = argument(False, "Train Transformers' own model beside it, and time both.")
     compare_rounds: int = argument(5, "Rounds in which the training speed of both models is measured.")
     compare_batches: int = argument(10, "Batches a round.")
@@ -72,7 +73,7 @@ class ClassifyArguments(TaskArguments):
     text_column: str | None = argument(None, "The column of the text (or of the first of two); guessed by its name.")
     pair_column: str | None = argument(None, "The column of the second text; guessed by its name where there is one.")
     label_column: str | None = argument(None, "The column of the label; guessed by its name.")
-    label_names: list[str] = argument([], "Names of the labels; a label that is a number counts them from 0.")
+    labels: list[str] = argument([], "Names of the labels; a label that is a number counts them from 0.")
     problem_type: Literal["single_label_classification", "multi_label_classification", "regression"] | None = argument(
         None, "By default lists are several labels, numbers with a fraction are values, the rest are classes."
     )
@@ -100,6 +101,66 @@ class ChooseArguments(TaskArguments):
     )
     label_column: str | None = argument(
         None, "The column of the right choice: its number from 0, its letter (A, B, …), or its text; guessed."
+    )
+
+
+@dataclass
+class TagArguments(TaskArguments):
+    """A tag for every word: entities, parts of speech."""
+
+    task: ClassVar[str] = "tag:Tag"
+
+    tokens_column: str | None = argument(None, "The column of the words, a list; guessed by its name.")
+    tags_column: str | None = argument(None, "The column of their tags, a list; guessed by its name.")
+    tag_names: list[str] = argument([], "Names of the tags where these are numbers that the data gives no names.")
+    scheme: Literal["auto", "bio", "io", "bioes", "none"] = argument(
+        "auto",
+        "The scheme of the tags that the model learns; none: classes of words, no entities. auto: as in the data.",
+    )
+    data_scheme: Literal["auto", "bio", "io", "bioes", "none"] = argument(
+        "auto", "The scheme of the tags in the data; auto: told from their prefixes."
+    )
+    repair_tags: bool = argument(False, "Read tags that are not legal in their scheme as seqeval does, no error.")
+    align: Literal["first", "all"] = argument(
+        "first", "Which subwords carry the tag of their word in training: the first one, or all of them."
+    )
+    subwords: Literal["first", "mean"] = argument(
+        "first", "What a word is decoded from: its first subword, or the mean of all its subwords' probabilities."
+    )
+    decoding: Literal["viterbi", "greedy"] = argument(
+        "viterbi",
+        "viterbi: the most probable sequence of tags that is legal; greedy: the most probable tag of each word, and"
+        " what then is not legal repaired as seqeval does.",
+    )
+    stride: int = argument(32, "Tokens that neighbouring parts of a sentence share that is longer than --max_length.")
+
+
+@dataclass
+class AnswerArguments(TaskArguments):
+    """The part of a context that answers a question."""
+
+    task: ClassVar[str] = "answer:AnswerQuestions"
+
+    max_length: int | None = argument(
+        None,
+        "Longest input (question and part of the context), in tokens; by default 384, or less if the model allows less."
+        " A longer context is read in parts.",
+    )
+    stride: int | None = argument(
+        None, "Tokens that neighbouring parts of a context share; by default a third of the longest input."
+    )
+    max_question_length: int = argument(64, "Longest question, in tokens; what is longer is cut.")
+    max_answer_length: int = argument(30, "Longest answer, in tokens.")
+    n_best: int = argument(20, "Starts and ends of each part, and answers of each question, that are looked at.")
+    null_threshold: float | None = argument(
+        None,
+        "How much higher 'no answer' must score than the best answer. By default 0 where the data has questions without"
+        " an answer, else there always is one.",
+    )
+    question_column: str | None = argument(None, "The column of the question; guessed by its name.")
+    context_column: str | None = argument(None, "The column of the context; guessed by its name.")
+    answers_column: str | None = argument(
+        None, "The column of the answers, as in SQuAD: {text: [...], answer_start: [...]}; guessed by its name."
     )
 
 

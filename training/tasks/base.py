@@ -140,3 +140,16 @@ def saved_labels(config: PreTrainedConfig) -> list[str] | None:
     """The label names of a saved model in the order of their ids; None where they were never named (LABEL_0, …)."""
     labels = [config.id2label[i] for i in sorted(config.id2label)]
     return None if all(label == f"LABEL_{i}" for i, label in enumerate(labels)) else labels
+
+
+def check_same_labels(known: Sequence[str], seen: Sequence[str], file: str) -> None:
+    """Refuse to train a model that has a head for other labels than those of the data.
+
+    Raises:
+        ValueError: a label of the data that the model does not know; names both sets.
+    """
+    if set(seen) - set(known):
+        raise ValueError(
+            f"model: it was fine-tuned for the labels {', '.join(known)}, and {file!r} has {', '.join(seen)}; start "
+            "from a model without such a head"
+        )

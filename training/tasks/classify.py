@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import datasets
 import numpy as np
+import sklearn.metrics
 import torch
 from transformers import (
     AutoModelForSequenceClassification,
@@ -20,8 +21,8 @@ from transformers import (
 
 from ...modeling_minibert import MiniBertForSequenceClassification
 from ..metrics import F1, Accuracy, MatthewsCorrelation, Pearson, Spearman
-from .base import Task, label_fields, map_rows, saved_labels
-from .data import check_columns, check_texts, find_column, string_columns, where
+from .base import Task, check_same_labels, label_fields, map_rows, saved_labels
+from .data import FILE, check_columns, check_texts, find_column, string_columns, where
 from .pictures import plot_confusion, plot_scores, plot_values
 
 PAIRS = (
@@ -50,7 +51,7 @@ class Classify(Task):
             check_columns(split, [self.label_column], "label_column")
             check_columns(split, self.text_columns, "text_column")
             check_texts(split, self.text_columns)
-        values = {name: [_plain(split, value) for value in split[self.label_column]] for name, split in splits.items()}
+        values = {name: _plain(split, self.label_column) for name, split in splits.items()}
         splits = self._drop_unlabelled(splits, values)
         for name, split in splits.items():
             for index, value in enumerate(values[name]):
@@ -58,10 +59,10 @@ class Classify(Task):
                     raise ValueError(f"{where(split[index])}: {self.label_column!r} is empty; every row needs a label")
 
         known = saved_labels(config) if config is not None else None
-        if config is not None and config.problem_type is not None:
-            self.problem_type = config.problem_type
+        if config is not None and (config.problem_type is not None or config.num_labels == 1):
+            self.problem_type = config.problem_type or REGRESSION  # as Transformers reads a model of one label
         else:
-            self.problem_type = self.arguments.problem_type or _problem_type(values.get("train", values[next(iter(values))]))
+            self.problem_type = self.arguments.problem_type or _problem_type(next(iter(values.values())))
         best = {SINGLE: "accuracy", MULTI: "f1_micro", REGRESSION: "spearman"}
         self.metric_for_best_model = best[self.problem_type]
         if self.problem_type == REGRESSION:
@@ -101,8 +102,8 @@ class Classify(Task):
     def compute_metrics(self, prediction: EvalPrediction, examples: datasets.Dataset) -> dict[str, float]:
         given = {"predictions": prediction.predictions, "references": prediction.label_ids}
         if self.problem_type == REGRESSION:
-            error = np.asarray(given["predictions"], dtype=np.float64) - np.asarray(given["references"], dtype=np.float64)
-            return Pearson().compute(**given) | Spearman().compute(**given) | {"mse": float(np.mean(error**2))}
+            mse = sklearn.metrics.mean_squared_error(prediction.label_ids, prediction.predictions)
+            return Pearson().compute(**given) | Spearman().compute(**given) | {"mse": float(mse)}
         if self.problem_type == MULTI:
             given = {name: np.asarray(value).astype(np.int32) for name, value in given.items()}
             f1 = {f"f1_{average}": F1().compute(**given, average=average)["f1"] for average in ("micro", "macro")}
@@ -154,7 +155,7 @@ class Classify(Task):
             columns = self._guess_texts(split)
         if self.pairs_only and len(columns) != 2:
             raise ValueError(
-                f"pair_column: the two texts of {split[0]['_file']!r} are not clear; name them with --text_column and "
+                f"pair_column: the two texts of {split[0][FILE]!r} are not clear; name them with --text_column and "
                 f"--pair_column (columns of text: {', '.join(string_columns(split))})"
             )
         return columns
@@ -180,24 +181,26 @@ class Classify(Task):
         known: list[str] | None,
     ) -> list[str]:
         """The names of all labels, in the order of their ids."""
-        given = self.arguments.label_names
+        given = self.arguments.labels
         if len(set(given)) != len(given):
-            raise ValueError(f"label_names: {', '.join(given)} names one label twice")
-        if known is not None:
-            if given and given != known:
-                raise ValueError(f"label_names: {', '.join(given)}, but the model knows {', '.join(known)}")
-            return known
-        if given:
-            return given
-        if "train" not in values:  # a model that never named its labels
-            return [str(i) for i in range(config.num_labels)]
+            raise ValueError(f"labels: {', '.join(given)} names one label twice")
+        if known is not None and given and given != known:
+            raise ValueError(f"labels: {', '.join(given)}, but the model knows {', '.join(known)}")
+        known = known or given
+        if "train" not in values:
+            return known or [str(i) for i in range(config.num_labels)]  # a model that never named its labels
         seen = {item for value in values["train"] for item in (value if isinstance(value, list) else [value])}
         if not all(isinstance(item, int) for item in seen):
             seen = {str(item) for item in seen}
         labels = [str(item) for item in sorted(seen)]
+        if config is not None and known:
+            unknown = [str(item) for item in sorted(seen) if _find_label(item, known) is None]
+            check_same_labels(known, labels if unknown else known, splits["train"][0][FILE])
+        if known:
+            return known
         if len(labels) < 2:
             raise ValueError(
-                f"{self.label_column}: {splits['train'][0]['_file']!r} has one label only ({', '.join(labels)}); there is "
+                f"{self.label_column}: {splits['train'][0][FILE]!r} has one label only ({', '.join(labels)}); there is "
                 "nothing to learn"
             )
         return labels
@@ -222,14 +225,13 @@ class Classify(Task):
         return [float(i in ids) for i in range(len(self.labels))]
 
     def _label_id(self, label: int | str, split: datasets.Dataset, index: int) -> int:
-        if str(label) in self.labels:
-            return self.labels.index(str(label))
-        if isinstance(label, int) and 0 <= label < len(self.labels) and not any(name.isdigit() for name in self.labels):
-            return label
-        raise ValueError(
-            f"{where(split[index])}: the label {label!r} in {self.label_column!r} was never seen in training; legal: "
-            f"{', '.join(self.labels)}"
-        )
+        found = _find_label(label, self.labels)
+        if found is None:
+            raise ValueError(
+                f"{where(split[index])}: the label {label!r} in {self.label_column!r} was never seen in training; "
+                f"legal: {', '.join(self.labels)}"
+            )
+        return found
 
     def _describe(self, said: list[dict[str, Any]]) -> str:
         if self.problem_type == REGRESSION:
@@ -246,6 +248,37 @@ class Classify(Task):
         if self.problem_type == SINGLE:
             return self.labels[label]
         return ", ".join(name for name, there in zip(self.labels, label) if there) or "none"
+
+
+def _plain(split: datasets.Dataset, column: str) -> list[Any]:
+    """The labels of a column: names instead of the numbers of a ClassLabel, None where there is none."""
+    feature = split.features[column]
+    inner = getattr(feature, "feature", feature)
+
+    def plain(value):
+        if isinstance(value, list):
+            return [plain(item) for item in value]
+        if isinstance(inner, datasets.ClassLabel) and value is not None and value >= 0:
+            return inner.int2str(value)
+        if isinstance(value, float) and np.isnan(value):
+            return None
+        return str(value) if isinstance(value, bool) else value
+
+    return [plain(value) for value in split[column]]
+
+
+def _problem_type(values: Iterable[Any]) -> str:
+    kinds = {type(value) for value in values}
+    return MULTI if list in kinds else REGRESSION if float in kinds else SINGLE
+
+
+def _find_label(label: int | str, labels: list[str]) -> int | None:
+    """The id of a label: its name, or a number where the names are none."""
+    if str(label) in labels:
+        return labels.index(str(label))
+    if isinstance(label, int) and 0 <= label < len(labels) and not any(name.isdigit() for name in labels):
+        return label
+    return None
 
 
 def encode_texts(batch: dict[str, list], tokenizer, columns: list[str]) -> dict[str, list]:

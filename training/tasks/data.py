@@ -9,7 +9,7 @@ from typing import Any
 
 import datasets
 
-from ..data import HUB_NAME, LOADERS
+from ..sources import HUB_NAME, LOADERS
 from .arguments import DataArguments
 
 FILE, ROW = "_file", "_row"  # columns of every split: where a row came from
@@ -24,26 +24,26 @@ SHARD = re.compile(r"[-_.]\d+(-of-\d+)?$")  # train-00000-of-00002.parquet
 SUFFIXES = tuple(suffix for suffix in LOADERS if suffix != ".txt")
 
 
-def load_splits(arguments: DataArguments, seed: int = 0) -> datasets.DatasetDict:
-    """The splits that are given ("train", "validation", "test"), each with the columns `FILE` and `ROW` added.
+def load_splits(arguments: DataArguments, seed: int = 0, names: Collection[str] = SPLITS) -> datasets.DatasetDict:
+    """Those of the splits `names` that are given, each with the columns `FILE` and `ROW` added.
 
-    Without a validation split, `validation_size` of the rows of the training split are held out (drawn with `seed`);
-    where nothing is to be trained, nothing is held out.
+    If there is a training split and none to validate on, `validation_size` of its rows are held out (drawn with
+    `seed`).
 
     Raises:
         ValueError: nothing given, a path that does not exist, a file that cannot be read, an empty split.
     """
     sources = _sources(arguments)
-    splits = datasets.DatasetDict({name: _load(name, files) for name, files in sources.items()})
+    splits = datasets.DatasetDict({name: _load(name, files) for name, files in sources.items() if name in names})
     if "train" in splits and "validation" not in splits:
         size, rows = arguments.validation_size, len(splits["train"])
-        held_out = max(1, round(size * rows if size < 1 else size))
-        if size <= 0 or held_out >= rows:
+        number = max(1, round(size * rows if size < 1 else size))
+        if size <= 0 or number >= rows:
             raise ValueError(
                 f"validation_size: {size} of {rows} rows leaves nothing to {'hold out' if size <= 0 else 'train on'}; "
                 "legal: a share between 0 and 1, or a number of rows"
             )
-        halves = splits["train"].train_test_split(held_out, seed=seed)
+        halves = splits["train"].train_test_split(number, seed=seed)
         splits["train"], splits["validation"] = halves["train"], halves["test"]
     return datasets.DatasetDict({name: splits[name] for name in SPLITS if name in splits})
 
@@ -53,9 +53,7 @@ def where(row: dict[str, Any]) -> str:
     return f"{row[FILE]}, row {row[ROW]}"
 
 
-def find_column(
-    split: datasets.Dataset, given: str | None, guesses: Iterable[str], argument: str, what: str
-) -> str:
+def find_column(split: datasets.Dataset, given: str | None, guesses: Iterable[str], argument: str, what: str) -> str:
     """The column named by the user, or the first of `guesses` that is there.
 
     Raises:

@@ -19,8 +19,8 @@ class Nli(Classify):
         splits = super().read(splits, config)
         if self.problem_type != SINGLE or all(label.lstrip("-").isdigit() for label in self.labels):
             raise ValueError(
-                f"label_names: {self.label_column!r} has no names for its labels; give them in the order of their "
-                "numbers, as --label_names entailment neutral contradiction"
+                f"labels: {self.label_column!r} has no names for its labels; give them in the order of their "
+                "numbers, as --labels entailment neutral contradiction"
             )
         return splits
 

@@ -51,3 +51,23 @@ def plot_scores(scores: dict[str, float], name: str, path: Path) -> None:
     axes.invert_yaxis()
     figure.savefig(path, dpi=120)
     plt.close(figure)
+
+
+def plot_per_type(scores: dict[str, dict[str, float]], path: Path) -> None:
+    """Draw precision, recall and F1 of every type of entity, the most frequent one first.
+
+    Args:
+        scores: for each type {precision, recall, f1, support}.
+    """
+    types = sorted(scores, key=lambda kind: -scores[kind]["support"])
+    figure, axes = plt.subplots(figsize=(7, 1.7 + 0.7 * max(len(types), 1)), layout="constrained")
+    for place, name in enumerate(("precision", "recall", "f1")):
+        heights = np.arange(len(types)) + 0.27 * (place - 1)
+        bars = axes.barh(heights, [scores[kind][name] for kind in types], height=0.25, label=name)
+        axes.bar_label(bars, fmt="%.2f", padding=3, fontsize=8)
+    axes.set_yticks(range(len(types)), [f"{kind} ({scores[kind]['support']:,})" for kind in types])
+    axes.set(xlabel="score (number of true entities in brackets)", xlim=(0, 1.1))
+    axes.invert_yaxis()
+    axes.legend(loc="upper left", bbox_to_anchor=(1, 1))
+    figure.savefig(path, dpi=120)
+    plt.close(figure)

@@ -13,6 +13,7 @@ it begins a new one.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -93,9 +94,10 @@ def convert_tags(tags: Sequence[str], scheme: str) -> list[str]:
 
 
 def labels_of(tags: Iterable[str], scheme: str) -> list[str]:
-    """All labels a model needs that has learned from `tags`, in order: O, then those of each type by name."""
+    """All labels a model needs that has learned from `tags`, in order: O, then those of each type by name. In scheme
+    "none": the tags, the most frequent one first."""
     if scheme == "none":
-        return sorted(set(tags))
+        return [tag for tag, _ in sorted(Counter(tags).items(), key=lambda item: (-item[1], item[0]))]
     types = sorted({split_tag(tag)[1] for tag in tags} - {""})
     return [OUTSIDE, *(f"{prefix}-{kind}" for kind in types for prefix in PREFIXES[scheme])]
 
@@ -156,7 +158,7 @@ def cut_into_windows(lengths: Sequence[int], room: int, stride: int) -> list[Win
 
 
 class Decoder:
-    """From scores of the labels of each word to one tag a word.
+    """From scores of the labels of each word to the tags of a sentence.
 
     Args:
         labels: the model's labels by number.
@@ -173,14 +175,17 @@ class Decoder:
             penalty = np.where(np.array(table), 0.0, -np.inf)
             self.begin, self.step, self.end = penalty[-1, :-1], penalty[:-1, :-1], penalty[:-1, -1]
 
-    def __call__(self, scores: np.ndarray) -> list[str]:
-        """Tags of the words whose scores are [words, labels]."""
-        path = self._best_path(scores) if self.viterbi else np.argmax(scores, axis=-1)
+    def path(self, scores: np.ndarray) -> np.ndarray:
+        """Labels by number of the words whose scores are [words, labels]."""
+        return self._best_path(scores) if self.viterbi else np.argmax(scores, axis=-1)
+
+    def tags(self, path: Iterable[int]) -> list[str]:
+        """The tags of a sentence from the labels of its words, repaired where they are not legal."""
         return convert_tags([self.labels[i] for i in path], self.scheme)
 
-    def _best_path(self, scores: np.ndarray) -> list[int]:
+    def _best_path(self, scores: np.ndarray) -> np.ndarray:
         if not len(scores):
-            return []
+            return np.zeros(0, dtype=int)
         best, came_from = self.begin + scores[0], []
         for score in scores[1:]:
             candidates = best[:, None] + self.step
@@ -189,4 +194,4 @@ class Decoder:
         path = [int((best + self.end).argmax())]
         for back in reversed(came_from):
             path.append(int(back[path[-1]]))
-        return path[::-1]
+        return np.array(path[::-1])

@@ -1,0 +1,113 @@
+"""`minibert finetune TASK --plan`: what it finds in the data is there, and its recipe trains."""
+
+import json
+import random
+
+import pytest
+
+from minibert import MiniBertConfig, MiniBertModel
+from minibert.tokenization import train_tokenizer
+from minibert.training import cli
+
+WORDS = [a + b for a in "bdfgklmnprst" for b in "aeiou"]
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory):
+    """A tiny model that knows the words below."""
+    folder = tmp_path_factory.mktemp("models") / "encoder"
+    draw = random.Random(0)
+    texts = [" ".join(draw.choices(WORDS, k=12)) for _ in range(200)]
+    tokenizer = train_tokenizer(texts, algorithm="wordpiece", vocab_size=200, show_progress=False, model_max_length=64)
+    config = MiniBertConfig.from_tokenizer(
+        tokenizer, "modernbert", "tiny", num_hidden_layers=1, max_position_embeddings=64
+    )
+    MiniBertModel(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def write(path, rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def run(folder, encoder, output, *arguments, task="classify"):
+    return cli.main(["finetune", task, "--data", str(folder), "--model", str(encoder), "--output_dir", str(output),
+                     "--bf16", "false", "--disable_tqdm", "true", *arguments])  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def reviews(tmp_path_factory):
+    """300 rows with 3 repeated ones, one of them under another label; 2 rows of the test split are in train."""
+    folder = tmp_path_factory.mktemp("reviews")
+    draw = random.Random(1)
+    texts = [" ".join(draw.choices(WORDS, k=draw.randint(3, 20))) for _ in range(400)]
+    train = [{"text": text, "label": "good" if i % 10 else "bad"} for i, text in enumerate(texts[:297])]
+    train += [dict(train[1]), dict(train[2]), {"text": train[3]["text"], "label": "bad"}]
+    write(folder / "train.jsonl", train)
+    write(folder / "validation.jsonl", [{"text": text, "label": "good"} for text in texts[300:340]])
+    test = [{"text": text, "label": "bad"} for text in texts[340:398]] + [train[7], train[8]]
+    write(folder / "test.jsonl", test)
+    return folder
+
+
+def test_the_plan_counts_what_is_there(reviews, encoder, tmp_path, capsys):
+    output = tmp_path / "plan"
+    assert run(reviews, encoder, output, "--plan") == 0
+    page = (output / "plan.md").read_text()
+    assert page.strip() in capsys.readouterr().out
+    rows = {line.split("|")[1].strip(): [cell.strip() for cell in line.split("|")[2:-1]] for line in page.splitlines()
+            if line.startswith("|")}  # fmt: skip
+    assert rows["train"][0] == "300" and rows["train"][2:] == ["3", "–"]
+    assert rows["test"][0] == "60" and rows["test"][2:] == ["0", "2"]
+    assert rows["validation"][2:] == ["0", "0"]
+    assert rows["good"] == ["89.7% (269)"] and rows["bad"] == ["10.3% (31)"]
+    assert "1 inputs of the training split occur with different labels" in page
+    assert "metric: f1_macro" in page  # nine tenths are of one label
+    assert not (output / "model.safetensors").exists()
+
+
+def test_its_recipe_trains(reviews, encoder, tmp_path, capsys):
+    output = tmp_path / "plan"
+    assert run(reviews, encoder, output, "--plan") == 0
+    recipe = output / "recipe.yaml"
+    assert all(" # " in line or line.startswith("#") for line in recipe.read_text().splitlines())
+    assert cli.main(["finetune", "classify", "--recipe", str(recipe), "--max_steps", "2", "--seeds", "1",
+                     "--bf16", "false", "--disable_tqdm", "true", "--eval_strategy", "steps", "--save_strategy", "steps", "--eval_steps",
+                     "2", "--save_steps", "2"]) == 0  # fmt: skip
+    assert (output / "model.safetensors").exists()
+
+
+def test_few_rows_train_the_head_only(encoder, tmp_path):
+    folder = tmp_path / "few"
+    folder.mkdir()
+    draw = random.Random(2)
+    write(folder / "train.jsonl", [{"text": " ".join(draw.choices(WORDS, k=5)), "label": i % 2} for i in range(60)])
+    assert run(folder, encoder, tmp_path / "plan", "--plan") == 0
+    assert 'freeze: "encoder"' in (tmp_path / "plan" / "recipe.yaml").read_text()
+
+
+def test_bad_rows_are_told_and_left_out(encoder, tmp_path):
+    folder = tmp_path / "tags"
+    folder.mkdir()
+    draw = random.Random(3)
+    rows = [{"tokens": draw.choices(WORDS, k=6), "ner_tags": ["B-X", "I-X", "O", "O", "O", "B-X"]} for _ in range(60)]
+    rows[11]["ner_tags"][2] = "I-Y"  # an inside without a beginning
+    rows[40]["ner_tags"] = rows[40]["ner_tags"][:-1]
+    write(folder / "train.jsonl", rows)
+    write(folder / "validation.jsonl", rows[:5])
+    assert run(folder, encoder, tmp_path / "plan", "--plan", task="tag") == 0
+    page = (tmp_path / "plan" / "plan.md").read_text()
+    assert "left out here, and to be mended before training (2)" in page
+    assert "row 12: " in page and "row 41: " in page
+    assert "| train | 58 |" in page
+
+
+@pytest.mark.parametrize("task", ["classify", "tag"])
+def test_a_missing_column_is_no_bad_row(task, encoder, tmp_path, capsys):
+    folder = tmp_path / "none"
+    folder.mkdir()
+    write(folder / "train.jsonl", [{"something": "else"}] * 3)
+    assert run(folder, encoder, tmp_path / "plan", "--plan", task=task) == 2
+    assert "column" in capsys.readouterr().err
+    assert not (tmp_path / "plan").exists()

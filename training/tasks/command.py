@@ -1,0 +1,263 @@
+"""`minibert finetune TASK` and `minibert evaluate TASK`: rows → model inputs → `Trainer` → metrics and a saved model.
+
+What differs between tasks stands in their `Task`; here is what they have in common.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import json
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from transformers import TrainingArguments
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
+
+from ..settings import checkpoint_to_resume, settle
+from .arguments import DataArguments, EvaluateArguments, FinetuneArguments, TaskArguments
+from .base import Task
+from .compare import check_comparable, compare
+from .data import load_splits
+from .freezing import check_freezing
+from .models import check_head, load_model, load_tokenizer, read_config
+from .plan import plan
+from .report import mean_and_deviation, print_table, scores_of
+from .trainer import Run, score, train
+
+REPORT, PICTURE, LOG = "metrics.json", "predictions.png", "trainer_state.json"
+
+
+def finetune(
+    task_arguments: TaskArguments, data: DataArguments, arguments: FinetuneArguments, training: TrainingArguments
+) -> None:
+    """Train a model for a task, measure it and save it to `training.output_dir`.
+
+    Raises:
+        ValueError: bad input; before any training, and without touching what is in the output folder.
+    """
+    if arguments.plan:
+        return _plan(task_arguments, data, arguments, training)
+    output = Path(training.output_dir)
+    report = _finished(output) if arguments.compare else None
+    checkpoint = None if report else _checkpoint(training)
+    run = prepare(task_arguments, data, arguments, training)
+    if arguments.compare:
+        check_comparable(run)
+        if report and report["settings"] != run.settings:
+            raise ValueError(
+                f"output_dir: {str(output)!r} holds a model of other settings ({_difference(report, run)}); give "
+                "another folder, or remove it"
+            )
+    if report:
+        print(f"{output} holds the trained MiniBERT already: it is not trained again")
+    else:
+        report = _train_and_save(run, output, checkpoint)
+    if arguments.compare:
+        compare(run, report, output)
+
+
+def evaluate(
+    task_arguments: TaskArguments, data: DataArguments, arguments: EvaluateArguments, training: TrainingArguments
+) -> None:
+    """Measure a fine-tuned model on every split that is given, except for the training split.
+
+    Raises:
+        ValueError: bad input, before any work.
+    """
+    task_class = find_task(task_arguments)
+    config = read_config(arguments.model)
+    check_head(arguments.model, config, task_class, needed=True)
+    tokenizer = load_tokenizer(arguments.model, config, task_arguments.max_length)
+    splits = load_splits(data, names=("validation", "test"))
+    if not splits:
+        raise ValueError("data: no validation or test split is given; legal: --test FILE, or a folder that has one")
+    task = task_class(task_arguments, tokenizer)
+    splits = task.read(splits, config)
+    training = _settle(training, task)
+    encoded = {name: task.encode(split, training=False) for name, split in splits.items()}
+    model = load_model(arguments.model, task_class, task.config_fields())
+    scored = score(model, training, task, splits, encoded)
+    print_table(f"{arguments.model}, {task.name}", {name: scores for name, (_, scores) in scored.items()})
+    output = Path(training.output_dir)
+    output.mkdir(parents=True, exist_ok=True)
+    name, (prediction, _) = list(scored.items())[-1]
+    task.draw(prediction, splits[name], output / PICTURE)
+    report = {"task": task.name, "model": arguments.model} | {name: scores for name, (_, scores) in scored.items()}
+    (output / REPORT).write_text(json.dumps(report, indent=2) + "\n")
+    print(f"Saved to {output}: {REPORT} and {PICTURE} (of {name})")
+
+
+def find_task(arguments: TaskArguments) -> type[Task]:
+    """The class that does the work for a task's arguments."""
+    module, _, name = arguments.task.partition(":")
+    return getattr(importlib.import_module(f".{module}", __package__), name)
+
+
+def prepare(
+    task_arguments: TaskArguments, data: DataArguments, arguments: FinetuneArguments, training: TrainingArguments
+) -> Run:
+    """Check the arguments and every row, and encode them.
+
+    Raises:
+        ValueError: bad input.
+    """
+    if arguments.seeds < 1:
+        raise ValueError(f"seeds: {arguments.seeds} is not legal: 1 or more")
+    task_class = find_task(task_arguments)
+    config = read_config(arguments.model)
+    has_head = check_head(arguments.model, config, task_class, needed=False)
+    check_freezing(arguments, config.num_hidden_layers)
+    tokenizer = load_tokenizer(arguments.model, config, task_arguments.max_length)
+    splits = load_splits(data, training.seed)
+    if "train" not in splits:
+        raise ValueError("train: there is no training split; legal: --train FILE, or a folder that has one")
+    task = task_class(task_arguments, tokenizer)
+    splits = task.read(splits, config if has_head else None)
+    labels = task.config_fields().get("id2label")
+    if has_head and labels is not None and len(labels) != config.num_labels:
+        raise ValueError(
+            f"model: {arguments.model!r} was fine-tuned for {config.num_labels} labels "
+            f"({', '.join(map(str, config.id2label.values()))}), the data have {len(labels)} "
+            f"({', '.join(map(str, labels.values()))}); start from a model without such a head"
+        )
+    training = _settle(training, task)
+    encoded = {name: task.encode(split, training=name == "train") for name, split in splits.items()}
+    return Run(task, splits, encoded, arguments, training, _settings(task_arguments, data, arguments, training))
+
+
+def _train_and_save(run: Run, output: Path, checkpoint: str | None) -> dict[str, Any]:
+    task, training = run.task, run.training
+    sizes = ", ".join(f"{len(split):,} {name}" for name, split in run.splits.items())
+    print(f"{task.name}: rows: {sizes}; inputs of {task.tokenizer.model_max_length:,} tokens at most")
+    seeds = [training.seed + i for i in range(run.arguments.seeds)]
+    reports: dict[int, dict[str, Any]] = {}
+    best = None
+    for seed in seeds:
+        folder = output if len(seeds) == 1 else output / f"seed-{seed}"
+        of_seed = dataclasses.replace(training, seed=seed, output_dir=str(folder))
+        model, report, predictions, state = train(run, run.initial_model(seed), of_seed, checkpoint)
+        reports[seed] = report
+        if best is None or _is_better(task, report, reports[best[0]]):
+            best = (seed, model, predictions, state)
+        _remove_checkpoints(folder)
+        if len(seeds) > 1:
+            print_table(f"seed {seed}", scores_of(report))
+            shutil.rmtree(folder, ignore_errors=True)
+    seed, model, predictions, state = best
+    name = list(predictions)[-1]
+    report = {
+        "task": task.name,
+        "model": run.arguments.model,
+        "settings": run.settings,
+        "precision": "bf16" if training.bf16 else "fp16" if training.fp16 else "fp32",
+        "seed": seed,
+        **reports[seed],
+        **({"seeds": reports, "mean_and_deviation": mean_and_deviation(reports)} if len(seeds) > 1 else {}),
+    }
+    model.save_pretrained(output)
+    task.tokenizer.save_pretrained(output)
+    state.save_to_json(str(output / LOG))
+    task.draw(predictions[name], run.splits[name], output / PICTURE)
+    # Last, since it says that all is there.
+    (output / REPORT).write_text(json.dumps(report, indent=2) + "\n")
+    _print_report(run, report)
+    print(f"\nThe saved model on its {name} rows:")
+    print("\n".join(task.show(output, run.splits[name])))
+    print(f"Saved to {output}: the model, the tokenizer, {REPORT} and {PICTURE} (of {name})")
+    return report
+
+
+# --- details ---
+
+
+def _plan(
+    task_arguments: TaskArguments, data: DataArguments, arguments: FinetuneArguments, training: TrainingArguments
+) -> None:
+    task_class = find_task(task_arguments)
+    config = read_config(arguments.model)
+    check_head(arguments.model, config, task_class, needed=False)
+    tokenizer = load_tokenizer(arguments.model, config, task_arguments.max_length)
+
+    def initial_model(task: Task):
+        return load_model(arguments.model, task_class, task.config_fields())
+
+    plan(task_class, tokenizer, task_arguments, data, arguments, settle(training), initial_model)
+
+
+def _print_report(run: Run, report: dict[str, Any]) -> None:
+    print(
+        f"\n{report['trained_parameters']:,} of {report['parameters']:,} parameters trained for {report['steps']:,} "
+        f"steps ({report['epochs']:.2f} epochs) in {report['training_seconds']:.0f} s, {report['precision']}; "
+        f"kept: step {report['best_step']:,} of seed {report['seed']}"
+    )
+    print_table(run.task.name, scores_of(report))
+    if "mean_and_deviation" in report:
+        rows = {
+            name: {metric: f"{mean:.4f} ± {deviation:.4f}" for metric, (mean, deviation) in metrics.items()}
+            for name, metrics in report["mean_and_deviation"].items()
+        }
+        print_table(f"over {len(report['seeds'])} seeds", rows)
+
+
+def _is_better(task: Task, report: Mapping[str, Any], than: Mapping[str, Any]) -> bool:
+    """Whether a seed did better on the validation rows, which is what may be chosen by."""
+    ours, theirs = (each["validation"][task.metric_for_best_model] for each in (report, than))
+    return ours > theirs if task.greater_is_better else ours < theirs
+
+
+def _settle(training: TrainingArguments, task: Task) -> TrainingArguments:
+    if training.metric_for_best_model == "auto":
+        training = dataclasses.replace(
+            training, metric_for_best_model=task.metric_for_best_model, greater_is_better=task.greater_is_better
+        )
+    return dataclasses.replace(settle(training), include_num_input_tokens_seen="no")
+
+
+def _checkpoint(training: TrainingArguments) -> str | None:
+    checkpoint = checkpoint_to_resume(training)
+    if checkpoint is not None and not (Path(checkpoint) / "optimizer.pt").exists():
+        raise ValueError(
+            f"resume_from_checkpoint: {checkpoint!r} holds a model only, to save time and space; start again in another"
+            " folder (with --save_only_model false a training can be resumed)"
+        )
+    return checkpoint
+
+
+def _finished(output: Path) -> dict[str, Any] | None:
+    """The report of a training that ended in this folder."""
+    path = output / REPORT
+    return json.loads(path.read_text()) if path.exists() and (output / "config.json").exists() else None
+
+
+def _settings(*instances: Any) -> dict[str, Any]:
+    """What a result depends on: all arguments, as JSON has them."""
+    *ours, training = instances
+    settings = {
+        key: value
+        for instance in ours
+        for key, value in dataclasses.asdict(instance).items()
+        if not key.startswith("compare")
+    }
+    keys = (
+        "seed", "data_seed", "learning_rate", "num_train_epochs", "max_steps", "per_device_train_batch_size",
+        "gradient_accumulation_steps", "warmup_steps", "weight_decay", "adam_beta1", "adam_beta2", "adam_epsilon",
+        "max_grad_norm", "bf16", "fp16", "metric_for_best_model",
+    )  # fmt: skip
+    settings |= {key: getattr(training, key) for key in keys}
+    settings |= {"lr_scheduler_type": str(training.lr_scheduler_type.value), "optim": str(training.optim.value)}
+    return json.loads(json.dumps(settings))
+
+
+def _difference(report: dict[str, Any], run: Run) -> str:
+    keys = sorted({*report["settings"], *run.settings})
+    values = ((key, report["settings"].get(key), run.settings.get(key)) for key in keys)
+    return ", ".join(f"{key}: {theirs} there, {ours} here" for key, theirs, ours in values if theirs != ours)
+
+
+def _remove_checkpoints(folder: Path) -> None:
+    """Remove the checkpoints of a finished training: the best one is saved, and they hold pickles."""
+    for path in folder.glob(f"{PREFIX_CHECKPOINT_DIR}-*"):
+        shutil.rmtree(path)

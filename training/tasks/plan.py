@@ -1,0 +1,330 @@
+"""`minibert finetune TASK --plan true`: look at the data, train nothing, and propose how to train.
+
+The proposals are rules of thumb, each with its reason beside it; the time is measured: a few training steps of the
+model itself on the longest batches are extrapolated to the whole training.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+import statistics
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import datasets
+import numpy as np
+import torch
+from transformers import TrainingArguments
+
+from ...configuration_minibert import MiniBertConfig
+from .arguments import DataArguments, FinetuneArguments, TaskArguments
+from .base import Task
+from .data import FILE, ROW, load_splits
+from .trainer import make_trainer, precision_of
+
+RECIPE, PAGE = "recipe.yaml", "plan.md"
+MOST_BAD_ROWS = 20  # found one by one; with more, it is the data that must be looked at
+TIMED_STEPS = 3
+HEAD_ONLY_ROWS = 200  # up to here a full fine-tuning mostly learns the rows by heart
+HOUR = 3600.0
+
+
+@dataclass
+class Survey:
+    """What the data are like."""
+
+    rows: dict[str, int] = field(default_factory=dict)
+    bad: list[str] = field(default_factory=list)
+    lengths: dict[str, np.ndarray] = field(default_factory=dict)  # tokens of every input, [inputs]
+    labels: dict[str, Counter] = field(default_factory=dict)
+    duplicates: dict[str, int] = field(default_factory=dict)
+    contradictions: int = 0  # training inputs that occur with different labels
+    overlap: dict[str, int] = field(default_factory=dict)  # inputs of a split that are in the training split
+
+
+def plan(
+    task_class: type[Task],
+    tokenizer: Any,
+    task_arguments: TaskArguments,
+    data: DataArguments,
+    arguments: FinetuneArguments,
+    training: TrainingArguments,
+    initial_model: Any,
+) -> None:
+    """Survey the data, write `recipe.yaml` (for `--recipe`) and `plan.md` into the output folder, and print the page.
+
+    Args:
+        tokenizer: with `model_max_length` at the longest input that is legal.
+        initial_model: a function from the task to its model, untrained.
+
+    Raises:
+        ValueError: no training split, or more than `MOST_BAD_ROWS` bad rows.
+    """
+    limit = tokenizer.model_max_length
+    splits = load_splits(data, training.seed)
+    if "train" not in splits:
+        raise ValueError("train: there is no training split; legal: --train FILE, or a folder that has one")
+    tokenizer.model_max_length = 10**6  # lengths are wanted as they are
+    task = task_class(task_arguments, tokenizer)
+    splits, bad = read_without_bad_rows(task, splits)
+    encoded = {name: task.encode(split, training=True) for name, split in splits.items()}
+    survey = look(task, splits, encoded, bad)
+
+    choices, reasons = propose(task, survey, limit)
+    tokenizer.model_max_length = choices["max_length"]
+    encoded["train"] = task.encode(splits["train"], training=True)
+    seconds = step_seconds(task, splits, encoded, arguments, training, initial_model(task), choices)
+    steps = -(-len(encoded["train"]) // choices["per_device_train_batch_size"])
+    steps *= choices["num_train_epochs"] * choices["seeds"]
+    backbones = backbone_times(task, initial_model(task), seconds * steps)
+
+    output = Path(training.output_dir)
+    output.mkdir(parents=True, exist_ok=True)
+    given = {"model": arguments.model, **_changed(data), **_changed(task_arguments)}
+    recipe = given | choices | {"output_dir": str(output)}
+    reasons |= dict.fromkeys(given.keys() - choices.keys(), "as given") | {"output_dir": "where the trained model goes"}
+    (output / RECIPE).write_text(as_recipe(task, recipe, reasons), encoding="utf-8")
+    page = as_page(task, survey, choices, reasons, seconds * steps, backbones, output)
+    (output / PAGE).write_text(page, encoding="utf-8")
+    print(page)
+
+
+def read_without_bad_rows(task: Task, splits: datasets.DatasetDict) -> tuple[datasets.DatasetDict, list[str]]:
+    """The rows that the task can read, and what it says of those it cannot.
+
+    Raises:
+        ValueError: what is wrong is not a row, or more than `MOST_BAD_ROWS` rows are bad.
+    """
+    bad: list[str] = []
+    while True:
+        try:
+            return task.read(splits), bad
+        except ValueError as error:
+            named = re.match(r"(?P<file>.+?), row (?P<row>\d+): ", str(error))
+            if named is None:
+                raise
+            bad.append(str(error))
+            if len(bad) > MOST_BAD_ROWS:
+                raise ValueError(f"more than {MOST_BAD_ROWS} bad rows; the first: {bad[0]}") from None
+            file, row = named["file"], int(named["row"])
+            left = datasets.DatasetDict(
+                {
+                    name: split.select([i for i, at in enumerate(zip(split[FILE], split[ROW])) if at != (file, row)])
+                    for name, split in splits.items()
+                }
+            )
+            if all(len(left[name]) == len(splits[name]) for name in splits):
+                raise
+            splits = left
+
+
+def look(task: Task, splits: datasets.DatasetDict, encoded: dict[str, datasets.Dataset], bad: list[str]) -> Survey:
+    """Count rows, lengths, labels, duplicates and overlap.
+
+    Two inputs are the same if all their token ids are (so case counts only if it does for the tokenizer).
+    """
+    survey = Survey(bad=bad)
+    training_inputs: dict[bytes, str] = {}
+    for name, split in encoded.items():
+        survey.rows[name] = len(splits[name])
+        ids = [_flat(row) for row in split["input_ids"]]
+        survey.lengths[name] = np.array([len(row) for row in ids])
+        survey.labels[name] = count_labels(task, split)
+        keys = [np.asarray(row, dtype=np.int32).tobytes() for row in ids]
+        survey.duplicates[name] = len(keys) - len(set(keys))
+        if name == "train":
+            answers = (
+                [json.dumps(row) for row in split["labels"]] if "labels" in split.column_names else [""] * len(keys)
+            )
+            contradicting = set()
+            for key, answer in zip(keys, answers):
+                if training_inputs.setdefault(key, answer) != answer:
+                    contradicting.add(key)
+            survey.contradictions = len(contradicting)
+        else:
+            survey.overlap[name] = sum(key in training_inputs for key in set(keys))
+    return survey
+
+
+def count_labels(task: Task, encoded: datasets.Dataset) -> Counter:
+    """How often each label occurs among the targets; empty where the task has no named labels."""
+    names = task.config_fields().get("id2label")
+    counts: Counter = Counter()
+    if names is None or "labels" not in encoded.column_names or len(names) < 2:
+        return counts
+    for labels in encoded["labels"]:
+        if isinstance(labels, list) and labels and isinstance(labels[0], float):  # several labels: 0 or 1 for each
+            counts.update(names[i] for i, there in enumerate(labels) if there)
+        else:
+            counts.update(names[int(i)] for i in (labels if isinstance(labels, list) else [labels]) if i >= 0)
+    return counts
+
+
+def propose(task: Task, survey: Survey, limit: int) -> tuple[dict[str, Any], dict[str, str]]:
+    """What to train with, and why: two dictionaries with the same keys, names of arguments."""
+    rows, lengths = survey.rows["train"], survey.lengths["train"]
+    longest = int(np.percentile(lengths, 99)) if len(lengths) else limit
+    max_length = min(limit, max(16, -(-longest // 8) * 8))
+    few = rows <= HEAD_ONLY_ROWS
+    small = rows < 5000
+    choices = {
+        "freeze": "encoder" if few else "none",
+        "max_length": max_length,
+        "per_device_train_batch_size": 16 if rows < 2000 else 32,
+        "learning_rate": 1e-3 if few else 1e-4,
+        "num_train_epochs": 20 if few else 8 if small else 3,
+        "seeds": 3 if rows < 2000 else 1,
+        "patience": 3,
+    }
+    cut = float((lengths > max_length).mean()) if len(lengths) else 0.0
+    reasons = {
+        "freeze": f"{rows:,} training rows: "
+        + ("the head only" if few else f"enough to train all (above {HEAD_ONLY_ROWS})"),
+        "max_length": f"99 % of the inputs have up to {longest} tokens; {cut:.1%} are cut",
+        "per_device_train_batch_size": "small data take more, noisier steps" if rows < 2000 else "the usual batch",
+        "learning_rate": "a head alone can learn fast" if few else "for small encoders; 5e-5 for base, 2e-5 for large",
+        "num_train_epochs": "until validation stops it" if small else "the usual number; validation may stop it",
+        "seeds": "few rows make scores vary with the seed" if rows < 2000 else "enough rows for one seed to tell",
+        "patience": f"stop after so many evaluations without a better {task.metric_for_best_model}",
+    }
+    counts = survey.labels["train"]
+    if counts and task.metric_for_best_model == "accuracy" and max(counts.values()) > 0.7 * sum(counts.values()):
+        choices["metric_for_best_model"] = "f1_macro"
+        reasons["metric_for_best_model"] = (
+            f"{counts.most_common(1)[0][0]!r} is most of the rows: accuracy hides the rest"
+        )
+    return choices, reasons
+
+
+def step_seconds(
+    task: Task,
+    splits: datasets.DatasetDict,
+    encoded: dict[str, datasets.Dataset],
+    arguments: FinetuneArguments,
+    training: TrainingArguments,
+    model: torch.nn.Module,
+    choices: dict[str, Any],
+) -> float:
+    """Seconds of a training step, from a few of them on random rows; the model is thrown away."""
+    arguments = dataclasses.replace(arguments, freeze=choices["freeze"])
+    training = dataclasses.replace(training, per_device_train_batch_size=choices["per_device_train_batch_size"])
+    trainer = make_trainer(model, training, task, splits, encoded, arguments)
+    trainer.create_optimizer()
+    dtype, device = precision_of(training), training.device
+    batches = iter(trainer.get_train_dataloader())
+    taken = []
+    trainer.model.train()
+    for _ in range(TIMED_STEPS + 1):  # the first one warms up
+        batch = next(batches, None)
+        if batch is None:
+            break
+        start = time.perf_counter()
+        with torch.autocast(device.type, dtype=dtype, enabled=dtype is not None):
+            loss = trainer.model(**{name: value.to(device) for name, value in batch.items()}).loss
+        loss.backward()
+        trainer.optimizer.step()
+        trainer.optimizer.zero_grad()
+        loss.item()
+        taken.append(time.perf_counter() - start)
+    return statistics.median(taken[1:] or taken)
+
+
+def backbone_times(task: Task, model: torch.nn.Module, seconds: float) -> dict[str, tuple[int, float]]:
+    """For every size of ModernBERT, the parameters of its blocks and the seconds that this training would take with it:
+    the measured ones, scaled by the work per token."""
+    ours = _block_parameters(model.config)
+    sizes = {}
+    for size in ("tiny", "mini", "small", "medium", "base", "large"):
+        theirs = _block_parameters(MiniBertConfig.modernbert(size))
+        sizes[size] = (theirs, seconds * theirs / ours)
+    return sizes
+
+
+def as_recipe(task: Task, choices: dict[str, Any], reasons: dict[str, str]) -> str:
+    """The choices as YAML, the reason behind each."""
+    lines = [f"# minibert finetune {task.name} --recipe {RECIPE}"]
+    for name, value in choices.items():
+        text = f"{name}: {json.dumps(value, ensure_ascii=False)}"
+        lines.append(f"{text}  # {reasons[name]}" if name in reasons else text)
+    return "\n".join(lines) + "\n"
+
+
+def as_page(
+    task: Task,
+    survey: Survey,
+    choices: dict[str, Any],
+    reasons: dict[str, str],
+    seconds: float,
+    backbones: dict[str, tuple[int, float]],
+    output: Path,
+) -> str:
+    """The plan for people, in Markdown."""
+    lines = [f"# Plan: {task.name}", "", "## The data", ""]
+    lines += ["| split | rows | tokens: median, 95 %, longest | repeated | also in train |", "|---|---|---|---|---|"]
+    for name, rows in survey.rows.items():
+        lengths = survey.lengths[name]
+        tokens = f"{np.median(lengths):.0f}, {np.percentile(lengths, 95):.0f}, {lengths.max()}" if len(lengths) else "–"
+        overlap = survey.overlap.get(name)
+        shared = "–" if overlap is None else f"{overlap:,}"
+        lines.append(f"| {name} | {rows:,} | {tokens} | {survey.duplicates[name]:,} | {shared} |")
+    lines.append("")
+    if survey.contradictions:
+        lines += [f"{survey.contradictions:,} inputs of the training split occur with different labels.", ""]
+    if any(survey.overlap.values()):
+        lines += ["Inputs that are also in train flatter the scores: remove them from it.", ""]
+    if survey.bad:
+        lines += [f"Bad rows, left out here, and to be mended before training ({len(survey.bad)}):", ""]
+        lines += [*(f"- {said}" for said in survey.bad), ""]
+    counts = survey.labels["train"]
+    if counts:
+        total = sum(counts.values())
+        lines += ["| label | share in train |", "|---|---|"]
+        lines += [f"| {label} | {count / total:.1%} ({count:,}) |" for label, count in counts.most_common(20)]
+        lines += [f"| … {len(counts) - 20} more | |"] if len(counts) > 20 else []
+        lines.append("")
+    lines += ["## The proposal", "", f"- head: `{task.model_class.__name__}`"]
+    lines += [f"- metric: {choices.get('metric_for_best_model', task.metric_for_best_model)}, on the validation rows"]
+    lines += [f"- `{name}`: {value} – {reasons[name]}" for name, value in choices.items()]
+    lines += [
+        "",
+        f"Estimated time with the model given, over all seeds, evaluation left out: {_duration(seconds)}.",
+        "",
+    ]
+    fitting = [size for size, (_, time_taken) in backbones.items() if time_taken <= HOUR]
+    lines += ["| size of ModernBERT | parameters of its blocks | estimated time |", "|---|---|---|"]
+    lines += [f"| {size} | {parameters:,} | {_duration(taken)} |" for size, (parameters, taken) in backbones.items()]
+    lines += ["", f"The largest size that trains within an hour here: {fitting[-1] if fitting else 'none'}."]
+    lines += ["", f"Next: `minibert finetune {task.name} --recipe {output / RECIPE}`"]
+    return "\n".join(lines) + "\n"
+
+
+def _changed(arguments: Any) -> dict[str, Any]:
+    """The arguments that are not at their default."""
+    default = type(arguments)()
+    return {name: value for name, value in vars(arguments).items() if value != getattr(default, name)}
+
+
+def _block_parameters(config: MiniBertConfig) -> int:
+    """Weights that every token is multiplied with: the matrices of the blocks."""
+    width, inner = config.hidden_size, config.intermediate_size
+    return config.num_hidden_layers * (4 * width * width + (3 if config.gated_mlp else 2) * width * inner)
+
+
+def _duration(seconds: float) -> str:
+    return (
+        f"{seconds:.0f} s"
+        if seconds < 120
+        else f"{seconds / 60:.0f} min"
+        if seconds < 2 * HOUR
+        else f"{seconds / HOUR:.1f} h"
+    )
+
+
+def _flat(ids: list) -> list[int]:
+    """Token ids of an input; those of several choices one after the other."""
+    return [token for choice in ids for token in choice] if ids and isinstance(ids[0], list) else ids

@@ -1,0 +1,40 @@
+"""Figures of a fine-tuning, as tables."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping
+from typing import Any
+
+
+def print_table(title: str, rows: Mapping[str, Mapping[str, float | str]]) -> None:
+    """Print metrics (columns) of splits or models (rows)."""
+    columns = list(dict.fromkeys(column for row in rows.values() for column in row))
+    width = max(map(len, rows), default=0)
+    cells = {name: [_cell(row.get(column, "")) for column in columns] for name, row in rows.items()}
+    widths = [max(map(len, column)) for column in zip(columns, *cells.values())]
+    print(f"\n{title}")
+    for name, row in {"": columns, **cells}.items():
+        print(f"  {name:{width}}" + "".join(f"  {cell:>{cell_width}}" for cell, cell_width in zip(row, widths)))
+
+
+def _cell(value: float | str) -> str:
+    return value if isinstance(value, str) else f"{value:.4f}"
+
+
+def mean_and_deviation(reports: Mapping[int, Mapping[str, Any]]) -> dict[str, dict[str, tuple[float, float]]]:
+    """Mean and sample deviation over seeds of every metric of every split."""
+    first = next(iter(reports.values()))
+    values = {
+        name: {metric: [report[name][metric] for report in reports.values()] for metric in scores}
+        for name, scores in scores_of(first).items()
+    }
+    return {
+        name: {metric: (statistics.mean(found), statistics.stdev(found)) for metric, found in metrics.items()}
+        for name, metrics in values.items()
+    }
+
+
+def scores_of(report: Mapping[str, Any]) -> dict[str, dict[str, float]]:
+    """The metrics of every split of a report."""
+    return {name: report[name] for name in ("validation", "test") if name in report}

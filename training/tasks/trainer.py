@@ -1,0 +1,181 @@
+"""`Trainer` for a task: frozen parts that rest, layer-wise learning rates, metrics of any split."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import datasets
+import torch
+from torch import nn
+from transformers import (
+    EarlyStoppingCallback,
+    EvalPrediction,
+    PreTrainedModel,
+    Trainer,
+    TrainerState,
+    TrainingArguments,
+    set_seed,
+)
+
+from .arguments import FinetuneArguments
+from .base import Task
+from .freezing import add_lora, freeze, parameter_groups
+from .models import load_model
+
+Scores = dict[str, float]
+
+
+class TaskTrainer(Trainer):
+    """Trains and evaluates a task.
+
+    Args:
+        splits: as `Task.read` returned them; `encoded`: the model inputs of each.
+        resting: modules that are kept in evaluation mode: without dropout.
+        layer_decay: see `parameter_groups`; 1: all parts at the same rate.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        training: TrainingArguments,
+        task: Task,
+        splits: Mapping[str, datasets.Dataset],
+        encoded: Mapping[str, datasets.Dataset],
+        resting: Sequence[nn.Module] = (),
+        layer_decay: float = 1.0,
+        patience: int = 0,
+    ):
+        evaluates = "validation" in encoded and training.eval_strategy != "no"
+        stops = patience and evaluates and training.load_best_model_at_end
+        super().__init__(
+            model,
+            training,
+            data_collator=task.collator(),
+            train_dataset=encoded.get("train"),
+            eval_dataset=encoded.get("validation"),
+            processing_class=task.tokenizer,
+            preprocess_logits_for_metrics=task.preprocess_logits,
+            compute_metrics=partial(task.compute_metrics, examples=splits.get("validation")),
+            callbacks=[EarlyStoppingCallback(patience)] if stops else [],
+        )
+        self.task, self.splits, self.encoded = task, splits, encoded
+        self.resting, self.layer_decay = resting, layer_decay
+
+    def compute_loss(self, model, inputs, *args, **kwargs):
+        for module in self.resting:
+            module.eval()
+        return super().compute_loss(model, inputs, *args, **kwargs)
+
+    def create_optimizer(self, *args):
+        if self.optimizer is None and self.layer_decay < 1:
+            decayed = self.get_decay_parameter_names(self.model)
+            groups = parameter_groups(
+                self.model, decayed, self.args.learning_rate, self.args.weight_decay, self.layer_decay
+            )
+            optimizer, options = self.get_optimizer_cls_and_kwargs(self.args, self.model)
+            self.optimizer = optimizer(groups, **options)
+        return super().create_optimizer(*args)
+
+    def score(self, name: str) -> tuple[EvalPrediction, Scores]:
+        """Predictions for the split `name`, and its loss and the task's metrics."""
+        self.compute_metrics = partial(self.task.compute_metrics, examples=self.splits[name])
+        output = self.predict(self.encoded[name], metric_key_prefix=name)
+        cost = ("_runtime", "_per_second", "_time")
+        scores = {
+            key.removeprefix(f"{name}_"): float(value)
+            for key, value in output.metrics.items()
+            if key.startswith(f"{name}_") and not key.endswith(cost)
+        }
+        return EvalPrediction(predictions=output.predictions, label_ids=output.label_ids), scores
+
+
+def make_trainer(
+    model: PreTrainedModel,
+    training: TrainingArguments,
+    task: Task,
+    splits: Mapping[str, datasets.Dataset],
+    encoded: Mapping[str, datasets.Dataset],
+    arguments: FinetuneArguments,
+) -> TaskTrainer:
+    """A trainer of what `arguments` leaves to be trained of `model`."""
+    resting = freeze(model, arguments.freeze)
+    adapted = model if arguments.lora is None else add_lora(model, arguments.lora)
+    return TaskTrainer(
+        adapted, training, task, splits, encoded, resting, arguments.layerwise_lr_decay, arguments.patience
+    )
+
+
+def score(
+    model: PreTrainedModel,
+    training: TrainingArguments,
+    task: Task,
+    splits: Mapping[str, datasets.Dataset],
+    encoded: Mapping[str, datasets.Dataset],
+) -> dict[str, tuple[EvalPrediction, Scores]]:
+    """Predictions and metrics of `model` for every split that is not trained on."""
+    # Nothing is loaded, saved or stopped here.
+    quiet = dataclasses.replace(training, eval_strategy="no", save_strategy="no", load_best_model_at_end=False)
+    trainer = TaskTrainer(model, quiet, task, splits, encoded)
+    return {name: trainer.score(name) for name in encoded if name != "train"}
+
+
+def count_parameters(model: nn.Module) -> dict[str, int]:
+    """All parameters, and those that train."""
+    sizes = [(parameter.numel(), parameter.requires_grad) for parameter in model.parameters()]
+    return {
+        "parameters": sum(size for size, _ in sizes),
+        "trained_parameters": sum(size for size, trains in sizes if trains),
+    }
+
+
+def precision_of(training: TrainingArguments) -> torch.dtype | None:
+    """What matrices are multiplied in, if not in fp32."""
+    return torch.bfloat16 if training.bf16 else torch.float16 if training.fp16 else None
+
+
+@dataclass
+class Run:
+    """A task with its data, ready to be trained with any seed."""
+
+    task: Task
+    splits: datasets.DatasetDict
+    encoded: dict[str, datasets.Dataset]
+    arguments: FinetuneArguments
+    training: TrainingArguments
+    settings: dict[str, Any]  # what its results depend on
+
+    def initial_model(self, seed: int) -> PreTrainedModel:
+        """The model before training: the same for the same seed."""
+        set_seed(seed)
+        return load_model(self.arguments.model, type(self.task), self.task.config_fields())
+
+
+def train(
+    run: Run, model: PreTrainedModel, training: TrainingArguments, checkpoint: str | None = None
+) -> tuple[PreTrainedModel, dict[str, Any], dict[str, EvalPrediction], TrainerState]:
+    """Train `model` (in place, or merged back into it).
+
+    Returns:
+        the trained model; its report: metrics of every split but the training split, steps, time; and the predictions.
+    """
+    trainer = make_trainer(model, training, run.task, run.splits, run.encoded, run.arguments)
+    counted = count_parameters(trainer.model)
+    result = trainer.train(resume_from_checkpoint=checkpoint)
+    trained = trainer.model if run.arguments.lora is None else trainer.model.merge_and_unload()
+    scored = score(trained, training, run.task, run.splits, run.encoded)
+    report = {name: scores for name, (_, scores) in scored.items()} | {
+        "best_step": _best_step(trainer.state.best_model_checkpoint) or trainer.state.global_step,
+        "steps": trainer.state.global_step,
+        "epochs": trainer.state.epoch,
+        "training_seconds": result.metrics["train_runtime"],
+        **counted,
+    }
+    return trained, report, {name: prediction for name, (prediction, _) in scored.items()}, trainer.state
+
+
+def _best_step(checkpoint: str | None) -> int | None:
+    return None if checkpoint is None else int(checkpoint.rsplit("-", 1)[1])
