@@ -840,6 +840,44 @@ class MiniBertForTokenClassification(MiniBertTokenHead):
         return TokenClassifierOutput(loss, logits, outputs.hidden_states, outputs.attentions)
 
 
+class MiniBertForReplacedTokenDetection(MiniBertPreTrainedModel):
+    """The encoder with ELECTRA's head (Clark et al. 2020, arXiv 2003.10555): was this token in the text, or did a
+    generator put it there?"""
+
+    def __init__(self, config: MiniBertConfig):
+        super().__init__(config)
+        self.model = MiniBertModel(config, add_pooling_layer=False)
+        # names of their own: what they learn is of no use to other heads
+        self.dense = build_linear(config.hidden_size, config.hidden_size, True, config.initializer_range)
+        self.act = ACT2FN[config.classifier_activation]
+        self.detector = build_linear(config.hidden_size, 1, True, config.initializer_range)
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self, input_ids: MaybeTensor = None, attention_mask: MaybeTensor = None, token_type_ids: MaybeTensor = None,
+        position_ids: MaybeTensor = None, inputs_embeds: MaybeTensor = None, seq_idx: MaybeTensor = None,
+        labels: MaybeTensor = None, num_items_in_batch: int | torch.Tensor | None = None, **kwargs,
+    ) -> TokenClassifierOutput:  # fmt: skip
+        """Find replaced tokens: the logits are [batch, length], above 0 where a token looks replaced.
+
+        Args:
+            labels: [batch, length], 1 where a token was replaced, 0 where it was not, -100 where it does not count.
+        """
+        outputs = self.encode(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, seq_idx, **kwargs)
+        logits_t1 = self.detector(self.act(self.dense(outputs.stream)))
+        loss = None
+        if labels is not None:
+            labels_t = outputs.documents.select(labels).to(logits_t1.device)
+            counted, replaced = labels_t != -100, labels_t.clamp(min=0).float()
+            loss_sum = F.binary_cross_entropy_with_logits(
+                logits_t1.squeeze(1).float(), replaced, weight=counted.float(), reduction="sum"
+            )
+            loss = mean_loss(loss_sum, counted.sum(), num_items_in_batch)
+        logits = outputs.documents.restore(logits_t1).squeeze(-1)
+        return TokenClassifierOutput(loss, logits, outputs.hidden_states, outputs.attentions)
+
+
 class MiniBertForQuestionAnswering(MiniBertTokenHead):
     """The encoder with the start and the end of an answer (extractive question answering). Padding is no candidate: its
     logits are the lowest number of their type."""
@@ -885,6 +923,7 @@ __all__ = [  # noqa: RUF022 - in reading order
     "MiniBertForNextSentencePrediction",
     "MiniBertForSequenceClassification",
     "MiniBertForTokenClassification",
+    "MiniBertForReplacedTokenDetection",
     "MiniBertForQuestionAnswering",
     "MiniBertForMultipleChoice",
 ]

@@ -10,10 +10,15 @@ import base64
 import fnmatch
 import hashlib
 import json
+import os
 import re
+import subprocess
+import sys
+import textwrap
 import threading
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from urllib.parse import parse_qs, unquote, urlsplit
 
 import yaml
@@ -175,7 +180,7 @@ class Handler(BaseHTTPRequestHandler):
         name = f"{asked.get('organization') or OWNER}/{asked['name']}"
         answer = {"url": f"{self.server.url}/{name}", "name": name, "id": name}
         if name in self.server.repositories:
-            raise Refusal(409, "", "You already created this model repo")
+            return 409, answer | {"error": "You already created this model repo"}, {}
         private = asked.get("visibility") == "private" or asked.get("private") is True
         repository = self.server.repositories[name] = Repository(private)
         repository.commit("main", "initial commit", {".gitattributes": b"*.safetensors filter=lfs\n"})
@@ -237,15 +242,18 @@ class Handler(BaseHTTPRequestHandler):
                     "path": file["path"],
                     "uploadMode": "lfs" if file["path"].endswith(LFS_SUFFIXES) else "regular",
                     "shouldIgnore": git_ignores(ignored, file["path"]),
-                    "oid": self.git_oid(there[file["path"]], repository, file["path"]) if file["path"] in there else None,
+                    "oid": self.git_oid(repository, there, file["path"]),
                 }
                 for file in asked["files"]
             ]
         }, {}  # fmt: skip
 
     @staticmethod
-    def git_oid(data: bytes, repository: Repository, path: str) -> str:
+    def git_oid(repository: Repository, files: dict[str, bytes], path: str) -> str | None:
         """The git id of a small file, the sha256 of a large one: what the client compares with its own."""
+        if path not in files:
+            return None
+        data = files[path]
         if path in repository.lfs:
             return hashlib.sha256(data).hexdigest()
         return hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()
@@ -330,3 +338,66 @@ def git_ignores(gitignore: str, path: str) -> bool:
         if any(fnmatch.fnmatchcase(part, line.strip("/")) for part in candidates):
             return True
     return False
+
+
+# --- who talks to it ---
+
+_LOOP = """
+import contextlib, io, json, sys, traceback
+if {blocked}:
+    sys.modules["minibert"] = None
+channel = sys.stdout
+for line in sys.stdin:
+    printed, names = io.StringIO(), {{"__name__": "__main__"}}
+    with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
+        try:
+            exec(compile(json.loads(line), "task", "exec"), names)
+            answer = {{"result": names.get("result")}}
+        except BaseException:
+            answer = {{"error": traceback.format_exc()}}
+    channel.write(json.dumps(answer | {{"printed": printed.getvalue()}}) + "\\n")
+    channel.flush()
+"""
+
+
+class Client:
+    """A Python process of its own that runs pieces of code, one after the other: with an empty cache, with the server
+    as its Hub (`HF_ENDPOINT` is read at import), and with or without the package."""
+
+    def __init__(self, server: HubServer, home: Path, with_package: bool, token: str | None = TOKEN):
+        home.mkdir(parents=True, exist_ok=True)
+        self.environment = client_environment(server, home, token)
+        self.process = subprocess.Popen(
+            [sys.executable, "-I", "-c", _LOOP.format(blocked=not with_package)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=self.environment,
+            cwd=home,
+        )  # fmt: skip
+        self.printed = ""
+
+    def run(self, code: str):
+        """Run code and hand back its variable `result` (JSON); what it printed is in `printed`."""
+        self.process.stdin.write(json.dumps(textwrap.dedent(code)) + "\n")
+        self.process.stdin.flush()
+        answer = json.loads(self.process.stdout.readline())
+        self.printed = answer["printed"]
+        assert "error" not in answer, f"{answer['error']}\n{self.printed}"
+        return answer["result"]
+
+    def close(self):
+        self.process.kill()
+        self.process.communicate()
+
+
+def client_environment(server: HubServer, home: Path, token: str | None = TOKEN) -> dict[str, str]:
+    """The environment of a process whose Hub is the server."""
+    environment = {key: value for key, value in os.environ.items() if not key.startswith(("HF_", "HUGGING"))}
+    environment |= {
+        "HF_ENDPOINT": server.url,
+        "HF_HOME": str(home / "hf"),
+        "HF_HUB_DISABLE_XET": "1",
+        "HF_HUB_DISABLE_TELEMETRY": "1",
+        "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+        "OMP_NUM_THREADS": "1",
+        "CUDA_VISIBLE_DEVICES": "",
+    }
+    return environment | ({"HF_TOKEN": token} if token else {})

@@ -1,13 +1,23 @@
 """Extractive question answering: n-best decoding, windows over long contexts; and training from end to end."""
 
+import copy
 import inspect
+import json
+import random
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from transformers import EvalPrediction
 
+from minibert import MiniBertConfig, MiniBertModel
 from minibert.tokenization import train_tokenizer
+from minibert.training import cli
+from minibert.training.tasks.answer import AnswerQuestions, answer_question
+from minibert.training.tasks.arguments import AnswerArguments, DataArguments
+from minibert.training.tasks.data import load_splits
 from minibert.training.tasks.spans import WindowScores, answer_tokens, best_answers
 
 CONTEXT = "one two three four five six seven eight nine ten"
@@ -103,3 +113,192 @@ class TestAnswerTokens:
         assert answer_tokens(offsets, OFFSETS[5][0], OFFSETS[6][1]) is None
         assert answer_tokens(offsets, OFFSETS[8][0], OFFSETS[9][1]) is None
         assert answer_tokens([None], 0, 3) is None
+
+
+# --- the task ---
+
+COLOURS, THINGS = ["red", "green", "blue", "grey", "white"], ["cat", "dog", "fish", "bird"]
+FILL = "and so it was on every day of that long year"
+
+
+def questions(count, seed=0, length=1):
+    """Rows whose answer is the colour of the thing asked for."""
+    draw = random.Random(seed)
+    rows = []
+    for number in range(count):
+        things = draw.sample(THINGS, 2)
+        context = "  ".join(
+            [*(f"The {thing} is dark {draw.choice(COLOURS)} , {FILL} ." for thing in things), *[FILL] * length]
+        )
+        sentence = context.index(f"The {things[1]} is ")
+        start = sentence + len(f"The {things[1]} is ")
+        text = context[start : context.index(" ,", start)]
+        rows.append({"id": str(number), "question": f"What colour has the {things[1]} ?", "context": context,
+                     "answers": {"text": [text], "answer_start": [start]}})  # fmt: skip
+    return rows
+
+
+def write(path, rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(path)
+
+
+def make_task(tokenizer, rows, path, max_length=64, **arguments):
+    tokenizer = copy.deepcopy(tokenizer)
+    tokenizer.model_max_length = max_length
+    task = AnswerQuestions(AnswerArguments(max_question_length=24, max_length=max_length, **arguments), tokenizer)
+    file = write(path / "train.jsonl", rows)
+    return task, task.read(load_splits(DataArguments(train=[file], validation=[file])))["train"]
+
+
+def as_prediction(task, split):
+    """What evaluation would keep if the model knew where the answers are, and found the question even more likely."""
+    kept = []
+    for row in task.encode(split, training=False):
+        logits = torch.full((2, 1, len(row["input_ids"])), -1.0)
+        logits[:, 0, [first < 0 for first, _ in row["offsets"]]] = 5.0
+        logits[:, 0, 0] = 0.0
+        if row["end_positions"]:
+            logits[0, 0, row["start_positions"]] = logits[1, 0, row["end_positions"]] = 3.0
+        kept.append([part.numpy()[0] for part in task.preprocess_logits((logits[0], logits[1]), None)])
+    widths = [max(len(row[i]) for row in kept) for i in range(5)]  # as Trainer pads what it gathers
+    pad = lambda part, width: np.pad(part, (0, width - len(part)), constant_values=-100)  # noqa: E731
+    predictions = tuple(np.stack([pad(row[i], width) for row in kept]) for i, width in enumerate(widths))
+    return EvalPrediction(predictions=predictions, label_ids=None)
+
+
+ALGORITHMS = ["wordpiece", "bpe", "unigram"]
+
+
+class TestTask:
+    @pytest.mark.parametrize("algorithm", ALGORITHMS)
+    def test_windows_lose_nothing_of_the_context_and_keep_the_answers(self, tokenizers, tmp_path, algorithm):
+        rows = questions(4, length=5) + questions(2, seed=1, length=0)
+        task, split = make_task(tokenizers[algorithm], rows, tmp_path, stride=15)
+        encoded = task.encode(split, training=True)
+        assert len(encoded) > 12 and max(map(len, encoded["input_ids"])) <= 64
+        texts, answered = [set()], 0
+        for window in encoded:
+            context = rows[len(texts) - 1]["context"]
+            characters = {i for a, b in window["offsets"] if a >= 0 for i in range(a, b)}
+            assert not texts[-1] or characters & texts[-1]  # neighbours share some
+            texts[-1] |= characters
+            start, end = window["start_positions"], window["end_positions"]
+            if end:
+                answered += 1
+                found = context[window["offsets"][start][0] : window["offsets"][end][1]].strip()
+                assert found == rows[len(texts) - 1]["answers"]["text"][0]
+            assert window["token_type_ids"][1] == 0 and window["token_type_ids"][-1] == 1
+            if window["is_last"]:
+                assert {i for i, c in enumerate(context) if c != " "} <= texts[-1]
+                texts.append(set())
+        assert len(texts) - 1 == len(rows) <= answered
+
+    @pytest.mark.parametrize("algorithm", ALGORITHMS)
+    def test_a_model_that_knows_is_right(self, tokenizers, tmp_path, algorithm):
+        rows = questions(5, length=4)
+        task, split = make_task(tokenizers[algorithm], rows, tmp_path, stride=15)
+        prediction = as_prediction(task, split)
+        assert task.compute_metrics(prediction, split) == {"exact_match": 1.0, "f1": 1.0}
+        assert prediction.predictions[0].shape[1] <= 20 + 24 + 3
+        task.draw(prediction, split, tmp_path / "answers.png")
+        assert (tmp_path / "answers.png").stat().st_size > 3000
+
+    def test_the_best_of_the_context_are_kept_however_likely_the_question_is(self, tokenizers, tmp_path):
+        rows = questions(1, length=30)
+        task, split = make_task(tokenizers["bpe"], rows, tmp_path, max_length=200, stride=15, n_best=5)
+        row = task.encode(split, training=False)[0]
+        rng = np.random.default_rng(0)
+        logits = torch.tensor(rng.normal(size=(2, 1, len(row["input_ids"]))))
+        of_context = np.array([first >= 0 for first, _ in row["offsets"]])
+        logits[:, 0, ~of_context] += 100.0
+        starts, *_ = (part[0].numpy() for part in task.preprocess_logits(tuple(logits), None))
+        best = [i for i in np.argsort(-logits[0, 0].numpy()) if of_context[i]][:5]
+        assert [i for i in starts if of_context[i]][:5] == best
+        assert len(starts) < len(row["input_ids"])
+
+    def test_questions_without_an_answer(self, tokenizers, tmp_path):
+        rows = questions(4)
+        rows[1]["answers"] = {"text": [], "answer_start": []}
+        task, split = make_task(tokenizers["wordpiece"], rows, tmp_path, stride=10)
+        prediction = as_prediction(task, split)
+        assert [answers[0].text for answers in task.predict(prediction, split)][1] == ""
+        assert task.compute_metrics(prediction, split)["f1_unanswerable"] == 1.0
+
+    def test_long_questions_are_cut(self, tokenizers, tmp_path):
+        rows = questions(1)
+        rows[0]["question"] = "What " * 200
+        task, split = make_task(tokenizers["bpe"], rows, tmp_path, stride=15)
+        assert all(window["token_type_ids"].count(0) == 24 + 2 for window in task.encode(split, training=False))
+
+    @pytest.mark.parametrize(
+        "change, message",
+        [
+            ({"answers": {"text": ["purple"], "answer_start": [3]}},
+             r"train.jsonl, row 2: the answer 'purple' with answer_start 3 does not match"),
+            ({"answers": {"text": ["The", "a"], "answer_start": [0]}}, "row 2: 2 texts but 1 offsets"),
+            ({"answers": {"text": ["The"], "answer_start": [-3]}}, "row 2: the answer 'The' with answer_start -3"),
+            ({"context": None}, "row 2: 'context' is empty"),
+        ],
+    )  # fmt: skip
+    def test_bad_rows_are_named(self, tokenizers, tmp_path, change, message):
+        rows = questions(3)
+        rows[1] |= change
+        with pytest.raises(ValueError, match=message):
+            make_task(tokenizers["bpe"], rows, tmp_path, stride=15)
+
+    def test_bad_columns_and_strides_are_named(self, tokenizers, tmp_path):
+        with pytest.raises(ValueError, match="answers_column: .*train.jsonl"):
+            make_task(tokenizers["bpe"], [{"question": "a", "context": "b"}], tmp_path)
+        with pytest.raises(ValueError, match="row 1: 'answers' is 'b'; legal: {text:"):
+            make_task(tokenizers["bpe"], [{"question": "a", "context": "b", "answers": "b"}], tmp_path, stride=5)
+        with pytest.raises(ValueError, match="stride: 37 is not legal: .* leave 37"):
+            make_task(tokenizers["bpe"], questions(1), tmp_path, stride=37)
+        make_task(tokenizers["bpe"], questions(1), tmp_path, stride=36)[0]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("answer")
+    rows = questions(12)
+    write(folder / "train.jsonl", rows * 6)
+    write(folder / "validation.jsonl", rows)
+    tokenizer = train_tokenizer(
+        [row["context"] + " " + row["question"] for row in rows] * 9, "wordpiece", 150, show_progress=False
+    )
+    tokenizer.model_max_length = 64
+    torch.manual_seed(0)
+    config = MiniBertConfig.from_tokenizer(
+        tokenizer, "bert", "tiny", num_hidden_layers=2, hidden_size=48, num_attention_heads=4, intermediate_size=96,
+        max_position_embeddings=64, hidden_dropout=0.0, attention_dropout=0.0,
+    )  # fmt: skip
+    MiniBertModel(config).save_pretrained(folder / "model")
+    tokenizer.save_pretrained(folder / "model")
+    return folder
+
+
+QUICK = ["--bf16", "false", "--disable_tqdm", "true", "--use_cpu", "true"]
+TRAIN = ["--per_device_train_batch_size", "16", "--learning_rate", "3e-3", "--num_train_epochs", "14",
+         "--eval_strategy", "no", "--save_strategy", "no", "--load_best_model_at_end", "false"]  # fmt: skip
+CUT = ["--max_length", "40", "--stride", "10", "--max_question_length", "12"]
+
+
+def test_it_learns_a_handful_by_heart_and_answers_alone(folder):
+    output, alone = folder / "answerer", folder / "alone"
+    model, test = str(folder / "model"), str(folder / "validation.jsonl")
+    given = ["--data", str(folder), "--output_dir", str(output)]
+    assert cli.main(["finetune", "answer", "--model", model, *given, *CUT, *TRAIN, *QUICK]) == 0
+    report = json.loads((output / "metrics.json").read_text())
+    assert report["validation"]["f1"] > 0.9
+    assert (output / "predictions.png").stat().st_size > 3000
+    right = 0
+    arguments = AnswerArguments(max_length=40, stride=10, max_question_length=12)
+    for row in questions(12):
+        answer = answer_question(output, row["question"], row["context"], arguments)
+        assert answer.text == row["context"][answer.start : answer.end]
+        right += answer.text == row["answers"]["text"][0]
+    assert right / 12 == pytest.approx(report["validation"]["exact_match"])
+    given = ["--test", test, "--output_dir", str(alone)]
+    assert cli.main(["evaluate", "answer", "--model", str(output), *given, *CUT, *QUICK]) == 0
+    evaluated = json.loads((alone / "metrics.json").read_text())
+    assert evaluated["test"]["f1"] == report["validation"]["f1"]

@@ -73,7 +73,8 @@ def test_its_recipe_trains(reviews, encoder, tmp_path, capsys):
     recipe = output / "recipe.yaml"
     assert all(" # " in line or line.startswith("#") for line in recipe.read_text().splitlines())
     quick = ["--max_steps", "2", "--seeds", "1", "--bf16", "false", "--disable_tqdm", "true",
-             "--eval_strategy", "steps", "--save_strategy", "steps", "--eval_steps", "2", "--save_steps", "2"]  # fmt: skip
+             "--eval_strategy", "steps", "--save_strategy", "steps", "--eval_steps", "2",
+             "--save_steps", "2"]  # fmt: skip
     assert cli.main(["finetune", "classify", "--recipe", str(recipe), *quick]) == 0
     assert (output / "model.safetensors").exists()
 

@@ -1,18 +1,31 @@
 """Tagging: schemes, subwords, long sentences, decoding; and training from end to end."""
 
+import copy
 import inspect
 import itertools
+import json
+import random
 import warnings
 
+import datasets
 import numpy as np
 import pytest
 import seqeval.metrics
 import seqeval.scheme
+import sklearn.metrics
+import torch
+import transformers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from seqeval.metrics.sequence_labeling import get_entities
+from transformers import EvalPrediction
 
+from minibert import MiniBertConfig, MiniBertModel
 from minibert.tokenization import train_tokenizer
+from minibert.training import cli
+from minibert.training.tasks.arguments import DataArguments, TagArguments
+from minibert.training.tasks.data import load_splits
+from minibert.training.tasks.tag import Tag
 from minibert.training.tasks.tagging import (
     PREFIXES,
     Decoder,
@@ -133,7 +146,7 @@ class TestSchemes:
     def test_labels(self):
         assert labels_of(["O", "I-B", "B-A"], "bio") == ["O", "B-A", "I-A", "B-B", "I-B"]
         assert labels_of(["B-A"], "bioes") == ["O", "B-A", "I-A", "E-A", "S-A"]
-        assert labels_of(["VB", "NN", "VB"], "none") == ["NN", "VB"]
+        assert labels_of(["VB", "NN", "VB", "DT"], "none") == ["VB", "DT", "NN"]
         for scheme in SCHEMES:
             assert detect_scheme(labels_of(["B-A"], scheme)) == scheme
 
@@ -145,6 +158,11 @@ ALGORITHMS = ("wordpiece", "bpe", "unigram")
 def tokenizers():
     documents = [doc for value in vars(inspect).values() if (doc := inspect.getdoc(value))]
     return {name: train_tokenizer(documents, name, 500, show_progress=False) for name in ALGORITHMS}
+
+
+def decode(labels, decoding, scores):
+    decoder = Decoder(labels, decoding)
+    return decoder.tags(decoder.path(scores))
 
 
 def brute_force(scores, labels, scheme):
@@ -209,17 +227,246 @@ class TestDecoding:
         length = data.draw(st.integers(1, 4))
         seed = data.draw(st.integers(0, 10_000))
         scores = np.log(np.random.default_rng(seed).dirichlet(np.full(len(labels), 0.3), size=length))
-        assert Decoder(labels, "viterbi")(scores) == brute_force(scores, labels, scheme)
+        assert decode(labels, "viterbi", scores) == brute_force(scores, labels, scheme)
 
     def test_greedy_takes_the_best_label_and_repairs(self):
         labels = labels_of(["B-A"], "bio")
         scores = np.log([[0.8, 0.1, 0.1], [0.1, 0.2, 0.7], [0.1, 0.2, 0.7]])
-        assert Decoder(labels, "greedy")(scores) == ["O", "B-A", "I-A"]
-        assert Decoder(labels, "viterbi")(scores) == ["O", "B-A", "I-A"]
+        assert decode(labels, "greedy", scores) == ["O", "B-A", "I-A"]
+        assert decode(labels, "viterbi", scores) == ["O", "B-A", "I-A"]
 
     def test_classes_of_words_have_no_rules(self):
         scores = np.array([[0.0, 1.0], [0.0, 1.0], [1.0, 0.0]])
-        assert Decoder(["NN", "VB"], "viterbi")(scores) == ["VB", "VB", "NN"]
+        assert decode(["NN", "VB"], "viterbi", scores) == ["VB", "VB", "NN"]
 
     def test_nothing_to_decode(self):
-        assert Decoder(["O", "B-A", "I-A"], "viterbi")(np.zeros((0, 3))) == []
+        assert decode(["O", "B-A", "I-A"], "viterbi", np.zeros((0, 3))) == []
+
+
+# --- the task ---
+
+
+def save_model(folder, tokenizer, positions=64, **overrides):
+    torch.manual_seed(0)
+    tokenizer.model_max_length = positions
+    config = MiniBertConfig.from_tokenizer(
+        tokenizer, "bert", "tiny", num_hidden_layers=2, hidden_size=32, num_attention_heads=2, intermediate_size=64,
+        max_position_embeddings=positions, hidden_dropout=0.0, attention_dropout=0.0, **overrides,
+    )  # fmt: skip
+    MiniBertModel(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+NAMES = {"PER": ["Ada", "Grace Hopper", "Alan Turing"], "LOC": ["Rome", "New York", "Oslo"]}
+FRAMES = [
+    "{PER} lives in {LOC} .",
+    "In {LOC} one meets {PER} .",
+    "{PER} and {PER} left {LOC} , {LOC} and {LOC} .",
+    "Nobody came .",
+]
+
+
+def sentences(count, seed=0):
+    """Rows in which entities are known by their words."""
+    draw = random.Random(seed)
+    rows = []
+    for _ in range(count):
+        tokens, tags = [], []
+        for word in draw.choice(FRAMES).split():
+            kind = word.strip("{}") if "{" in word else None
+            words = draw.choice(NAMES[kind]).split() if kind else [word]
+            tokens += words
+            tags += [f"{'B' if i == 0 else 'I'}-{kind}" if kind else "O" for i in range(len(words))]
+        rows.append({"tokens": tokens, "ner_tags": tags})
+    return rows
+
+
+def write(path, rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tag")
+    for split, count in (("train", 60), ("validation", 12), ("test", 14)):
+        write(folder / f"{split}.jsonl", sentences(count, seed=count))
+    words = " ".join(word for row in sentences(200) for word in row["tokens"])
+    tokenizer = train_tokenizer([words] * 20, "wordpiece", 120, show_progress=False)
+    save_model(folder / "model", tokenizer)
+    return folder
+
+
+QUICK = ["--per_device_train_batch_size", "8", "--learning_rate", "5e-3", "--num_train_epochs", "5", "--bf16", "false",
+         "--disable_tqdm", "true", "--use_cpu", "true"]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def tagger(folder):
+    output = folder / "tagger"
+    assert cli.main(["finetune", "tag", "--model", str(folder / "model"), "--data", str(folder),
+                     "--output_dir", str(output), *QUICK]) == 0  # fmt: skip
+    return output
+
+
+def make_task(tokenizer, rows, path, **arguments):
+    """A task that has read `rows` as its training split, and that split."""
+    task = Tag(TagArguments(**arguments), tokenizer)
+    splits = load_splits(
+        DataArguments(train=[write(path / "train.jsonl", rows)], validation=[str(path / "train.jsonl")])
+    )
+    return task, task.read(splits)["train"]
+
+
+def as_prediction(task, split, label_of_word, noise=None):
+    """What evaluation would keep if the model gave every subword of a word the label `label_of_word`."""
+    encoded = task.encode(split, training=False)
+    longest = max(map(len, encoded["input_ids"]))
+    kept, labels = [], []
+    sentence = 0
+    for row in encoded:
+        logits = torch.zeros(1, longest, len(task.labels))
+        for column, word in enumerate(row["words"]):
+            if word >= 0:
+                logits[0, column, task.labels.index(label_of_word(sentence, word))] = 9.0
+        of_row = torch.tensor([row["labels"] + [-100] * (longest - len(row["labels"]))])
+        kept.append(task.preprocess_logits(logits, of_row))
+        labels.append(of_row)
+        sentence += row["is_last"]
+    return EvalPrediction(predictions=torch.cat(kept).numpy(), label_ids=torch.cat(labels).numpy())
+
+
+class TestTask:
+    @pytest.mark.parametrize("algorithm", ALGORITHMS)
+    @pytest.mark.parametrize("subwords", ["first", "mean"])
+    @pytest.mark.parametrize("decoding", ["viterbi", "greedy"])
+    @pytest.mark.parametrize("scheme", SCHEMES)
+    def test_what_the_model_says_of_words_is_what_is_scored(
+        self, tokenizers, tmp_path, algorithm, subwords, decoding, scheme
+    ):
+        rows = sentences(6)
+        long = {key: [item for row in sentences(40) for item in row[key]] for key in rows[0]}  # many windows
+        rows.insert(2, long)
+        rows.insert(4, {"tokens": [], "ner_tags": []})
+        rows.append({"tokens": ["\x00", "Ada", "\x01"], "ner_tags": ["O", "B-PER", "O"]})
+        tokenizer = copy.deepcopy(tokenizers[algorithm])
+        tokenizer.model_max_length = 60
+        task, split = make_task(
+            tokenizer, rows, tmp_path, scheme=scheme, decoding=decoding, subwords=subwords, stride=25
+        )
+        assert max(map(len, task.encode(split, training=True)["input_ids"])) <= 60
+        true = [convert_tags(row["ner_tags"], scheme) for row in rows]
+        there = [row for row in true if row]
+        prediction = as_prediction(task, split, lambda sentence, word: there[sentence][word])
+        assert list(task.predict(prediction, split)) == true
+        scores = task.compute_metrics(prediction, split)
+        if scheme != "io":
+            assert scores["f1"] == scores["f1_PER"] == scores["recall_LOC"] == scores["accuracy"] == 1.0
+
+    def test_all_subwords_carry_labels_in_training_only(self, tokenizers, tmp_path):
+        task, split = make_task(tokenizers["wordpiece"], sentences(5), tmp_path, align="all")
+        for training in (True, False):
+            row = task.encode(split, training=training)[0]
+            own = [label for label, word in zip(row["labels"], row["words"]) if word >= 0]
+            assert (-100 not in own) == training
+
+    def test_mean_decoding_takes_the_mean_of_probabilities(self, tokenizers, tmp_path):
+        rows = [{"tokens": ["internationalization"], "ner_tags": ["B-A"]}]
+        task, split = make_task(tokenizers["wordpiece"], rows, tmp_path, subwords="mean", scheme="io")
+        (row,) = task.encode(split, training=False)
+        count = sum(word == 0 for word in row["words"])
+        assert count > 2
+        logits = torch.zeros(1, len(row["labels"]), 2)
+        logits[0, 1, 0] = 3.0  # the first subword is sure of O, the others less so of I-A
+        logits[0, 2 : count + 1, 1] = 2.0
+        labels = torch.tensor([row["labels"]])
+        for subwords, tag in (("mean", "I-A"), ("first", "O")):
+            task.arguments.subwords = subwords
+            prediction = EvalPrediction(task.preprocess_logits(logits, labels).numpy(), labels.numpy())
+            assert list(task.predict(prediction, split)) == [[tag]]
+
+    def test_parts_of_speech(self, tokenizers, tmp_path):
+        rows = [{"words": ["Cats", "sleep", "now"], "upos": ["NOUN", "VERB", "ADV"]},
+                {"words": ["Dogs", "\x00"], "upos": ["NOUN", "VERB"]}]  # fmt: skip
+        task, split = make_task(tokenizers["bpe"], rows, tmp_path)
+        assert task.labels == ["NOUN", "VERB", "ADV"] and task.metric_for_best_model == "accuracy"
+        prediction = as_prediction(task, split, lambda sentence, word: "NOUN" if word == 0 else "ADV")
+        scores = task.compute_metrics(prediction, split)
+        predicted, true = ["NOUN", "ADV", "ADV", "NOUN", "ADV"], ["NOUN", "VERB", "ADV", "NOUN", "VERB"]
+        if len(list(task.predict(prediction, split))[1]) and list(task.predict(prediction, split))[1][1] == "NOUN":
+            predicted[-1] = "NOUN"  # no subword at all: the most frequent class
+        assert scores["accuracy"] == pytest.approx(np.mean([a == b for a, b in zip(predicted, true)]))
+        assert scores["f1_macro"] == pytest.approx(sklearn.metrics.f1_score(true, predicted, average="macro"))
+        task.draw(prediction, split, tmp_path / "pos.png")
+        assert (tmp_path / "pos.png").stat().st_size > 3000
+
+    def test_numbers_with_names(self, tokenizers, tmp_path):
+        rows = [{"tokens": ["Ada", "left"], "tags": [1, 0]}]
+        _, split = make_task(tokenizers["bpe"], rows, tmp_path, tag_names=["O", "B-PER", "I-PER"])
+        assert split["_tags"][:] == [["B-PER", "O"]]
+        names = datasets.Features({
+            "tokens": datasets.List(datasets.Value("string")),
+            "tags": datasets.List(datasets.ClassLabel(names=["O", "B-PER"])),
+        })  # fmt: skip
+        dataset = datasets.Dataset.from_list(rows, features=names).add_column("_file", ["f"]).add_column("_row", [1])
+        read = Tag(TagArguments(), tokenizers["bpe"]).read(datasets.DatasetDict(train=dataset))
+        assert read["train"]["_tags"][:] == [["B-PER", "O"]]
+
+    @pytest.mark.parametrize(
+        "rows, arguments, message",
+        [
+            ([{"tokens": ["a", "b"], "tags": ["O", "I-PER"]}, {"tokens": ["c"], "tags": ["B-PER"]}], {},
+             r"train.jsonl, row 1: word 2 \('b'\) has the tag 'I-PER' after 'O', which is not legal in scheme 'bio'"),
+            ([{"tokens": ["a"], "tags": ["B-X"]}, {"tokens": ["c", "d"], "tags": ["B-PER", "LOC"]}], {},
+             r"train.jsonl, row 2: word 2 \('d'\) has the tag 'LOC'"),
+            ([{"tokens": ["c", "d"], "tags": ["S-X", "B-X"]}], {"data_scheme": "bioes"}, "row 1: the sentence ends"),
+            ([{"tokens": ["c", "d"], "tags": ["O"]}], {}, "row 1: 'tags' is 1 tags for 2 words"),
+            ([{"tokens": "c d", "tags": ["O", "O"]}], {}, "row 1: 'tokens' is 'c d'; legal: a list of words"),
+            ([{"tokens": ["c"], "tags": [3]}], {}, "row 1: word 1 .* tag 3; legal: a text, or a number whose name"),
+            ([{"tokens": ["c"], "tags": [3]}], {"tag_names": ["O", "B-X"]}, "legal: a number below 2"),
+            ([{"tokens": ["c"], "other": ["O"]}], {}, "tags_column: .*train.jsonl"),
+            ([{"tokens": ["c"], "tags": ["NN"]}], {"scheme": "bio"}, "of scheme 'none'"),
+        ],
+    )  # fmt: skip
+    def test_bad_rows_are_named(self, tokenizers, tmp_path, rows, arguments, message):
+        with pytest.raises(ValueError, match=message):
+            make_task(tokenizers["bpe"], rows, tmp_path, **arguments)
+
+    def test_repair_on_request(self, tokenizers, tmp_path):
+        rows = [{"tokens": ["a", "b", "c"], "tags": ["O", "I-PER", "I-PER"]}, {"tokens": ["a"], "tags": ["B-PER"]}]
+        _, split = make_task(tokenizers["bpe"], rows, tmp_path, repair_tags=True)
+        assert split["_tags"][:] == [["O", "B-PER", "I-PER"], ["B-PER"]]
+
+    def test_types_that_training_has_not_seen(self, tokenizers, tmp_path):
+        train = write(tmp_path / "a.jsonl", [{"tokens": ["a"], "tags": ["B-PER"]}])
+        test = write(tmp_path / "b.jsonl", [{"tokens": ["a"], "tags": ["O"]}, {"tokens": ["a"], "tags": ["B-LOC"]}])
+        splits = load_splits(DataArguments(train=[train], validation=[train], test=[test]))
+        with pytest.raises(ValueError, match=r"b.jsonl, row 2: the tag 'B-LOC' .* never seen in training; legal: PER"):
+            Tag(TagArguments(), tokenizers["bpe"]).read(splits)
+
+
+class TestTraining:
+    def test_it_learns_and_works_in_the_pipeline(self, tagger, folder):
+        report = json.loads((tagger / "metrics.json").read_text())
+        assert report["test"]["f1"] > 0.95 and report["test"]["recall_LOC"] > 0.9
+        assert (tagger / "predictions.png").stat().st_size > 5000
+        ner = transformers.pipeline("token-classification", str(tagger), aggregation_strategy="first")
+        rows = sentences(10, seed=5)
+        for row in rows:
+            text = " ".join(row["tokens"])
+            found = [(entity["entity_group"], text[entity["start"] : entity["end"]]) for entity in ner(text)]
+            expected = [(kind, " ".join(row["tokens"][a : b + 1])) for kind, a, b in get_entities(row["ner_tags"])]
+            assert found == expected
+
+    def test_a_saved_model_alone_scores_the_same(self, tagger, folder, capsys):
+        output = folder / "evaluated"
+        assert cli.main(["evaluate", "tag", "--model", str(tagger), "--test", str(folder / "test.jsonl"),
+                         "--output_dir", str(output), "--bf16", "false", "--disable_tqdm", "true"]) == 0  # fmt: skip
+        trained, evaluated = (json.loads((path / "metrics.json").read_text())["test"] for path in (tagger, output))
+        assert evaluated["f1"] == trained["f1"] and evaluated["loss"] == pytest.approx(trained["loss"], rel=1e-4)
+
+    def test_a_model_of_another_scheme_is_refused(self, tagger, folder, tmp_path, capsys):
+        path = write(tmp_path / "pos.jsonl", [{"tokens": ["a"], "tags": ["NN"]}])
+        assert cli.main(["evaluate", "tag", "--model", str(tagger), "--test", path]) == 2
+        assert "of scheme 'none', which a model of scheme 'bio'" in capsys.readouterr().err

@@ -63,7 +63,8 @@ class StreamingArguments:
 
     streaming: bool = argument(
         False,
-        "Read, tokenize and pack the data while training, and again from the start when it ends. Needs --max_steps.",
+        "Read, tokenize and pack the data while training, and again from the start when it ends. Needs --max_steps"
+        " or --minutes.",
     )
     shuffle_buffer: int = argument(
         10_000, "Documents among which a stream draws the next one; 0 reads them in their order."
@@ -119,8 +120,12 @@ class MaskingArguments:
 
     mlm_probability: float = argument(0.15, "Share of the tokens that are to be predicted, in training.")
     masking: Literal["token", "whole_word", "span"] = argument("token", "What is masked together.")
-    mask_replace_prob: float = argument(0.8, "Share of the targets that become [MASK].")
-    random_replace_prob: float = argument(0.1, "Share of the targets that become a random token; the rest stays.")
+    mask_replace_prob: float | None = argument(
+        None, "Share of the targets that become [MASK]; by default 0.8, with --objective rtd 1."
+    )
+    random_replace_prob: float | None = argument(
+        None, "Share of the targets that become a random token, by default 0.1, with rtd 0; the rest stays."
+    )
     random_replacement: Literal["uniform", "unigram"] = argument(
         "uniform", "How random tokens are drawn: all alike, or as often as in the corpus."
     )

@@ -82,9 +82,9 @@ def load_sources(
     plans = [plan_source(item, sample_by, streaming) for item in data]
     sources = []
     for loads in plans:
-        parts = [select_text(load(), text_column) for load in loads]
-        documents = datasets.concatenate_datasets(parts) if len(parts) > 1 else parts[0]
-        sources.append(map_tables(documents, strip_blank, desc="Reading documents", batch_size=1000))
+        texts = [select_text(load(), text_column) for load in loads]
+        parts = [map_tables(text, strip_blank, desc="Reading documents", batch_size=1000) for text in texts]
+        sources.append(datasets.concatenate_datasets(parts) if len(parts) > 1 else parts[0])
     return sources
 
 

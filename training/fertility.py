@@ -57,7 +57,7 @@ def fertility(arguments: FertilityArguments) -> None:
 
 
 def count_tokens(tokenizer: PreTrainedTokenizerBase, passages: Sequence[str]) -> dict[str, float]:
-    """Tokens per passage, per word (between spaces) and per character, and the share of unknown tokens, of one language.
+    """Tokens per passage, per word (between spaces) and per character of one language, and the share of unknown ones.
 
     Special tokens are not counted.
     """

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import time
 from pathlib import Path
 from typing import Any
@@ -23,23 +24,30 @@ from transformers import (
     set_seed,
 )
 
-from ..configuration_minibert import MiniBertConfig
+from ..configuration_minibert import BERT_SIZES, MiniBertConfig
 from ..modeling_minibert import MiniBertModel
 from ..tokenization import train_tokenizer
 from .arguments import (
+    SIZE_UNLESS_MINUTES,
+    UNLESS_MINUTES,
     CorpusArguments,
     MaskingArguments,
+    MixtureArguments,
     ModelArguments,
     ObjectiveArguments,
+    OptimizationArguments,
     RowArguments,
+    StreamingArguments,
     TokenizerArguments,
 )
 from .collators import MaskingProgress
-from .data import load_documents, split_documents
 from .hub.card import write_card
+from .mixtures import prepare_documents
 from .objectives import OBJECTIVES, PretrainingTrainer
+from .optimization import check_optimization, plan_training, time_budget
 from .plots import plot_losses
 from .settings import checkpoint_to_resume, settle
+from .streaming import check_stream, first_rows
 
 MINIMUM_DOCUMENTS = 10
 
@@ -47,10 +55,13 @@ MINIMUM_DOCUMENTS = 10
 def pretrain(
     model_arguments: ModelArguments,
     corpus: CorpusArguments,
+    mixture: MixtureArguments,
+    streaming: StreamingArguments,
     rows: RowArguments,
     tokenizer_arguments: TokenizerArguments,
     objective_arguments: ObjectiveArguments,
     masking: MaskingArguments,
+    optimization: OptimizationArguments,
     training: TrainingArguments,
     overrides: dict[str, Any],
 ) -> None:
@@ -63,11 +74,21 @@ def pretrain(
         ValueError: bad input; before any training, and without touching what is in the output folder.
     """
     checkpoint = checkpoint_to_resume(training)
+    training = check_optimization(optimization, training, UNLESS_MINUTES, checkpoint)
+    budget = time_budget(optimization, training, checkpoint)
+    named = model_arguments.model_name_or_path or model_arguments.size
+    sizes = [named] if named else list(BERT_SIZES)  # of which --minutes takes one
+    model_arguments = dataclasses.replace(model_arguments, size=model_arguments.size or SIZE_UNLESS_MINUTES)
     objective = OBJECTIVES[objective_arguments.objective](objective_arguments, masking, training.seed)
     overrides = objective.config_fields() | overrides
     preset = read_config(model_arguments, overrides)
     objective.check(preset)
     objective.check_rows(rows)
+    if streaming.streaming:
+        check_stream(training)
+        if not objective.streams or masking.static_masking:
+            what = "--static_masking" if objective.streams else f"--objective {objective.name}"
+            raise ValueError(f"streaming: True does not go with {what}; legal: False")
     if rows.seq_length > preset.max_position_embeddings:
         raise ValueError(
             f"seq_length: {rows.seq_length} is beyond max_position_embeddings={preset.max_position_embeddings} of the "
@@ -76,54 +97,82 @@ def pretrain(
     training = settle(training)
     set_seed(training.seed)
 
-    documents = load_documents(**dataclasses.asdict(corpus), minimum=MINIMUM_DOCUMENTS)
-    splits = split_documents(documents, rows.validation_size, training.seed)
-    tokenizer = prepare_tokenizer(model_arguments, tokenizer_arguments, splits["train"], rows.seq_length, preset)
+    documents = prepare_documents(
+        corpus,
+        mixture,
+        streaming,
+        validation_size=rows.validation_size,
+        seed=training.seed,
+        minimum=MINIMUM_DOCUMENTS,
+    )
+    tokenizer = prepare_tokenizer(model_arguments, tokenizer_arguments, documents.sample, rows.seq_length, preset)
     objective.check_tokenizer(tokenizer)
     config = settle_config(model_arguments, preset, tokenizer, overrides)
-    train = objective.rows(splits["train"], tokenizer, rows, training=True)
-    validation = objective.rows(splits["validation"], tokenizer, rows, training=False)
-    collator = objective.collator(tokenizer, train)
-    model = objective.model(config, model_arguments.model_name_or_path)
-    print(
-        f"{len(splits['train']):,} documents to train on, {len(splits['validation']):,} held out; "
-        f"{objective.describe_rows(train, rows.seq_length)}; {model.num_parameters():,} parameters"
-    )
+    train = objective.rows(documents.train, tokenizer, rows, training=True)
+    validation = objective.rows(documents.validation, tokenizer, rows, training=False)
+    seen = first_rows(train) if streaming.streaming else train
+    collator = objective.collator(tokenizer, seen)
 
-    trainer = PretrainingTrainer(
-        model,
-        training,
-        objective=objective,
-        data_collator=collator,
-        train_dataset=train,
-        eval_dataset=validation,
-        processing_class=tokenizer,
-        callbacks=[MaskingProgress(collator), TokensPerSecond()],
+    def build(arguments: ModelArguments, training: TrainingArguments, **options: Any) -> PretrainingTrainer:
+        config = settle_config(arguments, preset, tokenizer, overrides)
+        return PretrainingTrainer(
+            objective.model(config, arguments.model_name_or_path),
+            training,
+            objective=objective,
+            data_collator=collator,
+            train_dataset=train,
+            eval_dataset=validation,
+            processing_class=tokenizer,
+            callbacks=[MaskingProgress(collator), TokensPerSecond()],
+            **options,
+        )
+
+    if budget is not None:
+        measured = dataclasses.replace(optimization, batch_warmup=0.0, weight_average=None)
+        size, training = plan_training(
+            budget,
+            lambda size, short: build(dataclasses.replace(model_arguments, size=size), short, optimization=measured),
+            sizes,
+            training,
+            math.inf if streaming.streaming else len(train),
+            len(validation),
+        )
+        model_arguments = dataclasses.replace(model_arguments, size=size)
+        config = settle_config(model_arguments, preset, tokenizer, overrides)
+    trainer = build(model_arguments, training, optimization=optimization, budget=budget)
+    model = trainer.model
+    print(
+        f"{'A stream of' if streaming.streaming else f'{len(documents.train):,}'} documents to train on,"
+        f" {len(documents.validation):,} held out; {'it begins with ' * streaming.streaming}"
+        f"{objective.describe_rows(seen, rows.seq_length)}; {model.num_parameters():,} parameters"
     )
     result = trainer.train(resume_from_checkpoint=checkpoint)
     figures = last_evaluation(trainer)
     if not trainer.is_world_process_zero():
         return
-    baseline = objective.baseline(train, trainer.get_eval_dataloader(), len(tokenizer))
+    objective.save(trainer)
+    baseline = objective.baseline(seen, trainer.get_eval_dataloader(), len(tokenizer))
     report = objective.report(figures, baseline) | {
         "objective": objective.name,
         "steps": trainer.state.global_step,
         "epochs": trainer.state.epoch,
         "training_tokens": trainer.state.num_input_tokens_seen,
         "training_seconds": result.metrics["train_runtime"],
-        "parameters": model.num_parameters(),
+        "parameters": trainer.model.num_parameters(),
         "precision": "bf16" if training.bf16 else "fp16" if training.fp16 else "fp32",
     }
     output = Path(training.output_dir)
-    trainer.save_model()
     (output / "training_args.bin").unlink(missing_ok=True)  # a pickle that nothing needs once training is over
     trainer.save_state()
     plot_losses(trainer.state.log_history, output / "loss.png", objective.metric, objective.baselines(report))
     (output / "report.json").write_text(json.dumps(report, indent=2) + "\n")
     source = ", ".join(corpus.data) or ", ".join(["the built-in corpus", *corpus.packages])
-    write_card(output, config, report, source, dataclasses.asdict(rows) | dataclasses.asdict(masking), training)
-    print("", *objective.lines(report), "", *objective.examples(output, splits["validation"], tokenizer), sep="\n")
+    recipe = dataclasses.asdict(rows) | dataclasses.asdict(objective.masking)
+    write_card(output, config, report, source, recipe, training)
+    print("", *objective.lines(report), "", *objective.examples(output, documents.validation, tokenizer), sep="\n")
     print(f"Saved to {output}: the model, the tokenizer, README.md (the model card), loss.png and report.json")
+    if budget is not None:
+        print(f"Took {budget.elapsed / 60:.1f} of {optimization.minutes:g} minutes")
 
 
 def read_config(arguments: ModelArguments, overrides: dict[str, Any]) -> MiniBertConfig:

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import datasets
+import pyarrow as pa
 from tqdm.auto import tqdm
 
 SAMPLE_BY = ("auto", "line", "paragraph", "document")
@@ -123,10 +124,7 @@ def select_text(
 
 def _string_columns(dataset: datasets.Dataset | datasets.IterableDataset) -> list[str]:
     if dataset.features is None:  # a stream that has not been read knows nothing of its columns
-        try:
-            rows = list(itertools.islice(dataset, ROWS_TO_SEE))
-        except (ValueError, OSError, datasets.exceptions.DatasetGenerationError) as error:
-            raise ValueError(f"data: a stream cannot be read: {_reason(error)}") from error
+        rows = list(itertools.islice(dataset, ROWS_TO_SEE))
         columns = dict.fromkeys(column for row in rows for column in row)
         return [column for column in columns if any(isinstance(row.get(column), str) for row in rows)]
     return [
@@ -179,11 +177,13 @@ def _from_files(
     loader, options = LOADERS[suffix]
     if loader == "text":
         options = {**options, "sample_by": layout}
-    if streaming:
-        options = {**options, "streaming": True}
     try:
-        return datasets.load_dataset(loader, data_files=files, split="train", **options)
-    except datasets.exceptions.DatasetGenerationError as error:
+        if not streaming:
+            return datasets.load_dataset(loader, data_files=files, split="train", **options)
+        stream = datasets.load_dataset(loader, data_files=files, split="train", streaming=True, **options)
+        next(iter(stream), None)  # what is wrong at the beginning is found here, where the files are known
+        return stream
+    except (datasets.exceptions.DatasetGenerationError, pa.ArrowInvalid) as error:
         raise ValueError(f"data: {_some(files)} cannot be read as {suffix[1:]}: {_reason(error)}") from error
 
 

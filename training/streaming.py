@@ -22,6 +22,9 @@ from .data import map_tables, text_digests
 # Held-out documents of a stream that are kept for validation, so that evaluating does not take for ever.
 VALIDATION_DOCUMENTS = 1000
 
+# Rows of a stream that token frequencies are counted in.
+SAMPLE_ROWS = 1000
+
 
 def split_stream(
     stream: datasets.IterableDataset, validation_size: float, seed: int
@@ -86,6 +89,12 @@ def mix_streams(
     return mixed.shuffle(seed=seed, buffer_size=shuffle_buffer) if shuffle_buffer else mixed
 
 
+def first_rows(rows: datasets.IterableDataset) -> datasets.Dataset:
+    """The first `SAMPLE_ROWS` rows of a stream, to count in."""
+    first = tqdm(islice(rows, SAMPLE_ROWS), desc="Reading rows", total=SAMPLE_ROWS, delay=1, leave=False)
+    return datasets.Dataset.from_list(list(first))
+
+
 def check_stream(training: TrainingArguments) -> None:
     """Have every rank read its own part of the stream, once it is clear that training ends.
 
@@ -96,7 +105,7 @@ def check_stream(training: TrainingArguments) -> None:
         ValueError: `max_steps` is not given.
     """
     if training.max_steps <= 0:
-        raise ValueError("max_steps: needed with --streaming, since a stream has no end; legal: 1 and more")
+        raise ValueError("max_steps: needed with --streaming, as a stream has no end; legal: 1 and more, or --minutes")
     training.accelerator_config.dispatch_batches = False
 
 

@@ -188,10 +188,9 @@ def _files(root: Path) -> list[Path]:
 
 
 def _rows_as_passages(table: Table, name: str) -> list[Passage]:
-    titled = "title" in table.columns
-    titles = table.texts("title", empty=True) if titled else [""] * len(table.rows)
-    texts = table.texts("text", empty=True)
+    titles = [row.get("title") or "" for row in table.rows]
     ids = [str(row.get("_id", f"{name}:{number}")) for number, row in enumerate(table.rows, 1)]
+    texts = table.texts("text", empty=True)
     return [Passage(i, f"{title} {text}".strip()) for i, title, text in zip(ids, titles, texts)]
 
 
@@ -325,7 +324,7 @@ class Pairs:
         wanted = round(validation_size * len(groups) if validation_size < 1 else validation_size)
         if not 0 < wanted < len(groups):
             raise ValueError(
-                f"validation_size: {validation_size} of {len(groups)} different queries holds out {wanted}"
+                f"validation_size: {validation_size} holds out {wanted} of {len(groups)} different queries"
             )
         held_out = set(groups[:wanted])
         sides: tuple[list[int], list[int]] = ([], [])
@@ -352,9 +351,7 @@ def read_pairs(sources: Sequence[str], columns: Sequence[str] | None = None) -> 
         table = read_table(source)
         names = list(columns) if columns else _guess(table)
         if len(names) not in (2, 3):
-            raise ValueError(
-                f"columns: {' '.join(names)} are {len(names)}; legal: two texts, then a negative or a score"
-            )
+            raise ValueError(f"columns: {' '.join(names)}: legal are two texts, then a negative or a score")
         for name in names:
             if name not in table.columns:
                 raise ValueError(f"columns: {name!r} is none of {source!r}, which has {', '.join(table.columns)}")

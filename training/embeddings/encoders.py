@@ -60,7 +60,7 @@ class Embedder:
             raise ValueError(f"pooling: {pooling!r} is not one of {', '.join(POOLINGS)}")
         self.model, self.tokenizer = model.eval(), tokenizer
         self.pooling, self.normalize = pooling, normalize
-        self.max_length = _longest(model.config, tokenizer, max_length)
+        self.max_length = longest(model.config, tokenizer, max_length)
         self.width = model.config.hidden_size
 
     @classmethod
@@ -138,7 +138,7 @@ class Reranker:
         sigmoid: bool = True,
     ):
         self.model, self.tokenizer, self.sigmoid = model.eval(), tokenizer, sigmoid
-        self.max_length = _longest(model.config, tokenizer, max_length)
+        self.max_length = longest(model.config, tokenizer, max_length)
 
     @classmethod
     def from_pretrained(
@@ -285,7 +285,8 @@ def _read_json(path: str, name: str, default: Any) -> Any:
 # --- Batches ---------------------------------------------------------------------------------------------------------
 
 
-def _longest(config: MiniBertConfig, tokenizer: PreTrainedTokenizerBase, wanted: int | None) -> int:
+def longest(config: MiniBertConfig, tokenizer: PreTrainedTokenizerBase, wanted: int | None) -> int:
+    """`wanted`, or as many tokens as the model and its tokenizer take; more are refused."""
     limit = min(tokenizer.model_max_length, config.max_position_embeddings)
     if wanted is not None and not 3 <= wanted <= limit:
         raise ValueError(f"max_length: {wanted} is not legal; from 3 tokens up to {limit}, which the model takes")

@@ -45,7 +45,7 @@ def evaluate_embed(arguments: EvaluateArguments, pooling: PoolingArguments, refe
         scores = similarity_scores(embedder, task, progress=True)
         result["pairs"] = len(task)
     result |= {"metrics": scores, "seconds": time.perf_counter() - started}
-    _print_table({Path(pooling.model).name or pooling.model: scores})
+    print_table({Path(pooling.model).name or pooling.model: scores})
     if reference.reference is not None:
         result["reference"] = {"model": reference.reference} | compare(
             embedder, reference.reference, _texts_of(task)[: reference.reference_texts]
@@ -85,14 +85,14 @@ def evaluate_rerank(arguments: EvaluateArguments, how: EvaluateRerankArguments) 
             raise ValueError(f"metric: {how.metric!r} is not legal; one of {', '.join(tried[weight])}")
         weight = max(WEIGHTS, key=lambda w: tried[w][how.metric])
         print(f"Share of the reranker by {how.metric} on {len(tuning.queries)} queries of {how.tuning_data}:")
-        _print_table({f"{w:.1f}": scores for w, scores in tried.items()})
+        print_table({f"{w:.1f}": scores for w, scores in tried.items()})
         result["tuning"] = {str(w): scores for w, scores in tried.items()}
 
     ranking = Ranking.of(embedder, task, how.depth, progress=True).read_by(reranker, task, progress=True)
     before, alone = retrieval_scores(ranking.names(0.0), task), retrieval_scores(ranking.names(1.0), task)
     after = retrieval_scores(ranking.names(weight), task)
     print(f"{len(task.queries)} queries of {arguments.data}, the first {how.depth} passages put in order:")
-    _print_table({"found": before, "reranker alone": alone, f"with share {weight:g}": after})
+    print_table({"found": before, "reranker alone": alone, f"with share {weight:g}": after})
     result |= {"weight": weight, "queries": len(task.queries), "passages": len(task.passages)}
     result |= {"before": before, "reranker_alone": alone, "metrics": after, "seconds": time.perf_counter() - started}
     write_result(result, arguments.result)
@@ -204,7 +204,8 @@ def _texts_of(task: Retrieval | Pairs) -> list[str]:
     return [text for text in dict.fromkeys(texts) if text]
 
 
-def _print_table(rows: dict[str, dict[str, float]]) -> None:
+def print_table(rows: dict[str, dict[str, float]]) -> None:
+    """The metrics that are shown, a row for each name."""
     columns = [name for name in (*SHOWN, *SIMILARITY) if name in next(iter(rows.values()))]
     width = max(map(len, rows))
     print(" " * width + "".join(f"{column:>10}" for column in columns))

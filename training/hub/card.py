@@ -54,7 +54,16 @@ OBJECTIVES = {
     "clm": "next-token prediction",
 }
 # What the report of a pretraining run has beside figures on held-out text.
-NO_RESULTS = {"objective", "steps", "epochs", "training_tokens", "training_seconds", "parameters", "precision", "targets"}
+NO_RESULTS = {
+    "objective",
+    "steps",
+    "epochs",
+    "training_tokens",
+    "training_seconds",
+    "parameters",
+    "precision",
+    "targets",
+}
 PRETRAINED = tuple(HEADS)[:6]  # heads that are trained to be fine-tuned
 
 
@@ -391,7 +400,8 @@ def write_card(
             f"{1 - masked - random:.0%} kept"
         )
     told["time"] = f"{report['training_seconds'] / 60:.1f} minutes"
-    figures = [key for key in report if key not in NO_RESULTS and not key.startswith("unigram_")]
+    prefix, baseline = ("constant_", "always “original”") if objective == "rtd" else ("unigram_", "unigram frequencies")
+    figures = [key for key in report if key not in NO_RESULTS and not key.startswith(prefix)]
     facts = CardFacts(
         data=data,
         training=told | describe_training(training),
@@ -401,13 +411,13 @@ def write_card(
                 report[key],
                 "held-out documents",
                 "validation",
-                report.get(f"unigram_{key.removeprefix('validation_')}"),
+                report.get(f"{prefix}{key.removeprefix('validation_')}"),
             )
             for key in figures
             if isinstance(report[key], (int, float)) and math.isfinite(report[key])
         ],
         results_note=f"At {report['targets']:,} targets of held-out documents." if "targets" in report else None,
-        baseline="unigram frequencies" if any(key.startswith("unigram_") for key in report) else None,
+        baseline=baseline if any(key.startswith(prefix) for key in report) else None,
         max_length=recipe["seq_length"],
     )
     save_card(folder, facts, training.hub_model_id)

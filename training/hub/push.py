@@ -96,7 +96,9 @@ def draw_curve(folder: Path) -> None:
     if (folder / STATE).exists() and not (folder / "loss.png").exists():
         history = json.loads((folder / STATE).read_text(encoding="utf-8"))["log_history"]
         if any("loss" in entry for entry in history):
-            plot_losses(history, folder / "loss.png", "mlm_loss" if any("eval_mlm_loss" in e for e in history) else "loss")
+            plot_losses(
+                history, folder / "loss.png", "mlm_loss" if any("eval_mlm_loss" in e for e in history) else "loss"
+            )
 
 
 def check_as_a_stranger(folder: str | Path, *arguments: str) -> dict:

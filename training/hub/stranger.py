@@ -10,11 +10,13 @@ head, the Auto classes that were loaded, and the best word for a mask if there i
 import argparse
 import json
 import sys
+from importlib.metadata import version
 
 sys.modules["minibert"] = None  # `import minibert` is an ImportError from here on, installed or not
 
 import torch  # noqa: E402
 import transformers  # noqa: E402
+from transformers.dynamic_module_utils import get_class_from_dynamic_module  # noqa: E402
 
 TEXTS = ["The first text is this one.", "A second text is a little longer than the first one is."]
 
@@ -25,31 +27,39 @@ def load(repository: str, revision: str | None, heads: str) -> tuple[dict, dict[
     tokenizer = transformers.AutoTokenizer.from_pretrained(repository, **where)
     config = transformers.AutoConfig.from_pretrained(repository, **where)
     saved = config.architectures[0]
+    classes = {
+        auto_class: (reference.split(".")[-1], getattr(transformers, auto_class))
+        for auto_class, reference in config.auto_map.items()
+        if auto_class != "AutoConfig"
+    }
+    if saved not in {name for name, _ in classes.values()}:  # a head that no Auto class is for
+        classes[saved] = (saved, get_class_from_dynamic_module(f"modeling_minibert.{saved}", repository, **where))
     loaded, outputs, kept = [], {}, None
-    for auto_class, reference in config.auto_map.items():
-        name = reference.split(".")[-1]
-        if auto_class == "AutoConfig" or (heads == "saved" and name != saved):
+    for auto_class, (name, loader) in classes.items():
+        if heads == "saved" and name != saved:
             continue
-        model, info = getattr(transformers, auto_class).from_pretrained(
-            repository, output_loading_info=True, attn_implementation="eager", dtype=torch.float32, **where
+        model, info = loader.from_pretrained(
+            repository,
+            output_loading_info=True,
+            ignore_mismatched_sizes=name != saved,  # a classifier of as many classes as another head has
+            attn_implementation="eager",
+            dtype=torch.float32,
+            **where,
         )
         source = type(model).__module__
         if type(model).__name__ != name or not source.startswith("transformers_modules."):
             raise SystemExit(f"{auto_class} gave {source}.{type(model).__name__}, not the repository's {name}")
-        loaded.append(auto_class)
+        loaded += [auto_class] if auto_class != saved else []
         if name == saved:
             wrong = {key: sorted(info[key]) for key in ("missing_keys", "unexpected_keys", "mismatched_keys")}
             if any(wrong.values()):
                 raise SystemExit(f"the weights do not fit {name}: {wrong}")
             outputs, kept = run(model.eval(), tokenizer), model
-    if kept is None:
-        raise SystemExit(f"no Auto class of the config's auto_map loads the saved {saved}")
     found = {
         "saved": saved,
         "auto_classes": loaded,
-        "transformers": transformers.__version__,
-        "torch": torch.__version__,
-        "python": sys.version.split()[0],
+        "versions": {name: version(name) for name in ("transformers", "huggingface_hub", "tokenizers", "torch")}
+        | {"python": sys.version.split()[0]},
     }
     if "MaskedLM" in saved and tokenizer.mask_token:
         fill = transformers.pipeline("fill-mask", model=kept, tokenizer=tokenizer)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from huggingface_hub import HfApi
-from huggingface_hub.errors import EntryNotFoundError, RepositoryNotFoundError, RevisionNotFoundError
+from huggingface_hub.errors import RemoteEntryNotFoundError, RepositoryNotFoundError, RevisionNotFoundError
 
 from .card import CARD, CardFacts, facts_from_trainer, published_name, read_facts, save_card
 from .files import write_code, write_gitignore
@@ -88,6 +88,6 @@ def hub_card(repository: str | None, revision: str | None, token: str | None = N
         return None
     try:
         path = HfApi(token=token).hf_hub_download(repository, CARD, revision=revision)
-    except (EntryNotFoundError, RevisionNotFoundError, RepositoryNotFoundError):
+    except (RemoteEntryNotFoundError, RevisionNotFoundError, RepositoryNotFoundError):
         return None
     return Path(path).read_text(encoding="utf-8")

@@ -3,10 +3,11 @@
 from .base import Objective, PretrainingTrainer
 from .causal_lm import CausalLM
 from .masked_lm import MaskedLM
+from .replaced_tokens import ReplacedTokenDetection
 from .sentence_pairs import MaskedLMWithNextSentence
 
 OBJECTIVES: dict[str, type[Objective]] = {
-    objective.name: objective for objective in (MaskedLM, MaskedLMWithNextSentence, CausalLM)
+    objective.name: objective for objective in (MaskedLM, MaskedLMWithNextSentence, ReplacedTokenDetection, CausalLM)
 }
 
 __all__ = ["OBJECTIVES", "Objective", "PretrainingTrainer"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import dataclasses
 import math
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,6 +20,7 @@ from ..collators import MaskedLMCollator
 from ..data import tokenize_documents
 from ..hub.trainer import HubReady
 from ..masking import IGNORE_INDEX, unigram_counts
+from ..optimization import OptimizationMixin
 from ..packing import fill_rate, pack_documents
 
 
@@ -32,10 +34,14 @@ class Objective(abc.ABC):
     name: ClassVar[str]
     metric: ClassVar[str] = "mlm_loss"  # the loss that is drawn, compared and reported
     parts: ClassVar[tuple[str, ...]] = ()  # outputs of the model that are logged beside the loss
-    row_labels: ClassVar[str | None] = None  # a column with one label a row, counted for `num_rows_in_batch`
+    streams: ClassVar[bool] = True  # whether its rows can be made while documents are read
+    # of the targets, unless the user says otherwise
+    replacement: ClassVar[dict[str, float]] = {"mask_replace_prob": 0.8, "random_replace_prob": 0.1}
 
     def __init__(self, arguments: ObjectiveArguments, masking: MaskingArguments, seed: int):
-        self.arguments, self.masking, self.seed = arguments, masking, seed
+        self.arguments, self.seed = arguments, seed
+        unsaid = {name: share for name, share in self.replacement.items() if getattr(masking, name) is None}
+        self.masking = dataclasses.replace(masking, **unsaid)
 
     def config_fields(self) -> dict[str, Any]:
         """Fields of the config that the objective settles."""
@@ -90,6 +96,11 @@ class Objective(abc.ABC):
     def collator(self, tokenizer: PreTrainedTokenizerBase, train: datasets.Dataset) -> MaskedLMCollator:
         """The collator of the training; its `for_evaluation()` is that of the evaluation."""
 
+    def counts(self, batch: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """How many terms losses of a micro-batch have, beside those at `labels` (which `Trainer` counts): keywords of
+        the model's `forward`, which gets their sums over all micro-batches and ranks of an optimizer step."""
+        return {}
+
     @abc.abstractmethod
     def score(self, outputs: Any, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
         """Sums over a batch of evaluation, float64 [k]; `outputs` are the model's with `sparse_prediction`."""
@@ -113,6 +124,10 @@ class Objective(abc.ABC):
     @abc.abstractmethod
     def lines(self, report: Mapping[str, Any]) -> list[str]:
         """The report in words, to print."""
+
+    def save(self, trainer: Trainer) -> None:
+        """Save what the training was for, into the output folder; `trainer.model` is then what was saved."""
+        trainer.save_model()
 
     @abc.abstractmethod
     def examples(self, folder: Path, documents: datasets.Dataset, tokenizer: PreTrainedTokenizerBase) -> list[str]:
@@ -174,9 +189,9 @@ def unigram_baseline(train: datasets.Dataset, batches: Any, vocab_size: int) -> 
     return float(-log_probabilities[labels].mean()), float((labels == frequent).mean())
 
 
-class PretrainingTrainer(HubReady, Trainer):
+class PretrainingTrainer(OptimizationMixin, HubReady, Trainer):
     """`Trainer` for an `Objective`: evaluation with a collator of its own that keeps a few sums of every batch, the
-    terms of the loss logged apart, and losses per row that do not depend on gradient accumulation."""
+    terms of the loss logged apart, and each of them a mean that does not depend on gradient accumulation."""
 
     def __init__(self, model: PreTrainedModel, *args, objective: Objective, data_collator: MaskedLMCollator, **kwargs):
         super().__init__(model, *args, data_collator=data_collator, compute_metrics=self._compute_metrics, **kwargs)
@@ -194,11 +209,12 @@ class PretrainingTrainer(HubReady, Trainer):
 
     def get_batch_samples(self, epoch_iterator, num_batches, device):
         batches, num_items = super().get_batch_samples(epoch_iterator, num_batches, device)
-        if self.objective.row_labels and num_items is not None:
-            rows = sum((batch[self.objective.row_labels] != IGNORE_INDEX).sum() for batch in batches).to(device)
+        if num_items is not None:
+            counts = [self.objective.counts(batch) for batch in batches]
+            sums = {name: sum(count[name] for count in counts).to(device) for name in counts[0]}
             if self.args.average_tokens_across_devices and self.args.world_size > 1:
-                rows = self.accelerator.gather(rows).sum()
-            batches = [{**batch, "num_rows_in_batch": rows} for batch in batches]
+                sums = {name: self.accelerator.gather(total).sum() for name, total in sums.items()}
+            batches = [{**batch, **sums} for batch in batches]
         return batches, num_items
 
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):

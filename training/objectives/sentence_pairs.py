@@ -17,6 +17,7 @@ from ...configuration_minibert import MiniBertConfig
 from ...modeling_minibert import MiniBertForPreTraining
 from ..arguments import RowArguments
 from ..data import map_tables, tokenize_table, tokenizer_backend
+from ..masking import IGNORE_INDEX
 from .base import token_lines, token_score
 from .masked_lm import MaskedLM
 
@@ -34,7 +35,7 @@ class MaskedLMWithNextSentence(MaskedLM):
 
     name = "mlm+nsp"
     parts = ("mlm_loss", "nsp_loss")
-    row_labels = "next_sentence_label"
+    streams = False
 
     def check(self, config: MiniBertConfig) -> None:
         super().check(config)
@@ -67,6 +68,9 @@ class MaskedLMWithNextSentence(MaskedLM):
         if checkpoint is not None:
             return MiniBertForPreTraining.from_pretrained(checkpoint, config=config, dtype=torch.float32)
         return MiniBertForPreTraining(config)
+
+    def counts(self, batch: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        return {"num_rows_in_batch": (batch["next_sentence_label"] != IGNORE_INDEX).sum()}
 
     def score(self, outputs: Any, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
         labels = batch["next_sentence_label"]

@@ -1,5 +1,6 @@
 """How training moves: optimizers, schedules, batch warmup, weight averaging, training against the clock."""
 
+from .throughput import plan_training
 from .trainer import OptimizationMixin, check_optimization, time_budget
 
-__all__ = ["OptimizationMixin", "check_optimization", "time_budget"]
+__all__ = ["OptimizationMixin", "check_optimization", "plan_training", "time_budget"]

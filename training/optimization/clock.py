@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from collections import deque
@@ -18,7 +19,7 @@ from .schedule import DECAY_SHARE, warmup_stable_decay
 
 # Time is granted once more, this share of all of it, where a stall ate it before the decay began.
 GRACE = 0.025
-RECENT_STEPS = 11
+RECENT_STEPS = 5
 TRAINER_STATE_NAME = "trainer_state.json"
 
 
@@ -51,7 +52,7 @@ class TimeBudget(TrainerCallback, ExportableState):
         decay: float = DECAY_SHARE,
         clock: Callable[[], float] = time.monotonic,
     ):
-        if not minutes > 0:
+        if not 0 < minutes < math.inf:
             raise ValueError(f"minutes: {minutes} is no time to train in; legal: above 0")
         self.seconds = 60.0 * minutes
         self.deadline = self.seconds  # of the training itself, on the scale of `elapsed`, with the reserve
@@ -143,6 +144,12 @@ class TimeBudget(TrainerCallback, ExportableState):
 
     def on_optimizer_step(self, args, state, control, **kwargs):
         state.max_steps = state.global_step + 1 + self.step()
+
+    def on_step_end(self, args, state, control, **kwargs):
+        if control.should_evaluate and self.progress < 1:  # no evaluation that leaves no time for the last one
+            control.should_evaluate = of_first_rank(self.elapsed + 2 * self.reserve <= self.deadline)
+
+    on_epoch_end = on_step_end
 
     def on_evaluate(self, args, state, control, metrics=None, **kwargs):
         self.reserve = metrics.get("eval_runtime", self.reserve)

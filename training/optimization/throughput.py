@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
 from tqdm.auto import tqdm
-from transformers import PreTrainedModel, PrinterCallback, Trainer, TrainerCallback, TrainingArguments
+from transformers import PrinterCallback, Trainer, TrainerCallback, TrainingArguments, set_seed
 
-from .clock import of_first_rank
+from .clock import TimeBudget, of_first_rank
 
 # Hoffmann et al. 2022 (arXiv 2203.15556): a budget of computation is spent best on a model that sees about 20 tokens
 # for each of its parameters. Embeddings, which cost next to nothing, are not counted here.
@@ -21,9 +22,13 @@ STEPS = 4000
 # Rows a step are doubled until it takes so long (s): then the machine is busy with the rows.
 BUSY = 0.25
 FIRST_ROWS, MOST_ROWS = 4, 256
+# Batches that are chosen here leave at least so many to an epoch.
+STEPS_IN_EPOCH = 8
 UNTIMED_STEPS, TIMED_STEPS = 2, 4
 # A schedule has no shape in fewer.
 LEAST_STEPS = 10
+# A batch of evaluation takes about this share of a batch of training.
+FORWARD = 0.5
 
 # Builds the trainer of a model size with changed training arguments.
 MakeTrainer = Callable[[str, TrainingArguments], Trainer]
@@ -31,8 +36,9 @@ MakeTrainer = Callable[[str, TrainingArguments], Trainer]
 
 @dataclass(frozen=True)
 class Throughput:
-    """What was measured for a size: rows in a step, and seconds and real tokens of one."""
+    """What was measured of a size: parameters beside embeddings, rows in a step, seconds and real tokens of one."""
 
+    parameters: int
     rows: int
     seconds: float
     tokens: float
@@ -46,7 +52,6 @@ class Plan:
     rows: int
     accumulation: int
     seconds_per_step: float
-    tokens_per_second: float
 
 
 class _StepTimer(TrainerCallback):
@@ -62,7 +67,7 @@ class _StepTimer(TrainerCallback):
 
 
 def measure(make_trainer: MakeTrainer, size: str, training: TrainingArguments, rows: int) -> Throughput:
-    """Train a throw-away model of a size for a few steps, as the real one will be: same rows, optimizer and precision."""
+    """Train a throw-away model of a size for a few steps, as the real one will be: rows, optimizer, precision."""
     trainer = make_trainer(
         size,
         dataclasses.replace(
@@ -85,13 +90,14 @@ def measure(make_trainer: MakeTrainer, size: str, training: TrainingArguments, r
     timer = _StepTimer()
     trainer.add_callback(timer)
     trainer.train()
-    return Throughput(rows, *of_first_rank((timer.seconds, timer.tokens)))
+    parameters = trainer.model.num_parameters(exclude_embeddings=True)
+    return Throughput(parameters, rows, *of_first_rank((timer.seconds, timer.tokens)))
 
 
-def saturate(make_trainer: MakeTrainer, size: str, training: TrainingArguments) -> Throughput:
-    """`measure` with as many rows as keep the machine busy, or as fit into its memory."""
+def saturate(make_trainer: MakeTrainer, size: str, training: TrainingArguments, most: float = MOST_ROWS) -> Throughput:
+    """`measure` with as many rows as keep the machine busy, up to `most`, or as fit into its memory."""
     found, rows = None, FIRST_ROWS
-    while rows <= MOST_ROWS:
+    while found is None or rows <= most:
         try:
             faster = measure(make_trainer, size, training, rows)
         except torch.OutOfMemoryError:
@@ -109,10 +115,9 @@ def saturate(make_trainer: MakeTrainer, size: str, training: TrainingArguments) 
 def choose(
     make_trainer: MakeTrainer,
     sizes: Sequence[str],
-    parameters: Callable[[str], int],
     training: TrainingArguments,
-    rows: int | None,
     seconds: Callable[[], float],
+    train_rows: float = math.inf,
 ) -> Plan:
     """What to train: the largest size that sees `TOKENS_PER_PARAMETER` in the time left, at the speed measured here.
 
@@ -122,10 +127,9 @@ def choose(
     Args:
         make_trainer: builds the trainer of a size.
         sizes: from small to large; with a single one only rows are chosen.
-        parameters: of the blocks of a size.
-        training: with the user's `gradient_accumulation_steps`.
-        rows: of a device's batch, if given.
-        seconds: how many there are at the moment it is called.
+        training: the user's; `per_device_train_batch_size` None says that none was given.
+        seconds: how many are left at the moment it is called.
+        train_rows: rows to train on, infinite for a stream.
 
     Raises:
         ValueError: not even a few steps fit into the time.
@@ -134,41 +138,61 @@ def choose(
     def left() -> float:
         return of_first_rank(max(seconds(), 0.0))
 
-    chosen = None
+    rows, chosen = training.per_device_train_batch_size, None
+    most = train_rows / STEPS_IN_EPOCH / training.world_size
     for size in tqdm(sizes, desc="Measuring", unit=" sizes", leave=False, disable=training.disable_tqdm):
-        wanted = TOKENS_PER_PARAMETER * parameters(size)
-        if chosen is not None and fast * left() < wanted:
-            break  # a larger one is not faster
-        throughput = (
-            saturate(make_trainer, size, training) if rows is None else measure(make_trainer, size, training, rows)
-        )
-        fast = training.world_size * throughput.tokens / throughput.seconds
-        affordable = fast * left()
+        if rows is None:
+            found = saturate(make_trainer, size, training, min(most, MOST_ROWS))
+        else:
+            found = measure(make_trainer, size, training, rows)
+        tokens_per_second = training.world_size * found.tokens / found.seconds
+        affordable = tokens_per_second * left() / found.parameters
         print(
-            f"Measured {size}: {fast:,.0f} tokens a second, {affordable / parameters(size):.1f} tokens for each of the"
-            f" {parameters(size):,} parameters of its blocks"
+            f"Measured {size}: {tokens_per_second:,.0f} tokens a second; the time is enough for {affordable:.1f} tokens"
+            f" a parameter ({found.parameters:,} beside the embeddings)"
         )
-        if chosen is None or affordable >= wanted:
-            chosen = _plan(size, throughput, fast, training, rows is None, left())
-        if affordable < wanted:
+        enough = affordable >= TOKENS_PER_PARAMETER
+        if chosen is None or enough:
+            accumulation = training.gradient_accumulation_steps
+            if rows is None and accumulation == 1:
+                accumulation = max(1, math.floor(min(left() / found.seconds / STEPS, most / found.rows)))
+            chosen = Plan(size, found.rows, accumulation, accumulation * found.seconds)
+        if not enough:
             break
     if left() < LEAST_STEPS * chosen.seconds_per_step:
         raise ValueError(
-            f"minutes: they are as good as over before training begins, a step of the {chosen.size} model takes"
+            f"minutes: they are as good as over before training begins, a step of the model ({chosen.size}) takes"
             f" {chosen.seconds_per_step:.2g} s; give more"
         )
     return chosen
 
 
-def _plan(
-    size: str, measured: Throughput, tokens_per_second: float, training: TrainingArguments, free: bool, seconds: float
-) -> Plan:
-    accumulation = training.gradient_accumulation_steps
-    if free and accumulation == 1:
-        accumulation = max(1, round(seconds / measured.seconds / STEPS))
-    return Plan(size, measured.rows, accumulation, accumulation * measured.seconds, tokens_per_second)
+def plan_training(
+    budget: TimeBudget,
+    make_trainer: MakeTrainer,
+    sizes: Sequence[str],
+    training: TrainingArguments,
+    train_rows: float,
+    validation_rows: int,
+) -> tuple[str, TrainingArguments]:
+    """The size to train, and the training arguments with its batches: chosen and kept in the budget, or, where a
+    training is resumed, as they were.
 
-
-def block_parameters(model: PreTrainedModel) -> int:
-    """Parameters of a model but for its embeddings, and a decoder tied to them."""
-    return model.num_parameters(exclude_embeddings=True)
+    Args:
+        train_rows: rows to train on, infinite for a stream.
+        validation_rows: rows of the evaluation, for which time is kept at the end.
+    """
+    if not budget.plan:
+        plan = choose(make_trainer, sizes, training, lambda: budget.seconds - budget.elapsed, train_rows)
+        budget.plan = dataclasses.asdict(plan)
+        batches = validation_rows / (plan.rows * training.world_size)
+        budget.expect(plan.seconds_per_step, FORWARD * batches * plan.seconds_per_step / plan.accumulation)
+        set_seed(training.seed)  # the model does not depend on what was measured
+        print(
+            f"Training a model of size {plan.size} on batches of {plan.rows * plan.accumulation * training.world_size}"
+            f" rows, {plan.seconds_per_step:.2g} s each"
+        )
+    plan = Plan(**budget.plan)
+    return plan.size, dataclasses.replace(
+        training, per_device_train_batch_size=plan.rows, gradient_accumulation_steps=plan.accumulation
+    )

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import math
+from collections.abc import Mapping
 from contextlib import nullcontext
+from typing import Any
 
 import torch
 from transformers import TrainerCallback, TrainingArguments
@@ -20,13 +23,16 @@ ENDLESS = 10**9
 
 
 def check_optimization(
-    optimization: OptimizationArguments, training: TrainingArguments, epochs: float, checkpoint: str | None = None
+    optimization: OptimizationArguments,
+    training: TrainingArguments,
+    defaults: Mapping[str, Any],
+    checkpoint: str | None = None,
 ) -> TrainingArguments:
     """Refuse, before any work, what does not go together, and settle how long the training is.
 
     Args:
-        training: `num_train_epochs` None says that the user gave none.
-        epochs: how many there are then.
+        training: `num_train_epochs` and `per_device_train_batch_size` are None where the user gave none.
+        defaults: what they are then; with `--minutes` the batch size stays open (`throughput.plan_training`).
         checkpoint: the one that is resumed.
 
     Raises:
@@ -53,11 +59,16 @@ def check_optimization(
             f"resume_from_checkpoint: {checkpoint!r} is of a training by the clock; give its --minutes too"
         )
     if optimization.minutes is None:
-        given = training.num_train_epochs
-        return dataclasses.replace(training, num_train_epochs=epochs if given is None else given)
+        unsaid = {name: default for name, default in defaults.items() if getattr(training, name) is None}
+        return dataclasses.replace(training, **unsaid)
 
     _check_minutes(optimization, training)
-    return dataclasses.replace(training, max_steps=ENDLESS, num_train_epochs=epochs)
+    return dataclasses.replace(
+        training,
+        max_steps=ENDLESS,
+        num_train_epochs=defaults["num_train_epochs"],
+        lr_scheduler_type="warmup_stable_decay",
+    )
 
 
 def _check_batch_warmup(optimization: OptimizationArguments, training: TrainingArguments) -> None:
@@ -75,7 +86,7 @@ def _check_batch_warmup(optimization: OptimizationArguments, training: TrainingA
 
 
 def _check_minutes(optimization: OptimizationArguments, training: TrainingArguments) -> None:
-    if not optimization.minutes > 0:
+    if not 0 < optimization.minutes < math.inf:
         raise ValueError(f"minutes: {optimization.minutes} is no time to train in; legal: above 0")
     for name, given in (
         ("max_steps", training.max_steps > 0),
@@ -85,8 +96,8 @@ def _check_minutes(optimization: OptimizationArguments, training: TrainingArgume
             raise ValueError(f"minutes: --{name} says how long the training is, too; give one of them")
     if training.lr_scheduler_type != "linear" and not is_warmup_stable_decay(training):
         raise ValueError(
-            f"minutes: they come with their own warmup_stable_decay, lr_scheduler_type={training.lr_scheduler_type.value} is"
-            " not legal: leave it out"
+            f"minutes: they come with a warmup_stable_decay of their own; lr_scheduler_type"
+            f" {training.lr_scheduler_type.value} does not go with them, leave it out"
         )
     if training.warmup_steps >= 1:
         raise ValueError(f"warmup_steps: {training.warmup_steps} does not go with --minutes; legal: a share below 1")
@@ -116,9 +127,9 @@ class OptimizationMixin:
     - `optimizer="muon"`; everything else is `Trainer`'s own (`--optim`).
     - `lr_scheduler_type="warmup_stable_decay"` with a 1-sqrt tail over a share of the steps, or, with a budget, the
       schedule that the clock lays.
-    - Batch warmup: the first steps take only some rows of each batch. The number of steps and the order of the rows stay
-      as they are, and how many rows a step takes depends on nothing but how far training is: whatever the number of
-      workers and ranks, and after a resumption.
+    - Batch warmup: the first steps take only some rows of each batch. The number of steps and the order of the rows
+      stay as they are, and how many rows a step takes depends on nothing but how far training is: whatever the number
+      of workers and ranks, and after a resumption.
     - Averaged weights: they are in the model whenever it is evaluated or saved, and for good once training is over
       (unless `load_best_model_at_end` put others there, an average as well). A checkpoint has the weights that are
       trained beside them.
@@ -201,6 +212,11 @@ class OptimizationMixin:
             return self.state.global_step / warmup
         done = self.budget.progress if self.budget else self.state.global_step / self.state.max_steps
         return done / warmup
+
+    def log(self, logs, *args, **kwargs):
+        if self.budget is not None:
+            logs.pop("train_samples_per_second", None)  # reckoned from a number of steps that is never reached
+        super().log(logs, *args, **kwargs)
 
     def evaluate(self, *args, **kwargs):
         with self._averaged():

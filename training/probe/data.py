@@ -13,7 +13,7 @@ from typing import Any
 import datasets
 import numpy as np
 
-from ..data import LOADERS
+from ..sources import LOADERS
 
 # The end of a sentence, or a blank line: a single line break may be nothing but a full line.
 SENTENCE_END = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])\s*|\n\s*\n")

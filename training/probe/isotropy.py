@@ -4,6 +4,9 @@ z-scoring changes.
 In an isotropic space random vectors have a mean cosine near 0; that of contextual vectors is far above (Ethayarajh
 2019). The mean cosine is a sum over dimensions, of which a few "rogue" ones give most; subtracting the corpus mean and
 dividing by the deviation takes their part away (Timkey and van Schijndel 2021, sections 3 and 4).
+
+Special tokens are run with the others but left out of everything that is measured: their states are nearly the same in
+every sentence. So the STS correlation is not quite that of sentence-transformers, which averages them too.
 """
 
 from __future__ import annotations
@@ -114,9 +117,13 @@ def isotropy(corpus: CorpusArguments, probe: ProbeArguments, arguments: Isotropy
     mean, deviation = corpus_moments(model, rows[half:], probe.batch_tokens)
     places = [int(rng.integers(row.start, row.stop)) for row in rows[:half]]
     spans = [[(place, place + 1)] for place in places]
-    tokens = span_vectors(model, [row.input_ids for row in rows[:half]], spans, probe.batch_tokens, "Random tokens")[:, 0]
+    tokens = span_vectors(model, [row.input_ids for row in rows[:half]], spans, probe.batch_tokens, "Random tokens")[
+        :, 0
+    ]
     sides = [
-        span_vectors(model, [row.input_ids for row in side], [[row.sentence] for row in side], probe.batch_tokens, "STS")[:, 0]
+        span_vectors(model, [row.input_ids for row in side], [[row.word()] for row in side], probe.batch_tokens, "STS")[
+            :, 0
+        ]
         for side in pair_rows
         if side
     ]
@@ -140,8 +147,13 @@ def isotropy(corpus: CorpusArguments, probe: ProbeArguments, arguments: Isotropy
     print(_table(states, bool(sides)))
     print(
         f"\nMean cosine over all pairs of {half:,} random tokens, each of another sentence; the {ROGUE} dimensions that"
-        f" give most to it\nand their share; z-scored with means and deviations of {len(rows) - half:,} other sentences."
-        + (f"\nSTS: Spearman over {len(pairs):,} pairs, sentences as the mean of their tokens." if sides else "")
+        f" give most to it\nand their share; z-scored with the means and deviations of {len(rows) - half:,} other"
+        " sentences."
+        + (
+            f"\nSTS: Spearman over {len(pairs):,} pairs, sentences as the mean of their tokens without special ones."
+            if sides
+            else ""
+        )
     )
     results = {
         "model": probe.model,
@@ -176,8 +188,10 @@ def _draw(states: Sequence[dict[str, Any]], sts: bool) -> Figure:
         means = [found[key]["mean_cosine"] for found in states]
         panels[0].bar(places, means, width=0.38, color=color, label=label)
         given = [found[key]["contribution"] for found in states]
-        hatched = f"{label}: of this the top {ROGUE} dimensions"
-        panels[0].bar(places, given, width=0.38, fill=False, hatch="////", edgecolor="black", linewidth=0, label=hatched)
+        hatched = f"of this the top {ROGUE} dimensions" if key == "z_scored" else None
+        panels[0].bar(
+            places, given, width=0.38, fill=False, hatch="////", edgecolor="black", linewidth=0, label=hatched
+        )
         if sts:
             panels[1].plot(numbers, [found[key]["sts_spearman"] for found in states], "o-", color=color, label=label)
     panels[0].axhline(0, color="black", linewidth=0.8)

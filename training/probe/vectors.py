@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from tqdm.auto import tqdm
 from transformers import AutoConfig, AutoTokenizer, PreTrainedTokenizerFast
+from transformers.utils import logging
 
 from ...configuration_minibert import MiniBertConfig
 from ...modeling_minibert import MiniBertForMaskedLM, MiniBertModel, MiniBertPreTrainedModel
@@ -39,15 +40,18 @@ def load_model(path: str, masked_lm: bool = False) -> tuple[MiniBertPreTrainedMo
         raise ValueError(
             f"model: {path!r} is a {config.model_type}, no MiniBERT; `minibert convert {path} FOLDER` makes it one"
         )
-    if masked_lm:
-        model, report = MiniBertForMaskedLM.from_pretrained(path, output_loading_info=True)
-        if report["missing_keys"]:
-            raise ValueError(
-                f"model: {path!r} has no head that predicts masked tokens ({', '.join(config.architectures or ['?'])});"
-                " legal: a MiniBertForMaskedLM or MiniBertForPreTraining"
-            )
-    else:
-        model = MiniBertModel.from_pretrained(path, add_pooling_layer=False)
+    verbosity = logging.get_verbosity()
+    logging.set_verbosity_error()  # that a head or pooler is left out is no warning
+    try:
+        if masked_lm:
+            model, report = MiniBertForMaskedLM.from_pretrained(path, output_loading_info=True)
+        else:
+            model, report = MiniBertModel.from_pretrained(path, add_pooling_layer=False, output_loading_info=True)
+    finally:
+        logging.set_verbosity(verbosity)
+    if report["missing_keys"]:
+        missing = "head that predicts masked tokens" if masked_lm else "complete encoder"
+        raise ValueError(f"model: {path!r} has no {missing} ({', '.join(config.architectures or ['no architecture'])})")
     device = "cuda" if torch.cuda.is_available() else "cpu"
     return model.eval().to(device), AutoTokenizer.from_pretrained(path, trust_remote_code=False)
 

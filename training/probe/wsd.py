@@ -308,7 +308,9 @@ def _draw(name: str, scores: dict[str, Any], tried: dict[Setting, tuple[float, f
         panels[0].plot(values, range(len(words)), marker, markersize=5, alpha=0.8, label=method)
     panels[0].set(yticks=range(len(words)), yticklabels=words, xlabel=f"accuracy on {name} (%)", title="By word")
     panels[0].grid(alpha=0.3)
-    panels[0].legend(fontsize=8)
+    figure.legend(
+        *panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=5, fontsize=8, frameon=False
+    )
     if tried:
         for vector, color in zip(VECTORS[:2], ("C0", "C1")):
             for scaling, style in zip(SCALINGS[:2], ("-", "--")):

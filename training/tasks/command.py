@@ -8,13 +8,11 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import json
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from transformers import TrainingArguments
-from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from ..settings import checkpoint_to_resume, settle
 from .arguments import DataArguments, EvaluateArguments, FinetuneArguments, TaskArguments
@@ -25,7 +23,7 @@ from .freezing import check_freezing
 from .models import check_head, load_model, load_tokenizer, read_config
 from .plan import plan
 from .report import mean_and_deviation, print_table, scores_of
-from .trainer import Run, score, train
+from .trainer import Run, remove_checkpoints, score, train
 
 REPORT, PICTURE, LOG = "metrics.json", "predictions.png", "trainer_state.json"
 
@@ -42,7 +40,7 @@ def finetune(
         return _plan(task_arguments, data, arguments, training)
     output = Path(training.output_dir)
     report = _finished(output) if arguments.compare else None
-    checkpoint = None if report else _checkpoint(training)
+    checkpoint = None if report else _checkpoint(training, arguments.seeds)
     run = prepare(task_arguments, data, arguments, training)
     if arguments.compare:
         check_comparable(run)
@@ -136,16 +134,16 @@ def _train_and_save(run: Run, output: Path, checkpoint: str | None) -> dict[str,
     reports: dict[int, dict[str, Any]] = {}
     best = None
     for seed in seeds:
-        folder = output if len(seeds) == 1 else output / f"seed-{seed}"
+        folder = _folder(output, seed, len(seeds))
         of_seed = dataclasses.replace(training, seed=seed, output_dir=str(folder))
         model, report, predictions, state = train(run, run.initial_model(seed), of_seed, checkpoint)
         reports[seed] = report
         if best is None or _is_better(task, report, reports[best[0]]):
             best = (seed, model, predictions, state)
-        _remove_checkpoints(folder)
+        remove_checkpoints(folder)
         if len(seeds) > 1:
             print_table(f"seed {seed}", scores_of(report))
-            shutil.rmtree(folder, ignore_errors=True)
+            folder.rmdir()
     seed, model, predictions, state = best
     name = list(predictions)[-1]
     report = {
@@ -216,14 +214,30 @@ def _settle(training: TrainingArguments, task: Task) -> TrainingArguments:
     return dataclasses.replace(settle(training), include_num_input_tokens_seen="no")
 
 
-def _checkpoint(training: TrainingArguments) -> str | None:
+def _checkpoint(training: TrainingArguments, seeds: int) -> str | None:
+    """The checkpoint to go on from.
+
+    Raises:
+        ValueError: an output folder that is in use, or a checkpoint that nothing can go on from.
+    """
     checkpoint = checkpoint_to_resume(training)
-    if checkpoint is not None and not (Path(checkpoint) / "optimizer.pt").exists():
+    if checkpoint is None:
+        for i in range(seeds):
+            folder = _folder(Path(training.output_dir), training.seed + i, seeds)
+            checkpoint_to_resume(dataclasses.replace(training, output_dir=str(folder)))
+    elif seeds > 1:
+        raise ValueError("resume_from_checkpoint: not legal with several seeds")
+    elif not (Path(checkpoint) / "optimizer.pt").exists():
         raise ValueError(
             f"resume_from_checkpoint: {checkpoint!r} holds a model only, to save time and space; start again in another"
             " folder (with --save_only_model false a training can be resumed)"
         )
     return checkpoint
+
+
+def _folder(output: Path, seed: int, seeds: int) -> Path:
+    """Where the checkpoints of a seed lie while it is trained."""
+    return output if seeds == 1 else output / f"seed-{seed}"
 
 
 def _finished(output: Path) -> dict[str, Any] | None:
@@ -255,9 +269,3 @@ def _difference(report: dict[str, Any], run: Run) -> str:
     keys = sorted({*report["settings"], *run.settings})
     values = ((key, report["settings"].get(key), run.settings.get(key)) for key in keys)
     return ", ".join(f"{key}: {theirs} there, {ours} here" for key, theirs, ours in values if theirs != ours)
-
-
-def _remove_checkpoints(folder: Path) -> None:
-    """Remove the checkpoints of a finished training: the best one is saved, and they hold pickles."""
-    for path in folder.glob(f"{PREFIX_CHECKPOINT_DIR}-*"):
-        shutil.rmtree(path)

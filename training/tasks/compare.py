@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import shutil
 import statistics
 import time
 from pathlib import Path
@@ -21,7 +20,7 @@ from transformers import set_seed
 
 from ..conversion import to_native
 from .report import print_table
-from .trainer import Run, TaskTrainer, make_trainer, precision_of, train
+from .trainer import Run, TaskTrainer, make_trainer, precision_of, remove_checkpoints, train
 
 QUALITY, SPEED, BOTH = "compare_transformers.json", "compare_speed.json", "compare.json"
 OURS = "MiniBERT"
@@ -81,9 +80,11 @@ def train_native(run: Run, output: Path) -> dict[str, Any]:
     native = to_native(run.initial_model(run.training.seed))
     print(f"\nTraining Transformers' {type(native).__name__} in the same way")
     folder = output / "transformers"
+    remove_checkpoints(folder)  # of a training that was interrupted
     set_seed(run.training.seed)
     _, report, _, _ = train(run, native, dataclasses.replace(run.training, output_dir=str(folder)))
-    shutil.rmtree(folder, ignore_errors=True)
+    remove_checkpoints(folder)
+    folder.rmdir()
     return report
 
 

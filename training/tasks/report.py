@@ -8,8 +8,11 @@ from typing import Any
 
 
 def print_table(title: str, rows: Mapping[str, Mapping[str, float | str]]) -> None:
-    """Print metrics (columns) of splits or models (rows)."""
+    """Print metrics (columns) of splits or models (rows); where there are many metrics, one a row."""
     columns = list(dict.fromkeys(column for row in rows.values() for column in row))
+    if len(columns) > 8:
+        rows = {metric: {name: row.get(metric, "") for name, row in rows.items()} for metric in columns}
+        columns = list(next(iter(rows.values())))
     width = max(map(len, rows), default=0)
     cells = {name: [_cell(row.get(column, "")) for column in columns] for name, row in rows.items()}
     widths = [max(map(len, column)) for column in zip(columns, *cells.values())]

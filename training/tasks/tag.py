@@ -67,6 +67,8 @@ class Tag(Task):
             self.labels = labels_of((tag for row in tags["train"] for tag in row), scheme)
         else:
             self.labels, scheme = known, detect_scheme(known)
+            if self.arguments.scheme not in ("auto", scheme):
+                raise ValueError(f"scheme: {self.arguments.scheme!r} is asked for, but the model tags in {scheme!r}")
         if (scheme == "none") != (data_scheme == "none"):
             raise ValueError(
                 f"scheme: the tags in {first[0][FILE]!r} ({', '.join(sorted(seen)[:5])}, …) are of scheme "
@@ -95,7 +97,8 @@ class Tag(Task):
             encode_sentences,
             self.tokenizer,
             labels=self.labels,
-            align=self.arguments.align if training else "first",
+            align=self.arguments.align,
+            training=training,
             stride=self.arguments.stride,
             desc="Tokenizing",
         )
@@ -121,7 +124,7 @@ class Tag(Task):
     def predict(self, prediction: EvalPrediction, examples: datasets.Dataset) -> Iterator[list[str]]:
         """The tags of every sentence, one a word, legal in the model's scheme. Windows of long sentences are joined; a
         word without any subword is outside of entities (in scheme "none": of the most frequent class)."""
-        windows = self.encode(examples, training=False).select_columns(["words", "is_last"])
+        windows = self.encode(examples, training=False).select_columns(["words", "own", "is_last"])
         rows = zip(windows, prediction.predictions)
         for tokens in examples[READ_TOKENS]:
             ids = np.full(len(tokens), self.fallback)
@@ -129,7 +132,7 @@ class Tag(Task):
             done = not tokens
             while not done:
                 window, predicted = next(rows)
-                words, columns = _kept(window["words"])
+                words, columns = _own_words(window)
                 if self.arguments.subwords == "mean":  # up to a factor: sums, as no word competes with another
                     np.add.at(probabilities, words, np.exp(predicted[columns].astype(np.float64)))
                 else:
@@ -173,7 +176,7 @@ class Tag(Task):
         lines = []
         for row in examples.select(range(min(3, len(examples)))):
             text = " ".join(row[READ_TOKENS])
-            found = [f"{entity['word'].strip()} [{entity['entity_group']}]" for entity in tagger(text)]
+            found = [f"{text[e['start'] : e['end']].strip()} [{e['entity_group']}]" for e in tagger(text)]
             lines += [f"  {text}", f"    {', '.join(found) or 'nothing found'}"]
         return lines
 
@@ -197,9 +200,7 @@ class Tag(Task):
             for word, tag in enumerate(tags):
                 if isinstance(tag, str) or (isinstance(tag, int) and 0 <= tag < len(names)):
                     continue
-                legal = (
-                    f"a number below {len(names)}" if names else "a text, or a number whose name --tag_names tells"
-                )
+                legal = f"a number below {len(names)}" if names else "a text, or a number whose name --tag_names tells"
                 raise ValueError(
                     f"{where(row)}: word {word + 1} ({tokens[word]!r}) has the tag {tag!r}; legal: {legal}"
                 )
@@ -258,37 +259,45 @@ class Tag(Task):
 
 
 def encode_sentences(
-    batch: dict[str, list], tokenizer, *, labels: list[str], align: str, stride: int
+    batch: dict[str, list], tokenizer, *, labels: list[str], align: str, stride: int, training: bool
 ) -> dict[str, list]:
     """Sentences as windows of at most `tokenizer.model_max_length` tokens, one row each, in order; none of a sentence
-    without words. Beside the model's inputs and `labels`: `words`, for each token the word of the sentence that it
-    belongs to, -1 where that is not the window's own; and `is_last`, whether the sentence ends here."""
+    without words. Beside the model's inputs: `words`, for each token its word in the sentence, -1 at special tokens;
+    `own`, the first and last + 1 of the words that are this window's own; `is_last`, whether the sentence ends here.
+    And `labels`: in training of the window's own words, at the subwords that `align` says; else at the first subword of
+    all its words, for decoding them together.
+    """
     scheme, id_of = detect_scheme(labels), {label: i for i, label in enumerate(labels)}
+    rows = {"labels": [], "words": [], "own": [], "is_last": []}
     sentences = [pair for pair in zip(batch[READ_TOKENS], batch[READ_TAGS]) if pair[0]]
     if not sentences:
-        return {name: [] for name in (*tokenizer.model_input_names, "labels", "words", "is_last")}
+        return {**{name: [] for name in tokenizer.model_input_names}, **rows}
     room = tokenizer.model_max_length - tokenizer.num_special_tokens_to_add()
     whole = tokenizer([tokens for tokens, _ in sentences], is_split_into_words=True, add_special_tokens=False,
                       verbose=False)  # fmt: skip
     cuts = []
     for i, (tokens, tags) in enumerate(sentences):
         lengths = np.bincount([word for word in whole.word_ids(i) if word is not None], minlength=len(tokens))
-        cuts += [(tokens, tags, window) for window in cut_into_windows(lengths, room, stride)]
+        ids = [id_of[tag] for tag in convert_tags(tags, scheme)]
+        cuts += [(tokens, ids, window) for window in cut_into_windows(lengths, room, stride)]
     encoded = tokenizer([tokens[window.first : window.last] for tokens, _, window in cuts], is_split_into_words=True,
                         truncation=True)  # fmt: skip
-    rows = {"labels": [], "words": [], "is_last": []}
-    for i, (tokens, tags, window) in enumerate(cuts):
-        own = range(window.keep_first, window.keep_last)
+    for i, (tokens, ids, window) in enumerate(cuts):
         words = [None if word is None else word + window.first for word in encoded.word_ids(i)]
-        ids = [id_of[tag] if word in own else IGNORED for word, tag in enumerate(convert_tags(tags, scheme))]
-        rows["labels"].append(align_labels(words, ids, align))
-        rows["words"].append([word if word is not None and word in own else -1 for word in words])
+        if training:
+            own = range(window.keep_first, window.keep_last)
+            learned = [label if word in own else IGNORED for word, label in enumerate(ids)]
+            rows["labels"].append(align_labels(words, learned, align))
+        else:
+            rows["labels"].append(align_labels(words, ids, "first"))
+        rows["words"].append([-1 if word is None else word for word in words])
+        rows["own"].append([window.keep_first, window.keep_last])
         rows["is_last"].append(window.keep_last == len(tokens))
     return {**encoded, **rows}
 
 
-def _kept(words: list[int]) -> tuple[np.ndarray, np.ndarray]:
+def _own_words(window: dict[str, list]) -> tuple[np.ndarray, np.ndarray]:
     """The words of a window's own, token by token, and the columns of those tokens."""
-    words = np.asarray(words)
-    columns = np.flatnonzero(words >= 0)
+    words, (first, end) = np.asarray(window["words"]), window["own"]
+    columns = np.flatnonzero((words >= first) & (words < end))
     return words[columns], columns

@@ -1,0 +1,319 @@
+"""The model card: true for every head, valid metadata, never written over what somebody edited."""
+
+import dataclasses
+import json
+import math
+import re
+
+import pytest
+import torch
+import yaml
+from huggingface_hub import ModelCard
+from huggingface_hub.repocard_data import model_index_to_eval_results
+from transformers import TrainingArguments
+
+from minibert import MiniBertConfig, MiniBertForMaskedLM, modeling_minibert, train_tokenizer
+from minibert.training.hub.card import (
+    HEADS,
+    CardFacts,
+    Result,
+    check_card,
+    count_parameters,
+    describe,
+    describe_data,
+    facts_from_state,
+    facts_from_trainer,
+    read_facts,
+    render_card,
+    save_card,
+    write_card,
+)
+
+FACTS = CardFacts(
+    data="owner/corpus, notes.txt",
+    training={"steps": "1,234 (2.00 epochs)", "time": "5.0 minutes"},
+    results=[
+        Result("perplexity", 12.25, "held-out documents", "validation", 99.5),
+        Result("accuracy", 0.5, "SST-2", "validation"),
+    ],
+    baseline="unigram frequencies",
+    base_model="owner/base",
+    license="mit",
+    language="en",
+    max_length=64,
+)
+# The Hub's names of tasks, as far as its heads are concerned (huggingface.co/tasks).
+TASKS = {
+    "MiniBertModel": "feature-extraction",
+    "MiniBertForPreTraining": "fill-mask",
+    "MiniBertForMaskedLM": "fill-mask",
+    "MiniBertForCausalLM": "text-generation",
+    "MiniBertForSequenceClassification": "text-classification",
+    "MiniBertForTokenClassification": "token-classification",
+    "MiniBertForQuestionAnswering": "question-answering",
+    "MiniBertForMultipleChoice": "multiple-choice",
+}
+SAVED = [name for name in HEADS if hasattr(modeling_minibert, name)]
+VARIANTS = [(name, architecture, {}) for name in SAVED for architecture in ("modernbert", "bert")]
+VARIANTS += [
+    ("MiniBertForSequenceClassification", "modernbert", {"num_labels": 1}),
+    ("MiniBertForSequenceClassification", "bert", {"problem_type": "multi_label_classification", "num_labels": 3}),
+]
+
+
+@pytest.fixture(scope="module")
+def tokenizers():
+    texts = ["a good book, a dull book", "who wrote it? a friend of mine", "take an umbrella if it rains"] * 20
+    return {
+        "bert": train_tokenizer(texts, vocab_size=60, show_progress=False),
+        "modernbert": train_tokenizer(texts, "bpe", vocab_size=300, show_progress=False),  # <mask> is written otherwise
+    }
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory, tokenizers):
+    """Folders with saved models, made when they are asked for."""
+    folders = {}
+
+    def save(name, architecture="modernbert", changes=None):
+        key = (name, architecture, str(changes))
+        if key not in folders:
+            folder = folders[key] = tmp_path_factory.mktemp(name) / "model"
+            changes = dict(changes or {}) | ({"is_causal": True} if name == "MiniBertForCausalLM" else {})
+            config = MiniBertConfig.from_tokenizer(
+                tokenizers[architecture], architecture, "tiny", num_hidden_layers=1, **changes
+            )
+            getattr(modeling_minibert, name)(config).save_pretrained(folder)
+            tokenizers[architecture].save_pretrained(folder)
+        return folders[key]
+
+    return save
+
+
+def snippets(card):
+    return re.findall(r"```python\n(.*?)```", card, re.DOTALL)
+
+
+@pytest.mark.parametrize(
+    ("name", "architecture", "changes"), VARIANTS, ids=["-".join(map(str, (a, b, *c))) for a, b, c in VARIANTS]
+)
+def test_every_snippet_runs(name, architecture, changes, saved, tmp_path, monkeypatch, capsys):
+    """As it stands on the card of this very model, for every head."""
+    monkeypatch.chdir(tmp_path)
+    folder = saved(name, architecture, changes)
+    card = render_card(folder, CardFacts(), str(folder))
+    found = snippets(card)
+    assert len(found) >= 2 or name in ("MiniBertModel", "MiniBertForReplacedTokenDetection")
+    for snippet in found:
+        compile(snippet, "card", "exec")
+        exec(snippet, {"__name__": "__main__"})
+    printed = capsys.readouterr().out
+    assert "nan" not in printed.lower()
+    assert card.count("```") % 2 == 0 and "{{" not in card and "{%" not in card
+
+
+@pytest.mark.parametrize("name", SAVED)
+def test_metadata_of_every_head(name, saved):
+    card = ModelCard(render_card(saved(name), FACTS, "owner/model"))
+    assert card.data.pipeline_tag == TASKS.get(name)
+    assert card.data.library_name == "transformers" and "minibert" in card.data.tags
+    assert card.data.license == "mit" and card.data.base_model == "owner/base" and card.data.language == "en"
+    assert card.data.datasets == ["owner/corpus"]
+    for snippet in snippets(card.text):
+        for line in snippet.splitlines():
+            if '"owner/model"' in line:
+                assert 'revision="main", trust_remote_code=True' in line
+        assert '"owner/model"' in snippet
+
+
+def test_results_are_a_valid_model_index(saved):
+    """They read back through huggingface_hub as what went in, and are in the table."""
+    text = render_card(saved("MiniBertForMaskedLM"), FACTS, "owner/model")
+    metadata = yaml.safe_load(text.split("---")[1])
+    name, results = model_index_to_eval_results(metadata["model-index"])
+    assert name == "model"
+    assert [(each.metric_type, each.metric_value, each.dataset_name, each.dataset_split) for each in results] == [
+        ("perplexity", 12.25, "held-out documents", "validation"),
+        ("accuracy", 0.5, "SST-2", "validation"),
+    ]
+    assert "| perplexity | held-out documents | 12.25 | 99.5 |" in text
+    assert "| accuracy | SST-2 | 0.5 | – |" in text
+
+
+def test_it_says_what_the_files_say(saved):
+    folder = saved("MiniBertForMaskedLM", "bert")
+    config = MiniBertConfig.from_pretrained(folder)
+    card = render_card(folder, FACTS, "owner/model")
+    parameters = MiniBertForMaskedLM(config).num_parameters()
+    assert count_parameters(folder) == parameters and f"{parameters:,} parameters" in card
+    assert "(loss.png)" not in card
+    for line in describe(config):
+        assert f"- {line}\n" in card
+    for said in ("- steps: 1,234 (2.00 epochs)", "- data: owner/corpus, notes.txt", "longer than 64 tokens were",
+                 f"longer than {config.max_position_embeddings} tokens", "The weights: mit",
+                 r"\url{https://huggingface.co/owner/model}", "Fine-tuned from owner/base"):  # fmt: skip
+        assert said in card
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"position_embedding_type": "rope"}, "rotary positions"),
+        ({"position_embedding_type": "none"}, "no positions"),
+        ({"norm_type": "rmsnorm"}, "RMSNorm"),
+        ({"norm_bias": False}, "LayerNorm without bias, pre-norm"),
+        ({"norm_placement": "post"}, "post-norm"),
+        ({"gated_mlp": True}, "gated MLP (gelu) of width 192"),
+        ({"is_causal": True}, "a decoder"),
+        ({"global_attn_every_n_layers": 1}, "every layer attends to the whole document"),
+        ({"local_attention": 32}, "2 to 16 tokens on either side"),
+        ({"type_vocab_size": 2}, "2 segments"),
+        ({"mlp_bias": True}, "biases in MLP"),
+        ({"converted_from": "bert"}, "converted from a bert checkpoint"),
+    ],
+)
+def test_switches_in_words(changes, said):
+    assert said in "\n".join(describe(MiniBertConfig.modernbert("tiny", **changes)))
+
+
+def test_the_loss_curve_is_shown_if_there_is_one(saved):
+    folder = saved("MiniBertForTokenClassification")
+    (folder / "loss.png").write_bytes(b"x")
+    assert "![training and validation loss](loss.png)" in render_card(folder, FACTS, "a/b")
+    (folder / "loss.png").unlink()
+
+
+def test_an_embedding_model(saved, tmp_path, capsys):
+    """A folder as sentence-transformers saves it; its snippet runs."""
+    from sentence_transformers import SentenceTransformer
+
+    folder = tmp_path / "embedding"
+    SentenceTransformer(str(saved("MiniBertModel", "bert")), device="cpu").save_pretrained(str(folder))
+    card = ModelCard(render_card(folder, CardFacts(), str(folder)))
+    assert card.data.pipeline_tag == "sentence-similarity" and card.data.library_name == "sentence-transformers"
+    found = snippets(card.text)
+    assert len(found) == 1 and "SentenceTransformer(" in found[0]
+    capsys.readouterr()
+    exec(found[0], {"__name__": "__main__"})
+    similarity = [float(number) for number in re.findall(r"-?\d\.\d+", capsys.readouterr().out)]
+    assert len(similarity) == 4 and similarity[0] == pytest.approx(1.0, abs=1e-3)
+
+
+# --- hands off ---
+
+
+def test_a_card_is_written_anew_until_somebody_edits_it(saved, capsys):
+    folder = saved("MiniBertForMultipleChoice")
+    path = folder / "README.md"
+    assert save_card(folder, FACTS) and read_facts(path.read_text()) == FACTS
+    assert save_card(folder, dataclasses.replace(FACTS, license="apache-2.0"))
+    assert "apache-2.0" in path.read_text()
+    for edit in (
+        lambda card: card.replace("## Limits", "## Limits\n\nNone."),
+        lambda card: card.replace("license: apache-2.0", "license: gpl-3.0"),
+        lambda card: card[: card.rindex("<!--")],
+        lambda card: "# My own\n",
+        lambda card: card.replace('"license": "apache-2.0"', '"license": apache'),
+    ):
+        path.unlink()
+        save_card(folder, dataclasses.replace(FACTS, license="apache-2.0"))
+        edited = edit(path.read_text())
+        assert edited != path.read_text()
+        path.write_text(edited)
+        capsys.readouterr()
+        assert not save_card(folder, FACTS)
+        assert path.read_text() == edited and "edited by hand" in capsys.readouterr().out
+    path.unlink()
+
+
+def test_other_line_ends_are_no_edit(saved):
+    card = render_card(saved("MiniBertModel"), FACTS, "a/b")
+    assert read_facts(card.replace("\n", "\r\n")) == FACTS
+    assert read_facts(card + "\n") == FACTS
+
+
+def test_facts_cannot_end_the_comment(saved):
+    facts = CardFacts(data='--> <script> "quoted" <!-- ü')
+    assert read_facts(render_card(saved("MiniBertModel"), facts, "a/b")) == facts
+
+
+@pytest.mark.parametrize(
+    ("card", "said"),
+    [
+        ("---\nbase_model: /home/somebody/model\n---\n" + "x" * 50, "base_model"),
+        ("---\nbase_model:\n- runs/a/b\n---\n" + "x" * 50, "base_model"),
+        ("---\nlicense: mit\n---\nshort", "nothing below"),
+        ("---\n- a\n- b\n---\n" + "x" * 50, "dict"),
+    ],
+)
+def test_invalid_cards_are_refused(card, said):
+    with pytest.raises(ValueError, match=said):
+        check_card(card)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_results_are_finite(value, saved):
+    with pytest.raises(ValueError, match="accuracy"):
+        render_card(saved("MiniBertModel"), CardFacts(results=[Result("accuracy", value, "x")]), "a/b")
+
+
+def test_a_local_base_model_is_not_named(saved, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs" / "base").mkdir(parents=True)
+    for base in ("runs/base", "/somewhere/else", "runs/minibert/checkpoint-5"):
+        card = ModelCard(render_card(saved("MiniBertModel"), CardFacts(base_model=base), "a/b"))
+        assert card.data.base_model is None
+
+
+def test_data_is_named_without_folders(tmp_path):
+    path = tmp_path / "diary.txt"
+    path.touch()
+    assert describe_data(f"{path}, owner/corpus, the built-in corpus") == "diary.txt, owner/corpus, the built-in corpus"
+
+
+# --- where facts come from ---
+
+
+def test_facts_of_a_trainer(tmp_path):
+    history = [
+        {"loss": 2.0, "step": 10, "epoch": 0.5},
+        {"eval_loss": 1.5, "eval_accuracy": 0.1, "eval_runtime": 3.0, "step": 10, "epoch": 0.5},
+        {"eval_loss": 1.0, "eval_f1": 0.75, "eval_samples_per_second": 3.0, "step": 20, "epoch": 1.0},
+        {"train_runtime": 90.0, "train_loss": 1.0, "step": 20, "epoch": 1.0},
+    ]
+    arguments = TrainingArguments(
+        str(tmp_path), per_device_train_batch_size=4, gradient_accumulation_steps=2, learning_rate=3e-4, use_cpu=True
+    )
+    facts = facts_from_trainer(history, arguments, "SST-2")
+    assert {(each.metric, each.value, each.dataset) for each in facts.results} == {
+        ("loss", 1.0, "SST-2"), ("f1", 0.75, "SST-2")
+    }  # fmt: skip
+    assert facts.training["steps"] == "20 (1.00 epochs)" and facts.training["time"] == "1.5 minutes"
+    assert facts.training["batch"] == "8 rows" and "0.0003" in facts.training["optimizer"]
+    assert torch.__version__ in facts.training["software"] and facts.training["hardware"].startswith("cpu")
+
+    (tmp_path / "trainer_state.json").write_text(json.dumps({"log_history": history}))
+    assert facts_from_state(tmp_path).training["steps"] == "20 (1.00 epochs)"
+    assert facts_from_state(tmp_path / "nowhere") == CardFacts()
+
+
+@pytest.mark.parametrize("objective", ["mlm", "mlm+nsp", "clm"])
+def test_the_card_of_a_pretraining_run(objective, saved, tmp_path):
+    folder = saved("MiniBertForPreTraining")
+    report = {
+        "validation_loss": 2.0, "perplexity": 7.389, "accuracy": 0.4, "targets": 1000, "unigram_loss": 5.0,
+        "unigram_perplexity": 148.4, "unigram_accuracy": 0.1, "objective": objective, "steps": 1500, "epochs": 2.0,
+        "training_tokens": 123456, "training_seconds": 120.0, "parameters": 1, "precision": "fp32",
+    } | ({"nsp_accuracy": 0.9} if objective == "mlm+nsp" else {})  # fmt: skip
+    recipe = {"seq_length": 128, "packing": "packed", "masking": "span", "mlm_probability": 0.3}
+    training = TrainingArguments(str(tmp_path), use_cpu=True, hub_model_id="owner/model")
+    facts = write_card(folder, MiniBertConfig.from_pretrained(folder), report, "some text", recipe, training)
+    card = (folder / "README.md").read_text()
+    (folder / "README.md").unlink()
+    assert read_facts(card) == facts
+    assert "| loss | held-out documents | 2 | 5 |" in card and "| accuracy | held-out documents | 0.4 | 0.1 |" in card
+    assert "At 1,000 targets" in card and "- tokens: 123,456" in card and "- time: 2.0 minutes" in card
+    assert ("nsp_accuracy" in card) is (objective == "mlm+nsp")
+    assert ("- masking: span, 30%; 80% of it masked, 10% random, 10% kept" in card) is (objective != "clm")
+    metrics = [result.metric_type for result in ModelCard(card).data.eval_results]
+    assert metrics[:3] == ["loss", "perplexity", "accuracy"] and not {"steps", "targets", "parameters"} & set(metrics)

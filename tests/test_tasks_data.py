@@ -1,0 +1,182 @@
+"""Rows for fine-tuning: where they come from, and what is refused of them."""
+
+import json
+
+import datasets
+import pytest
+
+from minibert.training.tasks.arguments import ClassifyArguments, DataArguments, NliArguments
+from minibert.training.tasks.classify import LABEL, MULTI, REGRESSION, SINGLE, Classify
+from minibert.training.tasks.data import FILE, ROW, load_splits, where
+from minibert.training.tasks.nli import Nli
+
+ROWS = [{"text": f"text {i}", "label": i % 2} for i in range(10)]
+
+
+def write(path, rows):
+    if path.suffix == ".jsonl":
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    elif path.suffix == ".json":
+        path.write_text(json.dumps(rows))
+    elif path.suffix == ".parquet":
+        datasets.Dataset.from_list(rows).to_parquet(str(path))
+    else:
+        tab = "\t" if path.suffix == ".tsv" else ","
+        lines = [tab.join(rows[0]), *(tab.join(map(str, row.values())) for row in rows)]
+        path.write_text("\n".join(lines) + "\n")
+    return str(path)
+
+
+def read(rows, tmp_path, task=Classify, config=None, test=None, **arguments):
+    """The task after reading `rows` as its training split, and the splits."""
+    files = {"train": [write(tmp_path / "train.jsonl", rows)], "validation": [write(tmp_path / "val.jsonl", rows[:2])]}
+    if test is not None:
+        files["test"] = [write(tmp_path / "test.jsonl", test)]
+    kind = ClassifyArguments if task is Classify else NliArguments
+    task = task(kind(**arguments), tokenizer=None)
+    return task, task.read(load_splits(DataArguments(**files)), config)
+
+
+class TestSplits:
+    @pytest.mark.parametrize("suffix", ["jsonl", "json", "csv", "tsv", "parquet"])
+    def test_a_folder_of_any_kind(self, tmp_path, suffix):
+        for name, count in (("train", 10), ("dev", 4), ("test", 3)):
+            write(tmp_path / f"{name}.{suffix}", ROWS[:count])
+        splits = load_splits(DataArguments(data=str(tmp_path)))
+        assert {name: len(split) for name, split in splits.items()} == {"train": 10, "validation": 4, "test": 3}
+        assert splits["test"]["text"] == [row["text"] for row in ROWS[:3]]
+        assert where(splits["test"][1]) == f"{tmp_path / f'test.{suffix}'}, row 2"
+
+    def test_shards_and_named_files(self, tmp_path):
+        write(tmp_path / "train-00000-of-00002.jsonl", ROWS[:6])
+        write(tmp_path / "train-00001-of-00002.jsonl", ROWS[6:])
+        write(tmp_path / "train_notes.jsonl", ROWS)
+        other = write(tmp_path / "other.csv", ROWS[:3])
+        splits = load_splits(DataArguments(data=str(tmp_path), validation=[other]))
+        assert splits["train"]["text"] == [row["text"] for row in ROWS]
+        assert where(splits["train"][6]).endswith("train-00001-of-00002.jsonl, row 1")
+        assert len(splits["validation"]) == 3
+
+    def test_rows_are_held_out_and_known_by_their_number(self, tmp_path):
+        train = write(tmp_path / "train.jsonl", ROWS)
+        first, again, other = (load_splits(DataArguments(train=[train], validation_size=3), seed) for seed in (0, 0, 1))
+        assert [len(first[name]) for name in ("train", "validation")] == [7, 3]
+        assert first["validation"][ROW] == again["validation"][ROW] != other["validation"][ROW]
+        for split in first.values():
+            assert all(row["text"] == ROWS[row[ROW] - 1]["text"] for row in split)
+        assert sorted([*first["train"][ROW], *first["validation"][ROW]]) == list(range(1, 11))
+        assert len(load_splits(DataArguments(train=[train], validation_size=0.2))["validation"]) == 2
+        assert list(load_splits(DataArguments(train=[train]), names=("validation", "test"))) == []
+
+    @pytest.mark.parametrize(
+        ("given", "said"),
+        [
+            ({}, "none given"),
+            ({"data": "no/such/folder.d"}, "'no/such/folder.d'"),
+            ({"train": ["no/such.jsonl"]}, "'no/such.jsonl' does not exist"),
+            ({"data": "{folder}/empty"}, "holds no file train, validation or test"),
+            ({"train": ["{folder}/notes.txt"]}, "ends in none of"),
+            ({"train": ["{folder}/broken.jsonl"]}, "broken.jsonl' cannot be read as jsonl"),
+            ({"train": ["{folder}/nothing.jsonl"]}, "nothing.jsonl' is empty"),
+            ({"train": ["{folder}/good.jsonl"], "validation_size": 10}, "leaves nothing to train on"),
+            ({"train": ["{folder}/good.jsonl"], "validation_size": 0}, "leaves nothing to hold out"),
+        ],
+    )
+    def test_refused(self, tmp_path, given, said):
+        (tmp_path / "empty").mkdir()
+        (tmp_path / "notes.txt").write_text("text")
+        (tmp_path / "broken.jsonl").write_text('{"text": "a"\n{{')
+        (tmp_path / "nothing.jsonl").write_text("")
+        write(tmp_path / "good.jsonl", ROWS)
+        place = lambda value: value.format(folder=tmp_path) if isinstance(value, str) else value  # noqa: E731
+        given = {
+            key: [place(v) for v in value] if isinstance(value, list) else place(value) for key, value in given.items()
+        }
+        with pytest.raises(ValueError) as error:
+            load_splits(DataArguments(**given))
+        assert said in str(error.value)
+
+
+class TestLabels:
+    @pytest.mark.parametrize(
+        ("values", "arguments", "kind", "labels", "expected"),
+        [
+            ([0, 1, 0], {}, SINGLE, ["0", "1"], [0, 1, 0]),
+            ([10, 9, 10], {}, SINGLE, ["9", "10"], [1, 0, 1]),  # in the order of numbers
+            (["pos", "neg", "pos"], {}, SINGLE, ["neg", "pos"], [1, 0, 1]),
+            (["pos", "neg", "pos"], {"labels": ["pos", "neg"]}, SINGLE, ["pos", "neg"], [0, 1, 0]),
+            ([0, 1, 1], {"labels": ["neg", "pos"]}, SINGLE, ["neg", "pos"], [0, 1, 1]),
+            ([True, False, True], {}, SINGLE, ["False", "True"], [1, 0, 1]),
+            ([1.5, 0.25, 4.0], {}, REGRESSION, ["score"], [1.5, 0.25, 4.0]),
+            ([1, 2, 5], {"problem_type": REGRESSION}, REGRESSION, ["score"], [1.0, 2.0, 5.0]),
+            ([["a", "b"], [], ["c"]], {}, MULTI, ["a", "b", "c"], [[1.0, 1.0, 0.0], [0.0] * 3, [0.0, 0.0, 1.0]]),
+        ],
+    )
+    def test_kinds(self, tmp_path, values, arguments, kind, labels, expected):
+        rows = [{"text": f"text {i}", "label": value} for i, value in enumerate(values)]
+        task, splits = read(rows, tmp_path, **arguments)
+        assert (task.problem_type, task.labels) == (kind, labels)
+        assert (
+            splits["train"][LABEL] == pytest.approx(expected) if kind != MULTI else splits["train"][LABEL] == expected
+        )
+        fields = task.config_fields()
+        assert fields["problem_type"] == kind
+        assert fields["label2id"] == {name: i for i, name in fields["id2label"].items()}
+
+    @pytest.mark.parametrize(
+        ("rows", "arguments", "said"),
+        [
+            ([{"text": "a"}, {"text": "b"}], {}, "label_column"),
+            ([{"words": "a", "label": 0}, {"words": "b", "label": 1}], {"text_column": "text"}, "no column 'text'"),
+            ([{"x": "a", "y": "b", "label": 0}] * 2, {}, "text_column"),
+            ([{"text": "a", "label": 0}, {"text": None, "label": 1}], {}, "train.jsonl, row 2: 'text' is empty"),
+            ([{"text": "a", "label": 0}, {"text": "b", "label": None}], {}, "train.jsonl, row 2: 'label' is empty"),
+            ([{"text": "a", "label": 3}] * 3, {}, "one label only (3)"),
+            (
+                [{"text": "a", "label": "x"}, {"text": "b", "label": "y"}],
+                {"labels": ["x", "z"]},
+                "row 2: the label 'y'",
+            ),
+            ([{"text": "a", "label": 0}, {"text": "b", "label": 2}], {"labels": ["x", "z"]}, "row 2: the label 2"),
+            ([{"text": 3, "label": 0}, {"text": 4, "label": 1}], {}, "text_column"),
+            (
+                [{"text": "a", "label": "high"}, {"text": "b", "label": "1"}],
+                {"problem_type": REGRESSION},
+                "row 1: label='high' is not legal",
+            ),
+        ],
+    )
+    def test_refused(self, tmp_path, rows, arguments, said):
+        with pytest.raises(ValueError) as error:
+            read(rows, tmp_path, **arguments)
+        assert said in str(error.value)
+
+    def test_a_label_of_the_test_rows_that_was_never_seen(self, tmp_path):
+        with pytest.raises(ValueError, match=r"test\.jsonl, row 2: the label 7 .* never seen in training; legal: 0, 1"):
+            read(ROWS, tmp_path, test=[{"text": "a", "label": 1}, {"text": "b", "label": 7}])
+
+    def test_pairs_are_guessed_by_name(self, tmp_path):
+        rows = [{"id": "1", "sentence1": "a", "sentence2": "b", "score": 0.5}] * 2
+        assert read(rows, tmp_path)[0].text_columns == ["sentence1", "sentence2"]
+        assert read([{"other": "a", "class": 1}, {"other": "b", "class": 2}], tmp_path)[0].text_columns == ["other"]
+
+
+class TestNli:
+    ROWS = ({"premise": "a", "hypothesis": "b", "label": label} for label in ("neutral", "-", "entailment"))
+
+    def test_pairs_without_gold_label_are_left_out(self, tmp_path):
+        task, splits = read(list(self.ROWS), tmp_path, task=Nli)
+        assert task.labels == ["entailment", "neutral"]
+        assert splits["train"][ROW] == [1, 3] and len(splits["validation"]) == 1
+        assert {FILE, LABEL} <= set(splits["train"].column_names)
+
+    def test_numbers_need_names(self, tmp_path):
+        rows = [{"premise": "a", "hypothesis": "b", "label": label} for label in (0, 1, -1, 2)]
+        with pytest.raises(ValueError, match="--labels"):
+            read(rows, tmp_path, task=Nli)
+        task, splits = read(rows, tmp_path, task=Nli, labels=["entailment", "neutral", "contradiction"])
+        assert splits["train"][LABEL] == [0, 1, 2]
+
+    def test_one_text_is_no_pair(self, tmp_path):
+        with pytest.raises(ValueError, match="pair_column"):
+            read(ROWS, tmp_path, task=Nli)
