@@ -236,7 +236,7 @@ def test_recipe_that_is_not_there():
 @pytest.mark.parametrize(
     "line, message",
     [
-        ("pretran", "unknown command 'pretran'; close matches: pretrain; legal: pretrain, fill, "),
+        ("pretran", "unknown command 'pretran'; close matches: pretrain, rerank; legal: pretrain, fill, "),
         (
             "pretrain --lerning_rate 3",
             "--lerning_rate of 'minibert pretrain'; close matches: --learning_rate",

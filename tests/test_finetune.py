@@ -3,6 +3,7 @@
 import json
 import random
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,7 +22,14 @@ from transformers import (
     set_seed,
 )
 
-from minibert import MiniBertConfig, MiniBertForTokenClassification, MiniBertModel, train_tokenizer
+import minibert
+from minibert import (
+    MiniBertConfig,
+    MiniBertForSequenceClassification,
+    MiniBertForTokenClassification,
+    MiniBertModel,
+    train_tokenizer,
+)
 from minibert.training import cli
 from minibert.training.conversion import to_native
 from minibert.training.tasks import command
@@ -104,7 +112,7 @@ class TestClassify:
     def test_the_figures_are_those_of_the_saved_model(self, finished, data):
         model = AutoModelForSequenceClassification.from_pretrained(finished).eval()
         tokenizer = AutoTokenizer.from_pretrained(finished)
-        rows = [json.loads(line) for line in open(f"{data}/test.jsonl")]
+        rows = [json.loads(line) for line in Path(data, "test.jsonl").read_text().splitlines()]
         with torch.no_grad():
             predicted = [int(model(**tokenizer(row["text"], return_tensors="pt")).logits.argmax()) for row in rows]
         true = [["bad", "good"].index(row["label"]) for row in rows]
@@ -144,7 +152,7 @@ class TestClassify:
             given = tokenizer(
                 list(held_out["sentence1"]), list(held_out["sentence2"]), padding=True, return_tensors="pt"
             )
-            predicted = model(**given).logits.squeeze(-1).numpy()
+            predicted = model(**tokenizer(*pairs, padding=True, return_tensors="pt")).logits.squeeze(-1).numpy()
         assert report["mse"] == pytest.approx(np.mean((predicted - np.array(held_out["score"])) ** 2), rel=1e-4)
         expected = scipy.stats.pearsonr(predicted, held_out["score"]).statistic
         assert report["pearson"] == pytest.approx(expected, rel=1e-4)
@@ -291,6 +299,55 @@ class TestTraining:
         evaluated = ["--model", str(output), "--data", data, "--output_dir", str(tmp_path / "again"), *QUICK[4:]]
         assert cli.main(["evaluate", "classify", *evaluated]) == 0
         assert report_of(tmp_path / "again")["test"]["loss"] == pytest.approx(report["test"]["loss"], rel=1e-3)
+
+
+class TestStart:
+    """What a model is trained from."""
+
+    @pytest.mark.parametrize(
+        ("architecture", "head"),
+        [
+            ("bert", "Model"),
+            ("bert", "ForMaskedLM"),
+            ("bert", "ForPreTraining"),
+            ("modernbert", "Model"),
+            ("modernbert", "ForMaskedLM"),
+        ],
+    )
+    def test_native_checkpoints(self, start, data, tmp_path, architecture, head):
+        config = getattr(MiniBertConfig, architecture)(
+            "tiny", hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64, vocab_size=128,
+            max_position_embeddings=32,
+        )  # fmt: skip
+        torch.manual_seed(3)
+        native = to_native(getattr(minibert, f"MiniBert{head}")(config), architecture)
+        native.save_pretrained(tmp_path / "native")
+        AutoTokenizer.from_pretrained(start).save_pretrained(tmp_path / "native")
+        run = command.prepare(*instances("classify", "--model", str(tmp_path / "native"), "--data", data))
+        model = run.initial_model(0)
+        assert type(model) is MiniBertForSequenceClassification and model.config.id2label == {0: "bad", 1: "good"}
+        inputs = {"input_ids": torch.randint(5, 80, (2, 7))}
+        with torch.no_grad():
+            ours = model.eval().model(**inputs).last_hidden_state
+            theirs = native.base_model.eval()(**inputs).last_hidden_state
+            torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+        if (architecture, head) == ("modernbert", "ForMaskedLM"):  # as Transformers does, the head is taken over
+            assert torch.equal(model.head.dense.weight, native.head.dense.weight)
+        if (architecture, head) in (("bert", "Model"), ("bert", "ForPreTraining")):
+            assert torch.equal(model.model.pooler.dense.weight, native.base_model.pooler.dense.weight)
+        assert torch.equal(run.initial_model(0).classifier.weight, model.classifier.weight)
+        assert not torch.equal(run.initial_model(1).classifier.weight, model.classifier.weight)
+
+    def test_what_is_stored_in_bf16_is_trained_in_fp32(self, start, data, tmp_path):
+        MiniBertModel.from_pretrained(start).to(torch.bfloat16).save_pretrained(tmp_path)
+        AutoTokenizer.from_pretrained(start).save_pretrained(tmp_path)
+        run = command.prepare(*instances("classify", "--model", str(tmp_path), "--data", data))
+        assert {p.dtype for p in run.initial_model(0).parameters()} == {torch.float32}
+
+    def test_inputs_are_cut_to_max_length(self, start, data):
+        run = command.prepare(*instances("classify", "--model", start, "--data", data, "--max_length", "6"))
+        assert max(map(len, run.encoded["train"]["input_ids"])) == 6
+        assert run.task.tokenizer.model_max_length == 6
 
 
 class TestOtherTasks:

@@ -346,6 +346,26 @@ def test_without_a_token_or_a_network(before, said, author, server, folder):
     assert "tester/nowhere" not in server.repositories
 
 
+def test_a_card_that_cannot_be_read_is_not_taken_for_none(author, server, published):
+    """A dead line must not end in overwriting what somebody wrote."""
+    try:
+        author.run("""
+            import huggingface_hub
+            from minibert.training.hub.trainer import hub_card
+            assert hub_card("tester/animals", None) and hub_card("tester/animals", "no-branch") is None
+            assert hub_card("tester/nothing", None) is None
+            huggingface_hub.constants.ENDPOINT = "http://127.0.0.1:9"
+            try:
+                hub_card("tester/other", None)
+            except Exception:
+                pass
+            else:
+                raise AssertionError
+        """)
+    finally:
+        author.run(f"import huggingface_hub; huggingface_hub.constants.ENDPOINT = {server.url!r}")
+
+
 # --- what may not go up ---
 
 

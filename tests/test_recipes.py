@@ -72,3 +72,12 @@ def test_it_trains_two_steps(path, sources, short_model, tmp_path, capsys):
 def test_a_recipe_that_is_not_there(capsys):
     assert cli.main(["pretrain", "--recipe", "moderm"]) == 2
     assert "close matches: modern; legal: a YAML file, bert-classic" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("length", ["--minutes 3", "--max_steps=7"])
+def test_the_length_on_the_command_line_replaces_the_recipes(length):
+    *_, training, overrides = cli.parse("pretrain", ["--recipe", "bert-classic", *length.split()])
+    assert training.num_train_epochs is None or training.num_train_epochs == 3.0
+    assert overrides == {}
+    *_, training, _ = cli.parse("pretrain", ["--recipe", "bert-classic"])
+    assert training.num_train_epochs == 40

@@ -104,7 +104,9 @@ def test_the_head_is_electras():
     for name, parameter in ours.named_parameters():
         module, kind = name.rsplit(".", 1)
         if module.endswith("Wqkv"):
-            parts = (f"electra.encoder.layer.{module.split('.')[2]}.attention.self.{x}" for x in ("query", "key", "value"))
+            parts = (
+                f"electra.encoder.layer.{module.split('.')[2]}.attention.self.{x}" for x in ("query", "key", "value")
+            )
             parameter.copy_(torch.cat([weights[f"{part}.{kind}"] for part in parts]))
         else:
             parameter.copy_(weights[f"{names[module]}.{kind}"])
@@ -129,7 +131,10 @@ def test_every_head_loads_a_detector(tmp_path):
     again, report = MiniBertForReplacedTokenDetection.from_pretrained(tmp_path, output_loading_info=True)
     assert not any(report.values()) and again.config.architectures == ["MiniBertForReplacedTokenDetection"]
     assert (tmp_path / "modeling_minibert.py").exists()
-    for loaded in (AutoModelForMaskedLM.from_pretrained(tmp_path), AutoModelForSequenceClassification.from_pretrained(tmp_path)):
+    for loaded in (
+        AutoModelForMaskedLM.from_pretrained(tmp_path),
+        AutoModelForSequenceClassification.from_pretrained(tmp_path),
+    ):
         for name, parameter in model.model.named_parameters():
             assert torch.equal(loaded.model.get_parameter(name), parameter)
 
@@ -201,7 +206,9 @@ def test_embeddings_are_shared(architecture, tied, tokenizer, rows):
         through = plain.get_parameter(name).grad @ both.projection.weight  # chain rule: table of the generator = E Pᵀ
         assert through.abs().max() > 0
         assert_close(ours.grad, through + 50 * detector.get_parameter(name).grad, rtol=1e-4, atol=1e-5)
-    inner = sum(plain.get_parameter(name).grad.T @ both.model.get_parameter(name.removeprefix("model.")) for name in tables)
+    inner = sum(
+        plain.get_parameter(name).grad.T @ both.model.get_parameter(name.removeprefix("model.")) for name in tables
+    )
     assert_close(both.projection.weight.grad, inner, rtol=1e-4, atol=1e-5)
 
 
@@ -227,7 +234,9 @@ def test_labels_are_what_differs_from_the_original(tokenizer, rows):
     assert not torch.isin(outputs.corrupted_ids[targets], special).any()
     # towards temperature 0: what the generator likes best
     with torch.no_grad():
-        dense = both.plain_generator()(**{name: x for name, x in batch.items() if name != "labels"}, sparse_prediction=False)
+        dense = both.plain_generator()(
+            **{name: x for name, x in batch.items() if name != "labels"}, sparse_prediction=False
+        )
     best = dense.logits.index_fill(-1, special, -math.inf).argmax(-1)
     assert torch.equal(outputs.corrupted_ids[targets], best[targets])
     original = torch.where(targets, labels, ids)

@@ -337,6 +337,17 @@ def as_prediction(task, split, label_of_word, noise=None):
     return EvalPrediction(predictions=torch.cat(kept).numpy(), label_ids=torch.cat(labels).numpy())
 
 
+def labelled_words(task, windows):
+    """For each sentence, the words that carry a label, in order, with that label."""
+    sentence = []
+    for row in windows:
+        pairs = zip(row["words"], row["labels"])
+        sentence += [(word, task.labels[label]) for word, label in pairs if label != -100]
+        if row["is_last"]:
+            yield sentence
+            sentence = []
+
+
 class TestTask:
     @pytest.mark.parametrize("algorithm", ALGORITHMS)
     @pytest.mark.parametrize("subwords", ["first", "mean"])
@@ -355,7 +366,15 @@ class TestTask:
         task, split = make_task(
             tokenizer, rows, tmp_path, scheme=scheme, decoding=decoding, subwords=subwords, stride=25
         )
-        assert max(map(len, task.encode(split, training=True)["input_ids"])) <= 60
+        windows = task.encode(split, training=True)
+        assert max(map(len, windows["input_ids"])) <= 60
+        for row, labels in zip([row for row in rows if row["tokens"]], labelled_words(task, windows)):
+            there = convert_tags(row["ner_tags"], scheme)
+            without = {word for word, token in enumerate(row["tokens"]) if not token.isprintable()}
+            assert [word for word, _ in labels if word not in without] == [
+                word for word in range(len(there)) if word not in without
+            ]  # each word once, whatever window it is seen in
+            assert all(label == there[word] for word, label in labels)
         true = [convert_tags(row["ner_tags"], scheme) for row in rows]
         there = [row for row in true if row]
         prediction = as_prediction(task, split, lambda sentence, word: there[sentence][word])

@@ -174,7 +174,7 @@ class TestNli:
         rows = [{"premise": "a", "hypothesis": "b", "label": label} for label in (0, 1, -1, 2)]
         with pytest.raises(ValueError, match="--labels"):
             read(rows, tmp_path, task=Nli)
-        task, splits = read(rows, tmp_path, task=Nli, labels=["entailment", "neutral", "contradiction"])
+        _, splits = read(rows, tmp_path, task=Nli, labels=["entailment", "neutral", "contradiction"])
         assert splits["train"][LABEL] == [0, 1, 2]
 
     def test_one_text_is_no_pair(self, tmp_path):
