@@ -33,7 +33,7 @@ FACTS = CardFacts(
     data="owner/corpus, notes.txt",
     training={"steps": "1,234 (2.00 epochs)", "time": "5.0 minutes"},
     results=[
-        Result("perplexity", 12.25, "held-out documents", "validation", 99.5),
+        Result("perplexity", 12.21, "held-out documents", "validation", 99.5),
         Result("accuracy", 0.5, "SST-2", "validation"),
     ],
     baseline="unigram frequencies",
@@ -133,11 +133,11 @@ def test_results_are_a_valid_model_index(saved):
     name, results = model_index_to_eval_results(metadata["model-index"])
     assert name == "model"
     assert [(each.metric_type, each.metric_value, each.dataset_name, each.dataset_split) for each in results] == [
-        ("perplexity", 12.25, "held-out documents", "validation"),
+        ("perplexity", 12.21, "held-out documents", "validation"),
         ("accuracy", 0.5, "SST-2", "validation"),
     ]
-    assert "| perplexity | held-out documents | 12.25 | 99.5 |" in text
-    assert "| accuracy | SST-2 | 0.5 | – |" in text
+    assert "| perplexity | held-out documents | 12.2 | 99.5 |" in text
+    assert "| accuracy | SST-2 | 0.500 | – |" in text
 
 
 def test_it_says_what_the_files_say(saved):
@@ -311,7 +311,7 @@ def test_the_card_of_a_pretraining_run(objective, saved, tmp_path):
     card = (folder / "README.md").read_text()
     (folder / "README.md").unlink()
     assert read_facts(card) == facts
-    assert "| loss | held-out documents | 2 | 5 |" in card and "| accuracy | held-out documents | 0.4 | 0.1 |" in card
+    assert "| loss | held-out documents | 2.000 | 5.000 |" in card and "| 0.400 | 0.100 |" in card
     assert "At 1,000 targets" in card and "- tokens: 123,456" in card and "- time: 2.0 minutes" in card
     assert ("nsp_accuracy" in card) is (objective == "mlm+nsp")
     assert ("- masking: span, 30%; 80% of it masked, 10% random, 10% kept" in card) is (objective != "clm")

@@ -289,3 +289,9 @@ def test_other_errors_are_not_hidden(called):
 def test_exit_status(called, result, status):
     called.result = result
     assert cli.main(["mask-stats"]) == status
+
+
+def test_bf16_needs_no_accelerator(monkeypatch):
+    monkeypatch.setattr("torch.accelerator.is_available", lambda: False)
+    *_, training, _ = cli.parse("pretrain", ["--bf16", "true"])
+    assert training.bf16 and training.device.type == "cpu"

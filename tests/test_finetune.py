@@ -148,10 +148,8 @@ class TestClassify:
         held_out = command.load_splits(instances("classify", "--train", str(tmp_path / "train.jsonl"))[1], 0)[
             "validation"
         ]
+        pairs = [list(held_out[column]) for column in ("sentence1", "sentence2")]
         with torch.no_grad():
-            given = tokenizer(
-                list(held_out["sentence1"]), list(held_out["sentence2"]), padding=True, return_tensors="pt"
-            )
             predicted = model(**tokenizer(*pairs, padding=True, return_tensors="pt")).logits.squeeze(-1).numpy()
         assert report["mse"] == pytest.approx(np.mean((predicted - np.array(held_out["score"])) ** 2), rel=1e-4)
         expected = scipy.stats.pearsonr(predicted, held_out["score"]).statistic

@@ -354,16 +354,25 @@ def test_a_card_that_cannot_be_read_is_not_taken_for_none(author, server, publis
             from minibert.training.hub.trainer import hub_card
             assert hub_card("tester/animals", None) and hub_card("tester/animals", "no-branch") is None
             assert hub_card("tester/nothing", None) is None
-            huggingface_hub.constants.ENDPOINT = "http://127.0.0.1:9"
+            constants = huggingface_hub.constants
+            template = constants.HUGGINGFACE_CO_URL_TEMPLATE
+            constants.HUGGINGFACE_CO_URL_TEMPLATE = template.replace(constants.ENDPOINT, "http://127.0.0.1:9")
+            constants.ENDPOINT = "http://127.0.0.1:9"
             try:
-                hub_card("tester/other", None)
-            except Exception:
+                hub_card("tester/animals-2", None)
+            except huggingface_hub.errors.LocalEntryNotFoundError:
                 pass
             else:
                 raise AssertionError
         """)
     finally:
-        author.run(f"import huggingface_hub; huggingface_hub.constants.ENDPOINT = {server.url!r}")
+        author.run(f"""
+            from huggingface_hub import constants
+            constants.HUGGINGFACE_CO_URL_TEMPLATE = constants.HUGGINGFACE_CO_URL_TEMPLATE.replace(
+                constants.ENDPOINT, {server.url!r}
+            )
+            constants.ENDPOINT = {server.url!r}
+        """)
 
 
 # --- what may not go up ---

@@ -395,10 +395,11 @@ class TestTask:
         task, split = make_task(tokenizers["wordpiece"], rows, tmp_path, subwords="mean", scheme="io")
         (row,) = task.encode(split, training=False)
         count = sum(word == 0 for word in row["words"])
-        assert count > 2
+        assert count > 3
         logits = torch.zeros(1, len(row["labels"]), 2)
-        logits[0, 1, 0] = 3.0  # the first subword is sure of O, the others less so of I-A
-        logits[0, 2 : count + 1, 1] = 2.0
+        logits[0, 1, 0] = 3.0  # the first subword is for O, the last one too, those between are for I-A
+        logits[0, 2:count, 1] = 4.0
+        logits[0, count, 0] = 0.2
         labels = torch.tensor([row["labels"]])
         for subwords, tag in (("mean", "I-A"), ("first", "O")):
             task.arguments.subwords = subwords

@@ -167,7 +167,10 @@ def build_parser(name: str, everything: bool = False) -> HfArgumentParser:
         "--recipe", metavar="FILE", help="YAML file of arguments, or the name of one of ours; the command line wins."
     )
     if trains and everything:
-        parser.set_defaults(**command.training_defaults)
+        import torch
+
+        # Without it Transformers refuses --bf16 where there is no accelerator, before anything of ours is asked.
+        parser.set_defaults(use_cpu=not torch.accelerator.is_available(), **command.training_defaults)
     return parser
 
 

@@ -317,7 +317,8 @@ class ReplacedTokenDetection(MaskedLM):
         lines = ["Held-out text with a word replaced, and what the saved model takes for replaced:"]
         for words, others in itertools.pairwise(sentences):
             place = len(words) // 2
-            original, strange = words[place], next((word for word in others if word not in words), None)
+            candidates = (word for word in others[len(others) // 2 :] if word not in words)
+            original, strange = words[place], next(candidates, None)
             if strange is None:
                 continue
             words = [*words[:place], strange, *words[place + 1 :]]
