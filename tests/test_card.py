@@ -226,6 +226,12 @@ def test_a_card_is_written_anew_until_somebody_edits_it(saved, capsys):
     path.unlink()
 
 
+def test_the_facts_outlive_an_edit(saved):
+    """For a card that is written anew on demand."""
+    edited = render_card(saved("MiniBertModel"), FACTS, "a/b").replace("## Limits", "## Borders")
+    assert read_facts(edited) is None and read_facts(edited, even_if_edited=True) == FACTS
+
+
 def test_other_line_ends_are_no_edit(saved):
     card = render_card(saved("MiniBertModel"), FACTS, "a/b")
     assert read_facts(card.replace("\n", "\r\n")) == FACTS

@@ -81,7 +81,7 @@ def prepare_card(folder: Path, staged: Staged, repository: str, arguments: PushA
         if f'"{folder}"' in text:
             print(f"  it still loads {str(folder)!r}, which nobody else has")
         return None
-    facts = facts or facts_from_state(folder)
+    facts = facts or read_facts(text or "", even_if_edited=True) or facts_from_state(folder)
     facts.license = arguments.license or facts.license
     if facts.license is None:
         print("The card names no licence of the weights; --license does")
