@@ -126,11 +126,11 @@ class MiniBertEmbeddings(nn.Module):
         if inputs_embeds is not None:
             x = inputs_embeds
         elif (
-            words.weight.requires_grad
+            type(words) is nn.Embedding  # what others put in its place or hook to it (NEFTune, PEFT) must run
+            and not words._forward_hooks
+            and words.weight.requires_grad
             and torch.is_grad_enabled()
             and not is_tracing(input_ids)
-            and type(words) is nn.Embedding  # what others put in its place or hook to it (NEFTune, PEFT) must run
-            and not words._forward_hooks
         ):
             x, table = _SharedLookup.apply(input_ids, words.weight, words.padding_idx)
         else:
@@ -669,7 +669,7 @@ class MiniBertForCausalLM(MiniBertVocabularyHead, GenerationMixin):
     def forward(
         self, input_ids: MaybeTensor = None, attention_mask: MaybeTensor = None, token_type_ids: MaybeTensor = None,
         position_ids: MaybeTensor = None, inputs_embeds: MaybeTensor = None, seq_idx: MaybeTensor = None,
-        labels: MaybeTensor = None, shift_labels: MaybeTensor = None, sparse_prediction: bool | None = None,
+        labels: MaybeTensor = None, sparse_prediction: bool | None = None,
         num_items_in_batch: int | torch.Tensor | None = None, **kwargs,
     ) -> CausalLMOutput:  # fmt: skip
         """Predict next tokens.
@@ -677,8 +677,10 @@ class MiniBertForCausalLM(MiniBertVocabularyHead, GenerationMixin):
         Args:
             labels: [batch, length], usually `input_ids`; shifted here. The last token of a document predicts nothing.
             shift_labels: [batch, length], labels that are shifted already (as sequence parallelism hands them); they
-                replace `labels`.
+                replace `labels`. Not in the signature, since Trainer evaluates no loss unless a batch has every label
+                that the signature names.
         """
+        shift_labels = kwargs.pop("shift_labels", None)
         outputs = self.encode(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, seq_idx, **kwargs)
         labels_t = None
         if shift_labels is not None:

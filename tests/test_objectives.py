@@ -3,6 +3,7 @@
 import json
 import math
 import random
+from collections import Counter
 
 import datasets
 import numpy as np
@@ -10,10 +11,11 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import PreTrainedTokenizerFast, TrainerCallback, TrainingArguments
+from transformers import AutoTokenizer, PreTrainedTokenizerFast, TrainerCallback, TrainingArguments
 
 from minibert import MiniBertConfig, MiniBertForCausalLM, MiniBertForMaskedLM, MiniBertForPreTraining
 from minibert.training import cli
+from minibert.training import pretrain as pretraining
 from minibert.training.arguments import MaskingArguments, ObjectiveArguments, RowArguments
 from minibert.training.objectives import OBJECTIVES, PretrainingTrainer
 from minibert.training.objectives.causal_lm import CausalLMCollator
@@ -121,9 +123,27 @@ def test_pairs_follow_the_seed(stories, word_tokenizer, pairs):
     assert other["input_ids"][:] != pairs["input_ids"][:]
 
 
+def test_copies_of_a_document_are_that_document(stories, word_tokenizer):
+    """A mixture draws the documents of small sources again and again."""
+    document_of = {}
+    for number, text in enumerate(stories[0][:5]):
+        document_of |= dict.fromkeys(word_tokenizer(text.replace(".", ""), add_special_tokens=False)["input_ids"], number)
+    rows = make_pairs(as_dataset(stories[0][:5] * 8), word_tokenizer, 32, 0.1, seed=1)
+    random_pairs = [row for row in rows if row["next_sentence_label"] == IS_RANDOM]
+    assert len(random_pairs) > 20
+    for row in random_pairs:
+        sides = [set(), set()]
+        for token, side in zip(row["input_ids"], row["token_type_ids"]):
+            if token in document_of:
+                sides[side].add(document_of[token])
+        assert not sides[0] & sides[1]
+
+
 def test_documents_of_one_segment_make_no_pairs(word_tokenizer):
     with pytest.raises(ValueError, match="none of 3 documents has two segments"):
         make_pairs(as_dataset(["w1 w2", "w3", "w4 w5 w6"]), word_tokenizer, 32)
+    with pytest.raises(ValueError, match="2 documents make no pair; legal: different ones"):
+        make_pairs(as_dataset(["w1. w2.", "w1. w2."]), word_tokenizer, 32)
     with pytest.raises(ValueError, match="1 document; legal: 2 and more"):
         make_pairs(as_dataset(["w1. w2."]), word_tokenizer, 32)
 
@@ -212,6 +232,28 @@ def test_a_decoder_has_the_same_parameters_and_the_shifted_loss(word_tokenizer):
     assert loss.item() == pytest.approx(total / count, rel=1e-5)
 
 
+@pytest.mark.parametrize("architecture", ["bert", "modernbert"])
+def test_a_decoder_generates_token_by_token(architecture):
+    """Greedily, for rows padded on the left, and sampled and with beams too."""
+    torch.manual_seed(0)
+    config = getattr(MiniBertConfig, architecture)(
+        "tiny", num_hidden_layers=2, vocab_size=50, initializer_range=0.5, is_causal=True
+    )
+    model = MiniBertForCausalLM(config).eval()
+    prompts = [[7, 8, 9, 10, 11, 12], [13, 14, 15]]
+    padded = torch.tensor([[config.pad_token_id] * (6 - len(prompt)) + prompt for prompt in prompts])
+    mask = torch.tensor([[0] * (6 - len(prompt)) + [1] * len(prompt) for prompt in prompts])
+    options = {"attention_mask": mask, "max_new_tokens": 8, "pad_token_id": config.pad_token_id, "eos_token_id": None}
+    generated = model.generate(padded, do_sample=False, **options)
+    for prompt, found in zip(prompts, generated[:, 6:].tolist()):
+        with torch.no_grad():
+            for token in found:
+                assert model(input_ids=torch.tensor([prompt])).logits[0, -1].argmax() == token
+                prompt.append(token)
+    assert model.generate(padded, do_sample=True, **options).shape == (2, 14)
+    assert model.generate(padded, do_sample=False, num_beams=3, **options).shape == (2, 14)
+
+
 def test_a_decoder_does_not_see_accumulation(tmp_path, word_tokenizer, stories):
     tokenized = word_tokenizer(stories[0][:40], add_special_tokens=False)["input_ids"]
     rows = pack_documents(datasets.Dataset.from_dict({"input_ids": tokenized}), word_tokenizer, 40, "padded")
@@ -223,7 +265,7 @@ def test_a_decoder_does_not_see_accumulation(tmp_path, word_tokenizer, stories):
 
 
 def test_static_masks_are_drawn_once_and_survive_packing(word_tokenizer, stories):
-    masking = MaskingArguments(static_masking=True, random_replacement="unigram")
+    masking = MaskingArguments(static_masking=True, random_replacement="unigram", at_least_one_target=False)
     objective = OBJECTIVES["mlm"](ObjectiveArguments(), masking, seed=3)
     arguments = RowArguments(seq_length=32)
     rows = objective.rows(as_dataset(stories[0]), word_tokenizer, arguments, training=True)
@@ -244,6 +286,22 @@ def test_static_masks_are_drawn_once_and_survive_packing(word_tokenizer, stories
     assert all(torch.equal(first[name], tensor) for name, tensor in collator([rows[0], rows[1]]).items())
     held_out = objective.rows(as_dataset(stories[0][:50]), word_tokenizer, arguments, training=False)
     assert "labels" not in held_out.column_names
+    batches = [collator([held_out_row]) for held_out_row in plain.select(range(20))]
+    assert objective.baseline(rows, batches, len(word_tokenizer)) == objective.baseline(
+        plain, batches, len(word_tokenizer)
+    )
+
+
+@pytest.mark.parametrize("packing", ["packed", "padded"])
+def test_static_masks_too_leave_no_document_without_a_target(packing, word_tokenizer):
+    objective = OBJECTIVES["mlm"](ObjectiveArguments(), MaskingArguments(static_masking=True), seed=3)
+    short = as_dataset([f"w{i} w{i + 1} w{i + 2}" for i in range(100)])
+    rows = objective.rows(short, word_tokenizer, RowArguments(seq_length=32, packing=packing), training=True)
+    targets = Counter()
+    for row in rows:
+        documents = np.cumsum(np.array(row["position_ids"]) == 0)
+        targets.update((np.array(row["labels"]) != -100)[documents == number].any() for number in set(documents))
+    assert targets == {True: 100}
 
 
 @pytest.fixture(scope="module")
@@ -253,7 +311,7 @@ def corpus(tmp_path_factory):
     verbs, nouns = ["sees", "hears", "finds", "likes"], ["cat", "dog", "tree", "house", "river"]
     path.write_text(
         "\n\n".join(
-            "\n".join(f"the {draw.choice(nouns)} {draw.choice(verbs)} the {draw.choice(nouns)}." for _ in range(6))
+            "\n".join(f"the {draw.choice(nouns)} {draw.choice(verbs)} the old {draw.choice(nouns)}." for _ in range(6))
             for _ in range(60)
         )
     )
@@ -283,6 +341,8 @@ def test_from_the_command_line(objective, arguments, head, corpus, tmp_path, cap
     assert model.num_parameters() == report["parameters"]
     said = capsys.readouterr().out
     assert ("next sentence: loss" in said) == (objective == "mlm+nsp")
+    examples = said.partition("Held-out text, ")[2]
+    assert "was: " in examples and (" → " in examples) == (objective == "clm")
     assert (output / "loss.png").stat().st_size > 5000
 
 
@@ -299,19 +359,36 @@ def test_going_on_from_a_model_with_a_longer_row_and_another_rope_base(masked_lm
     before, after = load_file(masked_lm / "model.safetensors"), load_file(output / "model.safetensors")
     assert all(torch.equal(before[name], after[name]) for name in before)
     assert (output / "tokenizer.json").read_text() == (masked_lm / "tokenizer.json").read_text()
+    assert len(AutoTokenizer.from_pretrained(output)("cat " * 9500, truncation=True)["input_ids"]) == 9000
 
 
-def test_bad_input(masked_lm, corpus, word_tokenizer, tmp_path, capsys):
+def test_bad_input(masked_lm, corpus, word_tokenizer, tmp_path, capsys, monkeypatch):
     maskless = PreTrainedTokenizerFast(
         tokenizer_object=word_tokenizer.backend_tokenizer, unk_token="[UNK]", cls_token="[CLS]", sep_token="[SEP]"
     )
     maskless.save_pretrained(tmp_path / "maskless")
+    single = tmp_path / "single.txt"
+    single.write_text("\n".join(f"the cat sees the dog {number}." for number in range(60)))
+    monkeypatch.setattr(pretraining, "train_tokenizer", None)  # nothing is trained before the refusal
     for arguments, said in (
         (["--objective", "mlm+nsp"], "type_vocab_size: 0 does not go with --objective mlm+nsp"),
         (["--objective", "mlm+nsp", "--model", "bert", "--short_seq_prob", "1.5"], "short_seq_prob: 1.5"),
         (["--objective", "mlm+nsp", "--model", "bert", "--packing", "concatenated"], "packing: 'concatenated'"),
         (["--objective", "clm", "--is_causal", "false"], "is_causal: False does not go with --objective clm"),
         (["--objective", "clm", "--static_masking", "true"], "static_masking: True"),
+        (["--objective", "clm", "--masking", "span"], "masking: 'span' does not go with --objective clm"),
+        (
+            ["--static_masking", "true", "--rate_schedule", "linear", "--rate_points", "1:0.3"],
+            "rate_schedule: 'linear' does not go with --static_masking",
+        ),
+        (
+            ["--objective", "mlm+nsp", "--model", "bert", "--data", str(single)],
+            "none of 57 documents to train on has two segments",
+        ),
+        (
+            ["--objective", "mlm+nsp", "--model", "bert", "--validation_size", "1"],
+            "1 document held out (--validation_size)",
+        ),
         (["--is_causal", "true"], "is_causal: True does not go with --objective mlm"),
         (["--model_name_or_path", str(masked_lm), "--hidden_size", "64"], "hidden_size: would change the shapes"),
         (["--tokenizer", str(tmp_path / "maskless")], "has no mask token"),

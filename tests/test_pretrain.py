@@ -48,7 +48,8 @@ def test_it_learns_and_saves_everything(run):
     assert report["accuracy"] > report["unigram_accuracy"] + 0.2
     assert (run / "loss.png").stat().st_size > 5000
     card = (run / "README.md").read_text()
-    assert f"{report['perplexity']:.1f}" in card and "pipeline_tag: fill-mask" in card
+    assert f"| perplexity | held-out documents | {report['perplexity']:.1f}" in card
+    assert "pipeline_tag: fill-mask" in card
     names = {path.name for path in run.iterdir()}
     assert {"model.safetensors", "config.json", "tokenizer.json", "modeling_minibert.py", "attention_minibert.py",
             "configuration_minibert.py"} <= names  # fmt: skip
@@ -145,6 +146,17 @@ def test_resuming_gives_the_uninterrupted_run_bit_for_bit(corpus, tmp_path, caps
     assert train("broken", "--resume_from_checkpoint", "true") == 0
     first, second = load_file(whole / "model.safetensors"), load_file(broken / "model.safetensors")
     assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_the_report_is_that_of_the_best_model_where_that_is_kept(corpus, tmp_path):
+    output = tmp_path / "run"
+    assert cli.main(["pretrain", "--data", str(corpus), "--output_dir", str(output), "--max_steps", "12",
+                     "--eval_strategy", "steps", "--eval_steps", "3", "--save_strategy", "steps", "--save_steps", "3",
+                     "--learning_rate", "1", "--load_best_model_at_end", "true", *QUICK]) == 0  # fmt: skip
+    history = json.loads((output / "trainer_state.json").read_text())["log_history"]
+    losses = {entry["step"]: entry["eval_mlm_loss"] for entry in history if "eval_mlm_loss" in entry}
+    assert min(losses.values()) < losses[12]
+    assert json.loads((output / "report.json").read_text())["validation_loss"] == min(losses.values())
 
 
 def test_fill_refuses_what_it_cannot_fill(run, tmp_path, capsys):

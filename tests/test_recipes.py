@@ -21,11 +21,9 @@ def sources(tmp_path_factory):
     draw = random.Random(0)
     folder = tmp_path_factory.mktemp("corpus")
     for language, syllables in (("one", "ba be bi bo bu"), ("two", "ка ке ки ко ку")):
+        words = ["".join(draw.choices(syllables.split(), k=draw.randint(1, 3))) for _ in range(500)]
 
-        def word(syllables=syllables.split()):
-            return "".join(draw.choices(syllables, k=draw.randint(1, 3)))
-
-        documents = (" ".join(word() for _ in range(8)) + ". " + " ".join(word() for _ in range(5)) + "."
+        documents = (" ".join(draw.choices(words, k=8)) + ". " + " ".join(draw.choices(words, k=5)) + "."
                      for _ in range(80))  # fmt: skip
         (folder / f"{language}.txt").write_text("\n".join(documents), encoding="utf-8")
     return folder

@@ -17,14 +17,16 @@ from accelerate.data_loader import prepare_data_loader
 from datasets.distributed import split_dataset_by_node
 from safetensors.torch import load_file
 from torch.utils.data import DataLoader
+from transformers import TrainingArguments
 
 from minibert.tokenization import train_tokenizer
 from minibert.training import cli, mixtures, streaming
 from minibert.training.arguments import CorpusArguments, MixtureArguments, StreamingArguments
+from minibert.training.collators import MaskedLMCollator
 from minibert.training.data import load_documents, load_sources, split_documents, tokenize_documents
 from minibert.training.mixtures import load_sample, prepare_documents
 from minibert.training.packing import pack_documents
-from minibert.training.streaming import first_documents, mix_streams, split_stream
+from minibert.training.streaming import check_workers, first_documents, mix_streams, split_stream
 
 
 @pytest.fixture(autouse=True)
@@ -258,6 +260,7 @@ def test_resuming_gives_the_uninterrupted_run_bit_for_bit(folder, tmp_path, monk
         (["--max_steps", "5", "--shuffle_buffer", "-1"], "shuffle_buffer: -1 is not legal; legal: 0 and more"),
         (["--max_steps", "5", "--sample_documents", "0"], "sample_documents: 0 is not legal; legal: 1 and more"),
         (["--max_steps", "5", "--static_masking", "true"], "streaming: True does not go with --static_masking"),
+        (["--max_steps", "5", "--dataloader_num_workers", "2"], "dataloader_num_workers: 2 for a stream of 1 files"),
         (
             ["--max_steps", "5", "--model", "bert", "--objective", "mlm+nsp"],
             "streaming: True does not go with --objective mlm+nsp",
@@ -268,6 +271,20 @@ def test_refused_before_any_work(folder, tmp_path, capsys, arguments, message):
     assert pretrain([folder / "0.txt"], tmp_path / "run", *arguments) == 2
     assert message in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_the_rate_follows_the_batches_of_all_workers(folder, workers):
+    stream = load_sources([str(folder)], streaming=True)[0]
+    check_workers(stream, TrainingArguments(str(folder), dataloader_num_workers=workers, use_cpu=True))
+    tokenizer = train_tokenizer(texts(stream), vocab_size=80)
+    rows = pack_documents(tokenize_documents(stream.repeat(None), tokenizer), tokenizer, 64)
+    collator = MaskedLMCollator(
+        tokenizer, mlm_probability=0.0, rate_schedule="steps", rate_points={0.5: 1.0}, at_least_one_target=False, seed=0
+    )
+    collator.set_progress(epoch=0, step=0, total_steps=20)
+    batches = islice(DataLoader(rows, batch_size=2, collate_fn=collator, num_workers=workers), 20)
+    assert [bool((batch["labels"] != -100).any()) for batch in batches] == [False] * 10 + [True] * 10
 
 
 def test_bad_sources_are_refused(folder):

@@ -134,7 +134,7 @@ class MaskingArguments:
     )
     rate_points: list[str] = argument([], "Points share-of-the-training:rate of the schedule, such as 0.5:0.2 1:0.15.")
     at_least_one_target: bool | None = argument(
-        None, "Every document gets a target, even where chance gives none; by default where rows are packed."
+        None, "Every document gets a target, even where chance gives none; by default so, but for pairs (mlm+nsp)."
     )
     static_masking: bool = argument(False, "Draw the masks once, before packing, rather than anew every epoch.")
 

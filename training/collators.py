@@ -72,7 +72,7 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
         rate_points: rates by share of the training done, such as {1.0: 0.15} or {0.5: 0.2, 0.9: 0.15}; the last one
             holds from there on.
         at_least_one_target: every document gets a target, also where chance gives it none (in short documents this
-            lifts the rate). By default for packed rows only.
+            lifts the rate). By default for rows with `position_ids` only.
 
     Raises:
         ValueError: for a tokenizer without mask token, a rate outside [0, 1], replacement rates that sum to more than

@@ -59,6 +59,9 @@ def load_documents(
 
     if data:
         parts = load_sources(data, text_column=text_column, sample_by=sample_by)
+        for item, part in zip(data, parts):
+            if not len(part):
+                raise ValueError(f"data: no text in {item!r}: blank; legal: one document and more in every entry")
         documents = datasets.concatenate_datasets(parts) if len(parts) > 1 else parts[0]
     else:
         documents = _from_builtin_corpus(packages)

@@ -47,7 +47,7 @@ from .objectives import OBJECTIVES, PretrainingTrainer
 from .optimization import check_optimization, plan_training, time_budget
 from .plots import plot_losses
 from .settings import checkpoint_to_resume, settle
-from .streaming import check_stream, first_rows
+from .streaming import check_stream, check_workers, first_rows
 
 MINIMUM_DOCUMENTS = 10
 
@@ -97,6 +97,9 @@ def pretrain(
     training = settle(training)
     set_seed(training.seed)
 
+    tokenizer = read_tokenizer(model_arguments, preset)
+    if tokenizer is not None:
+        objective.check_tokenizer(tokenizer)
     documents = prepare_documents(
         corpus,
         mixture,
@@ -105,8 +108,11 @@ def pretrain(
         seed=training.seed,
         minimum=MINIMUM_DOCUMENTS,
     )
-    tokenizer = prepare_tokenizer(model_arguments, tokenizer_arguments, documents.sample, rows.seq_length, preset)
-    objective.check_tokenizer(tokenizer)
+    if streaming.streaming:
+        check_workers(documents.train, training)
+    objective.check_documents(documents.train, documents.validation)
+    if tokenizer is None:
+        tokenizer = new_tokenizer(tokenizer_arguments, documents.sample, preset)
     config = settle_config(model_arguments, preset, tokenizer, overrides)
     train = objective.rows(documents.train, tokenizer, rows, training=True)
     validation = objective.rows(documents.validation, tokenizer, rows, training=False)
@@ -167,10 +173,12 @@ def pretrain(
     plot_losses(trainer.state.log_history, output / "loss.png", objective.metric, objective.baselines(report))
     (output / "report.json").write_text(json.dumps(report, indent=2) + "\n")
     source = ", ".join(corpus.data) or ", ".join(["the built-in corpus", *corpus.packages])
-    recipe = dataclasses.asdict(rows) | dataclasses.asdict(objective.masking)
-    write_card(output, config, report, source, recipe, training)
+    recipe = dataclasses.asdict(rows) | dataclasses.asdict(objective.masking) | dataclasses.asdict(optimization)
+    trainer.card = write_card(output, config, report, source, recipe, training)
     print("", *objective.lines(report), "", *objective.examples(output, documents.validation, tokenizer), sep="\n")
     print(f"Saved to {output}: the model, the tokenizer, README.md (the model card), loss.png and report.json")
+    if training.push_to_hub:
+        trainer.push_to_hub()
     if budget is not None:
         print(f"Took {budget.elapsed / 60:.1f} of {optimization.minutes:g} minutes")
 
@@ -202,19 +210,19 @@ def read_config(arguments: ModelArguments, overrides: dict[str, Any]) -> MiniBer
 def settle_config(
     arguments: ModelArguments, config: MiniBertConfig, tokenizer: PreTrainedTokenizerBase, overrides: dict[str, Any]
 ) -> MiniBertConfig:
-    """The config with the tokenizer's vocabulary and ids; that of a model to go on from must have them already."""
+    """The config with the tokenizer's vocabulary and ids; that of a model to go on from has them already."""
     if arguments.model_name_or_path is None:
         return MiniBertConfig.from_tokenizer(tokenizer, arguments.model, arguments.size, **overrides)
-    config.check_tokenizer(tokenizer)
     return config
 
 
 def last_evaluation(trainer: PretrainingTrainer) -> dict[str, float]:
-    """The figures of the model as it stands: those of the evaluation at this step, if there was one."""
-    history = [entry for entry in trainer.state.log_history if "eval_loss" in entry]
-    if history and history[-1]["step"] == trainer.state.global_step:
-        return history[-1]
-    return trainer.evaluate()
+    """The figures of the model as it stands: those of the evaluation at its step, if there was one."""
+    state = trainer.state
+    best = trainer.args.load_best_model_at_end and state.best_model_checkpoint is not None
+    step = state.best_global_step if best else state.global_step
+    found = [entry for entry in state.log_history if "eval_loss" in entry and entry["step"] == step]
+    return found[-1] if found else trainer.evaluate()
 
 
 class TokensPerSecond(TrainerCallback):
@@ -230,20 +238,26 @@ class TokensPerSecond(TrainerCallback):
         self.tokens, self.time = state.num_input_tokens_seen, now
 
 
-def prepare_tokenizer(
-    model_arguments: ModelArguments,
-    tokenizer_arguments: TokenizerArguments,
-    documents: datasets.Dataset,
-    seq_length: int,
-    preset: MiniBertConfig,
+def read_tokenizer(arguments: ModelArguments, config: MiniBertConfig) -> PreTrainedTokenizerBase | None:
+    """The tokenizer that was named, or that of the model to go on from, cutting at the length of the model that is
+    trained; None where one is to be trained."""
+    named = arguments.tokenizer or arguments.model_name_or_path
+    if named is None:
+        return None
+    tokenizer = AutoTokenizer.from_pretrained(named)
+    tokenizer.model_max_length = config.max_position_embeddings
+    if arguments.model_name_or_path is not None:
+        config.check_tokenizer(tokenizer)
+    return tokenizer
+
+
+def new_tokenizer(
+    arguments: TokenizerArguments, documents: datasets.Dataset, preset: MiniBertConfig
 ) -> PreTrainedTokenizerBase:
-    """The tokenizer that was named, or the model's to go on from, or one trained on the training documents."""
-    named = model_arguments.tokenizer or model_arguments.model_name_or_path
-    if named is not None:
-        return AutoTokenizer.from_pretrained(named)
+    """A tokenizer for the model that is trained, of the training documents."""
     return train_tokenizer(
         documents["text"],
-        **dataclasses.asdict(tokenizer_arguments),
-        model_max_length=max(seq_length, preset.max_position_embeddings),
+        **dataclasses.asdict(arguments),
+        model_max_length=preset.max_position_embeddings,
         token_type_ids=preset.type_vocab_size > 0,
     )

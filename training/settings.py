@@ -22,7 +22,8 @@ def checkpoint_to_resume(training: TrainingArguments) -> str | None:
     wanted = training.resume_from_checkpoint
     last = get_last_checkpoint(str(folder)) if folder.is_dir() else None
     if wanted is None or str(wanted).lower() == "false":
-        if (folder / "config.json").exists():
+        # A push in mid-run leaves a config, too; the state is saved at the end.
+        if (folder / "config.json").exists() and (last is None or (folder / "trainer_state.json").exists()):
             raise ValueError(f"output_dir: {str(folder)!r} holds a finished model; give another one, or remove it")
         if last is not None:
             raise ValueError(

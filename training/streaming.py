@@ -109,6 +109,23 @@ def check_stream(training: TrainingArguments) -> None:
     training.accelerator_config.dispatch_batches = False
 
 
+def check_workers(stream: datasets.IterableDataset, training: TrainingArguments) -> None:
+    """Refuse workers that would get no file: `datasets` stops them, and batches no longer come from all in turn, by
+    which a worker's collator tells how far training is.
+
+    Raises:
+        ValueError: more workers than files of a rank.
+    """
+    files, ranks = stream.num_shards, training.world_size
+    if files >= ranks:
+        files //= ranks  # what the rank with the fewest gets
+    if training.dataloader_num_workers > files:
+        raise ValueError(
+            f"dataloader_num_workers: {training.dataloader_num_workers} for a stream of {files} files; legal: at most"
+            " as many (of a mixture, as its source with the fewest)"
+        )
+
+
 def _one_side(table: pa.Table, share: float, seed: int, held_out: bool) -> pa.Table:
     below = text_digests(table["text"].to_pylist(), seed) < np.uint64(share * 2.0**64)
     return table.filter(pa.array(below == held_out))

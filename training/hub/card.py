@@ -380,7 +380,7 @@ def write_card(
     Args:
         report: the figures of `minibert pretrain`.
         data: what the model was trained on, in words.
-        recipe: the arguments of rows and masking, by name.
+        recipe: the arguments of rows, masking and optimization, by name.
 
     Returns:
         the facts that it says, for `HubReady.card`.
@@ -401,11 +401,19 @@ def write_card(
             f"{1 - masked - random:.0%} kept"
         )
     told["time"] = f"{report['training_seconds'] / 60:.1f} minutes"
+    told |= describe_training(training)
+    if recipe.get("optimizer") == "muon":
+        rate = recipe["muon_learning_rate"] or training.learning_rate
+        told["optimizer"] = (
+            f"Muon (learning rate {rate:g}) for the matrices of the blocks; for the rest {told['optimizer']}"
+        )
+    if recipe.get("weight_average"):
+        told["weights"] = f"an exponential moving average, decay {recipe['weight_average']:g}"
     prefix, baseline = ("constant_", "always “original”") if objective == "rtd" else ("unigram_", "unigram frequencies")
     figures = [key for key in report if key not in NO_RESULTS and not key.startswith(prefix)]
     facts = CardFacts(
         data=data,
-        training=told | describe_training(training),
+        training=told,
         results=[
             Result(
                 key.removeprefix("validation_"),

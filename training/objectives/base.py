@@ -72,6 +72,10 @@ class Objective(abc.ABC):
         """Refuse, before any work, ways of making rows that the objective cannot use."""
         return
 
+    def check_documents(self, train: datasets.Dataset, validation: datasets.Dataset) -> None:
+        """Refuse, before a tokenizer is trained, documents that the objective can make no rows of."""
+        return
+
     def rows(
         self, documents: datasets.Dataset, tokenizer: PreTrainedTokenizerBase, rows: RowArguments, training: bool
     ) -> datasets.Dataset:
@@ -181,12 +185,21 @@ def unigram_baseline(train: datasets.Dataset, batches: Any, vocab_size: int) -> 
         the mean loss of the add-one-smoothed frequencies of the training rows, and the accuracy of always guessing the
         most frequent token that is ever a target.
     """
-    counts = unigram_counts((row["input_ids"] for row in train), vocab_size).astype(np.float64)
+    counts = unigram_counts(map(_unmasked, train), vocab_size).astype(np.float64)
     labels = np.concatenate([batch["labels"][batch["labels"] != IGNORE_INDEX].cpu().numpy() for batch in batches])
     never = np.setdiff1d(np.arange(vocab_size), labels)
     frequent = np.where(np.isin(np.arange(vocab_size), never), -1, counts).argmax()
     log_probabilities = np.log((counts + 1) / (counts + 1).sum())
     return float(-log_probabilities[labels].mean()), float((labels == frequent).mean())
+
+
+def _unmasked(row: Mapping[str, Any]) -> np.ndarray:
+    """The token ids of a row before static masking, if it was masked."""
+    ids = np.asarray(row["input_ids"])
+    if "labels" not in row:
+        return ids
+    labels = np.asarray(row["labels"])
+    return np.where(labels == IGNORE_INDEX, ids, labels)
 
 
 class PretrainingTrainer(OptimizationMixin, HubReady, Trainer):

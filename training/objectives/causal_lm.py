@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ from transformers import PreTrainedTokenizerBase
 
 from ...configuration_minibert import MiniBertConfig
 from ...modeling_minibert import MiniBertForCausalLM
+from ..arguments import MaskingArguments
 from ..collators import MaskedLMCollator
 from ..masking import IGNORE_INDEX
 from .base import Objective, token_lines, token_report, token_score
@@ -55,8 +57,13 @@ class CausalLM(Objective):
             raise ValueError("is_causal: False does not go with --objective clm; legal: True, or leave it out")
 
     def check_rows(self, rows) -> None:
-        if self.masking.static_masking:
-            raise ValueError("static_masking: True does not go with --objective clm, which masks nothing; legal: False")
+        unset = dataclasses.asdict(dataclasses.replace(MaskingArguments(), **self.replacement))
+        for name, default in unset.items():
+            value = getattr(self.masking, name)
+            if value != default:
+                raise ValueError(
+                    f"{name}: {value!r} does not go with --objective clm, which masks nothing; leave it out"
+                )
 
     def model(self, config: MiniBertConfig, checkpoint: str | None) -> MiniBertForCausalLM:
         if checkpoint is not None:

@@ -30,6 +30,11 @@ class MaskedLM(Objective):
     def check(self, config: MiniBertConfig) -> None:
         super().check(config)
         check_masking(dataclasses.replace(self.masking, rate_points=read_rate_points(self.masking.rate_points)))
+        if self.masking.static_masking and self.masking.rate_schedule != "constant":
+            raise ValueError(
+                f"rate_schedule: {self.masking.rate_schedule!r} does not go with --static_masking, whose masks are drawn"
+                " before training; legal: constant"
+            )
 
     def check_tokenizer(self, tokenizer: PreTrainedTokenizerBase) -> None:
         super().check_tokenizer(tokenizer)
@@ -49,6 +54,8 @@ class MaskedLM(Objective):
             return super().rows(documents, tokenizer, rows, training)
         tokenized = tokenize_documents(documents, tokenizer, rows.num_proc)
         collator = self.collator(tokenizer, tokenized)
+        if collator.at_least_one_target is None:  # what it takes for unpacked will be packed
+            collator.at_least_one_target = True
         masked = tokenized.map(collator.mask_rows, batched=True, num_proc=rows.num_proc, desc="Masking")
         return pack_documents(masked, tokenizer, rows.seq_length, rows.packing, rows.num_proc)
 

@@ -55,6 +55,10 @@ class MaskedLMWithNextSentence(MaskedLM):
         if self.masking.static_masking:
             raise ValueError("static_masking: True does not go with --objective mlm+nsp; legal: False")
 
+    def check_documents(self, train: datasets.Dataset, validation: datasets.Dataset) -> None:
+        check_segments(train, "to train on")
+        check_segments(validation, "held out (--validation_size)")
+
     def rows(
         self, documents: datasets.Dataset, tokenizer: PreTrainedTokenizerBase, rows: RowArguments, training: bool
     ) -> datasets.Dataset:
@@ -100,13 +104,15 @@ def make_pairs(
     seed: int = 0,
 ) -> datasets.Dataset:
     """Pairs `[CLS] A [SEP] B [SEP]`, a pair a row: `input_ids`, `token_type_ids` (0 up to the first [SEP], then 1) and
-    `next_sentence_label` (0: B follows A in the text, 1: B begins at a random place of another document).
+    `next_sentence_label` (0: B follows A in the text, 1: B begins at a random place of another document). Copies of a
+    document count as that document.
 
     As in BERT, segments of a document are gathered until they fill a row (or, for the share `short_seq_prob` of the
     pairs, a random shorter length), A is a random number of them, and with probability 1/2 B is random; what a random
     B displaces begins the next pair. What is too long is cut at either end. Otherwise than in BERT, a piece of text
-    that is a single segment makes no pair rather than always a random one (it still serves as random B), and a random B
-    is gathered until it is as long as what it displaces: length and place do not tell the label.
+    that is a single segment makes no pair rather than always a random one (it still serves as random B). As in BERT, a
+    random B is gathered until it is as long as what it displaces, if its document goes on for so long: it is a little
+    shorter on average, and it alone can be the beginning of a document.
 
     Args:
         documents: a column `text`; its segments are its lines, cut at the ends of sentences.
@@ -118,10 +124,7 @@ def make_pairs(
     for name in ("cls_token_id", "sep_token_id"):
         if getattr(tokenizer, name) is None:
             raise ValueError(f"{name}: the tokenizer has none, but pairs need [CLS] and [SEP]")
-    if len(documents) < 2:
-        raise ValueError(
-            f"next sentences: {len(documents)} document; legal: 2 and more, random segments come from others"
-        )
+    check_segments(documents)
     windows = -(-len(documents) // WINDOW)
     pairs = map_tables(
         documents,
@@ -137,10 +140,28 @@ def make_pairs(
     )
     if not len(pairs):
         raise ValueError(
-            f"next sentences: none of {len(documents):,} documents has two segments; legal: documents of several lines"
-            " or sentences"
+            f"next sentences: {len(documents):,} documents make no pair; legal: different ones, of several lines or"
+            " sentences with a token"
         )
     return pairs
+
+
+def check_segments(documents: datasets.Dataset, what: str = "") -> None:
+    """Refuse documents that no pairs can be made of; of a usual corpus only the first is looked at.
+
+    Raises:
+        ValueError: there is a single document, or none has two segments.
+    """
+    what = f" {what}" if what else ""
+    if len(documents) < 2:
+        raise ValueError(
+            f"next sentences: {len(documents)} document{what}; legal: 2 and more, random segments come from others"
+        )
+    if all(len(split_segments(text)) < 2 for text in documents["text"]):
+        raise ValueError(
+            f"next sentences: none of {len(documents):,} documents{what} has two segments; legal: documents of several"
+            " lines or sentences"
+        )
 
 
 def split_segments(text: str) -> list[str]:
@@ -162,17 +183,19 @@ def _pairs(
     cls_token_id: int,
     sep_token_id: int,
 ) -> pa.Table:
-    documents = [split_segments(text) for text in table["text"].to_pylist()]
+    texts = table["text"].to_pylist()
+    documents = [split_segments(text) for text in texts]
     flat = [segment for document in documents for segment in document]
     tokenized = tokenize_table(pa.table({"text": pa.array(flat, pa.string())}), backend)["input_ids"]
     tokens = iter(tokenized.to_pylist())
     documents = [[ids for ids in (next(tokens) for _ in document) if ids] for document in documents]
+    texts = [text for text, document in zip(texts, documents) if document]
     documents = [document for document in documents if document]
     generator = np.random.default_rng([seed, zlib.crc32("".join(flat).encode())])
     rows: dict[str, list] = {"input_ids": [], "token_type_ids": [], "next_sentence_label": []}
-    if len(documents) > 1:
+    if len(set(texts)) > 1:
         for number in range(len(documents)):
-            for a, b, label in _pairs_of(documents, number, seq_length - 3, short_seq_prob, generator):
+            for a, b, label in _pairs_of(documents, texts, number, seq_length - 3, short_seq_prob, generator):
                 rows["input_ids"].append([cls_token_id, *a, sep_token_id, *b, sep_token_id])
                 rows["token_type_ids"].append([0] * (len(a) + 2) + [1] * (len(b) + 1))
                 rows["next_sentence_label"].append(label)
@@ -186,7 +209,12 @@ def _pairs(
 
 
 def _pairs_of(
-    documents: list[list[list[int]]], number: int, room: int, short_seq_prob: float, generator: np.random.Generator
+    documents: list[list[list[int]]],
+    texts: list[str],
+    number: int,
+    room: int,
+    short_seq_prob: float,
+    generator: np.random.Generator,
 ):
     """The pairs (A, B, label) that begin in one document; A and B together hold at most `room` tokens."""
     document, position = documents[number], 0
@@ -209,8 +237,10 @@ def _pairs_of(
         label, position = IS_NEXT, end
         if generator.random() < 0.5:
             label, position = IS_RANDOM, middle
-            other = int(generator.integers(len(documents) - 1))
-            segments = documents[other + (other >= number)]
+            other = number
+            while texts[other] == texts[number]:  # a mixture has documents of small sources more than once
+                other = int(generator.integers(len(documents)))
+            segments = documents[other]
             needed, b = len(b), []
             for segment in segments[int(generator.integers(len(segments))) :]:
                 b += segment

@@ -8,12 +8,16 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import json
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from transformers import TrainingArguments
 
+from ..hub.arguments import PushArguments
+from ..hub.card import CardFacts, Result, describe_data, describe_training, published_name, save_card
+from ..hub.push import push
 from ..settings import checkpoint_to_resume, settle
 from .arguments import DataArguments, EvaluateArguments, FinetuneArguments, TaskArguments
 from .base import Task
@@ -135,7 +139,7 @@ def _train_and_save(run: Run, output: Path, checkpoint: str | None) -> dict[str,
     best = None
     for seed in seeds:
         folder = _folder(output, seed, len(seeds))
-        of_seed = dataclasses.replace(training, seed=seed, output_dir=str(folder))
+        of_seed = dataclasses.replace(training, seed=seed, output_dir=str(folder), push_to_hub=False)
         model, report, predictions, state = train(run, run.initial_model(seed), of_seed, checkpoint)
         reports[seed] = report
         if best is None or _is_better(task, report, reports[best[0]]):
@@ -159,12 +163,18 @@ def _train_and_save(run: Run, output: Path, checkpoint: str | None) -> dict[str,
     task.tokenizer.save_pretrained(output)
     state.save_to_json(str(output / LOG))
     task.draw(predictions[name], run.splits[name], output / PICTURE)
+    save_card(output, _card(run, report))
     # Last, since it says that all is there.
     (output / REPORT).write_text(json.dumps(report, indent=2) + "\n")
     _print_report(run, report)
     print(f"\nThe saved model on its {name} rows:")
     print("\n".join(task.show(output, run.splits[name])))
-    print(f"Saved to {output}: the model, the tokenizer, {REPORT} and {PICTURE} (of {name})")
+    print(
+        f"Saved to {output}: the model, the tokenizer, README.md (the model card), {REPORT} and {PICTURE} (of {name})"
+    )
+    if training.push_to_hub:
+        name, private = training.hub_model_id or output.name, bool(training.hub_private_repo)
+        push(PushArguments([str(output), name], revision=training.hub_revision, private=private))
     return report
 
 
@@ -183,6 +193,28 @@ def _plan(
         return load_model(arguments.model, task_class, task.config_fields())
 
     plan(task_class, tokenizer, task_arguments, data, arguments, settle(training), initial_model)
+
+
+def _card(run: Run, report: dict[str, Any]) -> CardFacts:
+    """What the model card says of a fine-tuning."""
+    data = describe_data(", ".join(filter(None, [run.settings["data"], *run.settings["train"]])))
+    return CardFacts(
+        data=data,
+        training={
+            "task": run.task.name,
+            "steps": f"{report['steps']:,} ({report['epochs']:.2f} epochs), step {report['best_step']:,} kept",
+            "time": f"{report['training_seconds'] / 60:.1f} minutes",
+            **describe_training(run.training),
+        },
+        results=[
+            Result(metric, value, data, split)
+            for split, scores in scores_of(report).items()
+            for metric, value in scores.items()
+            if math.isfinite(value)
+        ],
+        base_model=published_name(run.arguments.model),
+        max_length=run.task.tokenizer.model_max_length,
+    )
 
 
 def _print_report(run: Run, report: dict[str, Any]) -> None:

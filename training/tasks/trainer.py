@@ -28,6 +28,7 @@ from .arguments import FinetuneArguments
 from .base import Task
 from .freezing import add_lora, freeze, parameter_groups
 from .models import load_model
+from .vocabulary import restore_embedding, train_seen_rows
 
 Scores = dict[str, float]
 
@@ -106,6 +107,7 @@ def make_trainer(
 ) -> TaskTrainer:
     """A trainer of what `arguments` leaves to be trained of `model`."""
     resting = freeze(model, arguments.freeze)
+    train_seen_rows(model, encoded["train"])
     adapted = model if arguments.lora is None else add_lora(model, arguments.lora)
     return TaskTrainer(
         adapted, training, task, splits, encoded, resting, arguments.layerwise_lr_decay, arguments.patience
@@ -124,15 +126,6 @@ def score(
     quiet = dataclasses.replace(training, eval_strategy="no", save_strategy="no", load_best_model_at_end=False)
     trainer = TaskTrainer(model, quiet, task, splits, encoded)
     return {name: trainer.score(name) for name in encoded if name != "train"}
-
-
-def count_parameters(model: nn.Module) -> dict[str, int]:
-    """All parameters, and those that train."""
-    sizes = [(parameter.numel(), parameter.requires_grad) for parameter in model.parameters()]
-    return {
-        "parameters": sum(size for size, _ in sizes),
-        "trained_parameters": sum(size for size, trains in sizes if trains),
-    }
 
 
 def precision_of(training: TrainingArguments) -> torch.dtype | None:
@@ -165,10 +158,12 @@ def train(
     Returns:
         the trained model; its report: metrics of every split but the training split, steps, time; and the predictions.
     """
+    parameters = model.num_parameters()
     trainer = make_trainer(model, training, run.task, run.splits, run.encoded, run.arguments)
-    counted = count_parameters(trainer.model)
+    counted = {"parameters": parameters, "trained_parameters": trainer.model.num_parameters(only_trainable=True)}
     result = trainer.train(resume_from_checkpoint=checkpoint)
     trained = trainer.model if run.arguments.lora is None else trainer.model.merge_and_unload()
+    restore_embedding(trained)
     scored = score(trained, training, run.task, run.splits, run.encoded)
     report = {name: scores for name, (_, scores) in scored.items()} | {
         "best_step": _best_step(trainer.state.best_model_checkpoint) or trainer.state.global_step,

@@ -1,0 +1,329 @@
+"""What scripts that people already have (Transformers' examples, courses' snippets) need of a model: told with plain
+Trainer, plain collators and the calls those scripts make, and held against Transformers' own BERT or a formula."""
+
+import inspect
+
+import datasets
+import numpy as np
+import pytest
+import torch
+import transformers
+from torch.nn import functional as F
+from torch.testing import assert_close
+from transformers import AutoConfig, AutoModel, AutoTokenizer, Trainer, TrainingArguments, default_data_collator
+from transformers.utils import find_labels
+
+import minibert.modeling_minibert as modeling
+from minibert import MiniBertConfig, MiniBertForMaskedLM, train_tokenizer
+
+TEXTS = [
+    "the cat sat on the mat and slept",
+    "a dog barked",
+    "the quick brown fox jumps over the lazy dog",
+    "a cat and a dog live in the old house",
+]
+FAMILIES = {
+    "bert": dict(hidden_dropout=0.1, attention_dropout=0.1),
+    "modernbert": dict(local_attention=4, global_attn_every_n_layers=2),
+}
+# Head of ours, the Auto class that the script calls, Transformers' own BERT of the same task.
+TASKS = {
+    "ForPreTraining": ("AutoModelForPreTraining", transformers.BertForPreTraining),
+    "ForMaskedLM": ("AutoModelForMaskedLM", transformers.BertForMaskedLM),
+    "ForCausalLM": ("AutoModelForCausalLM", transformers.BertLMHeadModel),
+    "ForNextSentencePrediction": ("AutoModelForNextSentencePrediction", transformers.BertForNextSentencePrediction),
+    "ForSequenceClassification": ("AutoModelForSequenceClassification", transformers.BertForSequenceClassification),
+    "ForTokenClassification": ("AutoModelForTokenClassification", transformers.BertForTokenClassification),
+    "ForQuestionAnswering": ("AutoModelForQuestionAnswering", transformers.BertForQuestionAnswering),
+    "ForMultipleChoice": ("AutoModelForMultipleChoice", transformers.BertForMultipleChoice),
+}
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return train_tokenizer(TEXTS * 5, "wordpiece", 120, show_progress=False)
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def folder(request, tokenizer, tmp_path_factory):
+    """A saved masked language model with its tokenizer: what every script is pointed at."""
+    folder = tmp_path_factory.mktemp(request.param)
+    torch.manual_seed(0)
+    config = MiniBertConfig.from_tokenizer(
+        tokenizer, request.param, "tiny", hidden_size=32, num_hidden_layers=2, intermediate_size=32, layer_types=None,
+        max_position_embeddings=64, initializer_range=0.2, **FAMILIES[request.param],
+    )  # fmt: skip
+    MiniBertForMaskedLM(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def arguments(output_dir, **fields) -> TrainingArguments:
+    defaults = dict(
+        output_dir=str(output_dir), use_cpu=True, report_to="none", disable_tqdm=True, save_strategy="no",
+        per_device_train_batch_size=2, per_device_eval_batch_size=4, seed=3,
+    )  # fmt: skip
+    return TrainingArguments(**defaults | fields)
+
+
+def features(head: str, tokenizer) -> datasets.Dataset:
+    """Rows as the script of that task hands them to Trainer: padded, with what it maps from and never uses again."""
+    if head == "ForMultipleChoice":
+        rows = [
+            dict(tokenizer([text] * 4, TEXTS[::-1], padding="max_length", max_length=32), labels=i, sent1=text)
+            for i, text in enumerate(TEXTS)
+        ]
+        return datasets.Dataset.from_list(rows)
+    rows = []
+    for i, text in enumerate(TEXTS):
+        row = dict(tokenizer(text, TEXTS[i - 1], padding="max_length", max_length=40, return_special_tokens_mask=True))
+        tokens = row["input_ids"]
+        if head in ("ForMaskedLM", "ForPreTraining", "ForCausalLM"):
+            row["labels"] = [token if real else -100 for token, real in zip(tokens, row["attention_mask"])]
+        if head == "ForTokenClassification":
+            row["labels"] = [j % 2 if real else -100 for j, real in enumerate(row["attention_mask"])]
+        if head == "ForPreTraining":
+            row["next_sentence_label"] = i % 2
+        if head in ("ForNextSentencePrediction", "ForSequenceClassification"):
+            row["label"] = i % 2
+        if head == "ForQuestionAnswering":
+            row |= dict(start_positions=i, end_positions=i + 2)
+        rows.append(row | dict(id=str(i), tokens=text.split(), ner_tags=["O"] * len(text.split()), sentence1=text))
+    return datasets.Dataset.from_list(rows)
+
+
+def model_for(head: str, folder, **fields):
+    torch.manual_seed(0)
+    return getattr(transformers, TASKS[head][0]).from_pretrained(folder, **fields)
+
+
+# --- what Trainer asks a model ---
+
+
+@pytest.mark.parametrize("head", TASKS)
+def test_the_labels_that_trainer_finds_are_those_of_bert(head):
+    ours = find_labels(getattr(modeling, f"MiniBert{head}"))
+    assert ours == find_labels(TASKS[head][1])
+
+
+def test_labels_that_are_shifted_already_reach_the_causal_model(folder):
+    """Not named in the signature (Trainer would wait for them), but taken: sequence parallelism hands them over."""
+    model = model_for("ForCausalLM", folder)
+    ids = torch.randint(5, 120, (2, 9))
+    shifted = F.pad(ids[:, 1:], (0, 1), value=-100)
+    loss = F.cross_entropy(model(ids).logits.flatten(0, 1), shifted.flatten())
+    assert_close(model(ids, shift_labels=shifted).loss, loss)
+    assert_close(model(ids, labels=ids).loss, loss)
+
+
+@pytest.mark.parametrize("head", TASKS)
+def test_the_columns_of_the_scripts_arrive_and_others_do_not(head, folder, tmp_path):
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    rows = features(head, tokenizer)
+    trainer = Trainer(
+        model_for(head, folder), arguments(tmp_path), train_dataset=rows, data_collator=default_data_collator
+    )
+    (batch, *_) = trainer.get_train_dataloader()
+    labels = {
+        "ForPreTraining": {"labels", "next_sentence_label"},
+        "ForQuestionAnswering": {"start_positions", "end_positions"},
+    }.get(head, {"labels"})
+    assert set(batch) == set(tokenizer.model_input_names) | labels
+
+
+@pytest.mark.parametrize("head", TASKS)
+def test_evaluation_has_a_loss_and_predictions_of_the_right_shape(head, folder, tmp_path):
+    """`eval_loss` is what the scripts take the perplexity of; QA's are two arrays, language models' keep [B, T, V]."""
+    rows = features(head, AutoTokenizer.from_pretrained(folder))
+    model = model_for(head, folder).eval()
+    trainer = Trainer(model, arguments(tmp_path), eval_dataset=rows, data_collator=default_data_collator)
+    (batch,) = trainer.get_eval_dataloader()
+    with torch.no_grad():
+        expected = model(**batch).loss
+    prediction = trainer.predict(rows)
+    assert prediction.metrics["test_loss"] == pytest.approx(expected.item(), rel=1e-5)
+    vocabulary, length = model.config.vocab_size, 40
+    shapes = {
+        "ForPreTraining": [(4, length, vocabulary), (4, 2), (), ()],  # the two terms of the loss come last
+        "ForMaskedLM": [(4, length, vocabulary)],
+        "ForCausalLM": [(4, length, vocabulary)],
+        "ForTokenClassification": [(4, length, 2)],
+        "ForQuestionAnswering": [(4, length), (4, length)],
+        "ForMultipleChoice": [(4, 4)],
+    }.get(head, [(4, 2)])
+    found = prediction.predictions if isinstance(prediction.predictions, tuple) else (prediction.predictions,)
+    assert [array.shape for array in found] == shapes
+
+
+def test_argmax_before_the_metric_as_run_mlm_does_it(folder, tmp_path):
+    rows = features("ForMaskedLM", AutoTokenizer.from_pretrained(folder))
+    model, seen = model_for("ForMaskedLM", folder).eval(), []
+
+    def compute_metrics(prediction):
+        seen.append(prediction.predictions)
+        return {}
+
+    Trainer(
+        model, arguments(tmp_path), eval_dataset=rows, data_collator=default_data_collator,
+        compute_metrics=compute_metrics,
+        preprocess_logits_for_metrics=lambda logits, _: (logits[0] if isinstance(logits, tuple) else logits).argmax(-1),
+    ).evaluate()  # fmt: skip
+    with torch.no_grad():
+        logits = model(**{name: torch.tensor(rows[name]) for name in ("input_ids", "attention_mask", "token_type_ids")
+                          if name in rows.column_names}).logits  # fmt: skip
+    real = np.array(rows["attention_mask"]) == 1
+    assert np.array_equal(seen[0][real], logits.argmax(-1).numpy()[real])
+
+
+@pytest.mark.parametrize("head", ["Model", *TASKS])
+def test_forward_takes_whatever_the_tokenizer_gives(head, folder):
+    names = AutoTokenizer.from_pretrained(folder).model_input_names
+    parameters = inspect.signature(getattr(modeling, f"MiniBert{head}").forward).parameters
+    assert {*names, "token_type_ids"} <= set(parameters)
+
+
+@pytest.mark.parametrize("head", ["ForMaskedLM", "ForQuestionAnswering"])
+def test_a_run_goes_on_from_its_checkpoint_under_plain_trainer(head, folder, tmp_path):
+    """Bit for bit as if it had not stopped, with dropout, and from a model that was loaded anew."""
+    rows = features(head, AutoTokenizer.from_pretrained(folder))
+
+    def trainer():
+        return Trainer(
+            model_for(head, folder),
+            arguments(tmp_path, max_steps=4, save_strategy="steps", save_steps=2),
+            train_dataset=rows,
+            data_collator=default_data_collator,
+        )
+
+    whole = trainer()
+    whole.train()
+    resumed = trainer()
+    resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
+    assert resumed.state.global_step == 4
+    for name, expected in whole.model.named_parameters():
+        assert torch.equal(resumed.model.get_parameter(name), expected), name
+    if head == "ForMaskedLM":
+        assert resumed.model.decoder.weight is resumed.model.get_input_embeddings().weight
+
+
+# --- labels ---
+
+LABELS = ["B-PER", "I-PER", "O"]
+
+
+def load_as_scripts_do(auto_class: str, folder, tmp_path, **fields):
+    keywords = dict(cache_dir=str(tmp_path / "cache"), revision="main", token=None, trust_remote_code=True)
+    config = AutoConfig.from_pretrained(folder, finetuning_task="ner", **fields, **keywords)
+    tokenizer = AutoTokenizer.from_pretrained(folder, use_fast=True, **keywords)
+    assert isinstance(tokenizer, transformers.PreTrainedTokenizerFast)  # run_ner and run_qa ask for it
+    return getattr(transformers, auto_class).from_pretrained(
+        folder, from_tf=False, config=config, ignore_mismatched_sizes=True, **keywords
+    )
+
+
+@pytest.mark.parametrize("head", ["ForSequenceClassification", "ForTokenClassification"])
+def test_the_labels_of_the_data(head, folder, tmp_path):
+    model = load_as_scripts_do(TASKS[head][0], folder, tmp_path, num_labels=3)
+    untouched = transformers.PreTrainedConfig(num_labels=3)
+    assert model.config.label2id == untouched.label2id and model.classifier.out_features == 3
+    model.config.label2id = {label: i for i, label in enumerate(LABELS)}
+    model.config.id2label = dict(enumerate(LABELS))
+    model.save_pretrained(tmp_path / "labelled")
+    AutoTokenizer.from_pretrained(folder).save_pretrained(tmp_path / "labelled")
+    again = load_as_scripts_do(TASKS[head][0], tmp_path / "labelled", tmp_path, num_labels=3)
+    assert again.config.id2label == dict(enumerate(LABELS))
+    assert again.config.label2id == {"B-PER": 0, "I-PER": 1, "O": 2}
+    assert torch.equal(again.classifier.weight, model.classifier.weight)
+    # A task with another number of labels starts from the same folder with a new classifier, and only that is new.
+    other = load_as_scripts_do(TASKS[head][0], tmp_path / "labelled", tmp_path, num_labels=5)
+    assert other.classifier.out_features == 5 and len(other.config.id2label) == 5
+    for name, expected in model.named_parameters():
+        assert name.startswith("classifier") or torch.equal(other.get_parameter(name), expected)
+    with pytest.raises(RuntimeError, match="ignore_mismatched_sizes"):
+        getattr(transformers, TASKS[head][0]).from_pretrained(tmp_path / "labelled", num_labels=5)
+
+
+def test_labels_that_are_numbers_in_the_data(folder, tmp_path):
+    """run_glue on a file with labels 0 and 1 writes numbers where names belong."""
+    model = load_as_scripts_do("AutoModelForSequenceClassification", folder, tmp_path, num_labels=2)
+    model.config.label2id = {0: 0, 1: 1}
+    model.save_pretrained(tmp_path / "numbered")
+    again = AutoConfig.from_pretrained(tmp_path / "numbered")
+    assert again.num_labels == 2 and list(again.label2id.values()) == [0, 1]
+
+
+# --- the vocabulary grows ---
+
+
+@pytest.mark.parametrize("mean_resizing", [True, False])
+@pytest.mark.parametrize("size, multiple, rows", [(131, None, 131), (131, 64, 192), (100, None, 100)])
+def test_resizing_the_vocabulary(size, multiple, rows, mean_resizing, folder, tmp_path):
+    model = model_for("ForMaskedLM", folder)
+    before, bias = model.get_input_embeddings().weight.detach().clone(), model.decoder.bias.detach().clone()
+    model.resize_token_embeddings(size, pad_to_multiple_of=multiple, mean_resizing=mean_resizing)
+    words = model.get_input_embeddings()
+    kept = min(rows, len(before))
+    assert words.weight.shape[0] == model.config.vocab_size == model.decoder.bias.shape[0] == rows
+    assert model.decoder.weight is words.weight and model.get_output_embeddings() is model.decoder
+    assert torch.equal(words.weight[:kept], before[:kept]) and torch.equal(model.decoder.bias[:kept], bias[:kept])
+    if mean_resizing and rows > kept:
+        assert_close(words.weight[kept:], before.mean(0).expand(rows - kept, -1), rtol=0, atol=1e-2)
+    # Training reads logits at the labelled positions alone: the loss is the dense one, and new rows learn.
+    ids = torch.randint(5, rows, (2, 9))
+    ids[0, 5:] = model.config.pad_token_id
+    mask, labels = ids != model.config.pad_token_id, torch.where(torch.arange(9) % 2 == 1, ids, -100)
+    labels[~mask], labels[1, 1] = -100, rows - 1
+    model.eval()
+    dense = model(ids, attention_mask=mask.long()).logits
+    assert dense.shape == (2, 9, rows)
+    output = model(ids, attention_mask=mask.long(), labels=labels, sparse_prediction=True)
+    assert output.logits.shape == (int((labels != -100).sum()), rows)
+    assert_close(output.loss, F.cross_entropy(dense.flatten(0, 1), labels.flatten()))
+    for module in model.modules():  # the training path, without its dropout
+        if isinstance(module, modeling.MiniBertDropout):
+            module.p = 0.0
+    trained = model.train()(ids, attention_mask=mask.long(), labels=labels)
+    trained.loss.backward()
+    assert words.weight.grad.shape == words.weight.shape and words.weight.grad[rows - 1].abs().sum() > 0
+    model.save_pretrained(tmp_path / "resized")
+    again = MiniBertForMaskedLM.from_pretrained(tmp_path / "resized").eval()
+    assert_close(again(ids, attention_mask=mask.long()).logits, dense)
+
+
+# --- the snippets of courses ---
+
+
+def mean_pooling(hidden, mask):
+    mask = mask.unsqueeze(-1).expand(hidden.size()).float()
+    return torch.sum(hidden * mask, 1) / torch.clamp(mask.sum(1), min=1e-9)
+
+
+def test_vectors_as_courses_take_them(folder):
+    """First token, mean over the mask, `outputs[0]`: in a padded batch the same as for each sentence alone."""
+    tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModel.from_pretrained(folder)
+    assert not model.training
+    inputs = tokenizer(TEXTS, padding=True, truncation=True, return_tensors="pt")
+    with torch.no_grad():
+        outputs = model(**inputs)
+        alone = [model(**tokenizer(text, return_tensors="pt")).last_hidden_state[0] for text in TEXTS]
+        states = model(**inputs, output_hidden_states=True).hidden_states
+    assert outputs.last_hidden_state.shape == (*inputs["input_ids"].shape, model.config.hidden_size)
+    assert outputs[0] is outputs.last_hidden_state and len(states) == model.config.num_hidden_layers + 1
+    assert_close(outputs.last_hidden_state[:, 0, :], torch.stack([vectors[0] for vectors in alone]))
+    pooled = mean_pooling(outputs.last_hidden_state, inputs["attention_mask"])
+    assert_close(pooled, torch.stack([vectors.mean(0) for vectors in alone]))
+
+
+def test_filling_a_mask_as_courses_do(folder):
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    model = model_for("ForMaskedLM", folder)
+    inputs = tokenizer(f"the cat {tokenizer.mask_token} on the mat", return_tensors="pt")
+    with torch.no_grad():
+        logits = model(**inputs).logits
+    position = torch.where(inputs["input_ids"] == tokenizer.mask_token_id)[1]
+    assert position.shape == (1,) and logits[0, position, :].shape == (1, model.config.vocab_size)
+    best = torch.topk(logits[0, position, :], 5, dim=1).indices[0].tolist()
+    guesses = transformers.pipeline("fill-mask", model=model, tokenizer=tokenizer)(
+        f"the cat {tokenizer.mask_token} on the mat"
+    )
+    assert [guess["token"] for guess in guesses] == best
