@@ -295,3 +295,18 @@ def test_bf16_needs_no_accelerator(monkeypatch):
     monkeypatch.setattr("torch.accelerator.is_available", lambda: False)
     *_, training, _ = cli.parse("pretrain", ["--bf16", "true"])
     assert training.bf16 and training.device.type == "cpu"
+
+
+@pytest.mark.parametrize(
+    ("line", "package", "extra"),
+    [
+        ("finetune embed train.jsonl", "sentence_transformers", "sentence-transformers"),
+        ("finetune classify --model {model} --data x --lora 4", "peft", "peft"),
+    ],
+)
+def test_a_missing_extra_is_named(line, package, extra, tmp_path, monkeypatch, capsys):
+    MiniBertConfig.bert("tiny").save_pretrained(tmp_path)
+    monkeypatch.setitem(sys.modules, package, None)
+    monkeypatch.delitem(sys.modules, "minibert.training.embeddings.finetune", raising=False)
+    assert cli.main(line.format(model=tmp_path).split()) == 2
+    assert capsys.readouterr().err == f'minibert: error: this needs {package}: pip install "minibert[{extra}]"\n'

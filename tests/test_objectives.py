@@ -127,7 +127,9 @@ def test_copies_of_a_document_are_that_document(stories, word_tokenizer):
     """A mixture draws the documents of small sources again and again."""
     document_of = {}
     for number, text in enumerate(stories[0][:5]):
-        document_of |= dict.fromkeys(word_tokenizer(text.replace(".", ""), add_special_tokens=False)["input_ids"], number)
+        document_of |= dict.fromkeys(
+            word_tokenizer(text.replace(".", ""), add_special_tokens=False)["input_ids"], number
+        )
     rows = make_pairs(as_dataset(stories[0][:5] * 8), word_tokenizer, 32, 0.1, seed=1)
     random_pairs = [row for row in rows if row["next_sentence_label"] == IS_RANDOM]
     assert len(random_pairs) > 20
@@ -287,9 +289,7 @@ def test_static_masks_are_drawn_once_and_survive_packing(word_tokenizer, stories
     held_out = objective.rows(as_dataset(stories[0][:50]), word_tokenizer, arguments, training=False)
     assert "labels" not in held_out.column_names
     batches = [collator([held_out_row]) for held_out_row in plain.select(range(20))]
-    assert objective.baseline(rows, batches, len(word_tokenizer)) == objective.baseline(
-        plain, batches, len(word_tokenizer)
-    )
+    assert objective.baseline(rows, batches, word_tokenizer) == objective.baseline(plain, batches, word_tokenizer)
 
 
 @pytest.mark.parametrize("packing", ["packed", "padded"])
@@ -390,9 +390,11 @@ def test_bad_input(masked_lm, corpus, word_tokenizer, tmp_path, capsys, monkeypa
             "1 document held out (--validation_size)",
         ),
         (["--is_causal", "true"], "is_causal: True does not go with --objective mlm"),
+        (["--model_name_or_path", str(masked_lm), "--tokenizer", str(tmp_path / "maskless")], "other meanings"),
         (["--model_name_or_path", str(masked_lm), "--hidden_size", "64"], "hidden_size: would change the shapes"),
         (["--tokenizer", str(tmp_path / "maskless")], "has no mask token"),
         (["--mlm_probability", "1.5"], "mlm_probability: 1.5"),
+        (["--seq_length", "2"], "seq_length: 2 is too short"),
         (["--rate_schedule", "linear", "--rate_points", "half:0.2"], "rate_points: 'half:0.2' is no point"),
         (["--rate_schedule", "linear"], "rate_points"),
         (["--mask_replace_prob", "0.9", "--random_replace_prob", "0.2"], "sum to more than 1"),

@@ -452,6 +452,16 @@ def test_measuring_trains_a_model_of_its_own(tmp_path):
         ({}, {"lr_scheduler_type": "warmup_stable_decay", "lr_scheduler_kwargs": {"num_decay_steps": -1}}, "-1"),
         pytest.param({"optimizer": "muon", "muon_learning_rate": 0.0}, {}, "muon_learning_rate: 0.0", marks=needs_muon),
         pytest.param({"optimizer": "muon"}, {"optim": "adafactor"}, "adafactor", marks=needs_muon),
+        (
+            {},
+            dict(
+                max_steps=4,
+                lr_scheduler_type="warmup_stable_decay",
+                warmup_steps=3,
+                lr_scheduler_kwargs={"num_decay_steps": 3},
+            ),
+            "3 steps of decay and 3 of warmup do not fit into the 4 steps",
+        ),
     ],
 )
 def test_bad_input_is_refused_before_any_work(optimization, training, said, tmp_path):

@@ -85,6 +85,9 @@ def test_unigram_baseline_is_the_entropy_of_the_counts():
     expected = -(torch.tensor(4 / 12).log() + torch.tensor(2 / 12).log()) / 2  # add one to each of 8 counts
     assert loss == pytest.approx(expected.item(), rel=1e-6)
     assert accuracy == 0.5
+    train = [{"input_ids": [2, 5, 5, 5, 6, 3]}]  # special tokens that are never targets do not count
+    assert unigram_baseline(train, batches, 8, special_ids=[0, 1, 2, 3]) == (loss, accuracy)
+    assert unigram_baseline(train, batches, 8)[0] > loss
 
 
 @pytest.mark.parametrize(

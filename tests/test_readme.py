@@ -1,14 +1,18 @@
 """What the README shows, runs."""
 
 import re
+import shlex
 from pathlib import Path
 
 import pytest
 from transformers import AutoTokenizer
 
 from minibert import MiniBertConfig, MiniBertForMaskedLM, train_tokenizer
+from minibert.training import cli
 
 README = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
+BASH = "\n".join(re.findall(r"```bash\n(.*?)```", README, re.DOTALL))
+COMMANDS = [line for line in BASH.splitlines() if line.startswith("minibert ")]
 SNIPPETS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
 
 
@@ -30,5 +34,12 @@ def test_snippet(snippet, folder, monkeypatch):
     exec(compile(snippet, "README.md", "exec"), {"__name__": "__main__"})
 
 
+@pytest.mark.parametrize("line", COMMANDS)
+def test_command_is_understood(line, folder, monkeypatch):
+    monkeypatch.chdir(folder)  # where there is no folder of training arguments to write to by mistake
+    name, arguments = cli.split_command(shlex.split(line, comments=True)[1:])
+    cli.parse(name, arguments)
+
+
 def test_there_are_snippets():
-    assert len(SNIPPETS) >= 5
+    assert len(SNIPPETS) >= 5 and len(COMMANDS) > 30

@@ -25,6 +25,9 @@ from transformers.hf_argparser import HfArgumentParser
 
 from .commands import COMMANDS
 
+# Packages that only some commands need, and the extra that installs them.
+EXTRAS = {"peft": "peft", "sentence_transformers": "sentence-transformers"}
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command line (by default the process's own) and return the exit status.
@@ -41,6 +44,12 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         print(f"minibert: error: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
+    except ModuleNotFoundError as error:
+        if traceback or error.name not in EXTRAS:
+            raise
+        extra = EXTRAS[error.name]
+        print(f'minibert: error: this needs {error.name}: pip install "minibert[{extra}]"', file=sys.stderr)
+        return 2
 
 
 def run(argv: list[str]) -> int:
@@ -48,7 +57,7 @@ def run(argv: list[str]) -> int:
     if not argv or argv[0] in ("-h", "--help"):
         print(overview())
         return 0
-    name, rest = _command(argv)
+    name, rest = split_command(argv)
     if "-h" in rest or "--help" in rest:
         build_parser(name).print_help()
         return 0
@@ -60,7 +69,7 @@ def run(argv: list[str]) -> int:
     return getattr(importlib.import_module(module), function)(*instances) or 0
 
 
-def _command(argv: list[str]) -> tuple[str, list[str]]:
+def split_command(argv: list[str]) -> tuple[str, list[str]]:
     """The command, of one word or of two ("finetune tag"), and what follows it."""
     for words in (2, 1):
         name = " ".join(argv[:words])

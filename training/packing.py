@@ -49,10 +49,7 @@ def pack_documents(
     Raises:
         ValueError: an unknown mode, a tokenizer without [CLS] or [SEP], or a `seq_length` with no room for a token.
     """
-    if mode not in MODES:
-        raise ValueError(f"packing: {mode!r} is not one of {', '.join(MODES)}")
-    if seq_length < 3:
-        raise ValueError(f"seq_length: {seq_length} is too short; legal: 3 ([CLS], one token, [SEP]) and more")
+    check_packing(mode, seq_length)
     for name in ("cls_token_id", "sep_token_id"):
         if getattr(tokenizer, name) is None:
             raise ValueError(f"{name}: the tokenizer has none, but rows need [CLS] and [SEP]")
@@ -67,6 +64,17 @@ def pack_documents(
         cls_token_id=tokenizer.cls_token_id,
         sep_token_id=tokenizer.sep_token_id,
     )
+
+
+def check_packing(mode: str, seq_length: int) -> None:
+    """
+    Raises:
+        ValueError: an unknown mode, or a `seq_length` with no room for a token.
+    """
+    if mode not in MODES:
+        raise ValueError(f"packing: {mode!r} is not one of {', '.join(MODES)}")
+    if seq_length < 3:
+        raise ValueError(f"seq_length: {seq_length} is too short; legal: 3 ([CLS], one token, [SEP]) and more")
 
 
 def fill_rate(rows: datasets.Dataset, seq_length: int) -> float:

@@ -45,6 +45,7 @@ from .hub.card import write_card
 from .mixtures import prepare_documents
 from .objectives import OBJECTIVES, PretrainingTrainer
 from .optimization import check_optimization, plan_training, time_budget
+from .packing import check_packing
 from .plots import plot_losses
 from .settings import checkpoint_to_resume, settle
 from .streaming import check_stream, check_workers, first_rows
@@ -84,6 +85,7 @@ def pretrain(
     preset = read_config(model_arguments, overrides)
     objective.check(preset)
     objective.check_rows(rows)
+    check_packing(rows.packing, rows.seq_length)
     if streaming.streaming:
         check_stream(training)
         if not objective.streams or masking.static_masking:
@@ -157,7 +159,7 @@ def pretrain(
     if not trainer.is_world_process_zero():
         return
     objective.save(trainer)
-    baseline = objective.baseline(seen, trainer.get_eval_dataloader(), len(tokenizer))
+    baseline = objective.baseline(seen, trainer.get_eval_dataloader(), tokenizer)
     report = objective.report(figures, baseline) | {
         "objective": objective.name,
         "steps": trainer.state.global_step,
@@ -187,6 +189,11 @@ def read_config(arguments: ModelArguments, overrides: dict[str, Any]) -> MiniBer
     """The config that the training starts from: a preset's, or that of the model to go on from."""
     if arguments.model_name_or_path is None:
         return getattr(MiniBertConfig, arguments.model)(arguments.size, **overrides)
+    if arguments.tokenizer is not None:
+        raise ValueError(
+            f"tokenizer: {arguments.tokenizer!r} would give the ids of {arguments.model_name_or_path!r} other meanings;"
+            " legal: none beside model_name_or_path, whose own is used"
+        )
     config = AutoConfig.from_pretrained(arguments.model_name_or_path)
     if not isinstance(config, MiniBertConfig):
         raise ValueError(

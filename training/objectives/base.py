@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -117,9 +117,11 @@ class Objective(abc.ABC):
     def report(self, figures: Mapping[str, float], baseline: tuple[float, float]) -> dict[str, Any]:
         """The final figures, out of those of the last evaluation (`eval_…`) and `baseline`."""
 
-    def baseline(self, train: datasets.Dataset, batches: Any, vocab_size: int) -> tuple[float, float]:
+    def baseline(
+        self, train: datasets.Dataset, batches: Any, tokenizer: PreTrainedTokenizerBase
+    ) -> tuple[float, float]:
         """Loss and accuracy of what knows nothing but token frequencies, at the same positions."""
-        return unigram_baseline(train, batches, vocab_size)
+        return unigram_baseline(train, batches, len(tokenizer), tokenizer.all_special_ids)
 
     def baselines(self, report: Mapping[str, Any]) -> dict[str, float]:
         """Losses to draw beside the curve, by name."""
@@ -178,8 +180,13 @@ def token_lines(report: Mapping[str, Any], positions: str) -> list[str]:
     return lines
 
 
-def unigram_baseline(train: datasets.Dataset, batches: Any, vocab_size: int) -> tuple[float, float]:
+def unigram_baseline(
+    train: datasets.Dataset, batches: Any, vocab_size: int, special_ids: Sequence[int] = ()
+) -> tuple[float, float]:
     """What knowing nothing but token frequencies gives at the same targets.
+
+    Args:
+        special_ids: tokens that do not count, unless they are targets (as [SEP] is for a decoder).
 
     Returns:
         the mean loss of the add-one-smoothed frequencies of the training rows, and the accuracy of always guessing the
@@ -188,6 +195,7 @@ def unigram_baseline(train: datasets.Dataset, batches: Any, vocab_size: int) -> 
     counts = unigram_counts(map(_unmasked, train), vocab_size).astype(np.float64)
     labels = np.concatenate([batch["labels"][batch["labels"] != IGNORE_INDEX].cpu().numpy() for batch in batches])
     never = np.setdiff1d(np.arange(vocab_size), labels)
+    counts[np.intersect1d(never, special_ids).astype(np.int64)] = 0
     frequent = np.where(np.isin(np.arange(vocab_size), never), -1, counts).argmax()
     log_probabilities = np.log((counts + 1) / (counts + 1).sum())
     return float(-log_probabilities[labels].mean()), float((labels == frequent).mean())

@@ -32,8 +32,8 @@ class MaskedLM(Objective):
         check_masking(dataclasses.replace(self.masking, rate_points=read_rate_points(self.masking.rate_points)))
         if self.masking.static_masking and self.masking.rate_schedule != "constant":
             raise ValueError(
-                f"rate_schedule: {self.masking.rate_schedule!r} does not go with --static_masking, whose masks are drawn"
-                " before training; legal: constant"
+                f"rate_schedule: {self.masking.rate_schedule!r} does not go with --static_masking, whose masks are"
+                " drawn before training; legal: constant"
             )
 
     def check_tokenizer(self, tokenizer: PreTrainedTokenizerBase) -> None:

@@ -27,7 +27,7 @@ def decay_of(training: TrainingArguments) -> float:
 def check_shares(training: TrainingArguments) -> None:
     """
     Raises:
-        ValueError: the decay is below 0, or warmup and decay are shares that make more than the whole training.
+        ValueError: the decay is below 0, or warmup and decay make more than the whole training, as far as is known.
     """
     decay, warmup = decay_of(training), training.warmup_steps
     if not decay >= 0:
@@ -37,6 +37,8 @@ def check_shares(training: TrainingArguments) -> None:
             f"lr_scheduler_kwargs: num_decay_steps={decay} and warmup_steps={warmup} are shares of one training; legal:"
             " at most 1 together"
         )
+    if training.max_steps > 0:
+        schedule_arguments(training, training.max_steps)
 
 
 def schedule_arguments(training: TrainingArguments, steps: int) -> dict[str, Any]:

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import peft
 from torch import nn
 from transformers import PreTrainedModel
 
 from .arguments import FinetuneArguments
+
+if TYPE_CHECKING:
+    import peft
 
 LORA_TARGETS = ("Wqkv", "Wo", "Wi")  # MiniBERT's fused projections, of attention and MLP
 LAYER = re.compile(r"\.(?:layers|encoder\.layer)\.(\d+)\.")
@@ -24,7 +26,10 @@ def check_freezing(arguments: FinetuneArguments, layers: int) -> None:
 
     Raises:
         ValueError: names the argument, its value and what is legal.
+        ModuleNotFoundError: `lora` needs the package peft.
     """
+    if arguments.lora is not None:
+        import peft  # noqa: F401 - missing it is told before any work
     if not (arguments.freeze in ("none", "encoder") or arguments.freeze in map(str, range(1, layers + 1))):
         raise ValueError(f"freeze: {arguments.freeze!r} is not legal: none, encoder or a number from 1 to {layers}")
     if arguments.lora is not None and arguments.lora < 1:
@@ -61,6 +66,8 @@ def freeze(model: PreTrainedModel, amount: str) -> list[nn.Module]:
 def add_lora(model: PreTrainedModel, rank: int) -> peft.PeftModel:
     """`model` with frozen weights and low-rank updates of all projections (Hu et al. 2021), scaled by 2; the head is
     trained as it is. `merge_and_unload()` makes an ordinary model of it again."""
+    import peft
+
     head = {name.split(".")[0] for name, _ in model.named_parameters() if not _is_encoder(model, name)}
     pooler = {"pooler"} if getattr(model.base_model, "pooler", None) is not None else set()
     config = peft.LoraConfig(
