@@ -12,6 +12,7 @@ from transformers import TrainingArguments
 
 from minibert.configuration_minibert import MiniBertConfig
 from minibert.training import arguments, cli
+from minibert.training.commands import COMMANDS
 
 
 @pytest.fixture
@@ -310,3 +311,10 @@ def test_a_missing_extra_is_named(line, package, extra, tmp_path, monkeypatch, c
     monkeypatch.delitem(sys.modules, "minibert.training.embeddings.finetune", raising=False)
     assert cli.main(line.format(model=tmp_path).split()) == 2
     assert capsys.readouterr().err == f'minibert: error: this needs {package}: pip install "minibert[{extra}]"\n'
+
+
+@pytest.mark.parametrize("group", ["finetune", "evaluate", "probe"])
+def test_help_of_a_group_names_its_commands(group, capsys):
+    assert cli.main([group, "--help"]) == 0
+    out = capsys.readouterr().out
+    assert all((name in out) == (name.split()[0] == group) for name in COMMANDS if " " in name)

@@ -32,7 +32,7 @@ from minibert import (
 )
 from minibert.training import cli
 from minibert.training.conversion import to_native
-from minibert.training.tasks import command
+from minibert.training.tasks import command, pictures
 from minibert.training.tasks.trainer import make_trainer, train
 
 QUICK = [
@@ -544,3 +544,33 @@ class TestBadInput:
         arguments = ["--model", start, "--data", data, "--output_dir", str(output), *QUICK]
         assert cli.main(["finetune", "classify", *arguments, "--resume_from_checkpoint", "true"]) == 2
         assert "--save_only_model false" in capsys.readouterr().err
+
+
+def test_labels_of_any_name_are_drawn(tmp_path):
+    labels = ["$a_$", "gut|ö", "two\nlines"]
+    pictures.plot_confusion([0, 1, 2], [0, 1, 1], labels, tmp_path / "confusion.png")
+    pictures.plot_scores(dict.fromkeys(labels, 0.5), "F1", tmp_path / "scores.png")
+    assert (tmp_path / "confusion.png").stat().st_size and (tmp_path / "scores.png").stat().st_size
+
+
+def test_the_best_seed_is_chosen_by_the_metric_asked_for(start, data, tmp_path, monkeypatch):
+    made = iter([{"accuracy": 0.9, "f1_macro": 0.1}, {"accuracy": 0.1, "f1_macro": 0.9}])
+
+    def trained(run, model, training, checkpoint=None):
+        scores = next(made)
+        model, report, predictions, state = train(run, model, training, checkpoint)
+        return model, report | {"validation": scores, "test": scores}, predictions, state
+
+    monkeypatch.setattr(command, "train", trained)
+    arguments = ["--model", start, "--data", data, "--output_dir", str(tmp_path / "out"), *QUICK, "--seeds", "2"]
+    assert cli.main(["finetune", "classify", *arguments, "--metric_for_best_model", "f1_macro", "--traceback"]) == 0
+    assert report_of(tmp_path / "out")["seed"] == 1
+
+
+def test_only_a_finished_training_touches_the_hub(start, data, finished, tmp_path, monkeypatch):
+    monkeypatch.setattr(Trainer, "init_hf_repo", lambda *_, **__: pytest.fail("a repository was created"))
+    given = ["--data", data, "--push_to_hub", "true", "--bf16", "false", "--use_cpu", "true", "--traceback"]
+    plan = ["finetune", "classify", "--model", start, "--plan", "--output_dir", str(tmp_path / "plan")]
+    assert cli.main([*plan, *given]) == 0
+    measure = ["evaluate", "classify", "--model", str(finished), "--output_dir", str(tmp_path / "evaluate")]
+    assert cli.main([*measure, *given]) == 0

@@ -4,6 +4,8 @@ import json
 import random
 
 import pytest
+import yaml
+from transformers import AutoTokenizer
 
 from minibert import MiniBertConfig, MiniBertModel
 from minibert.tokenization import train_tokenizer
@@ -112,3 +114,31 @@ def test_a_missing_column_is_no_bad_row(task, encoder, tmp_path, capsys):
     assert run(folder, encoder, tmp_path / "plan", "--plan", task=task) == 2
     assert "column" in capsys.readouterr().err
     assert not (tmp_path / "plan").exists()
+
+
+def trains(task, rows, encoder, folder, *arguments):
+    """The longest input that the plan for these rows proposes; its recipe must train."""
+    write(folder / "train.jsonl", rows)
+    output = folder / "out"
+    assert run(folder, encoder, output, "--plan", *arguments, task=task) == 0
+    recipe = yaml.safe_load((output / "recipe.yaml").read_text())
+    command = ["finetune", task, "--recipe", str(output / "recipe.yaml"), "--seeds", "1", "--num_train_epochs", "1"]
+    assert cli.main([*command, "--bf16", "false", "--disable_tqdm", "true"]) == 0
+    return recipe["max_length"]
+
+
+def test_short_contexts_leave_room_for_questions(encoder, tmp_path):
+    draw = random.Random(2)
+    contexts = [" ".join(draw.choices(WORDS, k=5)) for _ in range(40)]
+    rows = [{"question": WORDS[0], "context": text, "answers": {"text": [text[:2]], "answer_start": [0]}}
+            for text in contexts]  # fmt: skip
+    assert 20 + 3 < trains("answer", rows, encoder, tmp_path, "--max_question_length", "20") < 64
+
+
+def test_the_longest_choice_counts_not_all_of_them(encoder, tmp_path):
+    draw = random.Random(3)
+    rows = [{"context": WORDS[0], "choices": [" ".join(draw.choices(WORDS, k=8)) for _ in range(4)], "label": 0}
+            for _ in range(40)]  # fmt: skip
+    tokenizer = AutoTokenizer.from_pretrained(encoder)
+    longest = max(len(tokenizer(row["context"], choice)["input_ids"]) for row in rows for choice in row["choices"])
+    assert longest <= trains("choose", rows, encoder, tmp_path) <= longest + 8

@@ -57,6 +57,9 @@ def run(argv: list[str]) -> int:
     if not argv or argv[0] in ("-h", "--help"):
         print(overview())
         return 0
+    if argv[1:2] in (["-h"], ["--help"]) and argv[0] not in COMMANDS and argv[0] in {c.split()[0] for c in COMMANDS}:
+        print(overview(argv[0]))
+        return 0
     name, rest = split_command(argv)
     if "-h" in rest or "--help" in rest:
         build_parser(name).print_help()
@@ -82,13 +85,14 @@ def split_command(argv: list[str]) -> tuple[str, list[str]]:
     raise ValueError(f"unknown command {argv[0]!r}{_close(argv[0], COMMANDS)}; legal: {', '.join(COMMANDS)}")
 
 
-def overview() -> str:
-    """What `minibert --help` prints."""
-    width = max(map(len, COMMANDS))
-    lines = [f"  {name:{width}}  {command.help}" for name, command in COMMANDS.items()]
+def overview(group: str | None = None) -> str:
+    """What `minibert --help` prints, or `minibert GROUP --help` (as of "finetune") of its commands."""
+    shown = {name: command for name, command in COMMANDS.items() if group in (None, name.split()[0])}
+    width = max(map(len, shown))
+    lines = [f"  {name:{width}}  {command.help}" for name, command in shown.items()]
     return "\n".join(
         [
-            "usage: minibert COMMAND [arguments]",
+            f"usage: minibert {group} TASK [arguments]" if group else "usage: minibert COMMAND [arguments]",
             "",
             "commands:",
             *lines,

@@ -45,8 +45,18 @@ class AnswerQuestions(Task):
         super().__init__(arguments, tokenizer)
         if arguments.max_length is None:
             tokenizer.model_max_length = min(MAX_LENGTH, tokenizer.model_max_length)
-        self.stride = tokenizer.model_max_length // 3 if arguments.stride is None else arguments.stride
         self.null_threshold = arguments.null_threshold
+
+    @property
+    def stride(self) -> int:
+        """Tokens that neighbouring parts of a context share."""
+        return self.tokenizer.model_max_length // 3 if self.arguments.stride is None else self.arguments.stride
+
+    @property
+    def shortest_input(self) -> int:
+        """The least number of tokens with which `stride` is legal."""
+        taken = self._taken()
+        return taken * 3 // 2 + 1 if self.arguments.stride is None else taken + self.arguments.stride + 1
 
     def read(self, splits: datasets.DatasetDict, config: PreTrainedConfig | None = None) -> datasets.DatasetDict:
         arguments, first = self.arguments, next(iter(splits.values()))
@@ -55,13 +65,7 @@ class AnswerQuestions(Task):
         )
         self.context_column = find_column(first, arguments.context_column, CONTEXTS, "context_column", "the context")
         self.answers_column = find_column(first, arguments.answers_column, ANSWERS, "answers_column", "the answers")
-        room = self.tokenizer.model_max_length - self.tokenizer.num_special_tokens_to_add(pair=True)
-        if not 0 <= self.stride < room - arguments.max_question_length:
-            raise ValueError(
-                f"stride: {self.stride} is not legal: inputs of {self.tokenizer.model_max_length} tokens with"
-                f" questions of up to {arguments.max_question_length} leave {room - arguments.max_question_length} for"
-                " the context, of which fewer may be shared"
-            )
+        self._check_stride()
         read = {}
         for name, split in splits.items():
             check_columns(split, [self.answers_column], "answers_column")
@@ -81,6 +85,7 @@ class AnswerQuestions(Task):
         return {}
 
     def encode(self, split: datasets.Dataset, training: bool) -> datasets.Dataset:
+        self._check_stride()  # `--plan` changes the longest input after reading
         return map_rows(
             split.select_columns([self.question_column, self.context_column, READ_ANSWERS, READ_STARTS]),
             encode_questions,
@@ -159,6 +164,19 @@ class AnswerQuestions(Task):
             true = " or ".join(repr(text) for text in dict.fromkeys(row[READ_ANSWERS])) or "no answer"
             lines += [f"  {row[self.question_column].strip()}", f"    {said}; in the data: {true}"]
         return lines
+
+    def _taken(self) -> int:
+        """Tokens of an input that are not the context's, at most."""
+        return self.arguments.max_question_length + self.tokenizer.num_special_tokens_to_add(pair=True)
+
+    def _check_stride(self) -> None:
+        room = self.tokenizer.model_max_length - self._taken()
+        if not 0 <= self.stride < room:
+            raise ValueError(
+                f"stride: {self.stride} is not legal: inputs of {self.tokenizer.model_max_length} tokens with"
+                f" questions of up to {self.arguments.max_question_length} leave {room} for the context, of which"
+                " fewer may be shared"
+            )
 
     def _checked(self, row: dict[str, Any]) -> list[tuple[str, int]]:
         """The answers of a row, as text and first character."""

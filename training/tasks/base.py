@@ -39,6 +39,7 @@ class Task(abc.ABC):
     model_class: ClassVar[type[MiniBertPreTrainedModel]]
     metric_for_best_model: str  # a key of what `compute_metrics` returns; may be settled in `read`
     greater_is_better: bool = True
+    shortest_input: int = 16  # tokens: what `--plan` proposes at least
 
     def __init__(self, arguments: TaskArguments, tokenizer: PreTrainedTokenizerBase):
         self.arguments = arguments

@@ -142,7 +142,7 @@ def _train_and_save(run: Run, output: Path, checkpoint: str | None) -> dict[str,
         of_seed = dataclasses.replace(training, seed=seed, output_dir=str(folder), push_to_hub=False)
         model, report, predictions, state = train(run, run.initial_model(seed), of_seed, checkpoint)
         reports[seed] = report
-        if best is None or _is_better(task, report, reports[best[0]]):
+        if best is None or _is_better(training, report, reports[best[0]]):
             best = (seed, model, predictions, state)
         remove_checkpoints(folder)
         if len(seeds) > 1:
@@ -232,10 +232,11 @@ def _print_report(run: Run, report: dict[str, Any]) -> None:
         print_table(f"over {len(report['seeds'])} seeds", rows)
 
 
-def _is_better(task: Task, report: Mapping[str, Any], than: Mapping[str, Any]) -> bool:
+def _is_better(training: TrainingArguments, report: Mapping[str, Any], than: Mapping[str, Any]) -> bool:
     """Whether a seed did better on the validation rows, which is what may be chosen by."""
-    ours, theirs = (each["validation"][task.metric_for_best_model] for each in (report, than))
-    return ours > theirs if task.greater_is_better else ours < theirs
+    metric = training.metric_for_best_model.removeprefix("eval_")
+    ours, theirs = (each["validation"][metric] for each in (report, than))
+    return ours > theirs if training.greater_is_better else ours < theirs
 
 
 def _settle(training: TrainingArguments, task: Task) -> TrainingArguments:
@@ -243,6 +244,8 @@ def _settle(training: TrainingArguments, task: Task) -> TrainingArguments:
         training = dataclasses.replace(
             training, metric_for_best_model=task.metric_for_best_model, greater_is_better=task.greater_is_better
         )
+    elif training.metric_for_best_model.removeprefix("eval_") == "mse":  # Transformers knows this of "loss" only
+        training = dataclasses.replace(training, greater_is_better=False)
     return dataclasses.replace(settle(training), include_num_input_tokens_seen="no")
 
 

@@ -12,7 +12,10 @@ import numpy as np
 from matplotlib import pyplot as plt
 from sklearn.metrics import ConfusionMatrixDisplay
 
+AS_WRITTEN = plt.rc_context({"text.parse_math": False})  # a label such as "$a_$" is no formula
 
+
+@AS_WRITTEN
 def plot_confusion(predictions: Sequence[int], references: Sequence[int], labels: Sequence[str], path: Path) -> None:
     """Draw how often each true class (row) was taken for each class (column); colours are shares of the row."""
     counts = np.zeros((len(labels), len(labels)), dtype=np.int64)
@@ -30,6 +33,7 @@ def plot_confusion(predictions: Sequence[int], references: Sequence[int], labels
     plt.close(figure)
 
 
+@AS_WRITTEN
 def plot_values(predictions: Sequence[float], references: Sequence[float], path: Path) -> None:
     """Draw predicted values over true ones."""
     figure, axes = plt.subplots(figsize=(5.5, 5), layout="constrained")
@@ -42,6 +46,7 @@ def plot_values(predictions: Sequence[float], references: Sequence[float], path:
     plt.close(figure)
 
 
+@AS_WRITTEN
 def plot_scores(scores: dict[str, float], name: str, path: Path) -> None:
     """Draw one score between 0 and 1 for every label, as bars."""
     figure, axes = plt.subplots(figsize=(7, 1.5 + 0.3 * len(scores)), layout="constrained")
@@ -53,6 +58,7 @@ def plot_scores(scores: dict[str, float], name: str, path: Path) -> None:
     plt.close(figure)
 
 
+@AS_WRITTEN
 def plot_per_type(scores: dict[str, dict[str, float]], path: Path) -> None:
     """Draw precision, recall and F1 of every type of entity, the most frequent one first.
 

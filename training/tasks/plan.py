@@ -133,7 +133,7 @@ def look(task: Task, splits: datasets.DatasetDict, encoded: dict[str, datasets.D
     for name, split in encoded.items():
         survey.rows[name] = len(splits[name])
         ids = [_flat(row) for row in split["input_ids"]]
-        survey.lengths[name] = np.array([len(row) for row in ids])
+        survey.lengths[name] = np.array([len(part) for row in split["input_ids"] for part in _parts(row)])
         survey.labels[name] = count_labels(task, split)
         keys = [np.asarray(row, dtype=np.int32).tobytes() for row in ids]
         survey.duplicates[name] = len(keys) - len(set(keys))
@@ -169,7 +169,7 @@ def propose(task: Task, survey: Survey, limit: int) -> tuple[dict[str, Any], dic
     """What to train with, and why: two dictionaries with the same keys, names of arguments."""
     rows, lengths = survey.rows["train"], survey.lengths["train"]
     longest = int(np.percentile(lengths, 99)) if len(lengths) else limit
-    max_length = min(limit, max(16, -(-longest // 8) * 8))
+    max_length = min(limit, -(-max(task.shortest_input, longest) // 8) * 8)
     few = rows <= HEAD_ONLY_ROWS
     small = rows < 5000
     choices = {
@@ -327,4 +327,9 @@ def _duration(seconds: float) -> str:
 
 def _flat(ids: list) -> list[int]:
     """Token ids of an input; those of several choices one after the other."""
-    return [token for choice in ids for token in choice] if ids and isinstance(ids[0], list) else ids
+    return [token for part in _parts(ids) for token in part]
+
+
+def _parts(ids: list) -> list[list[int]]:
+    """What the model reads as one text each: the choices of a row, or the row."""
+    return ids if ids and isinstance(ids[0], list) else [ids]

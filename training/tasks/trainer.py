@@ -57,7 +57,8 @@ class TaskTrainer(Trainer):
         stops = patience and evaluates and training.load_best_model_at_end
         super().__init__(
             model,
-            training,
+            # What is pushed is the finished model, by the command; `Trainer` would create a repository right here.
+            dataclasses.replace(training, push_to_hub=False),
             data_collator=task.collator(),
             train_dataset=encoded.get("train"),
             eval_dataset=encoded.get("validation"),
