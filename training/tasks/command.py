@@ -244,7 +244,7 @@ def _settle(training: TrainingArguments, task: Task) -> TrainingArguments:
         training = dataclasses.replace(
             training, metric_for_best_model=task.metric_for_best_model, greater_is_better=task.greater_is_better
         )
-    elif training.metric_for_best_model.removeprefix("eval_") == "mse":  # Transformers knows this of "loss" only
+    elif training.metric_for_best_model in ("mse", "eval_mse"):  # Transformers knows this of "loss" only
         training = dataclasses.replace(training, greater_is_better=False)
     return dataclasses.replace(settle(training), include_num_input_tokens_seen="no")
 
