@@ -21,7 +21,7 @@ from sentence_transformers.sentence_transformer.evaluation import InformationRet
 from sentence_transformers.sentence_transformer.modules import Dense, Normalize, Pooling, Transformer
 from transformers import AutoTokenizer, BertConfig, BertForSequenceClassification, BertForTokenClassification, BertModel
 
-from minibert import MiniBertConfig, MiniBertForMaskedLM
+from minibert import MiniBertConfig, MiniBertForMaskedLM, MiniBertForReplacedTokenDetection
 from minibert.tokenization import train_tokenizer
 from minibert.training import cli
 from minibert.training.embeddings.data import Pairs, Passage, read_pairs, read_passages, read_retrieval, read_table
@@ -594,3 +594,14 @@ def test_index_keeps_equal_texts_apart(folder):
     index = Index.build(passages, Embedder.from_pretrained(folder), folder)
     found = index.search(["katan"], Embedder.from_pretrained(folder), 2)[0]
     assert {passage.id for passage, _ in found} == {"a", "b"} and found[0][1] == pytest.approx(1, abs=1e-5)
+
+
+def test_a_discriminator_is_an_encoder_too(tokenizer, tmp_path):
+    config = MiniBertConfig.from_tokenizer(tokenizer, "bert", "tiny", num_hidden_layers=1)
+    model = MiniBertForReplacedTokenDetection(config).eval()
+    model.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    vector = Embedder.from_pretrained(str(tmp_path), pooling="cls", normalize=False).embed(["katan lover"])
+    with torch.no_grad():
+        states = model.model(**tokenizer("katan lover", return_tensors="pt")).last_hidden_state
+    torch.testing.assert_close(vector, states[:, 0], rtol=1e-5, atol=1e-6)

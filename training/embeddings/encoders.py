@@ -15,11 +15,12 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 from tqdm.auto import tqdm
-from transformers import AutoConfig, AutoTokenizer, DataCollatorWithPadding, PreTrainedModel, PreTrainedTokenizerBase
-from transformers.utils import cached_file, logging
+from transformers import AutoTokenizer, DataCollatorWithPadding, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.utils import cached_file
 
 from ...configuration_minibert import MiniBertConfig
 from ...modeling_minibert import MiniBertForSequenceClassification, MiniBertModel
+from ..loading import minibert_config, quietly
 
 POOLINGS = ("mean", "cls", "last_four")
 # Heads that are trained on text alone, so that what they leave in the encoder can stand for a text.
@@ -29,6 +30,7 @@ TEXT_MODELS = (
     "MiniBertForPreTraining",
     "MiniBertForNextSentencePrediction",
     "MiniBertForCausalLM",
+    "MiniBertForReplacedTokenDetection",
 )
 RERANKER = "MiniBertForSequenceClassification"
 # Texts that are tokenized at once: enough to sort by length, few enough for the memory.
@@ -249,23 +251,14 @@ def read_modules(path: str) -> dict[str, Any]:
 
 
 def _read_config(path: str) -> tuple[MiniBertConfig, str]:
-    config = AutoConfig.from_pretrained(path, trust_remote_code=False)
-    if config.model_type != MiniBertConfig.model_type:
-        raise ValueError(
-            f"model: {path!r} is a {config.model_type}, not a MiniBERT; 'minibert convert {path} FOLDER' makes one of"
-            " a BERT or ModernBERT"
-        )
+    config = minibert_config(path)
     return config, (config.architectures or ["MiniBertModel"])[0]
 
 
 def _load(model_class: type[PreTrainedModel], path: str, **options) -> PreTrainedModel:
     """The model, or an error if weights are missing; weights of another head are no news."""
-    verbosity = logging.get_verbosity()
-    logging.set_verbosity_error()
-    try:
+    with quietly():
         model, report = model_class.from_pretrained(path, output_loading_info=True, **options)
-    finally:
-        logging.set_verbosity(verbosity)
     if report["missing_keys"]:
         raise ValueError(f"model: {path!r} lacks the weights {', '.join(sorted(report['missing_keys']))}")
     return model

@@ -32,6 +32,7 @@ class Objective(abc.ABC):
     """
 
     name: ClassVar[str]
+    model_class: ClassVar[type[PreTrainedModel]]
     metric: ClassVar[str] = "mlm_loss"  # the loss that is drawn, compared and reported
     parts: ClassVar[tuple[str, ...]] = ()  # outputs of the model that are logged beside the loss
     streams: ClassVar[bool] = True  # whether its rows can be made while documents are read
@@ -92,9 +93,11 @@ class Objective(abc.ABC):
         """A few words about the training rows, to print."""
         return f"{len(rows):,} rows of up to {seq_length} tokens, filled to {fill_rate(rows, seq_length):.1%}"
 
-    @abc.abstractmethod
     def model(self, config: MiniBertConfig, checkpoint: str | None) -> PreTrainedModel:
         """The model, its weights new, or those of a checkpoint."""
+        if checkpoint is None:
+            return self.model_class(config)
+        return self.model_class.from_pretrained(checkpoint, config=config, dtype=torch.float32)
 
     @abc.abstractmethod
     def collator(self, tokenizer: PreTrainedTokenizerBase, train: datasets.Dataset) -> MaskedLMCollator:
@@ -105,17 +108,27 @@ class Objective(abc.ABC):
         the model's `forward`, which gets their sums over all micro-batches and ranks of an optimizer step."""
         return {}
 
-    @abc.abstractmethod
     def score(self, outputs: Any, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
         """Sums over a batch of evaluation, float64 [k]; `outputs` are the model's with `sparse_prediction`."""
+        return token_score(outputs["logits"], batch["labels"])
 
-    @abc.abstractmethod
     def figures(self, sums: np.ndarray) -> dict[str, float]:
         """Means for the log, out of the sums of all batches, [k]."""
+        loss, right, targets = sums
+        return {self.metric: loss / max(targets, 1), "accuracy": right / max(targets, 1), "targets": targets}
 
-    @abc.abstractmethod
     def report(self, figures: Mapping[str, float], baseline: tuple[float, float]) -> dict[str, Any]:
         """The final figures, out of those of the last evaluation (`eval_…`) and `baseline`."""
+        loss = figures[f"eval_{self.metric}"]
+        return {
+            "validation_loss": loss,
+            "perplexity": math.exp(loss),
+            "accuracy": figures["eval_accuracy"],
+            "targets": int(figures["eval_targets"]),
+            "unigram_loss": baseline[0],
+            "unigram_perplexity": math.exp(baseline[0]),
+            "unigram_accuracy": baseline[1],
+        }
 
     def baseline(
         self, train: datasets.Dataset, batches: Any, tokenizer: PreTrainedTokenizerBase
@@ -151,20 +164,6 @@ def token_score(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     loss = torch.nn.functional.cross_entropy(logits.float(), labels, reduction="sum")
     right = (logits.argmax(-1) == labels).sum()
     return torch.stack([loss.double(), right.double(), labels.new_tensor(len(labels)).double()])
-
-
-def token_report(metric: str, figures: Mapping[str, float], baseline: tuple[float, float]) -> dict[str, Any]:
-    """What the objectives that predict tokens report."""
-    loss = figures[f"eval_{metric}"]
-    return {
-        "validation_loss": loss,
-        "perplexity": math.exp(loss),
-        "accuracy": figures["eval_accuracy"],
-        "targets": int(figures["eval_targets"]),
-        "unigram_loss": baseline[0],
-        "unigram_perplexity": math.exp(baseline[0]),
-        "unigram_accuracy": baseline[1],
-    }
 
 
 def token_lines(report: Mapping[str, Any], positions: str) -> list[str]:

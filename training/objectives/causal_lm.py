@@ -18,7 +18,7 @@ from ...modeling_minibert import MiniBertForCausalLM
 from ..arguments import MaskingArguments
 from ..collators import MaskedLMCollator
 from ..masking import IGNORE_INDEX
-from .base import Objective, token_lines, token_report, token_score
+from .base import Objective, token_lines
 
 
 @dataclass
@@ -47,6 +47,7 @@ class CausalLM(Objective):
     """Predict every next token."""
 
     name = "clm"
+    model_class = MiniBertForCausalLM
     metric = "clm_loss"
 
     def config_fields(self) -> dict[str, Any]:
@@ -65,24 +66,8 @@ class CausalLM(Objective):
                     f"{name}: {value!r} does not go with --objective clm, which masks nothing; leave it out"
                 )
 
-    def model(self, config: MiniBertConfig, checkpoint: str | None) -> MiniBertForCausalLM:
-        if checkpoint is not None:
-            return MiniBertForCausalLM.from_pretrained(checkpoint, config=config, dtype=torch.float32)
-        return MiniBertForCausalLM(config)
-
     def collator(self, tokenizer: PreTrainedTokenizerBase, train: datasets.Dataset) -> CausalLMCollator:
         return CausalLMCollator(tokenizer, seed=self.seed)
-
-    def score(self, outputs: Any, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        # Both orders are those of the flattened batch: the prediction of a target stands one token before it.
-        return token_score(outputs["logits"], batch["labels"])
-
-    def figures(self, sums: np.ndarray) -> dict[str, float]:
-        loss, right, targets = sums
-        return {"clm_loss": loss / max(targets, 1), "accuracy": right / max(targets, 1), "targets": targets}
-
-    def report(self, figures: Mapping[str, float], baseline: tuple[float, float]) -> dict[str, Any]:
-        return token_report(self.metric, figures, baseline)
 
     def lines(self, report: Mapping[str, Any]) -> list[str]:
         return token_lines(report, "next tokens")

@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import datasets
-import numpy as np
-import torch
 from transformers import PreTrainedTokenizerBase
 
 from ...configuration_minibert import MiniBertConfig
@@ -19,13 +17,14 @@ from ..data import tokenize_documents
 from ..fill import fill_masks
 from ..masking import unigram_counts
 from ..packing import pack_documents
-from .base import Objective, token_lines, token_report, token_score
+from .base import Objective, token_lines
 
 
 class MaskedLM(Objective):
     """Predict masked tokens."""
 
     name = "mlm"
+    model_class = MiniBertForMaskedLM
 
     def check(self, config: MiniBertConfig) -> None:
         super().check(config)
@@ -43,11 +42,6 @@ class MaskedLM(Objective):
                 f"tokenizer: {tokenizer.name_or_path!r} has no mask token, which masked language modelling needs;"
                 " give it one with tokenizer.add_special_tokens({'mask_token': '[MASK]'})"
             )
-
-    def model(self, config: MiniBertConfig, checkpoint: str | None) -> MiniBertForMaskedLM:
-        if checkpoint is not None:
-            return MiniBertForMaskedLM.from_pretrained(checkpoint, config=config, dtype=torch.float32)
-        return MiniBertForMaskedLM(config)
 
     def rows(self, documents, tokenizer, rows, training):
         if not (training and self.masking.static_masking):
@@ -76,16 +70,6 @@ class MaskedLM(Objective):
             at_least_one_target=self.masking.at_least_one_target,
             seed=self.seed,
         )
-
-    def score(self, outputs: Any, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        return token_score(outputs["logits"], batch["labels"])
-
-    def figures(self, sums: np.ndarray) -> dict[str, float]:
-        loss, right, targets = sums
-        return {"mlm_loss": loss / max(targets, 1), "accuracy": right / max(targets, 1), "targets": targets}
-
-    def report(self, figures: Mapping[str, float], baseline: tuple[float, float]) -> dict[str, Any]:
-        return token_report(self.metric, figures, baseline)
 
     def lines(self, report: Mapping[str, Any]) -> list[str]:
         return token_lines(report, "masked positions")

@@ -34,6 +34,7 @@ class MaskedLMWithNextSentence(MaskedLM):
     """Predict masked tokens, and whether segment B follows segment A in the text."""
 
     name = "mlm+nsp"
+    model_class = MiniBertForPreTraining
     parts = ("mlm_loss", "nsp_loss")
     streams = False
 
@@ -67,11 +68,6 @@ class MaskedLMWithNextSentence(MaskedLM):
     def describe_rows(self, rows: datasets.Dataset, seq_length: int) -> str:
         random = np.mean(rows["next_sentence_label"]) if len(rows) else 0.0
         return f"{len(rows):,} pairs of segments of up to {seq_length} tokens, {random:.1%} of them random"
-
-    def model(self, config: MiniBertConfig, checkpoint: str | None) -> MiniBertForPreTraining:
-        if checkpoint is not None:
-            return MiniBertForPreTraining.from_pretrained(checkpoint, config=config, dtype=torch.float32)
-        return MiniBertForPreTraining(config)
 
     def counts(self, batch: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         return {"num_rows_in_batch": (batch["next_sentence_label"] != IGNORE_INDEX).sum()}

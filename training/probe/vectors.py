@@ -9,16 +9,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import torch
 from tqdm.auto import tqdm
-from transformers import AutoConfig, AutoTokenizer, PreTrainedTokenizerFast
-from transformers.utils import logging
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from ...configuration_minibert import MiniBertConfig
 from ...modeling_minibert import MiniBertForMaskedLM, MiniBertModel, MiniBertPreTrainedModel
+from ..loading import minibert_config, quietly
 
 LAYERS = "last, last_four_mean, last_four_sum, the number of a state (0 is the embeddings), or a range of them as 2-5"
 
@@ -33,22 +31,12 @@ def load_model(path: str, masked_lm: bool = False) -> tuple[MiniBertPreTrainedMo
     Raises:
         ValueError: no MiniBERT at the path, or one without that head.
     """
-    if not (Path(path) / "config.json").exists() and (Path(path).exists() or path.count("/") != 1):
-        raise ValueError(f"model: there is none in {path!r} (no config.json)")
-    config = AutoConfig.from_pretrained(path, trust_remote_code=False)
-    if config.model_type != MiniBertConfig.model_type:
-        raise ValueError(
-            f"model: {path!r} is a {config.model_type}, no MiniBERT; `minibert convert {path} FOLDER` makes it one"
-        )
-    verbosity = logging.get_verbosity()
-    logging.set_verbosity_error()  # that a head or pooler is left out is no warning
-    try:
+    config = minibert_config(path)
+    with quietly():
         if masked_lm:
             model, report = MiniBertForMaskedLM.from_pretrained(path, output_loading_info=True)
         else:
             model, report = MiniBertModel.from_pretrained(path, add_pooling_layer=False, output_loading_info=True)
-    finally:
-        logging.set_verbosity(verbosity)
     if report["missing_keys"]:
         missing = "head that predicts masked tokens" if masked_lm else "complete encoder"
         raise ValueError(f"model: {path!r} has no {missing} ({', '.join(config.architectures or ['no architecture'])})")

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import torch
 from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
-from transformers.utils import logging
 
 from ...configuration_minibert import MiniBertConfig
 from ..conversion import ARCHITECTURES, from_native
+from ..loading import quietly, saved_config
 from .base import Task
 
 # Heads that were trained for a task, as their class names end; every other class is taken as an encoder to start from.
@@ -23,14 +22,7 @@ def read_config(path: str) -> PreTrainedConfig:
     Raises:
         ValueError: there is none at `path`, or it is not of a kind that can be fine-tuned here.
     """
-    if Path(path).exists() and not (Path(path) / "config.json").exists():
-        raise ValueError(f"model: there is none in {path!r} (no config.json)")
-    if not Path(path).exists() and (path.count("/") > 1 or path.startswith((".", "/", "~"))):
-        raise ValueError(f"model: {path!r} does not exist")
-    try:
-        config = AutoConfig.from_pretrained(path, trust_remote_code=False)
-    except OSError as error:
-        raise ValueError(f"model: {path!r} is no folder here, and on the Hub: {str(error).splitlines()[0]}") from error
+    config = saved_config(path)
     legal = (MiniBertConfig.model_type, *ARCHITECTURES)
     if config.model_type not in legal:
         raise ValueError(f"model: {path!r} is of the kind {config.model_type!r}; legal: {', '.join(legal)}")
@@ -89,9 +81,7 @@ def load_model(path: str, task: type[Task], fields: dict[str, Any]) -> PreTraine
         fields: of the config: labels and problem type.
     """
     config = read_config(path)
-    verbosity = logging.get_verbosity()
-    logging.set_verbosity_error()  # that the head is new is no warning
-    try:
+    with quietly():
         if config.model_type == MiniBertConfig.model_type:
             config = AutoConfig.from_pretrained(path, trust_remote_code=False, **fields)
             return task.model_class.from_pretrained(path, config=config, dtype=torch.float32)
@@ -102,5 +92,3 @@ def load_model(path: str, task: type[Task], fields: dict[str, Any]) -> PreTraine
             return source.float()
         weights = source.state_dict()
         return task.model_class.from_pretrained(None, config=source.config, state_dict=weights, dtype=torch.float32)
-    finally:
-        logging.set_verbosity(verbosity)

@@ -1,7 +1,7 @@
 """`minibert finetune TASK --plan true`: look at the data, train nothing, and propose how to train.
 
 The proposals are rules of thumb, each with its reason beside it; the time is measured: a few training steps of the
-model itself on the longest batches are extrapolated to the whole training.
+model itself on random batches are extrapolated to the whole training.
 """
 
 from __future__ import annotations
@@ -78,10 +78,11 @@ def plan(
     choices, reasons = propose(task, survey, limit)
     tokenizer.model_max_length = choices["max_length"]
     encoded["train"] = task.encode(splits["train"], training=True)
-    seconds = step_seconds(task, splits, encoded, arguments, training, initial_model(task), choices)
+    model = initial_model(task)
+    seconds = step_seconds(task, splits, encoded, arguments, training, model, choices)
     steps = -(-len(encoded["train"]) // choices["per_device_train_batch_size"])
     steps *= choices["num_train_epochs"] * choices["seeds"]
-    backbones = backbone_times(task, initial_model(task), seconds * steps)
+    backbones = backbone_times(model.config, seconds * steps)
 
     output = Path(training.output_dir)
     output.mkdir(parents=True, exist_ok=True)
@@ -234,10 +235,10 @@ def step_seconds(
     return statistics.median(taken[1:] or taken)
 
 
-def backbone_times(task: Task, model: torch.nn.Module, seconds: float) -> dict[str, tuple[int, float]]:
+def backbone_times(config: MiniBertConfig, seconds: float) -> dict[str, tuple[int, float]]:
     """For every size of ModernBERT, the parameters of its blocks and the seconds that this training would take with it:
     the measured ones, scaled by the work per token."""
-    ours = _block_parameters(model.config)
+    ours = _block_parameters(config)
     sizes = {}
     for size in ("tiny", "mini", "small", "medium", "base", "large"):
         theirs = _block_parameters(MiniBertConfig.modernbert(size))

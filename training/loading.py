@@ -1,0 +1,54 @@
+"""Saved models: what lies at a path, and loading it without news of weights that belong to another head."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from transformers import AutoConfig, PreTrainedConfig
+from transformers.utils import logging
+
+from ..configuration_minibert import MiniBertConfig
+
+
+def saved_config(path: str) -> PreTrainedConfig:
+    """The config of a model: a folder's, or that of a name on the Hub; its code is never run.
+
+    Raises:
+        ValueError: there is none.
+    """
+    if Path(path).exists() and not (Path(path) / "config.json").exists():
+        raise ValueError(f"model: there is none in {path!r} (no config.json)")
+    if not Path(path).exists() and (path.count("/") > 1 or path.startswith((".", "/", "~"))):
+        raise ValueError(f"model: {path!r} does not exist")
+    try:
+        return AutoConfig.from_pretrained(path, trust_remote_code=False)
+    except OSError as error:
+        raise ValueError(f"model: {path!r} is no folder here, and on the Hub: {str(error).splitlines()[0]}") from error
+
+
+def minibert_config(path: str) -> MiniBertConfig:
+    """`saved_config` of a MiniBERT.
+
+    Raises:
+        ValueError: there is none, or it is no MiniBERT.
+    """
+    config = saved_config(path)
+    if not isinstance(config, MiniBertConfig):
+        raise ValueError(
+            f"model: {path!r} is a {config.model_type}, no MiniBERT; `minibert convert {path} FOLDER` makes one of a"
+            " BERT or ModernBERT"
+        )
+    return config
+
+
+@contextmanager
+def quietly() -> Iterator[None]:
+    """While loading: that a head or a pooler is new, or left out, is no warning."""
+    verbosity = logging.get_verbosity()
+    logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
