@@ -251,7 +251,7 @@ def test_embed_refuses(folder, tokenizer, tmp_path, capsys):
         (["--file", tmp_path / "latin.txt", *output, folder], ["latin.txt: byte 4 is not UTF-8"]),
         (["katan", "--file", rows, *output, folder], ["not both"]),
         (["katan", *output, folder, "--max_length", "13"], ["max_length: 13", "up to 12"]),
-        (["katan", *output, tmp_path / "bert"], ["is a bert, not a MiniBERT; 'minibert convert"]),
+        (["katan", *output, tmp_path / "bert"], ["is a bert, not a MiniBERT; `minibert convert"]),
         (["katan", *output, tmp_path / "task0"], ["MiniBertForSequenceClassification, a reranker or a classifier"]),
         (["katan", *output, tmp_path / "task1"], ["MiniBertForTokenClassification, a model of another task"]),
         (["katan", *output, tmp_path / "dense-ours"], ["modules Transformer, Pooling, Dense; legal"]),

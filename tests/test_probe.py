@@ -182,7 +182,7 @@ def test_models_that_cannot_be_probed(folder, bert, tokenizer, tmp_path):
     with pytest.raises(ValueError, match="no config.json"):
         vectors.load_model(str(tmp_path))
     BertModel(bert.config).save_pretrained(tmp_path / "bert")
-    with pytest.raises(ValueError, match="is a bert, no MiniBERT"):
+    with pytest.raises(ValueError, match="is a bert, not a MiniBERT"):
         vectors.load_model(str(tmp_path / "bert"))
     MiniBertModel.from_pretrained(folder, add_pooling_layer=False).save_pretrained(tmp_path / "encoder")
     tokenizer.save_pretrained(tmp_path / "encoder")

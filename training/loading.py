@@ -37,7 +37,7 @@ def minibert_config(path: str) -> MiniBertConfig:
     config = saved_config(path)
     if not isinstance(config, MiniBertConfig):
         raise ValueError(
-            f"model: {path!r} is a {config.model_type}, no MiniBERT; `minibert convert {path} FOLDER` makes one of a"
+            f"model: {path!r} is a {config.model_type}, not a MiniBERT; `minibert convert {path} FOLDER` makes one of a"
             " BERT or ModernBERT"
         )
     return config
