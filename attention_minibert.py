@@ -38,6 +38,9 @@ VARLEN_HAS_WINDOW = varlen_attn is not None and "window_size" in inspect.signatu
 
 # Neighbouring documents that are shorter than this together share one kernel call on CPU, under a block-diagonal mask.
 CPU_CHUNK = 128
+# Where plain products do the attention, shorter documents share a padded call if their lengths, in steps of this many
+# tokens, are equal.
+CPU_STEP = 16
 # In bf16 and fp16 the backward of SDPA's CPU kernel loses to three plain products up to this length.
 CPU_PLAIN_BACKWARD = 512
 # Local layers are cut into blocks of at least this many queries.
@@ -332,13 +335,15 @@ def stream_attention(
 
 
 def _cpu_attention(q_thd, k_thd, v_thd, documents, window, causal, dropout) -> torch.Tensor:
-    """One call a document; short neighbours share one. Long local layers go by blocks."""
+    """One call a document; short ones share some. Long local layers go by blocks."""
     if window is not None:
         longest = max(documents.lengths())
         if longest > 4 * max(window, LOCAL_BLOCK):
             return _block_attention(q_thd, k_thd, v_thd, documents, window, causal, dropout)
         if longest <= window + 1 and documents.counted:
             window = None
+    if _plain_products(q_thd, dropout) and _mostly_short(documents):
+        return _grouped_attention(q_thd, k_thd, v_thd, documents, window, causal, dropout)
     sizes, masks = _cpu_chunks(documents, window, causal)
     parts = [
         _softmax_attention(*(x.transpose(0, 1).unsqueeze(0) for x in qkv), mask, causal and mask is None, dropout)
@@ -364,6 +369,54 @@ def _cpu_chunks(documents, window, causal) -> tuple[list[int], list[torch.Tensor
             for i, p, many in zip(documents.id_t.split(sizes), documents.position_t.split(sizes), several)
         ]
         documents.masks[key] = sizes, masks
+    return documents.masks[key]
+
+
+def _mostly_short(documents) -> bool:
+    lengths = documents.lengths()
+    return 2 * sum(length for length in lengths if length < CPU_CHUNK) > sum(lengths)
+
+
+def _grouped_attention(q_thd, k_thd, v_thd, documents, window, causal, dropout) -> torch.Tensor:
+    """Documents of like length as rows of one padded call. Plain products cost as much for pairs of tokens that do not
+    see each other as for others, so that a few padded columns are cheaper than block-diagonal masks."""
+    slot_t, places, groups = _cpu_groups(documents, window, causal)
+    sizes = [count * longest for count, longest, _ in groups]
+    padded = (x.new_zeros(places, *x.shape[1:]).index_copy(0, slot_t, x).split(sizes) for x in (q_thd, k_thd, v_thd))
+    parts = [
+        _softmax_attention(*(x.unflatten(0, group[:2]).transpose(1, 2) for x in qkv), group[2], False, dropout)
+        for *qkv, group in zip(*padded, groups)
+    ]
+    return torch.cat([part.transpose(1, 2).flatten(0, 1) for part in parts]).index_select(0, slot_t)
+
+
+def _cpu_groups(documents, window, causal) -> tuple[torch.Tensor, int, list[tuple[int, int, torch.Tensor | None]]]:
+    """The place of each token of the stream in the padded groups one after the other, [tokens]; the number of places;
+    and of each group the documents, their places and the mask."""
+    key = ("groups", window, causal)
+    if key not in documents.masks:
+        lengths_n, starts_n = documents.cu_seqlens.diff().long(), documents.cu_seqlens[:-1].long()
+        alike: dict[int, list[int]] = {}
+        for i, length in enumerate(documents.lengths()):
+            alike.setdefault(-(-length // CPU_STEP), []).append(i)
+        first_n, places, members = torch.empty_like(starts_n), 0, []
+        for chosen in map(torch.tensor, alike.values()):
+            longest = int(lengths_n[chosen].max())
+            first_n[chosen] = places + longest * torch.arange(len(chosen))
+            members.append((places, len(chosen), longest))
+            places += len(chosen) * longest
+        slot_t = torch.arange(len(documents.id_t)) + (first_n - starts_n).repeat_interleave(lengths_n)
+        id_p = torch.full((places,), -1).index_copy(0, slot_t, documents.id_t.long())
+        position_p = torch.zeros(places, dtype=torch.long).index_copy(0, slot_t, documents.position_t.long())
+        groups = []
+        for start, count, longest in members:
+            id_nl, position_nl = (x[start : start + count * longest].view(count, longest) for x in (id_p, position_p))
+            if window is not None or causal:
+                mask = _visible(id_nl, position_nl, id_nl, position_nl, window, causal).unsqueeze(1)
+            else:
+                mask = (id_nl >= 0)[:, None, None]
+            groups.append((count, longest, None if mask.all() else mask))
+        documents.masks[key] = slot_t, places, groups
     return documents.masks[key]
 
 
@@ -443,25 +496,23 @@ def _dense_attention(q_thd, k_thd, v_thd, documents, causal, dropout) -> torch.T
     return out_nhsd.transpose(1, 2).flatten(0, 1)[slot_t]
 
 
-def _softmax_attention(q, k, v, mask, is_causal: bool, dropout: float) -> torch.Tensor:
-    """softmax(q kᵀ / √d) v for […, heads, queries, head width]; `mask` is True where a key is seen.
+def _plain_products(q: torch.Tensor, dropout: float) -> bool:
+    """Whether three plain products beat SDPA. On CPU they do with dropout, where SDPA falls back to a path that spends
+    most of its time drawing random numbers one by one; and in half precision, where the backward of its kernel loses to
+    them for short rows."""
+    trains = q.requires_grad and torch.is_grad_enabled()
+    return q.device.type == "cpu" and (dropout > 0 or (trains and q.dtype in (torch.bfloat16, torch.float16)))
 
-    SDPA, but for two cases on CPU: with dropout SDPA falls back to a path that spends most of its time drawing random
-    numbers one by one, and in half precision the backward of its kernel loses to plain products for short rows.
-    """
-    half_backward = (
-        q.dtype in (torch.bfloat16, torch.float16)
-        and q.shape[-2] <= CPU_PLAIN_BACKWARD
-        and q.requires_grad
-        and torch.is_grad_enabled()
-    )
-    if q.device.type != "cpu" or not (dropout or half_backward):
+
+def _softmax_attention(q, k, v, mask, is_causal: bool, dropout: float) -> torch.Tensor:
+    """softmax(q kᵀ / √d) v for […, heads, queries, head width]; `mask` is True where a key is seen."""
+    if not _plain_products(q, dropout) or (not dropout and q.shape[-2] > CPU_PLAIN_BACKWARD):
         return F.scaled_dot_product_attention(q, k, v, mask, dropout_p=dropout, is_causal=is_causal)
     scores = torch.matmul(q * q.shape[-1] ** -0.5, k.transpose(-2, -1))
     if is_causal:
         mask = torch.ones(q.shape[-2], k.shape[-2], dtype=torch.bool).tril()
     if mask is not None:
-        scores = scores.masked_fill_(~mask, float("-inf"))
+        scores = scores.add_(torch.zeros_like(mask, dtype=scores.dtype).masked_fill_(~mask, float("-inf")))
     probs = F.softmax(scores, dim=-1)
     if dropout:
         probs, v = probs * random_keep(probs, dropout), v / (1 - dropout)
@@ -525,12 +576,14 @@ cpu_attention_op.register_autograd(_cpu_attention_backward, setup_context=_save_
 
 
 def random_keep(like: torch.Tensor, rate: float) -> torch.Tensor:
-    """A boolean tensor of the shape of `like`, True with probability 1 - rate (to 1/65536), on CPU.
+    """A factor for each number of `like`, 1 with probability 1 - rate (to 1/65536), else 0, on CPU.
 
-    One draw of the generator gives four decisions of 16 bits; `bernoulli_` makes one draw a decision.
+    One draw of the generator gives four decisions of 16 bits; `bernoulli_` makes one draw a decision. Factors are of
+    the dtype of `like`: to multiply by booleans takes five times as long.
     """
     draws = torch.empty(-(-like.numel() // 4), dtype=torch.int64).random_(torch.iinfo(torch.int64).min, None)
-    return (draws.view(torch.int16)[: like.numel()] >= round(rate * 65536) - 32768).view(like.shape)
+    draws = draws.view(torch.int16)[: like.numel()].view(like.shape)
+    return torch.ge(draws, round(rate * 65536) - 32768, out=torch.empty(like.shape, dtype=like.dtype))
 
 
 class MiniBertDropout(nn.Dropout):

@@ -128,6 +128,8 @@ def prepare(backend: str, monkeypatch) -> tuple[str, dict]:
         monkeypatch.setattr(attention, "LOCAL_BLOCK", 2)
     elif backend == "sdpa, one call a document":
         monkeypatch.setattr(attention, "CPU_CHUNK", 1)
+    elif backend == "sdpa, like lengths":
+        monkeypatch.setattr(attention, "_plain_products", lambda q, dropout: True)
     elif implementation == "flash_attention_2":
         monkeypatch.setitem(ALL_ATTENTION_FUNCTIONS, "flash_attention_2", flash_stand_in)
     elif implementation == "of a user":
@@ -167,6 +169,7 @@ BACKENDS = [
     "sdpa",
     "sdpa, blocks",
     "sdpa, one call a document",
+    "sdpa, like lengths",
     "sdpa, padded rows",
     "of a user",
     "flash_attention_2",
@@ -189,12 +192,13 @@ def test_truth_table_of_flex_attention(layout, monkeypatch):
 def test_the_kernels_of_the_truth_table_ran(monkeypatch):
     """Its rows are short: the names of its backends must not promise what they do not do."""
     calls = []
-    for name in ("_block_attention", "_softmax_attention"):
+    for name in ("_block_attention", "_grouped_attention", "_softmax_attention"):
         original = getattr(attention, name)
         monkeypatch.setattr(attention, name, lambda *a, name=name, f=original: (calls.append(name), f(*a))[1])
     expected = {
         "sdpa": ["_softmax_attention"],  # documents share a call
         "sdpa, one call a document": ["_softmax_attention"] * 4,
+        "sdpa, like lengths": ["_grouped_attention", "_softmax_attention"],
         "sdpa, blocks": ["_block_attention", "_softmax_attention"],
         "sdpa, padded rows": [],
     }
@@ -223,6 +227,7 @@ STREAMS = {
     "long": [300, 1, 701],
     "the window": [129],
     "one more than a block": [65, 64, 63],
+    "alike": [7, 7, 7],
 }
 
 
@@ -272,6 +277,7 @@ KERNELS = {
         torch.zeros(1, dtype=torch.long),
     ),
     "blocks": attention._block_attention,
+    "grouped": attention._grouped_attention,
     "dense": dense,
     "eager": eager,
 }  # fmt: skip
@@ -526,7 +532,10 @@ def test_random_keep_is_reproducible(shape):
     first = random_keep(torch.empty(shape), 0.5)
     torch.manual_seed(7)
     assert torch.equal(first, random_keep(torch.empty(shape), 0.5)) and first.shape == shape
-    assert first.dtype == torch.bool
+    assert ((first == 0) | (first == 1)).all()
+    half = torch.empty(shape, dtype=torch.bfloat16)
+    torch.manual_seed(7)
+    assert torch.equal(first, random_keep(half, 0.5).float()) and random_keep(half, 0.5).dtype == half.dtype
     assert not torch.equal(random_keep(torch.empty(1000), 0.5), random_keep(torch.empty(1000), 0.5))
 
 
