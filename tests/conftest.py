@@ -2,6 +2,19 @@
 
 import os
 
+import pytest
+
 # Before torch is loaded, and for the processes that tests start: on tensors as small as here a second thread costs more
 # than it gives, most of all on a busy machine.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+@pytest.fixture
+def cache(tmp_path_factory, monkeypatch):
+    """The cache of `datasets` in a folder of its own, and no progress bars of it."""
+    import datasets
+
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path_factory.mktemp("cache"))
+    datasets.disable_progress_bars()
+    yield
+    datasets.enable_progress_bars()

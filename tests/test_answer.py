@@ -8,6 +8,7 @@ import random
 import numpy as np
 import pytest
 import torch
+from helpers import write_rows
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import EvalPrediction
@@ -138,16 +139,11 @@ def questions(count, seed=0, length=1):
     return rows
 
 
-def write(path, rows):
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return str(path)
-
-
 def make_task(tokenizer, rows, path, max_length=64, **arguments):
     tokenizer = copy.deepcopy(tokenizer)
     tokenizer.model_max_length = max_length
     task = AnswerQuestions(AnswerArguments(max_question_length=24, max_length=max_length, **arguments), tokenizer)
-    file = write(path / "train.jsonl", rows)
+    file = write_rows(path / "train.jsonl", rows)
     return task, task.read(load_splits(DataArguments(train=[file], validation=[file])))["train"]
 
 
@@ -261,8 +257,8 @@ class TestTask:
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("answer")
     rows = questions(12)
-    write(folder / "train.jsonl", rows * 6)
-    write(folder / "validation.jsonl", rows)
+    write_rows(folder / "train.jsonl", rows * 6)
+    write_rows(folder / "validation.jsonl", rows)
     tokenizer = train_tokenizer(
         [row["context"] + " " + row["question"] for row in rows] * 9, "wordpiece", 150, show_progress=False
     )

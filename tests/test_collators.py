@@ -599,14 +599,14 @@ def train(tokenizer, folder, data, resume=None, **kwargs):
     return model.seen
 
 
-def expected_batches(tokenizer, seen, batches_an_epoch):
+def expected_batches(tokenizer, seen, batches_an_epoch, streamed=False):
     """What each batch has to be, by a collator of a constant rate: 2 batches a step, 1 − step/12 the rate."""
     steps_an_epoch = math.ceil(batches_an_epoch / 2)
     for number, batch in enumerate(seen):
         epoch, place = divmod(number, batches_an_epoch)
         rate = 1 - (epoch * steps_an_epoch + place // 2) / 12
         collator = MaskedLMCollator(tokenizer, mlm_probability=rate, seed=5)
-        collator.set_progress(epoch)
+        collator.set_progress(epoch, step=number, streamed=streamed)
         rows = [{"input_ids": original(batch, i)} for i in range(len(batch["labels"]))]
         yield collator(rows)
 
@@ -638,7 +638,18 @@ def test_a_resumed_run_goes_on_with_the_same_batches(tokenizer, tmp_path, small_
     assert len(rest) == (9 if kind == "map" else 10)
     assert same(whole[-len(rest) :], rest)
     if kind == "stream":
-        assert same(whole, list(expected_batches(tokenizer, whole, 24)))
+        assert same(whole, list(expected_batches(tokenizer, whole, 24, streamed=True)))
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_row_that_a_stream_has_again_gets_other_masks(tokenizer, tmp_path, workers):
+    """The same four rows in all 24 batches of one epoch."""
+    data = Stream([row for _ in range(30) for row in padded_rows(tokenizer)[:4]])
+    seen = train(tokenizer, tmp_path, data, dataloader_num_workers=workers)
+    assert same(seen, list(expected_batches(tokenizer, seen, 24, streamed=True)))
+    originals = {tuple(original(batch, 0)) for batch in seen}
+    masks = {tuple((batch["labels"][0] != -100).tolist()) for batch in seen[:16]}  # where the rate is 1/3 and more
+    assert len(originals) == 1 and len(masks) > 10
 
 
 def test_one_rank_may_collate_for_all(tokenizer):
@@ -652,6 +663,8 @@ def test_one_rank_may_collate_for_all(tokenizer):
     callback.on_epoch_begin(arguments, state, None, train_dataloader=loader)
     found = [collator(examples) for examples in batches(rows, 10)]
     constant = [MaskedLMCollator(tokenizer, seed=0, mlm_probability=rate) for rate in (1.0, 1.0, 0.5, 0.5)]
+    for number, other in enumerate(constant):
+        other.set_progress(0, step=number, streamed=True)
     assert same(found, [other(examples) for other, examples in zip(constant, batches(rows, 10))])
 
 

@@ -13,15 +13,7 @@ from minibert.tokenization import train_tokenizer
 from minibert.training import data
 from minibert.training.data import load_documents, split_documents, tokenize_documents
 
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path_factory, monkeypatch):
-    """The cache of `datasets` in a folder of its own."""
-    folder = tmp_path_factory.mktemp("cache")
-    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", folder)
-    datasets.disable_progress_bars()
-    yield folder
-    datasets.enable_progress_bars()
+pytestmark = pytest.mark.usefixtures("cache")
 
 
 @pytest.fixture
@@ -40,7 +32,8 @@ def write(tmp_path, monkeypatch):
 
 def texts(*arguments, **keywords):
     dataset = load_documents(*arguments, **keywords)
-    assert dataset.column_names == ["text"] and dataset.features["text"].dtype == "string"
+    assert dataset.column_names == (["text", "source"] if arguments and len(arguments[0]) > 1 else ["text"])
+    assert dataset.features["text"].dtype == "string"
     return dataset["text"][:]
 
 

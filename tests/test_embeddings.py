@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import scipy.stats
 import torch
+from helpers import WORDS, refusal, run, sentences, write_rows
 from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.evaluation import InformationRetrievalEvaluator
@@ -28,15 +29,7 @@ from minibert.training.embeddings.data import Pairs, Passage, read_pairs, read_p
 from minibert.training.embeddings.encoders import Embedder, top_k
 from minibert.training.embeddings.search import Index
 
-WORDS = [a + b for a in ("ka", "lo", "mi", "nu", "pe", "ri") for b in ("tan", "ver", "zol", "ben", "duk")]
 MAX_LENGTH = 12
-
-
-def sentences(count: int, seed: int = 0, longest: int = 20) -> list[str]:
-    chance = random.Random(seed)
-    return [" ".join(chance.choices(WORDS, k=chance.randint(1, longest))) for _ in range(count)]
-
-
 TEXTS = [*sentences(40), "", "Katan, LOVER! (unseen ünicode)", "katan"]
 
 
@@ -81,22 +74,6 @@ def folders(tokenizer, tmp_path_factory):
 @pytest.fixture(scope="module")
 def folder(folders):
     return folders["mean", True][1]
-
-
-def run(*arguments, capsys=None) -> str:
-    assert cli.main(list(map(str, arguments))) == 0
-    return capsys.readouterr().out if capsys else ""
-
-
-def refusal(capsys, *arguments) -> str:
-    capsys.readouterr()
-    assert cli.main(list(map(str, arguments))) == 2
-    return capsys.readouterr().err
-
-
-def write_rows(path, rows):
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return path
 
 
 # --- vectors ---
@@ -441,9 +418,9 @@ def test_bad_retrieval_folders(tmp_path):
 
 def test_pairs_are_guessed_by_their_columns(tmp_path):
     pairs = write_rows(tmp_path / "pairs.jsonl", [dict(id=1, query="a", positive="b"), dict(query="c", positive="d")])
-    assert read_pairs([str(pairs), str(pairs)]) == Pairs(["a", "c"] * 2, ["b", "d"] * 2)
+    assert read_pairs([pairs, pairs]) == Pairs(["a", "c"] * 2, ["b", "d"] * 2)
     triples = write_rows(tmp_path / "triples.jsonl", [dict(anchor="a", positive="b", negative="n", score=1)])
-    assert read_pairs([str(triples)]) == Pairs(["a"], ["b"], ["n"])
+    assert read_pairs([triples]) == Pairs(["a"], ["b"], ["n"])
     scored = tmp_path / "scored.tsv"
     scored.write_text("score\tsentence1\tsentence2\n5\ta\tb\n2.5\tc\td\n")
     assert read_pairs([str(scored)]) == Pairs(["a", "c"], ["b", "d"], None, [1.0, 0.5])
@@ -458,15 +435,15 @@ def test_bad_pairs(tmp_path):
         (["query"], "columns: query: legal are two texts"),
     ]:
         with pytest.raises(ValueError, match=message):
-            read_pairs([str(path)], columns)
+            read_pairs([path], columns)
     with pytest.raises(ValueError, match="cannot be guessed from a, b of"):
-        read_pairs([str(write_rows(tmp_path / "y.jsonl", [dict(a="1", b="2")]))])
+        read_pairs([write_rows(tmp_path / "y.jsonl", [dict(a="1", b="2")])])
     with pytest.raises(ValueError, match="row 1: score=-1.0 is not legal"):
-        read_pairs([str(write_rows(tmp_path / "z.jsonl", [dict(query="a", positive="b", score=-1)]))])
+        read_pairs([write_rows(tmp_path / "z.jsonl", [dict(query="a", positive="b", score=-1)])])
     with pytest.raises(ValueError, match="none given"):
         read_pairs([])
     (tmp_path / "empty.jsonl").write_text("")
-    with pytest.raises(ValueError, match="no rows in .*empty.jsonl"):
+    with pytest.raises(ValueError, match="empty.jsonl' has no rows"):
         read_table(str(tmp_path / "empty.jsonl"))
 
 

@@ -10,6 +10,7 @@ import pytest
 import scipy.stats
 import sklearn.metrics
 import torch
+from helpers import write_rows
 from safetensors.torch import load_file
 from transformers import (
     AutoModelForMultipleChoice,
@@ -42,11 +43,6 @@ QUICK = [
 NOUNS, GOOD, BAD = ("film", "book", "meal", "song"), ("great", "lovely", "fine"), ("awful", "dull", "poor")
 
 
-def write(path, rows):
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return str(path)
-
-
 def sentences(count, seed=0):
     """(text, whether it is good, whether it is about a film)"""
     draw = random.Random(seed)
@@ -77,7 +73,7 @@ def data(tmp_path_factory):
     """Texts that are good or bad."""
     folder = tmp_path_factory.mktemp("data")
     for seed, (name, count) in enumerate({"train": 320, "validation": 40, "test": 60}.items()):
-        write(folder / f"{name}.jsonl", [
+        write_rows(folder / f"{name}.jsonl", [
             {"text": text, "label": "good" if good else "bad"} for text, good, _ in sentences(count, seed)
         ])  # fmt: skip
     return str(folder)
@@ -137,8 +133,9 @@ class TestClassify:
         rows = [{"sentence1": a[0], "sentence2": b[0], "score": 0.5 * a[1] + 2.0 * b[1]} for a, b in pairs]
         output = tmp_path / "out"
         assert cli.main([
-            "finetune", "classify", "--model", str(tmp_path / "bert"), "--train", write(tmp_path / "train.jsonl", rows),
-            "--output_dir", str(output), *QUICK, "--learning_rate", "4e-3", "--num_train_epochs", "10", "--traceback",
+            "finetune", "classify", "--model", str(tmp_path / "bert"),
+            "--train", write_rows(tmp_path / "train.jsonl", rows), "--output_dir", str(output), *QUICK,
+            "--learning_rate", "4e-3", "--num_train_epochs", "10", "--traceback",
         ]) == 0  # fmt: skip
         report = report_of(output)["validation"]
         assert report["spearman"] > 0.8
@@ -162,9 +159,9 @@ class TestClassify:
         ]
         files = [
             "--train",
-            write(tmp_path / "train.jsonl", rows[:320]),
+            write_rows(tmp_path / "train.jsonl", rows[:320]),
             "--test",
-            write(tmp_path / "test.jsonl", rows[320:]),
+            write_rows(tmp_path / "test.jsonl", rows[320:]),
         ]
         output = tmp_path / "out"
         arguments = ["--model", start, *files, "--output_dir", str(output), *QUICK, "--num_train_epochs", "3"]
@@ -358,7 +355,7 @@ class TestOtherTasks:
             rows.append({"premise": text, "hypothesis": f"the {noun}", "label": label})
         output = tmp_path / "out"
         assert cli.main([
-            "finetune", "nli", "--model", start, "--train", write(tmp_path / "train.jsonl", rows), "--output_dir",
+            "finetune", "nli", "--model", start, "--train", write_rows(tmp_path / "train.jsonl", rows), "--output_dir",
             str(output), *QUICK, "--max_steps", "30", "--traceback",
         ]) == 0  # fmt: skip
         assert AutoModelForSequenceClassification.from_pretrained(output).config.label2id["entailment"] == 1
@@ -391,8 +388,8 @@ class TestOtherTasks:
                 rows.append({"question": f"the {noun}", "choices": choices, "answer": "ABC"[right]})
         output = tmp_path / "out"
         assert cli.main([
-            "finetune", "choose", "--model", start, "--train", write(tmp_path / "train.jsonl", rows), "--output_dir",
-            str(output), *QUICK, "--num_train_epochs", "2", "--traceback",
+            "finetune", "choose", "--model", start, "--train", write_rows(tmp_path / "train.jsonl", rows),
+            "--output_dir", str(output), *QUICK, "--num_train_epochs", "2", "--traceback",
         ]) == 0  # fmt: skip
         report = report_of(output)
         assert report["validation"]["accuracy"] > 0.9
@@ -427,7 +424,7 @@ class TestOtherTasks:
     )
     def test_choose_refuses(self, start, tmp_path, row, said, capsys):
         rows = [{"question": "a", "choices": ["x", "y"], "answer": 1}, row, row]
-        train = write(tmp_path / "train.jsonl", rows)
+        train = write_rows(tmp_path / "train.jsonl", rows)
         arguments = ["--model", start, "--train", train, "--output_dir", str(tmp_path / "out"), *QUICK]
         assert cli.main(["finetune", "choose", *arguments]) == 2
         assert said in (error := capsys.readouterr().err) and "train.jsonl, row" in error
@@ -514,10 +511,10 @@ class TestBadInput:
         assert "MiniBertForTokenClassification (labels: O, B-PER), a checkpoint of another task" in error
 
         rows = [{"text": "a", "label": label} for label in ("yes", "no")]
-        train = write(tmp_path / "train.jsonl", rows)
+        train = write_rows(tmp_path / "train.jsonl", rows)
         error = self.refused(capsys, tmp_path, "--model", str(finished), "--train", train, "--validation_size", "1")
         assert "fine-tuned for the labels bad, good" in error and "train.jsonl" in error
-        value = write(tmp_path / "value.jsonl", [{"text": "a", "label": "good"}, {"text": "b", "label": "so so"}])
+        value = write_rows(tmp_path / "value.jsonl", [{"text": "a", "label": "good"}, {"text": "b", "label": "so so"}])
         evaluated = ["--model", str(finished), "--test", value]
         assert cli.main(["evaluate", "classify", "--output_dir", str(tmp_path / "e"), *evaluated]) == 2
         assert "value.jsonl, row 2: the label 'so so'" in capsys.readouterr().err
@@ -534,7 +531,7 @@ class TestBadInput:
         saved = load_file(finished / "model.safetensors")
         assert torch.equal(model.classifier.weight, saved["classifier.weight"])
         rows = [{"text": "a b", "label": label} for label in (1, 0, 1)]
-        numbered = write(tmp_path / "train.jsonl", rows)
+        numbered = write_rows(tmp_path / "train.jsonl", rows)
         run = command.prepare(*instances("classify", "--model", str(finished), "--train", numbered))
         assert run.task.labels == ["bad", "good"]
 

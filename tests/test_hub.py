@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from hub_server import TOKEN, Client, HubServer, client_environment, git_ignores
 from transformers import pipeline
 
 from minibert import MiniBertConfig, MiniBertForMaskedLM, modeling_minibert, train_tokenizer
@@ -15,9 +16,6 @@ from minibert.configuration_minibert import AUTO_MAP
 from minibert.training import cli
 from minibert.training.hub import files
 from minibert.training.hub.push import check_as_a_stranger
-
-sys.path.insert(0, str(Path(__file__).parent))
-from hub_server import TOKEN, Client, HubServer, client_environment, git_ignores
 
 PUBLISHED = {
     ".gitattributes", ".gitignore", "README.md", "config.json", "model.safetensors", "tokenizer.json",

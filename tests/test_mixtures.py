@@ -5,7 +5,6 @@ import math
 import os
 from pathlib import Path
 
-import datasets
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -19,14 +18,7 @@ from minibert.training.fertility import count_tokens
 from minibert.training.mixtures import draw_documents, load_sample, prepare_documents, sampling_probabilities
 from minibert.training.packing import pack_documents
 
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path_factory, monkeypatch):
-    """The cache of `datasets` in a folder of its own."""
-    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path_factory.mktemp("cache"))
-    datasets.disable_progress_bars()
-    yield
-    datasets.enable_progress_bars()
+pytestmark = pytest.mark.usefixtures("cache")
 
 
 SIZES = {"de": 300, "fr": 90, "tr": 12}
@@ -150,6 +142,17 @@ def test_a_mixture_of_languages(sources, capsys, arguments, weights, alpha):
         ]  # fmt: skip
 
 
+@pytest.mark.parametrize("arguments", [{}, {"sampling_alpha": 1.0}, {"weights": [1.0, 2.0, 1.0]}])
+def test_documents_of_several_languages_keep_their_source(sources, arguments):
+    documents = prepare(sources, **arguments)
+    for part in (documents.train, documents.validation):
+        names = part.features["source"].int2str(part["source"][:])
+        assert names == [text.split()[0] for text in part["text"]]
+    assert prepare(sources[:1]).train.column_names == ["text"]
+    files = [source.partition("=")[2] for source in sources]  # which may be as many as documents
+    assert prepare(files, **arguments).train.column_names == ["text"]
+
+
 def test_equal_documents_of_two_sources_stay_together(tmp_path):
     for name in "ab":
         (tmp_path / f"{name}.txt").write_text("\n".join(f"document {i}" for i in range(100)))
@@ -204,7 +207,7 @@ def test_bad_sources_are_refused(sources, tmp_path):
     (tmp_path / "blank.txt").write_text("\n \n\t\n")
     (tmp_path / "one.txt").write_text("only one")
     for data, arguments, message in (
-        ([*sources, f"uk={tmp_path / 'blank.txt'}"], {}, "no text of the source 'uk'"),
+        ([*sources, f"uk={tmp_path / 'blank.txt'}"], {}, "no text in 'uk=.*blank.txt'"),
         ([*sources, f"uk={tmp_path / 'one.txt'}"], {"validation_size": 400}, r"source '\w+' is left to train on"),
         ([*sources, f"uk={tmp_path / 'missing.txt'}"], {}, "missing.txt' does not exist"),
         ([*sources, str(tmp_path / "one.txt")], {}, "one.txt' names no language but others do"),

@@ -141,12 +141,49 @@ def test_copies_of_a_document_are_that_document(stories, word_tokenizer):
         assert not sides[0] & sides[1]
 
 
+def with_sources(documents, sources):
+    """As `load_documents` makes them of several entries of --data."""
+    label = datasets.ClassLabel(names=["first", "second", "third"])
+    features = datasets.Features({"text": datasets.Value("string"), "source": label})
+    return datasets.Dataset.from_dict({"text": documents, "source": sources}, features=features)
+
+
+def test_random_segments_are_of_the_same_source(stories, word_tokenizer):
+    """Two languages in the order of a mixture, without a word in common."""
+    draw = random.Random(3)
+    sources = [draw.choice([0, 0, 0, 0, 1]) for _ in stories[0]]
+    source_of = {}
+    for text, source in zip(stories[0], sources):
+        source_of |= dict.fromkeys(word_tokenizer(text.replace(".", ""), add_special_tokens=False)["input_ids"], source)
+    rows = make_pairs(with_sources(stories[0], sources), word_tokenizer, 32, 0.1, seed=1)
+    seen = Counter()
+    for row in rows:
+        found = {source_of[token] for token in row["input_ids"] if token in source_of}
+        assert len(found) <= 1
+        seen[(row["next_sentence_label"], *found)] += 1
+    assert min(seen[label, source] for label in (IS_NEXT, IS_RANDOM) for source in (0, 1)) > 20
+    for source in (0, 1):
+        total = seen[IS_NEXT, source] + seen[IS_RANDOM, source]
+        assert abs(seen[IS_RANDOM, source] - total / 2) < 5 * math.sqrt(total / 4)
+
+
+def test_a_source_without_another_document_makes_no_pairs(stories, word_tokenizer):
+    documents = with_sources([*stories[0][:20], "w1. w2. w3."], [0] * 20 + [2])
+    alone = make_pairs(documents, word_tokenizer, 32, seed=1)
+    rest = make_pairs(documents.select(range(20)), word_tokenizer, 32, seed=1)
+    assert alone["input_ids"][:] == rest["input_ids"][:]
+    objective = OBJECTIVES["mlm+nsp"](ObjectiveArguments("mlm+nsp"), MaskingArguments(), seed=0)
+    with pytest.raises(ValueError, match="1 document of 'third' to train on; legal: 2 different ones"):
+        objective.check_documents(documents, documents)
+    objective.check_documents(documents.select(range(20)), documents)  # held out it may be
+
+
 def test_documents_of_one_segment_make_no_pairs(word_tokenizer):
     with pytest.raises(ValueError, match="none of 3 documents has two segments"):
         make_pairs(as_dataset(["w1 w2", "w3", "w4 w5 w6"]), word_tokenizer, 32)
-    with pytest.raises(ValueError, match="2 documents make no pair; legal: different ones"):
+    with pytest.raises(ValueError, match="2 equal documents; legal: 2 different ones"):
         make_pairs(as_dataset(["w1. w2.", "w1. w2."]), word_tokenizer, 32)
-    with pytest.raises(ValueError, match="1 document; legal: 2 and more"):
+    with pytest.raises(ValueError, match="1 document; legal: 2 different ones"):
         make_pairs(as_dataset(["w1. w2."]), word_tokenizer, 32)
 
 
@@ -376,7 +413,7 @@ def test_bad_input(masked_lm, corpus, word_tokenizer, tmp_path, capsys, monkeypa
         (["--objective", "mlm+nsp", "--model", "bert", "--packing", "concatenated"], "packing: 'concatenated'"),
         (["--objective", "clm", "--is_causal", "false"], "is_causal: False does not go with --objective clm"),
         (["--objective", "clm", "--static_masking", "true"], "static_masking: True"),
-        (["--objective", "clm", "--masking", "span"], "masking: 'span' does not go with --objective clm"),
+        (["--objective", "clm", "--masking", "span"], "masking: 'span' has no effect with --objective clm"),
         (
             ["--static_masking", "true", "--rate_schedule", "linear", "--rate_points", "1:0.3"],
             "rate_schedule: 'linear' does not go with --static_masking",

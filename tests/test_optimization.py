@@ -2,7 +2,9 @@
 
 import copy
 import dataclasses
+import itertools
 import math
+import re
 import shutil
 
 import pytest
@@ -10,6 +12,7 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForMaskedLM, Trainer, TrainerCallback, TrainingArguments
 from transformers.optimization import get_wsd_schedule
+from transformers.trainer_callback import TrainerState
 
 from minibert import MiniBertConfig, MiniBertForMaskedLM
 from minibert.training.arguments import UNLESS_MINUTES, OptimizationArguments
@@ -408,6 +411,47 @@ def test_a_trainer_ends_on_time_and_goes_on_where_it_was(tmp_path):
     resumed = run(tmp_path / "resumed", clock, checkpoint)
     assert clock.now - 50 == pytest.approx(60 - used, abs=2)
     assert learning_rates(resumed)[-1] < 0.3 * 0.01
+
+
+class Endless(torch.utils.data.IterableDataset):
+    def __iter__(self):
+        return itertools.cycle(rows())
+
+
+@pytest.mark.parametrize("data", [rows(), Endless()], ids=["rows", "stream"])
+def test_bar_and_epochs_follow_the_clock(data, tmp_path, capsys):
+    """60 steps of a second are expected, and some take ten; 4 batches are an epoch."""
+    clock = Clock()
+    budget = TimeBudget(1.0, clock=clock)
+    budget.expect(1.0, 0.0)
+    training = check_optimization(
+        OptimizationArguments(minutes=1.0),
+        arguments(tmp_path, max_steps=-1, num_train_epochs=None, disable_tqdm=False, save_strategy="steps",
+                  save_steps=10),
+        UNLESS_MINUTES,
+    )  # fmt: skip
+    run = Tuned(tiny(), training, train_dataset=data, budget=budget, callbacks=[clock])
+    run.train()
+    steps, epochs = run.state.global_step, run.state.epoch
+    bars = [tuple(map(int, found)) for found in re.findall(r"(\d+)/(\d+) \[", capsys.readouterr().err)]
+    assert bars[0] == (0, 60) and bars[-1] == (steps, steps) and steps < 40
+    assert all(done <= total <= 60 for done, total in bars)
+    early = TrainerState.load_from_json(str(tmp_path / "checkpoint-10" / "trainer_state.json"))
+    logged = [entry["epoch"] for entry in run.state.log_history]
+    if isinstance(data, list):
+        assert epochs == steps / 4 and run.state.num_train_epochs == math.ceil(steps / 4)
+        assert (early.epoch, early.max_steps, early.num_train_epochs) == (2.5, 60, 15)
+    else:  # which has no epochs: the share of the training
+        assert epochs == pytest.approx(1) and run.state.num_train_epochs == early.num_train_epochs == 1
+        assert early.epoch == pytest.approx(10 / 60)
+        assert logged == sorted(logged) and logged[9] == pytest.approx(10 / 60)
+    clock = Clock()
+    budget = TimeBudget(1.0, clock=clock)
+    budget.resume(tmp_path / "checkpoint-10")
+    resumed = Tuned(tiny(), training, train_dataset=data, budget=budget, callbacks=[clock])
+    resumed.train(str(tmp_path / "checkpoint-10"))
+    assert clock.now - 50 == pytest.approx(50, abs=3)
+    assert (resumed.state.global_step, resumed.state.epoch) == (steps, epochs)
 
 
 def test_measuring_trains_a_model_of_its_own(tmp_path):

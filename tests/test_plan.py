@@ -1,10 +1,12 @@
 """`minibert finetune TASK --plan`: what it finds in the data is there, and its recipe trains."""
 
+import dataclasses
 import json
 import random
 
 import pytest
 import yaml
+from helpers import write_rows
 from transformers import AutoTokenizer
 
 from minibert import MiniBertConfig, MiniBertModel
@@ -29,10 +31,6 @@ def encoder(tmp_path_factory):
     return folder
 
 
-def write(path, rows):
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-
-
 def run(folder, encoder, output, *arguments, task="classify"):
     return cli.main(["finetune", task, "--data", str(folder), "--model", str(encoder), "--output_dir", str(output),
                      "--bf16", "false", "--disable_tqdm", "true", *arguments])  # fmt: skip
@@ -46,10 +44,10 @@ def reviews(tmp_path_factory):
     texts = [" ".join(draw.choices(WORDS, k=draw.randint(3, 20))) for _ in range(400)]
     train = [{"text": text, "label": "good" if i % 10 else "bad"} for i, text in enumerate(texts[:297])]
     train += [dict(train[1]), dict(train[2]), {"text": train[3]["text"], "label": "bad"}]
-    write(folder / "train.jsonl", train)
-    write(folder / "validation.jsonl", [{"text": text, "label": "good"} for text in texts[300:340]])
+    write_rows(folder / "train.jsonl", train)
+    write_rows(folder / "validation.jsonl", [{"text": text, "label": "good"} for text in texts[300:340]])
     test = [{"text": text, "label": "bad"} for text in texts[340:398]] + [train[7], train[8]]
-    write(folder / "test.jsonl", test)
+    write_rows(folder / "test.jsonl", test)
     return folder
 
 
@@ -85,7 +83,9 @@ def test_few_rows_train_the_head_only(encoder, tmp_path):
     folder = tmp_path / "few"
     folder.mkdir()
     draw = random.Random(2)
-    write(folder / "train.jsonl", [{"text": " ".join(draw.choices(WORDS, k=5)), "label": i % 2} for i in range(60)])
+    write_rows(
+        folder / "train.jsonl", [{"text": " ".join(draw.choices(WORDS, k=5)), "label": i % 2} for i in range(60)]
+    )
     assert run(folder, encoder, tmp_path / "plan", "--plan") == 0
     assert 'freeze: "encoder"' in (tmp_path / "plan" / "recipe.yaml").read_text()
 
@@ -97,8 +97,8 @@ def test_bad_rows_are_told_and_left_out(encoder, tmp_path):
     rows = [{"tokens": draw.choices(WORDS, k=6), "ner_tags": ["B-X", "I-X", "O", "O", "O", "B-X"]} for _ in range(60)]
     rows[11]["ner_tags"][2] = "I-Y"  # an inside without a beginning
     rows[40]["ner_tags"] = rows[40]["ner_tags"][:-1]
-    write(folder / "train.jsonl", rows)
-    write(folder / "validation.jsonl", rows[:5])
+    write_rows(folder / "train.jsonl", rows)
+    write_rows(folder / "validation.jsonl", rows[:5])
     assert run(folder, encoder, tmp_path / "plan", "--plan", task="tag") == 0
     page = (tmp_path / "plan" / "plan.md").read_text()
     assert "left out here, and to be mended before training (2)" in page
@@ -110,7 +110,7 @@ def test_bad_rows_are_told_and_left_out(encoder, tmp_path):
 def test_a_missing_column_is_no_bad_row(task, encoder, tmp_path, capsys):
     folder = tmp_path / "none"
     folder.mkdir()
-    write(folder / "train.jsonl", [{"something": "else"}] * 3)
+    write_rows(folder / "train.jsonl", [{"something": "else"}] * 3)
     assert run(folder, encoder, tmp_path / "plan", "--plan", task=task) == 2
     assert "column" in capsys.readouterr().err
     assert not (tmp_path / "plan").exists()
@@ -118,7 +118,7 @@ def test_a_missing_column_is_no_bad_row(task, encoder, tmp_path, capsys):
 
 def trains(task, rows, encoder, folder, *arguments):
     """The longest input that the plan for these rows proposes; its recipe must train."""
-    write(folder / "train.jsonl", rows)
+    write_rows(folder / "train.jsonl", rows)
     output = folder / "out"
     assert run(folder, encoder, output, "--plan", *arguments, task=task) == 0
     recipe = yaml.safe_load((output / "recipe.yaml").read_text())
@@ -142,3 +142,75 @@ def test_the_longest_choice_counts_not_all_of_them(encoder, tmp_path):
     tokenizer = AutoTokenizer.from_pretrained(encoder)
     longest = max(len(tokenizer(row["context"], choice)["input_ids"]) for row in rows for choice in row["choices"])
     assert longest <= trains("choose", rows, encoder, tmp_path) <= longest + 8
+
+
+GIVEN = ["--lora", "4", "--layerwise_lr_decay", "0.9", "--learning_rate", "1e-4", "--seed", "7", "--num_train_epochs",
+         "1", "--per_device_train_batch_size", "5", "--seeds", "1", "--patience", "0", "--weight_decay", "0.05",
+         "--lr_scheduler_type", "cosine", "--max_length", "32", "--metric_for_best_model", "eval_loss",
+         "--include_num_input_tokens_seen", "true", "--gradient_accumulation_steps", "2",
+         "--report_to", "none", "--eval_delay", "0.5",
+         "--use_cpu", "true"]  # fmt: skip
+
+
+@pytest.fixture
+def few(tmp_path):
+    """60 rows, for which the head only is proposed, and much else than is given above."""
+    folder = tmp_path / "few"
+    folder.mkdir()
+    draw = random.Random(2)
+    write_rows(
+        folder / "train.jsonl", [{"text": " ".join(draw.choices(WORDS, k=5)), "label": i % 2} for i in range(60)]
+    )
+    return folder
+
+
+def differing(ours, theirs):
+    """Names of the arguments in which two parsed command lines differ."""
+    return {
+        field.name
+        for one, other in zip(ours, theirs)
+        for field in dataclasses.fields(one)
+        if field.init and getattr(one, field.name) != getattr(other, field.name)
+    }
+
+
+def test_what_is_given_stands_in_the_recipe(few, encoder, tmp_path):
+    """The recipe read is the command line that it was planned with, even where that says what is the default."""
+    output = tmp_path / "plan"
+    assert run(few, encoder, output, "--plan", *GIVEN) == 0
+    recipe = ["--recipe", str(output / "recipe.yaml")]
+    given = ["--data", str(few), "--model", str(encoder), "--output_dir", str(output), "--bf16", "false",
+             "--disable_tqdm", "true", *GIVEN]  # fmt: skip
+    read, said = (cli.parse("finetune classify", arguments) for arguments in (recipe, given))
+    assert differing(read, said) == {"freeze"} and read[2].freeze == "none"
+    page = (output / "plan.md").read_text()
+    assert "`lora`: 4 – as given" in page and "`learning_rate`: 0.0001 – as given" in page
+
+    assert cli.main(["finetune", "classify", *recipe, "--traceback"]) == 0
+    report = json.loads((output / "metrics.json").read_text())
+    assert report["seed"] == 7 and report["steps"] == -(-54 // 10) and report["settings"]["lora"] == 4
+    assert report["trained_parameters"] < report["parameters"]
+
+
+@pytest.mark.parametrize("given", [["--freeze", "1"], ["--freeze", "none"], ["--seeds", "2"], ["--max_steps", "3"]])
+def test_what_is_given_wins_over_the_proposal(few, encoder, tmp_path, given):
+    output = tmp_path / "plan"
+    assert run(few, encoder, output, "--plan", *given) == 0
+    recipe = yaml.safe_load((output / "recipe.yaml").read_text())
+    assert str(recipe[given[0][2:]]) == given[1]
+    assert ("num_train_epochs" in recipe) == ("--max_steps" not in given)
+    assert "plan" not in recipe and recipe["per_device_train_batch_size"] == 16  # what was not given is proposed
+
+
+def test_no_secret_stands_in_the_recipe(few, encoder, tmp_path, capsys):
+    assert run(few, encoder, tmp_path / "plan", "--plan", "--hub_token", "hf_secret") == 2
+    assert "hub_token" in capsys.readouterr().err and not (tmp_path / "plan").exists()
+
+
+def test_without_a_plan_what_is_not_given_is_as_documented(few, encoder, tmp_path, capsys):
+    assert cli.main(["finetune", "classify", "--help"]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert run(few, encoder, tmp_path / "out") == 0
+    settings = json.loads((tmp_path / "out" / "metrics.json").read_text())["settings"]
+    for name in ("freeze", "seeds", "patience", "per_device_train_batch_size", "learning_rate", "num_train_epochs"):
+        assert f"--{name} {settings[name]}" in printed

@@ -4,11 +4,11 @@ scikit-learn's, and the commands from end to end on tiny models."""
 import itertools
 import json
 
-import datasets
 import matplotlib.image
 import numpy as np
 import pytest
 import torch
+from helpers import write_rows
 from scipy.stats import spearmanr
 from sklearn.metrics import roc_auc_score
 from sklearn.neighbors import KNeighborsClassifier, NearestCentroid
@@ -19,7 +19,7 @@ from minibert.training.cli import main
 from minibert.training.conversion import from_native
 from minibert.training.probe import data, isotropy, neighbours, similarity, vectors, wsd
 
-pytestmark = pytest.mark.filterwarnings("ignore:the texts gave a vocabulary")
+pytestmark = [pytest.mark.filterwarnings("ignore:the texts gave a vocabulary"), pytest.mark.usefixtures("cache")]
 
 RIVER = ["the", "river", "had", "a", "steep", "bank", "where", "fish", "and", "reeds", "grew", "near", "cold", "water"]
 MONEY = ["the", "clerk", "at", "the", "bank", "lent", "money", "and", "counted", "coins", "for", "a", "small", "loan"]
@@ -71,11 +71,6 @@ def folder(tokenizer, bert, tmp_path_factory):
 @pytest.fixture(scope="module")
 def loaded(folder):
     return vectors.load_model(str(folder))
-
-
-@pytest.fixture(autouse=True)
-def cache_apart(monkeypatch, tmp_path_factory):
-    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path_factory.mktemp("cache"))
 
 
 def words_of(tokenizer, sentences=SENTENCES, targets=TARGETS, limit=40):
@@ -467,7 +462,7 @@ def files(tmp_path):
     paths = {}
     for seed, name in enumerate(("train", "validation", "test")):
         paths[name] = tmp_path / f"{name}.jsonl"
-        write(paths[name], labelled_rows(seed))
+        write_rows(paths[name], labelled_rows(seed))
     return paths
 
 
@@ -481,10 +476,6 @@ def corpus(tmp_path):
     path = tmp_path / "corpus.txt"
     path.write_text("\n".join(lines), encoding="utf-8")
     return path
-
-
-def write(path, rows):
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
 
 
 def error_line(capsys):
@@ -509,7 +500,9 @@ def run_wsd(folder, files, *more):
 def test_wsd_command(folder, files, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(wsd, "NEIGHBOURS", (0, 5))  # fewer settings
     monkeypatch.setattr(wsd, "SCALINGS", wsd.SCALINGS[:3])
-    write(tmp_path / "other.jsonl", [{"tokens": "a big seal", "target_index": 2, "lemma": "seal", "sense": "animal"}])
+    write_rows(
+        tmp_path / "other.jsonl", [{"tokens": "a big seal", "target_index": 2, "lemma": "seal", "sense": "animal"}]
+    )
     test = [str(files.pop("test")), str(tmp_path / "other.jsonl")]
     out = tmp_path / "out"
     assert run_wsd(folder, files, "--test", *test, "--layers", "last", "1-2", "--output_dir", str(out)) == 0
@@ -545,7 +538,7 @@ def test_bad_rows_are_named(folder, files, tmp_path, capsys, monkeypatch, messag
     monkeypatch.setattr(wsd, "span_vectors", None)  # nothing is encoded before the error
     rows = list(labelled_rows(0))
     rows[4] |= BAD_ROWS[message]
-    write(files["test"], rows)
+    write_rows(files["test"], rows)
     assert run_wsd(folder, files, "--output_dir", str(tmp_path / "out")) == 2
     error = error_line(capsys)
     assert f"test: {files['test']}, row 5: {message}" in error
@@ -575,7 +568,7 @@ def test_words_without_tokens_are_named(folder, files, tmp_path, capsys, monkeyp
     monkeypatch.setattr(wsd, "span_vectors", None)
     rows = list(labelled_rows(0))
     rows[1]["tokens"][3] = "\u200b"
-    write(files["test"], rows)
+    write_rows(files["test"], rows)
     assert run_wsd(folder, files, "--output_dir", str(tmp_path / "out")) == 2
     assert f"{files['test']}, row 2: the word '\\u200b' has no token" in error_line(capsys)
 
@@ -654,7 +647,9 @@ def test_similarity_command(folder, corpus, files, tmp_path, capsys):
 def test_isotropy_command(folder, corpus, tmp_path, capsys):
     rng = np.random.default_rng(0)
     pairs = ((" ".join(rng.permutation(RIVER)[:7]), " ".join(rng.permutation(MONEY)[:7])) for _ in range(12))
-    write(tmp_path / "sts.jsonl", [{"sentence1": a, "sentence2": b, "score": n % 5} for n, (a, b) in enumerate(pairs)])
+    write_rows(
+        tmp_path / "sts.jsonl", [{"sentence1": a, "sentence2": b, "score": n % 5} for n, (a, b) in enumerate(pairs)]
+    )
     command = ["probe", "isotropy", "--model", str(folder), f"--data={corpus}", f"--sts={tmp_path / 'sts.jsonl'}"]
     assert main([*command, "--tokens", "40", "--output_dir", str(tmp_path / "out")]) == 0
     assert "z-scored" in capsys.readouterr().out
@@ -671,7 +666,7 @@ def test_isotropy_command(folder, corpus, tmp_path, capsys):
 )
 def test_bad_sentence_pairs_are_named(folder, corpus, tmp_path, capsys, row, message):
     good = {"sentence1": "a bank", "sentence2": "a river", "score": 1.5}
-    write(tmp_path / "sts.jsonl", [good, good | row])
+    write_rows(tmp_path / "sts.jsonl", [good, good | row])
     command = ["probe", "isotropy", "--model", str(folder), f"--data={corpus}", f"--sts={tmp_path / 'sts.jsonl'}"]
     assert main(command) == 2
     assert message in error_line(capsys)

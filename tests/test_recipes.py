@@ -52,14 +52,12 @@ def test_every_key_is_explained(path):
 def test_it_trains_two_steps(path, sources, short_model, tmp_path, capsys):
     output = tmp_path / "run"
     data = [str(sources / "one.txt")]
-    extra = []
+    small = SMALL
     if path.stem == "multilingual":
         data = [f"aa={sources / 'one.txt'}", f"bb={sources / 'two.txt'}"]
     if path.stem == "long-context":
-        extra = ["--model_name_or_path", str(short_model), "--seq_length", "128"]
-    assert (
-        cli.main(["pretrain", "--recipe", path.stem, "--data", *data, "--output_dir", str(output), *SMALL, *extra]) == 0
-    )
+        small = ["--model_name_or_path", str(short_model), *SMALL[4:], "--seq_length", "128"]
+    assert cli.main(["pretrain", "--recipe", path.stem, "--data", *data, "--output_dir", str(output), *small]) == 0
     assert (output / "model.safetensors").exists()
     config = minibert.MiniBertConfig.from_pretrained(output)
     if path.stem == "long-context":

@@ -395,7 +395,7 @@ def corpus(tmp_path_factory):
 def test_from_the_command_line(corpus, tmp_path, capsys):
     output = tmp_path / "run"
     assert cli.main(["pretrain", "--data", str(corpus), "--output_dir", str(output), "--max_steps", "60",
-                     "--learning_rate", "3e-3", "--save_strategy", "no", "--eval_strategy", "no",
+                     "--learning_rate", "1e-3", "--save_strategy", "no", "--eval_strategy", "no",
                      "--model", "bert", *QUICK]) == 0  # fmt: skip
     report = json.loads((output / "report.json").read_text())
     assert report["objective"] == "rtd" and report["validation_loss"] < 0.9 * report["constant_loss"]

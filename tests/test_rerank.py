@@ -8,6 +8,7 @@ import sys
 import numpy as np
 import pytest
 import torch
+from helpers import WORDS, refusal, run, sentences, write_rows
 from sentence_transformers import CrossEncoder, SentenceTransformer
 from torch import nn
 from transformers import BertConfig, BertForSequenceClassification
@@ -19,31 +20,7 @@ from minibert.training.embeddings.data import Pairs
 from minibert.training.embeddings.encoders import Embedder, Reranker
 from minibert.training.embeddings.finetune import draw_negatives, find_near, label_rows
 
-WORDS = [a + b for a in ("ka", "lo", "mi", "nu", "pe", "ri") for b in ("tan", "ver", "zol", "ben", "duk")]
-
-
-def sentences(count: int, seed: int = 0, longest: int = 12) -> list[str]:
-    chance = random.Random(seed)
-    return [" ".join(chance.choices(WORDS, k=chance.randint(1, longest))) for _ in range(count)]
-
-
 PAIRS = [*zip(sentences(20), sentences(20, seed=1, longest=40)), ("katan " * 30, "lover"), ("katan", "")]
-
-
-def run(*arguments, capsys=None) -> str:
-    assert cli.main(list(map(str, arguments))) == 0
-    return capsys.readouterr().out if capsys else ""
-
-
-def refusal(capsys, *arguments) -> str:
-    capsys.readouterr()
-    assert cli.main(list(map(str, arguments))) == 2
-    return capsys.readouterr().err
-
-
-def write_rows(path, rows):
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return path
 
 
 @pytest.fixture(scope="module")

@@ -4,10 +4,9 @@ import hashlib
 import json
 import math
 import shutil
-from collections import Counter
+from collections import Counter, defaultdict
 from itertools import islice
 
-import datasets
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
@@ -22,20 +21,13 @@ from transformers import TrainingArguments
 from minibert.tokenization import train_tokenizer
 from minibert.training import cli, mixtures, streaming
 from minibert.training.arguments import CorpusArguments, MixtureArguments, StreamingArguments
-from minibert.training.collators import MaskedLMCollator
+from minibert.training.collators import EVALUATION_RATE, MaskedLMCollator
 from minibert.training.data import load_documents, load_sources, split_documents, tokenize_documents
 from minibert.training.mixtures import load_sample, prepare_documents
 from minibert.training.packing import pack_documents
 from minibert.training.streaming import check_workers, first_documents, mix_streams, split_stream
 
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path_factory, monkeypatch):
-    """The cache of `datasets` in a folder of its own."""
-    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path_factory.mktemp("cache"))
-    datasets.disable_progress_bars()
-    yield
-    datasets.enable_progress_bars()
+pytestmark = pytest.mark.usefixtures("cache")
 
 
 @pytest.fixture
@@ -271,6 +263,24 @@ def test_refused_before_any_work(folder, tmp_path, capsys, arguments, message):
     assert pretrain([folder / "0.txt"], tmp_path / "run", *arguments) == 2
     assert message in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
+
+
+def test_the_masks_of_a_stream_change_when_it_begins_again(folder, tmp_path, monkeypatch):
+    """Here every document is a row, and the stream is read about four times."""
+    masks = defaultdict(set)
+    plain = MaskedLMCollator.numpy_call
+
+    def numpy_call(collator, examples):
+        batch = plain(collator, examples)
+        if collator.mlm_probability != EVALUATION_RATE:
+            for row, labels in zip(examples, batch["labels"]):
+                masks[tuple(row["input_ids"])].add(tuple(np.flatnonzero(labels != -100)))
+        return batch
+
+    monkeypatch.setattr(MaskedLMCollator, "numpy_call", numpy_call)
+    arguments = ["--max_steps", "40", "--packing", "padded", "--mlm_probability", "0.5", "--eval_strategy", "no"]
+    assert pretrain([folder / "0.txt"], tmp_path / "run", *arguments) == 0
+    assert 80 <= len(masks) <= 110 and np.mean([len(found) for found in masks.values()]) > 3
 
 
 @pytest.mark.parametrize("workers", [0, 2])

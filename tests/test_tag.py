@@ -15,6 +15,7 @@ import seqeval.scheme
 import sklearn.metrics
 import torch
 import transformers
+from helpers import write_rows
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from seqeval.metrics.sequence_labeling import get_entities
@@ -282,16 +283,11 @@ def sentences(count, seed=0):
     return rows
 
 
-def write(path, rows):
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return str(path)
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("tag")
     for split, count in (("train", 60), ("validation", 12), ("test", 14)):
-        write(folder / f"{split}.jsonl", sentences(count, seed=count))
+        write_rows(folder / f"{split}.jsonl", sentences(count, seed=count))
     words = " ".join(word for row in sentences(200) for word in row["tokens"])
     tokenizer = train_tokenizer([words] * 20, "wordpiece", 120, show_progress=False)
     save_model(folder / "model", tokenizer)
@@ -314,7 +310,7 @@ def make_task(tokenizer, rows, path, **arguments):
     """A task that has read `rows` as its training split, and that split."""
     task = Tag(TagArguments(**arguments), tokenizer)
     splits = load_splits(
-        DataArguments(train=[write(path / "train.jsonl", rows)], validation=[str(path / "train.jsonl")])
+        DataArguments(train=[write_rows(path / "train.jsonl", rows)], validation=[str(path / "train.jsonl")])
     )
     return task, task.read(splits)["train"]
 
@@ -459,8 +455,10 @@ class TestTask:
         assert split["_tags"][:] == [["O", "B-PER", "I-PER"], ["B-PER"]]
 
     def test_types_that_training_has_not_seen(self, tokenizers, tmp_path):
-        train = write(tmp_path / "a.jsonl", [{"tokens": ["a"], "tags": ["B-PER"]}])
-        test = write(tmp_path / "b.jsonl", [{"tokens": ["a"], "tags": ["O"]}, {"tokens": ["a"], "tags": ["B-LOC"]}])
+        train = write_rows(tmp_path / "a.jsonl", [{"tokens": ["a"], "tags": ["B-PER"]}])
+        test = write_rows(
+            tmp_path / "b.jsonl", [{"tokens": ["a"], "tags": ["O"]}, {"tokens": ["a"], "tags": ["B-LOC"]}]
+        )
         splits = load_splits(DataArguments(train=[train], validation=[train], test=[test]))
         with pytest.raises(ValueError, match=r"b.jsonl, row 2: the tag 'B-LOC' .* never seen in training; legal: PER"):
             Tag(TagArguments(), tokenizers["bpe"]).read(splits)
@@ -487,6 +485,6 @@ class TestTraining:
         assert evaluated["f1"] == trained["f1"] and evaluated["loss"] == pytest.approx(trained["loss"], rel=1e-4)
 
     def test_a_model_of_another_scheme_is_refused(self, tagger, folder, tmp_path, capsys):
-        path = write(tmp_path / "pos.jsonl", [{"tokens": ["a"], "tags": ["NN"]}])
+        path = write_rows(tmp_path / "pos.jsonl", [{"tokens": ["a"], "tags": ["NN"]}])
         assert cli.main(["evaluate", "tag", "--model", str(tagger), "--test", path]) == 2
         assert "of scheme 'none', which a model of scheme 'bio'" in capsys.readouterr().err

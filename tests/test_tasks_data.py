@@ -73,11 +73,12 @@ class TestSplits:
         [
             ({}, "none given"),
             ({"data": "no/such/folder.d"}, "'no/such/folder.d'"),
-            ({"train": ["no/such.jsonl"]}, "'no/such.jsonl' does not exist"),
+            ({"train": ["no/such.jsonl"]}, "'no/such.jsonl' is no file"),
             ({"data": "{folder}/empty"}, "holds no file train, validation or test"),
             ({"train": ["{folder}/notes.txt"]}, "ends in none of"),
             ({"train": ["{folder}/broken.jsonl"]}, "broken.jsonl' cannot be read as jsonl"),
             ({"train": ["{folder}/nothing.jsonl"]}, "nothing.jsonl' is empty"),
+            ({"train": ["{folder}/header.csv"]}, "header.csv' cannot be read as csv: no rows"),
             ({"train": ["{folder}/good.jsonl"], "validation_size": 10}, "leaves nothing to train on"),
             ({"train": ["{folder}/good.jsonl"], "validation_size": 0}, "leaves nothing to hold out"),
         ],
@@ -87,6 +88,7 @@ class TestSplits:
         (tmp_path / "notes.txt").write_text("text")
         (tmp_path / "broken.jsonl").write_text('{"text": "a"\n{{')
         (tmp_path / "nothing.jsonl").write_text("")
+        (tmp_path / "header.csv").write_text("text,label\n")
         write(tmp_path / "good.jsonl", ROWS)
         place = lambda value: value.format(folder=tmp_path) if isinstance(value, str) else value  # noqa: E731
         given = {

@@ -127,7 +127,8 @@ class MaskingArguments:
         None, "Share of the targets that become a random token, by default 0.1, with rtd 0; the rest stays."
     )
     random_replacement: Literal["uniform", "unigram"] = argument(
-        "uniform", "How random tokens are drawn: all alike, or as often as in the corpus."
+        "uniform",
+        "How random tokens are drawn: all alike, or as often as in the corpus (of a stream, in its first 1,000 rows).",
     )
     rate_schedule: Literal["constant", "linear", "steps"] = argument(
         "constant", "How the share of targets moves over the training, through --rate_points."

@@ -24,6 +24,7 @@ from huggingface_hub.errors import StrictDataclassError
 from transformers.hf_argparser import HfArgumentParser
 
 from .commands import COMMANDS
+from .conditions import refuse_idle
 
 # Packages that only some commands need, and the extra that installs them.
 EXTRAS = {"peft": "peft", "sentence_transformers": "sentence-transformers"}
@@ -106,7 +107,7 @@ def parse(name: str, argv: Sequence[str]) -> list[Any]:
     """The arguments that the function of command `name` is called with.
 
     Raises:
-        ValueError: an unknown argument or recipe key (with close matches), or an illegal value.
+        ValueError: an unknown argument or recipe key (with close matches), an illegal value, or one without effect.
     """
     command = COMMANDS[name]
     parser = build_parser(name, everything=True)
@@ -122,8 +123,10 @@ def parse(name: str, argv: Sequence[str]) -> list[Any]:
     recipe = _Parser(add_help=False, allow_abbrev=False)
     recipe.add_argument("--recipe")
     given, argv = recipe.parse_known_args(list(argv))
+    on_line, recipe_argv = _named(argv), []
     if given.recipe:
-        argv = _recipe_as_arguments(given.recipe, legal, _named(argv), nullable=config_fields) + argv
+        recipe_argv = _recipe_as_arguments(given.recipe, legal, on_line, nullable=config_fields)
+    argv = recipe_argv + argv
 
     *instances, _, rest = parser.parse_args_into_dataclasses(
         argv, return_remaining_strings=True, look_for_args_file=False
@@ -137,6 +140,8 @@ def parse(name: str, argv: Sequence[str]) -> list[Any]:
     for instance in instances:
         if words and hasattr(instance, command.positional):
             setattr(instance, command.positional, words)
+    values = {name: value for instance in instances for name, value in vars(instance).items()}
+    refuse_idle(command.conditions, values, on_line, _named(recipe_argv))
     if command.config_overrides:
         instances.append({field: _override(values) for field, values in unknown.items()})
     return instances

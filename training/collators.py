@@ -27,7 +27,7 @@ RATE_SCHEDULES = ("constant", "linear", "steps")
 EVALUATION_RATE = 0.15
 
 # What the shared progress tensor holds, see `MaskedLMCollator.set_progress`.
-_VERSION, _EPOCH, _STEP, _TOTAL_STEPS, _BATCHES_PER_STEP, _WITNESS = range(6)
+_VERSION, _EPOCH, _STEP, _TOTAL_STEPS, _BATCHES_PER_STEP, _STREAMED, _WITNESS = range(7)
 
 # Columns that tokenizers add, which say something to the collator at most.
 _NOT_FOR_THE_MODEL = ("special_tokens_mask", "offset_mapping")
@@ -51,6 +51,10 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
 
         collator = MaskedLMCollator(tokenizer, seed=0)
         Trainer(..., data_collator=collator, callbacks=[MaskingProgress(collator)])
+
+    A stream may have a row many times in one epoch, when it begins again above all. Of a stream, then, the number of
+    the batch counts too: it is the same after a resumption, and where ranks share the same batches out. Several workers
+    read other files each, which makes other batches and so other masks.
 
     Without a seed the masks come from torch's global generator, new ones on every call, as in the parent class.
 
@@ -108,7 +112,7 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
         self._cumulative = np.concatenate([[0], np.cumsum(self._random_weights())])  # [V + 1]
 
         # Shared memory: workers that stay alive from epoch to epoch read what the main process writes.
-        self._progress = torch.zeros(6, dtype=torch.int64).share_memory_()
+        self._progress = torch.zeros(7, dtype=torch.int64).share_memory_()
         self._progress[_BATCHES_PER_STEP] = 1
         self._seen_version, self._calls = 0, 0
 
@@ -139,7 +143,9 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
             )
         return weights
 
-    def set_progress(self, epoch: int, step: int = 0, total_steps: int = 0, batches_per_step: int = 1) -> None:
+    def set_progress(
+        self, epoch: int, step: int = 0, total_steps: int = 0, batches_per_step: int = 1, streamed: bool = False
+    ) -> None:
         """Say which epoch begins, before its batches are asked for: what `MaskingProgress` does under a `Trainer`.
 
         Args:
@@ -147,9 +153,11 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
             step, total_steps: optimizer steps done before the epoch's next batch, and in the whole training (a rate
                 schedule's clock).
             batches_per_step: batches collated for one optimizer step.
+            streamed: the rows are of a stream; the same row gets other masks in another batch.
         """
         version = int(self._progress[_VERSION]) + 1
-        self._progress[: _BATCHES_PER_STEP + 1] = torch.tensor([version, epoch, step, total_steps, batches_per_step])
+        said = torch.tensor([version, epoch, step, total_steps, batches_per_step, streamed])
+        self._progress[: len(said)] = said
 
     def for_evaluation(self, mlm_probability: float = EVALUATION_RATE, seed: int = 0) -> MaskedLMCollator:
         """A collator of the same kind with a constant rate and the same masks on every pass, for comparable losses."""
@@ -188,8 +196,11 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
         }
         if "labels" not in columns:
             self._notice_repetition(rows)
-            epoch, rate = int(self._progress[_EPOCH]), self._next_rate()
-            input_ids, columns["labels"] = self._mask(rows, input_ids, lengths, epoch, rate)
+            batch, rate = self._next_batch()
+            epoch, streamed = int(self._progress[_EPOCH]), bool(self._progress[_STREAMED])
+            input_ids, columns["labels"] = self._mask(
+                rows, input_ids, lengths, epoch, rate, batch if streamed else None
+            )
         elif self.mlm and np.array_equal(columns["labels"], input_ids):
             raise ValueError(
                 "labels: they repeat input_ids, so nothing is masked; remove the column, the collator makes it"
@@ -223,7 +234,13 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
         }
 
     def _mask(
-        self, rows: Sequence[Mapping], input_ids: np.ndarray, lengths: np.ndarray, epoch: int, rate: float
+        self,
+        rows: Sequence[Mapping],
+        input_ids: np.ndarray,
+        lengths: np.ndarray,
+        epoch: int,
+        rate: float,
+        batch: int | None = None,
     ) -> tuple[np.ndarray, np.ndarray]:
         """Masked token ids and labels, int64 [T], of the rows' T tokens one after the other."""
         if len(input_ids) and not 0 <= input_ids.min() <= input_ids.max() < len(self._regular):
@@ -245,7 +262,7 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
         if packed:  # a document begins where a position does not follow the one before
             begins |= np.diff(_flatten(rows, "position_ids", lengths)[0], prepend=-1) != 1
 
-        draws = self._draws(input_ids, lengths, epoch)
+        draws = self._draws(input_ids, lengths, epoch, batch)
         targets, leaders = choose_targets(
             self.masking,
             rate,
@@ -268,13 +285,13 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
         )
         return masked, np.where(targets, input_ids, IGNORE_INDEX)
 
-    def _draws(self, input_ids: np.ndarray, lengths: np.ndarray, epoch: int) -> np.ndarray:
+    def _draws(self, input_ids: np.ndarray, lengths: np.ndarray, epoch: int, batch: int | None) -> np.ndarray:
         """Uniform numbers, float64 [4, T]."""
         if self.seed is None:
             key = int(torch.randint(2**63 - 1, ()))
             return np.random.Generator(np.random.Philox(key)).random((4, len(input_ids)))
         rows = np.split(input_ids, np.cumsum(lengths)[:-1])
-        return np.concatenate([row_draws(self.seed, epoch, row) for row in rows], axis=1)
+        return np.concatenate([row_draws(self.seed, epoch, row, batch) for row in rows], axis=1)
 
     def _notice_repetition(self, rows: Sequence[Mapping]) -> None:
         """Warn once, over all processes, when rows come again and nobody has ever said that an epoch is over."""
@@ -291,24 +308,26 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
                 " epoch. Give the Trainer callbacks=[MaskingProgress(collator)], or call collator.set_progress(epoch)."
             )
 
-    def _next_rate(self) -> float:
-        """The rate for the batch now at hand, by the number of batches that this process has seen in the epoch.
+    def _next_batch(self) -> tuple[int, float]:
+        """The number of the batch now at hand, counted from the beginning of the training, and its rate, by the number
+        of batches that this process has seen in the epoch.
 
         A data loader hands its batches to its workers in turn, so that a worker's n-th batch is the epoch's batch
         n · workers + its own number, however far ahead it works (but not with `dataloader_in_order=False`).
         """
-        version, _, step, total_steps, batches_per_step, _ = self._progress.tolist()
+        version, _, step, total_steps, batches_per_step, *_ = self._progress.tolist()
         if version != self._seen_version:
             self._seen_version, self._calls = version, 0
         worker = get_worker_info()
         batch = self._calls if worker is None else self._calls * worker.num_workers + worker.id
         self._calls += 1
-        done = (step + batch // batches_per_step) / total_steps if total_steps else 0.0
+        batch += step * batches_per_step
+        done = batch // batches_per_step / total_steps if total_steps else 0.0
 
         shares, rates = zip(*sorted({0.0: self.mlm_probability, **self.rate_points}.items()))
         if self.rate_schedule == "linear":
-            return float(np.interp(done, shares, rates))
-        return rates[np.searchsorted(shares, done, side="right") - 1]
+            return batch, float(np.interp(done, shares, rates))
+        return batch, rates[np.searchsorted(shares, done, side="right") - 1]
 
 
 def check_masking(masking: Any) -> None:
@@ -359,13 +378,14 @@ class MaskingProgress(TrainerCallback):
 
     def on_epoch_begin(self, args, state, control, train_dataloader=None, **kwargs):
         step, batches_per_step = state.global_step, args.gradient_accumulation_steps
-        if isinstance(train_dataloader.dataset, IterableDataset):
+        streamed = isinstance(train_dataloader.dataset, IterableDataset)
+        if streamed:
             if self.epoch == self.first_epoch and not args.ignore_data_skip:
                 # What was trained on before the resumption is collated again, and skipped then.
                 step -= step % _steps_in_epoch(train_dataloader, args.gradient_accumulation_steps, state.max_steps)
             if isinstance(train_dataloader, DataLoaderDispatcher) and not train_dataloader.split_batches:
                 batches_per_step *= args.world_size  # the first rank collates for all
-        self.collator.set_progress(self.epoch, step, state.max_steps, batches_per_step)
+        self.collator.set_progress(self.epoch, step, state.max_steps, batches_per_step, streamed)
         self.epoch += 1
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import arguments
+from .conditions import PRETRAIN_CONDITIONS, Condition
 from .embeddings import arguments as embedding_arguments
 from .hub.arguments import PushArguments
 from .probe import arguments as probe_arguments
@@ -30,6 +31,7 @@ class Command:
     positional: str | None = None  # the argument that words without a flag belong to
     training_defaults: dict[str, Any] | None = None
     config_overrides: bool = False
+    conditions: tuple[Condition, ...] = ()  # on which arguments have an effect
 
 
 COMMANDS = {
@@ -49,6 +51,7 @@ COMMANDS = {
         ),
         training_defaults=arguments.PRETRAIN_DEFAULTS,
         config_overrides=True,
+        conditions=PRETRAIN_CONDITIONS,
     ),
     "fill": Command(
         "minibert.training.fill:fill",

@@ -21,7 +21,7 @@ from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerFast
 
 from .corpus import builtin_documents
-from .sources import plan_source, select_text
+from .sources import language_of, plan_source, select_text
 
 DatasetOrStream = TypeVar("DatasetOrStream", datasets.Dataset, datasets.IterableDataset)
 
@@ -38,7 +38,8 @@ def load_documents(
     sample_by: str = "auto",
     minimum: int = 1,
 ) -> datasets.Dataset:
-    """One column `text`, one row per document, in the order of `data`; blank documents are left out.
+    """One column `text`, one row per document, in the order of `data`; blank documents are left out. Of several entries
+    of `data`, a column `source` says from which one a document is (a `ClassLabel`: its language, or the entry itself).
 
     Args:
         data: files (text, jsonl, csv, tsv, parquet), folders (searched through), globs, or names of data sets on the
@@ -62,7 +63,7 @@ def load_documents(
         for item, part in zip(data, parts):
             if not len(part):
                 raise ValueError(f"data: no text in {item!r}: blank; legal: one document and more in every entry")
-        documents = datasets.concatenate_datasets(parts) if len(parts) > 1 else parts[0]
+        documents = _join(data, parts) if len(parts) > 1 else parts[0]
     else:
         documents = _from_builtin_corpus(packages)
     if len(documents) < max(minimum, 1):
@@ -232,6 +233,13 @@ def tokenize_table(table: pa.Table, backend: str) -> pa.Table:
     dtype = smallest_dtype(_backend(backend).get_vocab_size())
     ids = [np.array(encoding.ids, dtype=dtype) for encoding in encodings]
     return pa.table({"input_ids": list_array(np.concatenate(ids), np.fromiter(map(len, ids), dtype=np.int64))})
+
+
+def _join(data: Sequence[str], parts: Sequence[datasets.Dataset]) -> datasets.Dataset:
+    names = [language or item for language, item in map(language_of, data)]
+    label = datasets.ClassLabel(names=list(dict.fromkeys(names)))
+    source = np.repeat(label.str2int(names), [len(part) for part in parts])
+    return datasets.concatenate_datasets(parts).add_column("source", source, feature=label)
 
 
 # --- Sources ---------------------------------------------------------------------------------------------------------

@@ -18,7 +18,8 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 from .arguments import FertilityArguments
 from .data import load_sources
 from .plots import plt
-from .sources import LOADERS, language_of
+from .sources import language_of
+from .tables import LOADERS
 
 # What the table shows, with how many digits after the point.
 PRINTED = {"tokens_per_passage": 1, "tokens_per_word": 2, "tokens_per_character": 3}

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from transformers import AutoModelForMaskedLM, AutoTokenizer, pipeline
 
 from .arguments import FillArguments
+from .loading import saved_config
 
 MASK = "[MASK]"
 
@@ -40,8 +40,7 @@ def fill_masks(texts: Sequence[str], model: str, top_k: int = 5) -> list[list[li
     Raises:
         ValueError: a text without a mask, or no model at the path.
     """
-    if not (Path(model) / "config.json").exists() and (Path(model).exists() or model.count("/") != 1):
-        raise ValueError(f"model: there is none in {model!r} (no config.json); train one with `minibert pretrain`")
+    saved_config(model)
     tokenizer = AutoTokenizer.from_pretrained(model)
     texts = [text.replace(MASK, tokenizer.mask_token) for text in texts]
     for text in texts:

@@ -2,7 +2,8 @@
 
 A batch of T tokens (rows one after the other, no padding between them) is masked with a fixed number of NumPy passes,
 in time and memory linear in T. All randomness comes in as four uniform numbers per token, so that every result is a
-pure function of its arguments; `row_draws` makes them from the seed, the epoch and the row's own tokens.
+pure function of its arguments; `row_draws` makes them from the seed, the epoch and the row's own tokens (and,
+of a stream, the batch).
 
 `create_mlm_batch` at the end is the same objective (single tokens, random words) in plain Python, to read and to test
 against.
@@ -29,13 +30,14 @@ SPAN_P = 0.2
 SPAN_MAX_WORDS = 10
 
 
-def row_draws(seed: int, epoch: int, input_ids: np.ndarray) -> np.ndarray:
-    """Uniform numbers in [0, 1) for one row: float64 [4, tokens], a pure function of the three arguments.
+def row_draws(seed: int, epoch: int, input_ids: np.ndarray, batch: int | None = None) -> np.ndarray:
+    """Uniform numbers in [0, 1) for one row: float64 [4, tokens], a pure function of the arguments.
 
-    The counter-based generator Philox is keyed with a hash of the seed, the epoch and the row's token ids, so neither
-    the row's place in the batch, nor the worker or the rank that asks, nor what was drawn before matters.
+    The counter-based generator Philox is keyed with a hash of the seed, the epoch, the row's token ids and, of a
+    stream, the number of the batch, so neither the row's place in the batch, nor the worker or the rank that asks, nor
+    what was drawn before matters.
     """
-    key = f"{seed}:{epoch}".encode()
+    key = (f"{seed}:{epoch}" if batch is None else f"{seed}:{epoch}:{batch}").encode()
     digest = hashlib.blake2b(input_ids.astype("<i8").tobytes(), digest_size=16, key=key).digest()
     generator = np.random.Generator(np.random.Philox(key=int.from_bytes(digest, "little")))
     return generator.random((4, len(input_ids)))

@@ -16,7 +16,7 @@ import datasets
 import numpy as np
 
 from .arguments import CorpusArguments, MixtureArguments, StreamingArguments
-from .data import hold_out, load_documents, load_sources, split_documents
+from .data import load_documents, load_sources, split_documents
 from .sources import language_of
 from .streaming import VALIDATION_DOCUMENTS, first_documents, mix_streams, split_stream
 
@@ -29,7 +29,7 @@ LONGEST_EPOCH = 100
 
 @dataclass(frozen=True)
 class Documents:
-    """Documents, in a column `text`.
+    """Documents, in a column `text`; of several languages that are not streamed, which one in a column `source`.
 
     Attributes:
         train: what is trained on: each document once, or as often as the mixture has it; or a stream without end.
@@ -79,15 +79,11 @@ def prepare_documents(
         )
 
     names, alpha = check_mixture(corpus.data, mixture)
-    if alpha == 1 and not mixture.weights:
-        splits = split_documents(load_documents(**vars(corpus), minimum=minimum), validation_size, seed)
-        return Documents(splits["train"], splits["validation"], splits["train"])
-    documents, source = _load_mixture(corpus, names)
-    if len(documents) < minimum:
-        raise ValueError(f"data: {len(documents)} documents in {', '.join(corpus.data)}; at least {minimum} are needed")
-    held_out = hold_out(documents, validation_size, seed)
-    train, validation = documents.select(np.flatnonzero(~held_out)), documents.select(np.flatnonzero(held_out))
-    mixed = _mix(names, train, source[~held_out], mixture.weights, alpha, seed)
+    splits = split_documents(load_documents(**vars(corpus), minimum=minimum), validation_size, seed)
+    mixed = _mix(names, splits["train"], mixture.weights, alpha, seed)
+    several_languages = len(names) > 1 and all(language_of(item)[0] for item in corpus.data)
+    columns = ["text", "source"] if several_languages else ["text"]
+    mixed, validation = mixed.select_columns(columns), splits["validation"].select_columns(columns)
     return Documents(mixed, validation, mixed)
 
 
@@ -100,10 +96,7 @@ def load_sample(
         mixed = mix_streams(streams, probabilities, seed, streaming.shuffle_buffer, endless=False)
         return mixed.take(streaming.sample_documents)
     names, alpha = check_mixture(corpus.data, mixture)
-    if alpha == 1 and not mixture.weights:
-        return load_documents(**vars(corpus))
-    documents, source = _load_mixture(corpus, names)
-    return _mix(names, documents, source, mixture.weights, alpha, seed)
+    return _mix(names, load_documents(**vars(corpus)), mixture.weights, alpha, seed)
 
 
 def sampling_probabilities(weights: Sequence[float], alpha: float) -> np.ndarray:
@@ -195,23 +188,14 @@ def _streams(
     return names, streams, probabilities
 
 
-def _load_mixture(corpus: CorpusArguments, names: Sequence[str]) -> tuple[datasets.Dataset, np.ndarray]:
-    """All documents, and the number of the source that each is from: int64 [documents]."""
-    parts = load_sources(corpus.data, text_column=corpus.text_column, sample_by=corpus.sample_by)
-    sizes = [len(part) for part in parts]
-    _refuse_empty(names, sizes, "is in it")
-    return datasets.concatenate_datasets(parts), np.repeat(np.arange(len(parts)), sizes)
-
-
 def _mix(
-    names: Sequence[str],
-    documents: datasets.Dataset,
-    source: np.ndarray,
-    weights: Sequence[float],
-    alpha: float,
-    seed: int,
+    names: Sequence[str], documents: datasets.Dataset, weights: Sequence[float], alpha: float, seed: int
 ) -> datasets.Dataset:
-    """An epoch of the mixture, out of documents that are sorted by their source; its table is printed."""
+    """An epoch of the mixture, out of documents that are sorted by their source, and its table printed; the documents
+    as they are, where their numbers are to stay."""
+    if len(names) < 2 or (alpha == 1 and not weights):
+        return documents
+    source = documents.with_format("numpy")["source"][:]
     sizes = np.bincount(source, minlength=len(names))
     _refuse_empty(names, sizes, "is left to train on")
     rows = draw_documents(sizes, sampling_probabilities(weights or sizes, alpha), seed)

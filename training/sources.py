@@ -18,24 +18,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import datasets
-import pyarrow as pa
 from tqdm.auto import tqdm
 
+from .tables import LOADERS, hub_name, load_files, load_hub, string_columns
+
 SAMPLE_BY = ("auto", "line", "paragraph", "document")
-
-# What a folder is searched for, with the loader of `datasets` that reads it.
-LOADERS = {
-    ".txt": ("text", {"encoding": "utf-8-sig"}),
-    ".jsonl": ("json", {}),
-    ".json": ("json", {}),
-    # Empty cells and words such as "NA" stay text.
-    ".csv": ("csv", {"encoding": "utf-8-sig", "keep_default_na": False}),
-    ".tsv": ("csv", {"encoding": "utf-8-sig", "keep_default_na": False, "sep": "\t"}),
-    ".parquet": ("parquet", {}),
-}
-
-# "name" or "owner/name", then the configuration where a data set has several.
-HUB_NAME = re.compile(r"(?P<name>[\w-][\w.-]*(/[\w-][\w.-]*)?)(:(?P<config>[\w.-]+))?")
 
 # "de=folder": the language that an entry is in.
 LANGUAGE = re.compile(r"(?P<language>[A-Za-z][\w-]*)=(?P<item>.+)", re.DOTALL)
@@ -68,6 +55,7 @@ def plan_source(
     """
     if sample_by not in SAMPLE_BY:
         raise ValueError(f"sample_by: {sample_by!r} is not one of {', '.join(SAMPLE_BY)}")
+    stream = {"streaming": True} if streaming else {}
     _, item = language_of(item)
     path = os.path.expanduser(item)
     if os.path.isdir(path):
@@ -81,10 +69,7 @@ def plan_source(
         if not files:
             raise ValueError(f"data: no file matches {item!r}")
     else:
-        named = HUB_NAME.fullmatch(item)
-        if named is None or Path(item).suffix in LOADERS:
-            raise ValueError(f"data: {item!r} does not exist")
-        return [functools.partial(_from_hub, named["name"], named["config"], streaming)]
+        return [functools.partial(load_hub, *hub_name(item), split="train", **stream)]
 
     limit = LOOK_AHEAD if streaming else None
     groups: dict[tuple, list[str]] = {}
@@ -93,12 +78,15 @@ def plan_source(
         suffix = suffix if suffix in LOADERS else ".txt"  # a file given by name may end in anything
         if suffix != ".parquet":
             _check_utf8(file, limit)
-        layout = _layout(file, limit) if suffix == ".txt" and sample_by == "auto" else sample_by
+        layout = None if suffix != ".txt" else _layout(file, limit) if sample_by == "auto" else sample_by
         if os.path.getsize(file):
-            groups.setdefault((suffix, layout if suffix == ".txt" else None), []).append(file)
+            groups.setdefault((suffix, layout), []).append(file)
     if not groups:
         raise ValueError(f"data: no text in {item!r}: empty")
-    return [functools.partial(_from_files, files, *group, streaming) for group, files in groups.items()]
+    return [
+        functools.partial(load_files, files, suffix, **stream | ({"sample_by": layout} if layout else {}))
+        for (suffix, layout), files in groups.items()
+    ]
 
 
 def select_text(
@@ -127,11 +115,7 @@ def _string_columns(dataset: datasets.Dataset | datasets.IterableDataset) -> lis
         rows = list(itertools.islice(dataset, ROWS_TO_SEE))
         columns = dict.fromkeys(column for row in rows for column in row)
         return [column for column in columns if any(isinstance(row.get(column), str) for row in rows)]
-    return [
-        column
-        for column, feature in dataset.features.items()
-        if isinstance(feature, datasets.Value) and feature.dtype in ("string", "large_string")
-    ]
+    return string_columns(dataset)
 
 
 def _files_in(folder: str) -> list[str]:
@@ -169,35 +153,3 @@ def _layout(file: str, limit: int | None) -> str:
     with open(file, "rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as content:
         found = BLANK_LINE_BETWEEN_LINES.search(content, 0, size if limit is None else min(size, limit))
     return "paragraph" if found else "line"
-
-
-def _from_files(
-    files: list[str], suffix: str, layout: str | None, streaming: bool
-) -> datasets.Dataset | datasets.IterableDataset:
-    loader, options = LOADERS[suffix]
-    if loader == "text":
-        options = {**options, "sample_by": layout}
-    try:
-        if not streaming:
-            return datasets.load_dataset(loader, data_files=files, split="train", **options)
-        stream = datasets.load_dataset(loader, data_files=files, split="train", streaming=True, **options)
-        next(iter(stream), None)  # what is wrong at the beginning is found here, where the files are known
-        return stream
-    except (datasets.exceptions.DatasetGenerationError, pa.ArrowInvalid) as error:
-        raise ValueError(f"data: {_some(files)} cannot be read as {suffix[1:]}: {_reason(error)}") from error
-
-
-def _from_hub(name: str, config: str | None, streaming: bool) -> datasets.Dataset | datasets.IterableDataset:
-    options = {"streaming": True} if streaming else {}
-    try:
-        return datasets.load_dataset(name, config, split="train", **options)
-    except (OSError, ValueError) as error:  # not found, no connection; no such configuration or split
-        raise ValueError(f"data: {name!r} is no path here, and as a data set of the Hub: {_reason(error)}") from error
-
-
-def _reason(error: BaseException) -> str:
-    return str(error.__cause__ or error).strip().splitlines()[0]
-
-
-def _some(files: list[str]) -> str:
-    return repr(files[0]) if len(files) == 1 else f"one of {len(files)} files ({files[0]!r}, …)"

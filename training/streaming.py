@@ -22,7 +22,7 @@ from .data import map_tables, text_digests
 # Held-out documents of a stream that are kept for validation, so that evaluating does not take for ever.
 VALIDATION_DOCUMENTS = 1000
 
-# Rows of a stream that token frequencies are counted in.
+# Rows of a stream that token frequencies are counted in; the help of --random_replacement says so.
 SAMPLE_ROWS = 1000
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +14,6 @@ from transformers import PreTrainedTokenizerBase
 
 from ...configuration_minibert import MiniBertConfig
 from ...modeling_minibert import MiniBertForCausalLM
-from ..arguments import MaskingArguments
 from ..collators import MaskedLMCollator
 from ..masking import IGNORE_INDEX
 from .base import Objective, token_lines
@@ -56,15 +54,6 @@ class CausalLM(Objective):
     def check(self, config: MiniBertConfig) -> None:
         if not config.is_causal:
             raise ValueError("is_causal: False does not go with --objective clm; legal: True, or leave it out")
-
-    def check_rows(self, rows) -> None:
-        unset = dataclasses.asdict(dataclasses.replace(MaskingArguments(), **self.replacement))
-        for name, default in unset.items():
-            value = getattr(self.masking, name)
-            if value != default:
-                raise ValueError(
-                    f"{name}: {value!r} does not go with --objective clm, which masks nothing; leave it out"
-                )
 
     def collator(self, tokenizer: PreTrainedTokenizerBase, train: datasets.Dataset) -> CausalLMCollator:
         return CausalLMCollator(tokenizer, seed=self.seed)

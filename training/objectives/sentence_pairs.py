@@ -51,14 +51,13 @@ class MaskedLMWithNextSentence(MaskedLM):
     def check_rows(self, rows: RowArguments) -> None:
         if rows.seq_length < 8:
             raise ValueError(f"seq_length: {rows.seq_length} has no room for pairs; legal: 8 and more")
-        if rows.packing == "concatenated":
-            raise ValueError("packing: 'concatenated' does not go with --objective mlm+nsp, which has a pair a row")
         if self.masking.static_masking:
             raise ValueError("static_masking: True does not go with --objective mlm+nsp; legal: False")
 
     def check_documents(self, train: datasets.Dataset, validation: datasets.Dataset) -> None:
-        check_segments(train, "to train on")
-        check_segments(validation, "held out (--validation_size)")
+        for name, part in by_source(train).items():
+            check_segments(part, f"{f'of {name!r} ' if name else ''}to train on")
+        check_segments(max(by_source(validation).values(), key=len), "held out (--validation_size)")
 
     def rows(
         self, documents: datasets.Dataset, tokenizer: PreTrainedTokenizerBase, rows: RowArguments, training: bool
@@ -101,7 +100,8 @@ def make_pairs(
 ) -> datasets.Dataset:
     """Pairs `[CLS] A [SEP] B [SEP]`, a pair a row: `input_ids`, `token_type_ids` (0 up to the first [SEP], then 1) and
     `next_sentence_label` (0: B follows A in the text, 1: B begins at a random place of another document). Copies of a
-    document count as that document.
+    document count as that document. Of several languages, both segments are of the same: else the language would tell.
+    One with a single document makes no pairs.
 
     As in BERT, segments of a document are gathered until they fill a row (or, for the share `short_seq_prob` of the
     pairs, a random shorter length), A is a random number of them, and with probability 1/2 B is random; what a random
@@ -111,7 +111,8 @@ def make_pairs(
     shorter on average, and it alone can be the beginning of a document.
 
     Args:
-        documents: a column `text`; its segments are its lines, cut at the ends of sentences.
+        documents: a column `text`, whose segments are its lines, cut at the ends of sentences; and a column `source` (a
+            `ClassLabel`), the language, if there are several.
         seq_length: longest row, in tokens.
 
     Raises:
@@ -121,19 +122,23 @@ def make_pairs(
         if getattr(tokenizer, name) is None:
             raise ValueError(f"{name}: the tokenizer has none, but pairs need [CLS] and [SEP]")
     check_segments(documents)
-    windows = -(-len(documents) // WINDOW)
-    pairs = map_tables(
-        documents,
-        _pairs,
-        desc="Making pairs",
-        batch_size=-(-len(documents) // windows),  # windows of one size: none is left with a single document
-        backend=tokenizer_backend(tokenizer),
-        seq_length=seq_length,
-        short_seq_prob=short_seq_prob,
-        seed=seed,
-        cls_token_id=tokenizer.cls_token_id,
-        sep_token_id=tokenizer.sep_token_id,
-    )
+
+    def pairs_of(part: datasets.Dataset) -> datasets.Dataset:
+        windows = -(-len(part) // WINDOW)
+        return map_tables(
+            part,
+            _pairs,
+            desc="Making pairs",
+            batch_size=-(-len(part) // windows),  # windows of one size: none is left with a single document
+            backend=tokenizer_backend(tokenizer),
+            seq_length=seq_length,
+            short_seq_prob=short_seq_prob,
+            seed=seed,
+            cls_token_id=tokenizer.cls_token_id,
+            sep_token_id=tokenizer.sep_token_id,
+        )
+
+    pairs = datasets.concatenate_datasets([pairs_of(part) for part in by_source(documents).values()])
     if not len(pairs):
         raise ValueError(
             f"next sentences: {len(documents):,} documents make no pair; legal: different ones, of several lines or"
@@ -142,16 +147,27 @@ def make_pairs(
     return pairs
 
 
+def by_source(documents: datasets.Dataset) -> dict[str, datasets.Dataset]:
+    """The documents of every language by its name, in their order; all of them under "" where no column says it."""
+    if "source" not in documents.column_names:
+        return {"": documents}
+    names, numbers = documents.features["source"].names, documents.with_format("numpy")["source"][:]
+    return {names[number]: documents.select(np.flatnonzero(numbers == number)) for number in np.unique(numbers)}
+
+
 def check_segments(documents: datasets.Dataset, what: str = "") -> None:
-    """Refuse documents that no pairs can be made of; of a usual corpus only the first is looked at.
+    """Refuse documents that no pairs can be made of; of a usual corpus only the first ones are looked at.
 
     Raises:
-        ValueError: there is a single document, or none has two segments.
+        ValueError: there is a single document (or copies of one), or none has two segments.
     """
     what = f" {what}" if what else ""
-    if len(documents) < 2:
+    texts = iter(documents["text"])
+    first = next(texts, None)
+    if all(text == first for text in texts):
+        number = f"{len(documents)} equal documents" if len(documents) > 1 else f"{len(documents)} document"
         raise ValueError(
-            f"next sentences: {len(documents)} document{what}; legal: 2 and more, random segments come from others"
+            f"next sentences: {number}{what}; legal: 2 different ones and more, random segments come from others"
         )
     if all(len(split_segments(text)) < 2 for text in documents["text"]):
         raise ValueError(

@@ -12,8 +12,9 @@ from typing import Any
 
 import torch
 from accelerate.utils import broadcast_object_list
-from transformers import TrainerCallback
+from transformers import ProgressCallback, TrainerCallback
 from transformers.trainer_callback import ExportableState, TrainerState
+from transformers.trainer_utils import has_length
 
 from .schedule import DECAY_SHARE, warmup_stable_decay
 
@@ -34,7 +35,8 @@ class TimeBudget(TrainerCallback, ExportableState):
     An estimate that is wrong bends the schedule a little and moves its end by at most a step.
 
     Time counts from when this object is made, so reading the data is in it. It goes on from where it stood when
-    training is resumed. `TrainerState.max_steps` is kept at the number of steps that are expected.
+    training is resumed. `TrainerState.max_steps` and `num_train_epochs` are kept at what is expected as things stand,
+    and of a stream, which has no epochs, `epoch` at the progress.
 
     Args:
         minutes: all the time there is.
@@ -145,14 +147,28 @@ class TimeBudget(TrainerCallback, ExportableState):
     def on_optimizer_step(self, args, state, control, **kwargs):
         state.max_steps = state.global_step + 1 + self.step()
 
-    def on_step_end(self, args, state, control, **kwargs):
+    def on_step_end(self, args, state, control, train_dataloader=None, **kwargs):
+        if has_length(train_dataloader):
+            state.num_train_epochs = math.ceil(state.epoch * state.max_steps / state.global_step)
+        else:
+            state.epoch, state.num_train_epochs = self.progress, 1
+        self.on_epoch_end(args, state, control)
+
+    def on_epoch_end(self, args, state, control, **kwargs):
         if control.should_evaluate and self.progress < 1:  # no evaluation that leaves no time for the last one
             control.should_evaluate = of_first_rank(self.elapsed + 2 * self.reserve <= self.deadline)
 
-    on_epoch_end = on_step_end
-
     def on_evaluate(self, args, state, control, metrics=None, **kwargs):
         self.reserve = metrics.get("eval_runtime", self.reserve)
+
+
+class ExpectedSteps(ProgressCallback):
+    """`Trainer`'s progress bar, which ends at the steps that a `TimeBudget` expects as things stand."""
+
+    def on_step_end(self, args, state, control, **kwargs):
+        if state.is_world_process_zero:
+            self.training_bar.total = state.max_steps
+        super().on_step_end(args, state, control, **kwargs)
 
 
 def of_first_rank(value: Any) -> Any:

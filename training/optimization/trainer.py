@@ -9,12 +9,12 @@ from contextlib import nullcontext
 from typing import Any
 
 import torch
-from transformers import TrainerCallback, TrainingArguments
+from transformers import ProgressCallback, TrainerCallback, TrainingArguments
 from transformers.trainer_utils import get_last_checkpoint
 
 from ..arguments import OptimizationArguments
 from .averaging import WeightAverage
-from .clock import TimeBudget
+from .clock import ExpectedSteps, TimeBudget
 from .muon import muon_optimizer, require_muon
 from .schedule import check_shares, decay_of, is_warmup_stable_decay, rows_in_batch, schedule_arguments
 
@@ -146,12 +146,14 @@ class OptimizationMixin:
         budget: TimeBudget | None = None,
         **kwargs,
     ):
+        if budget is not None:  # `Trainer` adds the progress bar, which reads what the budget says, behind these
+            kwargs["callbacks"] = [*(kwargs.get("callbacks") or []), budget]
         super().__init__(*args, **kwargs)
         self.optimization = optimization or OptimizationArguments()
         self.budget = budget
         self.weight_average: WeightAverage | None = None  # while training
-        if budget is not None:
-            self.add_callback(budget)
+        if budget is not None and self.pop_callback(ProgressCallback):
+            self.add_callback(ExpectedSteps)
         if self.optimization.weight_average is not None:
             self.add_callback(_Averaging(self))
 

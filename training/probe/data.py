@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -13,10 +12,10 @@ from typing import Any
 import datasets
 import numpy as np
 
-from ..sources import LOADERS
+from ..objectives.sentence_pairs import SENTENCE_END
+from ..tables import load_table
 
-# The end of a sentence, or a blank line: a single line break may be nothing but a full line.
-SENTENCE_END = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])\s*|\n\s*\n")
+BLANK_LINE = re.compile(r"\n\s*\n")  # a single line break may be nothing but a full line
 
 WSD_COLUMNS = ("tokens", "target_index", "lemma", "sense")
 
@@ -73,27 +72,12 @@ def _scored_pair(row: dict[str, Any], name: str) -> tuple[str, str, float]:
 
 
 def _read(file: str, field: str, columns: Sequence[str], make: Callable[[dict[str, Any], str], Any]) -> list[Any]:
-    path = os.path.expanduser(file)
-    suffix = Path(path).suffix.lower()
-    if not os.path.isfile(path):
-        raise ValueError(f"{field}: {file!r} is no file")
-    if suffix not in LOADERS or suffix == ".txt":
-        raise ValueError(f"{field}: {file!r}; legal: {', '.join(s for s in LOADERS if s != '.txt')}")
-    if not os.path.getsize(path):
-        raise ValueError(f"{field}: {file!r} is empty")
-    loader, options = LOADERS[suffix]
-    try:
-        rows = datasets.load_dataset(loader, data_files=path, split="train", **options)
-    except datasets.exceptions.DatasetGenerationError as error:
-        reason = str(error.__cause__ or error).strip().splitlines()[0]
-        raise ValueError(f"{field}: {file!r} cannot be read as {suffix[1:]}: {reason}") from error
+    rows = load_table(file, field)
     missing = [column for column in columns if column not in rows.column_names]
     if missing:
         raise ValueError(
             f"{field}: {file!r} has no column {', '.join(missing)}; its columns: {', '.join(rows.column_names)}"
         )
-    if not len(rows):
-        raise ValueError(f"{field}: {file!r} has no row")
     return [make(row, f"{field}: {file}, row {number}") for number, row in enumerate(rows, 1)]
 
 
@@ -101,7 +85,8 @@ def sentences(documents: datasets.Dataset) -> Iterator[str]:
     """The sentences of all documents in their order, each on one line."""
     for batch in documents.iter(1000):
         for text in batch["text"]:
-            yield from filter(None, (" ".join(part.split()) for part in SENTENCE_END.split(text)))
+            for paragraph in BLANK_LINE.split(text):
+                yield from filter(None, (" ".join(part.split()) for part in SENTENCE_END.split(paragraph)))
 
 
 def word_pattern(word: str) -> re.Pattern:

@@ -64,22 +64,24 @@ class AnswerQuestions(Task):
             first, arguments.question_column, QUESTIONS, "question_column", "the question"
         )
         self.context_column = find_column(first, arguments.context_column, CONTEXTS, "context_column", "the context")
-        self.answers_column = find_column(first, arguments.answers_column, ANSWERS, "answers_column", "the answers")
+        self.answers_column = self.find_labels(first)
         self._check_stride()
         read = {}
         for name, split in splits.items():
             check_columns(split, [self.answers_column], "answers_column")
-            check_columns(split, [self.question_column, self.context_column], "question_column, context_column")
-            check_texts(split, [self.question_column, self.context_column])
-            answers = [self._checked(row) for row in split]
-            split = split.remove_columns([c for c in (READ_ANSWERS, READ_STARTS) if c in split.column_names])
-            texts, starts = ([[answer[part] for answer in row] for row in answers] for part in (0, 1))
-            split = split.add_column(READ_ANSWERS, texts, feature=datasets.List(datasets.Value("string")))
-            read[name] = split.add_column(READ_STARTS, starts, feature=datasets.List(datasets.Value("int64")))
+            self._check_texts(split)
+            read[name] = _with_answers(split, [self._checked(row) for row in split])
         answerable = [bool(answers) for split in read.values() for answers in split[READ_ANSWERS]]
         if arguments.null_threshold is None:  # where every question has an answer, "none" is no candidate
             self.null_threshold = None if all(answerable) else 0.0
         return datasets.DatasetDict(read)
+
+    def find_labels(self, split: datasets.Dataset) -> str:
+        return find_column(split, self.arguments.answers_column, ANSWERS, "answers_column", "the answers")
+
+    def read_unlabelled(self, split: datasets.Dataset) -> datasets.Dataset:
+        self._check_texts(split)
+        return _with_answers(split, [[] for _ in range(len(split))])
 
     def config_fields(self) -> dict[str, Any]:
         return {}
@@ -132,8 +134,16 @@ class AnswerQuestions(Task):
         )
 
     def compute_metrics(self, prediction: EvalPrediction, examples: datasets.Dataset) -> dict[str, float]:
-        predictions = [answers[0].text for answers in self.predict(prediction, examples)]
+        predictions = self.predicted(prediction, examples)
         return SquadScores().compute(predictions=predictions, references=examples[READ_ANSWERS][:])
+
+    def metric_names(self, examples: datasets.Dataset) -> list[str]:
+        references = examples[READ_ANSWERS][:]  # which ones there are depends on the kinds of questions
+        return list(SquadScores().compute(predictions=[""] * len(references), references=references))
+
+    def predicted(self, prediction: EvalPrediction, examples: datasets.Dataset) -> list[str]:
+        """The texts of the answers; empty: there is none."""
+        return [answers[0].text for answers in self.predict(prediction, examples)]
 
     def draw(self, prediction: EvalPrediction, examples: datasets.Dataset, path: Path) -> None:
         """F1 of questions by their first word."""
@@ -178,6 +188,11 @@ class AnswerQuestions(Task):
                 " fewer may be shared"
             )
 
+    def _check_texts(self, split: datasets.Dataset) -> None:
+        columns = [self.question_column, self.context_column]
+        check_columns(split, columns, "question_column, context_column")
+        check_texts(split, columns)
+
     def _checked(self, row: dict[str, Any]) -> list[tuple[str, int]]:
         """The answers of a row, as text and first character."""
         answers, context = row[self.answers_column], row[self.context_column]
@@ -198,6 +213,13 @@ class AnswerQuestions(Task):
                     f" {there!r} there"
                 )
         return list(zip(texts, starts))
+
+
+def _with_answers(split: datasets.Dataset, answers: list[list[tuple[str, int]]]) -> datasets.Dataset:
+    split = split.remove_columns([c for c in (READ_ANSWERS, READ_STARTS) if c in split.column_names])
+    texts, starts = ([[answer[part] for answer in row] for row in answers] for part in (0, 1))
+    split = split.add_column(READ_ANSWERS, texts, feature=datasets.List(datasets.Value("string")))
+    return split.add_column(READ_STARTS, starts, feature=datasets.List(datasets.Value("int64")))
 
 
 QUESTION_WORDS = ("what", "who", "whom", "whose", "which", "when", "where", "why", "how")

@@ -39,19 +39,42 @@ class DataArguments:
     )
 
 
+# What `--plan` proposes, and a training without a plan takes where the user gave nothing (None).
+UNLESS_PLANNED: dict[str, Any] = {
+    "freeze": "none",
+    "seeds": 1,
+    "patience": 3,
+    "per_device_train_batch_size": 32,
+    "learning_rate": 1e-4,
+    "num_train_epochs": 3.0,
+}
+
+
 @dataclass
 class FinetuneArguments:
     """What is trained, and how."""
 
     model: str = argument("runs/minibert", "The model to start from: MiniBERT, BERT or ModernBERT; a folder or a name.")
-    freeze: str = argument(
-        "none", "none; encoder: only the head is trained; or a number: that many lowest layers and the embeddings rest."
+    freeze: str | None = argument(
+        None,
+        "none (by default); encoder: only the head is trained; or a number: that many lowest layers and the embeddings"
+        " rest.",
     )
     lora: int | None = argument(None, "Train low-rank updates of this rank instead of the encoder's own weights.")
     layerwise_lr_decay: float = argument(1.0, "Each layer's learning rate as a share of that of the layer above it.")
-    seeds: int = argument(1, "How many seeds to train with, from --seed on; the best model is kept.")
-    patience: int = argument(3, "Evaluations without a better score after which training stops; 0: never.")
-    plan: bool = argument(False, "Train nothing: look at the data and write a recipe and a page that says why.")
+    seeds: int | None = argument(
+        None, "How many seeds to train with, from --seed on; the best model is kept. By default 1."
+    )
+    patience: int | None = argument(
+        None, "Evaluations without a better score after which training stops; 0: never. By default 3."
+    )
+    plan: bool = argument(
+        False,
+        "Train nothing: look at the data and write a recipe and a page that says why. What is given stands in the"
+        " recipe; the rest is proposed. Without a plan: "
+        + ", ".join(f"--{name} {value}" for name, value in UNLESS_PLANNED.items())
+        + ".",
+    )
     compare: bool = argument(False, "Train Transformers' own model beside it, and time both.")
     compare_rounds: int = argument(5, "Rounds in which the training speed of both models is measured.")
     compare_batches: int = argument(10, "Batches a round.")
@@ -179,10 +202,10 @@ class ZeroShotArguments:
 FINETUNE_DEFAULTS: dict[str, Any] = {
     "output_dir": "runs/finetune",
     "seed": 0,
-    "per_device_train_batch_size": 32,
+    "per_device_train_batch_size": None,  # undecided, and so are the next two: see UNLESS_PLANNED
+    "learning_rate": None,
+    "num_train_epochs": None,
     "per_device_eval_batch_size": 64,
-    "learning_rate": 1e-4,
-    "num_train_epochs": 3.0,
     "warmup_steps": 0.06,
     "weight_decay": 0.01,
     "logging_steps": 50,

@@ -25,6 +25,10 @@ from transformers import EvalPrediction, PreTrainedConfig, PreTrainedTokenizerBa
 
 from ...modeling_minibert import MiniBertPreTrainedModel
 from .arguments import TaskArguments
+from .data import FILE
+
+# What stands for a label that is not there: benchmarks publish their test rows so.
+NO_LABEL = (None, -1, "-1")
 
 
 class Task(abc.ABC):
@@ -60,6 +64,20 @@ class Task(abc.ABC):
         """
 
     @abc.abstractmethod
+    def find_labels(self, split: datasets.Dataset) -> str:
+        """The column of the labels, named by the user or guessed; a ValueError where it is not clear."""
+
+    def no_labels(self, split: datasets.Dataset) -> list[Any]:
+        """Values of that column that are no labels: those of `NO_LABEL` that do not occur in `split`."""
+        values = split[self.find_labels(split)][:]
+        return [value for value in NO_LABEL if value not in values]
+
+    @abc.abstractmethod
+    def read_unlabelled(self, split: datasets.Dataset) -> datasets.Dataset:
+        """Check rows that have no labels, once `read` was called: as `read` returns them, with labels that mean
+        nothing (an encoded row has some)."""
+
+    @abc.abstractmethod
     def config_fields(self) -> dict[str, Any]:
         """Fields of the model's config that follow from the data: `id2label`, `label2id`, `problem_type`."""
 
@@ -85,6 +103,14 @@ class Task(abc.ABC):
         """
 
     @abc.abstractmethod
+    def metric_names(self, examples: datasets.Dataset) -> list[str]:
+        """The keys of what `compute_metrics` returns for these examples."""
+
+    @abc.abstractmethod
+    def predicted(self, prediction: EvalPrediction, examples: datasets.Dataset) -> list[Any]:
+        """What is predicted for each example, as a person reads it: names of labels, a value, a text."""
+
+    @abc.abstractmethod
     def draw(self, prediction: EvalPrediction, examples: datasets.Dataset, path: Path) -> None:
         """Draw what was predicted against what is true: a confusion matrix, a table per type, … as PNG."""
 
@@ -92,6 +118,27 @@ class Task(abc.ABC):
     def show(self, folder: Path, examples: datasets.Dataset) -> list[str]:
         """Lines that show the model saved in `folder` at work on some of `examples`, through the pipeline that
         Transformers has for it."""
+
+
+def take_unlabelled(task: Task, splits: datasets.DatasetDict) -> datasets.Dataset | None:
+    """The test split, taken out of `splits` and said so, if it has no labels: no such column, or no label in any row.
+    It can be predicted, but not scored."""
+    first, test = next(iter(splits.values())), splits.get("test")
+    if test is None or test is first:
+        return None
+    column = task.find_labels(first)
+    if column in test.column_names:
+        missing = task.no_labels(first)
+        if not all(_is_missing(value, missing) for value in test[column]):
+            return None
+    print(f"test: no row of {test[0][FILE]!r} has a label ({column}); they are predicted, not scored")
+    return splits.pop("test")
+
+
+def _is_missing(label: Any, missing: list[Any]) -> bool:
+    if isinstance(label, list):
+        return bool(label) and all(_is_missing(part, missing) for part in label)
+    return label in missing
 
 
 def map_rows(

@@ -41,27 +41,25 @@ class Choose(Task):
 
     def read(self, splits: datasets.DatasetDict, config: PreTrainedConfig | None = None) -> datasets.DatasetDict:
         first = next(iter(splits.values()))
-        text = find_column(first, self.arguments.text_column, TEXTS, "text_column", "the text before the choices")
-        prefix = self.arguments.prefix_column or next((name for name in PREFIXES if name in first.column_names), None)
-        columns = self.arguments.choice_columns or self._guess_choices(first)
-        label = find_column(first, self.arguments.label_column, LABELS, "label_column", "the right choice")
+        given = self.arguments
+        self.text = find_column(first, given.text_column, TEXTS, "text_column", "the text before the choices")
+        self.prefix = given.prefix_column or next((name for name in PREFIXES if name in first.column_names), None)
+        self.choice_columns = given.choice_columns or self._guess_choices(first)
+        label = self.find_labels(first)
         read = {}
         for name, split in splits.items():
-            check_columns(split, columns, "choice_columns")
             check_columns(split, [label], "label_column")
-            texts = [text] if prefix is None else [text, prefix]
-            check_columns(split, texts, "text_column")
-            check_texts(split, texts)
-            choices = self._read_choices(split, columns)
+            read[name] = self._read_texts(split)
+            choices = self._read_choices(split, self.choice_columns)
             labels = [_label_id(value, choices[i], split, i, label) for i, value in enumerate(split[label])]
-            begins = [""] * len(split) if prefix is None else [f"{begin} " for begin in split[prefix]]
-            read[name] = (
-                split.select_columns([FILE, ROW])
-                .add_column(TEXT, list(split[text]))
-                .add_column(CHOICE_TEXTS, [[begin + c for c in row] for begin, row in zip(begins, choices)])
-                .add_column(LABEL, labels)
-            )
+            read[name] = read[name].add_column(LABEL, labels)
         return datasets.DatasetDict(read)
+
+    def find_labels(self, split: datasets.Dataset) -> str:
+        return find_column(split, self.arguments.label_column, LABELS, "label_column", "the right choice")
+
+    def read_unlabelled(self, split: datasets.Dataset) -> datasets.Dataset:
+        return self._read_texts(split).add_column(LABEL, [0] * len(split))
 
     def config_fields(self) -> dict[str, Any]:
         return {}
@@ -78,6 +76,13 @@ class Choose(Task):
 
     def compute_metrics(self, prediction: EvalPrediction, examples: datasets.Dataset) -> dict[str, float]:
         return Accuracy().compute(predictions=prediction.predictions, references=prediction.label_ids)
+
+    def metric_names(self, examples: datasets.Dataset) -> list[str]:
+        return ["accuracy"]
+
+    def predicted(self, prediction: EvalPrediction, examples: datasets.Dataset) -> list[int]:
+        """The number of the choice, from 0."""
+        return [int(choice) for choice in prediction.predictions]
 
     def draw(self, prediction: EvalPrediction, examples: datasets.Dataset, path: Path) -> None:
         labels = [f"choice {i + 1}" for i in range(len(examples[0][CHOICE_TEXTS]))]
@@ -105,6 +110,20 @@ class Choose(Task):
         if len(numbered) > 1:
             return sorted(numbered, key=lambda name: int(re.search(r"\d+", name)[0]))
         return [find_column(split, None, CHOICES, "choice_columns", "the choices")]
+
+    def _read_texts(self, split: datasets.Dataset) -> datasets.Dataset:
+        """The rows with their text and their choices."""
+        check_columns(split, self.choice_columns, "choice_columns")
+        texts = [self.text] if self.prefix is None else [self.text, self.prefix]
+        check_columns(split, texts, "text_column")
+        check_texts(split, texts)
+        choices = self._read_choices(split, self.choice_columns)
+        begins = [""] * len(split) if self.prefix is None else [f"{begin} " for begin in split[self.prefix]]
+        return (
+            split.select_columns([FILE, ROW])
+            .add_column(TEXT, list(split[self.text]))
+            .add_column(CHOICE_TEXTS, [[begin + c for c in row] for begin, row in zip(begins, choices)])
+        )
 
     def _read_choices(self, split: datasets.Dataset, columns: list[str]) -> list[list[str]]:
         """The choices of every row: at least two, and as many as in the row before."""

@@ -33,6 +33,11 @@ TEXTS = ("text", "sentence", "content", "review", "document", "tweet", "sentence
 LABELS = ("label", "labels", "class", "target", "category", "score", "similarity", "sentiment")
 
 SINGLE, MULTI, REGRESSION = "single_label_classification", "multi_label_classification", "regression"
+METRICS = {
+    SINGLE: ("accuracy", "f1_macro", "matthews_correlation"),
+    MULTI: ("f1_micro", "f1_macro", "accuracy"),
+    REGRESSION: ("spearman", "pearson", "mse"),
+}  # the first one chooses the best model
 LABEL = "_label"  # the column that `read` adds: a class number, a list of 0 and 1, or a value
 
 
@@ -45,7 +50,7 @@ class Classify(Task):
 
     def read(self, splits: datasets.DatasetDict, config: PreTrainedConfig | None = None) -> datasets.DatasetDict:
         first = next(iter(splits.values()))
-        self.label_column = find_column(first, self.arguments.label_column, LABELS, "label_column", "the label")
+        self.label_column = self.find_labels(first)
         self.text_columns = self._find_texts(first)
         for split in splits.values():
             check_columns(split, [self.label_column], "label_column")
@@ -61,24 +66,37 @@ class Classify(Task):
         known = saved_labels(config) if config is not None else None
         if config is not None and (config.problem_type is not None or config.num_labels == 1):
             self.problem_type = config.problem_type or REGRESSION  # as Transformers reads a model of one label
+            if self.arguments.problem_type not in (None, self.problem_type):
+                raise ValueError(
+                    f"problem_type: {self.arguments.problem_type!r} is asked for, but the model was fine-tuned for "
+                    f"{self.problem_type!r}"
+                )
         else:
             self.problem_type = self.arguments.problem_type or _problem_type(next(iter(values.values())))
-        best = {SINGLE: "accuracy", MULTI: "f1_micro", REGRESSION: "spearman"}
-        self.metric_for_best_model = best[self.problem_type]
+        self.metric_for_best_model = METRICS[self.problem_type][0]
         if self.problem_type == REGRESSION:
+            if self.arguments.labels:
+                raise ValueError(
+                    f"labels: {', '.join(self.arguments.labels)} cannot name the values of {self.label_column!r};"
+                    " where they are classes, say so with --problem_type single_label_classification"
+                )
             self.labels = ["score"]
-            feature = datasets.Value("float32")
         else:
             self.labels = self._learn_labels(splits, values, config, known)
-            feature = datasets.Value("int64")
-            if self.problem_type == MULTI:
-                feature = datasets.List(datasets.Value("float32"))
         read = {}
         for name, split in splits.items():
             encoded = [self._encode_label(value, split, index) for index, value in enumerate(values[name])]
-            split = split.remove_columns([LABEL] if LABEL in split.column_names else [])
-            read[name] = split.add_column(LABEL, encoded, feature=feature)
+            read[name] = self._with_labels(split, encoded)
         return datasets.DatasetDict(read)
+
+    def find_labels(self, split: datasets.Dataset) -> str:
+        return find_column(split, self.arguments.label_column, LABELS, "label_column", "the label")
+
+    def read_unlabelled(self, split: datasets.Dataset) -> datasets.Dataset:
+        check_columns(split, self.text_columns, "text_column")
+        check_texts(split, self.text_columns)
+        nothing = {SINGLE: 0, MULTI: [0.0] * len(self.labels), REGRESSION: 0.0}[self.problem_type]
+        return self._with_labels(split, [nothing] * len(split))
 
     def config_fields(self) -> dict[str, Any]:
         return {**label_fields(self.labels), "problem_type": self.problem_type}
@@ -110,6 +128,16 @@ class Classify(Task):
             return f1 | Accuracy().compute(**given)
         f1 = F1().compute(**given, average="macro")["f1"]
         return Accuracy().compute(**given) | {"f1_macro": f1} | MatthewsCorrelation().compute(**given)
+
+    def metric_names(self, examples: datasets.Dataset) -> list[str]:
+        return list(METRICS[self.problem_type])
+
+    def predicted(self, prediction: EvalPrediction, examples: datasets.Dataset) -> list[str | list[str] | float]:
+        if self.problem_type == REGRESSION:
+            return [float(value) for value in prediction.predictions]
+        if self.problem_type == SINGLE:
+            return [self.labels[label] for label in prediction.predictions]
+        return [[name for name, there in zip(self.labels, row) if there] for row in prediction.predictions]
 
     def draw(self, prediction: EvalPrediction, examples: datasets.Dataset, path: Path) -> None:
         predictions, references = prediction.predictions, prediction.label_ids
@@ -204,6 +232,12 @@ class Classify(Task):
                 "nothing to learn"
             )
         return labels
+
+    def _with_labels(self, split: datasets.Dataset, labels: list) -> datasets.Dataset:
+        feature = datasets.Value("int64" if self.problem_type == SINGLE else "float32")
+        feature = datasets.List(feature) if self.problem_type == MULTI else feature
+        split = split.remove_columns([LABEL] if LABEL in split.column_names else [])
+        return split.add_column(LABEL, labels, feature=feature)
 
     def _encode_label(self, value: Any, split: datasets.Dataset, index: int) -> int | float | list[float]:
         if self.problem_type == REGRESSION:

@@ -19,17 +19,31 @@ from ..hub.arguments import PushArguments
 from ..hub.card import CardFacts, Result, describe_data, describe_training, published_name, save_card
 from ..hub.push import push
 from ..settings import checkpoint_to_resume, settle
-from .arguments import DataArguments, EvaluateArguments, FinetuneArguments, TaskArguments
-from .base import Task
+from .arguments import UNLESS_PLANNED, DataArguments, EvaluateArguments, FinetuneArguments, TaskArguments
+from .base import Task, take_unlabelled
 from .compare import check_comparable, compare
 from .data import load_splits
 from .freezing import check_freezing
 from .models import check_head, load_model, load_tokenizer, read_config
 from .plan import plan
-from .report import mean_and_deviation, print_table, scores_of
-from .trainer import Run, remove_checkpoints, score, train
+from .report import mean_and_deviation, print_table, save_predictions, scores_of
+from .trainer import Run, check_for_task, predict, remove_checkpoints, score, train
 
-REPORT, PICTURE, LOG = "metrics.json", "predictions.png", "trainer_state.json"
+REPORT, PICTURE, LOG, PREDICTIONS = "metrics.json", "predictions.png", "trainer_state.json", "test_predictions.jsonl"
+# Fields of TrainingArguments that must stay as they are: for scores of all rows, and for a model that is saved.
+SCORING = {
+    "prediction_loss_only": (False, "the metrics of the task need the predictions"),
+    "batch_eval_metrics": (False, "the metrics of the task need the predictions of all rows"),
+    "eval_do_concat_batches": (True, "the metrics of the task need the predictions of all rows"),
+    "dataloader_drop_last": (False, "it drops rows of evaluation as well"),
+    "label_names": (None, "the task knows them"),
+}
+_HALF = "evaluation would leave the model that is saved in half precision; with --bf16 true both compute in bf16"
+SAVING = {
+    "bf16_full_eval": (False, _HALF),
+    "fp16_full_eval": (False, _HALF),
+    "hub_token": (None, "log in with `hf auth login`, or set HF_TOKEN"),
+}
 
 
 def finetune(
@@ -44,7 +58,7 @@ def finetune(
         return _plan(task_arguments, data, arguments, training)
     output = Path(training.output_dir)
     report = _finished(output) if arguments.compare else None
-    checkpoint = None if report else _checkpoint(training, arguments.seeds)
+    checkpoint = None if report else _checkpoint(training, _unless_planned(arguments).seeds)
     run = prepare(task_arguments, data, arguments, training)
     if arguments.compare:
         check_comparable(run)
@@ -69,6 +83,9 @@ def evaluate(
     Raises:
         ValueError: bad input, before any work.
     """
+    _check_fixed(training, SCORING)
+    if data.train:
+        raise ValueError("train: nothing is trained here; legal: --validation, --test, or a folder that has them")
     task_class = find_task(task_arguments)
     config = read_config(arguments.model)
     check_head(arguments.model, config, task_class, needed=True)
@@ -77,6 +94,7 @@ def evaluate(
     if not splits:
         raise ValueError("data: no validation or test split is given; legal: --test FILE, or a folder that has one")
     task = task_class(task_arguments, tokenizer)
+    unlabelled = take_unlabelled(task, splits)
     splits = task.read(splits, config)
     training = _settle(training, task)
     encoded = {name: task.encode(split, training=False) for name, split in splits.items()}
@@ -90,6 +108,8 @@ def evaluate(
     report = {"task": task.name, "model": arguments.model} | {name: scores for name, (_, scores) in scored.items()}
     (output / REPORT).write_text(json.dumps(report, indent=2) + "\n")
     print(f"Saved to {output}: {REPORT} and {PICTURE} (of {name})")
+    if unlabelled is not None:
+        _save_predictions(model, training, task, unlabelled, output)
 
 
 def find_task(arguments: TaskArguments) -> type[Task]:
@@ -106,18 +126,20 @@ def prepare(
     Raises:
         ValueError: bad input.
     """
-    if arguments.seeds < 1:
-        raise ValueError(f"seeds: {arguments.seeds} is not legal: 1 or more")
     task_class = find_task(task_arguments)
     config = read_config(arguments.model)
     has_head = check_head(arguments.model, config, task_class, needed=False)
-    check_freezing(arguments, config.num_hidden_layers)
+    _check_arguments(arguments, training, config.num_hidden_layers)
+    arguments, training = _unless_planned(arguments), _unless_planned(training)
     tokenizer = load_tokenizer(arguments.model, config, task_arguments.max_length)
     splits = load_splits(data, training.seed)
     if "train" not in splits:
         raise ValueError("train: there is no training split; legal: --train FILE, or a folder that has one")
     task = task_class(task_arguments, tokenizer)
+    unlabelled = take_unlabelled(task, splits)
     splits = task.read(splits, config if has_head else None)
+    if unlabelled is not None:
+        task.read_unlabelled(unlabelled)  # what is wrong with them is told before any training
     labels = task.config_fields().get("id2label")
     if has_head and labels is not None and len(labels) != config.num_labels:
         raise ValueError(
@@ -125,9 +147,11 @@ def prepare(
             f"({', '.join(map(str, config.id2label.values()))}), the data have {len(labels)} "
             f"({', '.join(map(str, labels.values()))}); start from a model without such a head"
         )
-    training = _settle(training, task)
     encoded = {name: task.encode(split, training=name == "train") for name, split in splits.items()}
-    return Run(task, splits, encoded, arguments, training, _settings(task_arguments, data, arguments, training))
+    check_for_task(training, task, splits, encoded)
+    training = _settle(training, task)
+    settings = _settings(task_arguments, data, arguments, training)
+    return Run(task, splits, encoded, arguments, training, settings, unlabelled)
 
 
 def _train_and_save(run: Run, output: Path, checkpoint: str | None) -> dict[str, Any]:
@@ -162,6 +186,8 @@ def _train_and_save(run: Run, output: Path, checkpoint: str | None) -> dict[str,
     model.save_pretrained(output)
     task.tokenizer.save_pretrained(output)
     state.save_to_json(str(output / LOG))
+    if run.unlabelled is not None:
+        _save_predictions(model, training, task, run.unlabelled, output)
     task.draw(predictions[name], run.splits[name], output / PICTURE)
     save_card(output, _card(run, report))
     # Last, since it says that all is there.
@@ -181,18 +207,60 @@ def _train_and_save(run: Run, output: Path, checkpoint: str | None) -> dict[str,
 # --- details ---
 
 
+def _check_arguments(arguments: FinetuneArguments, training: TrainingArguments, layers: int) -> None:
+    """Refuse what no training can be done with, or what would be of no effect.
+
+    Raises:
+        ValueError: names the argument, its value and what is legal.
+    """
+    _check_fixed(training, SCORING | SAVING)
+    check_freezing(arguments, layers)
+    if arguments.seeds is not None and arguments.seeds < 1:
+        raise ValueError(f"seeds: {arguments.seeds} is not legal: 1 or more")
+    if arguments.patience is not None and arguments.patience < 0:
+        raise ValueError(f"patience: {arguments.patience} is not legal: 0 or more")
+    if arguments.patience and (training.eval_strategy == "no" or not training.load_best_model_at_end):
+        raise ValueError(
+            f"patience: {arguments.patience} is of no effect without evaluations in training and"
+            " --load_best_model_at_end true; legal: 0"
+        )
+    for name in ("compare_rounds", "compare_batches"):
+        if not arguments.compare and getattr(arguments, name) != getattr(FinetuneArguments, name):
+            raise ValueError(f"{name}: needs --compare true")
+
+
+def _check_fixed(training: TrainingArguments, fixed: Mapping[str, tuple[Any, str]]) -> None:
+    for name, (value, reason) in fixed.items():
+        if getattr(training, name) != value:
+            legal = "it must not be given" if value is None else f"legal: {str(value).lower()}"
+            raise ValueError(f"{name}: {legal}; {reason}")
+
+
+def _unless_planned(instance: Any) -> Any:
+    """The arguments with what the user left undecided."""
+    undecided = {name: value for name, value in UNLESS_PLANNED.items() if getattr(instance, name, value) is None}
+    return dataclasses.replace(instance, **undecided)
+
+
+def _save_predictions(model, training: TrainingArguments, task: Task, unlabelled, output: Path) -> None:
+    predictions = predict(model, training, task, unlabelled)
+    save_predictions(unlabelled, predictions, output / PREDICTIONS)
+    print(f"What is predicted for the {len(unlabelled):,} test rows without labels: {output / PREDICTIONS}")
+
+
 def _plan(
     task_arguments: TaskArguments, data: DataArguments, arguments: FinetuneArguments, training: TrainingArguments
 ) -> None:
     task_class = find_task(task_arguments)
     config = read_config(arguments.model)
     check_head(arguments.model, config, task_class, needed=False)
+    _check_arguments(arguments, training, config.num_hidden_layers)
     tokenizer = load_tokenizer(arguments.model, config, task_arguments.max_length)
 
     def initial_model(task: Task):
         return load_model(arguments.model, task_class, task.config_fields())
 
-    plan(task_class, tokenizer, task_arguments, data, arguments, settle(training), initial_model)
+    plan(task_class, tokenizer, task_arguments, data, arguments, training, initial_model)
 
 
 def _card(run: Run, report: dict[str, Any]) -> CardFacts:
@@ -246,7 +314,9 @@ def _settle(training: TrainingArguments, task: Task) -> TrainingArguments:
         )
     elif training.metric_for_best_model in ("mse", "eval_mse"):  # Transformers knows this of "loss" only
         training = dataclasses.replace(training, greater_is_better=False)
-    return dataclasses.replace(settle(training), include_num_input_tokens_seen="no")
+    # Counting tokens is for pretraining, unless it is asked for.
+    counted = training.include_num_input_tokens_seen
+    return dataclasses.replace(settle(training), include_num_input_tokens_seen=counted)
 
 
 def _checkpoint(training: TrainingArguments, seeds: int) -> str | None:

@@ -9,7 +9,8 @@ from typing import Any
 
 import datasets
 
-from ..sources import HUB_NAME, LOADERS
+from ..tables import TABLES, check_table, hub_name, load_hub, load_table
+from ..tables import string_columns as _string_columns
 from .arguments import DataArguments
 
 FILE, ROW = "_file", "_row"  # columns of every split: where a row came from
@@ -21,7 +22,6 @@ SPLIT_NAMES = {
     "test": ("test", "testing", "test_matched"),
 }
 SHARD = re.compile(r"[-_.]\d+(-of-\d+)?$")  # train-00000-of-00002.parquet
-SUFFIXES = tuple(suffix for suffix in LOADERS if suffix != ".txt")
 
 
 def load_splits(arguments: DataArguments, seed: int = 0, names: Collection[str] = SPLITS) -> datasets.DatasetDict:
@@ -34,7 +34,7 @@ def load_splits(arguments: DataArguments, seed: int = 0, names: Collection[str] 
         ValueError: nothing given, a path that does not exist, a file that cannot be read, an empty split.
     """
     sources = _sources(arguments)
-    splits = datasets.DatasetDict({name: _load(name, files) for name, files in sources.items() if name in names})
+    splits = datasets.DatasetDict({name: _load(source) for name, source in sources.items() if name in names})
     if "train" in splits and "validation" not in splits:
         size, rows = arguments.validation_size, len(splits["train"])
         number = max(1, round(size * rows if size < 1 else size))
@@ -84,11 +84,7 @@ def check_columns(split: datasets.Dataset, columns: Collection[str], argument: s
 
 def string_columns(split: datasets.Dataset) -> list[str]:
     """The columns of plain strings, without `FILE`."""
-    return [
-        name
-        for name, feature in split.features.items()
-        if name != FILE and isinstance(feature, datasets.Value) and feature.dtype in ("string", "large_string")
-    ]
+    return [name for name in _string_columns(split) if name != FILE]
 
 
 def check_texts(split: datasets.Dataset, columns: Sequence[str]) -> None:
@@ -133,15 +129,12 @@ def _sources(arguments: DataArguments) -> dict[str, list[Path] | datasets.Datase
         raise ValueError("data: none given; legal: --data FOLDER, or files with --train, --validation, --test")
     for files in sources.values():
         for file in files if isinstance(files, list) else []:
-            if not file.is_file():
-                raise ValueError(f"data: {str(file)!r} does not exist")
-            if file.suffix.lower() not in SUFFIXES:
-                raise ValueError(f"data: {str(file)!r} ends in none of {', '.join(SUFFIXES)}")
+            check_table(file)
     return sources
 
 
 def _files_of_folder(folder: Path) -> dict[str, list[Path]]:
-    files = sorted(file for file in folder.iterdir() if file.suffix.lower() in SUFFIXES)
+    files = sorted(file for file in folder.iterdir() if file.suffix.lower() in TABLES)
     found = {}
     for split, names in SPLIT_NAMES.items():
         for name in names:
@@ -150,45 +143,25 @@ def _files_of_folder(folder: Path) -> dict[str, list[Path]]:
                 break
     if not found:
         raise ValueError(
-            f"data: the folder {str(folder)!r} holds no file train, validation or test ending in {', '.join(SUFFIXES)}"
+            f"data: the folder {str(folder)!r} holds no file train, validation or test ending in {', '.join(TABLES)}"
         )
     return found
 
 
 def _splits_of_hub(name: str) -> dict[str, datasets.Dataset]:
-    named = HUB_NAME.fullmatch(name)
-    if named is None or Path(name).suffix in LOADERS:
-        raise ValueError(f"data: {name!r} does not exist")
-    try:
-        loaded = datasets.load_dataset(named["name"], named["config"])
-    except (OSError, ValueError) as error:  # not found, no connection; no such configuration
-        reason = str(error).strip().splitlines()[0]
-        raise ValueError(f"data: {name!r} is no path here, and as a data set of the Hub: {reason}") from error
+    loaded = load_hub(*hub_name(name))
     found = {split: next((n for n in names if n in loaded), None) for split, names in SPLIT_NAMES.items()}
     return {split: _located(loaded[n], f"{name} ({n})") for split, n in found.items() if n is not None}
 
 
-def _load(name: str, source: list[Path] | datasets.Dataset) -> datasets.Dataset:
+def _load(source: list[Path] | datasets.Dataset) -> datasets.Dataset:
     if isinstance(source, datasets.Dataset):
         return source
-    parts = [_located(_read(file), str(file)) for file in source]
+    parts = [_located(load_table(file), str(file)) for file in source]
     for file, part in zip(source, parts):
-        if not len(part):
-            raise ValueError(f"data: {str(file)!r} ({name}) has no rows")
         if part.column_names != parts[0].column_names:
             raise ValueError(f"data: {str(file)!r} has other columns ({_columns(part)}) than {str(source[0])!r}")
     return parts[0] if len(parts) == 1 else datasets.concatenate_datasets(parts)
-
-
-def _read(file: Path) -> datasets.Dataset:
-    if not file.stat().st_size:
-        raise ValueError(f"data: {str(file)!r} is empty")
-    loader, options = LOADERS[file.suffix.lower()]
-    try:
-        return datasets.load_dataset(loader, data_files=str(file), split="train", **options)
-    except (datasets.exceptions.DatasetGenerationError, ValueError) as error:
-        reason = str(error.__cause__ or error).strip().splitlines()[0]
-        raise ValueError(f"data: {str(file)!r} cannot be read as {file.suffix[1:]}: {reason}") from error
 
 
 def _located(split: datasets.Dataset, name: str) -> datasets.Dataset:

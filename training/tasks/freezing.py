@@ -30,14 +30,16 @@ def check_freezing(arguments: FinetuneArguments, layers: int) -> None:
     """
     if arguments.lora is not None:
         import peft  # noqa: F401 - missing it is told before any work
-    if not (arguments.freeze in ("none", "encoder") or arguments.freeze in map(str, range(1, layers + 1))):
+    if arguments.freeze not in (None, "none", "encoder", *map(str, range(1, layers + 1))):
         raise ValueError(f"freeze: {arguments.freeze!r} is not legal: none, encoder or a number from 1 to {layers}")
     if arguments.lora is not None and arguments.lora < 1:
         raise ValueError(f"lora: {arguments.lora} is not legal: a rank of 1 or more")
-    if arguments.lora is not None and arguments.freeze != "none":
+    if arguments.lora is not None and arguments.freeze not in (None, "none"):
         raise ValueError(f"lora: not legal with --freeze {arguments.freeze}: it freezes the encoder's own weights")
     if not 0 < arguments.layerwise_lr_decay <= 1:
         raise ValueError(f"layerwise_lr_decay: {arguments.layerwise_lr_decay} is not legal: above 0, up to 1")
+    if arguments.layerwise_lr_decay < 1 and arguments.freeze == "encoder":
+        raise ValueError("layerwise_lr_decay: not legal with --freeze encoder: no layer of it trains")
 
 
 def freeze(model: PreTrainedModel, amount: str) -> list[nn.Module]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import datasets
 
 from .classify import SINGLE, Classify
+from .data import FILE
 
-NO_GOLD = ("-", "-1", -1)  # how SNLI marks pairs that its annotators did not agree on
+NO_GOLD = ["-", "-1", -1]  # how SNLI marks pairs that its annotators did not agree on
 
 
 class Nli(Classify):
@@ -24,12 +27,17 @@ class Nli(Classify):
             )
         return splits
 
+    def no_labels(self, split) -> list[Any]:
+        return [None, *NO_GOLD]
+
     def _drop_unlabelled(self, splits, values) -> datasets.DatasetDict:
         kept = {}
         for name, split in splits.items():
             rows = [i for i, value in enumerate(values[name]) if value not in NO_GOLD]
             if len(rows) < len(split):
                 print(f"{name}: {len(split) - len(rows):,} pairs without a gold label are left out")
+                if not rows:
+                    raise ValueError(f"label_column: no pair of {split[0][FILE]!r} ({name}) has a gold label")
                 split, values[name] = split.select(rows), [values[name][i] for i in rows]
             kept[name] = split
         return datasets.DatasetDict(kept)

@@ -22,10 +22,11 @@ import torch
 from transformers import TrainingArguments
 
 from ...configuration_minibert import MiniBertConfig
-from .arguments import DataArguments, FinetuneArguments, TaskArguments
-from .base import Task
+from ..settings import settle
+from .arguments import FINETUNE_DEFAULTS, DataArguments, FinetuneArguments, TaskArguments
+from .base import Task, take_unlabelled
 from .data import FILE, ROW, load_splits
-from .trainer import make_trainer, precision_of
+from .trainer import check_for_task, make_trainer, precision_of
 
 RECIPE, PAGE = "recipe.yaml", "plan.md"
 MOST_BAD_ROWS = 20  # found one by one; with more, it is the data that must be looked at
@@ -63,7 +64,7 @@ def plan(
         initial_model: a function from the task to its model, untrained.
 
     Raises:
-        ValueError: no training split, or more than `MOST_BAD_ROWS` bad rows.
+        ValueError: no training split, more than `MOST_BAD_ROWS` bad rows, or an argument that no training could have.
     """
     limit = tokenizer.model_max_length
     splits = load_splits(data, training.seed)
@@ -71,28 +72,48 @@ def plan(
         raise ValueError("train: there is no training split; legal: --train FILE, or a folder that has one")
     tokenizer.model_max_length = 10**6  # lengths are wanted as they are
     task = task_class(task_arguments, tokenizer)
+    unlabelled = take_unlabelled(task, splits)
     splits, bad = read_without_bad_rows(task, splits)
+    if unlabelled is not None:
+        splits["test"] = task.read_unlabelled(unlabelled)
     encoded = {name: task.encode(split, training=True) for name, split in splits.items()}
+    check_for_task(training, task, splits, encoded)
     survey = look(task, splits, encoded, bad)
 
-    choices, reasons = propose(task, survey, limit)
+    given = given_for_training(arguments, training)
+    if task_arguments.max_length is not None:
+        given["max_length"] = task_arguments.max_length
+    choices, reasons = propose(task, survey, limit, given)
     tokenizer.model_max_length = choices["max_length"]
     encoded["train"] = task.encode(splits["train"], training=True)
     model = initial_model(task)
     seconds = step_seconds(task, splits, encoded, arguments, training, model, choices)
     steps = -(-len(encoded["train"]) // choices["per_device_train_batch_size"])
-    steps *= choices["num_train_epochs"] * choices["seeds"]
+    steps = choices["max_steps"] if "max_steps" in choices else steps * choices["num_train_epochs"]
+    steps *= choices["seeds"]
     backbones = backbone_times(model.config, seconds * steps)
 
     output = Path(training.output_dir)
     output.mkdir(parents=True, exist_ok=True)
-    given = {"model": arguments.model, **_changed(data), **_changed(task_arguments)}
-    recipe = given | choices | {"output_dir": str(output)}
-    reasons |= dict.fromkeys(given.keys() - choices.keys(), "as given") | {"output_dir": "where the trained model goes"}
+    read = {"model": arguments.model, **_changed(data), **_changed(task_arguments)}
+    recipe = read | choices | {"output_dir": str(output)}
+    reasons |= dict.fromkeys(read, "as given") | {"output_dir": "where the trained model goes"}
     (output / RECIPE).write_text(as_recipe(task, recipe, reasons), encoding="utf-8")
     page = as_page(task, survey, choices, reasons, seconds * steps, backbones, output)
     (output / PAGE).write_text(page, encoding="utf-8")
     print(page)
+
+
+def given_for_training(arguments: FinetuneArguments, training: TrainingArguments) -> dict[str, Any]:
+    """What the user said about the training, as far as it is not the default: arguments by name."""
+    given = _changed(arguments)
+    given = {name: value for name, value in given.items() if name not in ("plan", "model")}
+    on_cpu = not torch.accelerator.is_available()  # as the command line has it
+    default = TrainingArguments(**FINETUNE_DEFAULTS | {"output_dir": training.output_dir, "use_cpu": on_cpu}).to_dict()
+    values = training.to_dict()
+    if values["include_num_input_tokens_seen"] == "all":
+        values["include_num_input_tokens_seen"] = True  # as the command line takes it
+    return given | {name: value for name, value in values.items() if value is not None and value != default[name]}
 
 
 def read_without_bad_rows(task: Task, splits: datasets.DatasetDict) -> tuple[datasets.DatasetDict, list[str]]:
@@ -166,31 +187,38 @@ def count_labels(task: Task, encoded: datasets.Dataset) -> Counter:
     return counts
 
 
-def propose(task: Task, survey: Survey, limit: int) -> tuple[dict[str, Any], dict[str, str]]:
-    """What to train with, and why: two dictionaries with the same keys, names of arguments."""
+def propose(task: Task, survey: Survey, limit: int, given: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
+    """What to train with, and why: two dictionaries with the same keys, names of arguments. What is `given` stays."""
     rows, lengths = survey.rows["train"], survey.lengths["train"]
     longest = int(np.percentile(lengths, 99)) if len(lengths) else limit
     max_length = min(limit, -(-max(task.shortest_input, longest) // 8) * 8)
-    few = rows <= HEAD_ONLY_ROWS
     small = rows < 5000
+    rest = rows <= HEAD_ONLY_ROWS and "lora" not in given and "layerwise_lr_decay" not in given  # both train layers
+    freeze = given.get("freeze", "encoder" if rest else "none")
+    head_only = freeze == "encoder"
     choices = {
-        "freeze": "encoder" if few else "none",
+        "freeze": freeze,
         "max_length": max_length,
         "per_device_train_batch_size": 16 if rows < 2000 else 32,
-        "learning_rate": 1e-3 if few else 1e-4,
-        "num_train_epochs": 20 if few else 8 if small else 3,
-        "seeds": 3 if rows < 2000 else 1,
+        "learning_rate": 1e-3 if head_only else 1e-4,
+        "num_train_epochs": 20 if rows <= HEAD_ONLY_ROWS and head_only else 8 if small else 3,
+        "seeds": 3 if rows < 2000 and "compare" not in given else 1,
         "patience": 3,
     }
-    cut = float((lengths > max_length).mean()) if len(lengths) else 0.0
+    cut = float((lengths > given.get("max_length", max_length)).mean()) if len(lengths) else 0.0
     reasons = {
-        "freeze": f"{rows:,} training rows: "
-        + ("the head only" if few else f"enough to train all (above {HEAD_ONLY_ROWS})"),
+        "freeze": f"{rows:,} training rows: the head only"
+        if head_only
+        else f"{rows:,} training rows: enough to train all (above {HEAD_ONLY_ROWS})"
+        if rows > HEAD_ONLY_ROWS
+        else "layers train with what is given",
         "max_length": f"99 % of the inputs have up to {longest} tokens; {cut:.1%} are cut",
         "per_device_train_batch_size": "small data take more, noisier steps" if rows < 2000 else "the usual batch",
-        "learning_rate": "a head alone can learn fast" if few else "for small encoders; 5e-5 for base, 2e-5 for large",
+        "learning_rate": "a head alone can learn fast"
+        if head_only
+        else "for small encoders; 5e-5 for base, 2e-5 for large",
         "num_train_epochs": "until validation stops it" if small else "the usual number; validation may stop it",
-        "seeds": "few rows make scores vary with the seed" if rows < 2000 else "enough rows for one seed to tell",
+        "seeds": "few rows make scores vary with the seed" if choices["seeds"] > 1 else "enough rows, or --compare",
         "patience": f"stop after so many evaluations without a better {task.metric_for_best_model}",
     }
     counts = survey.labels["train"]
@@ -199,7 +227,12 @@ def propose(task: Task, survey: Survey, limit: int) -> tuple[dict[str, Any], dic
         reasons["metric_for_best_model"] = (
             f"{counts.most_common(1)[0][0]!r} is most of the rows: accuracy hides the rest"
         )
-    return choices, reasons
+    if "max_steps" in given:
+        del choices["num_train_epochs"]
+    if given.get("eval_strategy") == "no" or not given.get("load_best_model_at_end", True):
+        del choices["patience"]
+    reasons = {name: reasons[name] for name in choices} | dict.fromkeys(given, "as given")
+    return choices | given, reasons
 
 
 def step_seconds(
@@ -212,8 +245,9 @@ def step_seconds(
     choices: dict[str, Any],
 ) -> float:
     """Seconds of a training step, from a few of them on random rows; the model is thrown away."""
-    arguments = dataclasses.replace(arguments, freeze=choices["freeze"])
-    training = dataclasses.replace(training, per_device_train_batch_size=choices["per_device_train_batch_size"])
+    arguments = dataclasses.replace(arguments, freeze=choices["freeze"], patience=0)
+    chosen = {name: choices[name] for name in ("per_device_train_batch_size", "learning_rate")}
+    training = settle(dataclasses.replace(training, num_train_epochs=1.0, **chosen))
     trainer = make_trainer(model, training, task, splits, encoded, arguments)
     trainer.create_optimizer()
     dtype, device = precision_of(training), training.device

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import statistics
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
+
+import datasets
+
+from .data import FILE, ROW
+
+PREDICTION = "prediction"  # the column that `save_predictions` adds
 
 
 def print_table(title: str, rows: Mapping[str, Mapping[str, float | str]]) -> None:
@@ -41,3 +49,12 @@ def mean_and_deviation(reports: Mapping[int, Mapping[str, Any]]) -> dict[str, di
 def scores_of(report: Mapping[str, Any]) -> dict[str, dict[str, float]]:
     """The metrics of every split of a report."""
     return {name: report[name] for name in ("validation", "test") if name in report}
+
+
+def save_predictions(rows: datasets.Dataset, predictions: Sequence[Any], path: Path) -> None:
+    """Write JSON lines: the rows as they were given, each with what was predicted for it."""
+    given = rows.remove_columns([FILE, ROW])
+    with path.open("w", encoding="utf-8") as file:
+        for row, predicted in zip(given, predictions):
+            # what JSON does not know (dates, pictures) as Python shows it
+            file.write(json.dumps({**row, PREDICTION: predicted}, ensure_ascii=False, default=str) + "\n")

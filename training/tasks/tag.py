@@ -50,7 +50,7 @@ class Tag(Task):
     def read(self, splits: datasets.DatasetDict, config: PreTrainedConfig | None = None) -> datasets.DatasetDict:
         first = next(iter(splits.values()))
         self.tokens_column = find_column(first, self.arguments.tokens_column, TOKENS, "tokens_column", "the words")
-        self.tags_column = find_column(first, self.arguments.tags_column, TAGS, "tags_column", "the tags")
+        self.tags_column = self.find_labels(first)
         tags = {name: self._tags_of(split) for name, split in splits.items()}
 
         seen = {tag for rows in tags.values() for row in rows for tag in row}
@@ -80,13 +80,17 @@ class Tag(Task):
         self.metric_for_best_model = "accuracy" if scheme == "none" else "f1"
         for name, split in splits.items():
             self._check_seen(split, tags[name])
-        read = {}
-        for name, split in splits.items():
-            split = split.remove_columns([c for c in (READ_TOKENS, READ_TAGS) if c in split.column_names])
-            split = split.add_column(READ_TOKENS, split[self.tokens_column][:])
-            feature = datasets.List(datasets.Value("string"))
-            read[name] = split.add_column(READ_TAGS, tags[name], feature=feature)
-        return datasets.DatasetDict(read)
+        return datasets.DatasetDict({name: self._with_tags(split, tags[name]) for name, split in splits.items()})
+
+    def find_labels(self, split: datasets.Dataset) -> str:
+        return find_column(split, self.arguments.tags_column, TAGS, "tags_column", "the tags")
+
+    def read_unlabelled(self, split: datasets.Dataset) -> datasets.Dataset:
+        check_columns(split, [self.tokens_column], "tokens_column")
+        for row in split:
+            self._check_tokens(row)
+        tags = [[self.labels[self.fallback]] * len(tokens) for tokens in split[self.tokens_column]]
+        return self._with_tags(split, tags)
 
     def config_fields(self) -> dict[str, Any]:
         return label_fields(self.labels)
@@ -152,12 +156,20 @@ class Tag(Task):
             return Accuracy().compute(**given) | {"f1_macro": F1().compute(**given, average="macro")["f1"]}
         scores = self._entity_scores(prediction, examples)
         per_type = scores.pop("per_type")
-        types = sorted({split_tag(label)[1] for label in self.labels} - {""})
         return scores | {
             f"{name}_{kind}": per_type[kind][name] if kind in per_type else 0.0
-            for kind in types
+            for kind in self._types()
             for name in ("precision", "recall", "f1")
         }
+
+    def metric_names(self, examples: datasets.Dataset) -> list[str]:
+        if self.scheme == "none":
+            return ["accuracy", "f1_macro"]
+        scores = ("precision", "recall", "f1")
+        return [*scores, "accuracy", *(f"{name}_{kind}" for kind in self._types() for name in scores)]
+
+    def predicted(self, prediction: EvalPrediction, examples: datasets.Dataset) -> list[list[str]]:
+        return list(self.predict(prediction, examples))
 
     def draw(self, prediction: EvalPrediction, examples: datasets.Dataset, path: Path) -> None:
         if self.scheme != "none":
@@ -186,14 +198,13 @@ class Tag(Task):
         """The tags of every row by name, after a look at words and tags."""
         check_columns(split, [self.tokens_column], "tokens_column")
         check_columns(split, [self.tags_column], "tags_column")
-        names = self.arguments.tag_names or getattr(
-            getattr(split.features[self.tags_column], "feature", None), "names", []
-        )
+        feature = getattr(split.features[self.tags_column], "feature", None)
+        if self.arguments.tag_names and getattr(feature, "dtype", None) == "string":
+            raise ValueError(f"tag_names: the tags of {split[0][FILE]!r} have names ({self.tags_column} holds texts)")
+        names = self.arguments.tag_names or getattr(feature, "names", [])
         named = []
         for row in split:
-            tokens, tags = row[self.tokens_column], row[self.tags_column]
-            if not isinstance(tokens, list) or not all(isinstance(token, str) for token in tokens):
-                raise ValueError(f"{where(row)}: {self.tokens_column!r} is {tokens!r}; legal: a list of words")
+            tokens, tags = self._check_tokens(row), row[self.tags_column]
             if not isinstance(tags, list) or len(tags) != len(tokens):
                 given = f"{len(tags)} tags for {len(tokens)} words" if isinstance(tags, list) else repr(tags)
                 raise ValueError(f"{where(row)}: {self.tags_column!r} is {given}; legal: a list, one tag a word")
@@ -206,6 +217,17 @@ class Tag(Task):
                 )
             named.append([tag if isinstance(tag, str) else names[tag] for tag in tags])
         return named
+
+    def _check_tokens(self, row: dict[str, Any]) -> list[str]:
+        tokens = row[self.tokens_column]
+        if not isinstance(tokens, list) or not all(isinstance(token, str) for token in tokens):
+            raise ValueError(f"{where(row)}: {self.tokens_column!r} is {tokens!r}; legal: a list of words")
+        return tokens
+
+    def _with_tags(self, split: datasets.Dataset, tags: list[list[str]]) -> datasets.Dataset:
+        split = split.remove_columns([c for c in (READ_TOKENS, READ_TAGS) if c in split.column_names])
+        split = split.add_column(READ_TOKENS, split[self.tokens_column][:])
+        return split.add_column(READ_TAGS, tags, feature=datasets.List(datasets.Value("string")))
 
     def _check_scheme(self, split: datasets.Dataset, tags: list[list[str]], scheme: str) -> None:
         """Refuse what is not legal in `scheme`, or put it right in `tags` itself."""
@@ -245,6 +267,9 @@ class Tag(Task):
                     )
 
     # --- scores ---
+
+    def _types(self) -> list[str]:
+        return sorted({split_tag(label)[1] for label in self.labels} - {""})
 
     def _entity_scores(self, prediction: EvalPrediction, examples: datasets.Dataset) -> dict[str, Any]:
         # as BIO, which can tell whatever the other schemes can

@@ -108,8 +108,11 @@ def make_trainer(
 ) -> TaskTrainer:
     """A trainer of what `arguments` leaves to be trained of `model`."""
     resting = freeze(model, arguments.freeze)
-    train_seen_rows(model, encoded["train"])
-    adapted = model if arguments.lora is None else add_lora(model, arguments.lora)
+    if arguments.lora is None:
+        train_seen_rows(model, encoded["train"])
+        adapted = model
+    else:
+        adapted = add_lora(model, arguments.lora)
     return TaskTrainer(
         adapted, training, task, splits, encoded, resting, arguments.layerwise_lr_decay, arguments.patience
     )
@@ -123,10 +126,54 @@ def score(
     encoded: Mapping[str, datasets.Dataset],
 ) -> dict[str, tuple[EvalPrediction, Scores]]:
     """Predictions and metrics of `model` for every split that is not trained on."""
-    # Nothing is loaded, saved or stopped here.
-    quiet = dataclasses.replace(training, eval_strategy="no", save_strategy="no", load_best_model_at_end=False)
-    trainer = TaskTrainer(model, quiet, task, splits, encoded)
+    trainer = TaskTrainer(model, _quiet(training), task, splits, encoded)
     return {name: trainer.score(name) for name in encoded if name != "train"}
+
+
+def predict(model: PreTrainedModel, training: TrainingArguments, task: Task, unlabelled: datasets.Dataset) -> list[Any]:
+    """What `model` predicts for rows without labels, see `Task.predicted`."""
+    examples = task.read_unlabelled(unlabelled)
+    trainer = TaskTrainer(model, _quiet(training), task, {}, {})
+    trainer.compute_metrics = None  # the labels mean nothing
+    output = trainer.predict(task.encode(examples, training=False))
+    return task.predicted(EvalPrediction(predictions=output.predictions, label_ids=output.label_ids), examples)
+
+
+def _quiet(training: TrainingArguments) -> TrainingArguments:
+    """Nothing is loaded, saved or stopped with these."""
+    return dataclasses.replace(training, eval_strategy="no", save_strategy="no", load_best_model_at_end=False)
+
+
+def check_for_task(
+    training: TrainingArguments,
+    task: Task,
+    splits: Mapping[str, datasets.Dataset],
+    encoded: Mapping[str, datasets.Dataset],
+) -> None:
+    """Refuse training arguments that this task has no use for.
+
+    Raises:
+        ValueError: a metric that the task does not compute, or the wrong way round; smoothing of labels that are no
+            classes.
+    """
+    metric, legal = training.metric_for_best_model, ["loss", *task.metric_names(splits["validation"])]
+    if metric != "auto" and metric.removeprefix("eval_") not in legal:
+        raise ValueError(
+            f"metric_for_best_model: {metric!r} is not legal for {task.name}: {', '.join(legal)}, with or without eval_"
+            " before it"
+        )
+    if metric == "auto" and training.greater_is_better is False:  # where nothing is said, it is true
+        raise ValueError(
+            f"greater_is_better: false is not legal for the task's own metric, {task.metric_for_best_model}; name"
+            " another one with --metric_for_best_model"
+        )
+    labels = encoded["train"].features.get("labels")
+    labels = getattr(labels, "feature", labels)  # of a list
+    if training.label_smoothing_factor and (labels is None or not labels.dtype.startswith("int")):
+        raise ValueError(
+            f"label_smoothing_factor: {training.label_smoothing_factor} is not legal here: only the labels of classes"
+            " can be smoothed"
+        )
 
 
 def precision_of(training: TrainingArguments) -> torch.dtype | None:
@@ -144,6 +191,7 @@ class Run:
     arguments: FinetuneArguments
     training: TrainingArguments
     settings: dict[str, Any]  # what its results depend on
+    unlabelled: datasets.Dataset | None = None  # the test split as it was given, if it has no labels
 
     def initial_model(self, seed: int) -> PreTrainedModel:
         """The model before training: the same for the same seed."""

@@ -1,0 +1,107 @@
+"""Tables as `datasets` loads them: files by what their names end in, and data sets of the Hub."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import datasets
+
+# What the names of files end in, with the loader of `datasets` that reads them.
+LOADERS = {
+    ".txt": ("text", {"encoding": "utf-8-sig"}),
+    ".jsonl": ("json", {}),
+    ".json": ("json", {}),
+    # Empty cells and words such as "NA" stay text.
+    ".csv": ("csv", {"encoding": "utf-8-sig", "keep_default_na": False}),
+    ".tsv": ("csv", {"encoding": "utf-8-sig", "keep_default_na": False, "sep": "\t"}),
+    ".parquet": ("parquet", {}),
+}
+TABLES = tuple(suffix for suffix in LOADERS if suffix != ".txt")
+
+# "name" or "owner/name", then the configuration where a data set has several.
+HUB_NAME = re.compile(r"(?P<name>[\w-][\w.-]*(/[\w-][\w.-]*)?)(:(?P<config>[\w.-]+))?")
+
+
+def check_table(file: str | Path, field: str = "data") -> None:
+    """Refuse what is no table, without reading it.
+
+    Args:
+        field: the argument that names the file, for errors.
+
+    Raises:
+        ValueError: there is no such file, its name ends in none of `TABLES`, or it is empty.
+    """
+    path = Path(file).expanduser()
+    if not path.is_file():
+        raise ValueError(f"{field}: {str(file)!r} is no file")
+    if path.suffix.lower() not in TABLES:
+        raise ValueError(f"{field}: {str(file)!r} ends in none of {', '.join(TABLES)}")
+    if not path.stat().st_size:
+        raise ValueError(f"{field}: {str(file)!r} is empty")
+
+
+def load_table(file: str | Path, field: str = "data") -> datasets.Dataset:
+    """The rows of one file; errors as of `check_table` and `load_files`."""
+    check_table(file, field)
+    path = Path(file).expanduser()
+    return load_files([str(path)], path.suffix.lower(), field)
+
+
+def load_files(
+    files: Sequence[str], suffix: str, field: str = "data", **options: Any
+) -> datasets.Dataset | datasets.IterableDataset:
+    """The rows of files that are read as those ending in `suffix`; `options` are those of `datasets.load_dataset`.
+
+    Raises:
+        ValueError: they cannot be read, or hold no rows; of a stream, the first row is looked at.
+    """
+    loader, defaults = LOADERS[suffix]
+    try:
+        rows = datasets.load_dataset(loader, data_files=list(files), split="train", **defaults, **options)
+        if options.get("streaming"):
+            next(iter(rows), None)
+    except (datasets.exceptions.DatasetGenerationError, ValueError) as error:
+        named = repr(files[0]) if len(files) == 1 else f"one of {len(files)} files ({files[0]!r}, …)"
+        reason = "no rows" if "corresponds to no data" in str(error) else _reason(error)
+        raise ValueError(f"{field}: {named} cannot be read as {suffix[1:]}: {reason}") from error
+    return rows
+
+
+def hub_name(item: str) -> tuple[str, str | None]:
+    """Data set and configuration that `item` names, where there is no such path.
+
+    Raises:
+        ValueError: it can be no name on the Hub.
+    """
+    named = HUB_NAME.fullmatch(item)
+    if named is None or Path(item).suffix in LOADERS:
+        raise ValueError(f"data: {item!r} does not exist")
+    return named["name"], named["config"]
+
+
+def load_hub(name: str, config: str | None, **options: Any) -> Any:
+    """`datasets.load_dataset` of a data set of the Hub.
+
+    Raises:
+        ValueError: it is not found, there is no connection, or it has no such configuration or split.
+    """
+    try:
+        return datasets.load_dataset(name, config, **options)
+    except (OSError, ValueError) as error:
+        raise ValueError(f"data: {name!r} is no path here, and as a data set of the Hub: {_reason(error)}") from error
+
+
+def string_columns(dataset: datasets.Dataset) -> list[str]:
+    """The columns of plain strings."""
+    return [
+        name
+        for name, feature in dataset.features.items()
+        if isinstance(feature, datasets.Value) and feature.dtype in ("string", "large_string")
+    ]
+
+
+def _reason(error: BaseException) -> str:
+    return str(error.__cause__ or error).strip().splitlines()[0]
