@@ -161,6 +161,16 @@ class Documents:
             self.masks["lengths"] = self.cu_seqlens.diff().tolist()
         return self.masks["lengths"]
 
+    def idle_rows(self, hidden: torch.Tensor) -> int:
+        """Rows to append to the stream [1, tokens, width] so that few lengths occur, 16 between a power of two and the
+        next. In half precision on CPU, kernels are built for each shape that is met; the work on the idle rows, 2% on
+        average, takes less time."""
+        half = hidden.dtype in (torch.bfloat16, torch.float16) or torch.is_autocast_enabled("cpu")
+        if not half or hidden.device.type != "cpu" or is_tracing(hidden):
+            return 0
+        tokens = hidden.shape[1]
+        return -tokens % max(16, 1 << max(0, tokens.bit_length() - 5))
+
     def select(self, x_bs: torch.Tensor) -> torch.Tensor:
         """[batch, length, …] → [tokens, …]"""
         x = x_bs.flatten(0, 1)
@@ -717,7 +727,11 @@ class MiniBertAttention(nn.Module):
             (q, k), v = rotate(qk, *rotary).unbind(2), v.squeeze(2)
         dropout = self.attention_dropout if self.training else 0.0
         if documents is not None:
-            out = stream_attention(q[0], k[0], v[0], documents, self.window, is_causal, dropout)
+            tokens = len(documents.id_t)  # rows behind them are idle
+            q_thd, k_thd, v_thd = (x[0, :tokens] for x in (q, k, v))
+            out = stream_attention(q_thd, k_thd, v_thd, documents, self.window, is_causal, dropout)
+            if tokens < shape[1]:
+                out = F.pad(out, (0, 0, 0, 0, 0, shape[1] - tokens))
             return self.Wo(out.reshape(shape)), None
         backend = self.config._attn_implementation
         if "flash" in backend and attention_mask is not None:

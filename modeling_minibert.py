@@ -385,6 +385,9 @@ class MiniBertModel(MiniBertPreTrainedModel):
             masks = {name: self._mask(documents, inputs, attention_mask, w, causal) for name, w in self.windows.items()}
 
         hidden, table = self.embeddings(input_ids, inputs_embeds, token_type_ids, position_bs)
+        idle = documents.idle_rows(hidden) if "documents" in kwargs else 0
+        if idle:
+            hidden, position_bs = F.pad(hidden, (0, 0, 0, idle)), F.pad(position_bs, (0, idle))
         rotary = {
             name: rotary_angles(position_bs, self.layers[0].attn.head_width, theta)
             for name, theta in self.rope_theta.items()
@@ -400,7 +403,7 @@ class MiniBertModel(MiniBertPreTrainedModel):
         hidden = self.final_norm(hidden)
 
         if padding_free:
-            hidden_td = hidden[0]
+            hidden_td = hidden[0, : hidden.shape[1] - idle]
         elif captured or documents.id_bs is None:
             hidden_td = hidden.flatten(0, 1)
         else:  # from here on a stream like any other

@@ -25,7 +25,7 @@ from minibert.attention_minibert import (
     stream_attention,
 )
 from minibert.configuration_minibert import MiniBertConfig
-from minibert.modeling_minibert import MiniBertModel
+from minibert.modeling_minibert import MiniBertForMaskedLM, MiniBertModel
 
 # The published tolerances, absolute and relative, between any two ways to compute one attention from inputs of a type.
 # In half precision that is four units in the last place.
@@ -614,3 +614,44 @@ def test_a_row_of_a_mask_that_sees_nothing_makes_no_nan(implementation, dtype):
         out[:, 2:].float().pow(2).sum().backward()
         assert not any(p.grad.isnan().any() for p in model.parameters() if p.grad is not None)
         close(out[:, 2:], padded, dtype, implementation)
+
+
+# --- rows for the sake of few shapes ---
+
+
+def test_few_lengths_of_the_stream_in_half_precision():
+    documents = as_documents([1])
+    for tokens in range(1, 3000, 7):
+        rows = torch.empty(1, tokens, 1)
+        idle = documents.idle_rows(rows.bfloat16())
+        assert 0 <= idle < 16 or idle <= tokens / 16
+        assert documents.idle_rows(rows) == 0  # fp32
+    lengths = {
+        tokens + documents.idle_rows(torch.empty(1, tokens, 1, dtype=torch.half)) for tokens in range(1024, 2048)
+    }
+    assert len(lengths) <= 17
+
+
+@pytest.mark.parametrize("switches", [{}, {"position_embedding_type": "absolute", "norm_placement": "post"}], ids=str)
+def test_idle_rows_change_nothing(switches, monkeypatch):
+    """Outputs, pooled vectors, loss and gradients are those of the stream as it is."""
+    config = MiniBertConfig.modernbert("tiny", vocab_size=64, local_attention=4, attention_dropout=0.0, **switches)
+    torch.manual_seed(0)
+    model = MiniBertForMaskedLM(config).train()
+    ids = torch.randint(5, 60, (3, 37))
+    mask = torch.ones_like(ids)
+    mask[0, 20:] = mask[2, :11] = 0
+    labels = torch.where((torch.rand(ids.shape) < 0.3) & mask.bool(), ids, -100)
+    used, found = [], []
+    original = Documents.idle_rows
+    for rows in (lambda *args: used.append(original(*args)) or used[-1], lambda *args: 0):
+        monkeypatch.setattr(Documents, "idle_rows", rows)
+        model.zero_grad()
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            loss = model(input_ids=ids, attention_mask=mask, labels=labels).loss
+            hidden = model.model(ids, mask).last_hidden_state
+        loss.backward()
+        found.append([loss.detach(), hidden.detach(), *(p.grad for p in model.parameters())])
+    assert used[0] > 0
+    for idle, plain in zip(*found):
+        assert_close(idle.float(), plain.float(), rtol=0.02, atol=0.02 * float(plain.abs().max()) + 1e-7)
