@@ -14,6 +14,7 @@ q queries, k keys, c blocks of a local layer.
 """
 
 import inspect
+import itertools
 
 import torch
 from torch import nn
@@ -38,13 +39,16 @@ VARLEN_HAS_WINDOW = varlen_attn is not None and "window_size" in inspect.signatu
 
 # Neighbouring documents that are shorter than this together share one kernel call on CPU, under a block-diagonal mask.
 CPU_CHUNK = 128
-# Where plain products do the attention, shorter documents share a padded call if their lengths, in steps of this many
+# Where plain products do the attention there, documents share a padded call if their lengths, in steps of this many
 # tokens, are equal.
 CPU_STEP = 16
-# In bf16 and fp16 the backward of SDPA's CPU kernel loses to three plain products up to this length.
-CPU_PLAIN_BACKWARD = 512
+# Plain products take this many queries at a time, so that their scores stay in the cache.
+CPU_PLAIN = 512
 # Local layers are cut into blocks of at least this many queries.
 LOCAL_BLOCK = 32
+# With these instructions but no AMX, SDPA's CPU kernel does bf16 products at the rate of fp32; a matmul is faster.
+CPU_FEATURES = torch.cpu.get_capabilities() if hasattr(torch.cpu, "get_capabilities") else {}
+BF16_WITHOUT_AMX = CPU_FEATURES.get("avx512_bf16", False) and not CPU_FEATURES.get("amx_bf16", False)
 
 
 class Documents:
@@ -161,14 +165,14 @@ class Documents:
             self.masks["lengths"] = self.cu_seqlens.diff().tolist()
         return self.masks["lengths"]
 
-    def idle_rows(self, hidden: torch.Tensor) -> int:
-        """Rows to append to the stream [1, tokens, width] so that few lengths occur, 16 between a power of two and the
-        next. In half precision on CPU, kernels are built for each shape that is met; the work on the idle rows, 2% on
-        average, takes less time."""
-        half = hidden.dtype in (torch.bfloat16, torch.float16) or torch.is_autocast_enabled("cpu")
-        if not half or hidden.device.type != "cpu" or is_tracing(hidden):
+    def idle_rows(self, dtype: torch.dtype) -> int:
+        """Rows to append to the stream so that few lengths occur, 16 between a power of two and the next. In half
+        precision on CPU, kernels are built for each shape that is met; the work on the idle rows, 2% on average, takes
+        less time."""
+        half = dtype in (torch.bfloat16, torch.float16) or torch.is_autocast_enabled("cpu")
+        if not half or self.device.type != "cpu" or is_tracing():
             return 0
-        tokens = hidden.shape[1]
+        tokens = len(self.id_t)
         return -tokens % max(16, 1 << max(0, tokens.bit_length() - 5))
 
     def select(self, x_bs: torch.Tensor) -> torch.Tensor:
@@ -265,6 +269,11 @@ def _within(seen: torch.Tensor, distance: torch.Tensor, window: int | None, caus
     return seen & (distance >= 0) if causal else seen
 
 
+def _as_bias(mask: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """What a boolean mask adds to the scores. Made once for all layers; SDPA would do it in each."""
+    return torch.zeros_like(mask, dtype=dtype).masked_fill_(~mask, float("-inf"))
+
+
 def _visible(id_q, position_q, id_k, position_k, window, causal) -> torch.Tensor:
     """[…, queries], […, keys] → […, queries, keys]"""
     distance = position_q.unsqueeze(-1) - position_k.unsqueeze(-2)
@@ -333,7 +342,7 @@ def stream_attention(
     if kernel == "blocks":
         return _block_attention(q_thd, k_thd, v_thd, documents, window, causal, dropout)
     if kernel == "dense":
-        return _dense_attention(q_thd, k_thd, v_thd, documents, causal, dropout)
+        return _grouped_attention(q_thd, k_thd, v_thd, documents, None, causal, dropout, documents.shape[1])
     cu_seqlens, longest = documents.cu_seqlens, documents.shape[1]  # a bound that does not change from batch to batch
     sides = (-1 if window is None else window, 0 if causal else -1 if window is None else window)
     if kernel == "varlen":
@@ -353,8 +362,8 @@ def _cpu_attention(q_thd, k_thd, v_thd, documents, window, causal, dropout) -> t
         if longest <= window + 1 and documents.counted:
             window = None
     if _plain_products(q_thd, dropout) and _mostly_short(documents):
-        return _grouped_attention(q_thd, k_thd, v_thd, documents, window, causal, dropout)
-    sizes, masks = _cpu_chunks(documents, window, causal)
+        return _grouped_attention(q_thd, k_thd, v_thd, documents, window, causal, dropout, CPU_STEP)
+    sizes, masks = _cpu_chunks(documents, window, causal, q_thd.dtype)
     parts = [
         _softmax_attention(*(x.transpose(0, 1).unsqueeze(0) for x in qkv), mask, causal and mask is None, dropout)
         for *qkv, mask in zip(q_thd.split(sizes), k_thd.split(sizes), v_thd.split(sizes), masks)
@@ -362,9 +371,9 @@ def _cpu_attention(q_thd, k_thd, v_thd, documents, window, causal, dropout) -> t
     return torch.cat([part.squeeze(0).transpose(0, 1) for part in parts])
 
 
-def _cpu_chunks(documents, window, causal) -> tuple[list[int], list[torch.Tensor | None]]:
-    """Sizes of the pieces of the stream that share a call, and their masks."""
-    key = ("chunks", window, causal)
+def _cpu_chunks(documents, window, causal, dtype) -> tuple[list[int], list[torch.Tensor | None]]:
+    """Sizes of the pieces of the stream that share a call, and what their masks add."""
+    key = ("chunks", window, causal, dtype)
     if key not in documents.masks:
         sizes, several = [], []
         for length in documents.lengths():
@@ -375,7 +384,7 @@ def _cpu_chunks(documents, window, causal) -> tuple[list[int], list[torch.Tensor
                 sizes.append(length)
                 several.append(False)
         masks = [
-            _visible(i, p, i, p, window, causal)[None, None] if many or window is not None else None
+            _as_bias(_visible(i, p, i, p, window, causal)[None, None], dtype) if many or window is not None else None
             for i, p, many in zip(documents.id_t.split(sizes), documents.position_t.split(sizes), several)
         ]
         documents.masks[key] = sizes, masks
@@ -383,14 +392,18 @@ def _cpu_chunks(documents, window, causal) -> tuple[list[int], list[torch.Tensor
 
 
 def _mostly_short(documents) -> bool:
-    lengths = documents.lengths()
-    return 2 * sum(length for length in lengths if length < CPU_CHUNK) > sum(lengths)
+    if "mostly short" not in documents.masks:
+        lengths = documents.lengths()
+        short = sum(n for n in lengths if n < CPU_CHUNK)
+        documents.masks["mostly short"] = len(lengths) > 1 and 2 * short > sum(lengths)
+    return documents.masks["mostly short"]
 
 
-def _grouped_attention(q_thd, k_thd, v_thd, documents, window, causal, dropout) -> torch.Tensor:
-    """Documents of like length as rows of one padded call. Plain products cost as much for pairs of tokens that do not
-    see each other as for others, so that a few padded columns are cheaper than block-diagonal masks."""
-    slot_t, places, groups = _cpu_groups(documents, window, causal)
+def _grouped_attention(q_thd, k_thd, v_thd, documents, window, causal, dropout, step) -> torch.Tensor:
+    """Documents whose lengths, in steps of `step` tokens, are equal, as rows of one padded call. Plain products cost as
+    much for pairs of tokens that do not see each other as for others, so that a few padded columns are cheaper than
+    block-diagonal masks; where there is no variable-length kernel, one large step makes one call of all documents."""
+    slot_t, places, groups = _groups(documents, window, causal, q_thd.dtype, step)
     sizes = [count * longest for count, longest, _ in groups]
     padded = (x.new_zeros(places, *x.shape[1:]).index_copy(0, slot_t, x).split(sizes) for x in (q_thd, k_thd, v_thd))
     parts = [
@@ -400,24 +413,27 @@ def _grouped_attention(q_thd, k_thd, v_thd, documents, window, causal, dropout) 
     return torch.cat([part.transpose(1, 2).flatten(0, 1) for part in parts]).index_select(0, slot_t)
 
 
-def _cpu_groups(documents, window, causal) -> tuple[torch.Tensor, int, list[tuple[int, int, torch.Tensor | None]]]:
+def _groups(
+    documents, window, causal, dtype, step
+) -> tuple[torch.Tensor, int, list[tuple[int, int, torch.Tensor | None]]]:
     """The place of each token of the stream in the padded groups one after the other, [tokens]; the number of places;
-    and of each group the documents, their places and the mask."""
-    key = ("groups", window, causal)
+    and of each group the documents, their places and what its mask adds."""
+    key = ("groups", window, causal, dtype, step)
     if key not in documents.masks:
+        device, lengths = documents.device, documents.lengths()
         lengths_n, starts_n = documents.cu_seqlens.diff().long(), documents.cu_seqlens[:-1].long()
         alike: dict[int, list[int]] = {}
-        for i, length in enumerate(documents.lengths()):
-            alike.setdefault(-(-length // CPU_STEP), []).append(i)
+        for i, length in enumerate(lengths):
+            alike.setdefault(-(-length // step), []).append(i)
         first_n, places, members = torch.empty_like(starts_n), 0, []
-        for chosen in map(torch.tensor, alike.values()):
-            longest = int(lengths_n[chosen].max())
-            first_n[chosen] = places + longest * torch.arange(len(chosen))
+        for chosen in alike.values():
+            longest = max(lengths[i] for i in chosen)
+            first_n[chosen] = places + longest * torch.arange(len(chosen), device=device)
             members.append((places, len(chosen), longest))
             places += len(chosen) * longest
-        slot_t = torch.arange(len(documents.id_t)) + (first_n - starts_n).repeat_interleave(lengths_n)
-        id_p = torch.full((places,), -1).index_copy(0, slot_t, documents.id_t.long())
-        position_p = torch.zeros(places, dtype=torch.long).index_copy(0, slot_t, documents.position_t.long())
+        slot_t = torch.arange(len(documents.id_t), device=device) + (first_n - starts_n).repeat_interleave(lengths_n)
+        id_p = torch.full((places,), -1, device=device).index_copy(0, slot_t, documents.id_t.long())
+        position_p = torch.zeros_like(id_p).index_copy(0, slot_t, documents.position_t.long())
         groups = []
         for start, count, longest in members:
             id_nl, position_nl = (x[start : start + count * longest].view(count, longest) for x in (id_p, position_p))
@@ -425,7 +441,7 @@ def _cpu_groups(documents, window, causal) -> tuple[torch.Tensor, int, list[tupl
                 mask = _visible(id_nl, position_nl, id_nl, position_nl, window, causal).unsqueeze(1)
             else:
                 mask = (id_nl >= 0)[:, None, None]
-            groups.append((count, longest, None if mask.all() else mask))
+            groups.append((count, longest, None if mask.all() else _as_bias(mask, dtype)))
         documents.masks[key] = slot_t, places, groups
     return documents.masks[key]
 
@@ -464,7 +480,7 @@ def _block_attention(q_thd, k_thd, v_thd, documents, window, causal, dropout) ->
     blocks = -(-tokens // block)
     tail, span = blocks * block - tokens, block + 2 * window
 
-    key = ("blocks", window, causal, block)
+    key = ("blocks", window, causal, q_thd.dtype, block)
     if key not in documents.masks:
         id_t = F.pad(documents.id_t.int(), (0, tail), value=-1)  # padding queries see padding keys behind the stream …
         id_k = F.pad(F.pad(id_t, (0, window), value=-1), (window, 0), value=-2).unfold(0, span, block)  # … not before
@@ -476,7 +492,8 @@ def _block_attention(q_thd, k_thd, v_thd, documents, window, causal, dropout) ->
             position_q = position_t.view(blocks, block)
             position_k = F.pad(position_t, (window, window)).unfold(0, span, block)
         near = _visible(None, position_q, None, position_k, window, causal)
-        documents.masks[key] = ((id_t.view(blocks, block, 1) == id_k.unsqueeze(1)) & near).unsqueeze(1)
+        mask = ((id_t.view(blocks, block, 1) == id_k.unsqueeze(1)) & near).unsqueeze(1)
+        documents.masks[key] = _as_bias(mask, q_thd.dtype)
 
     if tail:
         q_thd = F.pad(q_thd, (0, 0, 0, 0, 0, tail))
@@ -486,47 +503,54 @@ def _block_attention(q_thd, k_thd, v_thd, documents, window, causal, dropout) ->
     return out_chbd.transpose(1, 2).flatten(0, 1)[:tokens]
 
 
-def _dense_attention(q_thd, k_thd, v_thd, documents, causal, dropout) -> torch.Tensor:
-    """Full attention where there is no variable-length kernel: documents as rows of a padded batch."""
-    if "dense" not in documents.masks:
-        lengths_n = documents.cu_seqlens.diff().long()
-        longest = int(lengths_n.max())
-        column_t = torch.arange(len(q_thd), device=q_thd.device) - documents.cu_seqlens[:-1].long()[documents.id_t]
-        columns = torch.arange(longest, device=q_thd.device)
-        key_mask = (columns < lengths_n.unsqueeze(1))[:, None, None]
-        mask = key_mask & (columns <= columns.unsqueeze(1)) if causal else key_mask
-        documents.masks["dense"] = len(lengths_n), longest, documents.id_t * longest + column_t, mask
-    count, longest, slot_t, mask = documents.masks["dense"]
-
-    def rows(x_thd):
-        padded = x_thd.new_zeros(count * longest, *x_thd.shape[1:]).index_copy(0, slot_t, x_thd)
-        return padded.unflatten(0, (count, longest)).transpose(1, 2)
-
-    out_nhsd = F.scaled_dot_product_attention(rows(q_thd), rows(k_thd), rows(v_thd), mask, dropout_p=dropout)
-    return out_nhsd.transpose(1, 2).flatten(0, 1)[slot_t]
-
-
 def _plain_products(q: torch.Tensor, dropout: float) -> bool:
     """Whether three plain products beat SDPA. On CPU they do with dropout, where SDPA falls back to a path that spends
-    most of its time drawing random numbers one by one; and in half precision, where the backward of its kernel loses to
-    them for short rows."""
+    most of its time drawing random numbers one by one; in bf16 in training, where the backward of its kernel loses to
+    them for short rows; and in bf16 on some processors."""
+    if q.device.type != "cpu":
+        return False
     trains = q.requires_grad and torch.is_grad_enabled()
-    return q.device.type == "cpu" and (dropout > 0 or (trains and q.dtype in (torch.bfloat16, torch.float16)))
+    return dropout > 0 or (q.dtype == torch.bfloat16 and (trains or BF16_WITHOUT_AMX))
 
 
 def _softmax_attention(q, k, v, mask, is_causal: bool, dropout: float) -> torch.Tensor:
-    """softmax(q kᵀ / √d) v for […, heads, queries, head width]; `mask` is True where a key is seen."""
-    if not _plain_products(q, dropout) or (not dropout and q.shape[-2] > CPU_PLAIN_BACKWARD):
+    """softmax(q kᵀ / √d + mask) v for […, heads, queries, head width]."""
+    plain, queries = _plain_products(q, dropout), q.shape[-2]
+    if plain and not dropout:
+        trains = q.requires_grad and torch.is_grad_enabled()
+        if not trains and queries == k.shape[-2] > CPU_PLAIN:
+            return _attention_by_parts(q, k, v, mask, is_causal)
+        plain = queries <= CPU_PLAIN if trains else queries == k.shape[-2]  # not the blocks of local layers
+    if not plain:
         return F.scaled_dot_product_attention(q, k, v, mask, dropout_p=dropout, is_causal=is_causal)
     scores = torch.matmul(q * q.shape[-1] ** -0.5, k.transpose(-2, -1))
     if is_causal:
-        mask = torch.ones(q.shape[-2], k.shape[-2], dtype=torch.bool).tril()
+        mask = torch.full(scores.shape[-2:], float("-inf"), dtype=scores.dtype).triu(1)
     if mask is not None:
-        scores = scores.add_(torch.zeros_like(mask, dtype=scores.dtype).masked_fill_(~mask, float("-inf")))
+        scores = scores.add_(mask)
     probs = F.softmax(scores, dim=-1)
     if dropout:
         probs, v = probs * random_keep(probs, dropout), v / (1 - dropout)
     return torch.matmul(probs, v)
+
+
+def _attention_by_parts(q, k, v, mask, is_causal: bool) -> torch.Tensor:
+    """The same for [n, heads, queries, head width] without gradients, a head and `CPU_PLAIN` queries at a time."""
+    out, length = torch.empty_like(q, memory_format=torch.contiguous_format), q.shape[2]
+    q = q * q.shape[-1] ** -0.5
+    for n, h in itertools.product(*map(range, q.shape[:2])):
+        k_sd, v_sd = k[n, h].contiguous(), v[n, h].contiguous()
+        bias = None if mask is None else mask.expand(len(q), 1, length, length)[n, 0]
+        for start in range(0, length, CPU_PLAIN):
+            stop = min(start + CPU_PLAIN, length)
+            keys = stop if is_causal else length
+            scores = torch.mm(q[n, h, start:stop], k_sd[:keys].t())
+            if is_causal:
+                scores += torch.full_like(scores, float("-inf")).triu(1 + start)
+            if bias is not None:
+                scores += bias[start:stop, :keys]
+            torch.mm(F.softmax(scores, dim=-1), v_sd[:keys], out=out[n, h, start:stop])
+    return out
 
 
 @torch.library.custom_op("minibert::cpu_attention", mutates_args=())
@@ -589,7 +613,7 @@ def random_keep(like: torch.Tensor, rate: float) -> torch.Tensor:
     """A factor for each number of `like`, 1 with probability 1 - rate (to 1/65536), else 0, on CPU.
 
     One draw of the generator gives four decisions of 16 bits; `bernoulli_` makes one draw a decision. Factors are of
-    the dtype of `like`: to multiply by booleans takes five times as long.
+    the dtype of `like`: to multiply by booleans takes longer.
     """
     draws = torch.empty(-(-like.numel() // 4), dtype=torch.int64).random_(torch.iinfo(torch.int64).min, None)
     draws = draws.view(torch.int16)[: like.numel()].view(like.shape)

@@ -367,6 +367,7 @@ class MiniBertModel(MiniBertPreTrainedModel):
             documents.pack()
             # the window of flash attention counts tokens
             padding_free = backend == "sdpa" or documents.counted or not any(self.windows.values())
+        idle = 0
         if padding_free:
             position_bs = documents.position_t.unsqueeze(0)
             input_ids, inputs_embeds, token_type_ids = (
@@ -376,6 +377,7 @@ class MiniBertModel(MiniBertPreTrainedModel):
             masks = dict.fromkeys(self.windows)
             if backend == "sdpa":
                 kwargs["documents"] = documents
+                idle = documents.idle_rows(self.dtype)
             else:
                 kwargs.update(dict.fromkeys(("cu_seq_lens_q", "cu_seq_lens_k"), documents.cu_seqlens))
                 kwargs.update(max_length_q=length, max_length_k=length)
@@ -385,7 +387,6 @@ class MiniBertModel(MiniBertPreTrainedModel):
             masks = {name: self._mask(documents, inputs, attention_mask, w, causal) for name, w in self.windows.items()}
 
         hidden, table = self.embeddings(input_ids, inputs_embeds, token_type_ids, position_bs)
-        idle = documents.idle_rows(hidden) if "documents" in kwargs else 0
         if idle:
             hidden, position_bs = F.pad(hidden, (0, 0, 0, idle)), F.pad(position_bs, (0, idle))
         rotary = {

@@ -6,6 +6,7 @@ float64, written out for each document alone.
 
 import inspect
 import itertools
+from unittest import mock
 
 import pytest
 import torch
@@ -265,8 +266,16 @@ def eager(q, k, v, documents, window, causal, dropout) -> torch.Tensor:
     return out[0]
 
 
-def dense(q, k, v, documents, window, causal, dropout) -> torch.Tensor:
-    return attention._dense_attention(q, k, v, documents, causal, dropout)
+def by_parts(q, k, v, documents, window, causal, dropout) -> torch.Tensor:
+    """Every document in parts, without gradients, as in inference."""
+    lengths = documents.lengths()
+    parts = []
+    for q_part, k_part, v_part, p in zip(*(x.split(lengths) for x in (q, k, v, documents.position_t))):
+        rows = (x.detach().transpose(0, 1).unsqueeze(0) for x in (q_part, k_part, v_part))
+        near = None if window is None else (p.unsqueeze(1) - p).abs() <= window
+        mask = None if near is None else attention._as_bias(near[None, None], q.dtype)
+        parts.append(attention._attention_by_parts(*rows, mask, causal)[0].transpose(0, 1))
+    return torch.cat(parts)
 
 
 KERNELS = {
@@ -277,8 +286,8 @@ KERNELS = {
         torch.zeros(1, dtype=torch.long),
     ),
     "blocks": attention._block_attention,
-    "grouped": attention._grouped_attention,
-    "dense": dense,
+    "grouped": lambda *args: attention._grouped_attention(*args, attention.CPU_STEP),
+    "dense": lambda *args: attention._grouped_attention(*args, 10**6),  # all documents in one call
     "eager": eager,
 }  # fmt: skip
 
@@ -289,7 +298,7 @@ KERNELS = {
 def test_kernels_against_the_formula(kernel, stream, dtype):
     """Output and gradients, with windows smaller and larger than half a block, in both directions and causal."""
     lengths = STREAMS[stream]
-    windows = {"blocks": [1, 4, 64], "dense": [None]}.get(kernel, [None, 1, 4, 64])
+    windows = [1, 4, 64] if kernel == "blocks" else [None, 1, 4, 64]
     q, k, v = random_qkv(sum(lengths), dtype)
     grad = torch.randn(q.shape).to(dtype)
     for window, causal, gaps in itertools.product(windows, [False, True], [False, True]):
@@ -305,6 +314,37 @@ def test_kernels_against_the_formula(kernel, stream, dtype):
             "qkv", *(torch.autograd.grad(x, (q, k, v), grad.to(x.dtype)) for x in (actual, expected))
         ):
             close(*pair, dtype, f"{where}, gradient of {name}")
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+@pytest.mark.parametrize("step", [5, 64, 10**6])
+@pytest.mark.parametrize("stream", STREAMS)
+def test_attention_by_parts_against_the_formula(stream, step, dtype, monkeypatch):
+    monkeypatch.setattr(attention, "CPU_PLAIN", step)
+    lengths = STREAMS[stream]
+    q, k, v = random_qkv(sum(lengths), dtype)
+    for window, causal, gaps in itertools.product([None, 4, 64], [False, True], [False, True]):
+        documents = as_documents(lengths, gaps)
+        expected = by_document(q, k, v, lengths, documents.position_t, window, causal)
+        where = f"window={window}, causal={causal}, gaps={gaps}"
+        close(by_parts(q, k, v, documents, window, causal, 0.0), expected, dtype, where)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("window", [None, 300])
+def test_bf16_without_amx_takes_plain_products(window, causal, monkeypatch):
+    """In inference; and what comes out is the same as on other processors, within the tolerance."""
+    monkeypatch.setattr(attention, "CPU_PLAIN", 256)
+    for lengths in ([700], [100, 400, 200], [20, 30, 600], [9] * 30):
+        q, k, v = (x.detach() for x in random_qkv(sum(lengths), BF16))
+        expected = by_document(q, k, v, lengths, as_documents(lengths).position_t, window, causal)
+        for plain in (True, False):
+            monkeypatch.setattr(attention, "BF16_WITHOUT_AMX", plain)
+            sdpa = torch.nn.functional.scaled_dot_product_attention
+            with mock.patch.object(attention.F, "scaled_dot_product_attention", wraps=sdpa) as spy:
+                actual = stream_attention(q, k, v, as_documents(lengths), window, causal)
+            close(actual, expected, BF16, f"{lengths}, plain={plain}")
+            assert spy.called != plain
 
 
 def close(actual, expected, dtype, where):
@@ -324,7 +364,7 @@ def test_kernels_take_what_the_layer_hands_over(dtype):
     q, k, v = qkv.clone().requires_grad_().unbind(1)
     assert not q.is_contiguous()
     for kernel, window in itertools.product(KERNELS, [None, 4]):
-        if (kernel, window) not in (("dense", 4), ("blocks", None)):
+        if (kernel, window) != ("blocks", None):
             actual = KERNELS[kernel](q, k, v, documents, window, False, 0.0)
             close(actual, by_document(q, k, v, lengths, documents.position_t, window, False), dtype, kernel)
     assert torch.equal(torch.stack([q, k, v], 1), qkv)
@@ -447,10 +487,10 @@ def test_varlen_attn_has_the_arguments_that_we_give_it():
 @pytest.mark.parametrize("window, kernel", [(None, "dense"), (4, "blocks")])
 def test_other_devices_use_the_kernel_that_was_chosen(window, kernel, monkeypatch):
     monkeypatch.setattr(attention, "choose_kernel", lambda *args: (kernel, ""))
-    monkeypatch.setattr(attention, "_dense_attention", lambda *args: ("dense", args[4:]))
+    monkeypatch.setattr(attention, "_grouped_attention", lambda *args: ("dense", args[4:]))
     monkeypatch.setattr(attention, "_block_attention", lambda *args: ("blocks", args[4:]))
     q, k, v = (x.detach().as_subclass(Elsewhere) for x in random_qkv(9, torch.float32))
-    expected = (True, 0.5) if window is None else (window, True, 0.5)
+    expected = (window, True, 0.5) if window else (None, True, 0.5, 9)  # one group of up to 9 tokens
     assert stream_attention(q, k, v, as_documents([9]), window, True, 0.5) == (kernel, expected)
 
 
@@ -620,15 +660,11 @@ def test_a_row_of_a_mask_that_sees_nothing_makes_no_nan(implementation, dtype):
 
 
 def test_few_lengths_of_the_stream_in_half_precision():
-    documents = as_documents([1])
     for tokens in range(1, 3000, 7):
-        rows = torch.empty(1, tokens, 1)
-        idle = documents.idle_rows(rows.bfloat16())
-        assert 0 <= idle < 16 or idle <= tokens / 16
-        assert documents.idle_rows(rows) == 0  # fp32
-    lengths = {
-        tokens + documents.idle_rows(torch.empty(1, tokens, 1, dtype=torch.half)) for tokens in range(1024, 2048)
-    }
+        documents = as_documents([tokens])
+        assert 0 <= documents.idle_rows(BF16) < max(16, tokens / 16)
+        assert documents.idle_rows(FP32) == 0
+    lengths = {tokens + as_documents([tokens]).idle_rows(FP16) for tokens in range(1024, 2048)}
     assert len(lengths) <= 17
 
 
