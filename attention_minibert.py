@@ -292,7 +292,11 @@ def choose_kernel(
     Decided anew for every call from the tensors it meets, never from what happens to be installed alone.
     """
     if device.type == "cpu":
-        return ("blocks", "a window on any device") if window else ("documents", "the CPU kernels")
+        if window:
+            return "blocks", "a window on any device"
+        if dropout or (dtype == torch.bfloat16 and BF16_WITHOUT_AMX):
+            return "documents", f"plain products: {'attention dropout' if dropout else 'bf16 without AMX'}"
+        return "documents", "SDPA's CPU kernel"
     if device.type == "cuda":
         if window and not counted:
             return "blocks", "window distances follow explicit position ids"

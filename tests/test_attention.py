@@ -404,7 +404,11 @@ BF16, FP16, FP32 = torch.bfloat16, torch.float16, torch.float32
 @pytest.mark.parametrize(
     "device, capability, installed, dtype, head_width, window, counted, dropout, kernel, reason",
     [
-        ("cpu", None, "varlen flash", FP32, 64, False, True, 0.0, "documents", "CPU"),
+        ("cpu", None, "varlen flash", FP32, 64, False, True, 0.0, "documents", "SDPA"),
+        ("cpu", None, "", BF16, 64, False, True, 0.0, "documents", "SDPA"),
+        ("cpu", None, "bf16 without AMX", BF16, 64, False, True, 0.0, "documents", "plain products: bf16"),
+        ("cpu", None, "bf16 without AMX", FP16, 64, False, True, 0.0, "documents", "SDPA"),
+        ("cpu", None, "", FP32, 64, False, True, 0.1, "documents", "plain products: attention dropout"),
         ("cpu", None, "varlen flash", BF16, 64, True, True, 0.1, "blocks", "any device"),
         ("cuda", 8, "varlen", BF16, 64, False, True, 0.0, "varlen", "varlen"),
         ("cuda", 9, "varlen flash", FP16, 64, True, True, 0.0, "varlen", "varlen"),
@@ -434,6 +438,7 @@ def test_choose_kernel(
     device, capability, installed, dtype, head_width, window, counted, dropout, kernel, reason, monkeypatch
 ):
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device=None: (capability, 0))
+    monkeypatch.setattr(attention, "BF16_WITHOUT_AMX", "AMX" in installed)
     monkeypatch.setattr(attention, "VARLEN_HAS_WINDOW", "varlen" in installed)
     monkeypatch.setattr(attention, "flash_attn_varlen_func", print if "flash" in installed else None)
     chosen, why = choose_kernel(torch.device(device), dtype, head_width, window, counted, dropout)
