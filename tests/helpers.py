@@ -3,7 +3,13 @@
 import json
 import random
 
+import torch
+
+import minibert.modeling_minibert as modeling
+from minibert.configuration_minibert import MiniBertConfig
 from minibert.training import cli
+
+# --- commands, and what they read ---
 
 WORDS = [a + b for a in ("ka", "lo", "mi", "nu", "pe", "ri") for b in ("tan", "ver", "zol", "ben", "duk")]
 
@@ -30,3 +36,82 @@ def write_rows(path, rows) -> str:
     """Write jsonl, and give the name of the file back."""
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     return str(path)
+
+
+# --- models ---
+
+VOCAB, LABELS = 61, 3
+
+HEADS = [name.removeprefix("MiniBert") for name in modeling.__all__ if name != "MiniBertPreTrainedModel"]
+DETECTOR = "ForReplacedTokenDetection"
+
+BERT = dict(position_embedding_type="absolute", norm_placement="post", norm_eps=1e-12, norm_bias=True, gated_mlp=False,
+            global_attn_every_n_layers=1, attention_bias=True, mlp_bias=True, head_bias=True, classifier_bias=True,
+            add_pooling_layer=True, classifier_pooling="cls", type_vocab_size=2)  # fmt: skip
+FAMILIES = {
+    "bert": BERT,
+    "modernbert": {},
+    "modernbert cls": dict(classifier_pooling="cls"),
+    "causal": dict(is_causal=True),
+}
+
+
+def tiny(**fields) -> MiniBertConfig:
+    """Two layers with windows shorter than the texts, and weights large enough for everything to show."""
+    defaults = dict(
+        vocab_size=VOCAB, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=24,
+        local_attention=4, layer_types=None, global_attn_every_n_layers=2, max_position_embeddings=40,
+        initializer_range=0.2, scaled_output_init=False, num_labels=LABELS,
+    )  # fmt: skip
+    return MiniBertConfig(**defaults | fields)
+
+
+def build(head: str, seed: int = 0, **fields):
+    """A model with random norms and biases too."""
+    torch.manual_seed(seed)
+    model = getattr(modeling, f"MiniBert{head}")(tiny(**fields))
+    for parameter in model.parameters():
+        if parameter.dim() == 1:
+            parameter.data += 0.1 * torch.randn_like(parameter)
+    return model
+
+
+# --- rows for collators ---
+
+SYLLABLES = [a + b for a in "bdfgklmnprstv" for b in "aeiou"]
+
+
+def make_texts(count, seed):
+    """Documents of 3 to 60 invented words of one to four syllables, frequent ones and rare ones."""
+    rng = random.Random(seed)
+    words = ["".join(rng.choices(SYLLABLES, k=rng.randint(1, 4))) for _ in range(3000)]
+    weights = [1 / rank for rank in range(1, 3001)]
+    return [" ".join(rng.choices(words, weights, k=rng.randint(3, 60))) + "." for _ in range(count)]
+
+
+TEXTS = make_texts(800, seed=0)
+
+
+def padded_rows(tokenizer):
+    return [{"input_ids": ids} for ids in tokenizer(TEXTS, truncation=True)["input_ids"]]
+
+
+def packed_rows(tokenizer, documents_a_row=5):
+    rows = []
+    ids = tokenizer(TEXTS, truncation=True)["input_ids"]
+    for start in range(0, len(ids), documents_a_row):
+        documents = ids[start : start + documents_a_row]
+        positions = [position for document in documents for position in range(len(document))]
+        rows.append({"input_ids": [token for document in documents for token in document], "position_ids": positions})
+    return rows
+
+
+def batches(rows, size=32):
+    return [rows[start : start + size] for start in range(0, len(rows), size)]
+
+
+def same(first, second):
+    """Two lists of batches hold the same, key by key."""
+    return len(first) == len(second) and all(
+        a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a) for a, b in zip(first, second)
+    )

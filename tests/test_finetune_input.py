@@ -293,8 +293,11 @@ def test_they_are_predicted(start, tmp_path, capsys, kind, mark):
     assert cli.main(["evaluate", TASKS[kind], "--model", str(output), *measured, *QUICK[2:], "--output_dir",
                      str(tmp_path / "again"), *SHORT_QUESTIONS.get(TASKS[kind], []), "--traceback"]) == 0  # fmt: skip
     again = [json.loads(line) for line in (tmp_path / "again" / "test_predictions.jsonl").read_text().splitlines()]
+    if kind == "values":  # in batches of another size: sums are rounded otherwise
+        saved = [row | {"prediction": pytest.approx(row["prediction"], abs=1e-5)} for row in saved]
     assert again == saved
-    assert json.loads((tmp_path / "again" / "metrics.json").read_text())["validation"] == report["validation"]
+    measured_again = json.loads((tmp_path / "again" / "metrics.json").read_text())["validation"]
+    assert measured_again == pytest.approx(report["validation"], abs=1e-5)
 
 
 @pytest.mark.parametrize("kind", ["entities", "words"])

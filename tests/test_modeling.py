@@ -1,73 +1,26 @@
-"""The model: one result for every way to hand over a text, losses that know no micro-batches, initialisation, files.
+"""The model: one result for every way to hand over a text, losses that know no micro-batches, positions, edges.
 
-References are computed here: a text alone in its batch, losses from dense logits with `torch.nn.functional`, standard
-deviations from the normal distribution.
+References are computed here: a text alone in its batch, losses from dense logits with `torch.nn.functional`.
 """
 
-import ast
 import copy
 import inspect
 import itertools
-import json
 import math
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 import torch
-import transformers
-from safetensors.torch import load_file, save_file
+from helpers import BERT, DETECTOR, FAMILIES, HEADS, LABELS, VOCAB, build
 from torch.nn import functional as F
 from torch.testing import assert_close
 from transformers import Trainer, TrainingArguments
-from transformers.dynamic_module_utils import get_imports, get_relative_import_files
 
-import minibert.modeling_minibert as modeling
 from minibert.attention_minibert import rotary_angles, rotate
-from minibert.configuration_minibert import AUTO_MAP, MiniBertConfig
-from minibert.modeling_minibert import MiniBertForMaskedLM, MiniBertModel, sinusoidal_positions
-from minibert.training.conversion import to_native
+from minibert.modeling_minibert import sinusoidal_positions
 
-VOCAB, LABELS, CHOICES, PAD = 61, 3, 2, 0
+CHOICES, PAD = 2, 0
 CLOSE = dict(rtol=1e-5, atol=1e-5)
-FLAT_FILES = ("configuration_minibert.py", "attention_minibert.py", "modeling_minibert.py")
-ROOT = Path(modeling.__file__).parent
-
-HEADS = [name.removeprefix("MiniBert") for name in modeling.__all__ if name != "MiniBertPreTrainedModel"]
-DETECTOR = "ForReplacedTokenDetection"
 TOKEN_HEADS = ("ForMaskedLM", "ForPreTraining", "ForCausalLM", "ForTokenClassification", DETECTOR)
-
-BERT = dict(position_embedding_type="absolute", norm_placement="post", norm_eps=1e-12, norm_bias=True, gated_mlp=False,
-            global_attn_every_n_layers=1, attention_bias=True, mlp_bias=True, head_bias=True, classifier_bias=True,
-            add_pooling_layer=True, classifier_pooling="cls", type_vocab_size=2)  # fmt: skip
-FAMILIES = {
-    "bert": BERT,
-    "modernbert": {},
-    "modernbert cls": dict(classifier_pooling="cls"),
-    "causal": dict(is_causal=True),
-}
-
-
-def tiny(**fields) -> MiniBertConfig:
-    """Two layers with windows shorter than the texts, and weights large enough for everything to show."""
-    defaults = dict(
-        vocab_size=VOCAB, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=24,
-        local_attention=4, layer_types=None, global_attn_every_n_layers=2, max_position_embeddings=40,
-        initializer_range=0.2, scaled_output_init=False, num_labels=LABELS,
-    )  # fmt: skip
-    return MiniBertConfig(**defaults | fields)
-
-
-def build(head: str, seed: int = 0, **fields):
-    """A model with random norms and biases too."""
-    torch.manual_seed(seed)
-    model = getattr(modeling, f"MiniBert{head}")(tiny(**fields))
-    for parameter in model.parameters():
-        if parameter.dim() == 1:
-            parameter.data += 0.1 * torch.randn_like(parameter)
-    return model
 
 
 # --- texts, and every way to put them into a batch ---
@@ -592,133 +545,6 @@ def test_sinusoidal_positions_against_the_formula():
         assert_close(table[position, 2 * i : 2 * i + 2], torch.tensor([math.sin(angle), math.cos(angle)]), **CLOSE)
 
 
-# --- initialisation ---
-
-
-def truncated_std(std: float, cutoff: float | None) -> float:
-    """Standard deviation of a normal distribution that is cut off at ± cutoff of its own."""
-    if cutoff is None:
-        return std
-    density = math.exp(-(cutoff**2) / 2) / math.sqrt(2 * math.pi)
-    return std * math.sqrt(1 - 2 * cutoff * density / math.erf(cutoff / math.sqrt(2)))
-
-
-# 4 layers × 192: enough weights in a matrix for tight bounds
-WIDTH, DEPTH = 192, 4
-PRESETS = {"bert": MiniBertConfig.bert, "modernbert": MiniBertConfig.modernbert}
-
-
-def preset(family: str, **fields) -> MiniBertConfig:
-    shape = dict(hidden_size=WIDTH, num_hidden_layers=DEPTH, num_attention_heads=4, intermediate_size=256,
-                 vocab_size=1000, max_position_embeddings=300, num_labels=5)  # fmt: skip
-    return PRESETS[family]("tiny", **shape | fields)
-
-
-def expected_std(family: str, name: str) -> float:
-    """BERT: 0.02 everywhere. ModernBERT: a normal distribution that is cut off at two standard deviations: 0.02, for
-    projections into the residual stream and for heads 0.02 / √(2 · layers), for classifiers 1 / √width."""
-    if family == "bert":
-        return 0.02
-    std = 0.02
-    if name.endswith((".Wo.weight", "head.dense.weight", "decoder.weight")):
-        std /= math.sqrt(2 * DEPTH)
-    elif name.startswith("classifier."):
-        std = WIDTH**-0.5
-    return truncated_std(std, 2.0)
-
-
-def check_initialisation(model, family: str, names=None):
-    """Standard deviations within five standard errors, means of zero; biases 0, norms 1, the row of the padding 0."""
-    checked = 0
-    for name, parameter in model.named_parameters():
-        if names is not None and name not in names:
-            continue
-        checked += 1
-        if name.endswith("bias"):
-            assert not parameter.any(), name
-        elif parameter.dim() == 1:
-            assert (parameter == 1).all(), name
-        else:
-            values = parameter
-            if name.endswith("tok_embeddings.weight"):
-                assert not parameter[0].any()
-                values = parameter[1:]
-            values, std = values.detach().double().flatten(), expected_std(family, name)
-            ratio = values.std().item() / std
-            assert abs(ratio - 1) < 5 / math.sqrt(2 * values.numel()), f"{name}: {ratio} times what it should be"
-            assert abs(values.mean().item()) < 5 * std / math.sqrt(values.numel()), name
-            cutoff = model.config.initializer_cutoff_factor
-            if cutoff is None:
-                assert values.abs().max() > 2.5 * std, f"{name} is cut off"
-            else:
-                assert values.abs().max() <= cutoff * std / truncated_std(1.0, cutoff) * 1.001, f"{name} is not cut off"
-    assert checked
-
-
-@pytest.mark.parametrize("tied", [True, False])
-@pytest.mark.parametrize("family", PRESETS)
-@pytest.mark.parametrize("head", HEADS)
-def test_initialisation_of_a_new_model(head, family, tied):
-    torch.manual_seed(0)
-    check_initialisation(getattr(modeling, f"MiniBert{head}")(preset(family, tie_word_embeddings=tied)), family)
-
-
-@pytest.mark.parametrize("tied", [True, False])
-@pytest.mark.parametrize("family", PRESETS)
-@pytest.mark.parametrize("head", HEADS)
-def test_initialisation_of_what_a_checkpoint_lacks(head, family, tied, tmp_path):
-    """`from_pretrained` builds on the meta device and initialises what is missing: here all but one layer. What is
-    there stays bit for bit."""
-    torch.manual_seed(0)
-    model_class = getattr(modeling, f"MiniBert{head}")
-    model_class(preset(family, tie_word_embeddings=tied)).save_pretrained(tmp_path)
-    file = tmp_path / "model.safetensors"
-    saved = load_file(file)
-    prefix = "" if head == "Model" else "model."
-    kept = {name: torch.full_like(x, 0.5) for name, x in saved.items() if name.startswith(f"{prefix}layers.1.")}
-    save_file(kept, file, {"format": "pt"})
-    model = model_class.from_pretrained(tmp_path)
-    for name, x in model.named_parameters():
-        assert name not in kept or torch.equal(x, kept[name]), name
-    check_initialisation(model, family, {name for name, _ in model.named_parameters() if name not in kept})
-
-
-@pytest.mark.parametrize("family", PRESETS)
-@pytest.mark.parametrize(
-    "head", ["ForMaskedLM", "ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering"]
-)
-def test_initialisation_is_that_of_transformers_own_models(head, family):
-    """BERT's and ModernBERT's own classes start at the same standard deviations, matrix by matrix."""
-    torch.manual_seed(0)
-    native = to_native(getattr(modeling, f"MiniBert{head}")(preset(family, num_labels=2)))
-    theirs = dict(type(native)(native.config).named_parameters())
-    for name, ours in native.named_parameters():
-        if ours.dim() > 1:
-            ratio = (ours.std() / theirs[name].std()).item()
-            assert abs(ratio - 1) < 7 / math.sqrt(2 * ours.numel()), f"{name}: {ratio}"
-
-
-def test_building_on_the_meta_device_loses_nothing():
-    """No buffer and no plain tensor that would be left without a value."""
-    model = build("ForMaskedLM", **BERT).eval()
-    with torch.device("meta"):
-        empty = MiniBertForMaskedLM(model.config)
-    empty = empty.to_empty(device="cpu").eval()
-    empty.load_state_dict(model.state_dict())
-    ids = torch.randint(1, VOCAB, (2, 9))
-    with torch.no_grad():
-        assert torch.equal(empty(ids).logits, model(ids).logits)
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("head", HEADS)
-def test_the_state_is_parameters_alone(head, family):
-    model = build(head, **FAMILIES[family])
-    assert not list(model.named_buffers())
-    names = {name for name, _ in model.named_parameters(remove_duplicate=False)}
-    assert set(model.state_dict()) == names
-
-
 # --- edges ---
 
 
@@ -805,128 +631,3 @@ def test_bad_input_is_refused():
             model(**inputs)
     model(long, attention_mask=(torch.arange(41) > 0).long()[None])  # it is real tokens that count
     build("ForMaskedLM")(long)  # rotary positions have no table
-
-
-# --- files ---
-
-
-@pytest.fixture
-def saved(tmp_path) -> tuple[MiniBertForMaskedLM, Path]:
-    """A masked language model, and the folder in which it lies with its code."""
-    model, folder = build("ForMaskedLM", add_pooling_layer=True, type_vocab_size=2).eval(), tmp_path / "saved"
-    model.save_pretrained(folder)
-    return model, folder
-
-
-def test_round_trip(saved):
-    model, folder = saved
-    assert {file.name for file in folder.iterdir()} == {"config.json", "model.safetensors", *FLAT_FILES}
-    for name in FLAT_FILES:
-        assert (folder / name).read_text() == (ROOT / name).read_text()
-    config = json.loads((folder / "config.json").read_text())
-    assert config["auto_map"] == AUTO_MAP and "attn_implementation" not in str(config)
-    loaded, report = MiniBertForMaskedLM.from_pretrained(folder, output_loading_info=True)
-    assert not any(report.values())
-    ids = torch.randint(1, VOCAB, (2, 9))
-    with torch.no_grad():
-        assert torch.equal(loaded(ids).logits, model(ids).logits)
-    assert loaded.decoder.weight is loaded.get_input_embeddings().weight
-
-
-def test_the_auto_map_names_every_class():
-    for auto_class, reference in AUTO_MAP.items():
-        module, name = reference.split(".")
-        assert f"{module}.py" in FLAT_FILES and hasattr(transformers, auto_class)
-        assert name in modeling.__all__ or name == "MiniBertConfig"
-    without = {"MiniBertPreTrainedModel", f"MiniBert{DETECTOR}"}  # Transformers has no Auto class for detectors
-    assert set(modeling.__all__) - without == {r.split(".")[1] for r in AUTO_MAP.values()} - {"MiniBertConfig"}
-
-
-@pytest.mark.parametrize("auto_class", [name for name in AUTO_MAP if name != "AutoConfig"])
-def test_auto_classes_load_any_checkpoint(auto_class, saved):
-    """The encoder arrives whichever head was saved."""
-    model, folder = saved
-    loaded = getattr(transformers, auto_class).from_pretrained(folder)
-    assert type(loaded).__name__ == AUTO_MAP[auto_class].split(".")[1]
-    for name, expected in model.base_model.named_parameters():
-        assert torch.equal(loaded.base_model.get_parameter(name), expected)
-
-
-WITHOUT_THE_PACKAGE = """
-import json, sys
-sys.modules["minibert"] = None  # it is not installed here
-import torch, transformers
-folder, target, auto_map, ids = json.loads(sys.argv[1])
-ids = torch.tensor(ids)
-config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=True)
-assert type(config).__module__.startswith("transformers_modules."), type(config)
-for auto_class, reference in auto_map.items():
-    model = getattr(transformers, auto_class).from_pretrained(folder, trust_remote_code=True)
-    assert type(model).__name__ == reference.split(".")[1], (auto_class, type(model))
-    assert type(model).__module__.startswith("transformers_modules.")
-model = transformers.AutoModelForMaskedLM.from_pretrained(folder, trust_remote_code=True)
-optimizer = torch.optim.SGD(model.parameters(), 0.1)
-before = model(ids).logits.detach()
-model.train()(ids, labels=ids).loss.backward()
-optimizer.step()
-model.eval()
-model.save_pretrained(target)
-again = transformers.AutoModelForMaskedLM.from_pretrained(target, trust_remote_code=True)
-assert torch.equal(again(ids).logits, model(ids).logits) and not torch.equal(model(ids).logits, before)
-torch.save(before, target + "/before.pt")
-torch.save(again(ids).logits.detach(), target + "/after.pt")
-"""
-
-
-def test_loads_trains_and_saves_without_the_package(saved, tmp_path):
-    """In a process with nothing but the folder: every Auto class, a step of training; saved, loaded there and here."""
-    model, folder = saved
-    ids, target = torch.randint(1, VOCAB, (2, 9)), tmp_path / "trained"
-    auto_map = {name: reference for name, reference in AUTO_MAP.items() if name != "AutoConfig"}
-    env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | {
-        "HF_HOME": str(tmp_path / "home")
-    }
-    env.pop("HF_MODULES_CACHE", None)
-    run = subprocess.run(
-        [sys.executable, "-c", WITHOUT_THE_PACKAGE, json.dumps([str(folder), str(target), auto_map, ids.tolist()])],
-        cwd=tmp_path, env=env, capture_output=True, text=True,
-    )  # fmt: skip
-    assert run.returncode == 0, run.stderr
-    assert {file.name for file in target.glob("*.py")} == set(FLAT_FILES)
-    assert json.loads((target / "config.json").read_text())["auto_map"] == AUTO_MAP
-    with torch.no_grad():
-        assert torch.equal(torch.load(target / "before.pt"), model(ids).logits)
-        here = MiniBertForMaskedLM.from_pretrained(target)(ids).logits
-    assert torch.equal(torch.load(target / "after.pt"), here)
-
-
-@pytest.mark.parametrize("name", FLAT_FILES)
-def test_the_flat_files_need_nothing_but_each_other(name):
-    """torch, transformers and the standard library; each other in the one form that Transformers follows."""
-    allowed = {"torch", "transformers", *sys.stdlib_module_names}
-    optional = {"flash_attn"}  # behind is_flash_attn_2_available()
-    for node in ast.walk(ast.parse((ROOT / name).read_text())):
-        if isinstance(node, ast.Import):
-            assert {alias.name.split(".")[0] for alias in node.names} <= allowed
-        elif isinstance(node, ast.ImportFrom) and node.level == 0:
-            assert node.module.split(".")[0] in allowed | optional
-        elif isinstance(node, ast.ImportFrom):
-            assert (
-                node.level == 1
-                and f"{node.module}.py" in FLAT_FILES
-                and "*" not in {alias.name for alias in node.names}
-            )
-    assert set(get_imports(ROOT / name)) <= allowed  # what a user of the file must have
-
-
-def test_transformers_finds_all_files_from_any_class():
-    found = {Path(file).name for file in get_relative_import_files(ROOT / "modeling_minibert.py")}
-    assert found == set(FLAT_FILES) - {"modeling_minibert.py"}
-    assert get_relative_import_files(ROOT / "configuration_minibert.py") == []
-
-
-def test_every_class_says_its_config():
-    for name in modeling.__all__:
-        model_class = getattr(modeling, name)
-        assert model_class.config_class is MiniBertConfig and model_class.base_model_prefix == "model"
-    assert MiniBertModel(tiny()).config_class is MiniBertConfig

@@ -74,6 +74,17 @@ def train_512(run: Run, family: str, size: str, dtype: str, packed: bool, wanted
     return train(run, config, batches, dtype, run.compile, peers, dict(zip(peers, wanted)))
 
 
+def train_compiled(run: Run, family: str, dtype: str) -> Work:
+    """What `torch.compile` gains, the time it takes to compile not counted."""
+    config = run.config(family, "small", vocab_size=VOCABULARY, pad_token_id=0)
+    batches = run.text.natural(run.choose(4, 2), run.choose(16, 4), run.choose(512, 64))
+    work, compiled = (train(run, config, batches, dtype, compile_it, {}, {}) for compile_it in (False, True))
+    ((ours, step),) = compiled.steps.items()
+    work.steps[f"{ours}, compiled"] = step
+    work.ratios = [Ratio(ours, f"{ours}, compiled")]
+    return work
+
+
 def train_packed_cuda(run: Run, size: str, length: int) -> Work:
     """On a GPU: all compiled, ModernBERT on every backend it has."""
     config = run.config("modernbert", size, pad_token_id=0)
@@ -222,6 +233,14 @@ def cells_of(dtype: str) -> list[Cell]:
             partial(train_512, family=family, size="small", dtype=dtype, packed=True, wanted=wanted),
         )
         for family, wanted in (("bert", (2.0, 1.1)), ("modernbert", (NOT_SLOWER, NOT_SLOWER)))
+    ]
+    cells += [
+        Cell(
+            f"train-compiled/{family}-small/{dtype}",
+            "the documents of train-natural, MiniBERT alone: what torch.compile gains once it has compiled",
+            partial(train_compiled, family=family, dtype=dtype),
+        )
+        for family in ("bert", "modernbert")
     ]
     cells.append(
         Cell(

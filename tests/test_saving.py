@@ -1,0 +1,143 @@
+"""What lies in the folder of a saved model: weights, configuration, and the code that loads it without the package."""
+
+import ast
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import transformers
+from helpers import DETECTOR, VOCAB, build, tiny
+from transformers.dynamic_module_utils import get_imports, get_relative_import_files
+
+import minibert.modeling_minibert as modeling
+from minibert.configuration_minibert import AUTO_MAP, MiniBertConfig
+from minibert.modeling_minibert import MiniBertForMaskedLM, MiniBertModel
+
+FLAT_FILES = ("configuration_minibert.py", "attention_minibert.py", "modeling_minibert.py")
+ROOT = Path(modeling.__file__).parent
+
+
+@pytest.fixture
+def saved(tmp_path) -> tuple[MiniBertForMaskedLM, Path]:
+    """A masked language model, and the folder in which it lies with its code."""
+    model, folder = build("ForMaskedLM", add_pooling_layer=True, type_vocab_size=2).eval(), tmp_path / "saved"
+    model.save_pretrained(folder)
+    return model, folder
+
+
+def test_round_trip(saved):
+    model, folder = saved
+    assert {file.name for file in folder.iterdir()} == {"config.json", "model.safetensors", *FLAT_FILES}
+    for name in FLAT_FILES:
+        assert (folder / name).read_text() == (ROOT / name).read_text()
+    config = json.loads((folder / "config.json").read_text())
+    assert config["auto_map"] == AUTO_MAP and "attn_implementation" not in str(config)
+    loaded, report = MiniBertForMaskedLM.from_pretrained(folder, output_loading_info=True)
+    assert not any(report.values())
+    ids = torch.randint(1, VOCAB, (2, 9))
+    with torch.no_grad():
+        assert torch.equal(loaded(ids).logits, model(ids).logits)
+    assert loaded.decoder.weight is loaded.get_input_embeddings().weight
+
+
+def test_the_auto_map_names_every_class():
+    for auto_class, reference in AUTO_MAP.items():
+        module, name = reference.split(".")
+        assert f"{module}.py" in FLAT_FILES and hasattr(transformers, auto_class)
+        assert name in modeling.__all__ or name == "MiniBertConfig"
+    without = {"MiniBertPreTrainedModel", f"MiniBert{DETECTOR}"}  # Transformers has no Auto class for detectors
+    assert set(modeling.__all__) - without == {r.split(".")[1] for r in AUTO_MAP.values()} - {"MiniBertConfig"}
+
+
+@pytest.mark.parametrize("auto_class", [name for name in AUTO_MAP if name != "AutoConfig"])
+def test_auto_classes_load_any_checkpoint(auto_class, saved):
+    """The encoder arrives whichever head was saved."""
+    model, folder = saved
+    loaded = getattr(transformers, auto_class).from_pretrained(folder)
+    assert type(loaded).__name__ == AUTO_MAP[auto_class].split(".")[1]
+    for name, expected in model.base_model.named_parameters():
+        assert torch.equal(loaded.base_model.get_parameter(name), expected)
+
+
+WITHOUT_THE_PACKAGE = """
+import json, sys
+sys.modules["minibert"] = None  # it is not installed here
+import torch, transformers
+folder, target, auto_map, ids = json.loads(sys.argv[1])
+ids = torch.tensor(ids)
+config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=True)
+assert type(config).__module__.startswith("transformers_modules."), type(config)
+for auto_class, reference in auto_map.items():
+    model = getattr(transformers, auto_class).from_pretrained(folder, trust_remote_code=True)
+    assert type(model).__name__ == reference.split(".")[1], (auto_class, type(model))
+    assert type(model).__module__.startswith("transformers_modules.")
+model = transformers.AutoModelForMaskedLM.from_pretrained(folder, trust_remote_code=True)
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+before = model(ids).logits.detach()
+model.train()(ids, labels=ids).loss.backward()
+optimizer.step()
+model.eval()
+model.save_pretrained(target)
+again = transformers.AutoModelForMaskedLM.from_pretrained(target, trust_remote_code=True)
+assert torch.equal(again(ids).logits, model(ids).logits) and not torch.equal(model(ids).logits, before)
+torch.save(before, target + "/before.pt")
+torch.save(again(ids).logits.detach(), target + "/after.pt")
+"""
+
+
+def test_loads_trains_and_saves_without_the_package(saved, tmp_path):
+    """In a process with nothing but the folder: every Auto class, a step of training; saved, loaded there and here."""
+    model, folder = saved
+    ids, target = torch.randint(1, VOCAB, (2, 9)), tmp_path / "trained"
+    auto_map = {name: reference for name, reference in AUTO_MAP.items() if name != "AutoConfig"}
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | {
+        "HF_HOME": str(tmp_path / "home")
+    }
+    env.pop("HF_MODULES_CACHE", None)
+    run = subprocess.run(
+        [sys.executable, "-c", WITHOUT_THE_PACKAGE, json.dumps([str(folder), str(target), auto_map, ids.tolist()])],
+        cwd=tmp_path, env=env, capture_output=True, text=True,
+    )  # fmt: skip
+    assert run.returncode == 0, run.stderr
+    assert {file.name for file in target.glob("*.py")} == set(FLAT_FILES)
+    assert json.loads((target / "config.json").read_text())["auto_map"] == AUTO_MAP
+    with torch.no_grad():
+        assert torch.equal(torch.load(target / "before.pt"), model(ids).logits)
+        here = MiniBertForMaskedLM.from_pretrained(target)(ids).logits
+    assert torch.equal(torch.load(target / "after.pt"), here)
+
+
+@pytest.mark.parametrize("name", FLAT_FILES)
+def test_the_flat_files_need_nothing_but_each_other(name):
+    """torch, transformers and the standard library; each other in the one form that Transformers follows."""
+    allowed = {"torch", "transformers", *sys.stdlib_module_names}
+    optional = {"flash_attn"}  # behind is_flash_attn_2_available()
+    for node in ast.walk(ast.parse((ROOT / name).read_text())):
+        if isinstance(node, ast.Import):
+            assert {alias.name.split(".")[0] for alias in node.names} <= allowed
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            assert node.module.split(".")[0] in allowed | optional
+        elif isinstance(node, ast.ImportFrom):
+            assert (
+                node.level == 1
+                and f"{node.module}.py" in FLAT_FILES
+                and "*" not in {alias.name for alias in node.names}
+            )
+    assert set(get_imports(ROOT / name)) <= allowed  # what a user of the file must have
+
+
+def test_transformers_finds_all_files_from_any_class():
+    found = {Path(file).name for file in get_relative_import_files(ROOT / "modeling_minibert.py")}
+    assert found == set(FLAT_FILES) - {"modeling_minibert.py"}
+    assert get_relative_import_files(ROOT / "configuration_minibert.py") == []
+
+
+def test_every_class_says_its_config():
+    for name in modeling.__all__:
+        model_class = getattr(modeling, name)
+        assert model_class.config_class is MiniBertConfig and model_class.base_model_prefix == "model"
+    assert MiniBertModel(tiny()).config_class is MiniBertConfig
