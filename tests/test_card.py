@@ -284,15 +284,16 @@ def test_facts_of_a_trainer(tmp_path):
     history = [
         {"loss": 2.0, "step": 10, "epoch": 0.5},
         {"eval_loss": 1.5, "eval_accuracy": 0.1, "eval_runtime": 3.0, "step": 10, "epoch": 0.5},
-        {"eval_loss": 1.0, "eval_f1": 0.75, "eval_samples_per_second": 3.0, "step": 20, "epoch": 1.0},
+        {"eval_loss": 1.0, "eval_f1": 0.75, "eval_f1_time": 0.5, "eval_runtime": 3.0, "eval_samples_per_second": 3.0,
+         "eval_steps_per_second": 3.0, "eval_model_preparation_time": 3.0, "eval_targets": 9, "step": 20, "epoch": 1.0},
         {"train_runtime": 90.0, "train_loss": 1.0, "step": 20, "epoch": 1.0},
-    ]
+    ]  # fmt: skip
     arguments = TrainingArguments(
         str(tmp_path), per_device_train_batch_size=4, gradient_accumulation_steps=2, learning_rate=3e-4, use_cpu=True
     )
     facts = facts_from_trainer(history, arguments, "SST-2")
     assert {(each.metric, each.value, each.dataset) for each in facts.results} == {
-        ("loss", 1.0, "SST-2"), ("f1", 0.75, "SST-2")
+        ("loss", 1.0, "SST-2"), ("f1", 0.75, "SST-2"), ("f1_time", 0.5, "SST-2")
     }  # fmt: skip
     assert facts.training["steps"] == "20 (1.00 epochs)" and facts.training["time"] == "1.5 minutes"
     assert facts.training["batch"] == "8 rows" and "0.0003" in facts.training["optimizer"]

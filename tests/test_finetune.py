@@ -33,8 +33,8 @@ from minibert import (
 )
 from minibert.training import cli
 from minibert.training.conversion import to_native
-from minibert.training.tasks import command, pictures
-from minibert.training.tasks.trainer import make_trainer, train
+from minibert.training.tasks import command, compare, pictures
+from minibert.training.tasks.trainer import make_trainer, score, train
 
 QUICK = [
     "--num_train_epochs", "1", "--learning_rate", "1e-2", "--disable_tqdm", "true", "--bf16", "false", "--use_cpu",
@@ -91,6 +91,12 @@ def instances(task, *arguments):
     return cli.parse(f"finetune {task}", [*QUICK, *arguments])
 
 
+def held_out_of(task, model, file):
+    """The rows of a file that are validated on."""
+    given = instances(task, "--model", model, "--train", str(file))
+    return command.load_splits(given[1], 0, task=command.prepare(*given).task)["validation"]
+
+
 def report_of(folder):
     return json.loads((folder / "metrics.json").read_text())
 
@@ -116,13 +122,16 @@ class TestClassify:
         assert report["accuracy"] == pytest.approx(sklearn.metrics.accuracy_score(true, predicted))
         assert report["f1_macro"] == pytest.approx(sklearn.metrics.f1_score(true, predicted, average="macro"))
 
-    def test_evaluate_gives_the_same_figures(self, finished, data, tmp_path, capsys):
-        arguments = ["--model", str(finished), "--data", data, "--output_dir", str(tmp_path / "out"), *QUICK[4:]]
+    def test_evaluate_gives_the_same_figures(self, finished, data, tmp_path, capsys, monkeypatch):
+        monkeypatch.setattr("minibert.training.settings.fast_bf16", lambda: (False, "it is said here"))
+        arguments = ["--model", str(finished), "--data", data, "--output_dir", str(tmp_path / "out"), *QUICK[8:]]
         assert cli.main(["evaluate", "classify", *arguments, "--traceback"]) == 0
         report, expected = report_of(tmp_path / "out"), report_of(finished)
         assert report["test"] == pytest.approx(expected["test"]) and "train" not in report
         assert report["validation"] == pytest.approx(expected["validation"])
-        assert f"{expected['test']['accuracy']:.4f}" in capsys.readouterr().out
+        printed = capsys.readouterr().out
+        assert f"{expected['test']['accuracy']:.4f}" in printed
+        assert "Computing in fp32: it is said here" in printed and "Training" not in printed
 
     def test_regression_starts_from_berts_own_folder(self, start, tmp_path):
         """A pair, its value how much of the two is good; from a native BERT that is converted in memory."""
@@ -142,9 +151,7 @@ class TestClassify:
         model = AutoModelForSequenceClassification.from_pretrained(output).eval()
         assert model.config.problem_type == "regression" and model.config.num_labels == 1
         tokenizer = AutoTokenizer.from_pretrained(output)
-        held_out = command.load_splits(instances("classify", "--train", str(tmp_path / "train.jsonl"))[1], 0)[
-            "validation"
-        ]
+        held_out = held_out_of("classify", start, tmp_path / "train.jsonl")
         pairs = [list(held_out[column]) for column in ("sentence1", "sentence2")]
         with torch.no_grad():
             predicted = model(**tokenizer(*pairs, padding=True, return_tensors="pt")).logits.squeeze(-1).numpy()
@@ -396,9 +403,7 @@ class TestOtherTasks:
         # the same with nothing but Transformers
         tokenizer = AutoTokenizer.from_pretrained(output)
         model = AutoModelForMultipleChoice.from_pretrained(output).eval()
-        held_out = command.load_splits(instances("choose", "--train", str(tmp_path / "train.jsonl"))[1], 0)[
-            "validation"
-        ]
+        held_out = held_out_of("choose", start, tmp_path / "train.jsonl")
         right = 0
         for row in held_out:
             if form == "swag":
@@ -423,16 +428,42 @@ class TestOtherTasks:
         ],
     )
     def test_choose_refuses(self, start, tmp_path, row, said, capsys):
-        rows = [{"question": "a", "choices": ["x", "y"], "answer": 1}, row, row]
-        train = write_rows(tmp_path / "train.jsonl", rows)
-        arguments = ["--model", start, "--train", train, "--output_dir", str(tmp_path / "out"), *QUICK]
+        file = write_rows(tmp_path / "train.jsonl", [{"question": "a", "choices": ["x", "y"], "answer": 1}, row])
+        arguments = [
+            "--model",
+            start,
+            "--train",
+            file,
+            "--validation",
+            file,
+            "--output_dir",
+            str(tmp_path / "out"),
+            *QUICK,
+        ]
         assert cli.main(["finetune", "choose", *arguments]) == 2
         assert said in (error := capsys.readouterr().err) and "train.jsonl, row" in error
 
+    def test_every_metric_is_reported(self, start, tmp_path):
+        """Whatever the entities are called."""
+        rows = [{"tokens": [text, "at", "five"], "ner_tags": ["B-runtime", "O", "B-time"]} for text in GOOD + BAD]
+        train = write_rows(tmp_path / "train.jsonl", rows)
+        run = command.prepare(*instances("tag", "--model", start, "--train", train))
+        ((_, scores),) = score(run.initial_model(0), run.training, run.task, run.splits, run.encoded).values()
+        assert {*scores} == {"loss", *run.task.metric_names(run.splits["validation"])}
+        assert {"f1_time", "recall_runtime"} < {*scores}
+
 
 class TestCompare:
-    def test_both_are_trained_alike_and_timed(self, start, data, tmp_path, capsys):
+    def test_both_are_trained_alike_and_timed(self, start, data, tmp_path, capsys, monkeypatch):
         output = tmp_path / "out"
+        log = output / "transformers" / "log"  # what is not a checkpoint stays
+
+        def trained(run, model, training):
+            log.parent.mkdir()
+            log.touch()
+            return train(run, model, training)
+
+        monkeypatch.setattr(compare, "train", trained)
         arguments = ["finetune", "classify", "--model", start, "--data", data, "--output_dir", str(output), *QUICK,
                      "--learning_rate", "1e-3", "--compare", "true", "--compare_rounds", "2", "--compare_batches", "3",
                      "--traceback"]  # fmt: skip
@@ -447,7 +478,7 @@ class TestCompare:
         assert len(ratios) == 2 and speed["median_ratio"] == pytest.approx(np.median(ratios))
         # 6 batches of 32 rows as the data loader gives them: rows of 6 to 9 tokens, as long as the longest of a batch
         assert 0.05 < speed["padding"] < 0.4
-        assert not (output / "transformers").exists()
+        assert list(log.parent.iterdir()) == [log]
 
         printed = capsys.readouterr().out
         assert "BertForSequenceClassification" in printed and f"{speed['median_ratio']:.4f}" in printed
@@ -459,8 +490,17 @@ class TestCompare:
         after = {path: path.stat().st_mtime_ns for path in before}
         assert {path.name for path in before if before[path] != after[path]} == {"compare_speed.json"}
 
-        assert cli.main([*arguments[:-1], "--learning_rate", "2e-3"]) == 2
-        assert "other settings (learning_rate: 0.001 there, 0.002 here)" in capsys.readouterr().err
+        for field, value, difference in (
+            ("learning_rate", "2e-3", "0.001 there, 0.002 here"),
+            ("label_smoothing_factor", "0.1", "0.0 there, 0.1 here"),
+            ("neftune_noise_alpha", "5", "None there, 5.0 here"),
+            ("lr_scheduler_kwargs", '{"a": 1}', "None there, {'a': 1} here"),
+            ("eval_delay", "1", "0 there, 1.0 here"),
+        ):
+            assert cli.main([*arguments[:-1], f"--{field}", value]) == 2
+            assert f"other settings ({field}: {difference})" in capsys.readouterr().err
+        assert cli.main([*arguments, "--logging_steps", "3", "--dataloader_num_workers", "1"]) == 0
+        assert "not trained again" in capsys.readouterr().out
 
     @pytest.mark.parametrize(
         "given",
@@ -510,9 +550,9 @@ class TestBadInput:
         error = self.refused(capsys, tmp_path, "--model", str(tagger), "--data", data)
         assert "MiniBertForTokenClassification (labels: O, B-PER), a checkpoint of another task" in error
 
-        rows = [{"text": "a", "label": label} for label in ("yes", "no")]
+        rows = [{"text": f"a {i}", "label": label} for i, label in enumerate(["yes", "no"] * 3)]
         train = write_rows(tmp_path / "train.jsonl", rows)
-        error = self.refused(capsys, tmp_path, "--model", str(finished), "--train", train, "--validation_size", "1")
+        error = self.refused(capsys, tmp_path, "--model", str(finished), "--train", train)
         assert "fine-tuned for the labels bad, good" in error and "train.jsonl" in error
         value = write_rows(tmp_path / "value.jsonl", [{"text": "a", "label": "good"}, {"text": "b", "label": "so so"}])
         evaluated = ["--model", str(finished), "--test", value]
@@ -530,7 +570,7 @@ class TestBadInput:
         model = run.initial_model(1)
         saved = load_file(finished / "model.safetensors")
         assert torch.equal(model.classifier.weight, saved["classifier.weight"])
-        rows = [{"text": "a b", "label": label} for label in (1, 0, 1)]
+        rows = [{"text": f"a {i}", "label": label} for i, label in enumerate([1, 0] * 3)]
         numbered = write_rows(tmp_path / "train.jsonl", rows)
         run = command.prepare(*instances("classify", "--model", str(finished), "--train", numbered))
         assert run.task.labels == ["bad", "good"]
@@ -541,6 +581,22 @@ class TestBadInput:
         arguments = ["--model", start, "--data", data, "--output_dir", str(output), *QUICK]
         assert cli.main(["finetune", "classify", *arguments, "--resume_from_checkpoint", "true"]) == 2
         assert "--save_only_model false" in capsys.readouterr().err
+
+    @pytest.mark.parametrize(
+        ("folder", "state", "given", "advised"),
+        [
+            ("", "optimizer.pt", [], True),
+            ("", "scheduler.pt", [], False),  # a model only
+            ("seed-1", "optimizer.pt", ["--seeds", "2"], False),
+        ],
+    )
+    def test_it_is_advised_to_resume_what_can_be(self, start, data, tmp_path, capsys, folder, state, given, advised):
+        (tmp_path / folder / "checkpoint-10").mkdir(parents=True)
+        (tmp_path / folder / "checkpoint-10" / state).touch()
+        arguments = ["--model", start, "--data", data, "--output_dir", str(tmp_path), *QUICK, *given]
+        assert cli.main(["finetune", "classify", *arguments]) == 2
+        error = capsys.readouterr().err
+        assert "holds an unfinished run" in error and ("--resume_from_checkpoint true" in error) is advised
 
 
 def test_labels_of_any_name_are_drawn(tmp_path):
@@ -555,6 +611,7 @@ def test_the_best_seed_is_chosen_by_the_metric_asked_for(start, data, tmp_path, 
 
     def trained(run, model, training, checkpoint=None):
         scores = next(made)
+        (Path(training.output_dir) / "log").mkdir(parents=True)
         model, report, predictions, state = train(run, model, training, checkpoint)
         return model, report | {"validation": scores, "test": scores}, predictions, state
 
@@ -562,6 +619,7 @@ def test_the_best_seed_is_chosen_by_the_metric_asked_for(start, data, tmp_path, 
     arguments = ["--model", start, "--data", data, "--output_dir", str(tmp_path / "out"), *QUICK, "--seeds", "2"]
     assert cli.main(["finetune", "classify", *arguments, "--metric_for_best_model", "f1_macro", "--traceback"]) == 0
     assert report_of(tmp_path / "out")["seed"] == 1
+    assert sorted(tmp_path.glob("out/seed-*/*")) == [tmp_path / f"out/seed-{seed}/log" for seed in (0, 1)]  # not ours
 
 
 def test_only_a_finished_training_touches_the_hub(start, data, finished, tmp_path, monkeypatch):

@@ -300,6 +300,15 @@ def test_they_are_predicted(start, tmp_path, capsys, kind, mark):
     assert measured_again == pytest.approx(report["validation"], abs=1e-5)
 
 
+def test_a_table_with_an_empty_column_of_labels(start, tmp_path, capsys):
+    test = tmp_path / "test.csv"
+    test.write_text("text,label\nthe park,\neats in the park,\n")
+    assert finetune(start, "classes", tmp_path, [], "--test", str(test), "--traceback") == 0
+    assert f"no row of {str(test)!r} has a label" in capsys.readouterr().out
+    saved = (tmp_path / "out" / "test_predictions.jsonl").read_text().splitlines()
+    assert [json.loads(line)["prediction"] in ("a", "b") for line in saved] == [True, True]
+
+
 @pytest.mark.parametrize("kind", ["entities", "words"])
 @pytest.mark.parametrize("mark", ["missing", -1])
 def test_a_tag_for_every_word(start, tmp_path, kind, mark):
@@ -362,7 +371,9 @@ class TestUnlabelledRefused:
 
     def test_minus_one_may_be_a_label(self, start, tmp_path, capsys):
         """Where training has it, it is one."""
-        rows = [{"text": text, "label": label} for text, label in (("the park", -1), ("eats", 1)) for _ in range(4)]
+        rows = [
+            {"text": f"{word} {text}", "label": label} for word in WORDS for text, label in (("ann", -1), ("bob", 1))
+        ]
         files = [
             "--train",
             write_rows(tmp_path / "a.jsonl", rows),

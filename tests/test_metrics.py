@@ -89,6 +89,11 @@ class TestCorrelations:
         assert score(Pearson(), x, y)["pearson"] == pytest.approx(correlation(x, y), abs=1e-9)
         assert score(Spearman(), x, y)["spearman"] == pytest.approx(correlation(ranks(x), ranks(y)), abs=1e-9)
 
+    @pytest.mark.parametrize("metric", [Pearson, Spearman])
+    def test_not_defined_is_0(self, metric):
+        for predictions, references in (([0.5], [1.0]), ([0.5, 0.5], [1.0, 2.0])):
+            assert list(score(metric(), predictions, references).values()) == [0.0]
+
 
 TAGS = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
 

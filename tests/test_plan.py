@@ -9,7 +9,7 @@ import yaml
 from helpers import write_rows
 from transformers import AutoTokenizer
 
-from minibert import MiniBertConfig, MiniBertModel
+from minibert import MiniBertConfig, MiniBertForSequenceClassification, MiniBertModel
 from minibert.tokenization import train_tokenizer
 from minibert.training import cli
 
@@ -106,6 +106,40 @@ def test_bad_rows_are_told_and_left_out(encoder, tmp_path):
     assert "| train | 58 |" in page
 
 
+def test_of_a_split_one_row_must_be_good(few, encoder, tmp_path, capsys):
+    """The labels of these were never seen in training."""
+    file = write_rows(tmp_path / "bad.jsonl", [{"text": "ba", "label": "other"}] * 2)
+    assert run(few, encoder, tmp_path / "plan", "--plan", "--validation", file) == 2
+    assert (
+        f"no good row left in {file!r}; the last bad one: {file}, row 2: the label 'other'" in capsys.readouterr().err
+    )
+
+
+@pytest.mark.parametrize(
+    ("labels", "said"),
+    [
+        ({"id2label": dict(enumerate("ab")), "label2id": {"a": 0, "b": 1}}, "fine-tuned for the labels a, b, and"),
+        ({"num_labels": 3}, "fine-tuned for 3 labels"),
+    ],
+)
+def test_it_refuses_what_cannot_be_trained(encoder, tmp_path, capsys, labels, said):
+    """A head for other labels than those of the data, or for more, in the words of the training."""
+    few, model = tmp_path / "few", tmp_path / "model"
+    few.mkdir()
+    write_rows(
+        few / "train.jsonl", [{"text": word, "label": "good" if i % 2 else "bad"} for i, word in enumerate(WORDS)]
+    )
+    config = MiniBertConfig.from_pretrained(encoder, **labels)
+    MiniBertForSequenceClassification(config).save_pretrained(model)
+    AutoTokenizer.from_pretrained(encoder).save_pretrained(model)
+    errors = []
+    for plan in [], ["--plan"]:
+        capsys.readouterr()
+        assert run(few, model, tmp_path / "plan", *plan) == 2
+        errors.append(capsys.readouterr().err.splitlines()[-1])
+    assert errors[0] == errors[1] and said in errors[0]
+
+
 @pytest.mark.parametrize("task", ["classify", "tag"])
 def test_a_missing_column_is_no_bad_row(task, encoder, tmp_path, capsys):
     folder = tmp_path / "none"
@@ -133,6 +167,23 @@ def test_short_contexts_leave_room_for_questions(encoder, tmp_path):
     rows = [{"question": WORDS[0], "context": text, "answers": {"text": [text[:2]], "answer_start": [0]}}
             for text in contexts]  # fmt: skip
     assert 20 + 3 < trains("answer", rows, encoder, tmp_path, "--max_question_length", "20") < 64
+
+
+def test_contexts_are_counted_whole(encoder, tmp_path):
+    """Not the parts that they are read in: 8 rows with contexts of the same beginning, one of them twice."""
+    draw = random.Random(2)
+    begin = draw.choices(WORDS, k=500)
+    contexts = [" ".join([*begin, *draw.choices(WORDS, k=20)]) for _ in range(8)]
+    rows = [{"question": WORDS[0], "context": text, "answers": {"text": [text[:2]], "answer_start": [0]}}
+            for text in [*contexts, contexts[0]]]  # fmt: skip
+    given = ["--train", write_rows(tmp_path / "train.jsonl", rows), "--validation", str(tmp_path / "train.jsonl")]
+    output = tmp_path / "plan"
+    assert run(tmp_path, encoder, output, "--plan", *given, "--max_question_length", "20", task="answer") == 0
+    tokenizer = AutoTokenizer.from_pretrained(encoder, model_max_length=10**6)
+    longest = max(len(tokenizer(row["question"], row["context"])["input_ids"]) for row in rows)
+    page = (output / "plan.md").read_text()
+    assert f", {longest} | 1 | – |" in page and f", {longest} | 1 | 8 |" in page
+    assert "100.0% are longer than 64" in page
 
 
 def test_the_longest_choice_counts_not_all_of_them(encoder, tmp_path):

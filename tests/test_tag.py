@@ -19,9 +19,10 @@ from helpers import write_rows
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from seqeval.metrics.sequence_labeling import get_entities
-from transformers import EvalPrediction
+from tokenizers import pre_tokenizers
+from transformers import EvalPrediction, RobertaTokenizer
 
-from minibert import MiniBertConfig, MiniBertModel
+from minibert import MiniBertConfig, MiniBertForTokenClassification, MiniBertModel
 from minibert.tokenization import train_tokenizer
 from minibert.training import cli
 from minibert.training.tasks.arguments import DataArguments, TagArguments
@@ -443,6 +444,7 @@ class TestTask:
             ([{"tokens": ["c"], "tags": [3]}], {"tag_names": ["O", "B-X"]}, "legal: a number below 2"),
             ([{"tokens": ["c"], "other": ["O"]}], {}, "tags_column: .*train.jsonl"),
             ([{"tokens": ["c"], "tags": ["NN"]}], {"scheme": "bio"}, "of scheme 'none'"),
+            ([{"tokens": ["c"], "tags": ["NN"]}], {"stride": -5}, "stride: -5 is not legal: 0 or more"),
         ],
     )  # fmt: skip
     def test_bad_rows_are_named(self, tokenizers, tmp_path, rows, arguments, message):
@@ -454,14 +456,45 @@ class TestTask:
         _, split = make_task(tokenizers["bpe"], rows, tmp_path, repair_tags=True)
         assert split["_tags"][:] == [["O", "B-PER", "I-PER"], ["B-PER"]]
 
-    def test_types_that_training_has_not_seen(self, tokenizers, tmp_path):
-        train = write_rows(tmp_path / "a.jsonl", [{"tokens": ["a"], "tags": ["B-PER"]}])
-        test = write_rows(
-            tmp_path / "b.jsonl", [{"tokens": ["a"], "tags": ["O"]}, {"tokens": ["a"], "tags": ["B-LOC"]}]
-        )
-        splits = load_splits(DataArguments(train=[train], validation=[train], test=[test]))
-        with pytest.raises(ValueError, match=r"b.jsonl, row 2: the tag 'B-LOC' .* never seen in training; legal: PER"):
-            Tag(TagArguments(), tokenizers["bpe"]).read(splits)
+    @pytest.mark.parametrize(
+        "labels, train, test, message",
+        [
+            (None, ["B-PER"], ["O", "B-LOC"], "'B-LOC' in 'tags' was never seen in training; legal: O, B-PER, I-PER$"),
+            (None, ["NOUN"], ["NOUN", "O"], "'O' .* legal: NOUN$"),
+            (["O", "B-LOC", "I-LOC", "I-PER"], ["B-LOC"], ["B-LOC", "B-PER"], "'B-PER' .* legal: O, B-LOC, I-LOC, "),
+        ],
+    )  # fmt: skip
+    def test_tags_that_the_model_cannot_give(self, tokenizers, tmp_path, labels, train, test, message):
+        files = [
+            write_rows(tmp_path / f"{name}.jsonl", [{"tokens": ["a"], "tags": [tag]} for tag in tags])
+            for name, tags in (("a", train), ("b", test))
+        ]
+        splits = load_splits(DataArguments(train=[files[0]], validation=[files[0]], test=[files[1]]))
+        config = labels and MiniBertConfig(id2label=dict(enumerate(labels)))
+        with pytest.raises(ValueError, match=f"b.jsonl, row 2: the tag {message}"):
+            Tag(TagArguments(), tokenizers["bpe"]).read(splits, config)
+
+    @pytest.mark.parametrize("kind", ["ModernBERT's", "after another step", "RoBERTa's"])
+    def test_the_saved_pipeline_reads_running_text_as_training_read_its_words(self, tokenizers, tmp_path, kind):
+        tokenizer = copy.deepcopy(tokenizers["bpe"])
+        step = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        steps = pre_tokenizers.Sequence([pre_tokenizers.Digits(), step]) if kind == "after another step" else step
+        tokenizer.backend_tokenizer.pre_tokenizer = steps
+        if kind == "RoBERTa's":
+            model = json.loads(tokenizer.backend_tokenizer.to_str())["model"]
+            vocab, merges = model["vocab"], [tuple(pair) for pair in model["merges"]]
+            names = tokenizer.special_tokens_map
+            tokenizer = RobertaTokenizer(vocab=vocab, merges=merges, model_max_length=64, **names)
+        assert tokenizer("Ada")["input_ids"] != tokenizer(" Ada")["input_ids"]
+        rows = sentences(5)
+        task, split = make_task(tokenizer, rows, tmp_path)
+        tokenizer.save_pretrained(tmp_path)
+        config = MiniBertConfig.from_tokenizer(tokenizer, "bert", "tiny", num_hidden_layers=1, **task.config_fields())
+        MiniBertForTokenClassification(config).save_pretrained(tmp_path)
+        tagger = transformers.pipeline("token-classification", str(tmp_path))
+        for row, encoded in zip(rows, task.encode(split, training=True)):
+            (read,) = tagger.preprocess(" ".join(row["tokens"]), is_split_into_words=False)
+            assert read["input_ids"].tolist() == [encoded["input_ids"]]
 
 
 class TestTraining:

@@ -5,10 +5,21 @@ import json
 import datasets
 import pytest
 
-from minibert.training.tasks.arguments import ClassifyArguments, DataArguments, NliArguments
+from minibert import train_tokenizer
+from minibert.training.tasks.answer import AnswerQuestions
+from minibert.training.tasks.arguments import (
+    AnswerArguments,
+    ChooseArguments,
+    ClassifyArguments,
+    DataArguments,
+    NliArguments,
+    TagArguments,
+)
+from minibert.training.tasks.choose import CHOICE_TEXTS, Choose
 from minibert.training.tasks.classify import LABEL, MULTI, REGRESSION, SINGLE, Classify
 from minibert.training.tasks.data import FILE, ROW, load_splits, where
 from minibert.training.tasks.nli import Nli
+from minibert.training.tasks.tag import Tag
 
 ROWS = [{"text": f"text {i}", "label": i % 2} for i in range(10)]
 
@@ -57,6 +68,17 @@ class TestSplits:
         assert where(splits["train"][6]).endswith("train-00001-of-00002.jsonl, row 1")
         assert len(splits["validation"]) == 3
 
+    def test_columns_in_another_order_and_without_values(self, tmp_path):
+        files = [
+            write(tmp_path / "a.jsonl", ROWS[:2]),
+            write(tmp_path / "b.jsonl", [{"label": 7, "text": "other order"}]),
+            write(tmp_path / "c.jsonl", [{"text": "no label", "label": None}]),
+        ]
+        rows = load_splits(DataArguments(test=files))["test"]
+        assert rows["text"] == ["text 0", "text 1", "other order", "no label"]
+        assert rows["label"] == [0, 1, 7, None]
+        assert [where(row) for row in rows] == [f"{files[i]}, row {row}" for i, row in ((0, 1), (0, 2), (1, 1), (2, 1))]
+
     def test_rows_are_held_out_and_known_by_their_number(self, tmp_path):
         train = write(tmp_path / "train.jsonl", ROWS)
         first, again, other = (load_splits(DataArguments(train=[train], validation_size=3), seed) for seed in (0, 0, 1))
@@ -79,8 +101,13 @@ class TestSplits:
             ({"train": ["{folder}/broken.jsonl"]}, "broken.jsonl' cannot be read as jsonl"),
             ({"train": ["{folder}/nothing.jsonl"]}, "nothing.jsonl' is empty"),
             ({"train": ["{folder}/header.csv"]}, "header.csv' cannot be read as csv: no rows"),
-            ({"train": ["{folder}/good.jsonl"], "validation_size": 10}, "leaves nothing to train on"),
-            ({"train": ["{folder}/good.jsonl"], "validation_size": 0}, "leaves nothing to hold out"),
+            ({"train": ["{folder}/good.jsonl"], "validation_size": 10}, "leaves none to train on"),
+            ({"train": ["{folder}/good.jsonl"], "validation_size": 0}, "holds nothing out"),
+            (
+                {"train": ["{folder}/good.jsonl", "{folder}/names.jsonl"]},
+                "names.jsonl' has other types (label: Value('string'), not Value('int64')) than",
+            ),
+            ({"train": ["{folder}/good.jsonl", "{folder}/broader.jsonl"]}, "broader.jsonl' has other columns (it has"),
         ],
     )
     def test_refused(self, tmp_path, given, said):
@@ -90,6 +117,8 @@ class TestSplits:
         (tmp_path / "nothing.jsonl").write_text("")
         (tmp_path / "header.csv").write_text("text,label\n")
         write(tmp_path / "good.jsonl", ROWS)
+        write(tmp_path / "names.jsonl", [{"text": "a", "label": "pos"}])
+        write(tmp_path / "broader.jsonl", [ROWS[0] | {"id": 1}])
         place = lambda value: value.format(folder=tmp_path) if isinstance(value, str) else value  # noqa: E731
         given = {
             key: [place(v) for v in value] if isinstance(value, list) else place(value) for key, value in given.items()
@@ -97,6 +126,101 @@ class TestSplits:
         with pytest.raises(ValueError) as error:
             load_splits(DataArguments(**given))
         assert said in str(error.value)
+
+
+TOKENIZER = train_tokenizer(["a text"] * 9, vocab_size=13, show_progress=False)
+
+
+def held_out(tmp_path, rows, task, arguments, seed=0, size=0.2):
+    """The rows to train on and those held out of `rows` for a task."""
+    train = write(tmp_path / "train.jsonl", rows)
+    splits = load_splits(DataArguments(train=[train], validation_size=size), seed, task=task(arguments, TOKENIZER))
+    return splits["train"].to_list(), splits["validation"].to_list()
+
+
+COPIES = {
+    "text": (Classify, ClassifyArguments(), ("text",), lambda i: {"text": f"text {i // 2}", "label": i % 2}),
+    "named": (
+        Classify,
+        ClassifyArguments(text_column="title"),
+        ("title",),
+        lambda i: {"text": f"text {i}", "title": f"title {i // 3}", "label": i % 2},
+    ),
+    "pair": (
+        Nli,
+        NliArguments(),
+        ("premise", "hypothesis"),
+        lambda i: {"premise": "same", "hypothesis": f"text {i // 2}", "label": "ab"[i % 2]},
+    ),
+    "choices": (
+        Choose,
+        ChooseArguments(),
+        ("question",),
+        lambda i: {"question": f"text {i // 2}", "choices": [f"{i // 2}", "b"], "label": "AB"[i % 2]},
+    ),
+    "context": (
+        AnswerQuestions,
+        AnswerArguments(),
+        ("context",),
+        lambda i: {"question": f"why {i}", "context": f"text {i // 2}", "answers": {"text": [], "answer_start": []}},
+    ),
+    "words": (
+        Tag,
+        TagArguments(),
+        ("tokens",),
+        lambda i: {"tokens": ["a", f"{i // 2}"], "pos": ["DET", "NUM"]},
+    ),
+}
+
+
+class TestCopies:
+    @pytest.mark.parametrize("kind", COPIES)
+    def test_they_are_held_out_together(self, tmp_path, kind):
+        task, arguments, columns, row = COPIES[kind]
+        rows = [{"id": i, **row(i)} for i in range(60)]
+        drawn = []
+        for seed in (0, 0, 1):
+            sides = held_out(tmp_path, rows, task, arguments, seed)
+            assert sorted(row["id"] for side in sides for row in side) == list(range(60))
+            texts = [{str([row[column] for column in columns]) for row in side} for side in sides]
+            assert not texts[0] & texts[1]
+            assert 12 <= len(sides[1]) <= 14  # a fifth, and what goes with the last one
+            drawn.append([row["id"] for row in sides[1]])
+        assert drawn[0] == drawn[1] != drawn[2]
+
+
+class TestRareLabels:
+    @pytest.mark.parametrize(
+        "label", [lambda i: f"rare {i}" if i < 15 else "ab"[i % 2], lambda i: [f"rare {i}", "a"] if i < 15 else ["b"]]
+    )
+    def test_they_stay_in_training(self, tmp_path, label):
+        rows = [{"text": f"text {i}", "label": label(i)} for i in range(30)]
+        for seed in range(3):
+            train, validation = held_out(tmp_path, rows, Classify, ClassifyArguments(), seed, 0.4)
+            assert 0 < len(validation) < 12 and len(train) + len(validation) == 30
+            assert not any("rare" in str(row["label"]) for row in validation)
+
+    def test_of_tags(self, tmp_path):
+        rows = [{"tokens": [f"{i}"], "tags": [f"B-{i}" if i < 15 else "O"]} for i in range(30)]
+        train, validation = held_out(tmp_path, rows, Tag, TagArguments(), 0, 0.4)
+        assert len(train) + len(validation) == 30 and {row["tags"][0] for row in validation} == {"O"}
+
+    def test_copies_stay_with_them(self, tmp_path):
+        rows = [{"text": f"text {i // 2}", "label": f"rare {i}" if i % 4 == 0 else "a"} for i in range(40)]
+        train, validation = held_out(tmp_path, rows, Classify, ClassifyArguments(), 0, 0.5)
+        assert not {row["text"] for row in train} & {row["text"] for row in validation}
+        assert {row["label"] for row in validation} == {"a"}
+
+    def test_values_are_no_labels(self, tmp_path):
+        rows = [{"text": f"text {i}", "label": i + 0.5} for i in range(30)]
+        assert len(held_out(tmp_path, rows, Classify, ClassifyArguments())[1]) == 6
+
+    def test_nothing_else_is_refused(self, tmp_path):
+        rows = [{"text": f"text {i}", "label": f"label {i}"} for i in range(10)]
+        with pytest.raises(
+            ValueError, match="validation_size: 0.2 of 10 rows holds out only rows whose labels no other"
+        ):
+            held_out(tmp_path, rows, Classify, ClassifyArguments())
 
 
 class TestLabels:
@@ -110,7 +234,12 @@ class TestLabels:
             ([0, 1, 1], {"labels": ["neg", "pos"]}, SINGLE, ["neg", "pos"], [0, 1, 1]),
             ([True, False, True], {}, SINGLE, ["False", "True"], [1, 0, 1]),
             ([1.5, 0.25, 4.0], {}, REGRESSION, ["score"], [1.5, 0.25, 4.0]),
+            (["1.5", "0.25", "4"], {}, REGRESSION, ["score"], [1.5, 0.25, 4.0]),  # a column of text in a table
+            ([1.0, 0.0, 1.0], {}, SINGLE, ["0", "1"], [1, 0, 1]),
+            (["1", "0", "01"], {}, SINGLE, ["0", "01", "1"], [2, 0, 1]),
+            ([1.0, 2.0], {"problem_type": REGRESSION}, REGRESSION, ["score"], [1.0, 2.0]),
             ([1, 2, 5], {"problem_type": REGRESSION}, REGRESSION, ["score"], [1.0, 2.0, 5.0]),
+            ([[0, 2], [], [1]], {}, MULTI, ["0", "1", "2"], [[1.0, 0.0, 1.0], [0.0] * 3, [0.0, 1.0, 0.0]]),
             ([["a", "b"], [], ["c"]], {}, MULTI, ["a", "b", "c"], [[1.0, 1.0, 0.0], [0.0] * 3, [0.0, 0.0, 1.0]]),
         ],
     )
@@ -133,11 +262,23 @@ class TestLabels:
             ([{"x": "a", "y": "b", "label": 0}] * 2, {}, "text_column"),
             ([{"text": "a", "label": 0}, {"text": None, "label": 1}], {}, "train.jsonl, row 2: 'text' is empty"),
             ([{"text": "a", "label": 0}, {"text": "b", "label": None}], {}, "train.jsonl, row 2: 'label' is empty"),
+            ([{"text": "a", "label": "x"}, {"text": " \n", "label": "y"}], {}, "train.jsonl, row 2: 'text' is empty"),
+            ([{"text": "a", "label": "x"}, {"text": "b", "label": ""}], {}, "train.jsonl, row 2: 'label' is empty"),
+            ([{"text": "a", "label": "0.5"}, {"text": "b", "label": ""}], {}, "train.jsonl, row 2: 'label' is empty"),
+            ([{"text": "a", "label": [0, 1]}, {"text": "b", "label": [1, 1]}], {}, "row 2: label=[1, 1] is not legal"),
+            (
+                [{"text": "a", "label": [0.0, 1.0]}, {"text": "b", "label": [0.0, 0.0]}],
+                {},
+                "row 2: label=[0, 0] is not legal: a list of names (or of their numbers), each of them once; not of",
+            ),
+            ([{"text": "a", "label": ["x"]}, {"text": "b", "label": ["x", None]}], {}, "row 2: label=['x', None] is"),
+            ([{"text": "a", "label": ["x"]}, {"text": "b", "label": ["x", ""]}], {}, "row 2: label=['x', None] is"),
+            ([{"text": "a", "label": [0.5, 0.2]}] * 2, {}, "row 1: label=[0.5, 0.2] is not legal: a list of names"),
             ([{"text": "a", "label": 3}] * 3, {}, "one label only (3)"),
             (
                 [{"text": "a", "label": "x"}, {"text": "b", "label": "y"}],
                 {"labels": ["x", "z"]},
-                "row 2: the label 'y'",
+                "row 2: the label 'y' in 'label' is none of --labels; legal: x, z",
             ),
             ([{"text": "a", "label": 0}, {"text": "b", "label": 2}], {"labels": ["x", "z"]}, "row 2: the label 2"),
             ([{"text": 3, "label": 0}, {"text": 4, "label": 1}], {}, "text_column"),
@@ -182,3 +323,22 @@ class TestNli:
     def test_one_text_is_no_pair(self, tmp_path):
         with pytest.raises(ValueError, match="pair_column"):
             read(ROWS, tmp_path, task=Nli)
+
+
+class TestChoose:
+    def read(self, tmp_path, rows):
+        file = write(tmp_path / "train.csv", rows)
+        return Choose(ChooseArguments(), tokenizer=None).read(
+            load_splits(DataArguments(train=[file], validation=[file]))
+        )
+
+    def test_what_choices_begin_with_may_be_blank(self, tmp_path):
+        rows = [{"sent1": "a", "sent2": begin, "ending0": "b", "ending1": "c", "label": 1} for begin in ("he", "")]
+        assert self.read(tmp_path, rows)["train"][CHOICE_TEXTS] == [["he b", "he c"], [" b", " c"]]
+
+    @pytest.mark.parametrize("column", ["sent1", "ending1"])
+    def test_a_blank_text_is_refused(self, tmp_path, column):
+        rows = [{"sent1": "a", "ending0": "b", "ending1": "c", "label": 1} for _ in range(2)]
+        rows[1][column] = ""
+        with pytest.raises(ValueError, match=f"train.csv, row 2: '{column}' is empty"):
+            self.read(tmp_path, rows)

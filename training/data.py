@@ -120,7 +120,7 @@ def hold_out(documents: datasets.Dataset, validation_size: float | int, seed: in
     if validation_size <= 0:
         raise ValueError(
             f"validation_size: {validation_size} holds nothing out; legal: a share between 0 and 1, or a number of"
-            " documents"
+            " texts"
         )
     wanted = max(1, round(validation_size * len(documents) if validation_size < 1 else validation_size))
     batches = documents.with_format("arrow").select_columns("text").iter(batch_size=1000)
@@ -129,7 +129,7 @@ def hold_out(documents: datasets.Dataset, validation_size: float | int, seed: in
     held_out = values[: np.searchsorted(np.cumsum(counts), wanted) + 1]
     if len(held_out) == len(values):
         raise ValueError(
-            f"validation_size: holding out {validation_size} of {len(documents)} documents ({len(values)} different"
+            f"validation_size: holding out {validation_size} of {len(documents)} texts ({len(values)} different"
             " ones) leaves none to train on"
         )
     return np.isin(digests, held_out)

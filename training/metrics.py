@@ -76,7 +76,9 @@ class MatthewsCorrelation(_Metric):
 
 
 def _correlation(function, predictions, references) -> float:
-    """0 where one side is constant and a correlation is not defined."""
+    """0 where a correlation is not defined: one side is constant, or there are fewer than two rows."""
+    if len(references) < 2:
+        return 0.0
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", scipy.stats.ConstantInputWarning)
         value = float(function(predictions, references).statistic)
@@ -84,7 +86,7 @@ def _correlation(function, predictions, references) -> float:
 
 
 class Pearson(_Metric):
-    """Linear correlation (`pearson`); 0 where one side is constant."""
+    """Linear correlation (`pearson`); 0 where one side is constant or there is one row only."""
 
     features_of_rows = _pairs(NUMBER)
 
@@ -93,7 +95,8 @@ class Pearson(_Metric):
 
 
 class Spearman(_Metric):
-    """Correlation of ranks, equal values sharing a rank (`spearman`); 0 where one side is constant."""
+    """Correlation of ranks, equal values sharing a rank (`spearman`); 0 where one side is constant or there is one row
+    only."""
 
     features_of_rows = _pairs(NUMBER)
 

@@ -1,4 +1,4 @@
-"""Which number format a machine trains fastest in."""
+"""Which number format a machine computes fastest in."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def fast_bf16() -> tuple[bool, str]:
         name = torch.cuda.get_device_name()
         return major >= 8, f"{name} has compute capability {major}.{minor}; bf16 is fast from 8.0 (Ampere) on"
     if torch.backends.mps.is_available():
-        return False, "Apple GPUs gain little from bf16 in training"
+        return False, "Apple GPUs gain little from bf16"
     flags = _processor_flags()
     fast = [flag for flag in ("amx_bf16", "avx512_bf16", "bf16") if flag in flags]
     if fast:

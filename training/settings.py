@@ -20,18 +20,11 @@ def checkpoint_to_resume(training: TrainingArguments) -> str | None:
     """
     folder = Path(training.output_dir)
     wanted = training.resume_from_checkpoint
-    last = get_last_checkpoint(str(folder)) if folder.is_dir() else None
     if wanted is None or str(wanted).lower() == "false":
-        # A push in mid-run leaves a config, too; the state is saved at the end.
-        if (folder / "config.json").exists() and (last is None or (folder / "trainer_state.json").exists()):
-            raise ValueError(f"output_dir: {str(folder)!r} holds a finished model; give another one, or remove it")
-        if last is not None:
-            raise ValueError(
-                f"output_dir: {str(folder)!r} holds an unfinished run; go on with --resume_from_checkpoint true, give "
-                "another one, or remove it"
-            )
+        check_unused(folder)
         return None
     if str(wanted).lower() == "true":
+        last = _last_checkpoint(folder)
         if last is None:
             raise ValueError(f"resume_from_checkpoint: there is no checkpoint in {str(folder)!r}")
         return last
@@ -40,12 +33,38 @@ def checkpoint_to_resume(training: TrainingArguments) -> str | None:
     return str(wanted)
 
 
+def check_unused(folder: Path, one_of_several: bool = False) -> None:
+    """Refuse an output folder that is in use; `one_of_several`: by a run that is a part of another one.
+
+    Raises:
+        ValueError: it holds a finished or an unfinished run.
+    """
+    last = _last_checkpoint(folder)
+    # A push in mid-run leaves a config, too; the state is saved at the end.
+    if (folder / "config.json").exists() and (last is None or (folder / "trainer_state.json").exists()):
+        raise ValueError(f"output_dir: {str(folder)!r} holds a finished model; give another one, or remove it")
+    if last is not None:
+        goes_on = "" if one_of_several or not can_resume(last) else "go on with --resume_from_checkpoint true, "
+        raise ValueError(
+            f"output_dir: {str(folder)!r} holds an unfinished run; {goes_on}give another one, or remove it"
+        )
+
+
+def can_resume(checkpoint: str) -> bool:
+    """Whether a checkpoint holds more than a model."""
+    return (Path(checkpoint) / "optimizer.pt").exists()
+
+
+def _last_checkpoint(folder: Path) -> str | None:
+    return get_last_checkpoint(str(folder)) if folder.is_dir() else None
+
+
 def settle(training: TrainingArguments) -> TrainingArguments:
     """Decide what the user left open: bf16 where the machine is fast at it (said once), real tokens counted."""
     bf16 = bool(training.bf16)
     if training.bf16 is None and not training.fp16:
         bf16, reason = fast_bf16()
-        print(f"Training in {'bf16' if bf16 else 'fp32'}: {reason}")
+        print(f"Computing in {'bf16' if bf16 else 'fp32'}: {reason}")
     return dataclasses.replace(
         training,
         bf16=bf16,

@@ -1,4 +1,8 @@
-"""Tables as `datasets` loads them: files by what their names end in, and data sets of the Hub."""
+"""Tables as `datasets` loads them: files by what their names end in, and data sets of the Hub.
+
+In tsv as in csv, a quote that begins a cell encloses it up to the next one that is not doubled. Where quotes were meant
+as they are, several rows could so become one: such a tsv is refused, which shows in a cell with a tab.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import datasets
+import pyarrow as pa
+import pyarrow.compute as pc
 
 # What the names of files end in, with the loader of `datasets` that reads them.
 LOADERS = {
@@ -20,6 +26,10 @@ LOADERS = {
     ".parquet": ("parquet", {}),
 }
 TABLES = tuple(suffix for suffix in LOADERS if suffix != ".txt")
+
+ENCLOSED = (
+    "a quote that begins a cell encloses it; legal: such a cell in quotes and its own ones doubled, or another format"
+)
 
 # "name" or "owner/name", then the configuration where a data set has several.
 HUB_NAME = re.compile(r"(?P<name>[\w-][\w.-]*(/[\w-][\w.-]*)?)(:(?P<config>[\w.-]+))?")
@@ -56,12 +66,18 @@ def load_files(
     """The rows of files that are read as those ending in `suffix`; `options` are those of `datasets.load_dataset`.
 
     Raises:
-        ValueError: they cannot be read, or hold no rows; of a stream, the first row is looked at.
+        ValueError: they cannot be read, or hold no rows; of a stream, the first row is looked at. A cell of a tsv has a
+            tab; of a stream, as it is read.
     """
     loader, defaults = LOADERS[suffix]
     try:
         rows = datasets.load_dataset(loader, data_files=list(files), split="train", **defaults, **options)
-        if options.get("streaming"):
+        streamed = options.get("streaming")
+        if suffix == ".tsv" and streamed:
+            rows = rows.with_format("arrow").map(_without_tabs, batched=True).with_format(None)
+        elif suffix == ".tsv":
+            _without_tabs(rows.data.table)
+        if streamed:
             next(iter(rows), None)
     except (datasets.exceptions.DatasetGenerationError, ValueError) as error:
         named = repr(files[0]) if len(files) == 1 else f"one of {len(files)} files ({files[0]!r}, …)"
@@ -103,5 +119,20 @@ def string_columns(dataset: datasets.Dataset) -> list[str]:
     ]
 
 
+def _without_tabs(table: pa.Table) -> pa.Table:
+    """`table`, if no cell has a tab.
+
+    Raises:
+        ValueError: one has.
+    """
+    for column in table.columns:
+        if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+            with_tab = column.filter(pc.match_substring(column, "\t"))
+            if len(with_tab):
+                raise ValueError(f"a cell of a tsv has a tab: {with_tab[0].as_py()[:60]!r}; {ENCLOSED}")
+    return table
+
+
 def _reason(error: BaseException) -> str:
-    return str(error.__cause__ or error).strip().splitlines()[0]
+    reason = str(error.__cause__ or error).strip().splitlines()[0]
+    return f"{reason}; {ENCLOSED}" if "EOF inside string" in reason else reason

@@ -64,6 +64,9 @@ NO_RESULTS = {
     "precision",
     "targets",
 }
+# What the figures of an evaluation by `Trainer` stand beside: what it cost, and how many targets it was of.
+COSTS = {"runtime", "samples_per_second", "steps_per_second", "model_preparation_time"}
+TARGETS = {"targets", "mlm_targets"}
 PRETRAINED = tuple(HEADS)[:6]  # heads that are trained to be fine-tuned
 
 
@@ -351,12 +354,12 @@ def facts_from_trainer(
         if "train_runtime" in entry:
             told["time"] = f"{entry['train_runtime'] / 60:.1f} minutes"
     evaluations = [entry for entry in log_history if any(key.startswith("eval_") for key in entry)]
-    cost = ("_runtime", "_per_second", "_time", "_targets")
+    last = evaluations[-1] if evaluations else {}
+    figures = {key.removeprefix("eval_"): value for key, value in last.items() if key.startswith("eval_")}
     results = [
-        Result(key.removeprefix("eval_"), float(value), data or "held-out data", "validation")
-        for key, value in (evaluations[-1] if evaluations else {}).items()
-        if key.startswith("eval_") and not key.endswith(cost) and isinstance(value, (int, float))
-        if math.isfinite(value)
+        Result(name, float(value), data or "held-out data", "validation")
+        for name, value in figures.items()
+        if name not in COSTS | TARGETS and isinstance(value, (int, float)) and math.isfinite(value)
     ]
     return CardFacts(data=data, training=told | (describe_training(training) if training else {}), results=results)
 

@@ -43,8 +43,6 @@ class AnswerQuestions(Task):
 
     def __init__(self, arguments: AnswerArguments, tokenizer: PreTrainedTokenizerBase):
         super().__init__(arguments, tokenizer)
-        if arguments.max_length is None:
-            tokenizer.model_max_length = min(MAX_LENGTH, tokenizer.model_max_length)
         self.null_threshold = arguments.null_threshold
 
     @property
@@ -63,8 +61,10 @@ class AnswerQuestions(Task):
         self.question_column = find_column(
             first, arguments.question_column, QUESTIONS, "question_column", "the question"
         )
-        self.context_column = find_column(first, arguments.context_column, CONTEXTS, "context_column", "the context")
+        (self.context_column,) = self.group_columns(first)
         self.answers_column = self.find_labels(first)
+        if arguments.max_length is None and config is None:  # a model trained for this task keeps its own length
+            self.tokenizer.model_max_length = min(MAX_LENGTH, self.tokenizer.model_max_length)
         self._check_stride()
         read = {}
         for name, split in splits.items():
@@ -82,6 +82,9 @@ class AnswerQuestions(Task):
     def read_unlabelled(self, split: datasets.Dataset) -> datasets.Dataset:
         self._check_texts(split)
         return _with_answers(split, [[] for _ in range(len(split))])
+
+    def group_columns(self, split: datasets.Dataset) -> list[str]:
+        return [find_column(split, self.arguments.context_column, CONTEXTS, "context_column", "the context")]
 
     def config_fields(self) -> dict[str, Any]:
         return {}
@@ -194,13 +197,17 @@ class AnswerQuestions(Task):
         check_texts(split, columns)
 
     def _checked(self, row: dict[str, Any]) -> list[tuple[str, int]]:
-        """The answers of a row, as text and first character."""
+        """The answers of a row, as text and first character, without the spaces around them: no token has to hold
+        those."""
         answers, context = row[self.answers_column], row[self.context_column]
-        if not isinstance(answers, dict) or not {"text", "answer_start"} <= answers.keys():
+        given = answers if isinstance(answers, dict) else {}
+        texts, starts = (_as_list(given.get(part)) for part in ("text", "answer_start"))
+        readable = all(isinstance(text, str) for text in texts) and all(isinstance(start, int) for start in starts)
+        if not {"text", "answer_start"} <= given.keys() or not readable:
             raise ValueError(
-                f"{where(row)}: {self.answers_column!r} is {answers!r}; legal: {{text: [...], answer_start: [...]}}"
+                f"{where(row)}: {self.answers_column!r} is {answers!r}; legal: {{text: [...], answer_start: [...]}}, "
+                "texts and the numbers of their first characters"
             )
-        texts, starts = answers["text"] or [], answers["answer_start"] or []
         if len(texts) != len(starts):
             raise ValueError(
                 f"{where(row)}: {len(texts)} texts but {len(starts)} offsets in {self.answers_column!r}; legal: as many"
@@ -212,7 +219,12 @@ class AnswerQuestions(Task):
                     f"{where(row)}: the answer {text!r} with answer_start {start} does not match the context, which has"
                     f" {there!r} there"
                 )
-        return list(zip(texts, starts))
+        return [(text.strip(), start + len(text) - len(text.lstrip())) for text, start in zip(texts, starts)]
+
+
+def _as_list(value: Any) -> list[Any]:
+    """A single answer stands for a list of one."""
+    return value if isinstance(value, list) else [] if value is None else [value]
 
 
 def _with_answers(split: datasets.Dataset, answers: list[list[tuple[str, int]]]) -> datasets.Dataset:

@@ -166,8 +166,8 @@ class AnswerArguments(TaskArguments):
 
     max_length: int | None = argument(
         None,
-        "Longest input (question and part of the context), in tokens; by default 384, or less if the model allows less."
-        " A longer context is read in parts.",
+        "Longest input (question and part of the context), in tokens; by default what a model trained for this task was"
+        " trained with, else 384, or less if the model allows less. A longer context is read in parts.",
     )
     stride: int | None = argument(
         None, "Tokens that neighbouring parts of a context share; by default a third of the longest input."

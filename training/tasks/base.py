@@ -28,7 +28,7 @@ from .arguments import TaskArguments
 from .data import FILE
 
 # What stands for a label that is not there: benchmarks publish their test rows so.
-NO_LABEL = (None, -1, "-1")
+NO_LABEL = (None, "", -1, "-1")
 
 
 class Task(abc.ABC):
@@ -66,6 +66,14 @@ class Task(abc.ABC):
     @abc.abstractmethod
     def find_labels(self, split: datasets.Dataset) -> str:
         """The column of the labels, named by the user or guessed; a ValueError where it is not clear."""
+
+    @abc.abstractmethod
+    def group_columns(self, split: datasets.Dataset) -> list[str]:
+        """The columns that make rows copies of each other: rows with the same values there are held out together."""
+
+    def classes(self, split: datasets.Dataset) -> list[set[str]]:
+        """The labels of each row that cannot be read where training has none of them, as far as there are such."""
+        return [set() for _ in range(len(split))]
 
     def no_labels(self, split: datasets.Dataset) -> list[Any]:
         """Values of that column that are no labels: those of `NO_LABEL` that do not occur in `split`."""

@@ -41,16 +41,13 @@ class Choose(Task):
 
     def read(self, splits: datasets.DatasetDict, config: PreTrainedConfig | None = None) -> datasets.DatasetDict:
         first = next(iter(splits.values()))
-        given = self.arguments
-        self.text = find_column(first, given.text_column, TEXTS, "text_column", "the text before the choices")
-        self.prefix = given.prefix_column or next((name for name in PREFIXES if name in first.column_names), None)
-        self.choice_columns = given.choice_columns or self._guess_choices(first)
+        self.text_columns, self.choice_columns = self._find_texts(first)
         label = self.find_labels(first)
         read = {}
         for name, split in splits.items():
             check_columns(split, [label], "label_column")
-            read[name] = self._read_texts(split)
-            choices = self._read_choices(split, self.choice_columns)
+            choices = self._read_choices(split)
+            read[name] = self._read_texts(split, choices)
             labels = [_label_id(value, choices[i], split, i, label) for i, value in enumerate(split[label])]
             read[name] = read[name].add_column(LABEL, labels)
         return datasets.DatasetDict(read)
@@ -59,7 +56,11 @@ class Choose(Task):
         return find_column(split, self.arguments.label_column, LABELS, "label_column", "the right choice")
 
     def read_unlabelled(self, split: datasets.Dataset) -> datasets.Dataset:
-        return self._read_texts(split).add_column(LABEL, [0] * len(split))
+        return self._read_texts(split, self._read_choices(split)).add_column(LABEL, [0] * len(split))
+
+    def group_columns(self, split: datasets.Dataset) -> list[str]:
+        texts, choices = self._find_texts(split)
+        return [*texts, *choices]
 
     def config_fields(self) -> dict[str, Any]:
         return {}
@@ -105,28 +106,40 @@ class Choose(Task):
             ]
         return lines
 
+    def _find_texts(self, split: datasets.Dataset) -> tuple[list[str], list[str]]:
+        """The columns of the text and, if there is one, of what choices begin with; and those of the choices."""
+        given = self.arguments
+        text = find_column(split, given.text_column, TEXTS, "text_column", "the text before the choices")
+        prefix = given.prefix_column or next((name for name in PREFIXES if name in split.column_names), None)
+        texts = [text] if prefix is None else [text, prefix]
+        choices = given.choice_columns or self._guess_choices(split)
+        check_columns(split, texts, "text_column, prefix_column")
+        check_columns(split, choices, "choice_columns")
+        return texts, choices
+
     def _guess_choices(self, split: datasets.Dataset) -> list[str]:
         numbered = [name for name in string_columns(split) if NUMBERED.fullmatch(name)]
         if len(numbered) > 1:
             return sorted(numbered, key=lambda name: int(re.search(r"\d+", name)[0]))
         return [find_column(split, None, CHOICES, "choice_columns", "the choices")]
 
-    def _read_texts(self, split: datasets.Dataset) -> datasets.Dataset:
+    def _read_texts(self, split: datasets.Dataset, choices: list[list[str]]) -> datasets.Dataset:
         """The rows with their text and their choices."""
-        check_columns(split, self.choice_columns, "choice_columns")
-        texts = [self.text] if self.prefix is None else [self.text, self.prefix]
-        check_columns(split, texts, "text_column")
-        check_texts(split, texts)
-        choices = self._read_choices(split, self.choice_columns)
-        begins = [""] * len(split) if self.prefix is None else [f"{begin} " for begin in split[self.prefix]]
+        check_columns(split, self.text_columns, "text_column, prefix_column")
+        text, *prefix = self.text_columns
+        check_texts(split, [text])
+        check_texts(split, prefix, blank=True)
+        begins = [f"{begin} " for begin in split[prefix[0]]] if prefix else [""] * len(split)
         return (
             split.select_columns([FILE, ROW])
-            .add_column(TEXT, list(split[self.text]))
+            .add_column(TEXT, list(split[text]))
             .add_column(CHOICE_TEXTS, [[begin + c for c in row] for begin, row in zip(begins, choices)])
         )
 
-    def _read_choices(self, split: datasets.Dataset, columns: list[str]) -> list[list[str]]:
+    def _read_choices(self, split: datasets.Dataset) -> list[list[str]]:
         """The choices of every row: at least two, and as many as in the row before."""
+        columns = self.choice_columns
+        check_columns(split, columns, "choice_columns")
         if len(columns) > 1:
             check_texts(split, columns)
             rows = [list(row) for row in zip(*(split[column] for column in columns))]

@@ -62,6 +62,11 @@ class Classify(Task):
             for index, value in enumerate(values[name]):
                 if value is None:
                     raise ValueError(f"{where(split[index])}: {self.label_column!r} is empty; every row needs a label")
+                if isinstance(value, list) and not _are_names(value):
+                    raise ValueError(
+                        f"{where(split[index])}: {self.label_column}={value!r} is not legal: a list of names (or of"
+                        " their numbers), each of them once; not of 0 and 1"
+                    )
 
         known = saved_labels(config) if config is not None else None
         if config is not None and (config.problem_type is not None or config.num_labels == 1):
@@ -97,6 +102,16 @@ class Classify(Task):
         check_texts(split, self.text_columns)
         nothing = {SINGLE: 0, MULTI: [0.0] * len(self.labels), REGRESSION: 0.0}[self.problem_type]
         return self._with_labels(split, [nothing] * len(split))
+
+    def group_columns(self, split: datasets.Dataset) -> list[str]:
+        return self._find_texts(split)
+
+    def classes(self, split: datasets.Dataset) -> list[set[str]]:
+        column = self.find_labels(split)
+        check_columns(split, [column], "label_column")
+        values = _plain(split, column)
+        kind = self.arguments.problem_type or _problem_type(values)
+        return super().classes(split) if kind == REGRESSION else [set(map(str, _items(value))) for value in values]
 
     def config_fields(self) -> dict[str, Any]:
         return {**label_fields(self.labels), "problem_type": self.problem_type}
@@ -189,7 +204,8 @@ class Classify(Task):
         return columns
 
     def _guess_texts(self, split: datasets.Dataset) -> list[str]:
-        strings = [column for column in string_columns(split) if column != self.label_column]
+        label = self.find_labels(split)
+        strings = [column for column in string_columns(split) if column != label]
         for pair in PAIRS:
             if set(pair) <= set(strings):
                 return list(pair)
@@ -217,7 +233,7 @@ class Classify(Task):
         known = known or given
         if "train" not in values:
             return known or [str(i) for i in range(config.num_labels)]  # a model that never named its labels
-        seen = {item for value in values["train"] for item in (value if isinstance(value, list) else [value])}
+        seen = {item for value in values["train"] for item in _items(value)}
         if not all(isinstance(item, int) for item in seen):
             seen = {str(item) for item in seen}
         labels = [str(item) for item in sorted(seen)]
@@ -253,7 +269,7 @@ class Classify(Task):
                 f"{where(split[index])}: {self.label_column}={value!r} is not legal for {self.problem_type}: "
                 f"{'a list of labels' if self.problem_type == MULTI else 'one label'}"
             )
-        ids = [self._label_id(item, split, index) for item in (value if isinstance(value, list) else [value])]
+        ids = [self._label_id(item, split, index) for item in _items(value)]
         if self.problem_type == SINGLE:
             return ids[0]
         return [float(i in ids) for i in range(len(self.labels))]
@@ -261,8 +277,9 @@ class Classify(Task):
     def _label_id(self, label: int | str, split: datasets.Dataset, index: int) -> int:
         found = _find_label(label, self.labels)
         if found is None:
+            why = "is none of --labels" if self.arguments.labels else "was never seen in training"
             raise ValueError(
-                f"{where(split[index])}: the label {label!r} in {self.label_column!r} was never seen in training; "
+                f"{where(split[index])}: the label {label!r} in {self.label_column!r} {why}; "
                 f"legal: {', '.join(self.labels)}"
             )
         return found
@@ -285,7 +302,8 @@ class Classify(Task):
 
 
 def _plain(split: datasets.Dataset, column: str) -> list[Any]:
-    """The labels of a column: names instead of the numbers of a ClassLabel, None where there is none."""
+    """The labels of a column: names instead of the numbers of a ClassLabel, whole numbers as int, None where there is
+    none."""
     feature = split.features[column]
     inner = getattr(feature, "feature", feature)
 
@@ -294,16 +312,31 @@ def _plain(split: datasets.Dataset, column: str) -> list[Any]:
             return [plain(item) for item in value]
         if isinstance(inner, datasets.ClassLabel) and value is not None and value >= 0:
             return inner.int2str(value)
-        if isinstance(value, float) and np.isnan(value):
+        if value == "" or (isinstance(value, float) and np.isnan(value)):  # an empty cell
             return None
+        if isinstance(value, float) and value.is_integer():
+            return int(value)
         return str(value) if isinstance(value, bool) else value
 
     return [plain(value) for value in split[column]]
 
 
+def _items(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def _are_names(items: list[Any]) -> bool:
+    return all(isinstance(item, (str, int)) for item in items) and len(set(items)) == len(items)
+
+
 def _problem_type(values: Iterable[Any]) -> str:
-    kinds = {type(value) for value in values}
-    return MULTI if list in kinds else REGRESSION if float in kinds else SINGLE
+    values = [value for value in values if value is not None]
+    if any(isinstance(value, list) for value in values):
+        return MULTI
+    try:  # numbers may be text: a table has text only in a column with an empty cell
+        return SINGLE if all(float(value).is_integer() for value in values) else REGRESSION
+    except (TypeError, ValueError):
+        return SINGLE
 
 
 def _find_label(label: int | str, labels: list[str]) -> int | None:

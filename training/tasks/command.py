@@ -10,22 +10,24 @@ import importlib
 import json
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import datasets
 from transformers import TrainingArguments
 
 from ..hub.arguments import PushArguments
 from ..hub.card import CardFacts, Result, describe_data, describe_training, published_name, save_card
 from ..hub.push import push
-from ..settings import checkpoint_to_resume, settle
+from ..settings import can_resume, check_unused, checkpoint_to_resume, settle
 from .arguments import UNLESS_PLANNED, DataArguments, EvaluateArguments, FinetuneArguments, TaskArguments
 from .base import Task, take_unlabelled
 from .compare import check_comparable, compare
 from .data import load_splits
 from .freezing import check_freezing
 from .models import check_head, load_model, load_tokenizer, read_config
-from .plan import plan
+from .plan import plan, read_without_bad_rows
 from .report import mean_and_deviation, print_table, save_predictions, scores_of
 from .trainer import Run, check_for_task, predict, remove_checkpoints, score, train
 
@@ -44,6 +46,13 @@ SAVING = {
     "fp16_full_eval": (False, _HALF),
     "hub_token": (None, "log in with `hf auth login`, or set HF_TOKEN"),
 }
+# What the names of those fields begin with that no result depends on: where it goes, what is said and kept meanwhile.
+NO_SETTINGS = (
+    "output_dir", "log", "disable_tqdm", "report_to", "run_name", "project", "trackio_", "push_to_hub", "hub_", "do_",
+    "save_only_model", "save_total_limit", "save_on_each_node", "enable_jit_checkpoint", "resume_from_checkpoint",
+    "restore_callback_states", "ignore_data_skip", "dataloader_", "ddp_", "local_rank", "debug", "skip_memory_metrics",
+    "include_num_input_tokens_seen",
+)  # fmt: skip
 
 
 def finetune(
@@ -126,27 +135,8 @@ def prepare(
     Raises:
         ValueError: bad input.
     """
-    task_class = find_task(task_arguments)
-    config = read_config(arguments.model)
-    has_head = check_head(arguments.model, config, task_class, needed=False)
-    _check_arguments(arguments, training, config.num_hidden_layers)
+    task, splits, unlabelled = _read(task_arguments, data, arguments, training)
     arguments, training = _unless_planned(arguments), _unless_planned(training)
-    tokenizer = load_tokenizer(arguments.model, config, task_arguments.max_length)
-    splits = load_splits(data, training.seed)
-    if "train" not in splits:
-        raise ValueError("train: there is no training split; legal: --train FILE, or a folder that has one")
-    task = task_class(task_arguments, tokenizer)
-    unlabelled = take_unlabelled(task, splits)
-    splits = task.read(splits, config if has_head else None)
-    if unlabelled is not None:
-        task.read_unlabelled(unlabelled)  # what is wrong with them is told before any training
-    labels = task.config_fields().get("id2label")
-    if has_head and labels is not None and len(labels) != config.num_labels:
-        raise ValueError(
-            f"model: {arguments.model!r} was fine-tuned for {config.num_labels} labels "
-            f"({', '.join(map(str, config.id2label.values()))}), the data have {len(labels)} "
-            f"({', '.join(map(str, labels.values()))}); start from a model without such a head"
-        )
     encoded = {name: task.encode(split, training=name == "train") for name, split in splits.items()}
     check_for_task(training, task, splits, encoded)
     training = _settle(training, task)
@@ -171,7 +161,8 @@ def _train_and_save(run: Run, output: Path, checkpoint: str | None) -> dict[str,
         remove_checkpoints(folder)
         if len(seeds) > 1:
             print_table(f"seed {seed}", scores_of(report))
-            folder.rmdir()
+            with suppress(OSError):  # logs lie there
+                folder.rmdir()
     seed, model, predictions, state = best
     name = list(predictions)[-1]
     report = {
@@ -205,6 +196,45 @@ def _train_and_save(run: Run, output: Path, checkpoint: str | None) -> dict[str,
 
 
 # --- details ---
+
+
+def _read(
+    task_arguments: TaskArguments,
+    data: DataArguments,
+    arguments: FinetuneArguments,
+    training: TrainingArguments,
+    bad: list[str] | None = None,
+) -> tuple[Task, datasets.DatasetDict, datasets.Dataset | None]:
+    """The task, its rows, and the test rows as they were given if they have no labels; all of it checked.
+
+    Args:
+        bad: where it is told what is wrong with rows, which are then left out; None: they are refused.
+
+    Raises:
+        ValueError: bad input.
+    """
+    task_class = find_task(task_arguments)
+    config = read_config(arguments.model)
+    has_head = check_head(arguments.model, config, task_class, needed=False)
+    _check_arguments(arguments, training, config.num_hidden_layers)
+    tokenizer = load_tokenizer(arguments.model, config, task_arguments.max_length)
+    task = task_class(task_arguments, tokenizer)
+    splits = load_splits(data, training.seed, task=task)
+    if "train" not in splits:
+        raise ValueError("train: there is no training split; legal: --train FILE, or a folder that has one")
+    unlabelled = take_unlabelled(task, splits)
+    known = config if has_head else None
+    splits = task.read(splits, known) if bad is None else read_without_bad_rows(task, splits, known, bad)
+    if unlabelled is not None:
+        task.read_unlabelled(unlabelled)  # what is wrong with them is told before any training
+    labels = task.config_fields().get("id2label")
+    if has_head and labels is not None and len(labels) != config.num_labels:
+        raise ValueError(
+            f"model: {arguments.model!r} was fine-tuned for {config.num_labels} labels "
+            f"({', '.join(map(str, config.id2label.values()))}), the data have {len(labels)} "
+            f"({', '.join(map(str, labels.values()))}); start from a model without such a head"
+        )
+    return task, splits, unlabelled
 
 
 def _check_arguments(arguments: FinetuneArguments, training: TrainingArguments, layers: int) -> None:
@@ -251,16 +281,11 @@ def _save_predictions(model, training: TrainingArguments, task: Task, unlabelled
 def _plan(
     task_arguments: TaskArguments, data: DataArguments, arguments: FinetuneArguments, training: TrainingArguments
 ) -> None:
-    task_class = find_task(task_arguments)
-    config = read_config(arguments.model)
-    check_head(arguments.model, config, task_class, needed=False)
-    _check_arguments(arguments, training, config.num_hidden_layers)
-    tokenizer = load_tokenizer(arguments.model, config, task_arguments.max_length)
-
-    def initial_model(task: Task):
-        return load_model(arguments.model, task_class, task.config_fields())
-
-    plan(task_class, tokenizer, task_arguments, data, arguments, training, initial_model)
+    bad: list[str] = []
+    task, splits, unlabelled = _read(task_arguments, data, arguments, training, bad)
+    if unlabelled is not None:
+        splits["test"] = task.read_unlabelled(unlabelled)
+    plan(task, splits, bad, data, arguments, training)
 
 
 def _card(run: Run, report: dict[str, Any]) -> CardFacts:
@@ -328,11 +353,10 @@ def _checkpoint(training: TrainingArguments, seeds: int) -> str | None:
     checkpoint = checkpoint_to_resume(training)
     if checkpoint is None:
         for i in range(seeds):
-            folder = _folder(Path(training.output_dir), training.seed + i, seeds)
-            checkpoint_to_resume(dataclasses.replace(training, output_dir=str(folder)))
+            check_unused(_folder(Path(training.output_dir), training.seed + i, seeds), one_of_several=seeds > 1)
     elif seeds > 1:
         raise ValueError("resume_from_checkpoint: not legal with several seeds")
-    elif not (Path(checkpoint) / "optimizer.pt").exists():
+    elif not can_resume(checkpoint):
         raise ValueError(
             f"resume_from_checkpoint: {checkpoint!r} holds a model only, to save time and space; start again in another"
             " folder (with --save_only_model false a training can be resumed)"
@@ -352,7 +376,7 @@ def _finished(output: Path) -> dict[str, Any] | None:
 
 
 def _settings(*instances: Any) -> dict[str, Any]:
-    """What a result depends on: all arguments, as JSON has them."""
+    """What a result depends on: all arguments, as JSON has them; of Transformers', those that are given a value."""
     *ours, training = instances
     settings = {
         key: value
@@ -360,13 +384,9 @@ def _settings(*instances: Any) -> dict[str, Any]:
         for key, value in dataclasses.asdict(instance).items()
         if not key.startswith("compare")
     }
-    keys = (
-        "seed", "data_seed", "learning_rate", "num_train_epochs", "max_steps", "per_device_train_batch_size",
-        "gradient_accumulation_steps", "warmup_steps", "weight_decay", "adam_beta1", "adam_beta2", "adam_epsilon",
-        "max_grad_norm", "bf16", "fp16", "metric_for_best_model",
-    )  # fmt: skip
-    settings |= {key: getattr(training, key) for key in keys}
-    settings |= {"lr_scheduler_type": str(training.lr_scheduler_type.value), "optim": str(training.optim.value)}
+    settings |= {
+        key: value for key, value in training.to_dict().items() if value is not None and not key.startswith(NO_SETTINGS)
+    }
     return json.loads(json.dumps(settings))
 
 

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import datasets
+import numpy as np
 
+from ..data import hold_out
 from ..tables import TABLES, check_table, hub_name, load_hub, load_table
 from ..tables import string_columns as _string_columns
 from .arguments import DataArguments
+
+if TYPE_CHECKING:
+    from .base import Task
 
 FILE, ROW = "_file", "_row"  # columns of every split: where a row came from
 SPLITS = ("train", "validation", "test")
@@ -24,11 +30,13 @@ SPLIT_NAMES = {
 SHARD = re.compile(r"[-_.]\d+(-of-\d+)?$")  # train-00000-of-00002.parquet
 
 
-def load_splits(arguments: DataArguments, seed: int = 0, names: Collection[str] = SPLITS) -> datasets.DatasetDict:
+def load_splits(
+    arguments: DataArguments, seed: int = 0, names: Collection[str] = SPLITS, task: Task | None = None
+) -> datasets.DatasetDict:
     """Those of the splits `names` that are given, each with the columns `FILE` and `ROW` added.
 
     If there is a training split and none to validate on, `validation_size` of its rows are held out (drawn with
-    `seed`).
+    `seed`): rows that are copies of each other for `task` together, and no label that training would then lack.
 
     Raises:
         ValueError: nothing given, a path that does not exist, a file that cannot be read, an empty split.
@@ -36,15 +44,10 @@ def load_splits(arguments: DataArguments, seed: int = 0, names: Collection[str] 
     sources = _sources(arguments)
     splits = datasets.DatasetDict({name: _load(source) for name, source in sources.items() if name in names})
     if "train" in splits and "validation" not in splits:
-        size, rows = arguments.validation_size, len(splits["train"])
-        number = max(1, round(size * rows if size < 1 else size))
-        if size <= 0 or number >= rows:
-            raise ValueError(
-                f"validation_size: {size} of {rows} rows leaves nothing to {'hold out' if size <= 0 else 'train on'}; "
-                "legal: a share between 0 and 1, or a number of rows"
-            )
-        halves = splits["train"].train_test_split(number, seed=seed)
-        splits["train"], splits["validation"] = halves["train"], halves["test"]
+        rows = splits["train"]
+        is_held_out = _hold_out(rows, arguments.validation_size, seed, task)
+        splits["train"] = rows.select(np.flatnonzero(~is_held_out))
+        splits["validation"] = rows.select(np.flatnonzero(is_held_out))
     return datasets.DatasetDict({name: splits[name] for name in SPLITS if name in splits})
 
 
@@ -87,8 +90,11 @@ def string_columns(split: datasets.Dataset) -> list[str]:
     return [name for name in _string_columns(split) if name != FILE]
 
 
-def check_texts(split: datasets.Dataset, columns: Sequence[str]) -> None:
+def check_texts(split: datasets.Dataset, columns: Sequence[str], blank: bool = False) -> None:
     """Refuse rows without text.
+
+    Args:
+        blank: a text may be blank.
 
     Raises:
         ValueError: a column that holds no strings, or a row that lacks one; names file and row.
@@ -100,7 +106,7 @@ def check_texts(split: datasets.Dataset, columns: Sequence[str]) -> None:
                 f"{', '.join(string_columns(split))}"
             )
         for index, text in enumerate(split[column]):
-            if text is None:
+            if text is None or not (blank or text.strip()):
                 raise ValueError(f"{where(split[index])}: {column!r} is empty; every row needs a text there")
 
 
@@ -158,10 +164,36 @@ def _load(source: list[Path] | datasets.Dataset) -> datasets.Dataset:
     if isinstance(source, datasets.Dataset):
         return source
     parts = [_located(load_table(file), str(file)) for file in source]
-    for file, part in zip(source, parts):
-        if part.column_names != parts[0].column_names:
+    whole = parts[0]
+    for file, part in zip(source[1:], parts[1:]):
+        if set(part.column_names) != set(whole.column_names):
             raise ValueError(f"data: {str(file)!r} has other columns ({_columns(part)}) than {str(source[0])!r}")
-    return parts[0] if len(parts) == 1 else datasets.concatenate_datasets(parts)
+        try:
+            whole = datasets.concatenate_datasets([whole, part.select_columns(whole.column_names)])
+        except ValueError:  # one that only lacks values has the other's type
+            kinds = [(name, part.features[name], kind) for name, kind in whole.features.items()]
+            other = ", ".join(f"{name}: {here}, not {there}" for name, here, there in kinds if here != there)
+            raise ValueError(f"data: {str(file)!r} has other types ({other}) than {str(source[0])!r}") from None
+    return whole
+
+
+def _hold_out(rows: datasets.Dataset, validation_size: float, seed: int, task: Task | None) -> np.ndarray:
+    """Which training rows to validate on: bool [rows]. Without a task there are no copies."""
+    columns = [rows[column] for column in task.group_columns(rows)] if task else [range(len(rows))]
+    groups = [json.dumps(row, default=str) for row in zip(*columns)]
+    is_held_out = hold_out(datasets.Dataset.from_dict({"text": groups}), validation_size, seed)
+    if task is None:
+        return is_held_out
+    classes = task.classes(rows)
+    seen = set().union(*(classes[i] for i in np.flatnonzero(~is_held_out)))
+    needed = {groups[i] for i in np.flatnonzero(is_held_out) if not classes[i] <= seen}
+    is_held_out &= [group not in needed for group in groups]
+    if not is_held_out.any():
+        raise ValueError(
+            f"validation_size: {validation_size} of {len(rows)} rows holds out only rows whose labels no other row has;"
+            " legal: more rows, or --validation FILE"
+        )
+    return is_held_out
 
 
 def _located(split: datasets.Dataset, name: str) -> datasets.Dataset:

@@ -6,6 +6,7 @@ from typing import Any
 
 import datasets
 
+from .base import NO_LABEL
 from .classify import SINGLE, Classify
 from .data import FILE
 
@@ -28,7 +29,7 @@ class Nli(Classify):
         return splits
 
     def no_labels(self, split) -> list[Any]:
-        return [None, *NO_GOLD]
+        return [*NO_LABEL, *NO_GOLD]
 
     def _drop_unlabelled(self, splits, values) -> datasets.DatasetDict:
         kept = {}

@@ -19,13 +19,14 @@ from typing import Any
 import datasets
 import numpy as np
 import torch
-from transformers import TrainingArguments
+from transformers import PreTrainedConfig, TrainingArguments
 
 from ...configuration_minibert import MiniBertConfig
 from ..settings import settle
-from .arguments import FINETUNE_DEFAULTS, DataArguments, FinetuneArguments, TaskArguments
-from .base import Task, take_unlabelled
-from .data import FILE, ROW, load_splits
+from .arguments import FINETUNE_DEFAULTS, DataArguments, FinetuneArguments
+from .base import Task
+from .data import FILE, ROW
+from .models import load_model
 from .trainer import check_for_task, make_trainer, precision_of
 
 RECIPE, PAGE = "recipe.yaml", "plan.md"
@@ -49,44 +50,35 @@ class Survey:
 
 
 def plan(
-    task_class: type[Task],
-    tokenizer: Any,
-    task_arguments: TaskArguments,
+    task: Task,
+    splits: datasets.DatasetDict,
+    bad: list[str],
     data: DataArguments,
     arguments: FinetuneArguments,
     training: TrainingArguments,
-    initial_model: Any,
 ) -> None:
     """Survey the data, write `recipe.yaml` (for `--recipe`) and `plan.md` into the output folder, and print the page.
 
     Args:
-        tokenizer: with `model_max_length` at the longest input that is legal.
-        initial_model: a function from the task to its model, untrained.
+        task: its tokenizer with `model_max_length` at the longest input that is legal.
+        splits, bad: see `read_without_bad_rows`.
 
     Raises:
-        ValueError: no training split, more than `MOST_BAD_ROWS` bad rows, or an argument that no training could have.
+        ValueError: an argument that no training could have.
     """
-    limit = tokenizer.model_max_length
-    splits = load_splits(data, training.seed)
-    if "train" not in splits:
-        raise ValueError("train: there is no training split; legal: --train FILE, or a folder that has one")
-    tokenizer.model_max_length = 10**6  # lengths are wanted as they are
-    task = task_class(task_arguments, tokenizer)
-    unlabelled = take_unlabelled(task, splits)
-    splits, bad = read_without_bad_rows(task, splits)
-    if unlabelled is not None:
-        splits["test"] = task.read_unlabelled(unlabelled)
+    limit = task.tokenizer.model_max_length
+    task.tokenizer.model_max_length = 10**6  # lengths are wanted as they are
     encoded = {name: task.encode(split, training=True) for name, split in splits.items()}
     check_for_task(training, task, splits, encoded)
     survey = look(task, splits, encoded, bad)
 
     given = given_for_training(arguments, training)
-    if task_arguments.max_length is not None:
-        given["max_length"] = task_arguments.max_length
+    if task.arguments.max_length is not None:
+        given["max_length"] = task.arguments.max_length
     choices, reasons = propose(task, survey, limit, given)
-    tokenizer.model_max_length = choices["max_length"]
+    task.tokenizer.model_max_length = choices["max_length"]
     encoded["train"] = task.encode(splits["train"], training=True)
-    model = initial_model(task)
+    model = load_model(arguments.model, type(task), task.config_fields())
     seconds = step_seconds(task, splits, encoded, arguments, training, model, choices)
     steps = -(-len(encoded["train"]) // choices["per_device_train_batch_size"])
     steps = choices["max_steps"] if "max_steps" in choices else steps * choices["num_train_epochs"]
@@ -95,7 +87,7 @@ def plan(
 
     output = Path(training.output_dir)
     output.mkdir(parents=True, exist_ok=True)
-    read = {"model": arguments.model, **_changed(data), **_changed(task_arguments)}
+    read = {"model": arguments.model, **_changed(data), **_changed(task.arguments)}
     recipe = read | choices | {"output_dir": str(output)}
     reasons |= dict.fromkeys(read, "as given") | {"output_dir": "where the trained model goes"}
     (output / RECIPE).write_text(as_recipe(task, recipe, reasons), encoding="utf-8")
@@ -116,16 +108,17 @@ def given_for_training(arguments: FinetuneArguments, training: TrainingArguments
     return given | {name: value for name, value in values.items() if value is not None and value != default[name]}
 
 
-def read_without_bad_rows(task: Task, splits: datasets.DatasetDict) -> tuple[datasets.DatasetDict, list[str]]:
-    """The rows that the task can read, and what it says of those it cannot.
+def read_without_bad_rows(
+    task: Task, splits: datasets.DatasetDict, config: PreTrainedConfig | None, bad: list[str]
+) -> datasets.DatasetDict:
+    """The rows that the task can read; what it says of those it cannot is added to `bad`.
 
     Raises:
-        ValueError: what is wrong is not a row, or more than `MOST_BAD_ROWS` rows are bad.
+        ValueError: what is wrong is not a row, more than `MOST_BAD_ROWS` rows are bad, or all of a split.
     """
-    bad: list[str] = []
     while True:
         try:
-            return task.read(splits), bad
+            return task.read(splits, config)
         except ValueError as error:
             named = re.match(r"(?P<file>.+?), row (?P<row>\d+): ", str(error))
             if named is None:
@@ -142,6 +135,8 @@ def read_without_bad_rows(task: Task, splits: datasets.DatasetDict) -> tuple[dat
             )
             if all(len(left[name]) == len(splits[name]) for name in splits):
                 raise
+            if not all(map(len, left.values())):
+                raise ValueError(f"no good row left in {file!r}; the last bad one: {error}") from None
             splits = left
 
 
@@ -212,7 +207,7 @@ def propose(task: Task, survey: Survey, limit: int, given: dict[str, Any]) -> tu
         else f"{rows:,} training rows: enough to train all (above {HEAD_ONLY_ROWS})"
         if rows > HEAD_ONLY_ROWS
         else "layers train with what is given",
-        "max_length": f"99 % of the inputs have up to {longest} tokens; {cut:.1%} are cut",
+        "max_length": f"99 % of the inputs have up to {longest} tokens; {cut:.1%} are longer than {max_length}",
         "per_device_train_batch_size": "small data take more, noisier steps" if rows < 2000 else "the usual batch",
         "learning_rate": "a head alone can learn fast"
         if head_only

@@ -9,17 +9,20 @@ from typing import Any
 import datasets
 import numpy as np
 import torch
+from tokenizers import pre_tokenizers
 from transformers import (
     AutoModelForTokenClassification,
     AutoTokenizer,
     DataCollatorForTokenClassification,
     EvalPrediction,
     PreTrainedConfig,
+    PreTrainedTokenizerBase,
     pipeline,
 )
 
 from ...modeling_minibert import MiniBertForTokenClassification
 from ..metrics import F1, Accuracy, Seqeval
+from .arguments import TagArguments
 from .base import Task, label_fields, map_rows, saved_labels
 from .data import FILE, check_columns, find_column, where
 from .pictures import plot_per_type, plot_scores
@@ -47,9 +50,15 @@ class Tag(Task):
     name = "tag"
     model_class = MiniBertForTokenClassification
 
+    def __init__(self, arguments: TagArguments, tokenizer: PreTrainedTokenizerBase):
+        super().__init__(arguments, tokenizer)
+        spaces_before_words(tokenizer)
+
     def read(self, splits: datasets.DatasetDict, config: PreTrainedConfig | None = None) -> datasets.DatasetDict:
+        if self.arguments.stride < 0:
+            raise ValueError(f"stride: {self.arguments.stride} is not legal: 0 or more")
         first = next(iter(splits.values()))
-        self.tokens_column = find_column(first, self.arguments.tokens_column, TOKENS, "tokens_column", "the words")
+        (self.tokens_column,) = self.group_columns(first)
         self.tags_column = self.find_labels(first)
         tags = {name: self._tags_of(split) for name, split in splits.items()}
 
@@ -91,6 +100,13 @@ class Tag(Task):
             self._check_tokens(row)
         tags = [[self.labels[self.fallback]] * len(tokens) for tokens in split[self.tokens_column]]
         return self._with_tags(split, tags)
+
+    def group_columns(self, split: datasets.Dataset) -> list[str]:
+        return [find_column(split, self.arguments.tokens_column, TOKENS, "tokens_column", "the words")]
+
+    def classes(self, split: datasets.Dataset) -> list[set[str]]:
+        column = self.find_labels(split)
+        return [{str(tag) for tag in tags} if isinstance(tags, list) else set() for tags in split[column]]
 
     def config_fields(self) -> dict[str, Any]:
         return label_fields(self.labels)
@@ -254,16 +270,12 @@ class Tag(Task):
             raise ValueError(f"{where(row)}: {what}, which is not legal in scheme {scheme!r}; {hint}")
 
     def _check_seen(self, split: datasets.Dataset, tags: list[list[str]]) -> None:
-        def key(tag: str) -> str:
-            return tag if self.scheme == "none" else split_tag(tag)[1]
-
-        known = {key(label) for label in self.labels} | {key(OUTSIDE)}
         for index, of_row in enumerate(tags):
-            for tag in of_row:
-                if key(tag) not in known:
+            for tag, label in zip(of_row, convert_tags(of_row, self.scheme)):
+                if label not in self.labels:
                     raise ValueError(
                         f"{where(split[index])}: the tag {tag!r} in {self.tags_column!r} was never seen in training; "
-                        f"legal: {', '.join(sorted(known - {''}))}"
+                        f"legal: {', '.join(self.labels)}"
                     )
 
     # --- scores ---
@@ -281,6 +293,15 @@ class Tag(Task):
         rows = (self.predict(prediction, examples), examples[READ_TAGS])
         ids = ([self.labels.index(tag) for tags in side for tag in tags] for side in rows)
         return dict(zip(("predictions", "references"), ids))
+
+
+def spaces_before_words(tokenizer: PreTrainedTokenizerBase) -> None:
+    """Make a byte-level `tokenizer` read every word of a sentence, the first one too, as it stands in running text:
+    behind a space. ModernBERT's own would read the words of a list as if they were parts of one."""
+    steps = tokenizer.backend_tokenizer.pre_tokenizer
+    for step in steps if isinstance(steps, pre_tokenizers.Sequence) else [steps]:
+        if isinstance(step, pre_tokenizers.ByteLevel):
+            step.add_prefix_space = tokenizer.add_prefix_space = True  # what RobertaTokenizer saves is the latter
 
 
 def encode_sentences(

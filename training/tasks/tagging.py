@@ -20,7 +20,6 @@ from dataclasses import dataclass
 import numpy as np
 from seqeval.metrics.sequence_labeling import get_entities
 
-SCHEMES = ("bio", "io", "bioes", "none")
 PREFIXES = {"bio": "BI", "io": "I", "bioes": "BIES"}
 OUTSIDE = "O"
 IGNORED = -100  # the label that no loss counts

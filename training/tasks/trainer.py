@@ -24,6 +24,7 @@ from transformers import (
 )
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
+from ..hub.card import COSTS
 from .arguments import FinetuneArguments
 from .base import Task
 from .freezing import add_lora, freeze, parameter_groups
@@ -89,11 +90,11 @@ class TaskTrainer(Trainer):
         """Predictions for the split `name`, and its loss and the task's metrics."""
         self.compute_metrics = partial(self.task.compute_metrics, examples=self.splits[name])
         output = self.predict(self.encoded[name], metric_key_prefix=name)
-        cost = ("_runtime", "_per_second", "_time")
+        prefix = f"{name}_"
         scores = {
-            key.removeprefix(f"{name}_"): float(value)
+            metric: float(value)
             for key, value in output.metrics.items()
-            if key.startswith(f"{name}_") and not key.endswith(cost)
+            if key.startswith(prefix) and (metric := key.removeprefix(prefix)) not in COSTS
         }
         return EvalPrediction(predictions=output.predictions, label_ids=output.label_ids), scores
 
