@@ -372,7 +372,8 @@ def _cpu_attention(q_thd, k_thd, v_thd, documents, window, causal, dropout) -> t
         _softmax_attention(*(x.transpose(0, 1).unsqueeze(0) for x in qkv), mask, causal and mask is None, dropout)
         for *qkv, mask in zip(q_thd.split(sizes), k_thd.split(sizes), v_thd.split(sizes), masks)
     ]
-    return torch.cat([part.squeeze(0).transpose(0, 1) for part in parts])
+    outs = [part.squeeze(0).transpose(0, 1) for part in parts]
+    return torch.cat(outs) if len(outs) > 1 else outs[0]  # of one tensor `cat` would be a copy
 
 
 def _cpu_chunks(documents, window, causal, dtype) -> tuple[list[int], list[torch.Tensor | None]]:
