@@ -14,7 +14,6 @@ q queries, k keys, c blocks of a local layer.
 """
 
 import inspect
-import itertools
 
 import torch
 from torch import nn
@@ -543,7 +542,9 @@ def _attention_by_parts(q, k, v, mask, is_causal: bool) -> torch.Tensor:
     """The same for [n, heads, queries, head width] without gradients, a head and `CPU_PLAIN` queries at a time."""
     out, length = torch.empty_like(q, memory_format=torch.contiguous_format), q.shape[2]
     q = q * q.shape[-1] ** -0.5
-    for n, h in itertools.product(*map(range, q.shape[:2])):
+    heads = q.shape[1]
+    for i in range(len(q) * heads):
+        n, h = divmod(i, heads)
         k_sd, v_sd = k[n, h].contiguous(), v[n, h].contiguous()
         bias = None if mask is None else mask.expand(len(q), 1, length, length)[n, 0]
         for start in range(0, length, CPU_PLAIN):
