@@ -41,7 +41,8 @@ CPU_CHUNK = 128
 # Where plain products do the attention there, documents share a padded call if their lengths, in steps of this many
 # tokens, are equal.
 CPU_STEP = 16
-# Plain products take this many queries at a time, so that their scores stay in the cache.
+# Plain products take up to this many queries at a time, so that their scores stay in the cache; in training, where the
+# scores of all pairs would have to be kept, longer documents go to SDPA.
 CPU_PLAIN = 512
 # Local layers are cut into blocks of at least this many queries.
 LOCAL_BLOCK = 32
@@ -479,8 +480,7 @@ def _block_attention(q_thd, k_thd, v_thd, documents, window, causal, dropout) ->
     """Local attention in O(tokens · window): a block of queries meets only the keys that any of them may see, those of
     its own places and `window` more on either side (the chunks of Beltagy et al. 2020, over one stream)."""
     # Small blocks waste less on keys out of reach; large ones leave fewer gradients of shared keys to add up.
-    trains = torch.is_grad_enabled() and q_thd.requires_grad
-    tokens, block = len(q_thd), max(LOCAL_BLOCK, 2 * window if trains else window // 2)
+    tokens, block = len(q_thd), max(LOCAL_BLOCK, 2 * window if _trains(q_thd) else window // 2)
     blocks = -(-tokens // block)
     tail, span = blocks * block - tokens, block + 2 * window
 
@@ -507,21 +507,24 @@ def _block_attention(q_thd, k_thd, v_thd, documents, window, causal, dropout) ->
     return out_chbd.transpose(1, 2).flatten(0, 1)[:tokens]
 
 
+def _trains(q: torch.Tensor) -> bool:
+    return q.requires_grad and torch.is_grad_enabled()
+
+
 def _plain_products(q: torch.Tensor, dropout: float) -> bool:
     """Whether three plain products beat SDPA. On CPU they do with dropout, where SDPA falls back to a path that spends
     most of its time drawing random numbers one by one; in bf16 in training, where the backward of its kernel loses to
     them for short rows; and in bf16 on some processors."""
     if q.device.type != "cpu":
         return False
-    trains = q.requires_grad and torch.is_grad_enabled()
-    return dropout > 0 or (q.dtype == torch.bfloat16 and (trains or BF16_WITHOUT_AMX))
+    return dropout > 0 or (q.dtype == torch.bfloat16 and (_trains(q) or BF16_WITHOUT_AMX))
 
 
 def _softmax_attention(q, k, v, mask, is_causal: bool, dropout: float) -> torch.Tensor:
     """softmax(q kᵀ / √d + mask) v for […, heads, queries, head width]."""
     plain, queries = _plain_products(q, dropout), q.shape[-2]
     if plain and not dropout:
-        trains = q.requires_grad and torch.is_grad_enabled()
+        trains = _trains(q)
         if not trains and queries == k.shape[-2] > CPU_PLAIN:
             return _attention_by_parts(q, k, v, mask, is_causal)
         plain = queries <= CPU_PLAIN if trains else queries == k.shape[-2]  # not the blocks of local layers
