@@ -156,7 +156,7 @@ def as_prediction(task, split):
         logits[:, 0, 0] = 0.0
         if row["end_positions"]:
             logits[0, 0, row["start_positions"]] = logits[1, 0, row["end_positions"]] = 3.0
-        kept.append([part.numpy()[0] for part in task.preprocess_logits((logits[0], logits[1]), None)])
+        kept.append([part.numpy()[0] for part in task.preprocess_logits((logits[0], logits[1]), {})])
     widths = [max(len(row[i]) for row in kept) for i in range(5)]  # as Trainer pads what it gathers
     pad = lambda part, width: np.pad(part, (0, width - len(part)), constant_values=-100)  # noqa: E731
     predictions = tuple(np.stack([pad(row[i], width) for row in kept]) for i, width in enumerate(widths))
@@ -208,7 +208,7 @@ class TestTask:
         logits = torch.tensor(rng.normal(size=(2, 1, len(row["input_ids"]))))
         of_context = np.array([first >= 0 for first, _ in row["offsets"]])
         logits[:, 0, ~of_context] += 100.0
-        starts, *_ = (part[0].numpy() for part in task.preprocess_logits(tuple(logits), None))
+        starts, *_ = (part[0].numpy() for part in task.preprocess_logits(tuple(logits), {}))
         best = [i for i in np.argsort(-logits[0, 0].numpy()) if of_context[i]][:5]
         assert [i for i in starts if of_context[i]][:5] == best
         assert len(starts) < len(row["input_ids"])

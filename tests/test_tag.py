@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from seqeval.metrics.sequence_labeling import get_entities
 from tokenizers import pre_tokenizers
-from transformers import EvalPrediction, RobertaTokenizer
+from transformers import AutoTokenizer, EvalPrediction, RobertaTokenizer, TrainingArguments
 
 from minibert import MiniBertConfig, MiniBertForTokenClassification, MiniBertModel
 from minibert.tokenization import train_tokenizer
@@ -37,9 +37,11 @@ from minibert.training.tasks.tagging import (
     detect_scheme,
     find_illegal,
     labels_of,
+    mean_of_words,
     spans_to_tags,
     tags_to_spans,
 )
+from minibert.training.tasks.trainer import score
 
 SCHEMES = ("bio", "io", "bioes")
 SEQEVAL = {"bio": seqeval.scheme.IOB2, "bioes": seqeval.scheme.IOBES}
@@ -195,6 +197,22 @@ class TestSubwords:
         assert align_labels(word_ids, [5, -100, 7], "first") == [-100, 5, -100, -100, 7, -100, -100, -100]
         assert align_labels(word_ids, [5, -100, 7], "all") == [-100, 5, 5, -100, 7, 7, 7, -100]
 
+    @given(st.lists(st.lists(st.integers(1, 4), max_size=6), min_size=1, max_size=4))
+    @settings(max_examples=60, deadline=None)
+    def test_the_mean_of_each_word(self, rows):
+        """Rows are given as the number of tokens of each word; one special token stands before and one behind."""
+        longest = max(map(sum, rows)) + 2
+        values = torch.rand(len(rows), longest, 3)
+        first = torch.zeros(len(rows), longest, dtype=torch.bool)
+        for lengths, of_row in zip(rows, first):
+            of_row[1 + np.cumsum([0, *lengths[:-1]])[: len(lengths)]] = True
+        means = mean_of_words(values, first, torch.tensor([sum(lengths) + 1 for lengths in rows]))
+        for lengths, of_row, mean in zip(rows, values, means):
+            begin = 1
+            for length in lengths:
+                assert np.allclose(mean[begin], of_row[begin : begin + length].numpy().mean(0), atol=1e-6)
+                begin += length
+
 
 class TestWindows:
     @given(st.lists(st.integers(0, 12), max_size=40), st.integers(1, 15), st.integers(0, 20))
@@ -327,8 +345,12 @@ def as_prediction(task, split, label_of_word, noise=None):
         for column, word in enumerate(row["words"]):
             if word >= 0:
                 logits[0, column, task.labels.index(label_of_word(sentence, word))] = 9.0
-        of_row = torch.tensor([row["labels"] + [-100] * (longest - len(row["labels"]))])
-        kept.append(task.preprocess_logits(logits, of_row))
+        padding = longest - len(row["labels"])
+        of_row = torch.tensor([row["labels"] + [-100] * padding])
+        mask = torch.tensor([row["attention_mask"] + [0] * padding])
+        logits[mask == 0] = torch.randn(len(task.labels)) * 9  # what is said of padding means nothing
+        kept.append(task.preprocess_logits(logits, {"labels": of_row, "attention_mask": mask}))
+        assert kept[-1].shape == of_row.shape and not kept[-1].is_floating_point()  # little, whatever is decoded
         labels.append(of_row)
         sentence += row["is_last"]
     return EvalPrediction(predictions=torch.cat(kept).numpy(), label_ids=torch.cat(labels).numpy())
@@ -398,9 +420,10 @@ class TestTask:
         logits[0, 2:count, 1] = 4.0
         logits[0, count, 0] = 0.2
         labels = torch.tensor([row["labels"]])
+        inputs = {"labels": labels, "attention_mask": torch.tensor([row["attention_mask"]])}
         for subwords, tag in (("mean", "I-A"), ("first", "O")):
             task.arguments.subwords = subwords
-            prediction = EvalPrediction(task.preprocess_logits(logits, labels).numpy(), labels.numpy())
+            prediction = EvalPrediction(task.preprocess_logits(logits, inputs).numpy(), labels.numpy())
             assert list(task.predict(prediction, split)) == [[tag]]
 
     def test_parts_of_speech(self, tokenizers, tmp_path):
@@ -516,6 +539,27 @@ class TestTraining:
                          "--output_dir", str(output), "--bf16", "false", "--disable_tqdm", "true"]) == 0  # fmt: skip
         trained, evaluated = (json.loads((path / "metrics.json").read_text())["test"] for path in (tagger, output))
         assert evaluated["f1"] == trained["f1"] and evaluated["loss"] == pytest.approx(trained["loss"], rel=1e-4)
+
+    @pytest.mark.parametrize("decoding", ["greedy", "viterbi"])
+    def test_the_mean_of_subwords_in_evaluation(self, folder, tmp_path, decoding):
+        """Against a loop over the words of each sentence, one forward each."""
+        tokenizer = AutoTokenizer.from_pretrained(folder / "model")
+        task, split = make_task(tokenizer, sentences(20, seed=3), tmp_path, subwords="mean", decoding=decoding)
+        config = MiniBertConfig.from_pretrained(folder / "model", **task.config_fields(), initializer_range=0.5)
+        model = MiniBertForTokenClassification(config).eval()
+        training = TrainingArguments(str(tmp_path), per_device_eval_batch_size=6, use_cpu=True, report_to="none")
+        scored = score(model, training, task, {"test": split}, {"test": task.encode(split, training=False)})
+        expected = []
+        for tokens in split["tokens"]:
+            inputs = tokenizer(tokens, is_split_into_words=True, return_tensors="pt")
+            with torch.no_grad():
+                probabilities = model(**inputs).logits[0].softmax(-1).numpy()
+            of_word = np.array(inputs.word_ids()) == np.arange(len(tokens))[:, None]
+            means = np.array([probabilities[columns].mean(0) for columns in of_word])
+            expected.append(task.decoder.tags(task.decoder.path(np.log(means))))
+        prediction, _ = scored["test"]
+        assert list(task.predict(prediction, split)) == expected
+        assert len({tag for tags in expected for tag in tags}) > 3 and prediction.predictions.ndim == 2
 
     def test_a_model_of_another_scheme_is_refused(self, tagger, folder, tmp_path, capsys):
         path = write_rows(tmp_path / "pos.jsonl", [{"tokens": ["a"], "tags": ["NN"]}])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -105,7 +105,9 @@ class AnswerQuestions(Task):
         self.tokenizer.padding_side = "right"  # positions are columns
         return DataCollatorWithPadding(self.tokenizer)
 
-    def preprocess_logits(self, logits: tuple[torch.Tensor, torch.Tensor], labels: Any) -> tuple[torch.Tensor, ...]:
+    def preprocess_logits(
+        self, logits: tuple[torch.Tensor, torch.Tensor], inputs: Mapping[str, torch.Tensor]
+    ) -> tuple[torch.Tensor, ...]:
         """The best tokens of each window, as starts and as ends: their numbers and logits, each [batch, k]; and the
         logit of "no answer", [batch, 1]. The question's tokens may be among them: k leaves room for all of those."""
         special = self.tokenizer.num_special_tokens_to_add(pair=True)
@@ -296,9 +298,10 @@ def answer_question(
         batch, tokenizer, ["question", "context"], task.stride, task.arguments.max_question_length
     )
     inputs = {name: encoded[name] for name in tokenizer.model_input_names if name in encoded}
+    inputs = tokenizer.pad(inputs, padding_side="right", return_tensors="pt")
     with torch.inference_mode():
-        output = model(**tokenizer.pad(inputs, padding_side="right", return_tensors="pt"))
-    kept = task.preprocess_logits((output.start_logits, output.end_logits), None)
+        output = model(**inputs)
+    kept = task.preprocess_logits((output.start_logits, output.end_logits), inputs)
     rows = zip(encoded["offsets"], *(part.numpy() for part in kept))
     return task.best([_window_scores(*row) for row in rows], context)[0]
 

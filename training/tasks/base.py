@@ -7,14 +7,14 @@ A task is made, reads the data, and is then asked for model inputs, metrics, a p
     splits = task.read(splits, config)          # checks every row; after this the labels are known
     model = task.model_class(config with task.config_fields())
     Trainer(model, train_dataset=task.encode(splits["train"], training=True), data_collator=task.collator(),
-            preprocess_logits_for_metrics=task.preprocess_logits, compute_metrics=task.compute_metrics, …)
+            compute_metrics=task.compute_metrics, …)          # of what `task.preprocess_logits` keeps
 """
 
 from __future__ import annotations
 
 import abc
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -98,8 +98,12 @@ class Task(abc.ABC):
         """Makes a batch of encoded rows."""
 
     @abc.abstractmethod
-    def preprocess_logits(self, logits: Any, labels: torch.Tensor) -> Any:
-        """What evaluation keeps of a batch's logits: little."""
+    def preprocess_logits(self, logits: Any, inputs: Mapping[str, torch.Tensor]) -> Any:
+        """What evaluation keeps of a batch's logits: little.
+
+        Args:
+            inputs: the batch, as `collator` made it.
+        """
 
     @abc.abstractmethod
     def compute_metrics(self, prediction: EvalPrediction, examples: datasets.Dataset) -> dict[str, float]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import string
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +71,7 @@ class Choose(Task):
     def collator(self) -> Callable[[list[dict[str, Any]]], dict[str, torch.Tensor]]:
         return DataCollatorForMultipleChoice(self.tokenizer)
 
-    def preprocess_logits(self, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    def preprocess_logits(self, logits: torch.Tensor, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
         """The number of the best choice, [batch]."""
         return logits.argmax(-1)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -124,7 +124,7 @@ class Classify(Task):
     def collator(self) -> Callable[[list[dict[str, Any]]], dict[str, torch.Tensor]]:
         return DataCollatorWithPadding(self.tokenizer)
 
-    def preprocess_logits(self, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    def preprocess_logits(self, logits: torch.Tensor, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
         """The class, [batch]; 0 or 1 for every label, [batch, labels]; or the value, [batch]."""
         if self.problem_type == SINGLE:
             return logits.argmax(-1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,7 @@ from .tagging import (
     detect_scheme,
     find_illegal,
     labels_of,
+    mean_of_words,
     split_tag,
 )
 
@@ -53,6 +54,8 @@ class Tag(Task):
     def __init__(self, arguments: TagArguments, tokenizer: PreTrainedTokenizerBase):
         super().__init__(arguments, tokenizer)
         spaces_before_words(tokenizer)
+        special = tokenizer("a", return_special_tokens_mask=True)["special_tokens_mask"]
+        self.special_tokens_behind = special[::-1].index(0)
 
     def read(self, splits: datasets.DatasetDict, config: PreTrainedConfig | None = None) -> datasets.DatasetDict:
         if self.arguments.stride < 0:
@@ -127,14 +130,16 @@ class Tag(Task):
         self.tokenizer.padding_side = "right"  # `predict` finds tokens by their column
         return DataCollatorForTokenClassification(self.tokenizer)
 
-    def preprocess_logits(self, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        """The label of each word at its first subword, [batch, length]; where words are decoded from all of their
-        subwords, the log-probabilities in half precision, [batch, length, labels]."""
+    def preprocess_logits(self, logits: torch.Tensor, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        """The label of each word at its first subword, -100 elsewhere: [batch, length]."""
+        labels = inputs["labels"].to(logits.device)
+        first = labels != IGNORED
         scores = logits.float().log_softmax(-1)
         if self.arguments.subwords == "mean":
-            return scores.half()
+            mask = inputs["attention_mask"].to(logits.device)
+            scores = mean_of_words(scores.exp(), first, mask.sum(1) - self.special_tokens_behind)
+            scores = scores.clamp_min(torch.finfo(scores.dtype).tiny).log()
         ids = torch.full_like(labels, IGNORED)
-        first = labels != IGNORED
         for row, of_row, words in zip(ids, scores, first):
             row[words] = torch.tensor(
                 self.decoder.path(of_row[words].cpu().numpy()), dtype=ids.dtype, device=ids.device
@@ -148,20 +153,13 @@ class Tag(Task):
         rows = zip(windows, prediction.predictions)
         for tokens in examples[READ_TOKENS]:
             ids = np.full(len(tokens), self.fallback)
-            probabilities = np.zeros((len(tokens), len(self.labels)))
             done = not tokens
             while not done:
                 window, predicted = next(rows)
                 words, columns = _own_words(window)
-                if self.arguments.subwords == "mean":  # up to a factor: sums, as no word competes with another
-                    np.add.at(probabilities, words, np.exp(predicted[columns].astype(np.float64)))
-                else:
-                    words, first = np.unique(words, return_index=True)
-                    ids[words] = predicted[columns[first]]
+                words, first = np.unique(words, return_index=True)
+                ids[words] = predicted[columns[first]]
                 done = window["is_last"]
-            if self.arguments.subwords == "mean":
-                probabilities[probabilities.sum(1) == 0, self.fallback] = 1.0
-                ids = self.decoder.path(np.log(probabilities + 1e-12))
             yield self.decoder.tags(ids)
 
     def compute_metrics(self, prediction: EvalPrediction, examples: datasets.Dataset) -> dict[str, float]:

@@ -18,6 +18,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from seqeval.metrics.sequence_labeling import get_entities
 
 PREFIXES = {"bio": "BI", "io": "I", "bioes": "BIES"}
@@ -119,6 +120,22 @@ def align_labels(word_ids: Sequence[int | None], labels: Sequence[int], align: s
         aligned.append(labels[word] if carries else IGNORED)
         previous = word
     return aligned
+
+
+def mean_of_words(values: torch.Tensor, first: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
+    """The mean of each word's tokens, at its first token; elsewhere it means nothing.
+
+    Args:
+        values: of tokens, [batch, length, n].
+        first: where a word begins, [batch, length], boolean. It ends where the next one begins.
+        ends: behind the last word's last token, [batch].
+    """
+    words = first.cumsum(1)  # from 1; 0: tokens of no word
+    words = words.masked_fill(torch.arange(words.shape[1], device=words.device) >= ends[:, None], 0)
+    index = words[..., None].expand_as(values)
+    means = values.new_zeros(values.shape[0], values.shape[1] + 1, values.shape[2])
+    means = means.scatter_reduce(1, index, values, "mean", include_self=False)
+    return means.gather(1, index)
 
 
 @dataclass(frozen=True)

@@ -64,7 +64,6 @@ class TaskTrainer(Trainer):
             train_dataset=encoded.get("train"),
             eval_dataset=encoded.get("validation"),
             processing_class=task.tokenizer,
-            preprocess_logits_for_metrics=task.preprocess_logits,
             compute_metrics=partial(task.compute_metrics, examples=splits.get("validation")),
             callbacks=[EarlyStoppingCallback(patience)] if stops else [],
         )
@@ -75,6 +74,11 @@ class TaskTrainer(Trainer):
         for module in self.resting:
             module.eval()
         return super().compute_loss(model, inputs, *args, **kwargs)
+
+    def prediction_step(self, model, inputs, *args, **kwargs):
+        # Here, as `preprocess_logits_for_metrics` does not see the inputs.
+        loss, logits, labels = super().prediction_step(model, inputs, *args, **kwargs)
+        return loss, None if logits is None else self.task.preprocess_logits(logits, inputs), labels
 
     def create_optimizer(self, *args):
         if self.optimizer is None and self.layer_decay < 1:
