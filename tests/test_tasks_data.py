@@ -15,6 +15,7 @@ from minibert.training.tasks.arguments import (
     NliArguments,
     TagArguments,
 )
+from minibert.training.tasks.base import take_unlabelled
 from minibert.training.tasks.choose import CHOICE_TEXTS, Choose
 from minibert.training.tasks.classify import LABEL, MULTI, REGRESSION, SINGLE, Classify
 from minibert.training.tasks.data import FILE, ROW, load_splits, where
@@ -36,6 +37,20 @@ def write(path, rows):
         lines = [tab.join(rows[0]), *(tab.join(map(str, row.values())) for row in rows)]
         path.write_text("\n".join(lines) + "\n")
     return str(path)
+
+
+def as_squad(rows, answers):
+    """Rows of questions as SQuAD's own files have them: questions in paragraphs in articles."""
+    paragraphs = {}
+    for row in rows:
+        pairs = zip(row["answers"]["text"], row["answers"]["answer_start"])
+        given = {"answers": [{"text": text, "answer_start": start} for text, start in pairs]} if answers else {}
+        if answers and not given["answers"]:  # version 2.0
+            given |= {"is_impossible": True, "plausible_answers": [{"text": "x", "answer_start": 1}]}
+        paragraphs.setdefault(row["context"], []).append({"id": row["id"], "question": row["question"], **given})
+    paragraphs = [{"context": context, "qas": qas} for context, qas in paragraphs.items()]
+    articles = [{"title": "A", "paragraphs": paragraphs[:1]}, {"title": "B", "paragraphs": paragraphs[1:]}]
+    return json.dumps({"data": articles, "version": "1.1"})
 
 
 def read(rows, tmp_path, task=Classify, config=None, test=None, **arguments):
@@ -342,3 +357,33 @@ class TestChoose:
         rows[1][column] = ""
         with pytest.raises(ValueError, match=f"train.csv, row 2: '{column}' is empty"):
             self.read(tmp_path, rows)
+
+
+class TestSquad:
+    ROWS = [
+        {"id": str(i), "context": f"Ann has {i // 2} cats .", "question": f"Who {i} ?",
+         "answers": {"text": ["Ann"], "answer_start": [0]} if i % 3 else {"text": [], "answer_start": []}}
+        for i in range(6)
+    ]  # fmt: skip
+
+    def test_nested_files_are_read_as_the_hubs_rows(self, tmp_path):
+        (tmp_path / "train-v1.1.json").write_text(as_squad(self.ROWS, answers=True))
+        (tmp_path / "dev-v1.1.json").write_text(as_squad(self.ROWS[:3], answers=True))
+        (tmp_path / "test.json").write_text(as_squad(self.ROWS, answers=False))
+        splits = load_splits(DataArguments(data=str(tmp_path)))
+        assert {name: len(split) for name, split in splits.items()} == {"train": 6, "validation": 3, "test": 6}
+        read = splits["train"].select_columns(list(self.ROWS[0]))
+        assert list(read) == self.ROWS
+        assert where(splits["train"][4]) == f"{tmp_path / 'train-v1.1.json'}, row 5"
+        tokenizer = train_tokenizer(["Ann has cats Who"] * 20, "wordpiece", 60, show_progress=False)
+        tokenizer.model_max_length = 60
+        task = AnswerQuestions(AnswerArguments(max_question_length=10), tokenizer)
+        unlabelled = take_unlabelled(task, splits)
+        assert len(unlabelled) == 6 and "test" not in splits
+        assert task.read(splits)["train"]["_starts"][:] == [[], [0], [0], [], [0], [0]]
+        assert len(task.read_unlabelled(unlabelled)) == 6
+
+    def test_other_files_with_one_row_stay_as_they_are(self, tmp_path):
+        file = write(tmp_path / "train.jsonl", [{"data": [{"text": "a"}], "label": 1}])
+        splits = load_splits(DataArguments(train=[file], validation=[file]))
+        assert splits["train"].column_names == ["data", "label", FILE, ROW]

@@ -15,6 +15,7 @@ from ..data import hold_out
 from ..tables import TABLES, check_table, hub_name, load_hub, load_table
 from ..tables import string_columns as _string_columns
 from .arguments import DataArguments
+from .squad import flatten_squad
 
 if TYPE_CHECKING:
     from .base import Task
@@ -27,7 +28,7 @@ SPLIT_NAMES = {
     "validation": ("validation", "valid", "val", "dev", "development", "validation_matched"),
     "test": ("test", "testing", "test_matched"),
 }
-SHARD = re.compile(r"[-_.]\d+(-of-\d+)?$")  # train-00000-of-00002.parquet
+SHARD = re.compile(r"[-_.](v\d+\.)?\d+(-of-\d+)?$")  # train-00000-of-00002.parquet, train-v1.1.json
 
 
 def load_splits(
@@ -163,7 +164,7 @@ def _splits_of_hub(name: str) -> dict[str, datasets.Dataset]:
 def _load(source: list[Path] | datasets.Dataset) -> datasets.Dataset:
     if isinstance(source, datasets.Dataset):
         return source
-    parts = [_located(load_table(file), str(file)) for file in source]
+    parts = [_located(flatten_squad(load_table(file)), str(file)) for file in source]
     whole = parts[0]
     for file, part in zip(source[1:], parts[1:]):
         if set(part.column_names) != set(whole.column_names):
