@@ -1,6 +1,7 @@
 """The command line: help without torch, arguments and recipes read alike, everything unknown refused in one line."""
 
 import dataclasses
+import importlib
 import re
 import shlex
 import subprocess
@@ -307,6 +308,7 @@ def test_bf16_needs_no_accelerator(monkeypatch):
 )
 def test_a_missing_extra_is_named(line, package, extra, tmp_path, monkeypatch, capsys):
     MiniBertConfig.bert("tiny").save_pretrained(tmp_path)
+    importlib.import_module("transformers.trainer")  # which takes peft for installed, and so would fail for it
     monkeypatch.setitem(sys.modules, package, None)
     monkeypatch.delitem(sys.modules, "minibert.training.embeddings.finetune", raising=False)
     assert cli.main(line.format(model=tmp_path).split()) == 2

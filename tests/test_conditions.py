@@ -52,6 +52,23 @@ def test_refused_before_any_work(line, idle, where, legal, tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
+    ("line", "error"),
+    [
+        ("tokenizer --shuffle_buffer 5", "shuffle_buffer: 5 has no effect without --streaming"),
+        ("tokenizer --data a --weights 2", "weights: [2.0] has no effect with --data a"),
+        ("tokenizer --sample_by line", "sample_by: 'line' has no effect without --data"),
+        ("probe isotropy --text_column text", "text_column: 'text' has no effect without --data"),
+        ("probe neighbours cat --data a --packages numpy", "packages: ['numpy'] has no effect with --data a"),
+        ("mask-stats --sample_by line", "sample_by: 'line' has no effect without --data"),
+        ("bench --text_column text", "text_column: 'text' has no effect without --data"),
+    ],
+)
+def test_other_commands_refuse_it_too(line, error, capsys):
+    assert cli.main(line.split()) == 2
+    assert capsys.readouterr().err.startswith(f"minibert: error: {error}; legal: ")
+
+
+@pytest.mark.parametrize(
     "line",
     [
         f"{NSP} --short_seq_prob 0.2 --mlm_probability 0.2",

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import arguments
-from .conditions import PRETRAIN_CONDITIONS, Condition
+from .conditions import CORPUS_CONDITIONS, PRETRAIN_CONDITIONS, SOURCE_CONDITIONS, Condition
 from .embeddings import arguments as embedding_arguments
 from .hub.arguments import PushArguments
 from .probe import arguments as probe_arguments
@@ -69,6 +69,7 @@ COMMANDS = {
             arguments.TokenizerArguments,
             arguments.TokenizerCommandArguments,
         ),
+        conditions=SOURCE_CONDITIONS,
     ),
     "fertility": Command(
         "minibert.training.fertility:fertility",
@@ -93,6 +94,7 @@ COMMANDS = {
         "show a word's nearest uses in a corpus, and look masked tokens up in the embedding matrix",
         (arguments.CorpusArguments, probe_arguments.ProbeArguments, probe_arguments.NeighboursArguments),
         positional="words",
+        conditions=CORPUS_CONDITIONS,
     ),
     "probe wsd": Command(
         "minibert.training.probe.wsd:wsd",
@@ -103,11 +105,13 @@ COMMANDS = {
         "minibert.training.probe.similarity:similarity",
         "compare uses of the same word: static against contextual vectors, and the cosine's error by frequency",
         (arguments.CorpusArguments, probe_arguments.ProbeArguments, probe_arguments.SimilarityArguments),
+        conditions=CORPUS_CONDITIONS,
     ),
     "probe isotropy": Command(
         "minibert.training.probe.isotropy:isotropy",
         "measure how alike the vectors of random tokens are, before and after z-scoring",
         (arguments.CorpusArguments, probe_arguments.ProbeArguments, probe_arguments.IsotropyArguments),
+        conditions=CORPUS_CONDITIONS,
     ),
     "finetune classify": Command(
         "minibert.training.tasks.command:finetune",
@@ -179,12 +183,14 @@ COMMANDS = {
         "minibert.training.mask_stats:mask_stats",
         "observe how often tokens are masked, against what is expected",
         (arguments.CorpusArguments, arguments.MaskStatsArguments),
+        conditions=CORPUS_CONDITIONS,
     ),
     "bench": Command(
         "minibert.training.bench.command:bench",
         "measure speed and memory against Transformers' models on this machine",
         (arguments.CorpusArguments, arguments.BenchArguments),
         positional="cells",
+        conditions=CORPUS_CONDITIONS,
     ),
     "embed": Command(
         "minibert.training.embeddings.embed:embed",

@@ -32,7 +32,21 @@ def _fields(arguments: type) -> tuple[str, ...]:
 
 OF_A_NEW_TOKENIZER = (*_fields(TokenizerArguments), "sample_documents")
 
+CORPUS_CONDITIONS = (
+    Condition(("text_column", "sample_by"), "data", bool, "with --data"),
+    Condition(("packages",), "data", lambda entries: not entries, "without --data"),
+)
+
+SOURCE_CONDITIONS = (
+    *CORPUS_CONDITIONS,
+    Condition(("shuffle_buffer", "sample_documents"), "streaming", bool, "with --streaming"),
+    Condition(
+        ("weights", "sampling_alpha"), "data", lambda entries: len(entries) > 1, "with several entries of --data"
+    ),
+)
+
 PRETRAIN_CONDITIONS = (
+    *SOURCE_CONDITIONS,
     Condition(("short_seq_prob",), "objective", lambda name: name == "mlm+nsp", "with --objective mlm+nsp"),
     Condition(
         ("generator_size", "discriminator_weight", "generator_temperature"),
@@ -43,12 +57,6 @@ PRETRAIN_CONDITIONS = (
     Condition(_fields(MaskingArguments), "objective", lambda name: name != "clm", "with --objective mlm, mlm+nsp, rtd"),
     Condition(("packing", "num_proc"), "objective", lambda name: name != "mlm+nsp", "with --objective mlm, rtd, clm"),
     Condition(("num_proc",), "streaming", lambda streams: not streams, "without --streaming"),
-    Condition(("shuffle_buffer", "sample_documents"), "streaming", bool, "with --streaming"),
-    Condition(("text_column", "sample_by"), "data", bool, "with --data"),
-    Condition(("packages",), "data", lambda entries: not entries, "without --data"),
-    Condition(
-        ("weights", "sampling_alpha"), "data", lambda entries: len(entries) > 1, "with several entries of --data"
-    ),
     Condition(OF_A_NEW_TOKENIZER, "tokenizer", lambda name: name is None, "without --tokenizer"),
     Condition(
         (*OF_A_NEW_TOKENIZER, "model", "size"),
