@@ -25,6 +25,7 @@ from transformers import AutoTokenizer, BertConfig, BertForSequenceClassificatio
 from minibert import MiniBertConfig, MiniBertForMaskedLM, MiniBertForReplacedTokenDetection
 from minibert.tokenization import train_tokenizer
 from minibert.training import cli
+from minibert.training.embeddings import encoders
 from minibert.training.embeddings.data import Pairs, Passage, read_pairs, read_passages, read_retrieval, read_table
 from minibert.training.embeddings.encoders import Embedder, top_k
 from minibert.training.embeddings.search import Index
@@ -124,20 +125,27 @@ def test_the_files_of_older_versions_are_read(folders, tmp_path):
 
 
 @pytest.mark.parametrize("normalize", [True, False])
-def test_mean_of_the_last_four_layers(folders, normalize):
+@pytest.mark.parametrize("layers", [5, 3])
+def test_mean_of_the_last_four_layers(folders, tokenizer, tmp_path, layers, normalize):
+    """Of three layers, where there are no more; the embeddings are none."""
     native, converted = folders["mean", True]
+    if layers == 3:
+        random_bert(tokenizer, num_hidden_layers=3).save_pretrained(tmp_path / "bert")
+        AutoTokenizer.from_pretrained(native).save_pretrained(tmp_path / "bert")
+        native, converted = tmp_path / "bert", convert(tmp_path / "bert", tmp_path / "converted")
     vectors = Embedder.from_pretrained(converted, pooling="last_four", normalize=normalize).embed(TEXTS)
     bert, tokenizer = BertModel.from_pretrained(native).double().eval(), AutoTokenizer.from_pretrained(native)
     for text, vector in zip(TEXTS, vectors):
         inputs = tokenizer(text, truncation=True, max_length=MAX_LENGTH, return_tensors="pt")
         with torch.no_grad():
             states = bert(**inputs, output_hidden_states=True).hidden_states
-        expected = sum(states[2:6])[0].mean(0) / 4
+        last = states[2:6] if layers == 5 else states[1:4]
+        expected = sum(last)[0].mean(0) / len(last)
         expected = expected / expected.norm() if normalize else expected
         torch.testing.assert_close(vector.double(), expected, atol=1e-5, rtol=1e-4)
 
 
-def test_top_k_is_brute_force():
+def test_top_k_is_brute_force(monkeypatch):
     torch.manual_seed(0)
     queries, passages = torch.randn(7, 5), torch.randn(30, 5) * torch.rand(30, 1)
     expected = torch.cosine_similarity(queries.double().unsqueeze(1), passages.double().unsqueeze(0), dim=-1)
@@ -145,6 +153,12 @@ def test_top_k_is_brute_force():
     assert numbers.tolist() == np.argsort(-expected.numpy(), axis=1)[:, :4].tolist()
     np.testing.assert_allclose(cosines, -np.sort(-expected.numpy(), axis=1)[:, :4], atol=1e-6)
     assert top_k(queries, passages, 99)[1].shape == (7, 30)
+    held, topk = [], torch.Tensor.topk
+    monkeypatch.setattr(torch.Tensor, "topk", lambda self, *a, **k: held.append(self.numel()) or topk(self, *a, **k))
+    for most, expected_held in ((60, [60, 60, 60, 30]), (10, [30] * 7)):  # a query at least
+        monkeypatch.setattr(encoders, "COSINES", most)
+        assert torch.equal(top_k(queries, passages, 4)[1], numbers) and held == expected_held
+        held.clear()
 
 
 def test_opens_without_the_package(folder, tmp_path):
@@ -201,6 +215,23 @@ def test_embed_writes_what_was_asked_for(folder, tmp_path, capsys, monkeypatch):
     assert "3 texts × 32 (mean, normalised)" in capsys.readouterr().out
 
 
+def test_only_line_feeds_end_a_line(folder, tmp_path, capsys):
+    """So that vector i is that of line i as an editor counts; an argument is one text."""
+    lines = tmp_path / "lines.txt"
+    lines.write_text("katan\u2028lover\nmi\x0czol\r\nnu\x85ben\n", encoding="utf-8", newline="")
+    run("embed", "--file", lines, "--model", folder, "--output", tmp_path / "lines.npy")
+    run("embed", "katan\nlover", "--model", folder, "--output", tmp_path / "text.npy")
+    assert len(np.load(tmp_path / "lines.npy")) == 3 and len(np.load(tmp_path / "text.npy")) == 1
+    lines.write_text("katan\n\x0c\nlover\n")
+    assert [passage.id for passage in read_passages([str(lines)])] == ["lines.txt:1", "lines.txt:3"]
+
+
+def test_a_cell_may_hold_a_long_document(tmp_path):
+    table = tmp_path / "x.csv"
+    table.write_text(f"text,n\n{'katan ' * 40_000},1\n")
+    assert [len(text) for text in read_table(str(table)).texts("text")] == [240_000]
+
+
 def test_embed_refuses(folder, tokenizer, tmp_path, capsys):
     (tmp_path / "blank.txt").write_text("\n \n")
     rows = write_rows(tmp_path / "rows.jsonl", [{"text": "katan"}, {"text": 3}, {"other": "x"}])
@@ -208,6 +239,11 @@ def test_embed_refuses(folder, tokenizer, tmp_path, capsys):
     (tmp_path / "latin.txt").write_bytes("Stra\xdfe".encode("latin-1"))
     (tmp_path / "there.npy").write_text("")
     (tmp_path / "ragged.csv").write_text("text,n\nkatan\n")
+    (tmp_path / "latin.csv").write_bytes("text\nStra\xdfe\n".encode("latin-1"))
+    (tmp_path / "open.csv").write_text('n,text\n1,katan\n2,"katan\n3,lover\n')
+    (tmp_path / "tab.tsv").write_text('n\ttext\n1\t"katan\n2\tlover"\n')
+    (tmp_path / "half.jsonl").write_text('{"text": "\\ud83d\\ude00"}\n{"text": "\\ud83d katan"}\n')
+    nothing = write_rows(tmp_path / "nothing.jsonl", [{"text": "katan"}, {"text": None}])
     random_bert(tokenizer).save_pretrained(tmp_path / "bert")
     for number, model_class in enumerate((BertForSequenceClassification, BertForTokenClassification)):
         random_bert(tokenizer, model_class, num_labels=1).save_pretrained(tmp_path / f"head{number}")
@@ -226,7 +262,16 @@ def test_embed_refuses(folder, tokenizer, tmp_path, capsys):
         (["--file", tmp_path / "broken.jsonl", *output, folder], ["broken.jsonl, row 2: is not JSON"]),
         (["--file", tmp_path / "ragged.csv", *output, folder], ["ragged.csv, row 1: 1 values, but 2 columns"]),
         (["--file", tmp_path / "latin.txt", *output, folder], ["latin.txt: byte 4 is not UTF-8"]),
+        (["--file", tmp_path / "latin.csv", *output, folder], ["latin.csv: byte 9 is not UTF-8"]),
+        (["--file", tmp_path / "open.csv", *output, folder], ["open.csv, row 2:", "a quote that begins a cell"]),
+        (["--file", tmp_path / "tab.tsv", *output, folder], ["tab.tsv, row 1: a cell of a tsv has a tab"]),
+        (["--file", tmp_path / "half.jsonl", *output, folder], ["half.jsonl, row 2: has half of a character"]),
+        (["--file", nothing, *output, folder], ["nothing.jsonl, row 2: text is missing"]),
         (["katan", "--file", rows, *output, folder], ["not both"]),
+        ([" ", *output, folder], ["text: none in the arguments"]),
+        (["katan", *output, folder, "--batch_tokens", "0"], ["batch_tokens: 0 is not legal"]),
+        (["katan", *output, folder, "--max_length", "0"], ["max_length: 0 is not legal"]),
+        (["katan", "--output", tmp_path / "there.npy/x.npy", "--model", folder], ["there.npy"]),
         (["katan", *output, folder, "--max_length", "13"], ["max_length: 13", "up to 12"]),
         (["katan", *output, tmp_path / "bert"], ["is a bert, not a MiniBERT; `minibert convert"]),
         (["katan", *output, tmp_path / "task0"], ["MiniBertForSequenceClassification, a reranker or a classifier"]),
@@ -236,7 +281,7 @@ def test_embed_refuses(folder, tokenizer, tmp_path, capsys):
         (["katan", "--output", tmp_path / "there.npy", "--model", folder], ["exists already"]),
     ]:
         error = refusal(capsys, "embed", *arguments)
-        assert all(word in error for word in words), error
+        assert all(word in error for word in words) and "Embedding" not in error, error
     assert not (tmp_path / "x.npy").exists()
 
 
@@ -269,6 +314,39 @@ def test_passages(library):
         "c.jsonl:2": "loduk",
     }
     assert [p.text for p in read_passages([str(library / "a.txt")], words=2)][:2] == ["katan lover", "mizol"]
+
+
+def test_names_of_passages(tmp_path):
+    """Folders may have files of one name; a row has a name where its _id is none; a name stands for one passage."""
+    for folder in ("one", "two"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "a.txt").write_text(folder)
+    sources = [str(tmp_path / "one"), str(tmp_path / "two")]
+    assert [p.id for p in read_passages(sources)] == [f"{source}/a.txt:1" for source in sources]
+    rows = [dict(_id="", text="katan"), dict(_id=None, text="lover"), dict(_id=7, text=" "), dict(_id=8, text="mizol")]
+    table = write_rows(tmp_path / "x.jsonl", rows)
+    assert [p.id for p in read_passages([table])] == ["x.jsonl:1", "x.jsonl:2", "8"]
+    write_rows(tmp_path / "x.jsonl", [*rows, dict(_id="8", text="other")])
+    with pytest.raises(ValueError, match="x.jsonl, row 5: a passage of .*x.jsonl, row 4 is called '8' already"):
+        read_passages([table])
+
+
+def test_an_index_survives_an_update_that_fails(folder, library, tmp_path, capsys, monkeypatch):
+    index = tmp_path / "index"
+    run("search", index, "--data", library, "--model", folder, capsys=capsys)
+    before = run("search", index, "katan", capsys=capsys)
+    (library / "new.txt").write_text("katan")
+
+    def full(*arguments, **keywords):
+        raise OSError("no space left")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("minibert.training.embeddings.search.save_file", full)
+        assert "no space left" in refusal(capsys, "search", index, "--data", library)
+    assert run("search", index, "katan", capsys=capsys) == before
+    run("search", index, "--data", library, capsys=capsys)
+    assert "new.txt" in run("search", index, "katan", capsys=capsys)
+    assert sorted(path.name for path in index.iterdir()) == ["index.json", "passages.jsonl", "vectors.safetensors"]
 
 
 def test_search_is_brute_force_and_updates_embed_only_what_is_new(folder, library, tmp_path, capsys, monkeypatch):
@@ -387,6 +465,18 @@ def test_similarity(folder, tmp_path):
     assert measured["pearson"] == pytest.approx(scipy.stats.pearsonr(cosines, scores).statistic, abs=1e-4)
 
 
+def test_evaluation_refuses_before_it_embeds(folder, tmp_path, capsys):
+    write_retrieval(tmp_path / "data")
+    for arguments, words in [
+        (["--result", tmp_path / "data"], ["result:", "is a folder"]),
+        (["--result", tmp_path / "data/qrels.csv/x.json"], ["qrels.csv"]),
+        (["--reference", folder, "--reference_texts", "0"], ["reference_texts: 0 is not legal"]),
+        (["--reference", tmp_path / "no"], [str(tmp_path / "no")]),
+    ]:
+        error = refusal(capsys, "evaluate", "embed", "--model", folder, "--data", tmp_path / "data", *arguments)
+        assert all(word in error for word in words) and "Embedding" not in error, error
+
+
 def test_bad_retrieval_folders(tmp_path):
     write_retrieval(tmp_path / "data")
     qrels, corpus = tmp_path / "data/qrels.csv", tmp_path / "data/corpus.jsonl"
@@ -396,10 +486,15 @@ def test_bad_retrieval_folders(tmp_path):
         ("q0,d99,1", f"qrels.csv, row {rows}: corpus-id='d99' is not in .*corpus.jsonl"),
         ("q99,d1,1", f"qrels.csv, row {rows}: query-id='q99' is not in .*queries.jsonl"),
         ("q0,d1,high", f"qrels.csv, row {rows}: score='high' is not a number"),
+        ("q0,d1,nan", f"qrels.csv, row {rows}: score='nan' is not a number"),
+        (good.splitlines()[1][:-1] + "9", f"qrels.csv, row {rows}: score=9, but . in a row before"),
     ]:
         qrels.write_text(good + line + "\n")
         with pytest.raises(ValueError, match=message):
             read_retrieval(str(tmp_path / "data"))
+    qrels.write_text("query-id,corpus-id,score\nq0,d1,0\n")
+    with pytest.raises(ValueError, match="qrels.csv: no query has a relevant passage"):
+        read_retrieval(str(tmp_path / "data"))
     qrels.write_text(good)
     assert len(read_retrieval(str(tmp_path / "data")).queries) == 11
     corpus.write_text(corpus.read_text() + '{"_id": "d3", "text": "x"}\n')
@@ -425,6 +520,10 @@ def test_pairs_are_guessed_by_their_columns(tmp_path):
     scored.write_text("score\tsentence1\tsentence2\n5\ta\tb\n2.5\tc\td\n")
     assert read_pairs([str(scored)]) == Pairs(["a", "c"], ["b", "d"], None, [1.0, 0.5])
     assert read_pairs([str(scored)], ["sentence2", "sentence1"]) == Pairs(["b", "d"], ["a", "c"])
+    scored.write_text("a\tb\tgold\nx\ty\t5\nz\tw\t2.5\n")  # a column of any name, its numbers text
+    assert read_pairs([str(scored)], ["a", "b", "gold"]) == Pairs(["x", "z"], ["y", "w"], None, [1.0, 0.5])
+    triples = write_rows(tmp_path / "triples.jsonl", [dict(query="when", positive="1984", negative="1985")])
+    assert read_pairs([triples]) == Pairs(["when"], ["1984"], ["1985"])
 
 
 def test_bad_pairs(tmp_path):
@@ -440,6 +539,8 @@ def test_bad_pairs(tmp_path):
         read_pairs([write_rows(tmp_path / "y.jsonl", [dict(a="1", b="2")])])
     with pytest.raises(ValueError, match="row 1: score=-1.0 is not legal"):
         read_pairs([write_rows(tmp_path / "z.jsonl", [dict(query="a", positive="b", score=-1)])])
+    with pytest.raises(ValueError, match="row 1: score='inf' is not a number"):
+        read_pairs([write_rows(tmp_path / "z.jsonl", [dict(query="a", positive="b", score="inf")])])
     with pytest.raises(ValueError, match="none given"):
         read_pairs([])
     (tmp_path / "empty.jsonl").write_text("")
@@ -547,6 +648,9 @@ def test_finetune_embed_refuses_before_it_trains(toy, folder, tmp_path, capsys):
         ([scored, "--chunk_size", "4", "--validation", scored], ["chunk_size: 4 is not legal"]),
         ([toy / "train.jsonl", "--validation", scored], ["must both have scores, or neither"]),
         ([toy / "train.jsonl", "--max_length", "17"], ["max_length: 17 is not legal", "up to 16"]),
+        ([toy / "train.jsonl", "--max_length", "0"], ["max_length: 0 is not legal"]),
+        ([toy / "train.jsonl", "--patience", "-1"], ["patience: -1 is not legal"]),
+        ([toy / "train.jsonl", "--metric_for_best_model", "f1"], ["metric_for_best_model: 'f1' is not legal"]),
         ([toy / "train.jsonl", "--output_dir", tmp_path / "done"], ["holds a finished model"]),
         ([], ["data: none given"]),
     ]:
@@ -563,6 +667,32 @@ def test_finetune_embed_refuses_before_it_trains(toy, folder, tmp_path, capsys):
         )
         assert all(word in error for word in words), error
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    "arguments, epochs", [(["--patience", "0"], 3), (["--patience", "1"], 2), (["--eval_strategy", "no"], 3)]
+)
+def test_when_training_stops(toy, tmp_path, arguments, epochs):
+    """At a rate of 0 nothing gets better after the first evaluation: 5 steps an epoch."""
+    rows = [dict(query=f"ask{i} w1", positive=f"tell{i} w2") for i in range(TOPICS)]
+    if "no" in arguments:
+        arguments = [*arguments, "--load_best_model_at_end", "false"]
+    run("finetune", "embed", write_rows(tmp_path / "few.jsonl", rows), "--model", toy / "model", *TRAINING,
+        "--output_dir", tmp_path / "out", "--learning_rate", "0", "--num_train_epochs", "3", "--validation_size", "4",
+        "--per_device_train_batch_size", "4", *arguments)  # fmt: skip
+    assert json.loads((tmp_path / "out/report.json").read_text())["steps"] == 5 * epochs
+
+
+@pytest.mark.parametrize("command", ["embed", "rerank"])
+def test_models_of_half_precision_train_in_full(toy, tmp_path, command):
+    model = MiniBertForMaskedLM.from_pretrained(toy / "model", dtype=torch.bfloat16)
+    model.save_pretrained(tmp_path / "half")
+    AutoTokenizer.from_pretrained(toy / "model").save_pretrained(tmp_path / "half")
+    run("finetune", command, toy / "train.jsonl", "--model", tmp_path / "half", "--output_dir", tmp_path / "out",
+        "--max_steps", "1", "--validation_size", "4", *TRAINING)  # fmt: skip
+    weights = load_file(tmp_path / "out/model.safetensors")
+    assert {tensor.dtype for tensor in weights.values()} == {torch.float32}
+    assert json.loads((tmp_path / "out/report.json").read_text())["precision"] == "fp32"
 
 
 def test_index_keeps_equal_texts_apart(folder):

@@ -2,6 +2,7 @@
 
 import json
 import random
+import shutil
 import subprocess
 import sys
 
@@ -18,7 +19,7 @@ from minibert.tokenization import train_tokenizer
 from minibert.training import cli
 from minibert.training.embeddings.data import Pairs
 from minibert.training.embeddings.encoders import Embedder, Reranker
-from minibert.training.embeddings.finetune import draw_negatives, find_near, label_rows
+from minibert.training.embeddings.finetune import draw_negatives, find_near, label_rows, ranking_among
 
 PAIRS = [*zip(sentences(20), sentences(20, seed=1, longest=40)), ("katan " * 30, "lover"), ("katan", "")]
 
@@ -65,6 +66,19 @@ def test_scores_that_are_logits(root):
     np.testing.assert_allclose(Reranker.from_pretrained(str(root / "logits")).score(PAIRS), expected, atol=1e-4)
 
 
+@pytest.mark.parametrize("field", ["sentence_transformers", "sbert_ce_default_activation_function"])
+def test_scores_as_older_versions_saved_them(root, tmp_path, field):
+    """Versions before 6 of sentence-transformers wrote the activation into the model's config."""
+    shutil.copytree(root / "reranker", tmp_path / "old")
+    config = json.loads((tmp_path / "old/config.json").read_text())
+    name = "torch.nn.modules.linear.Identity"
+    config[field] = {"activation_fn": name} if field == "sentence_transformers" else name
+    (tmp_path / "old/config.json").write_text(json.dumps(config))
+    expected = CrossEncoder(str(tmp_path / "old"), device="cpu").predict(PAIRS)
+    assert min(expected) < 0 or max(expected) > 1
+    np.testing.assert_allclose(Reranker.from_pretrained(str(tmp_path / "old")).score(PAIRS), expected, atol=1e-4)
+
+
 def test_rank_is_cross_encoders(root):
     passages = sentences(15, seed=7)
     expected = CrossEncoder(str(root / "bert"), device="cpu").rank("katan lover", passages)
@@ -107,6 +121,8 @@ def test_rerank_refuses(root, tmp_path, capsys):
     config = MiniBertConfig.from_pretrained(root / "reranker")
     config.num_labels = 3
     config.save_pretrained(tmp_path / "three")
+    prompt = CrossEncoder(str(root / "reranker"), prompts={"x": "katan "}, default_prompt_name="x", device="cpu")
+    prompt.save_pretrained(str(tmp_path / "prompt"))
     model = ["--model", root / "reranker"]
     for arguments, words in [
         ([*model], ["no query given"]),
@@ -114,6 +130,8 @@ def test_rerank_refuses(root, tmp_path, capsys):
         (["katan", "--file", tmp_path / "blank.txt", *model], ["text: none in", "blank.txt"]),
         (["katan", "--file", tmp_path / "no.txt", *model], ["there is no file"]),
         (["katan", "lover", "--model", root / "embedder"], ["holds a MiniBertModel; a reranker is a"]),
+        (["katan", "lover", "--top_k", "-1", *model], ["top_k: -1 is not legal"]),
+        (["katan", "lover", "--model", tmp_path / "prompt"], ["puts a prompt before every text"]),
         (["katan", "lover", "--model", tmp_path / "three"], ["with 3 labels; a reranker is"]),
         (["katan", "lover", "--model", root / "bert"], ["is a bert, not a MiniBERT"]),
     ]:
@@ -188,6 +206,7 @@ def test_evaluation_refuses(root, data, capsys):
     for arguments, words in [
         ([*models, "--data", data, "--weight", "1.5"], ["weight: 1.5 is not legal"]),
         ([*models, "--data", data, "--depth", "0"], ["depth: 0 is not legal"]),
+        ([*models, "--data", data, "--tuning_data", data, "--tuning_queries", "0"], ["tuning_queries: 0 is not legal"]),
         ([*models, "--data", data, "--weight", "1", "--tuning_data", data], ["not both"]),
         ([*models, "--data", data / "corpus.jsonl"], ["is no folder with corpus.jsonl"]),
         ([*models, "--data", data, "--split", "dev"], ["has none of queries_dev.jsonl, queries.jsonl"]),
@@ -196,7 +215,7 @@ def test_evaluation_refuses(root, data, capsys):
         (["--model", root / "reranker", "--embedder", root / "reranker", "--data", data], ["a reranker or a class"]),
     ]:
         error = refusal(capsys, "evaluate", "rerank", *arguments)
-        assert all(word in error for word in words), error
+        assert all(word in error for word in words) and "Embedding" not in error, error
 
 
 # --- negatives ---
@@ -226,6 +245,14 @@ def test_negatives(root):
         draw_negatives(pairs, None, pool[:3], 4, 5, seed=0)
     rows = label_rows(Pairs(["q"], ["p"]), [["n", "m"]])
     assert rows == Pairs(["q"] * 3, ["p", "n", "m"], None, [1.0, 0.0, 0.0])
+
+
+def test_a_reranker_that_scores_all_alike_is_not_good(root):
+    reranker = Reranker.from_pretrained(str(root / "reranker"))
+    torch.nn.init.zeros_(reranker.model.classifier.weight)
+    measured = ranking_among(reranker, Pairs(["katan"] * 2, ["lover"] * 2), [["mizol", "nuben"], ["peduk"] * 12])
+    assert measured["hit@1"] == 0 and measured["hit@10"] == 0.5
+    assert measured["mrr@10"] == pytest.approx(1 / 3 / 2)
 
 
 # --- minibert finetune rerank ---

@@ -39,7 +39,9 @@ class SearchArguments:
 
     words: list[str] = argument([], "The index (a folder), then queries; also given without --words.")
     data: list[str] = argument(
-        [], "What to search: folders and files (txt, md, jsonl, csv, tsv, parquet). Passages that were there stay."
+        [],
+        "What to search: folders and files (txt, md, jsonl, csv, tsv, parquet). The index is of these alone: what it"
+        " had before and is not in them goes, what is in them is not embedded again.",
     )
     model: str | None = argument(None, "The embedding model; by default the one that the index was built with.")
     passage_words: int = argument(150, "Longest passage that is cut from a text file, in words.")
@@ -110,7 +112,7 @@ class PairArguments:
         None, "A table to choose the best checkpoint on, or a retrieval folder (its split validation)."
     )
     validation_size: float = argument(0.05, "Without it: queries held out, a share (below 1) or their number.")
-    patience: int = argument(3, "Evaluations without a better one after which training stops.")
+    patience: int = argument(3, "Evaluations without a better one after which training stops; 0: never.")
     max_length: int | None = argument(None, "Cut texts off after this many tokens; by default as the model was saved.")
 
 

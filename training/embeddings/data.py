@@ -8,14 +8,16 @@ there is one split only. Every error names the file and the row, counted from 1 
 from __future__ import annotations
 
 import csv
+import io
 import json
+import math
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..tables import hub_name, load_files, load_hub
+from ..tables import ENCLOSED, hub_name, load_files, load_hub
 
 TEXT_SUFFIXES = (".txt", ".md")
 TABLE_SUFFIXES = (".jsonl", ".csv", ".tsv", ".parquet")
@@ -44,8 +46,10 @@ class Table:
         return ValueError(f"{self.source}, row {number}: {what}")
 
     def value(self, number: int, row: dict[str, Any], column: str) -> Any:
-        if row.get(column) is None:
+        if column not in row:
             raise self.error(number, f"there is no column {column!r}; columns: {', '.join(map(str, row))}")
+        if row[column] is None:
+            raise self.error(number, f"{column} is missing")
         return row[column]
 
     def _text(self, number: int, row: dict[str, Any], column: str, empty: bool) -> str:
@@ -58,10 +62,17 @@ class Table:
 
     def _number(self, number: int, row: dict[str, Any], column: str) -> float:
         value = self.value(number, row, column)
-        try:
-            return float(value)
-        except (TypeError, ValueError):
-            raise self.error(number, f"{column}={value!r} is not a number") from None
+        if not _is_number(value):
+            raise self.error(number, f"{column}={value!r} is not a number")
+        return float(value)
+
+
+def _is_number(value: Any) -> bool:
+    """Whether this is a finite number, or a text that says one."""
+    try:
+        return math.isfinite(float(value))
+    except (TypeError, ValueError):
+        return False
 
 
 def read_table(source: str) -> Table:
@@ -98,20 +109,30 @@ def read_lines(text: str, source: str) -> list[str]:
     Raises:
         ValueError: there is no text.
     """
-    lines = text.splitlines()
-    if not any(line.strip() for line in lines):
+    # by line feeds alone: `splitlines` also cuts at form feeds, U+2028 and others, where no editor counts a line
+    return some_text(text.removesuffix("\n").split("\n"), source)
+
+
+def some_text(texts: list[str], source: str) -> list[str]:
+    """`texts`, unless all of them are blank.
+
+    Raises:
+        ValueError: they are.
+    """
+    if not any(text.strip() for text in texts):
         raise ValueError(f"text: none in {source}")
-    return lines
+    return texts
 
 
-def read_text(path: Path) -> str:
-    """The text of a UTF-8 file.
+def read_text(path: Path, newline: str | None = None) -> str:
+    """The text of a UTF-8 file; `newline` is that of `open`.
 
     Raises:
         ValueError: it is not UTF-8.
     """
     try:
-        return path.read_text(encoding="utf-8-sig")
+        with open(path, encoding="utf-8-sig", newline=newline) as file:
+            return file.read()
     except UnicodeDecodeError as error:
         raise ValueError(f"{path}: byte {error.start} is not UTF-8 ({error.reason})") from None
 
@@ -124,17 +145,34 @@ def _json_lines(source: str, path: Path) -> Iterator[dict[str, Any]]:
             raise ValueError(f"{source}, row {number}: is not JSON: {error}") from None
         if not isinstance(row, dict) or not row:
             raise ValueError(f"{source}, row {number}: is no JSON object with columns")
+        if "\\u" in line and not _is_unicode(json.dumps(row, ensure_ascii=False)):
+            raise ValueError(f"{source}, row {number}: has half of a character (a surrogate without its other half)")
         yield row
 
 
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def _separated(source: str, path: Path, delimiter: str) -> Iterator[dict[str, Any]]:
-    with open(path, encoding="utf-8-sig", newline="") as file:
-        reader = csv.reader(file, delimiter=delimiter)
+    csv.field_size_limit(2**31 - 1)  # a cell may hold a document; by default it ends after 131,072 characters
+    # strict: a quote that is never closed is refused, where otherwise all rows behind it would become one cell
+    reader = csv.reader(io.StringIO(read_text(path, newline=""), newline=""), delimiter=delimiter, strict=True)
+    number = 0
+    try:
         header = next(reader, [])
         for number, row in enumerate(filter(None, reader), 1):
             if len(row) != len(header):
                 raise ValueError(f"{source}, row {number}: {len(row)} values, but {len(header)} columns")
+            if delimiter == "\t" and any("\t" in cell for cell in row):
+                raise ValueError(f"{source}, row {number}: a cell of a tsv has a tab; {ENCLOSED}")
             yield dict(zip(header, row))
+    except csv.Error as error:
+        raise ValueError(f"{source}, row {number + 1}: {error}; {ENCLOSED}") from None
 
 
 # --- Passages --------------------------------------------------------------------------------------------------------
@@ -152,29 +190,32 @@ def read_passages(sources: Sequence[str], words: int = 150) -> list[Passage]:
     """The passages of files and folders (searched through; hidden files left out).
 
     A row of a table (columns `text`, perhaps `_id` and `title`) is a passage. In a text file it is a run of whole lines
-    of up to `words` words that no blank line divides; a longer line is cut.
+    of up to `words` words that no blank line divides; a longer line is cut. Rows without text are left out.
 
     Raises:
         ValueError: no such file or folder, nothing in it, or two passages of one name.
     """
     passages: list[Passage] = []
+    places: dict[str, str] = {}
     for source in sources:
         root = Path(source).expanduser()
         if not root.exists():
             raise ValueError(f"data: {source!r} does not exist")
         for path in _files(root) if root.is_dir() else [root]:
-            name = str(path.relative_to(root)) if root.is_dir() else path.name
+            # several sources may each have a file of this name
+            name = str(path if len(sources) > 1 else path.relative_to(root) if root.is_dir() else path.name)
             if path.suffix.lower() in TABLE_SUFFIXES:
-                passages += _rows_as_passages(read_table(str(path)), name)
+                rows = _rows_as_passages(read_table(str(path)), name)
+                found = [(f"{path}, row {number}", passage) for number, passage in enumerate(rows, 1)]
             else:
-                passages += [Passage(f"{name}:{line}", text) for line, text in _cut(read_text(path), words)]
+                found = [(str(path), Passage(f"{name}:{line}", text)) for line, text in _cut(read_text(path), words)]
+            for place, passage in found:
+                if passage.id in places:
+                    raise ValueError(f"{place}: a passage of {places[passage.id]} is called {passage.id!r} already")
+                places[passage.id] = place
+            passages += [passage for _, passage in found if passage.text]
     if not passages:
         raise ValueError(f"data: no text in {', '.join(sources)}")
-    seen: set[str] = set()
-    for passage in passages:
-        if passage.id in seen:
-            raise ValueError(f"data: two passages are called {passage.id!r}")
-        seen.add(passage.id)
     return passages
 
 
@@ -186,7 +227,8 @@ def _files(root: Path) -> list[Path]:
 
 def _rows_as_passages(table: Table, name: str) -> list[Passage]:
     titles = [row.get("title") or "" for row in table.rows]
-    ids = [str(row.get("_id", f"{name}:{number}")) for number, row in enumerate(table.rows, 1)]
+    named = (row.get("_id") for row in table.rows)
+    ids = [f"{name}:{number}" if given in (None, "") else str(given) for number, given in enumerate(named, 1)]
     texts = table.texts("text", empty=True)
     return [Passage(i, f"{title} {text}".strip()) for i, title, text in zip(ids, titles, texts)]
 
@@ -194,7 +236,7 @@ def _rows_as_passages(table: Table, name: str) -> list[Passage]:
 def _cut(text: str, words: int) -> Iterator[tuple[int, str]]:
     """(number of its first line, text) of every passage of a text file."""
     start, run = 1, []
-    for number, line in enumerate([*text.splitlines(), ""], 1):
+    for number, line in enumerate([*text.split("\n"), ""], 1):
         new = line.split()
         if run and (not new or len(run) + len(new) > words):
             yield start, " ".join(run)
@@ -230,7 +272,8 @@ def read_retrieval(folder: str, split: str = "test") -> Retrieval:
     """The queries of `split` that have a judged passage, with the whole corpus.
 
     Raises:
-        ValueError: a file or a column is missing, an id occurs twice, or a judgement names an id that is not there.
+        ValueError: a file or a column is missing, an id occurs twice, a judgement names an id that is not there or
+            contradicts another, or no query has a relevant passage.
     """
     root = Path(folder).expanduser()
     if not (root / "corpus.jsonl").is_file():
@@ -250,8 +293,11 @@ def read_retrieval(folder: str, split: str = "test") -> Retrieval:
             raise judgements.error(number, f"query-id={query!r} is not in {queries.source}")
         if passage not in known_passages:
             raise judgements.error(number, f"corpus-id={passage!r} is not in {corpus.source}")
-        relevant.setdefault(query, {})[passage] = grade
+        if relevant.setdefault(query, {}).setdefault(passage, grade) != grade:
+            raise judgements.error(number, f"score={grade:g}, but {relevant[query][passage]:g} in a row before")
     relevant = {query: graded for query, graded in relevant.items() if max(graded.values()) > 0}
+    if not relevant:
+        raise ValueError(f"{judgements.source}: no query has a relevant passage (a score above 0)")
     names = [name for name in known_queries if name in relevant]
     return Retrieval(passages, names, [known_queries[name] for name in names], relevant)
 
@@ -386,4 +432,5 @@ def _guess(table: Table) -> list[str]:
 
 
 def _is_score(table: Table, column: str) -> bool:
-    return column in SCORE or isinstance(table.rows[0][column], (int, float))
+    # in csv and tsv a number is a text
+    return column in SCORE or (column not in THIRD and _is_number(table.rows[0][column]))

@@ -10,7 +10,7 @@ import numpy as np
 from safetensors.torch import save_file
 
 from .arguments import EmbedArguments, PoolingArguments
-from .data import TABLE_SUFFIXES, read_lines, read_table, read_text
+from .data import TABLE_SUFFIXES, read_lines, read_table, read_text, some_text
 from .encoders import Embedder
 
 FORMATS = (".safetensors", ".npy")
@@ -27,12 +27,14 @@ def embed(arguments: EmbedArguments, pooling: PoolingArguments) -> None:
         raise ValueError(f"output: {arguments.output!r} is not legal; a name that ends in {' or '.join(FORMATS)}")
     if output.exists():
         raise ValueError(f"output: {arguments.output!r} exists already: nothing is overwritten, give a new file")
+    if arguments.batch_tokens < 1:
+        raise ValueError(f"batch_tokens: {arguments.batch_tokens} is not legal; at least 1")
     texts = read_texts(arguments)
     embedder = Embedder.from_pretrained(pooling.model, pooling.pooling, pooling.normalize, pooling.max_length)
+    output.parent.mkdir(parents=True, exist_ok=True)  # if that fails, it does before the work
     started = time.perf_counter()
     vectors = embedder.embed(texts, arguments.batch_tokens, progress="Embedding")
     seconds = time.perf_counter() - started
-    output.parent.mkdir(parents=True, exist_ok=True)
     if output.suffix == ".npy":
         np.save(output, vectors.numpy(), allow_pickle=False)
     else:
@@ -47,7 +49,7 @@ def read_texts(arguments: EmbedArguments) -> list[str]:
     if arguments.text and arguments.file:
         raise ValueError("file: give texts or a file, not both")
     if arguments.text:
-        return read_lines("\n".join(arguments.text), "the arguments")
+        return some_text(arguments.text, "the arguments")
     if arguments.file is None:
         return read_lines(sys.stdin.read(), "stdin")
     path = Path(arguments.file).expanduser()

@@ -35,6 +35,8 @@ TEXT_MODELS = (
 RERANKER = "MiniBertForSequenceClassification"
 # Texts that are tokenized at once: enough to sort by length, few enough for the memory.
 CHUNK = 16_384
+# Cosines that are held at once, however many passages there are: 128 MiB.
+COSINES = 2**25
 
 
 class Embedder:
@@ -44,8 +46,8 @@ class Embedder:
         model: the encoder.
         tokenizer: its tokenizer.
         pooling: "mean" of the tokens' last states, the "cls" token's (the first), or "last_four": the mean of the
-            tokens' states, each the mean of its last four layers (as word vectors are made in Devlin et al. 2018,
-            section 5.3, by concatenation or sum).
+            tokens' states, each the mean of its last four layers, or of all if there are fewer (as word vectors are
+            made in Devlin et al. 2018, section 5.3, by concatenation or sum).
         normalize: whether vectors get the length 1.
         max_length: tokens after which a text is cut off; None: as many as the model and the tokenizer take.
     """
@@ -86,7 +88,7 @@ class Embedder:
             AutoTokenizer.from_pretrained(path),
             pooling or saved["pooling"],
             saved["normalize"] if normalize is None else normalize,
-            max_length or saved["max_length"],
+            saved["max_length"] if max_length is None else max_length,
         )
 
     @torch.inference_mode()
@@ -105,7 +107,7 @@ class Embedder:
     def _pool(self, batch: dict[str, torch.Tensor]) -> torch.Tensor:
         if self.pooling == "last_four":
             outputs = self.model(**batch, padded_output=False, output_hidden_states=True)
-            states = torch.stack(outputs.hidden_states[-4:]).mean(0)
+            states = torch.stack(outputs.hidden_states[1:][-4:]).mean(0)  # the first are the embeddings
             pooled = outputs.documents.pool(outputs.documents.select(states), "mean")
         else:
             outputs = self.model(**batch, padded_output=False)
@@ -149,10 +151,9 @@ class Reranker:
         """Load a folder or a Hub name.
 
         Raises:
-            ValueError: no MiniBERT, another head, or more than one logit.
+            ValueError: no MiniBERT, another head, more than one logit, a prompt, or scores that are made otherwise.
         """
-        check_reranker(path)
-        activation = _read_json(path, "config_sentence_transformers.json", {}).get("activation_fn")
+        activation = _activation(path, check_reranker(path))
         names = {None: True, "Sigmoid": True, "Identity": False}
         name = activation and activation.rpartition(".")[2]
         if name not in names:
@@ -171,9 +172,9 @@ class Reranker:
             scores[rows] = self.model(**batch.to(self.model.device)).logits[:, 0].float().cpu()
         return scores.sigmoid() if self.sigmoid else scores
 
-    def rank(self, query: str, passages: Sequence[str]) -> list[tuple[int, float]]:
-        """(number, score) of every passage, best first."""
-        scores = self.score([(query, passage) for passage in passages])
+    def rank(self, query: str, passages: Sequence[str], progress: str | None = None) -> list[tuple[int, float]]:
+        """(number, score) of every passage, best first; `progress` as in `score`."""
+        scores = self.score([(query, passage) for passage in passages], progress=progress)
         order = scores.argsort(descending=True, stable=True).tolist()
         return [(i, scores[i].item()) for i in order]
 
@@ -188,8 +189,9 @@ def top_k(queries: torch.Tensor, passages: torch.Tensor, k: int) -> tuple[torch.
         Cosines and passage numbers, each [queries, min(k, passages)], best first.
     """
     passages = F.normalize(passages, dim=-1)
+    rows = max(1, COSINES // len(passages))
     parts = [
-        (F.normalize(part, dim=-1) @ passages.T).topk(min(k, len(passages)), dim=-1) for part in queries.split(1024)
+        (F.normalize(part, dim=-1) @ passages.T).topk(min(k, len(passages)), dim=-1) for part in queries.split(rows)
     ]
     return torch.cat([part.values for part in parts]), torch.cat([part.indices for part in parts])
 
@@ -244,10 +246,31 @@ def read_modules(path: str) -> dict[str, Any]:
     mode = pooling.get("pooling_mode") or (old[0] if len(old) == 1 else old)
     if mode not in ("mean", "cls"):
         raise ValueError(f"model: {path!r} pools by {mode}; legal: mean, cls")
-    if _read_json(path, "config_sentence_transformers.json", {}).get("default_prompt_name"):
-        raise ValueError(f"model: {path!r} puts a prompt before every text, which minibert does not")
+    _library_config(path)
     settings = _read_json(path, "sentence_bert_config.json", {})
     return {"pooling": mode, "normalize": len(modules) == 3, "max_length": settings.get("max_seq_length")}
+
+
+def _library_config(path: str) -> dict[str, Any]:
+    """What sentence-transformers wrote beside the model.
+
+    Raises:
+        ValueError: a prompt before every text.
+    """
+    config = _read_json(path, "config_sentence_transformers.json", {})
+    if config.get("default_prompt_name"):
+        raise ValueError(f"model: {path!r} puts a prompt before every text, which minibert does not")
+    return config
+
+
+def _activation(path: str, config: MiniBertConfig) -> str | None:
+    """The name of what makes a score of a logit, where `CrossEncoder` finds it: in its own file, since version 6; in
+    the model's config, in versions 4 and 5 and before."""
+    return (
+        _library_config(path).get("activation_fn")
+        or getattr(config, "sentence_transformers", {}).get("activation_fn")
+        or getattr(config, "sbert_ce_default_activation_function", None)
+    )
 
 
 def _read_config(path: str) -> tuple[MiniBertConfig, str]:
@@ -283,7 +306,7 @@ def longest(config: MiniBertConfig, tokenizer: PreTrainedTokenizerBase, wanted: 
     limit = min(tokenizer.model_max_length, config.max_position_embeddings)
     if wanted is not None and not 3 <= wanted <= limit:
         raise ValueError(f"max_length: {wanted} is not legal; from 3 tokens up to {limit}, which the model takes")
-    return wanted or limit
+    return limit if wanted is None else wanted
 
 
 def _device(device: str | torch.device | None) -> torch.device:

@@ -24,6 +24,8 @@ from .encoders import Embedder, Reranker, top_k
 
 SHOWN = ("hit@1", "hit@10", "mrr@10", "ndcg@10")
 SIMILARITY = ("spearman", "pearson")
+KS = (1, 10)
+RETRIEVAL = tuple(f"{name}@{k}" for k in KS for name in ("hit", "recall", "mrr", "ndcg"))
 WEIGHTS = [step / 10 for step in range(11)]
 
 
@@ -33,8 +35,12 @@ def evaluate_embed(arguments: EvaluateArguments, pooling: PoolingArguments, refe
     Raises:
         ValueError: bad data, a model of another task.
     """
+    if reference.reference_texts < 1:
+        raise ValueError(f"reference_texts: {reference.reference_texts} is not legal; at least 1")
+    prepare_result(arguments.result)
     task = read_task(arguments.data, arguments.split, arguments.columns)
     embedder = Embedder.from_pretrained(pooling.model, pooling.pooling, pooling.normalize, pooling.max_length)
+    theirs = None if reference.reference is None else _open(reference.reference, embedder.model.device)
     started = time.perf_counter()
     result = {"model": pooling.model, "data": arguments.data, "pooling": embedder.pooling}
     if isinstance(task, Retrieval):
@@ -46,9 +52,9 @@ def evaluate_embed(arguments: EvaluateArguments, pooling: PoolingArguments, refe
         result["pairs"] = len(task)
     result |= {"metrics": scores, "seconds": time.perf_counter() - started}
     print_table({Path(pooling.model).name or pooling.model: scores})
-    if reference.reference is not None:
+    if theirs is not None:
         result["reference"] = {"model": reference.reference} | compare(
-            embedder, reference.reference, _texts_of(task)[: reference.reference_texts]
+            embedder, theirs, _texts_of(task)[: reference.reference_texts]
         )
         print("against {model}: {texts} texts, cosine at least {minimum:.7f}, mean {mean:.7f}".format(
             **result["reference"]
@@ -64,12 +70,16 @@ def evaluate_rerank(arguments: EvaluateArguments, how: EvaluateRerankArguments) 
     """
     if how.weight is not None and not 0 <= how.weight <= 1:
         raise ValueError(f"weight: {how.weight} is not legal; from 0 to 1")
-    if how.depth < 1:
-        raise ValueError(f"depth: {how.depth} is not legal; at least 1")
+    for name in ("depth", "tuning_queries"):
+        if getattr(how, name) < 1:
+            raise ValueError(f"{name}: {getattr(how, name)} is not legal; at least 1")
+    if how.metric not in RETRIEVAL:
+        raise ValueError(f"metric: {how.metric!r} is not legal; one of {', '.join(RETRIEVAL)}")
     if how.weight is not None and how.tuning_data is not None:
         raise ValueError("weight: give it or the tuning_data that it is chosen on, not both")
     if not is_retrieval(arguments.data):
         raise ValueError(f"data: {arguments.data!r} is no folder with corpus.jsonl, queries and qrels")
+    prepare_result(arguments.result)
     task = read_retrieval(arguments.data, arguments.split)
     tuning = read_retrieval(how.tuning_data, how.tuning_split) if how.tuning_data else None
     reranker, embedder = Reranker.from_pretrained(how.model), Embedder.from_pretrained(how.embedder)
@@ -81,8 +91,6 @@ def evaluate_rerank(arguments: EvaluateArguments, how: EvaluateRerankArguments) 
         tuning = tuning_part(tuning, how.tuning_queries)
         ranking = Ranking.of(embedder, tuning, how.depth, progress=True).read_by(reranker, tuning, progress=True)
         tried = {w: retrieval_scores(ranking.names(w), tuning) for w in WEIGHTS}
-        if how.metric not in tried[weight]:
-            raise ValueError(f"metric: {how.metric!r} is not legal; one of {', '.join(tried[weight])}")
         weight = max(WEIGHTS, key=lambda w: tried[w][how.metric])
         print(f"Share of the reranker by {how.metric} on {len(tuning.queries)} queries of {how.tuning_data}:")
         print_table({f"{w:.1f}": scores for w, scores in tried.items()})
@@ -170,7 +178,7 @@ def standardise(scores: torch.Tensor) -> torch.Tensor:
 
 def retrieval_scores(names: list[list[str]], task: Retrieval) -> dict[str, float]:
     """hit, recall, MRR and nDCG at 1 and 10."""
-    return metrics.Retrieval().compute(predictions=names, references=task.references(), ks=[1, 10])
+    return metrics.Retrieval().compute(predictions=names, references=task.references(), ks=KS)
 
 
 def tuning_part(task: Retrieval, queries: int) -> Retrieval:
@@ -178,22 +186,35 @@ def tuning_part(task: Retrieval, queries: int) -> Retrieval:
     return dataclasses.replace(task, query_ids=task.query_ids[:queries], queries=task.queries[:queries])
 
 
-def compare(embedder: Embedder, reference: str, texts: Sequence[str]) -> dict[str, Any]:
-    """The cosines of our vectors with those of `SentenceTransformer(reference)`."""
+def _open(reference: str, device: torch.device) -> Any:
     from sentence_transformers import SentenceTransformer
 
-    theirs = SentenceTransformer(reference, device=str(embedder.model.device)).encode(
-        list(texts), convert_to_tensor=True, show_progress_bar=False
-    )
+    return SentenceTransformer(reference, device=str(device))
+
+
+def compare(embedder: Embedder, reference: Any, texts: Sequence[str]) -> dict[str, Any]:
+    """The cosines of our vectors with those of the SentenceTransformer `reference`."""
+    theirs = reference.encode(list(texts), convert_to_tensor=True, show_progress_bar=False)
     # in fp64, since rounding alone moves a cosine of fp32 vectors by 1e-7
     cosines = F.cosine_similarity(embedder.embed(texts).double(), theirs.cpu().double())
     return {"texts": len(texts), "minimum": cosines.min().item(), "mean": cosines.mean().item()}
 
 
+def prepare_result(path: str | None) -> None:
+    """Make the folder of the JSON file that is asked for, if any, before there are figures to lose.
+
+    Raises:
+        ValueError: it is a folder itself.
+    """
+    if path is not None:
+        if Path(path).is_dir():
+            raise ValueError(f"result: {path!r} is a folder; legal: a JSON file")
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+
+
 def write_result(result: dict[str, Any], path: str | None) -> None:
     """Write the figures to a JSON file, if one is asked for."""
     if path is not None:
-        Path(path).parent.mkdir(parents=True, exist_ok=True)
         Path(path).write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
         print(f"Written to {path}")
 

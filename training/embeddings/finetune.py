@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib
+import torch
 
 matplotlib.use("Agg")
 from datasets import Dataset
@@ -32,15 +33,18 @@ from sentence_transformers.sentence_transformer.training_args import SentenceTra
 from transformers import AutoTokenizer, EarlyStoppingCallback, TrainingArguments, set_seed
 
 from .. import metrics
+from ..loading import quietly
 from ..precision import fast_bf16
 from ..pretrain import checkpoint_to_resume
 from .arguments import EmbedTrainingArguments, PairArguments, RerankTrainingArguments
 from .data import Pairs, Passage, Retrieval, is_retrieval, read_pairs, read_passages, read_retrieval
 from .encoders import Embedder, Reranker, check_reranker, check_text_model, longest, read_modules, top_k
-from .evaluate import Ranking, print_table, retrieval_scores, similarity_scores
+from .evaluate import KS, RETRIEVAL, SIMILARITY, Ranking, print_table, retrieval_scores, similarity_scores
 
 # Negatives that a held-out query's passage is ranked among.
 VALIDATION_NEGATIVES = 20
+# How the model is loaded: small steps are lost in weights of half precision, in which some models are saved.
+WEIGHTS = {"dtype": torch.float32}
 
 
 def finetune_embed(how: EmbedTrainingArguments, data: PairArguments, training: TrainingArguments) -> None:
@@ -52,14 +56,16 @@ def finetune_embed(how: EmbedTrainingArguments, data: PairArguments, training: T
     checkpoint = checkpoint_to_resume(training)
     config = check_text_model(how.model)
     saved = read_modules(how.model)
-    max_length = longest(config, AutoTokenizer.from_pretrained(how.model), data.max_length or saved["max_length"])
+    wanted = saved["max_length"] if data.max_length is None else data.max_length
+    max_length = longest(config, AutoTokenizer.from_pretrained(how.model), wanted)
     pairs, held_out = read_training_data(data, training.seed)
     loss = _choose_loss(how, pairs)
     task = held_out if isinstance(held_out, Retrieval) or held_out.scores else as_retrieval(held_out)
-    by_rank = isinstance(task, Retrieval)
+    by_rank, progress = isinstance(task, Retrieval), not training.disable_tqdm
 
     set_seed(training.seed)
-    transformer = Transformer(how.model, processor_kwargs={"model_max_length": max_length})
+    with quietly():
+        transformer = Transformer(how.model, model_kwargs=WEIGHTS, processor_kwargs={"model_max_length": max_length})
     pooling = Pooling(config.hidden_size, how.pooling or saved["pooling"])
     model = SentenceTransformer(modules=[transformer, pooling, Normalize()])
     losses_of = {
@@ -74,8 +80,8 @@ def finetune_embed(how: EmbedTrainingArguments, data: PairArguments, training: T
     def measure(model: SentenceTransformer) -> dict[str, float]:
         embedder = Embedder(model.transformers_model, model.tokenizer, pooling.pooling_mode)
         if by_rank:
-            return retrieval_scores(Ranking.of(embedder, task, depth=10).names(), task)
-        return similarity_scores(embedder, task)
+            return retrieval_scores(Ranking.of(embedder, task, depth=10, progress=progress).names(), task)
+        return similarity_scores(embedder, task, progress)
 
     trainer = SentenceTransformerTrainer(
         model,
@@ -83,13 +89,14 @@ def finetune_embed(how: EmbedTrainingArguments, data: PairArguments, training: T
             training,
             SentenceTransformerTrainingArguments,
             "ndcg@10" if by_rank else "spearman",
+            RETRIEVAL if by_rank else SIMILARITY,
             # a passage that stands twice in a batch would be its own negative
             batch_sampler=BatchSamplers.BATCH_SAMPLER if pairs.scores else BatchSamplers.NO_DUPLICATES,
         ),
         train_dataset=Dataset.from_dict(pairs.columns()),
         loss=losses_of["chunked" if how.chunk_size and loss == "ranking" else loss](),
         evaluator=Measure(measure),
-        callbacks=[EarlyStoppingCallback(data.patience)],
+        callbacks=stopping(data, training),
     )
     print(f"{len(pairs):,} rows to train on by the loss {loss}; held out: {_describe(task)}")
     report = train(trainer, measure, checkpoint, how, data, training)
@@ -138,22 +145,30 @@ def finetune_rerank(how: RerankTrainingArguments, data: PairArguments, training:
         rows, harder = pairs, []
 
     set_seed(training.seed)
-    model = CrossEncoder(how.model, num_labels=1, max_length=max_length)
+    with quietly():
+        model = CrossEncoder(how.model, num_labels=1, max_length=max_length, model_kwargs=WEIGHTS)
+
+    progress = None if training.disable_tqdm else "Reranking"
 
     def measure(model: CrossEncoder) -> dict[str, float]:
         reranker = Reranker(model.transformers_model, model.tokenizer, sigmoid=False)
         if held_out.scores is None:
-            return ranking_among(reranker, held_out, harder)
-        predictions = reranker.score(list(zip(held_out.first, held_out.second))).tolist()
+            return ranking_among(reranker, held_out, harder, progress)
+        predictions = reranker.score(list(zip(held_out.first, held_out.second)), progress=progress).tolist()
         return metrics.Spearman().compute(predictions=predictions, references=held_out.scores)
 
     trainer = CrossEncoderTrainer(
         model,
-        settle(training, CrossEncoderTrainingArguments, "spearman" if held_out.scores else "mrr@10"),
+        settle(
+            training,
+            CrossEncoderTrainingArguments,
+            "spearman" if held_out.scores else "mrr@10",
+            ("spearman",) if held_out.scores else RETRIEVAL,
+        ),
         train_dataset=Dataset.from_dict(rows.columns()),
         loss=BinaryCrossEntropyLoss(model),
         evaluator=Measure(measure),
-        callbacks=[EarlyStoppingCallback(data.patience)],
+        callbacks=stopping(data, training),
     )
     among = "" if held_out.scores else f", each passage among {VALIDATION_NEGATIVES} negatives"
     print(f"{len(rows):,} labelled rows to train on; held out: {len(held_out):,} pairs{among}")
@@ -170,6 +185,8 @@ def finetune_rerank(how: RerankTrainingArguments, data: PairArguments, training:
 
 def read_training_data(data: PairArguments, seed: int) -> tuple[Pairs, Pairs | Retrieval]:
     """What is trained on, and what the best checkpoint is chosen on."""
+    if data.patience < 0:
+        raise ValueError(f"patience: {data.patience} is not legal; 0 or more")
     pairs = read_pairs(data.data, data.columns)
     if data.validation is None:
         return pairs.split(data.validation_size, seed)
@@ -251,14 +268,18 @@ def label_rows(pairs: Pairs, negatives: Sequence[Sequence[str]]) -> Pairs:
     return Pairs(first, second, None, labels)
 
 
-def ranking_among(reranker: Reranker, pairs: Pairs, negatives: Sequence[Sequence[str]]) -> dict[str, float]:
-    """Where each pair's passage is ranked among its negatives."""
-    lists = [[second, *wrong] for second, wrong in zip(pairs.second, negatives)]
-    scores = reranker.score([(first, text) for first, texts in zip(pairs.first, lists) for text in texts])
-    orders = [part.argsort(descending=True).tolist() for part in scores.split([len(texts) for texts in lists])]
-    references = [{"ids": ["0"], "grades": [1.0]}] * len(lists)
+def ranking_among(
+    reranker: Reranker, pairs: Pairs, negatives: Sequence[Sequence[str]], progress: str | None = None
+) -> dict[str, float]:
+    """Where each pair's passage is ranked among its negatives: behind those of the same score, so that a model that
+    scores all alike is not taken for a good one."""
+    lists = [[*wrong, second] for second, wrong in zip(pairs.second, negatives)]
+    texts = [(first, text) for first, texts in zip(pairs.first, lists) for text in texts]
+    parts = reranker.score(texts, progress=progress).split([len(texts) for texts in lists])
+    orders = [part.argsort(descending=True, stable=True).tolist() for part in parts]
+    references = [{"ids": [str(len(wrong))], "grades": [1.0]} for wrong in negatives]
     return metrics.Retrieval().compute(
-        predictions=[list(map(str, order)) for order in orders], references=references, ks=[1, 10]
+        predictions=[list(map(str, order)) for order in orders], references=references, ks=KS
     )
 
 
@@ -276,8 +297,17 @@ class Measure(BaseEvaluator):
         return self.function(model)
 
 
-def settle(training: TrainingArguments, kind: type[TrainingArguments], metric: str, **fields) -> TrainingArguments:
-    """The arguments as sentence-transformers' trainer wants them; what the user left open is decided."""
+def settle(
+    training: TrainingArguments, kind: type[TrainingArguments], metric: str, legal: Sequence[str], **fields
+) -> TrainingArguments:
+    """The arguments as sentence-transformers' trainer wants them; what the user left open is decided.
+
+    Args:
+        metric: what the best checkpoint is chosen by, if nothing was given; `legal` is what may be given.
+
+    Raises:
+        ValueError: a metric that is not measured.
+    """
     bf16 = bool(training.bf16)
     if training.bf16 is None and not training.fp16:
         bf16, reason = fast_bf16()
@@ -286,7 +316,16 @@ def settle(training: TrainingArguments, kind: type[TrainingArguments], metric: s
     given |= dict(bf16=bf16, use_cpu=training.device.type == "cpu")
     if training.metric_for_best_model in (None, "loss"):  # what Transformers sets if nothing was given
         given |= dict(metric_for_best_model=metric, greater_is_better=True)
+    elif training.metric_for_best_model.removeprefix("eval_") not in legal:
+        raise ValueError(
+            f"metric_for_best_model: {training.metric_for_best_model!r} is not legal; one of {', '.join(legal)}"
+        )
     return kind(**given, **fields)
+
+
+def stopping(data: PairArguments, training: TrainingArguments) -> list[EarlyStoppingCallback]:
+    """What stops training early: the callback needs evaluations, and with 0 would stop at the first."""
+    return [EarlyStoppingCallback(data.patience)] if data.patience and training.eval_strategy != "no" else []
 
 
 def train(
@@ -297,15 +336,9 @@ def train(
     data: PairArguments,
     training: TrainingArguments,
 ) -> dict[str, Any]:
-    """Train and save the model, report.json and training.png; the report.
-
-    Raises:
-        ValueError: a metric that is not measured.
-    """
+    """Train and save the model, report.json and training.png; the report."""
     args, metric = trainer.args, trainer.args.metric_for_best_model.removeprefix("eval_")
     before = measure(trainer.model)
-    if metric not in before:
-        raise ValueError(f"metric_for_best_model: {metric!r} is not legal; one of {', '.join(before)}")
     result = trainer.train(resume_from_checkpoint=checkpoint)
     state = trainer.state
     # The trainer measured the model that it ends with, unless it was told not to.

@@ -18,6 +18,8 @@ def rerank(arguments: RerankArguments) -> None:
     """
     if not arguments.words or not arguments.words[0].strip():
         raise ValueError("words: no query given; legal: the query, then passages")
+    if arguments.top_k is not None and arguments.top_k < 1:
+        raise ValueError(f"top_k: {arguments.top_k} is not legal; at least 1")
     query, *passages = arguments.words
     if arguments.file is not None:
         path = Path(arguments.file).expanduser()
@@ -27,7 +29,7 @@ def rerank(arguments: RerankArguments) -> None:
     passages = [passage for passage in passages if passage.strip()]
     if not passages:
         raise ValueError("words: no passage given; legal: the query, then passages, or a --file of them")
-    ranked = Reranker.from_pretrained(arguments.model).rank(query, passages)
+    ranked = Reranker.from_pretrained(arguments.model).rank(query, passages, progress="Reranking")
     print(query)
     for i, score in ranked[: arguments.top_k]:
         print(f"  {score:6.3f}  {textwrap.shorten(passages[i], 240, placeholder=' …')}")

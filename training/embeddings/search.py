@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
@@ -73,16 +74,20 @@ class Index:
         return cls(passages, vectors, made_by["model"], made_by["fingerprint"])
 
     def save(self, folder: str) -> None:
-        """Write the three files; index.json, without which there is no index, comes last."""
+        """Write the three files beside those of the index that is there, if any, and only then in their place;
+        index.json, without which there is no index, goes first and comes last."""
         root = Path(folder)
         root.mkdir(parents=True, exist_ok=True)
-        (root / FILES[2]).unlink(missing_ok=True)
-        with open(root / FILES[0], "w", encoding="utf-8") as file:
+        new = [root / f"{name}.new" for name in FILES]
+        with open(new[0], "w", encoding="utf-8") as file:
             for passage in self.passages:
                 file.write(json.dumps({"_id": passage.id, "text": passage.text}, ensure_ascii=False) + "\n")
-        save_file({"vectors": self.vectors.contiguous()}, root / FILES[1])
+        save_file({"vectors": self.vectors.contiguous()}, new[1])
         made_by = {"model": self.model, "fingerprint": self.fingerprint}
-        (root / FILES[2]).write_text(json.dumps(made_by, indent=2) + "\n", encoding="utf-8")
+        new[2].write_text(json.dumps(made_by, indent=2) + "\n", encoding="utf-8")
+        (root / FILES[2]).unlink(missing_ok=True)
+        for path, name in zip(new, FILES):
+            os.replace(path, root / name)
 
     def check(self, fingerprint: str, model: str) -> None:
         """Refuse a model that did not make these vectors."""
@@ -129,6 +134,7 @@ def search(arguments: SearchArguments) -> None:
     embedder = Embedder.from_pretrained(model)
 
     if passages is not None:
+        root.mkdir(parents=True, exist_ok=True)  # if that fails, it does before the work
         before = {passage.text for passage in index.passages} if index else set()
         index = Index.build(passages, embedder, _absolute(model), index, progress=True)
         index.save(folder)
