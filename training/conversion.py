@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 import transformers
-from transformers import AutoConfig, AutoTokenizer, BertConfig, ModernBertConfig, PreTrainedModel
+from transformers import AutoConfig, AutoTokenizer, BertConfig, ModernBertConfig, PreTrainedConfig, PreTrainedModel
 from transformers.utils import cached_file, has_file, logging
 
 from .. import modeling_minibert
@@ -30,6 +30,8 @@ logger = logging.get_logger(__name__)
 SPECIAL_IDS = tuple(f"{name}_token_id" for name in ("pad", "unk", "cls", "sep", "mask", "bos", "eos"))
 # Fields of every Transformers config that belong to the model rather than to its architecture.
 CARRIED = ("id2label", "label2id", "problem_type", "dtype")
+# What sentence-transformers writes into the config of a cross-encoder: how scores are made of logits.
+CARRIED_IF_THERE = ("sentence_transformers", "sbert_ce_default_activation_function")
 
 CLASSIFIERS = frozenset(
     {"ForSequenceClassification", "ForMultipleChoice", "ForTokenClassification", "ForQuestionAnswering"}
@@ -254,6 +256,7 @@ def from_native(model_or_path: PreTrainedModel | str | Path) -> PreTrainedModel:
     ids = {name: getattr(native.config, name, None) for name in SPECIAL_IDS}
     config = MiniBertConfig(**copy.deepcopy(fields | ids | architecture.minibert_switches(native, head)))
     config.converted_from = architecture.model_type
+    _carry_if_there(native.config, config)
     model = getattr(modeling_minibert, f"MiniBert{head}")(config)
 
     weights = _weights(native)
@@ -296,6 +299,7 @@ def to_native(model: PreTrainedModel, architecture: str | None = None) -> PreTra
     ids = {name: getattr(config, name) for name in SPECIAL_IDS}
     ids = {name: i for name, i in ids.items() if i is not None or hasattr(target.config_class(), name)}
     native_config = target.config_class(**copy.deepcopy(fields | ids | target.native_switches(config, head)))
+    _carry_if_there(config, native_config)
     native = getattr(transformers, target.classes[head])(native_config, **target.options(model, head))
 
     converted = {}
@@ -399,6 +403,12 @@ def _obstacles(architecture: Architecture, model: PreTrainedModel, head: str) ->
         for name, value in architecture.required(model, head).items()
         if getattr(model.config, name) != value
     ]
+
+
+def _carry_if_there(config: PreTrainedConfig, to: PreTrainedConfig) -> None:
+    for name in CARRIED_IF_THERE:
+        if hasattr(config, name):
+            setattr(to, name, getattr(config, name))
 
 
 def _weights(model: PreTrainedModel) -> dict[str, torch.Tensor]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
 from pathlib import Path
 
 from transformers import TrainingArguments
-from transformers.trainer_utils import get_last_checkpoint
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, get_last_checkpoint
 
 from .precision import fast_bf16
 
@@ -53,6 +54,12 @@ def check_unused(folder: Path, one_of_several: bool = False) -> None:
 def can_resume(checkpoint: str) -> bool:
     """Whether a checkpoint holds more than a model."""
     return (Path(checkpoint) / "optimizer.pt").exists()
+
+
+def remove_checkpoints(folder: Path) -> None:
+    """Remove the checkpoints of a finished training: its best model is saved elsewhere, and they hold pickles."""
+    for path in folder.glob(f"{PREFIX_CHECKPOINT_DIR}-*"):
+        shutil.rmtree(path)
 
 
 def _last_checkpoint(folder: Path) -> str | None:

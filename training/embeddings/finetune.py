@@ -35,7 +35,7 @@ from transformers import AutoTokenizer, EarlyStoppingCallback, TrainingArguments
 from .. import metrics
 from ..loading import quietly
 from ..precision import fast_bf16
-from ..pretrain import checkpoint_to_resume
+from ..settings import checkpoint_to_resume, remove_checkpoints
 from .arguments import EmbedTrainingArguments, PairArguments, RerankTrainingArguments
 from .data import Pairs, Passage, Retrieval, is_retrieval, read_pairs, read_passages, read_retrieval
 from .encoders import Embedder, Reranker, check_reranker, check_text_model, longest, read_modules, top_k
@@ -362,6 +362,7 @@ def train(
     }
     (output / "report.json").write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
     plot_training(state.log_history, metric, before, output / "training.png")
+    remove_checkpoints(output)
     return report
 
 

@@ -11,11 +11,19 @@ from typing import Any
 
 import datasets
 import numpy as np
+import regex  # comes with Transformers; its \w has the vowel signs of Hindi and the like, that of re has not
+from tqdm.auto import tqdm
 
 from ..objectives.sentence_pairs import SENTENCE_END
 from ..tables import load_table
 
 BLANK_LINE = re.compile(r"\n\s*\n")  # a single line break may be nothing but a full line
+
+WORD = regex.compile(r"\w+")
+
+# Random sentences come from this many random documents or as many as sentences are wanted, so that a corpus of any size
+# will do.
+DOCUMENTS = 5000
 
 WSD_COLUMNS = ("tokens", "target_index", "lemma", "sense")
 
@@ -45,16 +53,17 @@ def read_uses(file: str, field: str) -> list[LabelledUse]:
 
 
 def _labelled_use(row: dict[str, Any], name: str) -> LabelledUse:
-    tokens, target = row["tokens"], row["target_index"]
+    tokens, target = row["tokens"], _number(row["target_index"])
     tokens = tokens.split() if isinstance(tokens, str) else tokens
     if not isinstance(tokens, list) or not tokens or not all(isinstance(token, str) for token in tokens):
         raise ValueError(f"{name}: tokens {tokens!r}; legal: a list of words, or words between spaces")
-    if not isinstance(target, int) or not 0 <= target < len(tokens):
-        raise ValueError(f"{name}: target_index {target!r}; legal: 0 to {len(tokens) - 1}, one of the tokens")
+    if target is None or not target.is_integer() or not 0 <= target < len(tokens):
+        given = row["target_index"]
+        raise ValueError(f"{name}: target_index {given!r}; legal: 0 to {len(tokens) - 1}, one of the tokens")
     for column in ("lemma", "sense"):
         if row[column] is None or not str(row[column]).strip():
             raise ValueError(f"{name}: no {column}")
-    return LabelledUse(tokens, target, str(row["lemma"]), str(row["sense"]), name)
+    return LabelledUse(tokens, int(target), str(row["lemma"]), str(row["sense"]), name)
 
 
 def read_pairs(file: str, field: str) -> list[tuple[str, str, float]]:
@@ -66,9 +75,19 @@ def _scored_pair(row: dict[str, Any], name: str) -> tuple[str, str, float]:
     for column in ("sentence1", "sentence2"):
         if not isinstance(row[column], str) or not row[column].strip():
             raise ValueError(f"{name}: {column} {row[column]!r}; legal: text")
-    if not isinstance(row["score"], (int, float)) or not np.isfinite(row["score"]):
+    score = _number(row["score"])
+    if score is None or not np.isfinite(score):
         raise ValueError(f"{name}: score {row['score']!r}; legal: a number")
-    return row["sentence1"], row["sentence2"], float(row["score"])
+    return row["sentence1"], row["sentence2"], score
+
+
+def _number(cell: Any) -> float | None:
+    """A cell's number, if it is one. One cell that is empty or broken makes a column text, or whole numbers floats: that
+    row is the bad one, not the first."""
+    try:
+        return float(cell)
+    except (TypeError, ValueError):
+        return None
 
 
 def _read(file: str, field: str, columns: Sequence[str], make: Callable[[dict[str, Any], str], Any]) -> list[Any]:
@@ -83,15 +102,31 @@ def _read(file: str, field: str, columns: Sequence[str], make: Callable[[dict[st
 
 def sentences(documents: datasets.Dataset) -> Iterator[str]:
     """The sentences of all documents in their order, each on one line."""
-    for batch in documents.iter(1000):
-        for text in batch["text"]:
-            for paragraph in BLANK_LINE.split(text):
-                yield from filter(None, (" ".join(part.split()) for part in SENTENCE_END.split(paragraph)))
+    for text in each_text(documents):
+        for paragraph in BLANK_LINE.split(text):
+            yield from filter(None, (" ".join(part.split()) for part in SENTENCE_END.split(paragraph)))
 
 
-def word_pattern(word: str) -> re.Pattern:
+def each_text(documents: datasets.Dataset) -> Iterator[str]:
+    """The texts of all documents in their order, with a progress bar."""
+    with tqdm(total=len(documents), desc="Reading", unit=" documents", leave=False, delay=1) as bar:
+        for batch in documents.iter(1000):
+            for text in batch["text"]:
+                yield text
+                bar.update()
+
+
+def draw_sentences(documents: datasets.Dataset, count: int, rng: np.random.Generator) -> list[str]:
+    """At most `count` different sentences of two words or more, in random order."""
+    chosen = documents.select(np.sort(rng.permutation(len(documents))[: max(DOCUMENTS, count)]))
+    found = [text for text in dict.fromkeys(sentences(chosen)) if " " in text or len(text) > 20]
+    found = sample(found, count, rng)
+    return [found[place] for place in rng.permutation(len(found))]
+
+
+def word_pattern(word: str) -> regex.Pattern:
     """Matches a word as a whole, whatever its case."""
-    return re.compile(rf"(?<!\w){re.escape(word)}(?!\w)", re.IGNORECASE)
+    return regex.compile(rf"(?<!\w){regex.escape(word)}(?!\w)", regex.IGNORECASE)
 
 
 def sample(items: Sequence[Any], count: int, rng: np.random.Generator) -> list[Any]:
@@ -102,15 +137,18 @@ def sample(items: Sequence[Any], count: int, rng: np.random.Generator) -> list[A
 
 
 def check_positive(arguments: Any, *names: str) -> None:
-    """Refuse numbers below 1, and an output folder that is a file."""
+    """Refuse numbers below 1, a negative seed, and an output folder that is a file or would lie in one."""
     for name in names:
         given = getattr(arguments, name)
         for number in given if isinstance(given, list) else [given]:
             if number < 1:
                 raise ValueError(f"{name}: {number}; legal: 1 and more")
-    folder = getattr(arguments, "output_dir", None)
-    if folder and Path(folder).is_file():
-        raise ValueError(f"output_dir: {folder!r} is a file; legal: a folder, existing or new")
+    if getattr(arguments, "seed", 0) < 0:
+        raise ValueError(f"seed: {arguments.seed}; legal: 0 and more")
+    folder = Path(getattr(arguments, "output_dir", "."))
+    for path in (folder, *folder.parents):
+        if path.is_file():
+            raise ValueError(f"output_dir: {str(path)!r} is a file; legal: a folder, existing or new")
 
 
 def table(rows: Sequence[Sequence[Any]]) -> str:

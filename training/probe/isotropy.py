@@ -15,7 +15,6 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-import datasets
 import numpy as np
 from matplotlib.figure import Figure
 from scipy.stats import spearmanr
@@ -23,13 +22,10 @@ from scipy.stats import spearmanr
 from ..arguments import CorpusArguments
 from ..data import load_documents
 from .arguments import IsotropyArguments, ProbeArguments
-from .data import check_positive, read_pairs, sample, save, sentences, table
+from .data import check_positive, draw_sentences, read_pairs, save, table
 from .vectors import Use, hidden_states, load_model, max_length, span_vectors, unit, whole_rows
 
 ROGUE = 3
-
-# Sentences are drawn from this many random documents at most, so that a corpus of any size will do.
-DOCUMENTS = 5000
 
 
 def contributions(vectors: np.ndarray) -> np.ndarray:
@@ -56,14 +52,6 @@ def rogue_dimensions(vectors: np.ndarray) -> dict[str, Any]:
     mean = float(given.sum())
     share = float(given[top].sum()) / mean if mean > 0.01 else None
     return {"mean_cosine": mean, "top": top.tolist(), "contribution": float(given[top].sum()), "share": share}
-
-
-def draw_sentences(documents: datasets.Dataset, count: int, rng: np.random.Generator) -> list[str]:
-    """At most `count` different sentences of two words or more, in random order."""
-    chosen = documents.select(np.sort(rng.permutation(len(documents))[:DOCUMENTS]))
-    found = [text for text in dict.fromkeys(sentences(chosen)) if " " in text or len(text) > 20]
-    found = sample(found, count, rng)
-    return [found[place] for place in rng.permutation(len(found))]
 
 
 def corpus_moments(model, rows: Sequence[Use], batch_tokens: int) -> tuple[np.ndarray, np.ndarray]:
@@ -105,12 +93,15 @@ def isotropy(corpus: CorpusArguments, probe: ProbeArguments, arguments: Isotropy
     pairs = read_pairs(arguments.sts, "sts") if arguments.sts else []
     rng = np.random.default_rng(arguments.seed)
     texts = draw_sentences(load_documents(**asdict(corpus)), 2 * arguments.tokens, rng)
-    if len(texts) < 4:
-        raise ValueError(f"data: {len(texts)} sentences; at least 4 are needed")
     model, tokenizer = load_model(probe.model)
     limit = max_length(model, tokenizer)
     rows = whole_rows(tokenizer, texts, limit)
-    pair_rows = [whole_rows(tokenizer, [pair[side] for pair in pairs], limit) for side in (0, 1)]
+    if len(rows) < 4:
+        raise ValueError(f"data: {len(rows)} sentences; at least 4 are needed")
+    pair_rows = []
+    for side in (0, 1):
+        names = [f"sts: {arguments.sts}, row {number}: sentence{side + 1}" for number in range(1, len(pairs) + 1)]
+        pair_rows.append(whole_rows(tokenizer, [pair[side] for pair in pairs], limit, names))
 
     # means and deviations come from other sentences than the tokens that are compared
     half = len(rows) // 2

@@ -18,7 +18,7 @@ from ...modeling_minibert import MiniBertForMaskedLM
 from ..arguments import CorpusArguments
 from ..data import load_documents
 from .arguments import NeighboursArguments, ProbeArguments
-from .data import check_positive, sample, save, sentences, table, word_pattern
+from .data import check_positive, draw_sentences, sample, save, sentences, table, word_pattern
 from .vectors import (
     Use,
     load_model,
@@ -56,7 +56,7 @@ class Occurrence:
 def find_occurrences(texts: Sequence[str], word: str) -> list[Occurrence]:
     """The first place in each text where the word stands as a whole, whatever its case."""
     found = ((text, word_pattern(word).search(text)) for text in texts)
-    return [Occurrence(word, text, *match.span()) for text, match in found if match]
+    return [Occurrence(word, text, *match.span()) for text, match in found if match and match[0].strip()]
 
 
 def nearest_uses(vectors: np.ndarray, queries: Sequence[int], count: int) -> list[list[tuple[int, float]]]:
@@ -119,9 +119,9 @@ def lookup_ranks(model: MiniBertForMaskedLM, states: np.ndarray, right: Sequence
     for states_nld, right_n in zip(torch.from_numpy(states).split(BLOCK), torch.tensor(right).split(BLOCK)):
         states_nld, right_n = states_nld.to(embeddings.device), right_n.to(embeddings.device)
         transformed = model.head(states_nld[:, -1].to(model.dtype))
-        scores = {
-            "cosine": [state @ units.T for state in states_nld.unbind(1)],
-            "dot product": [state @ embeddings.T for state in states_nld.unbind(1)],
+        scores = {  # of a state after the other, since the vocabulary may be large
+            "cosine": (state @ units.T for state in states_nld.unbind(1)),
+            "dot product": (state @ embeddings.T for state in states_nld.unbind(1)),
             "cosine after the head's transform": [transformed.float() @ units.T],
             "MLM head": [model.decoder(transformed).float()],
         }
@@ -152,10 +152,12 @@ def neighbours(corpus: CorpusArguments, probe: ProbeArguments, arguments: Neighb
     limit = max_length(model, tokenizer)
     encoder = model.base_model
     layers = parse_layers(arguments.layers, model.config.num_hidden_layers)
+    masked = draw_masks(documents, tokenizer, limit, arguments.masked_tokens, rng) if arguments.masked_tokens else None
     results: dict[str, Any] = {"model": probe.model, "data": source, "arguments": asdict(arguments)}
     figures = {}
     if uses:
-        rows = uses_in_text(tokenizer, [use.text for use in uses], [(use.start, use.stop) for use in uses], limit)
+        spans, names = [(use.start, use.stop) for use in uses], [f"data: {use}" for use in uses]
+        rows = uses_in_text(tokenizer, [use.text for use in uses], spans, limit, names)
         vectors = layers(word_vectors(encoder, rows, probe.batch_tokens, arguments.subwords))
         found = nearest_uses(vectors, queries, arguments.show)
         results["uses"] = Counter(use.word for use in uses)
@@ -168,8 +170,8 @@ def neighbours(corpus: CorpusArguments, probe: ProbeArguments, arguments: Neighb
         ]
         _print_uses(results)
         figures["uses"] = _draw_uses(uses, queries, vectors, layers.name)
-    if arguments.masked_tokens > 0:
-        results["masked_tokens"] = retrieval(documents, model, tokenizer, limit, probe.batch_tokens, arguments, rng)
+    if masked:
+        results["masked_tokens"] = retrieval(model, tokenizer, *masked, probe.batch_tokens, arguments.recall_at)
         _print_retrieval(results["masked_tokens"], arguments.recall_at)
         figures["masked_tokens"] = _draw_retrieval(results["masked_tokens"], arguments.recall_at)
     save(arguments.output_dir, results, **figures)
@@ -202,19 +204,20 @@ def _collect(
     return uses, queries
 
 
-def retrieval(documents, model, tokenizer, limit, batch_tokens, arguments, rng) -> dict[str, Any]:
-    """Mask a token in each of `masked_tokens` random sentences and look it up: recall@k of every way of `lookup_ranks`,
-    and of naming the most frequent tokens of these sentences whatever the context."""
+def draw_masks(documents, tokenizer, limit: int, count: int, rng: np.random.Generator) -> tuple[list[Use], list[int]]:
+    """A token masked in each of `count` random sentences, as `mask_tokens` gives them."""
     if tokenizer.mask_token_id is None:
         raise ValueError("model: its tokenizer has no mask token")
-    texts = sample([t for t in dict.fromkeys(sentences(documents)) if len(t) > 20], arguments.masked_tokens, rng)
-    if not texts:
-        raise ValueError("data: no sentence of more than 20 characters")
-    rows, right = mask_tokens(tokenizer, texts, limit, rng)
+    rows, right = mask_tokens(tokenizer, draw_sentences(documents, count, rng), limit, rng)
     if not rows:
-        raise ValueError("data: the tokenizer knows no token of the corpus")
+        raise ValueError("data: no sentence of two words with a token that the tokenizer knows")
+    return rows, right
+
+
+def retrieval(model, tokenizer, rows, right, batch_tokens: int, at: Sequence[int]) -> dict[str, Any]:
+    """Look masked tokens up: recall@k of every way of `lookup_ranks`, and of naming the most frequent tokens of these
+    sentences whatever the context."""
     states = word_vectors(model.base_model, rows, batch_tokens)
-    at = arguments.recall_at
     found = lookup_ranks(model, states, right)
     special = set(tokenizer.all_special_ids)
     counts = Counter(token for row in rows for token in row.input_ids if token not in special)

@@ -8,7 +8,6 @@ frequent word lie further apart, and does the cosine therefore err in one direct
 
 from __future__ import annotations
 
-import re
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -20,11 +19,12 @@ from matplotlib.figure import Figure
 from scipy.stats import linregress, spearmanr
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score, roc_curve
+from tqdm.auto import tqdm
 
 from ..arguments import CorpusArguments
 from ..data import load_documents
 from .arguments import ProbeArguments, SimilarityArguments
-from .data import LabelledUse, check_positive, read_uses, sample, save, sentences, table
+from .data import WORD, LabelledUse, check_positive, each_text, read_uses, sample, save, sentences, table
 from .vectors import (
     load_model,
     max_length,
@@ -35,7 +35,8 @@ from .vectors import (
     word_vectors,
 )
 
-WORD = re.compile(r"\w+")
+# Words that a plot names at most.
+NAMED = 60
 
 # Words are drawn from this many bands of frequency alike, each spanning the same factor.
 BANDS = 10
@@ -44,14 +45,14 @@ BANDS = 10
 def count_words(documents: datasets.Dataset) -> Counter:
     """How often each word stands in the corpus, in lower case."""
     counts: Counter = Counter()
-    for batch in documents.iter(1000):
-        for text in batch["text"]:
-            counts.update(WORD.findall(text.lower()))
+    for text in each_text(documents):
+        counts.update(WORD.findall(text.lower()))
     return counts
 
 
 def make_pairs(uses: Sequence[LabelledUse], count: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Pairs of uses of one lemma, as many of the same sense as of different ones, each lemma as often as any other.
+    """Pairs of uses of one lemma, as many of the same sense as of different ones, each lemma as often as any other; of
+    more lemmas than `count` has room for, some drawn at random.
 
     A pair's first use is drawn from all uses of the lemma, the second from those that it may be paired with. Lemmas
     with one sense, and uses that are alone in their sense, make no pair.
@@ -64,17 +65,18 @@ def make_pairs(uses: Sequence[LabelledUse], count: int, rng: np.random.Generator
     for place, use in enumerate(uses):
         of_sense[use.lemma][use.sense].append(place)
     lemmas = [senses for senses in of_sense.values() if len(senses) > 1 and max(map(len, senses.values())) > 1]
+    lemmas = sample(lemmas, max(count // 2, 1), rng)
     found: dict[tuple[int, int], bool] = {}
-    for senses in lemmas:
+    for senses in tqdm(lemmas, desc="Pairs", unit=" lemmas", leave=False, delay=1):
         everything = [place for places in senses.values() for place in places]
         repeated = [place for places in senses.values() if len(places) > 1 for place in places]
-        for same, firsts in ((True, repeated), (False, everything)):
+        others = {sense: [place for place in everything if uses[place].sense != sense] for sense in senses}
+        for firsts, partners, same in ((repeated, senses, True), (everything, others, False)):
             wanted, drawn = max(count // (2 * len(lemmas)), 1), set()
             for _ in range(20 * wanted):  # pairs that were drawn already do not count
-                first = int(rng.choice(firsts))
-                alike = senses[uses[first].sense]
-                partners = alike if same else [place for place in everything if place not in alike]
-                second = int(rng.choice(partners))
+                first = firsts[rng.integers(len(firsts))]
+                possible = partners[uses[first].sense]
+                second = possible[rng.integers(len(possible))]
                 if first != second:
                     drawn.add((min(first, second), max(first, second)))
                 if len(drawn) == wanted:
@@ -263,6 +265,7 @@ def _senses(chosen, pairs, same, static, contextual, counts, rng) -> dict[str, A
     unknown = sorted({form for form, is_known in zip(forms, known) if not is_known})
     return {
         "pairs": len(pairs),
+        "pairs_of_the_same_sense": int(same.sum()),
         "words": {form: counts[form] for form in sorted(set(forms))},
         "not_in_the_corpus": unknown,
         "vectors": found,
@@ -279,7 +282,10 @@ def _senses_table(senses: dict[str, Any]) -> str:
     for name, found in senses["vectors"].items():
         columns = ("same_sense", "different_sense", "auc", "auc_of_words", "accuracy")
         lines.append([name, *(found[column] for column in columns), _trend(found["error_by_frequency"])])
-    note = f"{senses['pairs']:,} pairs of uses of one word, half of the same sense. AUC and accuracy by chance: 0.5."
+    note = (
+        f"{senses['pairs']:,} pairs of uses of one word, {senses['pairs_of_the_same_sense']:,} of the same sense. AUC by"
+        " chance: 0.5."
+    )
     if senses["not_in_the_corpus"]:
         note += f" Not in the corpus, so of unknown frequency: {', '.join(senses['not_in_the_corpus'])}."
     return f"{table(lines)}\n{note}"
@@ -295,7 +301,7 @@ def _frequency_table(frequency: dict[str, Any], uses: int) -> str:
 
 def _trend(found: dict[str, float] | None) -> str:
     if found is None:
-        return "all alike"
+        return "–"
     correlation = f"ρ {found['spearman']:+.2f} (p {found['p']:.2g}, {found['words']} words)"
     return f"{found['per_tenfold']:+.3f} a tenfold, {correlation}"
 
@@ -316,7 +322,8 @@ def _draw_senses(senses: dict[str, Any], last: np.ndarray, same: np.ndarray) -> 
     errors = senses["vectors"][names[-1]]["errors"]
     for word, error in errors.items():
         panels[2].plot(senses["words"][word], error, "o", color="C0", markersize=4)
-        panels[2].annotate(word, (senses["words"][word], error), fontsize=7)
+        if len(errors) <= NAMED:
+            panels[2].annotate(word, (senses["words"][word], error), fontsize=7)
     panels[2].axhline(0, color="gray", linewidth=1)
     panels[2].set(xscale="log", xlabel="times in the corpus", ylabel="error (above 0: seen as too different)",
                   title="The cosine's error by frequency, last state")  # fmt: skip

@@ -109,51 +109,69 @@ def uses_in_words(
     limit: int,
     names: Sequence[str] | None = None,
 ) -> list[Use]:
-    """The word number `targets[i]` of every sentence, which is a list of words.
+    """The word number `targets[i]` of every sentence, which is a list of words; otherwise as `uses_in_text`.
 
-    Args:
-        limit: longest row in tokens; of a longer sentence what stands around the word is taken.
-        names: what the sentences are called in an error.
-
-    Raises:
-        ValueError: a word that the tokenizer leaves nothing of.
+    The words are read as running text, with spaces between them: a byte-level tokenizer such as ModernBERT's would read
+    the words of a list as if they were parts of one.
     """
-    encoded = tokenizer([list(words) for words in sentences], is_split_into_words=True)
-    uses = []
-    for number, (encoding, target) in enumerate(zip(encoded.encodings or [], targets)):
-        tokens = [place for place, word in enumerate(encoding.word_ids) if word == target]
-        name = f"{names[number] if names else f'sentence {number}'}: the word {sentences[number][target]!r}"
-        uses.append(_use(encoding, tokens, limit, name))
-    return uses
+    texts, spans = [], []
+    for words, target in zip(sentences, targets):
+        start = sum(len(word) + 1 for word in words[:target])
+        texts.append(" ".join(words))
+        spans.append((start, start + len(words[target])))
+    return uses_in_text(tokenizer, texts, spans, limit, names)
 
 
-def whole_rows(tokenizer: PreTrainedTokenizerFast, texts: Sequence[str], limit: int) -> list[Use]:
+def whole_rows(
+    tokenizer: PreTrainedTokenizerFast, texts: Sequence[str], limit: int, names: Sequence[str] | None = None
+) -> list[Use]:
     """Texts as rows cut at `limit` tokens; the "word" is everything between the special tokens.
 
+    Args:
+        names: what the texts are called in an error; without names, texts that the tokenizer leaves nothing of are left
+            out.
+
     Raises:
-        ValueError: a text that the tokenizer leaves nothing of.
+        ValueError: a text with a name that the tokenizer leaves nothing of.
     """
+    if not texts:  # which a tokenizer takes no batch of
+        return []
     uses = []
-    for text, encoding in zip(texts, tokenizer(list(texts), truncation=True, max_length=limit).encodings or []):
+    for number, encoding in enumerate(tokenizer(list(texts), truncation=True, max_length=limit).encodings):
         tokens = [place for place, special in enumerate(encoding.special_tokens_mask) if not special]
-        if not tokens:
-            raise ValueError(f"the text {text!r} has no token")
-        uses.append(Use(encoding.ids, tokens[0], tokens[-1] + 1))
+        if tokens:
+            uses.append(Use(encoding.ids, tokens[0], tokens[-1] + 1))
+        elif names:
+            raise ValueError(f"{names[number]}: the text {texts[number]!r} has no token")
     return uses
 
 
 def uses_in_text(
-    tokenizer: PreTrainedTokenizerFast, texts: Sequence[str], spans: Sequence[tuple[int, int]], limit: int
+    tokenizer: PreTrainedTokenizerFast,
+    texts: Sequence[str],
+    spans: Sequence[tuple[int, int]],
+    limit: int,
+    names: Sequence[str] | None = None,
 ) -> list[Use]:
-    """The word at the characters [start, stop) of every text; otherwise as `uses_in_words`."""
+    """The word at the characters [start, stop) of every text.
+
+    Args:
+        limit: longest row in tokens; of a longer text what stands around the word is taken.
+        names: what the texts are called in an error.
+
+    Raises:
+        ValueError: a word that the tokenizer leaves nothing of, or one longer than a row.
+    """
     uses = []
-    for text, encoding, (start, stop) in zip(texts, tokenizer(list(texts)).encodings or [], spans):
+    encodings = tokenizer(list(texts), verbose=False).encodings  # not verbose: that a text is longer is no news
+    for number, (text, encoding, (start, stop)) in enumerate(zip(texts, encodings, spans)):
         tokens = [
             place
             for place, (begin, end) in enumerate(encoding.offsets)
-            if begin < stop and end > start and not encoding.special_tokens_mask[place]
+            if max(begin, start) < min(end, stop) and not encoding.special_tokens_mask[place]
         ]
-        uses.append(_use(encoding, tokens, limit, f"the word {text[start:stop]!r}"))
+        name = names[number] if names else f"the text {text!r}"
+        uses.append(_use(encoding, tokens, limit, f"{name}: the word {text[start:stop]!r}"))
     return uses
 
 

@@ -20,7 +20,7 @@ from transformers import TrainingArguments
 from ..hub.arguments import PushArguments
 from ..hub.card import CardFacts, Result, describe_data, describe_training, published_name, save_card
 from ..hub.push import push
-from ..settings import can_resume, check_unused, checkpoint_to_resume, settle
+from ..settings import can_resume, check_unused, checkpoint_to_resume, remove_checkpoints, settle
 from .arguments import UNLESS_PLANNED, DataArguments, EvaluateArguments, FinetuneArguments, TaskArguments
 from .base import Task, take_unlabelled
 from .compare import check_comparable, compare
@@ -29,7 +29,7 @@ from .freezing import check_freezing
 from .models import check_head, load_model, load_tokenizer, read_config
 from .plan import plan, read_without_bad_rows
 from .report import mean_and_deviation, print_table, save_predictions, scores_of
-from .trainer import Run, check_for_task, predict, remove_checkpoints, score, train
+from .trainer import Run, check_for_task, predict, score, train
 
 REPORT, PICTURE, LOG, PREDICTIONS = "metrics.json", "predictions.png", "trainer_state.json", "test_predictions.jsonl"
 # Fields of TrainingArguments that must stay as they are: for scores of all rows, and for a model that is saved.

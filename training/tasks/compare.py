@@ -20,8 +20,9 @@ from tqdm.auto import tqdm
 from transformers import set_seed
 
 from ..conversion import to_native
+from ..settings import remove_checkpoints
 from .report import print_table
-from .trainer import Run, TaskTrainer, make_trainer, precision_of, remove_checkpoints, train
+from .trainer import Run, TaskTrainer, make_trainer, precision_of, train
 
 QUALITY, SPEED, BOTH = "compare_transformers.json", "compare_speed.json", "compare.json"
 OURS = "MiniBERT"

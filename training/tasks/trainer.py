@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import datasets
@@ -22,7 +20,6 @@ from transformers import (
     TrainingArguments,
     set_seed,
 )
-from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from ..hub.card import COSTS
 from .arguments import FinetuneArguments
@@ -231,9 +228,3 @@ def train(
 
 def _best_step(checkpoint: str | None) -> int | None:
     return None if checkpoint is None else int(checkpoint.rsplit("-", 1)[1])
-
-
-def remove_checkpoints(folder: Path) -> None:
-    """Remove the checkpoints of a finished training: its best model is saved elsewhere, and they hold pickles."""
-    for path in folder.glob(f"{PREFIX_CHECKPOINT_DIR}-*"):
-        shutil.rmtree(path)
