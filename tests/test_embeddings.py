@@ -451,6 +451,18 @@ def test_graded_ndcg(folder, tmp_path):
     assert result["metrics"]["ndcg@10"] == pytest.approx(np.mean(expected), abs=1e-6)
 
 
+def test_a_folder_as_beir_publishes_them(folder, tmp_path):
+    _, _, judged = write_retrieval(tmp_path / "data", graded=False)
+    beir = read_retrieval(str(tmp_path / "data")).relevant
+    (tmp_path / "data/qrels.csv").unlink()
+    (tmp_path / "data/qrels").mkdir()
+    for split, rows in (("test", judged), ("dev", judged[:4])):
+        lines = ["query-id\tcorpus-id\tscore", *("\t".join(map(str, row)) for row in rows)]
+        (tmp_path / f"data/qrels/{split}.tsv").write_text("\n".join(lines) + "\n")
+    assert read_retrieval(str(tmp_path / "data")).relevant == beir
+    assert len(read_retrieval(str(tmp_path / "data"), "dev").queries) == 1
+
+
 def test_similarity(folder, tmp_path):
     chance = random.Random(0)
     first, second = sentences(50, seed=1), sentences(50, seed=2)
@@ -501,7 +513,9 @@ def test_bad_retrieval_folders(tmp_path):
     with pytest.raises(ValueError, match="corpus.jsonl, row 41: _id='d3' is that of row 4 already"):
         read_retrieval(str(tmp_path / "data"))
     qrels.unlink()
-    with pytest.raises(ValueError, match=r"has none of qrels_test.csv, qrels_test.tsv, qrels.csv, qrels.tsv"):
+    with pytest.raises(
+        ValueError, match="has none of qrels_test.csv, qrels_test.tsv, qrels/test.csv"
+    ):
         read_retrieval(str(tmp_path / "data"))
     corpus.unlink()
     with pytest.raises(ValueError, match=r"no retrieval folder: it has no corpus.jsonl"):

@@ -216,7 +216,10 @@ def test_evaluation_refuses(root, data, capsys):
         ([*models, "--data", data, "--tuning_data", data, "--tuning_queries", "0"], ["tuning_queries: 0 is not legal"]),
         ([*models, "--data", data, "--weight", "1", "--tuning_data", data], ["not both"]),
         ([*models, "--data", data / "corpus.jsonl"], ["is no folder with corpus.jsonl"]),
-        ([*models, "--data", data, "--split", "dev"], ["has none of queries_dev.jsonl, queries.jsonl"]),
+        (
+            [*models, "--data", data, "--split", "dev"],
+            ["has none of queries_dev.jsonl, queries/dev.jsonl"],
+        ),
         ([*models, "--data", data, "--tuning_data", data, "--metric", "f1"], ["metric: 'f1' is not legal"]),
         (["--model", root / "embedder", "--embedder", root / "embedder", "--data", data], ["a reranker is a"]),
         (["--model", root / "reranker", "--embedder", root / "reranker", "--data", data], ["a reranker or a class"]),

@@ -1,8 +1,8 @@
 """What the commands of search read: rows of files, pairs to train on, passages, and retrieval folders.
 
 A retrieval folder is laid out as BEIR's (Thakur et al. 2021, arXiv 2104.08663): corpus.jsonl (_id, text, perhaps
-title), queries_SPLIT.jsonl (_id, text), qrels_SPLIT.csv or .tsv (query-id, corpus-id, score); without "_SPLIT" where
-there is one split only. Every error names the file and the row, counted from 1 without a header.
+title), queries_SPLIT.jsonl (_id, text), qrels_SPLIT.csv or .tsv, or qrels/SPLIT.tsv (query-id, corpus-id, score);
+without SPLIT where one is for all. Every error names the file and the row, counted from 1 without a header.
 """
 
 from __future__ import annotations
@@ -308,7 +308,7 @@ def is_retrieval(source: str) -> bool:
 
 
 def _of_split(root: Path, kind: str, split: str, suffixes: Sequence[str]) -> str:
-    names = [f"{stem}{suffix}" for stem in (f"{kind}_{split}", kind) for suffix in suffixes]
+    names = [f"{stem}{suffix}" for stem in (f"{kind}_{split}", f"{kind}/{split}", kind) for suffix in suffixes]
     for name in names:
         if (root / name).is_file():
             return str(root / name)
