@@ -513,9 +513,7 @@ def test_bad_retrieval_folders(tmp_path):
     with pytest.raises(ValueError, match="corpus.jsonl, row 41: _id='d3' is that of row 4 already"):
         read_retrieval(str(tmp_path / "data"))
     qrels.unlink()
-    with pytest.raises(
-        ValueError, match="has none of qrels_test.csv, qrels_test.tsv, qrels/test.csv"
-    ):
+    with pytest.raises(ValueError, match="has none of qrels_test.csv, qrels_test.tsv, qrels/test.csv"):
         read_retrieval(str(tmp_path / "data"))
     corpus.unlink()
     with pytest.raises(ValueError, match=r"no retrieval folder: it has no corpus.jsonl"):

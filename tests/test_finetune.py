@@ -35,6 +35,7 @@ from minibert.training import cli
 from minibert.training.conversion import to_native
 from minibert.training.tasks import command, compare, pictures
 from minibert.training.tasks.trainer import make_trainer, score, train
+from minibert.training.tasks.zero_shot import check_entailment
 
 QUICK = [
     "--num_train_epochs", "1", "--learning_rate", "1e-2", "--disable_tqdm", "true", "--bf16", "false", "--use_cpu",
@@ -380,6 +381,31 @@ class TestOtherTasks:
             error = capsys.readouterr().err
             assert "tells no entailment" in error and said in error
         assert cli.main(["zero-shot", "text", "--labels", "a", "--model", str(finished)]) == 2
+
+    @pytest.mark.parametrize("hypothesis", ["no place", "{} and {}", "{x}", "{", "{} }"])
+    def test_a_hypothesis_has_one_place_for_the_label(self, hypothesis, capsys):
+        assert cli.main(["zero-shot", "text", "--labels", "a", "b", "--hypothesis", hypothesis]) == 2
+        assert "legal: one {} for the label" in capsys.readouterr().err
+
+    @pytest.mark.parametrize(
+        ("labels", "legal"),
+        [
+            (["contradiction", "entailment", "neutral"], True),
+            (["contradiction", "neutral", "entailment"], True),
+            (["Entailment", "neutral", "contradiction"], True),
+            (["not_entailment", "entailment"], True),
+            (["neutral", "entailment", "contradiction"], False),
+            (["entailment", "contradiction", "Neutral"], False),
+        ],
+    )
+    def test_several_labels_are_compared_with_contradiction(self, labels, legal):
+        config = MiniBertConfig(id2label=dict(enumerate(labels)), architectures=["MiniBertForSequenceClassification"])
+        check_entailment("m", config, multi_label=False)
+        if legal:
+            check_entailment("m", config, multi_label=True)
+        else:
+            with pytest.raises(ValueError, match="multi_label: .* would compare entailment with neutral"):
+                check_entailment("m", config, multi_label=True)
 
     @pytest.mark.parametrize("form", ["swag", "list"])
     def test_choose(self, start, tmp_path, form):

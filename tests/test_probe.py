@@ -4,6 +4,7 @@ scikit-learn's, and the commands from end to end on tiny models."""
 import itertools
 import json
 
+import datasets
 import matplotlib.image
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from helpers import write_rows
 from scipy.stats import spearmanr
 from sklearn.metrics import roc_auc_score
 from sklearn.neighbors import KNeighborsClassifier, NearestCentroid
+from tokenizers import pre_tokenizers
 from transformers import BertConfig, BertForMaskedLM, BertModel
 
 from minibert import MiniBertConfig, MiniBertForMaskedLM, MiniBertForPreTraining, MiniBertModel, train_tokenizer
@@ -111,6 +113,18 @@ def test_words_in_text_are_found_by_their_characters(loaded, tokenizer):
         .replace("##", "")
         .startswith("unb")
     )
+
+
+def test_byte_level_words_of_a_list_are_read_as_running_text():
+    """ModernBERT's tokenizer puts no space before words by itself, and would glue those of a list together."""
+    lines = [" ".join(words) for words in SENTENCES[:2]] * 30
+    tokenizer = train_tokenizer(lines, algorithm="bpe", vocab_size=300, show_progress=False)
+    tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    for use, words, target in zip(words_of(tokenizer), SENTENCES, TARGETS):
+        assert use.input_ids == tokenizer(" ".join(words))["input_ids"]
+        assert tokenizer.decode(use.input_ids[use.start : use.stop]).strip() == words[target]
+    with pytest.raises(ValueError, match="sentence 1: the word '' has no token"):
+        vectors.uses_in_words(tokenizer, [["a", "", "bank"]], [1], 40, ["sentence 1"])
 
 
 @pytest.mark.parametrize("target", [0, 20, 59])
@@ -283,6 +297,20 @@ def test_the_best_setting_is_the_one_of_the_validation_file(splits, monkeypatch)
     assert everything[best["best 1-NN of the word"]] == max(only)
 
 
+def test_a_bag_of_words_of_single_characters():
+    texts, senses = np.array(["我 去 银 行", "河 的 岸 边"] * 4, dtype=object), np.array(["house", "shore"] * 4)
+    assert wsd.bag_of_words(texts, senses, texts).tolist() == senses.tolist()
+
+
+def test_the_plot_keeps_its_size_with_many_words():
+    uses = [data.LabelledUse(["w"], 0, f"w{n}", "s", "") for n in range(300)]
+    split = wsd.Split([*uses, *uses[200:]])
+    scores = {"bag of words": {"test": wsd.accuracy(split, split.senses)}}
+    axes = wsd._draw("test", split, scores, {}).axes[0]
+    labels = [label.get_text() for label in axes.get_yticklabels()]
+    assert len(labels) == wsd.SHOWN and all(int(label[1:]) >= 200 for label in labels)  # the most rows
+
+
 # --- neighbours ------------------------------------------------------------------------------------------------------
 
 
@@ -352,6 +380,18 @@ def test_pairs_are_of_one_lemma_balanced_and_distinct():
         assert (uses[first].sense == uses[second].sense) == alike
     again, _ = similarity.make_pairs(uses, 240, np.random.default_rng(1))
     assert again.tolist() == pairs.tolist()
+
+
+def test_there_are_no_more_pairs_than_asked_for():
+    uses = [data.LabelledUse(["w"], 0, f"w{n // 4}", "ab"[n % 2], "") for n in range(400)]
+    pairs, same = similarity.make_pairs(uses, 40, np.random.default_rng(0))
+    assert len(pairs) == 40 and same.sum() == 20
+
+
+def test_vowel_signs_belong_to_their_words():
+    documents = datasets.Dataset.from_dict({"text": ["हिन्दी भाषा"]})
+    assert similarity.count_words(documents) == {"हिन्दी": 1, "भाषा": 1}
+    assert data.word_pattern("हिन्द").search("हिन्दी") is None
 
 
 def test_telling_senses_apart():
@@ -436,6 +476,13 @@ def test_moments_are_those_of_all_tokens_but_special_ones(bert, loaded, tokenize
     scored = isotropy.z_score(tokens[2], mean[2], deviation[2])
     np.testing.assert_allclose(scored.std(0), 1, atol=1e-3)
     assert isotropy.z_score(np.ones((2, 1)), np.ones(1), np.zeros(1)).tolist() == [[0], [0]]
+
+
+def test_as_many_sentences_are_drawn_as_are_asked_for(monkeypatch):
+    monkeypatch.setattr(data, "DOCUMENTS", 5)
+    documents = datasets.Dataset.from_dict({"text": [f"sentence {number}" for number in range(100)]})
+    for count in (3, 60):
+        assert len(data.draw_sentences(documents, count, np.random.default_rng(0))) == count
 
 
 def test_sts_spearman():
@@ -545,6 +592,15 @@ def test_bad_rows_are_named(folder, files, tmp_path, capsys, monkeypatch, messag
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize("cell", ["", "2.5"])
+def test_the_row_of_a_bad_cell_is_named_whatever_it_makes_of_its_column(folder, files, tmp_path, capsys, cell):
+    files["test"] = tmp_path / "test.csv"
+    rows = [f"the river bank,{cell if number == 5 else 2},bank,shore\n" for number in range(1, 9)]
+    files["test"].write_text("tokens,target_index,lemma,sense\n" + "".join(rows), encoding="utf-8")
+    assert run_wsd(folder, files, "--output_dir", str(tmp_path / "out")) == 2
+    assert f"test: {files['test']}, row 5: target_index {cell}" in error_line(capsys).replace("'", "")
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -611,6 +667,8 @@ def test_a_seed_gives_the_same_results(folder, corpus, tmp_path):
         ([], "words: none given"),
         (["bank", "--layers", "9"], "layers: '9'"),
         (["bank", "--show", "0"], "show: 0"),
+        ([""], "words: '' never occurs in"),
+        (["bank", "--seed", "-1"], "seed: -1; legal: 0 and more"),
         (["bank", "--masked_tokens", "-1"], "masked_tokens: -1"),
     ],
 )
@@ -660,9 +718,22 @@ def test_isotropy_command(folder, corpus, tmp_path, capsys):
         assert -1 <= state["raw"]["sts_spearman"] <= 1
 
 
+def test_isotropy_without_sts_and_with_sentences_of_no_token(folder, corpus, tmp_path):
+    with corpus.open("a", encoding="utf-8") as file:
+        file.write("\n\n\u200b \u200b\n")
+    command = ["probe", "isotropy", "--model", str(folder), f"--data={corpus}", "--output_dir", str(tmp_path / "out")]
+    assert main(command) == 0
+    assert "sts_spearman" not in read_results(tmp_path / "out", "isotropy")["states"][0]["raw"]
+    assert main([*command[:-1], str(corpus / "out")]) == 2  # would lie in a file
+
+
 @pytest.mark.parametrize(
     ("row", "message"),
-    [({"sentence1": ""}, "row 2: sentence1 ''"), ({"score": None}, "row 2: score None")],
+    [
+        ({"sentence1": ""}, "row 2: sentence1 ''"),
+        ({"score": None}, "row 2: score None"),
+        ({"sentence2": "\u200b"}, "row 2: sentence2: the text '\\u200b' has no token"),
+    ],
 )
 def test_bad_sentence_pairs_are_named(folder, corpus, tmp_path, capsys, row, message):
     good = {"sentence1": "a bank", "sentence2": "a river", "score": 1.5}

@@ -82,8 +82,8 @@ def _scored_pair(row: dict[str, Any], name: str) -> tuple[str, str, float]:
 
 
 def _number(cell: Any) -> float | None:
-    """A cell's number, if it is one. One cell that is empty or broken makes a column text, or whole numbers floats: that
-    row is the bad one, not the first."""
+    """A cell's number, if it is one. One bad cell makes a whole column text, or its whole numbers floats: so these are
+    numbers too, and the row with the bad cell is the one that is named."""
     try:
         return float(cell)
     except (TypeError, ValueError):

@@ -119,7 +119,7 @@ def lookup_ranks(model: MiniBertForMaskedLM, states: np.ndarray, right: Sequence
     for states_nld, right_n in zip(torch.from_numpy(states).split(BLOCK), torch.tensor(right).split(BLOCK)):
         states_nld, right_n = states_nld.to(embeddings.device), right_n.to(embeddings.device)
         transformed = model.head(states_nld[:, -1].to(model.dtype))
-        scores = {  # of a state after the other, since the vocabulary may be large
+        scores = {  # of one state after the other, since the vocabulary may be large
             "cosine": (state @ units.T for state in states_nld.unbind(1)),
             "dot product": (state @ embeddings.T for state in states_nld.unbind(1)),
             "cosine after the head's transform": [transformed.float() @ units.T],

@@ -282,10 +282,8 @@ def _senses_table(senses: dict[str, Any]) -> str:
     for name, found in senses["vectors"].items():
         columns = ("same_sense", "different_sense", "auc", "auc_of_words", "accuracy")
         lines.append([name, *(found[column] for column in columns), _trend(found["error_by_frequency"])])
-    note = (
-        f"{senses['pairs']:,} pairs of uses of one word, {senses['pairs_of_the_same_sense']:,} of the same sense. AUC by"
-        " chance: 0.5."
-    )
+    same = senses["pairs_of_the_same_sense"]
+    note = f"{senses['pairs']:,} pairs of uses of one word, {same:,} of the same sense. AUC by chance: 0.5."
     if senses["not_in_the_corpus"]:
         note += f" Not in the corpus, so of unknown frequency: {', '.join(senses['not_in_the_corpus'])}."
     return f"{table(lines)}\n{note}"
@@ -301,7 +299,7 @@ def _frequency_table(frequency: dict[str, Any], uses: int) -> str:
 
 def _trend(found: dict[str, float] | None) -> str:
     if found is None:
-        return "–"
+        return "all alike, or too few words"
     correlation = f"ρ {found['spearman']:+.2f} (p {found['p']:.2g}, {found['words']} words)"
     return f"{found['per_tenfold']:+.3f} a tenfold, {correlation}"
 

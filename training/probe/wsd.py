@@ -10,7 +10,8 @@ Micro accuracy is the share of rows that are right; macro accuracy is the mean o
 
 from __future__ import annotations
 
-from collections import Counter
+import re
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from itertools import product
@@ -34,6 +35,9 @@ from .vectors import Layers, load_model, max_length, parse_layers, span_vectors,
 VECTORS = ("word", "sentence", "word + sentence")
 SCALINGS = ("raw", "z-scored", "centred by word", "z-scored by word")
 NEIGHBOURS = (0, 1, 5, 10)  # 0: sense means
+
+# Words that the plot shows at most.
+SHOWN = 60
 
 # With as many dimensions as labelled uses, logistic regression needs to be held back.
 PROBE_C = 0.01
@@ -62,7 +66,8 @@ class Setting:
 
 
 class Split:
-    """Labelled uses as columns: `lemmas`, `senses` and `texts` [n], and `states` [n, 2 (word, sentence), L + 1, d]."""
+    """Labelled uses as columns: `lemmas`, `senses` and `texts` [n], and `states` [n, 2 (word, sentence), L + 1, d]; and
+    `rows`, those of every lemma."""
 
     def __init__(self, uses: Sequence[LabelledUse]):
         self.uses = uses
@@ -70,6 +75,10 @@ class Split:
         self.senses = np.array([use.sense for use in uses], dtype=object)
         self.texts = np.array([" ".join(use.tokens) for use in uses], dtype=object)
         self.states = np.empty(0)
+        rows = defaultdict(list)
+        for row, use in enumerate(uses):
+            rows[use.lemma].append(row)
+        self.rows = {lemma: np.array(rows[lemma]) for lemma in sorted(rows)}
 
     def vectors(self, setting: Setting) -> np.ndarray:
         """[n, d], or [n, 2 d] of words and sentences."""
@@ -118,8 +127,8 @@ def by_word(known: Split, split: Split, x_known: np.ndarray, x: np.ndarray, fit_
     """Every word by a classifier of its own. A lemma without training uses gets the most frequent sense of all, a lemma
     with one sense that sense."""
     predicted = MostFrequentSense().fit(None, known.senses).predict(x)
-    for lemma in np.unique(split.lemmas):
-        of_known, of_split = known.lemmas == lemma, split.lemmas == lemma
+    for lemma, of_split in tqdm(split.rows.items(), desc="Words", leave=False, delay=2):
+        of_known = known.rows.get(lemma, [])
         senses = known.senses[of_known]
         if len(set(senses)) == 1:
             predicted[of_split] = senses[0]
@@ -133,9 +142,14 @@ def with_classifier(make) -> Any:
     return lambda x_known, senses, x: make().fit(x_known, senses).predict(x)
 
 
-def bag_of_words():
-    """TF-IDF of the sentence's words, logarithmic counts, and logistic regression."""
-    return make_pipeline(TfidfVectorizer(sublinear_tf=True), LogisticRegression(C=10, max_iter=1000))
+def bag_of_words(x_known: np.ndarray, senses: np.ndarray, x: np.ndarray) -> np.ndarray:
+    """`fit_and_predict` of `by_word`: TF-IDF of the sentences' words, logarithmic counts, and logistic regression.
+    Words of one character are left out, unless there are no others (Chinese may stand character by character)."""
+    words = r"\b\w\w+\b"
+    if not any(re.search(words, text) for text in x_known):
+        words = r"\S+"
+    vectorizer = TfidfVectorizer(sublinear_tf=True, token_pattern=words)
+    return make_pipeline(vectorizer, LogisticRegression(C=10, max_iter=1000)).fit(x_known, senses).predict(x)
 
 
 def linear_probe():
@@ -146,7 +160,7 @@ def linear_probe():
 def accuracy(split: Split, predicted: np.ndarray) -> dict[str, Any]:
     """Micro and macro accuracy (see the module's docstring), and that of every word."""
     right = predicted == split.senses
-    words = {lemma: right[split.lemmas == lemma].mean() for lemma in np.unique(split.lemmas)}
+    words = {lemma: right[rows].mean() for lemma, rows in split.rows.items()}
     return {"micro": right.mean(), "macro": np.mean(list(words.values())), "words": words}
 
 
@@ -192,7 +206,7 @@ def wsd(probe: ProbeArguments, arguments: WsdArguments) -> None:
     known = Split(read_uses(arguments.train, "train"))
     files = ([arguments.validation] if arguments.validation else []) + arguments.test
     stems = [Path(file).stem for file in files]
-    names = stems if len(set(stems)) == len(stems) else files
+    names = stems if len({"train", *stems}) > len(stems) else files
     splits = {
         name: Split(read_uses(file, "validation" if file == arguments.validation else "test"))
         for name, file in zip(names, files)
@@ -222,15 +236,15 @@ def wsd(probe: ProbeArguments, arguments: WsdArguments) -> None:
     def add(name: str, predict_split) -> None:
         methods[name] = {split_name: predict_split(split) for split_name, split in splits.items()}
 
-    def with_features(features, make):
-        return lambda split: by_word(known, split, features(known), features(split), with_classifier(make))
+    def with_features(features, fit_and_predict):
+        return lambda split: by_word(known, split, features(known), features(split), fit_and_predict)
 
-    add("most frequent sense", with_features(lambda split: split.texts, MostFrequentSense))
+    add("most frequent sense", with_features(lambda split: split.texts, with_classifier(MostFrequentSense)))
     add("bag of words", with_features(lambda split: split.texts, bag_of_words))
     for chosen in layers:
         setting = Setting(chosen)
         add(f"sense means, {chosen.name}", lambda split, setting=setting: predict(known, split, setting))
-        vectors = with_features(lambda split, setting=setting: split.vectors(setting), linear_probe)
+        vectors = with_features(lambda split, setting=setting: split.vectors(setting), with_classifier(linear_probe))
         add(f"logistic regression, {chosen.name}", vectors)
     best, tried = choose(known, validation, model.config.num_hidden_layers) if validation else ({}, {})
     for name, setting in best.items():
@@ -260,7 +274,7 @@ def wsd(probe: ProbeArguments, arguments: WsdArguments) -> None:
         "best": {name: asdict(setting) for name, setting in best.items()},
         "tried": [{"setting": str(setting), "micro": m, "macro": n} for setting, (m, n) in tried.items()],
     }
-    figure = _draw(measured[0], scores, tried)
+    figure = _draw(measured[0], splits[measured[0]], scores, tried)
     save(arguments.output_dir, results, wsd=figure)
 
 
@@ -286,8 +300,8 @@ def _print(splits, measured, scores, against, best, known) -> None:
     print(f"\nAccuracy on {name} by word:")
     rows = [["word", "rows", *scores]]
     for word in words:
-        count = int((splits[name].lemmas == word).sum())
-        if count:
+        if word in splits[name].rows:
+            count = len(splits[name].rows[word])
             rows.append([word, count, *(float(found[name]["words"][word]) for found in scores.values())])
     print(table(rows))
     for name, split in splits.items():
@@ -299,14 +313,16 @@ def _print(splits, measured, scores, against, best, known) -> None:
             print(f"{name}: {len(new)} senses have no training use: {', '.join(sorted(sense for _, sense in new)[:8])}")
 
 
-def _draw(name: str, scores: dict[str, Any], tried: dict[Setting, tuple[float, float]]) -> Figure:
-    words = sorted(scores["bag of words"][name]["words"], key=scores["bag of words"][name]["words"].get)
+def _draw(name: str, split: Split, scores: dict[str, Any], tried: dict[Setting, tuple[float, float]]) -> Figure:
+    words = sorted(split.rows, key=lambda word: -len(split.rows[word]))[:SHOWN]
+    title = "By word" if len(words) == len(split.rows) else f"By word, the {SHOWN} with most rows"
+    words.sort(key=scores["bag of words"][name]["words"].get)
     figure = Figure(figsize=(13, max(4.5, 1.5 + 0.25 * len(words))), layout="constrained")
     panels = figure.subplots(1, 2 if tried else 1, squeeze=False)[0]
     for (method, found), marker in zip(scores.items(), "xosD^v*P<>hd" * 2):
         values = [100 * found[name]["words"][word] for word in words]
         panels[0].plot(values, range(len(words)), marker, markersize=5, alpha=0.8, label=method)
-    panels[0].set(yticks=range(len(words)), yticklabels=words, xlabel=f"accuracy on {name} (%)", title="By word")
+    panels[0].set(yticks=range(len(words)), yticklabels=words, xlabel=f"accuracy on {name} (%)", title=title)
     panels[0].grid(alpha=0.3)
     figure.legend(
         *panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=5, fontsize=8, frameon=False
