@@ -1,8 +1,11 @@
 """`minibert finetune` and `minibert evaluate` from end to end, on tiny models and made-up rules of language."""
 
 import json
+import os
 import random
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -562,6 +565,12 @@ class TestBadInput:
         ):
             assert said in self.refused(capsys, tmp_path, *given)
 
+    def test_a_file_is_no_output_folder(self, start, data, tmp_path, capsys):
+        (tmp_path / "file").touch()
+        arguments = ["--model", start, "--data", data, "--output_dir", str(tmp_path / "file"), *QUICK]
+        assert cli.main(["finetune", "classify", *arguments]) == 2
+        assert "file' is a file; legal: a folder" in capsys.readouterr().err
+
     def test_a_finished_folder_is_left_alone(self, finished, start, data, capsys):
         arguments = ["--model", start, "--data", data, "--output_dir", str(finished), *QUICK]
         assert cli.main(["finetune", "classify", *arguments]) == 2
@@ -648,10 +657,73 @@ def test_the_best_seed_is_chosen_by_the_metric_asked_for(start, data, tmp_path, 
     assert sorted(tmp_path.glob("out/seed-*/*")) == [tmp_path / f"out/seed-{seed}/log" for seed in (0, 1)]  # not ours
 
 
-def test_only_a_finished_training_touches_the_hub(start, data, finished, tmp_path, monkeypatch):
+def test_only_a_finished_training_touches_the_hub(start, data, finished, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(Trainer, "init_hf_repo", lambda *_, **__: pytest.fail("a repository was created"))
+    monkeypatch.setenv("HF_TOKEN", "hf_some")
     given = ["--data", data, "--push_to_hub", "true", "--bf16", "false", "--use_cpu", "true", "--traceback"]
     plan = ["finetune", "classify", "--model", start, "--plan", "--output_dir", str(tmp_path / "plan")]
     assert cli.main([*plan, *given]) == 0
     measure = ["evaluate", "classify", "--model", str(finished), "--output_dir", str(tmp_path / "evaluate")]
     assert cli.main([*measure, *given]) == 0
+
+
+@pytest.mark.parametrize(
+    ("token", "name", "error"),
+    [(None, "me/x", "no token for the Hub"), ("hf_some", "me/x/y", "hub_model_id: 'me/x/y' is no name")],
+)
+def test_what_could_not_be_pushed_is_told_before_the_training(
+    start, data, tmp_path, monkeypatch, capsys, token, name, error
+):
+    monkeypatch.setattr("minibert.training.hub.push.get_token", lambda: token)
+    given = ["--data", data, "--output_dir", str(tmp_path / "out"), *QUICK, "--push_to_hub", "--hub_model_id", name]
+    assert cli.main(["finetune", "classify", "--model", start, *given]) == 2
+    assert error in capsys.readouterr().err and not (tmp_path / "out").exists()
+
+
+def test_an_interruption_leaves_the_models_of_the_seeds_that_are_done(start, data, tmp_path, monkeypatch, capsys):
+    done = []
+
+    def trained(*args, **kwargs):
+        if done:
+            raise KeyboardInterrupt
+        done.append(train(*args, **kwargs))
+        return done[0]
+
+    monkeypatch.setattr(command, "train", trained)
+    output = tmp_path / "out"
+    arguments = ["--model", start, "--data", data, "--output_dir", str(output), *QUICK, "--seeds", "2"]
+    assert cli.main(["finetune", "classify", *arguments]) == 130
+    assert "interrupted" in capsys.readouterr().err
+    (checkpoint,) = output.glob("seed-0/checkpoint-*")
+    weights = MiniBertForSequenceClassification.from_pretrained(checkpoint).state_dict()
+    assert all(torch.equal(weight, weights[name]) for name, weight in done[0][0].state_dict().items())
+
+
+def test_two_processes_do_what_one_does(start, tmp_path):
+    """Both train and score, one saves, speaks, and removes the checkpoints."""
+    for name, count in (("train", 64), ("validation", 15), ("test", 21)):
+        write_rows(tmp_path / f"{name}.jsonl", [
+            {"tokens": text.split(), "tags": ["B-N" if word in NOUNS else "O" for word in text.split()]}
+            for text, *_ in sentences(count, count)
+        ])  # fmt: skip
+    given = ["finetune", "tag", "--model", start, "--data", str(tmp_path), "--subwords", "mean", *QUICK, "--max_steps",
+             "5", "--eval_strategy", "steps", "--save_strategy", "steps", "--eval_steps", "1", "--save_steps", "1",
+             "--save_only_model", "false", "--save_total_limit", "9", "--per_device_eval_batch_size", "7"]  # fmt: skip
+    one, two = tmp_path / "one", tmp_path / "two"
+    assert cli.main([*given, "--output_dir", str(one), "--per_device_train_batch_size", "16", "--traceback"]) == 0
+    (tmp_path / "run.py").write_text("import sys; from minibert.training.cli import main; sys.exit(main())")
+    launch = ["torch.distributed.run", "--standalone", "--nproc_per_node", "2", str(tmp_path / "run.py")]
+    done = subprocess.run(
+        [sys.executable, "-m", *launch, *given, "--output_dir", str(two), "--per_device_train_batch_size", "8"],
+        capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("Saved to") == done.stdout.count("tag: rows") == 1
+    assert sorted(path.name for path in two.iterdir()) == sorted(path.name for path in one.iterdir())
+    first, second = report_of(one), report_of(two)
+    assert first["best_step"] == second["best_step"] and first["test"]["accuracy"] > 0.5
+    metrics = [{name: value for name, value in report["test"].items() if name != "loss"} for report in (first, second)]
+    assert metrics[0] == pytest.approx(metrics[1], abs=1e-6)
+    weights = [load_file(folder / "model.safetensors") for folder in (one, two)]
+    for name, weight in weights[0].items():
+        torch.testing.assert_close(weights[1][name], weight, rtol=1e-3, atol=1e-4)

@@ -441,6 +441,17 @@ class TestTask:
         task.draw(prediction, split, tmp_path / "pos.png")
         assert (tmp_path / "pos.png").stat().st_size > 3000
 
+    def test_every_word_is_shown_with_its_class(self, tokenizers, tmp_path):
+        rows = [{"words": ["Cats", "sleep", "well", "now"], "upos": ["X", "X", "X", "X"]},
+                {"words": ["all"] * 90, "upos": ["X"] * 90}]  # fmt: skip
+        task, split = make_task(tokenizers["wordpiece"], rows, tmp_path)
+        save_model(tmp_path / "model", tokenizers["wordpiece"])
+        config = MiniBertConfig.from_pretrained(tmp_path / "model", **task.config_fields())
+        MiniBertForTokenClassification(config).save_pretrained(tmp_path / "model")
+        text, said, long, _ = task.show(tmp_path / "model", split)
+        assert (text.strip(), said.strip()) == ("Cats sleep well now", "Cats [X], sleep [X], well [X], now [X]")
+        assert len(long) < 210 and long.endswith(" …")
+
     def test_numbers_with_names(self, tokenizers, tmp_path):
         rows = [{"tokens": ["Ada", "left"], "tags": [1, 0]}]
         _, split = make_task(tokenizers["bpe"], rows, tmp_path, tag_names=["O", "B-PER", "I-PER"])

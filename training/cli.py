@@ -8,14 +8,16 @@ names, and what stands on the command line itself wins. Where a command builds a
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import difflib
 import importlib
 import json
+import os
 import re
 import sys
 from argparse import ArgumentDefaultsHelpFormatter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -39,7 +41,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     argv = list(sys.argv[1:] if argv is None else argv)
     traceback = "--traceback" in argv
     try:
-        return run([argument for argument in argv if argument != "--traceback"])
+        with _one_voice():
+            return run([argument for argument in argv if argument != "--traceback"])
+    except KeyboardInterrupt:
+        if traceback:
+            raise
+        print("\nminibert: interrupted; what was saved until now is where it was", file=sys.stderr)
+        return 130
     except (ValueError, OSError, StrictDataclassError) as error:
         if traceback:
             raise
@@ -51,6 +59,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         extra = EXTRAS[error.name]
         print(f'minibert: error: this needs {error.name}: pip install "minibert[{extra}]"', file=sys.stderr)
         return 2
+
+
+@contextlib.contextmanager
+def _one_voice() -> Iterator[None]:
+    """Of several processes (torchrun, accelerate launch) only the first one prints."""
+    if int(os.environ.get("RANK", 0)) == 0:
+        yield
+        return
+    with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
+        yield
 
 
 def run(argv: list[str]) -> int:

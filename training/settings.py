@@ -38,8 +38,10 @@ def check_unused(folder: Path, one_of_several: bool = False) -> None:
     """Refuse an output folder that is in use; `one_of_several`: by a run that is a part of another one.
 
     Raises:
-        ValueError: it holds a finished or an unfinished run.
+        ValueError: it is a file, or holds a finished or an unfinished run.
     """
+    if folder.is_file():
+        raise ValueError(f"output_dir: {str(folder)!r} is a file; legal: a folder, existing or new")
     last = _last_checkpoint(folder)
     # A push in mid-run leaves a config, too; the state is saved at the end.
     if (folder / "config.json").exists() and (last is None or (folder / "trainer_state.json").exists()):

@@ -100,7 +100,8 @@ def finetune_embed(how: EmbedTrainingArguments, data: PairArguments, training: T
     )
     print(f"{len(pairs):,} rows to train on by the loss {loss}; held out: {_describe(task)}")
     report = train(trainer, measure, checkpoint, how, data, training)
-
+    if report is None:
+        return
     output = Path(training.output_dir)
     embedder = Embedder.from_pretrained(str(output))
     if by_rank:
@@ -164,6 +165,8 @@ def finetune_rerank(how: RerankTrainingArguments, data: PairArguments, training:
             CrossEncoderTrainingArguments,
             "spearman" if held_out.scores else "mrr@10",
             ("spearman",) if held_out.scores else RETRIEVAL,
+            # None is true for a model without gradient checkpointing, and fails here with several processes
+            ddp_find_unused_parameters=bool(training.ddp_find_unused_parameters),
         ),
         train_dataset=Dataset.from_dict(rows.columns()),
         loss=BinaryCrossEntropyLoss(model),
@@ -173,7 +176,8 @@ def finetune_rerank(how: RerankTrainingArguments, data: PairArguments, training:
     among = "" if held_out.scores else f", each passage among {VALIDATION_NEGATIVES} negatives"
     print(f"{len(rows):,} labelled rows to train on; held out: {len(held_out):,} pairs{among}")
     report = train(trainer, measure, checkpoint, how, data, training)
-
+    if report is None:
+        return
     output = Path(training.output_dir)
     score = Reranker.from_pretrained(str(output)).score([(held_out.first[0], held_out.second[0])]).item()
     print(f"\n{held_out.first[0]!r}, {held_out.second[0]!r}: {score:.3f}")
@@ -320,7 +324,7 @@ def settle(
         raise ValueError(
             f"metric_for_best_model: {training.metric_for_best_model!r} is not legal; one of {', '.join(legal)}"
         )
-    return kind(**given, **fields)
+    return kind(**(given | fields))
 
 
 def stopping(data: PairArguments, training: TrainingArguments) -> list[EarlyStoppingCallback]:
@@ -335,8 +339,9 @@ def train(
     how: EmbedTrainingArguments | RerankTrainingArguments,
     data: PairArguments,
     training: TrainingArguments,
-) -> dict[str, Any]:
-    """Train and save the model, report.json and training.png; the report."""
+) -> dict[str, Any] | None:
+    """Train and save the model, report.json and training.png; the report. Of several processes one saves: in the others
+    there is none."""
     args, metric = trainer.args, trainer.args.metric_for_best_model.removeprefix("eval_")
     before = measure(trainer.model)
     result = trainer.train(resume_from_checkpoint=checkpoint)
@@ -346,6 +351,8 @@ def train(
     measured = [entry for entry in state.log_history if entry["step"] == step and f"eval_{metric}" in entry]
     after = {name: measured[-1][f"eval_{name}"] for name in before} if measured else measure(trainer.model)
     print_table({"before": before, "after": after})
+    if not args.should_save:
+        return None
     output = Path(training.output_dir)
     trainer.model.save_pretrained(str(output))
     report = {

@@ -40,10 +40,7 @@ def push(arguments: PushArguments) -> None:
             f"paths: {len(arguments.paths)} given; legal: two, the model's folder and the repository (owner/name)"
         )
     folder, repository = Path(arguments.paths[0]), arguments.paths[1]
-    try:
-        validate_repo_id(repository)
-    except HFValidationError as error:
-        raise ValueError(f"paths: {repository!r} is no name of a repository: {error}") from None
+    _check_name(repository, "paths")
     with tempfile.TemporaryDirectory() as work:
         staged = stage(folder, Path(work))
         card = prepare_card(folder, staged, repository, arguments)
@@ -58,6 +55,16 @@ def push(arguments: PushArguments) -> None:
             reason = " ".join(str(error).split()) or type(error).__name__
             raise ValueError(f"{reason}; {folder} is as it was; to try again: {repeat(arguments)}") from error
     print(f"Published: {url}")
+
+
+def check_push(repository: str) -> None:
+    """Refuse before a training what could not be pushed behind it.
+
+    Raises:
+        ValueError: no name of a repository, or no token.
+    """
+    _check_name(repository, "hub_model_id")
+    _check_token()
 
 
 def prepare_card(folder: Path, staged: Staged, repository: str, arguments: PushArguments) -> CardFacts | None:
@@ -153,8 +160,7 @@ def upload(staged: Staged, repository: str, facts: CardFacts | None, arguments: 
     Returns:
         the address of the repository, or of its branch.
     """
-    if get_token() is None:
-        raise ValueError("no token for the Hub (run `hf auth login`, or set HF_TOKEN)")
+    _check_token()
     api, revision = HfApi(library_name="minibert"), arguments.revision
     repository = api.create_repo(repository, private=arguments.private or None, exist_ok=True).repo_id
     if arguments.private and not api.repo_info(repository).private:
@@ -208,3 +214,15 @@ def repeat(arguments: PushArguments) -> str:
         words += ["--commit_message", arguments.commit_message]
     words += [f"--{name}" for name in ("private", "overwrite_card") if getattr(arguments, name)]
     return shlex.join(words)
+
+
+def _check_name(repository: str, field: str) -> None:
+    try:
+        validate_repo_id(repository)
+    except HFValidationError as error:
+        raise ValueError(f"{field}: {repository!r} is no name of a repository: {error}") from None
+
+
+def _check_token() -> None:
+    if get_token() is None:
+        raise ValueError("no token for the Hub (run `hf auth login`, or set HF_TOKEN)")

@@ -185,10 +185,17 @@ class AnswerQuestions(Task):
         return self.arguments.max_question_length + self.tokenizer.num_special_tokens_to_add(pair=True)
 
     def _check_stride(self) -> None:
-        room = self.tokenizer.model_max_length - self._taken()
+        length, taken = self.tokenizer.model_max_length, self._taken()
+        room = length - taken
+        if room < 1:
+            special = taken - self.arguments.max_question_length
+            raise ValueError(
+                f"max_question_length: {self.arguments.max_question_length} is not legal: inputs of {length} tokens, of"
+                f" which {special} are special ones, leave nothing for the context; legal: below {length - special}"
+            )
         if not 0 <= self.stride < room:
             raise ValueError(
-                f"stride: {self.stride} is not legal: inputs of {self.tokenizer.model_max_length} tokens with"
+                f"stride: {self.stride} is not legal: inputs of {length} tokens with"
                 f" questions of up to {self.arguments.max_question_length} leave {room} for the context, of which"
                 " fewer may be shared"
             )
@@ -202,23 +209,24 @@ class AnswerQuestions(Task):
         """The answers of a row, as text and first character, without the spaces around them: no token has to hold
         those."""
         answers, context = row[self.answers_column], row[self.context_column]
+        place = where(row) + (f" (id {row['id']!r})" if row.get("id") else "")  # a nested file has no rows
         given = answers if isinstance(answers, dict) else {}
         texts, starts = (_as_list(given.get(part)) for part in ("text", "answer_start"))
         readable = all(isinstance(text, str) for text in texts) and all(isinstance(start, int) for start in starts)
         if not {"text", "answer_start"} <= given.keys() or not readable:
             raise ValueError(
-                f"{where(row)}: {self.answers_column!r} is {answers!r}; legal: {{text: [...], answer_start: [...]}}, "
+                f"{place}: {self.answers_column!r} is {answers!r}; legal: {{text: [...], answer_start: [...]}}, "
                 "texts and the numbers of their first characters"
             )
         if len(texts) != len(starts):
             raise ValueError(
-                f"{where(row)}: {len(texts)} texts but {len(starts)} offsets in {self.answers_column!r}; legal: as many"
+                f"{place}: {len(texts)} texts but {len(starts)} offsets in {self.answers_column!r}; legal: as many"
             )
         for text, start in zip(texts, starts):
             there = context[start : start + len(text)] if start >= 0 else ""
             if there != text or not text.strip():
                 raise ValueError(
-                    f"{where(row)}: the answer {text!r} with answer_start {start} does not match the context, which has"
+                    f"{place}: the answer {text!r} with answer_start {start} does not match the context, which has"
                     f" {there!r} there"
                 )
         return [(text.strip(), start + len(text) - len(text.lstrip())) for text, start in zip(texts, starts)]

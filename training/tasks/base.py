@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import abc
 import inspect
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -189,6 +190,11 @@ def map_rows(
 def _call(batch, function, revision, tokenizer, **kwargs):
     # A plain dictionary: a lazy batch would format every column at each look.
     return function(dict(batch), tokenizer, **kwargs)
+
+
+def shortened(text: str) -> str:
+    """A text as it is shown among others: on one line that is not too long."""
+    return textwrap.shorten(text, 200, placeholder=" …")
 
 
 def label_fields(labels: Sequence[str]) -> dict[str, Any]:

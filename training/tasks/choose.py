@@ -20,7 +20,7 @@ from transformers import (
 
 from ...modeling_minibert import MiniBertForMultipleChoice
 from ..metrics import Accuracy
-from .base import Task, map_rows
+from .base import Task, map_rows, shortened
 from .data import FILE, ROW, check_columns, check_texts, find_column, string_columns, where
 from .pictures import plot_confusion
 
@@ -101,8 +101,8 @@ class Choose(Task):
                 scores = model(**{name: value.unsqueeze(0) for name, value in given.items()}).logits[0].softmax(-1)
             best = int(scores.argmax())
             lines += [
-                f"  {row[TEXT]}",
-                f"    {choices[best]} {scores[best]:.0%}; in the data: {choices[row[LABEL]]}",
+                f"  {shortened(row[TEXT])}",
+                f"    {shortened(choices[best])} {scores[best]:.0%}; in the data: {shortened(choices[row[LABEL]])}",
             ]
         return lines
 

@@ -21,7 +21,7 @@ from transformers import (
 
 from ...modeling_minibert import MiniBertForSequenceClassification
 from ..metrics import F1, Accuracy, MatthewsCorrelation, Pearson, Spearman
-from .base import Task, check_same_labels, label_fields, map_rows, saved_labels
+from .base import Task, check_same_labels, label_fields, map_rows, saved_labels, shortened
 from .data import FILE, check_columns, check_texts, find_column, string_columns, where
 from .pictures import plot_confusion, plot_scores, plot_values
 
@@ -181,7 +181,10 @@ class Classify(Task):
             given = dict(zip(("text", "text_pair"), texts))
             said = classifier(given, top_k=None, truncation=True)
             said = said if isinstance(said, list) else [said]
-            lines += [f"  {' | '.join(texts)}", f"    {self._describe(said)}; in the data: {self._true(row[LABEL])}"]
+            lines += [
+                f"  {' | '.join(map(shortened, texts))}",
+                f"    {self._describe(said)}; in the data: {self._true(row[LABEL])}",
+            ]
         return lines
 
     # --- columns and labels ---

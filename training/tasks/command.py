@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import datasets
-from transformers import TrainingArguments
+from transformers import EvalPrediction, PreTrainedModel, TrainerState, TrainingArguments
 
 from ..hub.arguments import PushArguments
 from ..hub.card import CardFacts, Result, describe_data, describe_training, published_name, save_card
-from ..hub.push import push
+from ..hub.push import check_push, push
 from ..settings import can_resume, check_unused, checkpoint_to_resume, remove_checkpoints, settle
 from .arguments import UNLESS_PLANNED, DataArguments, EvaluateArguments, FinetuneArguments, TaskArguments
 from .base import Task, take_unlabelled
@@ -109,6 +109,9 @@ def evaluate(
     encoded = {name: task.encode(split, training=False) for name, split in splits.items()}
     model = load_model(arguments.model, task_class, task.config_fields())
     scored = score(model, training, task, splits, encoded)
+    predictions = None if unlabelled is None else predict(model, training, task, unlabelled)
+    if not training.should_save:  # of several processes one does
+        return
     print_table(f"{arguments.model}, {task.name}", {name: scores for name, (_, scores) in scored.items()})
     output = Path(training.output_dir)
     output.mkdir(parents=True, exist_ok=True)
@@ -117,8 +120,8 @@ def evaluate(
     report = {"task": task.name, "model": arguments.model} | {name: scores for name, (_, scores) in scored.items()}
     (output / REPORT).write_text(json.dumps(report, indent=2) + "\n")
     print(f"Saved to {output}: {REPORT} and {PICTURE} (of {name})")
-    if unlabelled is not None:
-        _save_predictions(model, training, task, unlabelled, output)
+    if predictions is not None:
+        _save_predictions(unlabelled, predictions, output)
 
 
 def find_task(arguments: TaskArguments) -> type[Task]:
@@ -158,13 +161,10 @@ def _train_and_save(run: Run, output: Path, checkpoint: str | None) -> dict[str,
         reports[seed] = report
         if best is None or _is_better(training, report, reports[best[0]]):
             best = (seed, model, predictions, state)
-        remove_checkpoints(folder)
         if len(seeds) > 1:
             print_table(f"seed {seed}", scores_of(report))
-            with suppress(OSError):  # logs lie there
-                folder.rmdir()
     seed, model, predictions, state = best
-    name = list(predictions)[-1]
+    unlabelled = None if run.unlabelled is None else predict(model, training, task, run.unlabelled)
     report = {
         "task": task.name,
         "model": run.arguments.model,
@@ -174,11 +174,36 @@ def _train_and_save(run: Run, output: Path, checkpoint: str | None) -> dict[str,
         **reports[seed],
         **({"seeds": reports, "mean_and_deviation": mean_and_deviation(reports)} if len(seeds) > 1 else {}),
     }
+    if training.should_save:  # of several processes one
+        _save(run, report, model, predictions, unlabelled, state, output)
+        for seed in seeds:  # only now, since nothing else holds their models
+            folder = _folder(output, seed, len(seeds))
+            remove_checkpoints(folder)
+            if len(seeds) > 1:
+                with suppress(OSError):  # logs lie there
+                    folder.rmdir()
+        if training.push_to_hub:
+            name, private = _repository(training), bool(training.hub_private_repo)
+            push(PushArguments([str(output), name], revision=training.hub_revision, private=private))
+    return report
+
+
+def _save(
+    run: Run,
+    report: dict[str, Any],
+    model: PreTrainedModel,
+    predictions: Mapping[str, EvalPrediction],
+    unlabelled: list[Any] | None,
+    state: TrainerState,
+    output: Path,
+) -> None:
+    """Save what a training came to, and tell it; `unlabelled` is what is predicted for `run.unlabelled`."""
+    task, name = run.task, list(predictions)[-1]
     model.save_pretrained(output)
     task.tokenizer.save_pretrained(output)
     state.save_to_json(str(output / LOG))
-    if run.unlabelled is not None:
-        _save_predictions(model, training, task, run.unlabelled, output)
+    if unlabelled is not None:
+        _save_predictions(run.unlabelled, unlabelled, output)
     task.draw(predictions[name], run.splits[name], output / PICTURE)
     save_card(output, _card(run, report))
     # Last, since it says that all is there.
@@ -189,10 +214,6 @@ def _train_and_save(run: Run, output: Path, checkpoint: str | None) -> dict[str,
     print(
         f"Saved to {output}: the model, the tokenizer, README.md (the model card), {REPORT} and {PICTURE} (of {name})"
     )
-    if training.push_to_hub:
-        name, private = training.hub_model_id or output.name, bool(training.hub_private_repo)
-        push(PushArguments([str(output), name], revision=training.hub_revision, private=private))
-    return report
 
 
 # --- details ---
@@ -244,6 +265,8 @@ def _check_arguments(arguments: FinetuneArguments, training: TrainingArguments, 
         ValueError: names the argument, its value and what is legal.
     """
     _check_fixed(training, SCORING | SAVING)
+    if training.push_to_hub:
+        check_push(_repository(training))
     check_freezing(arguments, layers)
     if arguments.seeds is not None and arguments.seeds < 1:
         raise ValueError(f"seeds: {arguments.seeds} is not legal: 1 or more")
@@ -272,10 +295,9 @@ def _unless_planned(instance: Any) -> Any:
     return dataclasses.replace(instance, **undecided)
 
 
-def _save_predictions(model, training: TrainingArguments, task: Task, unlabelled, output: Path) -> None:
-    predictions = predict(model, training, task, unlabelled)
-    save_predictions(unlabelled, predictions, output / PREDICTIONS)
-    print(f"What is predicted for the {len(unlabelled):,} test rows without labels: {output / PREDICTIONS}")
+def _save_predictions(rows: datasets.Dataset, predictions: list[Any], output: Path) -> None:
+    save_predictions(rows, predictions, output / PREDICTIONS)
+    print(f"What is predicted for the {len(rows):,} test rows without labels: {output / PREDICTIONS}")
 
 
 def _plan(
@@ -367,6 +389,10 @@ def _checkpoint(training: TrainingArguments, seeds: int) -> str | None:
 def _folder(output: Path, seed: int, seeds: int) -> Path:
     """Where the checkpoints of a seed lie while it is trained."""
     return output if seeds == 1 else output / f"seed-{seed}"
+
+
+def _repository(training: TrainingArguments) -> str:
+    return training.hub_model_id or Path(training.output_dir).name
 
 
 def _finished(output: Path) -> dict[str, Any] | None:

@@ -32,10 +32,12 @@ def check_comparable(run: Run) -> None:
     """Refuse what Transformers' models cannot be compared in.
 
     Raises:
-        ValueError: gradient accumulation, LoRA or several seeds; rounds or batches below 1; a model that no model of
-            Transformers equals.
+        ValueError: gradient accumulation, LoRA, several seeds or processes; rounds or batches below 1; a model that no
+            model of Transformers equals.
     """
     arguments, training = run.arguments, run.training
+    if training.world_size > 1:
+        raise ValueError(f"compare: with {training.world_size} processes it is not legal; legal: one")
     for name in ("compare_rounds", "compare_batches"):
         if getattr(arguments, name) < 1:
             raise ValueError(f"{name}: {getattr(arguments, name)} is not legal: 1 or more")

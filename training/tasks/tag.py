@@ -23,7 +23,7 @@ from transformers import (
 from ...modeling_minibert import MiniBertForTokenClassification
 from ..metrics import F1, Accuracy, Seqeval
 from .arguments import TagArguments
-from .base import Task, label_fields, map_rows, saved_labels
+from .base import Task, label_fields, map_rows, saved_labels, shortened
 from .data import FILE, check_columns, find_column, where
 from .pictures import plot_per_type, plot_scores
 from .tagging import (
@@ -202,8 +202,11 @@ class Tag(Task):
         lines = []
         for row in examples.select(range(min(3, len(examples)))):
             text = " ".join(row[READ_TOKENS])
-            found = [f"{text[e['start'] : e['end']].strip()} [{e['entity_group']}]" for e in tagger(text)]
-            lines += [f"  {text}", f"    {', '.join(found) or 'nothing found'}"]
+            found = [(text[group["start"] : group["end"]].strip(), group["entity_group"]) for group in tagger(text)]
+            if self.scheme == "none":  # the pipeline runs neighbours of one class together
+                found = [(word, kind) for part, kind in found for word in part.split()]
+            said = ", ".join(f"{part} [{kind}]" for part, kind in found) or "nothing found"
+            lines += [f"  {shortened(text)}", f"    {shortened(said)}"]
         return lines
 
     # --- rows ---
