@@ -657,9 +657,8 @@ def test_the_best_seed_is_chosen_by_the_metric_asked_for(start, data, tmp_path, 
     assert sorted(tmp_path.glob("out/seed-*/*")) == [tmp_path / f"out/seed-{seed}/log" for seed in (0, 1)]  # not ours
 
 
-def test_only_a_finished_training_touches_the_hub(start, data, finished, tmp_path, monkeypatch, capsys):
+def test_only_a_finished_training_touches_the_hub(start, data, finished, tmp_path, monkeypatch):
     monkeypatch.setattr(Trainer, "init_hf_repo", lambda *_, **__: pytest.fail("a repository was created"))
-    monkeypatch.setenv("HF_TOKEN", "hf_some")
     given = ["--data", data, "--push_to_hub", "true", "--bf16", "false", "--use_cpu", "true", "--traceback"]
     plan = ["finetune", "classify", "--model", start, "--plan", "--output_dir", str(tmp_path / "plan")]
     assert cli.main([*plan, *given]) == 0

@@ -56,7 +56,7 @@ class Occurrence:
 def find_occurrences(texts: Sequence[str], word: str) -> list[Occurrence]:
     """The first place in each text where the word stands as a whole, whatever its case."""
     found = ((text, word_pattern(word).search(text)) for text in texts)
-    return [Occurrence(word, text, *match.span()) for text, match in found if match and match[0].strip()]
+    return [Occurrence(word, text, *match.span()) for text, match in found if match]
 
 
 def nearest_uses(vectors: np.ndarray, queries: Sequence[int], count: int) -> list[list[tuple[int, float]]]:
@@ -144,6 +144,8 @@ def neighbours(corpus: CorpusArguments, probe: ProbeArguments, arguments: Neighb
         raise ValueError(f"masked_tokens: {arguments.masked_tokens}; legal: 0 and more")
     if not arguments.words and arguments.masked_tokens == 0:
         raise ValueError("words: none given; legal: words of the corpus, or --masked_tokens N to look masks up")
+    if blank := [word for word in arguments.words if not word.strip()]:
+        raise ValueError(f"words: {blank[0]!r} is blank; legal: words of the corpus")
     rng = np.random.default_rng(arguments.seed)
     documents = load_documents(**asdict(corpus))
     source = ", ".join(corpus.data) or "the built-in corpus"

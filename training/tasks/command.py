@@ -138,6 +138,8 @@ def prepare(
     Raises:
         ValueError: bad input.
     """
+    if training.push_to_hub:
+        check_push(_repository(training))
     task, splits, unlabelled = _read(task_arguments, data, arguments, training)
     arguments, training = _unless_planned(arguments), _unless_planned(training)
     encoded = {name: task.encode(split, training=name == "train") for name, split in splits.items()}
@@ -265,8 +267,6 @@ def _check_arguments(arguments: FinetuneArguments, training: TrainingArguments, 
         ValueError: names the argument, its value and what is legal.
     """
     _check_fixed(training, SCORING | SAVING)
-    if training.push_to_hub:
-        check_push(_repository(training))
     check_freezing(arguments, layers)
     if arguments.seeds is not None and arguments.seeds < 1:
         raise ValueError(f"seeds: {arguments.seeds} is not legal: 1 or more")
