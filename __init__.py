@@ -31,7 +31,7 @@ _PUBLIC = {
         "modeling_minibert",
     ),
     "train_tokenizer": "tokenization",
-    "MaskedLMCollator": "training.collators",
+    "MaskedLMCollator": "training.data.collators",
 }
 __all__ = ["__version__", *_PUBLIC]
 

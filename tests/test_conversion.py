@@ -19,7 +19,7 @@ from transformers import AutoModelForMaskedLM, AutoTokenizer, BertConfig, Modern
 
 import minibert.modeling_minibert as minibert
 from minibert.configuration_minibert import MiniBertConfig
-from minibert.training.arguments import ConvertArguments
+from minibert.training.arguments.pretraining import ConvertArguments
 from minibert.training.conversion import ARCHITECTURES, convert, from_native, to_native
 
 BATCH, LENGTH, VOCAB, CHOICES, LABELS = 4, 64, 97, 2, 3

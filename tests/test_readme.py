@@ -8,7 +8,7 @@ import pytest
 from transformers import AutoTokenizer
 
 from minibert import MiniBertConfig, MiniBertForMaskedLM, train_tokenizer
-from minibert.training import cli
+from minibert.training.cli import main as cli
 
 README = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
 BASH = "\n".join(re.findall(r"```bash\n(.*?)```", README, re.DOTALL))

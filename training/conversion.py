@@ -23,7 +23,7 @@ from transformers.utils import cached_file, has_file, logging
 
 from .. import modeling_minibert
 from ..configuration_minibert import MiniBertConfig
-from .arguments import ConvertArguments
+from .arguments.pretraining import ConvertArguments
 
 logger = logging.get_logger(__name__)
 

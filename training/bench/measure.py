@@ -21,8 +21,8 @@ from pathlib import Path
 import torch
 from tqdm.auto import tqdm
 
-from ..arguments import CorpusArguments
-from .contenders import Step
+from ..arguments.pretraining import CorpusArguments
+from .models import Step
 
 
 def seconds(step: Step, device: torch.device, number: int, repeats: int = 1) -> float:
@@ -164,7 +164,7 @@ def probe(cell: str, contender: str, run, limit: float) -> dict:
 
 def main(task: dict) -> None:
     """The process that `probe` starts. Calls before the last one warm up."""
-    from .cells import CELLS
+    from .benchmarks import CELLS
     from .work import Run
 
     if Path("/proc/self/oom_score_adj").exists():  # should memory run out, this process goes, not the one that waits

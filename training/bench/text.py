@@ -10,11 +10,11 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from ...tokenization import train_tokenizer
-from ..arguments import CorpusArguments, MaskingArguments, TokenizerArguments
-from ..collators import MaskedLMCollator
-from ..data import load_documents, tokenize_documents
-from ..packing import pack_documents
-from .contenders import SEED
+from ..arguments.pretraining import CorpusArguments, MaskingArguments, TokenizerArguments
+from ..data.collators import MaskedLMCollator
+from ..data.documents import load_documents, tokenize_documents
+from ..data.packing import pack_documents
+from .models import SEED
 
 # Documents drawn from a corpus, which may be of any size: for the tokenizer, and for the batches.
 SAMPLE, QUICK_SAMPLE = 20_000, 300

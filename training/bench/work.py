@@ -13,8 +13,8 @@ from torch import nn
 from ...attention_minibert import Documents, choose_kernel
 from ...configuration_minibert import MiniBertConfig
 from ...modeling_minibert import MiniBertForMaskedLM
-from ..arguments import CorpusArguments
-from .contenders import SEED, Step
+from ..arguments.pretraining import CorpusArguments
+from .models import SEED, Step
 
 if TYPE_CHECKING:
     from .text import Text

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..tables import ENCLOSED, hub_name, load_files, load_hub
+from ..data.tables import ENCLOSED, hub_name, load_files, load_hub
 
 TEXT_SUFFIXES = (".txt", ".md")
 TABLE_SUFFIXES = (".jsonl", ".csv", ".tsv", ".parquet")

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from safetensors.torch import save_file
 
-from .arguments import EmbedArguments, PoolingArguments
+from ..arguments.embeddings import EmbedArguments, PoolingArguments
 from .data import TABLE_SUFFIXES, read_lines, read_table, read_text, some_text
 from .encoders import Embedder
 

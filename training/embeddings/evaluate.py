@@ -18,7 +18,7 @@ import torch
 from torch.nn import functional as F
 
 from .. import metrics
-from .arguments import EvaluateArguments, EvaluateRerankArguments, PoolingArguments, ReferenceArguments
+from ..arguments.embeddings import EvaluateArguments, EvaluateRerankArguments, PoolingArguments, ReferenceArguments
 from .data import Pairs, Retrieval, is_retrieval, read_pairs, read_retrieval
 from .encoders import Embedder, Reranker, top_k
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from pathlib import Path
 
-from .arguments import RerankArguments
+from ..arguments.embeddings import RerankArguments
 from .data import read_lines, read_text
 from .encoders import Reranker
 

@@ -17,7 +17,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch.nn import functional as F
 
-from .arguments import SearchArguments
+from ..arguments.embeddings import SearchArguments
 from .data import Passage, read_passages, read_table
 from .encoders import Embedder, Reranker, top_k
 

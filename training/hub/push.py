@@ -16,13 +16,13 @@ from huggingface_hub import CommitOperationAdd, HfApi, get_token
 from huggingface_hub.errors import HFValidationError
 from huggingface_hub.utils import validate_repo_id
 
-from ..plots import plot_losses
-from .arguments import PushArguments
+from ..arguments.hub import PushArguments
+from ..report import plot_losses
 from .card import CARD, STATE, CardFacts, check_card, facts_from_state, read_facts, render_card
 from .files import PICKLES, Staged, matches, measure, stage
 from .trainer import hub_card
 
-STRANGER = Path(__file__).with_name("stranger.py")
+VERIFY = Path(__file__).with_name("verify_remote_code.py")
 
 
 def push(arguments: PushArguments) -> None:
@@ -109,7 +109,8 @@ def draw_curve(folder: Path) -> None:
 
 
 def check_as_a_stranger(folder: str | Path, *arguments: str) -> dict:
-    """Load the folder in a clean process without the package: every Auto class, the saved head run (`stranger.py`).
+    """Load the folder in a clean process without the package: every Auto class, the saved head run
+    (`verify_remote_code.py`).
 
     Returns:
         what it found: `saved`, `auto_classes`, versions.
@@ -124,7 +125,7 @@ def check_as_a_stranger(folder: str | Path, *arguments: str) -> dict:
             "TRANSFORMERS_VERBOSITY": "error",
             "HF_HUB_DISABLE_PROGRESS_BARS": "1",
         }
-        command = [sys.executable, "-I", str(STRANGER), str(folder), *arguments]
+        command = [sys.executable, "-I", str(VERIFY), str(folder), *arguments]
         result = subprocess.run(command, capture_output=True, text=True, env=environment)
     if result.returncode:
         reason = (result.stderr.strip() or "no reason given").splitlines()[-1]

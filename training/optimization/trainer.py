@@ -12,7 +12,7 @@ import torch
 from transformers import ProgressCallback, TrainerCallback, TrainingArguments
 from transformers.trainer_utils import get_last_checkpoint
 
-from ..arguments import OptimizationArguments
+from ..arguments.pretraining import OptimizationArguments
 from .averaging import WeightAverage
 from .clock import ExpectedSteps, TimeBudget
 from .muon import muon_optimizer, require_muon

@@ -1,0 +1,125 @@
+"""What is given and would have no effect is refused: on the command line always, in a recipe if that is at fault."""
+
+import dataclasses
+
+import pytest
+
+from minibert.training.cli import main as cli
+
+NSP = "--objective mlm+nsp --model bert"
+STREAM = "--data a.txt --streaming --max_steps 5"
+
+
+@pytest.mark.parametrize(
+    ("line", "idle", "where", "legal"),
+    [
+        ("--short_seq_prob 0.1", "short_seq_prob: 0.1", "with --objective mlm", "with --objective mlm+nsp"),
+        ("--objective rtd --short_seq_prob 0", "short_seq_prob: 0.0", "with --objective rtd", "--objective mlm+nsp"),
+        ("--generator_size 0.5", "generator_size: 0.5", "with --objective mlm", "with --objective rtd"),
+        (f"{NSP} --discriminator-weight=50", "discriminator_weight: 50.0", "with --objective mlm+nsp", "rtd"),
+        ("--objective clm --generator_temperature 2", "generator_temperature: 2.0", "with --objective clm", "rtd"),
+        ("--objective clm --mlm_probability 0.15", "mlm_probability: 0.15", "with --objective clm", "mlm, mlm+nsp"),
+        ("--objective clm --static_masking false", "static_masking: False", "with --objective clm", "mlm, mlm+nsp"),
+        ("--objective clm --rate_points 1:0.2", "rate_points: ['1:0.2']", "with --objective clm", "mlm, mlm+nsp"),
+        (f"{NSP} --packing packed", "packing: 'packed'", "with --objective mlm+nsp", "with --objective mlm, rtd, clm"),
+        (f"{NSP} --num_proc 2", "num_proc: 2", "with --objective mlm+nsp", "with --objective mlm, rtd, clm"),
+        (f"{STREAM} --num_proc 2", "num_proc: 2", "with --streaming True", "without --streaming"),
+        ("--shuffle_buffer 5", "shuffle_buffer: 5", "without --streaming", "with --streaming"),
+        ("--sample_documents 5", "sample_documents: 5", "without --streaming", "with --streaming"),
+        (f"{STREAM} --tokenizer t --sample_documents 5", "sample_documents: 5", "with --tokenizer t", "--tokenizer"),
+        ("--text_column text", "text_column: 'text'", "without --data", "with --data"),
+        ("--sample_by auto", "sample_by: 'auto'", "without --data", "with --data"),
+        ("--data a b --weights 1 2 --packages numpy", "packages: ['numpy']", "with --data a b", "without --data"),
+        ("--data a --sampling_alpha 0.3", "sampling_alpha: 0.3", "with --data a", "with several entries of --data"),
+        ("--tokenizer t --vocab_size 8192", "vocab_size: 8192", "with --tokenizer t", "without --tokenizer"),
+        ("--tokenizer t --lowercase true", "lowercase: True", "with --tokenizer t", "without --tokenizer"),
+        (
+            "--model_name_or_path m --algorithm bpe",
+            "algorithm: 'bpe'",
+            "with --model_name_or_path m",
+            "without --model",
+        ),
+        ("--model_name_or_path m --model bert", "model: 'bert'", "with --model_name_or_path m", "without --model"),
+        ("--model_name_or_path m --size tiny", "size: 'tiny'", "with --model_name_or_path m", "without --model"),
+    ],
+)
+def test_refused_before_any_work(line, idle, where, legal, tmp_path, capsys):
+    output = tmp_path / "run"
+    assert cli.main(["pretrain", *line.split(), "--output_dir", str(output)]) == 2
+    error = capsys.readouterr().err.strip()
+    assert error.startswith(f"minibert: error: {idle} has no effect {where}; legal: ") and legal in error
+    assert not output.exists()
+
+
+@pytest.mark.parametrize(
+    ("line", "error"),
+    [
+        ("tokenizer --shuffle_buffer 5", "shuffle_buffer: 5 has no effect without --streaming"),
+        ("tokenizer --data a --weights 2", "weights: [2.0] has no effect with --data a"),
+        ("tokenizer --sample_by line", "sample_by: 'line' has no effect without --data"),
+        ("probe isotropy --text_column text", "text_column: 'text' has no effect without --data"),
+        ("probe neighbours cat --data a --packages numpy", "packages: ['numpy'] has no effect with --data a"),
+        ("mask-stats --sample_by line", "sample_by: 'line' has no effect without --data"),
+        ("bench --text_column text", "text_column: 'text' has no effect without --data"),
+    ],
+)
+def test_other_commands_refuse_it_too(line, error, capsys):
+    assert cli.main(line.split()) == 2
+    assert capsys.readouterr().err.startswith(f"minibert: error: {error}; legal: ")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"{NSP} --short_seq_prob 0.2 --mlm_probability 0.2",
+        "--objective rtd --generator_size 0.5 --masking span --packing padded",
+        "--objective clm --packing padded --num_proc 2",
+        f"{STREAM} --shuffle_buffer 5 --sample_documents 5 --vocab_size 300 --text_column text",
+        "--data a b --weights 1 2 --sampling_alpha 0.5 --sample_by line",
+        "--packages numpy",
+        "--tokenizer t --model bert --size tiny",
+        "--model_name_or_path m --max_position_embeddings 100",
+        "--num_train_epochs 3 --max_steps 5",  # as Transformers has it, the steps count
+    ],
+)
+def test_what_has_an_effect_is_not_refused(line):
+    cli.parse("pretrain", line.split())
+
+
+def test_names_of_the_table():
+    for command in cli.COMMANDS.values():
+        names = {field.name for item in command.arguments for field in dataclasses.fields(item)}
+        for condition in command.conditions:
+            assert {condition.switch, *condition.arguments} <= names
+
+
+# --- recipes ---
+
+
+@pytest.mark.parametrize(
+    ("recipe", "line"),
+    [
+        ("bert-classic", "--model_name_or_path runs/first"),  # as its own comment says
+        ("decoder", "--tokenizer runs/modern"),  # as its own comment says
+        ("long-context", "--model_name_or_path runs/modern"),
+        ("modern", "--objective clm"),
+        ("multilingual", "--data one.txt"),
+        ("electra", "--objective mlm"),
+    ],
+)
+def test_the_command_line_may_idle_keys_of_a_recipe(recipe, line):
+    cli.parse("pretrain", ["--recipe", recipe, *line.split()])
+
+
+def test_a_recipe_may_not_idle_its_own_keys(tmp_path):
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text("objective: mlm\nshort_seq_prob: 0.2\n")
+    with pytest.raises(ValueError, match="short_seq_prob: 0.2 has no effect with --objective mlm; legal: with"):
+        cli.parse("pretrain", ["--recipe", str(recipe)])
+    recipe.write_text("short_seq_prob: 0.2\n")
+    with pytest.raises(ValueError, match="short_seq_prob: 0.2 has no effect with --objective mlm;"):
+        cli.parse("pretrain", ["--recipe", str(recipe)])
+    cli.parse("pretrain", ["--recipe", str(recipe), "--objective", "mlm+nsp"])
+    recipe.write_text("objective: mlm+nsp\nmodel: bert\nshort_seq_prob: 0.2\n")
+    with pytest.raises(ValueError, match="packing: 'padded' has no effect with --objective mlm\\+nsp"):
+        cli.parse("pretrain", ["--recipe", str(recipe), "--packing", "padded"])

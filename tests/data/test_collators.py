@@ -1,0 +1,568 @@
+"""Masking: what is chosen, what becomes of it and how often, words and spans, whole batches, bad input."""
+
+import math
+import random
+import tracemalloc
+
+import datasets
+import numpy as np
+import pytest
+import torch
+from helpers import TEXTS, batches, packed_rows, padded_rows, same
+from transformers import DataCollatorForLanguageModeling
+
+from minibert.tokenization import train_tokenizer, word_start_table
+from minibert.training.data.collators import MaskedLMCollator
+from minibert.training.data.masking import MASKING_KINDS, create_mlm_batch, unigram_counts
+
+ALGORITHMS = ("wordpiece", "bpe", "unigram")
+STANDARD_ERRORS = 5
+
+
+@pytest.fixture(scope="module")
+def tokenizers():
+    return {name: train_tokenizer(TEXTS, algorithm=name, vocab_size=500, show_progress=False) for name in ALGORITHMS}
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tokenizers):
+    return tokenizers["wordpiece"]
+
+
+def outcome(row, batch_row, special):
+    """What became of the tokens of one row, in plain Python: (candidates, targets, masked, random, kept) positions."""
+    ids = row["input_ids"]
+    read, labels = batch_row["input_ids"].tolist(), batch_row["labels"].tolist()
+    candidates = {i for i, token in enumerate(ids) if token not in special}
+    targets = {i for i, label in enumerate(labels) if label != -100}
+    masked = {i for i in targets if read[i] == special["mask"]}
+    kept = {i for i in targets if read[i] == ids[i]}
+    assert all(labels[i] == ids[i] for i in targets)
+    assert all(read[i] == ids[i] for i in range(len(ids)) if i not in targets)
+    return candidates, targets, masked, targets - masked - kept, kept
+
+
+class Special(dict):
+    """The special ids of a tokenizer, with the mask's under "mask"."""
+
+    def __init__(self, tokenizer):
+        super().__init__(dict.fromkeys(tokenizer.all_special_ids, True), mask=tokenizer.mask_token_id)
+
+
+def outcomes(collator, rows, epochs=1):
+    """(row, batch row, outcome) of every row in every epoch."""
+    special = Special(collator.tokenizer)
+    for epoch in range(epochs):
+        collator.set_progress(epoch)
+        for examples in batches(rows):
+            batch = collator(examples)
+            for number, row in enumerate(examples):
+                batch_row = {name: column[number] for name, column in batch.items()}
+                yield row, batch_row, outcome(row, batch_row, special)
+
+
+def assert_share(parts, wholes, expected):
+    """Σ parts / Σ wholes is `expected`, within 5 standard errors of clusters that are independent of one another."""
+    parts, wholes = np.asarray(parts, float), np.asarray(wholes, float)
+    error = math.sqrt(((parts - expected * wholes) ** 2).sum()) / wholes.sum()
+    assert wholes.sum() > 1000
+    assert error < 0.05, "too few tokens to tell"
+    assert abs(parts.sum() / wholes.sum() - expected) <= STANDARD_ERRORS * error
+
+
+def assert_distributed(observed, weights):
+    """Counts fit the weights: Pearson's chi-square, made normal by Wilson and Hilferty's cube root."""
+    expected = weights / weights.sum() * observed.sum()
+    assert expected.min() > 5, "too few to tell"
+    degrees = len(observed) - 1
+    statistic = ((observed - expected) ** 2 / expected).sum()
+    assert (statistic / degrees) ** (1 / 3) - (1 - 2 / (9 * degrees)) <= STANDARD_ERRORS * math.sqrt(2 / (9 * degrees))
+
+
+# --- Rates ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rate", [0.15, 0.4])
+@pytest.mark.parametrize("make_rows", [padded_rows, packed_rows])
+@pytest.mark.parametrize("masking", MASKING_KINDS)
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_rates(tokenizers, algorithm, masking, make_rows, rate):
+    tokenizer = tokenizers[algorithm]
+    collator = MaskedLMCollator(tokenizer, masking=masking, mlm_probability=rate, seed=1, at_least_one_target=False)
+    counts = np.array(
+        [[len(part) for part in found] for _, _, found in outcomes(collator, make_rows(tokenizer), epochs=2)]
+    )
+    candidates, targets, masked, other, kept = counts.T
+    assert_share(targets, candidates, rate)
+    assert_share(masked, targets, 0.8)
+    assert_share(other, targets, 0.1)
+    assert_share(kept, targets, 0.1)
+
+
+def test_replacement_rates_can_be_set(tokenizer):
+    collator = MaskedLMCollator(tokenizer, mask_replace_prob=0.3, random_replace_prob=0.6, seed=0)
+    counts = np.array([[len(part) for part in found] for *_, found in outcomes(collator, padded_rows(tokenizer), 2)])
+    assert_share(counts[:, 2], counts[:, 1], 0.3)
+    assert_share(counts[:, 3], counts[:, 1], 0.6)
+
+
+@pytest.mark.parametrize("masking", MASKING_KINDS)
+def test_rates_of_nothing_and_of_everything(tokenizer, masking):
+    rows = packed_rows(tokenizer)
+    nothing = MaskedLMCollator(tokenizer, masking=masking, mlm_probability=0.0, seed=0)
+    everything = MaskedLMCollator(tokenizer, masking=masking, mlm_probability=1, seed=0)
+    assert all(not found[1] for *_, found in outcomes(nothing, rows))
+    assert all(found[1] == found[0] for *_, found in outcomes(everything, rows))
+
+
+def test_agrees_with_the_plain_python_reference(tokenizer):
+    """Targets, and what became of them, are distributed as in `create_mlm_batch`: two samples, compared."""
+    rows = padded_rows(tokenizer)
+    special = Special(tokenizer)
+    collator = MaskedLMCollator(tokenizer, seed=0)
+    rng = random.Random(0)
+    ours, reference = [], []
+    for epoch in range(4):
+        ours += [[len(part) for part in found] for *_, found in outcomes(collator, rows)]
+        collator.set_progress(epoch + 1)
+        masked, labels = create_mlm_batch([row["input_ids"] for row in rows], len(tokenizer), 0.15, rng)
+        for row, *result in zip(rows, torch_lists(masked), torch_lists(labels)):
+            batch_row = dict(zip(("input_ids", "labels"), result))
+            reference.append([len(part) for part in outcome(row, batch_row, special)])
+    ours, reference = np.array(ours), np.array(reference)
+    for part, whole in ((1, 0), (2, 1), (3, 1), (4, 1)):
+        shares = [sample[:, part].sum() / sample[:, whole].sum() for sample in (ours, reference)]
+        variance = sum(share * (1 - share) / sample[:, whole].sum() for share, sample in zip(shares, (ours, reference)))
+        assert abs(shares[0] - shares[1]) <= STANDARD_ERRORS * math.sqrt(variance)
+
+
+def torch_lists(lists):
+    return [torch.tensor(values) for values in lists]
+
+
+def test_reference_takes_one_sequence_or_several_and_refuses_bad_input():
+    masked, labels = create_mlm_batch([2, 7, 8, 9, 3], 20, mask_prob=1.0, rng=random.Random(0))
+    assert labels == [-100, 7, 8, 9, -100]
+    assert masked[0] == 2 and masked[-1] == 3
+    assert create_mlm_batch([[2, 7, 8, 9, 3]], 20, 1.0, random.Random(0)) == ([masked], [labels])
+    assert create_mlm_batch([], 20) == ([], [])
+    with pytest.raises(ValueError, match="mask_prob: 1.5"):
+        create_mlm_batch([7], 20, mask_prob=1.5)
+    with pytest.raises(ValueError, match="vocab_size: 6"):
+        create_mlm_batch([5], 6)
+
+
+def test_evaluation_keeps_its_masks_and_its_rate(tokenizer):
+    rows = padded_rows(tokenizer)
+    collator = MaskedLMCollator(
+        tokenizer, mlm_probability=0.5, seed=9, rate_schedule="linear", rate_points={1.0: 0.3}, masking="whole_word"
+    )
+    evaluation = collator.for_evaluation()
+    first = [evaluation(examples) for examples in batches(rows)]
+    collator.set_progress(3, 5, 10)
+    collator(rows[:5])
+    assert same(first, [evaluation(examples) for examples in batches(rows)])
+    counts = np.array([[len(part) for part in found] for *_, found in outcomes(evaluation, rows)])
+    assert_share(counts[:, 1], counts[:, 0], 0.15)
+    assert evaluation.masking == "whole_word"
+
+
+# --- Words and spans -----------------------------------------------------------------------------------------------
+
+
+def words_of(row, begins, special):
+    """The words of a row as lists of positions, by walking over it: a new one at a token that begins a word, after a
+    special token, and at the beginning of a document."""
+    positions = row.get("position_ids", range(len(row["input_ids"])))
+    words, running = [], False
+    for i, token in enumerate(row["input_ids"]):
+        if token in special:
+            running = False
+            continue
+        if running and not begins[token] and positions[i] != 0:
+            words[-1].append(i)
+        else:
+            words.append([i])
+        running = True
+    return words
+
+
+def fates(word, found):
+    masked, other, kept = found[2:]
+    return {next((n for n, part in enumerate((masked, other, kept)) if i in part), None) for i in word}
+
+
+@pytest.mark.parametrize("make_rows", [padded_rows, packed_rows])
+@pytest.mark.parametrize("masking", ["whole_word", "span"])
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_words_are_masked_whole(tokenizers, algorithm, masking, make_rows):
+    tokenizer = tokenizers[algorithm]
+    collator = MaskedLMCollator(tokenizer, masking=masking, mlm_probability=0.3, seed=0)
+    begins, special = word_start_table(tokenizer), tokenizer.all_special_ids
+    lengths, chosen = [], []
+    for row, _, found in outcomes(collator, make_rows(tokenizer)):
+        for word in words_of(row, begins, special):
+            assert len(fates(word, found)) == 1, "a word is split, or has more than one 80/10/10 draw"
+            lengths.append(len(word))
+            chosen.append(word[0] in found[1])
+    assert max(lengths) > 2 and any(chosen) and not all(chosen)
+
+
+def test_words_have_one_draw_each(tokenizer):
+    """80/10/10 holds for words counted once, and whether a word is chosen does not depend on its length."""
+    collator = MaskedLMCollator(tokenizer, whole_word_mask=True, seed=0, at_least_one_target=False)
+    assert collator.masking == "whole_word"
+    begins, special = word_start_table(tokenizer), tokenizer.all_special_ids
+    found_fates, single, several = [], [], []
+    for row, _, found in outcomes(collator, packed_rows(tokenizer), epochs=2):
+        for word in words_of(row, begins, special):
+            (fate,) = fates(word, found)
+            (single if len(word) == 1 else several).append(fate is not None)
+            if fate is not None:
+                found_fates.append(fate)
+    for number, expected in enumerate((0.8, 0.1, 0.1)):
+        assert_share([fate == number for fate in found_fates], np.ones(len(found_fates)), expected)
+    assert_share(single, np.ones(len(single)), 0.15)
+    assert_share(several, np.ones(len(several)), 0.15)
+
+
+@pytest.mark.parametrize("masking", ["whole_word", "span"])
+def test_documents_have_draws_of_their_own(tokenizer, masking):
+    """Documents without [CLS] and [SEP] that begin amid a word: no word and no span runs on from the one before."""
+    begins = word_start_table(tokenizer)
+    rows = []
+    for row in packed_rows(tokenizer):
+        pairs = [pair for pair in zip(row["input_ids"], row["position_ids"]) if pair[0] > 4 and pair[1] > 1]
+        ids, positions = map(list, zip(*pairs))
+        rows.append({"input_ids": ids, "position_ids": [position - 2 for position in positions]})
+    collator = MaskedLMCollator(tokenizer, masking=masking, mlm_probability=0.5, seed=0)
+    alike = []
+    for row, _, found in outcomes(collator, rows, epochs=16):
+        cuts = [i for i in range(1, len(row["input_ids"])) if row["position_ids"][i] == 0]
+        for cut in cuts:
+            if not begins[row["input_ids"][cut]] and {cut - 1, cut} <= found[1]:
+                alike.append(len(fates([cut - 1, cut], found)) == 1)
+    assert len(alike) > 500
+    assert np.mean(alike) < 0.8, "0.8² + 0.1² + 0.1² = 0.66 is expected"
+
+
+def word_row(rng, tokenizer, words):
+    """A row of `words` single-token words."""
+    starts = np.flatnonzero(word_start_table(tokenizer))
+    starts = starts[~np.isin(starts, tokenizer.all_special_ids)]
+    return {"input_ids": [tokenizer.cls_token_id, *rng.choice(starts, words).tolist(), tokenizer.sep_token_id]}
+
+
+def test_span_lengths_are_geometric_and_capped(tokenizer):
+    """At a low rate spans seldom touch, so runs of targets are spans: p = 0.2, at most 10 (SpanBERT 3.1)."""
+    rng = np.random.default_rng(0)
+    collator = MaskedLMCollator(tokenizer, masking="span", mlm_probability=0.005, seed=0, at_least_one_target=False)
+    runs = np.zeros(40)
+    for _ in range(60):
+        labels = collator([word_row(rng, tokenizer, 20_000)])["labels"][0].tolist()
+        length = 0
+        for label in labels:
+            if label != -100:
+                length += 1
+            elif length:
+                runs[length] += 1
+                length = 0
+    expected = np.array([0.2 * 0.8 ** (length - 1) for length in range(1, 11)])
+    expected /= expected.sum()
+    assert runs.sum() > 1000
+    error = np.sqrt(expected * (1 - expected) / runs.sum())
+    # Two spans touch once in about 750 spans, which the tolerance allows for.
+    assert (np.abs(runs[1:11] / runs.sum() - expected) <= STANDARD_ERRORS * error + 1 / 500).all()
+    assert runs[11:].sum() <= runs.sum() / 100
+    mean = (np.arange(40) * runs).sum() / runs.sum()
+    assert mean == pytest.approx(3.8, abs=0.3)
+
+
+def test_spans_are_as_frequent_at_the_edges_of_a_row(tokenizer):
+    rng = np.random.default_rng(0)
+    collator = MaskedLMCollator(tokenizer, masking="span", seed=0)
+    rows = [word_row(rng, tokenizer, 30) for _ in range(8000)]
+    chosen = collator(rows)["labels"].numpy()[:, 1:31] != -100
+    error = math.sqrt(0.15 * 0.85 / len(rows))
+    assert (np.abs(chosen.mean(axis=0) - 0.15) <= STANDARD_ERRORS * error).all()
+
+
+def test_a_span_has_one_draw(tokenizer):
+    """With [MASK] and "kept" at one half each, touching targets share their fate, but for spans that touch."""
+    rng = np.random.default_rng(0)
+    collator = MaskedLMCollator(
+        tokenizer, masking="span", mlm_probability=0.05, mask_replace_prob=0.5, random_replace_prob=0.0, seed=0
+    )
+    neighbours = []
+    for *_, found in outcomes(collator, [word_row(rng, tokenizer, 200) for _ in range(300)]):
+        _, targets, masked, *_ = found
+        neighbours += [(i in masked) == (i + 1 in masked) for i in targets if i + 1 in targets]
+    p_touch = 0.05 / (0.05 + 3.8 * 0.95)
+    assert 1 - 3 * p_touch < np.mean(neighbours) < 1
+
+
+# --- Random replacements -------------------------------------------------------------------------------------------
+
+
+def replacements(tokenizer, row, times, **kwargs):
+    collator = MaskedLMCollator(
+        tokenizer, mlm_probability=1.0, mask_replace_prob=0.0, random_replace_prob=1.0, seed=0, **kwargs
+    )
+    found = []
+    for epoch in range(times):
+        collator.set_progress(epoch)
+        found.append(collator([row])["input_ids"][0].numpy())
+    return np.concatenate(found)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_random_tokens_are_other_ordinary_tokens(tokenizers, algorithm):
+    tokenizer = tokenizers[algorithm]
+    original = len(tokenizer) - 7
+    found = replacements(tokenizer, {"input_ids": [original] * 1000}, times=100)
+    legal = np.setdiff1d(np.arange(len(tokenizer)), [original, *tokenizer.all_special_ids])
+    observed = np.bincount(found, minlength=len(tokenizer))
+    assert observed[legal].sum() == len(found)
+    assert_distributed(observed[legal], np.ones(len(legal)))
+
+
+def test_random_tokens_follow_the_corpus(tokenizer):
+    ids = [row["input_ids"] for row in padded_rows(tokenizer)]
+    counts = unigram_counts(ids, len(tokenizer))
+    assert counts.tolist() == [sum(row.count(token) for row in ids) for token in range(len(tokenizer))]
+    original = int(np.argmax(np.where(np.isin(np.arange(len(counts)), tokenizer.all_special_ids), 0, counts)))
+    found = replacements(
+        tokenizer, {"input_ids": [original] * 1000}, 100, random_replacement="unigram", unigram_counts=counts
+    )
+    weights = counts.astype(float)
+    weights[[original, *tokenizer.all_special_ids]] = 0
+    observed = np.bincount(found, minlength=len(tokenizer))
+    assert observed[weights == 0].sum() == 0
+    frequent = weights / weights.sum() * len(found) > 20
+    rest = ~frequent & (weights > 0)
+    observed = np.append(observed[frequent], observed[rest].sum())
+    expected = np.append(weights[frequent], weights[rest].sum())
+    assert_distributed(observed, expected)
+
+
+def test_unigram_counts_refuse_ids_beyond_the_vocabulary():
+    with pytest.raises(ValueError, match="vocab_size: 3 .* id 7"):
+        unigram_counts([[1, 7]], 3)
+
+
+# --- At least one target -------------------------------------------------------------------------------------------
+
+
+def short_documents(tokenizer, lengths, repeats):
+    """Packed rows of documents with 1, 2, 3 … ordinary tokens, different in every row."""
+    rng = np.random.default_rng(0)
+    rows = []
+    for _ in range(repeats):
+        row = {"input_ids": [], "position_ids": []}
+        for length in lengths:
+            row["input_ids"] += [2, *rng.integers(5, len(tokenizer), length).tolist(), 3]
+            row["position_ids"] += range(length + 2)
+        rows.append(row)
+    return rows
+
+
+@pytest.mark.parametrize("masking", MASKING_KINDS)
+def test_every_packed_document_has_a_target(tokenizer, masking):
+    collator = MaskedLMCollator(tokenizer, masking=masking, seed=0)
+    starts = word_start_table(tokenizer)
+    places = []
+    for row, batch_row, _ in outcomes(collator, short_documents(tokenizer, (1, 2, 3, 8), 300)):
+        begins = [i for i, position in enumerate(row["position_ids"]) if position == 0]
+        for begin, end in zip(begins, [*begins[1:], len(row["input_ids"])]):
+            targets = [i for i in range(begin, end) if batch_row["labels"][i] != -100]
+            assert targets
+            if end - begin == 10 and masking == "token" and len(targets) == 1:
+                places.append(targets[0] - begin - 1)
+            assert masking == "token" or all(
+                batch_row["labels"][i + 1] != -100
+                for i in targets
+                if i + 2 < end and not starts[row["input_ids"][i + 1]]
+            )
+    if masking == "token":  # a single target is equally likely everywhere
+        assert_distributed(np.bincount(places, minlength=8), np.ones(8))
+
+
+def test_at_least_one_target_adds_no_more_than_it_must(tokenizer):
+    """n tokens have n·r targets on average, and (1 − r)^n more for those documents that chance left without."""
+    rows = [{"input_ids": row["input_ids"]} for row in short_documents(tokenizer, (3,), 4000)]
+    for forced, expected in ((True, (3 * 0.15 + 0.85**3) / 3), (False, 0.15), (None, 0.15)):
+        collator = MaskedLMCollator(tokenizer, seed=0, at_least_one_target=forced)
+        counts = [len(found[1]) for *_, found in outcomes(collator, rows)]
+        assert_share(counts, np.full(len(counts), 3), expected)
+
+
+# --- Static masking ------------------------------------------------------------------------------------------------
+
+
+def test_static_masks_are_drawn_once(tokenizer):
+    rows = packed_rows(tokenizer)[:30]
+    data = datasets.Dataset.from_list(rows)
+    collator = MaskedLMCollator(tokenizer, seed=0)
+    static = data.map(collator.mask_rows, batched=True, batch_size=7)
+    assert set(static.column_names) == {"input_ids", "position_ids", "labels"}
+    drawn = collator(rows)
+    for epoch in range(2):
+        collator.set_progress(epoch)
+        assert same([collator([static[i] for i in range(30)])], [drawn])
+    again = data.map(MaskedLMCollator(tokenizer, seed=0).mask_rows, batched=True, batch_size=7)
+    assert again._fingerprint == static._fingerprint, "the cache is not found"
+    validation = datasets.Dataset.from_list(packed_rows(tokenizer)[30:40])
+    unused, used = MaskedLMCollator(tokenizer, seed=0), MaskedLMCollator(tokenizer, seed=0)
+    data.map(used.mask_rows, batched=True)
+    first, second = (validation.map(c.mask_rows, batched=True) for c in (used, unused))
+    assert first._fingerprint == second._fingerprint, "the cache is not found"
+    other = data.map(MaskedLMCollator(tokenizer, seed=1).mask_rows, batched=True, batch_size=7)
+    assert other["labels"] != static["labels"]
+
+
+def test_labels_that_repeat_the_input_are_refused(tokenizer):
+    with pytest.raises(ValueError, match="labels"):
+        MaskedLMCollator(tokenizer)([{"input_ids": [2, 7, 3], "labels": [2, 7, 3]}])
+
+
+# --- Batches -------------------------------------------------------------------------------------------------------
+
+
+def test_batches_have_the_parents_shape(tokenizer):
+    rows = [tokenizer(text) for text in TEXTS[:5]]
+    for options in ({}, {"pad_to_multiple_of": 16}):
+        ours = MaskedLMCollator(tokenizer, seed=0, **options)(rows)
+        theirs = DataCollatorForLanguageModeling(tokenizer, seed=0, **options)([dict(row) for row in rows])
+        assert ours.keys() == theirs.keys()
+        for name, column in theirs.items():
+            assert ours[name].shape == column.shape and ours[name].dtype == column.dtype
+        for name in ("attention_mask", "token_type_ids"):
+            assert torch.equal(ours[name], theirs[name])
+        assert (ours["labels"][ours["attention_mask"] == 0] == -100).all()
+        assert (ours["input_ids"][ours["attention_mask"] == 0] == tokenizer.pad_token_id).all()
+
+
+def test_without_mlm_the_batch_is_the_parents(tokenizer):
+    rows = [tokenizer(text) for text in TEXTS[:5]]
+    ours = MaskedLMCollator(tokenizer, mlm=False)(rows)
+    theirs = DataCollatorForLanguageModeling(tokenizer, mlm=False)([dict(row) for row in rows])
+    assert same([ours], [dict(theirs)])
+
+
+def test_padding_on_the_left(tokenizers):
+    tokenizer = tokenizers["bpe"]
+    rows = packed_rows(tokenizer, 2)[:4]
+    right = MaskedLMCollator(tokenizer, seed=0)(rows)
+    tokenizer.padding_side = "left"
+    try:
+        left = MaskedLMCollator(tokenizer, seed=0)(rows)
+    finally:
+        tokenizer.padding_side = "right"
+    for name, column in right.items():
+        for i, row in enumerate(rows):
+            length = len(row["input_ids"])
+            assert torch.equal(column[i, :length], left[name][i, column.shape[1] - length :])
+    assert left["position_ids"][0].tolist()[-len(rows[0]["position_ids"]) :] == rows[0]["position_ids"]
+
+
+def test_rows_of_other_kinds(tokenizer):
+    row = [2, 7, 8, 3]
+    collator = MaskedLMCollator(tokenizer, seed=0, mlm_probability=1.0)
+    plain = collator([{"input_ids": row}])
+    assert same([plain], [collator([row])])
+    assert same([plain], [collator([torch.tensor(row)])])
+    assert same([plain], [collator([{"input_ids": np.array(row, dtype=np.int32), "offset_mapping": [(0, 1)] * 4}])])
+    arrays = collator([row], return_tensors="np")
+    assert isinstance(arrays["labels"], np.ndarray) and arrays["labels"].tolist() == plain["labels"].tolist()
+    pair = collator([{"input_ids": row, "next_sentence_label": 1}, {"input_ids": row, "next_sentence_label": 0}])
+    assert pair["next_sentence_label"].tolist() == [1, 0]
+
+
+def test_special_tokens_and_padding_are_never_chosen(tokenizer):
+    everything = MaskedLMCollator(tokenizer, seed=0, mlm_probability=1.0)
+    special = tokenizer.all_special_ids
+    labels = everything([{"input_ids": [*special, 9, *special, 10]}])["labels"][0].tolist()
+    assert [label for label in labels if label != -100] == [9, 10]
+    row = {"input_ids": [2, 9, 10, 11, 3], "special_tokens_mask": [1, 0, 1, 0, 1], "attention_mask": [1, 1, 1, 0, 0]}
+    batch = everything([row])
+    assert batch["labels"][0].tolist() == [-100, 9, -100, -100, -100]
+    assert "special_tokens_mask" not in batch
+    assert batch["attention_mask"][0].tolist() == [1, 1, 1, 0, 0]
+
+
+def test_rows_without_anything_to_mask(tokenizer):
+    for masking in MASKING_KINDS:
+        collator = MaskedLMCollator(tokenizer, masking=masking, seed=0, at_least_one_target=True)
+        batch = collator([[2, 3], [0, 0, 0], [2, 9, 3]])
+        assert (batch["labels"] != -100).sum() == 1
+
+
+def test_memory_is_linear_in_the_length(tokenizer):
+    rng = np.random.default_rng(0)
+
+    def peak(length, masking):
+        row = {"input_ids": rng.integers(5, len(tokenizer), length)}
+        collator = MaskedLMCollator(tokenizer, masking=masking, seed=0)
+        tracemalloc.start()
+        collator([row])
+        _, found = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        return found
+
+    for masking in MASKING_KINDS:
+        assert peak(400_000, masking) < 4.4 * peak(100_000, masking)
+
+
+# --- Bad input -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "message"),
+    [
+        ({"mlm_probability": 1.5}, "mlm_probability: 1.5 .* legal: 0 to 1"),
+        ({"mlm_probability": -0.1}, "mlm_probability: -0.1"),
+        ({"mlm_probability": float("nan")}, "mlm_probability: nan"),
+        ({"mlm_probability": None}, "mlm_probability: None"),
+        ({"mask_replace_prob": 2}, "mask_replace_prob: 2"),
+        ({"mask_replace_prob": 0.8, "random_replace_prob": 0.3}, "0.8 and 0.3 sum to more than 1"),
+        ({"masking": "words"}, "masking: 'words' .* legal: token, whole_word, span"),
+        ({"masking": "span", "whole_word_mask": True}, "whole_word_mask"),
+        ({"random_replacement": "zipf"}, "random_replacement: 'zipf' .* legal: uniform, unigram"),
+        ({"random_replacement": "unigram"}, "unigram_counts: needed"),
+        ({"unigram_counts": [1, 2]}, "unigram_counts: needed"),
+        ({"random_replacement": "unigram", "unigram_counts": [9] * 6}, "random_replace_prob: 0.1 needs two tokens"),
+        ({"random_replacement": "unigram", "unigram_counts": [-1] * 9}, "unigram_counts: -1"),
+        ({"rate_schedule": "cosine"}, "rate_schedule: 'cosine' .* legal: constant, linear, steps"),
+        ({"rate_schedule": "linear"}, "rate_points"),
+        ({"rate_points": {1.0: 0.1}}, "rate_points"),
+        ({"rate_schedule": "steps", "rate_points": {1.0: 1.2}}, r"rate_points\[1.0\]: 1.2"),
+        ({"rate_schedule": "steps", "rate_points": {50: 0.1}}, "rate_points: 50 .* legal: above 0, at most 1"),
+    ],
+)
+def test_bad_arguments_are_refused(tokenizer, kwargs, message):
+    with pytest.raises(ValueError, match=message):
+        MaskedLMCollator(tokenizer, **kwargs)
+
+
+def test_a_tokenizer_without_mask_token_is_refused(tokenizer, tmp_path):
+    tokenizer.save_pretrained(tmp_path)
+    unmasked = type(tokenizer).from_pretrained(tmp_path)
+    unmasked.mask_token = None
+    with pytest.raises(ValueError, match="tokenizer: it has no mask token"):
+        MaskedLMCollator(unmasked)
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([{"input_ids": [2, 100_000, 3]}], "input_ids: 2 to 100000 do not fit the tokenizer"),
+        ([{"input_ids": [2, 9, 3], "position_ids": [0, 1]}], "position_ids: 2 values for 3 input_ids"),
+        ([{"input_ids": [2, 9], "labels": 1}], "labels: 1 values for 2 input_ids"),
+        ([{"input_ids": [2, 9], "position_ids": [0, 1]}, {"input_ids": [2, 9]}], "position_ids: some rows"),
+        ([{"input_ids": [2, 9], "text": "abc"}], "text: the collator cannot batch this column"),
+        ([{"input_ids": [2, 9], "spans": [1, 2]}, {"input_ids": [2, 9], "spans": [1]}], "spans: the collator cannot"),
+    ],
+)
+def test_bad_rows_are_refused(tokenizer, rows, message):
+    with pytest.raises(ValueError, match=message):
+        MaskedLMCollator(tokenizer, seed=0)(rows)

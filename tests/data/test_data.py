@@ -1,0 +1,303 @@
+"""Documents: every source is read as it is documented, refused with its name, split and tokenized without loss."""
+
+import json
+import os
+
+import datasets
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+
+from minibert.tokenization import train_tokenizer
+from minibert.training.data import documents as data
+from minibert.training.data.documents import load_documents, split_documents, tokenize_documents
+
+pytestmark = pytest.mark.usefixtures("cache")
+
+
+@pytest.fixture
+def write(tmp_path, monkeypatch):
+    """Write a file into the working folder and give its name back."""
+    monkeypatch.chdir(tmp_path)
+
+    def write(name, content):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return name
+
+    return write
+
+
+def texts(*arguments, **keywords):
+    dataset = load_documents(*arguments, **keywords)
+    assert dataset.column_names == (["text", "source"] if arguments and len(arguments[0]) > 1 else ["text"])
+    assert dataset.features["text"].dtype == "string"
+    return dataset["text"][:]
+
+
+# --- text files ---
+
+PARAGRAPHS = "Title\nFirst paragraph.\nSecond.\n\nNext title\nIts paragraph.\n"
+
+
+@pytest.mark.parametrize(
+    "content, sample_by, expected",
+    [
+        (PARAGRAPHS, "auto", ["Title\nFirst paragraph.\nSecond.", "Next title\nIts paragraph."]),
+        (PARAGRAPHS.replace("\n", "\r\n"), "auto", ["Title\nFirst paragraph.\nSecond.", "Next title\nIts paragraph."]),
+        ("\n\n a \nb\n\n\n\n\nc\n\n", "auto", ["a \nb", "c"]),
+        ("one\ntwo\nthree", "auto", ["one", "two", "three"]),
+        ("\n\none\ntwo\n\n\n", "auto", ["one", "two"]),  # blank lines at the ends part nothing
+        (PARAGRAPHS, "line", ["Title", "First paragraph.", "Second.", "Next title", "Its paragraph."]),
+        (PARAGRAPHS, "document", [PARAGRAPHS.strip()]),
+        ("one\ntwo", "paragraph", ["one\ntwo"]),
+        ("\ufeffone\n \t\nΔύο\n", "line", ["one", "Δύο"]),  # byte order mark, a line of spaces
+    ],
+)
+def test_text_layouts(write, content, sample_by, expected):
+    assert texts([write("text.txt", content)], sample_by=sample_by) == expected
+
+
+def test_every_file_has_its_own_layout(write):
+    write("folder/a.txt", "one\ntwo")
+    write("folder/b.txt", "three\nfour\n\nfive")
+    write("folder/c.txt", "")
+    assert sorted(texts(["folder"])) == ["five", "one", "three\nfour", "two"]
+
+
+def test_any_name_will_do_for_a_file_that_is_named(write):
+    assert texts([write("corpus.de", "eins\nzwei"), write("README", "drei")]) == ["eins", "zwei", "drei"]
+
+
+# --- other files, folders and globs ---
+
+
+def test_tables(write, tmp_path):
+    rows = [{"text": "NA", "label": 1}, {"text": None, "label": 2}, {"text": "a, b\n\nc", "label": 3}]
+    write("a.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+    write("b.json", json.dumps(rows))
+    write("c.csv", 'text,label\nNA,1\n,2\n"a, b\n\nc",3\n')
+    write("d.tsv", 'text\tlabel\nNA\t1\n\t2\n"a, b\n\nc"\t3\n')
+    pa.parquet.write_table(pa.Table.from_pylist(rows), tmp_path / "e.parquet")
+    for name in ("a.jsonl", "b.json", "c.csv", "d.tsv", "e.parquet"):
+        assert texts([name]) == ["NA", "a, b\n\nc"], name
+    assert texts(["."]) == ["NA", "a, b\n\nc"] * 5
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        (['" hello there\tpos', "one\tneg", '" two\tpos'], r"' hello there\\tpos\\none\\tneg"),
+        (["one\tpos", '" hello there\tneg', "two\tpos"], "EOF inside string"),
+    ],
+)
+def test_rows_that_a_quote_would_swallow(write, rows, said, streaming):
+    """A tsv with quotes that are but characters, as benchmarks are published in, loses no row unsaid."""
+    file = write("a.tsv", "text\tlabel\n" + "".join(f"{row}\n" for row in rows))
+    with pytest.raises(ValueError, match=f"a.tsv' cannot be read as tsv: .*{said}.*; a quote that begins a cell"):
+        data.load_sources([file], streaming=streaming)
+
+
+def test_text_column(write):
+    write("one.csv", "sentence,label\nhello,1\n")
+    write("two.csv", "title,body\nhello,world\n")
+    assert texts(["one.csv"]) == ["hello"]
+    assert texts(["two.csv"], text_column="body") == ["world"]
+    with pytest.raises(ValueError, match="text_column: which column.*title, body"):
+        load_documents(["two.csv"])
+    with pytest.raises(ValueError, match="text_column: 'label' is no column of strings.*sentence"):
+        load_documents(["one.csv"], text_column="label")
+
+
+def test_folders_and_globs(write):
+    for name in ("x/b.txt", "x/a.txt", "x/y/c.TXT", "x/notes.md", "x/.hidden/d.txt", "x/.e.txt"):
+        write(name, os.path.basename(name))
+    assert texts(["x"]) == ["a.txt", "b.txt", "c.TXT"]
+    assert texts(["x/*.txt"]) == ["a.txt", "b.txt"]
+    assert texts(["x/**/*.TXT"]) == ["c.TXT"]
+    assert texts(["x/b.txt", "x/[a]*"]) == ["b.txt", "a.txt"]  # in the order given
+
+
+# --- the Hub, without a network ---
+
+
+@pytest.mark.parametrize("item, name, config", [("a/b", "a/b", None), ("a/b:c-1", "a/b", "c-1"), ("b", "b", None)])
+def test_hub_names(monkeypatch, item, name, config):
+    asked = []
+
+    def load_dataset(*arguments, **keywords):
+        asked.append((arguments, keywords))
+        return datasets.Dataset.from_dict({"content": ["x", " "], "n": [1, 2]})
+
+    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+    assert texts([item]) == ["x"]
+    assert asked == [((name, config), {"split": "train"})]
+
+
+def test_hub_refuses(monkeypatch):
+    def load_dataset(*arguments, **keywords):
+        raise ConnectionError("cannot be reached\nlong story")
+
+    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+    with pytest.raises(ValueError, match=r"'owner/name' is no path here, .*Hub: cannot be reached$"):
+        load_documents(["owner/name"])
+
+
+# --- the built-in corpus ---
+
+
+def test_builtin_corpus(monkeypatch):
+    asked = []
+    monkeypatch.setattr(data, "builtin_documents", lambda packages: asked.append(packages) or ["a", "b\n\nc"])
+    dataset = load_documents(packages=["numpy"])
+    assert dataset["text"][:] == ["a", "b\n\nc"] and asked == [["numpy"]]
+    assert load_documents(packages=["numpy"]).cache_files == dataset.cache_files != []
+    monkeypatch.setattr(data, "builtin_documents", lambda packages: ["another"])
+    assert texts() == ["another"]
+
+
+def test_packages_need_the_builtin_corpus(write):
+    with pytest.raises(ValueError, match="packages: .*built-in corpus"):
+        load_documents([write("a.txt", "a")], packages=["numpy"])
+
+
+# --- bad input, before anything is loaded ---
+
+
+@pytest.mark.parametrize(
+    "item, message",
+    [
+        ("missing.txt", "'missing.txt' does not exist"),
+        ("./missing", "'./missing' does not exist"),
+        ("a/b/c", "'a/b/c' does not exist"),
+        ("missing/*.txt", "no file matches 'missing/"),
+        ("nothing", "in the folder 'nothing'"),
+        ("empty.txt", "no text in 'empty.txt'"),
+        ("binary.txt", "'binary.txt' is not UTF-8 text: byte 0xff at offset 4"),
+        ("broken.jsonl", "'broken.jsonl' cannot be read as jsonl"),
+        ("blank.txt", "no text in 'blank.txt': blank"),
+    ],
+)
+def test_refused(write, monkeypatch, item, message):
+    write("good.txt", "good")
+    write("nothing/file.pdf", "no data")
+    write("empty.txt", "")
+    write("blank.txt", " \n\n\t\n")
+    write("binary.txt", b"abc\n\xff\xfe")
+    write("broken.jsonl", '{"text": "a"}\n{"text": \n')
+    loaded = []
+    load_dataset = datasets.load_dataset
+    monkeypatch.setattr(
+        datasets, "load_dataset", lambda *a, **k: loaded.append(k["data_files"]) or load_dataset(*a, **k)
+    )
+    with pytest.raises(ValueError, match=message):
+        load_documents(["good.txt", item])
+    if item not in ("blank.txt", "broken.jsonl"):
+        assert not loaded
+
+
+def test_other_refusals(write):
+    write("two.txt", "one\ntwo")
+    with pytest.raises(ValueError, match="2 documents in two.txt; at least 3"):
+        load_documents(["two.txt"], minimum=3)
+    with pytest.raises(ValueError, match="sample_by: 'word' is not one of auto, line, paragraph, document"):
+        load_documents(["two.txt"], sample_by="word")
+
+
+@pytest.mark.parametrize("before", [0, (1 << 24) - 1, (1 << 24) - 2, 1 << 24])
+def test_offset_of_the_first_bad_byte(write, before):
+    # A good character and a bad one on either side of, and across, the blocks that a file is checked in.
+    content = b"a" * before + "é".encode() + b"\xe2\x82"
+    with pytest.raises(ValueError, match=f"byte 0xe2 at offset {before + 2} "):
+        load_documents([write("long.txt", content)])
+
+
+# --- splitting ---
+
+
+def documents(count, repeats=1):
+    return datasets.Dataset.from_dict({"text": [f"document {i // repeats}" for i in range(count)]})
+
+
+@pytest.mark.parametrize("size, expected", [(0.05, 5), (0.5, 50), (7, 7), (1, 1), (0.001, 1), (99, 99)])
+def test_split(size, expected):
+    split = split_documents(documents(100), size, seed=3)
+    train, validation = split["train"]["text"][:], split["validation"]["text"][:]
+    assert len(validation) == expected
+    assert sorted(train + validation) == sorted(documents(100)["text"])
+    order = documents(100)["text"][:].index
+    assert train == sorted(train, key=order) and validation == sorted(validation, key=order)
+
+
+def test_equal_documents_stay_together():
+    for seed in range(20):
+        split = split_documents(documents(90, repeats=3), 0.2, seed)
+        assert not set(split["train"]["text"]) & set(split["validation"]["text"])
+        assert 18 <= len(split["validation"]) < 18 + 3
+
+
+def test_split_depends_on_text_and_seed_only():
+    held_out = [set(split_documents(documents(100), 0.1, seed)["validation"]["text"]) for seed in (1, 1, 2)]
+    assert held_out[0] == held_out[1] != held_out[2]
+    assert set(split_documents(documents(100).shuffle(seed=5), 0.1, 1)["validation"]["text"]) == held_out[0]
+
+
+@pytest.mark.parametrize(
+    "count, repeats, size", [(1, 1, 0.5), (10, 1, 10), (10, 10, 0.1), (4, 2, 3), (10, 1, 0), (10, 1, -2)]
+)
+def test_split_refused(count, repeats, size):
+    with pytest.raises(ValueError, match=f"validation_size: .*{size}"):
+        split_documents(documents(count, repeats), size)
+
+
+# --- tokenizing ---
+
+
+@pytest.fixture(scope="module")
+def samples():
+    return ["The first document, in English.", "Ένα δεύτερο κείμενο.", "a" * 30 + " b" * 700, "日本語", "🙂 ok"]
+
+
+@pytest.fixture(scope="module", params=["wordpiece", "bpe", "unigram"])
+def tokenizer(request, samples):
+    size = {"wordpiece": 110, "bpe": 300, "unigram": 300}[request.param]
+    return train_tokenizer(samples * 20, request.param, vocab_size=size, model_max_length=16, show_progress=False)
+
+
+def test_tokens_are_the_tokenizers(tokenizer, samples, write):
+    write("samples.jsonl", "".join(json.dumps({"text": text}) + "\n" for text in samples))
+    dataset = load_documents(["samples.jsonl"])
+    expected = tokenizer(samples, add_special_tokens=False)["input_ids"]
+    tokenizer(samples, truncation=True, max_length=4, padding=True)  # leaves the backend cutting and padding
+    for num_proc in (None, 2):
+        tokenized = tokenize_documents(dataset, tokenizer, num_proc)
+        assert tokenized.column_names == ["input_ids"] and tokenized.features["input_ids"].feature.dtype == "uint16"
+        assert tokenized["input_ids"][:] == expected
+    assert tokenizer.backend_tokenizer.truncation["max_length"] == 4  # the user's tokenizer is left as it was
+
+
+def test_special_tokens_in_a_text_are_text(tokenizer):
+    dataset = datasets.Dataset.from_dict({"text": ["mask [MASK] pad [PAD] [SEP]", "plain"]})
+    tokenized = tokenize_documents(dataset, tokenizer)["input_ids"][:]
+    special = {tokenizer.pad_token_id, tokenizer.cls_token_id, tokenizer.sep_token_id, tokenizer.mask_token_id}
+    assert not special & set(tokenized[0])
+    assert tokenizer.mask_token_id in tokenizer("mask [MASK]")["input_ids"]  # as the text would have been read
+
+
+def test_tokens_are_cached_whatever_the_tokenizer_did(tokenizer, samples, write):
+    write("samples.jsonl", "".join(json.dumps({"text": text}) + "\n" for text in samples))
+    dataset = load_documents(["samples.jsonl"])
+    first = tokenize_documents(dataset, tokenizer)
+    tokenizer(samples, truncation=True, max_length=7, padding="max_length")
+    assert first.cache_files and tokenize_documents(dataset, tokenizer).cache_files == first.cache_files
+    other = train_tokenizer(samples * 20, vocab_size=100, show_progress=False)
+    assert tokenize_documents(dataset, other).cache_files != first.cache_files
+
+
+@pytest.mark.parametrize("size, dtype", [(1, "uint16"), (1 << 16, "uint16"), ((1 << 16) + 1, "int32")])
+def test_ids_fit_their_type(size, dtype):
+    assert np.dtype(data.smallest_dtype(size)) == dtype
+    assert pa.array([size - 1], type=pa.from_numpy_dtype(data.smallest_dtype(size)))[0].as_py() == size - 1

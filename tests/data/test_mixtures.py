@@ -1,0 +1,302 @@
+"""Mixtures: sources are drawn as their sizes, weights and alpha say, nothing is lost, and bad ones are refused."""
+
+import json
+import math
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from minibert.tokenization import train_tokenizer
+from minibert.training.arguments.pretraining import CorpusArguments, MixtureArguments, StreamingArguments
+from minibert.training.cli import main as cli
+from minibert.training.data.documents import load_documents, split_documents, tokenize_documents
+from minibert.training.data.fertility import count_tokens
+from minibert.training.data.mixtures import draw_documents, load_sample, prepare_documents, sampling_probabilities
+from minibert.training.data.packing import pack_documents
+
+pytestmark = pytest.mark.usefixtures("cache")
+
+
+SIZES = {"de": 300, "fr": 90, "tr": 12}
+
+
+@pytest.fixture
+def sources(tmp_path):
+    """Files of numbered documents that begin with their language, as entries of --data."""
+    for language, size in SIZES.items():
+        lines = (f"{language} document number {i} of {size}" for i in range(size))
+        (tmp_path / f"{language}.txt").write_text("\n".join(lines))
+    return [f"{language}={tmp_path / language}.txt" for language in SIZES]
+
+
+def prepare(data, weights=(), sampling_alpha=None, validation_size=0.1, seed=0, minimum=1):
+    return prepare_documents(
+        CorpusArguments(data=list(data)),
+        MixtureArguments(weights=list(weights), sampling_alpha=sampling_alpha),
+        StreamingArguments(),
+        validation_size=validation_size,
+        seed=seed,
+        minimum=minimum,
+    )
+
+
+def counts(documents):
+    languages = [text.split()[0] for text in documents["text"]]
+    return {language: languages.count(language) for language in SIZES}
+
+
+# --- probabilities ---
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.floats(1e-6, 1e12), min_size=1, max_size=12), st.floats(0, 1))
+def test_probabilities_are_powers(weights, alpha):
+    powers = [math.pow(weight, alpha) for weight in weights]
+    assert sampling_probabilities(weights, alpha) == pytest.approx([p / math.fsum(powers) for p in powers], rel=1e-9)
+
+
+def test_probabilities_of_large_numbers():
+    assert sampling_probabilities([1e300, 1e300, 1e-300], 1.0) == pytest.approx([0.5, 0.5, 0.0])
+
+
+# --- drawing ---
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.integers(1, 60), min_size=1, max_size=5), st.floats(0, 1), st.integers(0, 2**32 - 1))
+def test_every_document_is_drawn_and_every_source_read_in_order(sizes, alpha, seed):
+    powers = np.array(sizes) ** alpha
+    rows = draw_documents(sizes, powers / powers.sum(), seed)
+    begins = np.cumsum(sizes) - sizes
+    finished = []
+    for begin, size in zip(begins, sizes):
+        places = np.flatnonzero((rows >= begin) & (rows < begin + size))
+        assert (rows[places] - begin == np.arange(len(places)) % size).all()
+        assert len(places) >= size
+        finished.append(places[size - 1])
+    assert len(rows) == max(finished) + 1  # it ends as soon as every document has come
+
+
+@pytest.mark.parametrize("sizes, alpha", [([4000, 40, 4], 0.3), ([4000, 1000, 2000], 0.0), ([3000, 900], 1.0)])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_observed_rates(sizes, alpha, seed):
+    """Within 5 standard errors of p ∝ n^α, at a number of draws that does not depend on what was drawn."""
+    p = [n**alpha / sum(m**alpha for m in sizes) for n in sizes]
+    rows = draw_documents(sizes, np.array(p), seed)
+    first = rows[: int(0.8 * max(n / q for n, q in zip(sizes, p)))]
+    assert len(first) > 2500
+    for begin, size, expected in zip(np.cumsum([0, *sizes]), sizes, p):
+        observed = np.mean((first >= begin) & (first < begin + size))
+        assert abs(observed - expected) < 5 * math.sqrt(expected * (1 - expected) / len(first))
+
+
+def test_an_endless_epoch_is_refused():
+    with pytest.raises(ValueError, match="weights: an epoch.*10,000,000.*of 110.*100 times"):
+        draw_documents([10, 100], np.array([0.99999, 0.00001]), 0)
+
+
+# --- documents ---
+
+
+def test_without_a_mixture_nothing_changes(sources):
+    plain = [source.partition("=")[2] for source in sources]
+    documents = prepare(plain)
+    expected = split_documents(load_documents(plain), 0.1, 0)
+    assert documents.train["text"][:] == expected["train"]["text"][:]
+    assert documents.validation["text"][:] == expected["validation"]["text"][:]
+    assert documents.sample is documents.train
+    assert prepare(sources, sampling_alpha=1.0).train["text"][:] == expected["train"]["text"][:]
+
+
+@pytest.mark.parametrize(
+    "arguments, weights, alpha",
+    [
+        ({}, None, 0.3),  # languages
+        ({"sampling_alpha": 0.0}, None, 0.0),
+        ({"sampling_alpha": 0.7}, None, 0.7),
+        ({"weights": [1.0, 2.0, 1.0]}, [1, 2, 1], 1.0),  # weights are taken as they are
+        ({"weights": [3.0, 9.0, 1.0], "sampling_alpha": 0.5}, [3, 9, 1], 0.5),
+    ],
+)
+def test_a_mixture_of_languages(sources, capsys, arguments, weights, alpha):
+    documents = prepare(sources, **arguments)
+    held_out = split_documents(load_documents(sources), 0.1, 0)  # the split does not depend on the mixture
+    assert documents.validation["text"][:] == held_out["validation"]["text"][:]
+    assert set(documents.train["text"]) == set(held_out["train"]["text"])
+
+    sizes, drawn = counts(held_out["train"]), counts(documents.train)
+    powers = {name: (n if weights is None else weights[i]) ** alpha for i, (name, n) in enumerate(sizes.items())}
+    total = sum(drawn.values())
+    for name, power in powers.items():
+        p = power / sum(powers.values())
+        assert abs(drawn[name] - total * p) < 5 * math.sqrt(total * p * (1 - p))
+    printed = {line.split()[0]: line.split()[1:] for line in capsys.readouterr().out.splitlines()}
+    for name in SIZES:
+        assert printed[name] == [
+            f"{sizes[name]:,}", f"{sizes[name] / sum(sizes.values()):.1%}", f"{drawn[name]:,}",
+            f"{drawn[name] / total:.1%}", f"{drawn[name] / sizes[name]:.2f}",
+        ]  # fmt: skip
+
+
+@pytest.mark.parametrize("arguments", [{}, {"sampling_alpha": 1.0}, {"weights": [1.0, 2.0, 1.0]}])
+def test_documents_of_several_languages_keep_their_source(sources, arguments):
+    documents = prepare(sources, **arguments)
+    for part in (documents.train, documents.validation):
+        names = part.features["source"].int2str(part["source"][:])
+        assert names == [text.split()[0] for text in part["text"]]
+    assert prepare(sources[:1]).train.column_names == ["text"]
+    files = [source.partition("=")[2] for source in sources]  # which may be as many as documents
+    assert prepare(files, **arguments).train.column_names == ["text"]
+
+
+def test_equal_documents_of_two_sources_stay_together(tmp_path):
+    for name in "ab":
+        (tmp_path / f"{name}.txt").write_text("\n".join(f"document {i}" for i in range(100)))
+    for seed in range(5):
+        documents = prepare([str(tmp_path / "a.txt"), str(tmp_path / "b.txt")], weights=[1, 1], seed=seed)
+        assert len(documents.validation) and not set(documents.train["text"]) & set(documents.validation["text"])
+
+
+def test_a_seed_draws_one_order_and_its_tokens_are_cached(sources):
+    first, again, other = (prepare(sources, seed=seed).train for seed in (1, 1, 2))
+    assert first["text"][:] == again["text"][:] != other["text"][:]
+    tokenizer = train_tokenizer(first["text"], vocab_size=120, show_progress=False)
+    tokens = [tokenize_documents(part, tokenizer) for part in (first, again)]
+    assert tokens[0].cache_files and tokens[0].cache_files == tokens[1].cache_files
+    rows = [pack_documents(part, tokenizer, 64) for part in tokens]
+    assert rows[0].cache_files == rows[1].cache_files
+    texts = tokenizer.batch_decode(rows[0]["input_ids"][:])
+    assert any("de document" in text and "fr document" in text for text in texts)  # mixed, then packed
+
+
+def test_the_tokenizers_sample(sources):
+    mixed = load_sample(CorpusArguments(data=sources), MixtureArguments(), StreamingArguments())
+    drawn = counts(mixed)
+    assert drawn["de"] >= SIZES["de"] and drawn["tr"] > 5 * SIZES["tr"]
+    plain = load_sample(CorpusArguments(data=sources), MixtureArguments(sampling_alpha=1.0), StreamingArguments())
+    assert counts(plain) == SIZES
+
+
+# --- bad input ---
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ({"weights": [1.0, 2.0]}, "weights: 2 for the sources de, fr, tr; legal: one for every entry"),
+        ({"weights": [1.0, -2.0, 1.0]}, "weights: -2.0 for 'fr'; legal: numbers above 0"),
+        ({"weights": [1.0, 2.0, 0.0]}, "weights: 0.0 for 'tr'"),
+        ({"weights": [math.nan, 2.0, 1.0]}, "weights: nan for 'de'"),
+        ({"weights": [1.0, math.inf, 1.0]}, "weights: inf for 'fr'"),
+        ({"sampling_alpha": 1.5}, "sampling_alpha: 1.5 is not legal; legal: 0 .* to 1"),
+        ({"sampling_alpha": -0.1}, "sampling_alpha: -0.1"),
+        ({"sampling_alpha": math.nan}, "sampling_alpha: nan"),
+        ({"minimum": 500}, "data: 402 documents in .*; at least 500"),
+    ],
+)
+def test_refused(sources, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        prepare(sources, **arguments)
+
+
+def test_bad_sources_are_refused(sources, tmp_path):
+    (tmp_path / "blank.txt").write_text("\n \n\t\n")
+    (tmp_path / "one.txt").write_text("only one")
+    for data, arguments, message in (
+        ([*sources, f"uk={tmp_path / 'blank.txt'}"], {}, "no text in 'uk=.*blank.txt'"),
+        ([*sources, f"uk={tmp_path / 'one.txt'}"], {"validation_size": 400}, r"source '\w+' is left to train on"),
+        ([*sources, f"uk={tmp_path / 'missing.txt'}"], {}, "missing.txt' does not exist"),
+        ([*sources, str(tmp_path / "one.txt")], {}, "one.txt' names no language but others do"),
+        ([*sources, sources[1]], {}, "'fr' is given twice"),
+        ([], {"weights": [1.0]}, "weights: 1 for the sources the built-in corpus"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            prepare(data, **arguments)
+
+
+def test_a_path_may_have_an_equals_sign(tmp_path, monkeypatch):
+    (tmp_path / "lang=de").mkdir()
+    (tmp_path / "lang=de" / "a.txt").write_text("eins\nzwei")
+    monkeypatch.chdir(tmp_path)
+    assert load_documents(["lang=de"])["text"][:] == ["eins", "zwei"] == load_documents(["de=lang=de"])["text"][:]
+
+
+# --- minibert tokenizer and minibert fertility ---
+
+
+def test_commands(sources, tmp_path, capsys):
+    parallel = tmp_path / "parallel"
+    parallel.mkdir()
+    (parallel / "tr.txt").write_text("tr document number one\ntr two\n")
+    (parallel / "de.txt").write_text("de document\nnumber of de\n")
+    folders = [str(tmp_path / name) for name in ("balanced", "natural")]
+    for folder, alpha in zip(folders, ("0.3", "1")):
+        command = ["tokenizer", "--data", *sources, "--sampling_alpha", alpha, "--algorithm", "unigram"]
+        assert cli.main([*command, "--vocab_size", "320", "--output_dir", folder]) == 0
+    capsys.readouterr()
+    output = tmp_path / "fertility"
+    assert cli.main(["fertility", *folders, "--data", str(parallel), "--output_dir", str(output)]) == 0
+    figures = json.loads((output / "fertility.json").read_text())
+    assert list(figures) == ["balanced", "natural"] and list(figures["natural"]) == ["de", "tr"]
+    lines = capsys.readouterr().out.splitlines()
+    row = next(line.split() for line in lines if line.startswith("tr "))
+    assert row[1:3] == [f"{figures[name]['tr']['tokens_per_passage']:.1f}" for name in figures]
+    assert (output / "fertility.png").stat().st_size > 5000
+
+
+def test_counted_by_hand():
+    passages = ["one two", "one, three four", "ß"]
+    tokenizer = train_tokenizer(["one two , three four"] * 9, vocab_size=60, show_progress=False)
+    found = count_tokens(tokenizer, passages)
+    # one two | one , three four | [UNK]: 7 tokens in 3 passages, 6 words and 23 characters.
+    expected = {"tokens_per_passage": 7 / 3, "tokens_per_word": 7 / 6, "tokens_per_character": 7 / 23}
+    assert found == pytest.approx({**expected, "unknown_share": 1 / 7})
+
+
+@pytest.mark.slow
+@pytest.mark.skipif("MINIBERT_DATA" not in os.environ, reason="MINIBERT_DATA does not say where the data is")
+def test_languages_with_little_text_gain(tmp_path):
+    """With α = 0.3 the languages that have 140 lines of text get more pieces, at the cost of the large ones."""
+    data = Path(os.environ["MINIBERT_DATA"]) / "multilingual"
+    languages = ["ar", "de", "el", "en", "fr", "hi", "ru", "th", "tr", "uk", "zh"]
+    sources = [f"{language}={data / language / 'train.txt'}" for language in languages]
+    folders = {alpha: str(tmp_path / alpha) for alpha in ("0.3", "1")}
+    for alpha, folder in folders.items():
+        command = ["tokenizer", "--data", *sources, "--sampling_alpha", alpha, "--algorithm", "unigram"]
+        assert cli.main([*command, "--vocab_size", "12000", "--output_dir", folder]) == 0
+    command = ["fertility", *folders.values(), "--data", str(data / "parallel"), "--output_dir", str(tmp_path / "out")]
+    assert cli.main(command) == 0
+    figures = json.loads((tmp_path / "out" / "fertility.json").read_text())
+    balanced, natural = figures["0.3"], figures["1"]
+    assert len(balanced) == 12
+    for language in ("ar", "el", "hi", "ru", "th", "tr"):
+        assert balanced[language]["tokens_per_passage"] < 0.97 * natural[language]["tokens_per_passage"]
+    for language in ("de", "en"):
+        assert balanced[language]["tokens_per_passage"] > natural[language]["tokens_per_passage"]
+
+
+def test_fertility_refuses(tmp_path, capsys):
+    folder = tmp_path / "tokenizer"
+    train_tokenizer(["a b c"], vocab_size=60, show_progress=False).save_pretrained(folder)
+    (tmp_path / "de.txt").write_text("eins\nzwei")
+    (tmp_path / "fr.txt").write_text("un")
+    files = [str(tmp_path / "de.txt"), str(tmp_path / "fr.txt")]
+    for arguments, message in (
+        (["--data", files[0]], "tokenizers: none given"),
+        ([str(folder)], "data: no file of passages"),
+        (
+            [str(folder), "--data", *files],
+            "not parallel; legal: as many passages in each, one a line (here de 2, fr 1)",
+        ),
+        ([str(folder), "--data", files[0], files[0]], "two files of the language 'de'"),
+        ([str(folder), str(folder), "--data", files[0]], "is given twice"),
+        ([str(tmp_path / "none"), "--data", files[0]], "cannot be loaded"),
+        ([str(folder), "--data", str(tmp_path / "es.txt")], "es.txt' does not exist"),
+    ):
+        assert cli.main(["fertility", *arguments, "--output_dir", str(tmp_path / "output")]) == 2
+        assert message in capsys.readouterr().err
+        assert not (tmp_path / "output").exists()

@@ -1,0 +1,288 @@
+"""Reproducible masks: seed, epoch and row decide on them, whatever the workers, ranks, streams and checkpoints."""
+
+import math
+import multiprocessing
+from types import SimpleNamespace
+
+import datasets
+import pytest
+import torch
+from accelerate.data_loader import DataLoaderDispatcher, prepare_data_loader
+from helpers import TEXTS, batches, packed_rows, padded_rows, same
+from torch.utils.data import DataLoader, IterableDataset, RandomSampler
+from transformers import BertConfig, BertForMaskedLM, Trainer, TrainingArguments
+
+from minibert.tokenization import train_tokenizer
+from minibert.training.data.collators import MaskedLMCollator, MaskingProgress
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return train_tokenizer(TEXTS, algorithm="wordpiece", vocab_size=500, show_progress=False)
+
+
+def passes(collator, rows, epochs, **loader):
+    """The batches of some epochs through a shuffling data loader; the shuffle depends on the epoch only."""
+    generator = torch.Generator()
+    sampler = RandomSampler(rows, generator=generator)
+    data = DataLoader(rows, batch_size=8, sampler=sampler, collate_fn=collator, **loader)
+    for epoch in range(epochs):
+        generator.manual_seed(epoch)
+        steps = math.ceil(len(rows) / 8)
+        collator.set_progress(epoch, step=epoch * steps, total_steps=epochs * steps)
+        yield list(data)
+
+
+SCHEDULES = (
+    {},
+    {"rate_schedule": "linear", "rate_points": {1.0: 0.0}, "mlm_probability": 1.0},
+)
+
+
+@pytest.mark.parametrize("kwargs", SCHEDULES, ids=["constant", "linear"])
+@pytest.mark.parametrize("persistent", [False, True])
+def test_workers_change_nothing(tokenizer, kwargs, persistent):
+    rows = packed_rows(tokenizer, 10)
+    alone = list(passes(MaskedLMCollator(tokenizer, seed=3, **kwargs), rows, 3))
+    helped = list(
+        passes(MaskedLMCollator(tokenizer, seed=3, **kwargs), rows, 3, num_workers=2, persistent_workers=persistent)
+    )
+    assert len(alone) == len(helped) == 3
+    assert all(same(a, b) for a, b in zip(alone, helped))
+    if not kwargs:
+        by_row = [
+            {
+                tuple(original(batch, i)): set(batch["labels"][i].tolist())
+                for batch in epoch
+                for i in range(len(batch["labels"]))
+            }
+            for epoch in alone
+        ]
+        assert all(by_row[0][row] != by_row[1][row] for row in by_row[0]), "an epoch brings other masks"
+
+
+def original(batch, i):
+    row = torch.where(batch["labels"][i] != -100, batch["labels"][i], batch["input_ids"][i])
+    return row[batch["attention_mask"][i] == 1].tolist()
+
+
+@pytest.mark.slow
+def test_spawned_workers_hear_of_the_epoch(tokenizer):
+    """Where workers are started afresh (macOS, Windows), the epoch still reaches them."""
+    rows = packed_rows(tokenizer, 20)
+    kwargs = SCHEDULES[1]
+    alone = list(passes(MaskedLMCollator(tokenizer, seed=3, **kwargs), rows, 2))
+    helped = list(
+        passes(
+            MaskedLMCollator(tokenizer, seed=3, **kwargs),
+            rows,
+            2,
+            num_workers=2,
+            persistent_workers=True,
+            multiprocessing_context=multiprocessing.get_context("spawn"),
+        )
+    )
+    assert all(same(a, b) for a, b in zip(alone, helped))
+
+
+@pytest.mark.parametrize("kwargs", SCHEDULES, ids=["constant", "linear"])
+def test_ranks_change_nothing(tokenizer, kwargs):
+    """Two ranks (accelerate's own sharding) with batches of 4 see the rows of one rank with batches of 8."""
+    rows = [{"input_ids": row["input_ids"]} for row in padded_rows(tokenizer)[:160]]
+
+    def by_row(ranks):
+        found = {}
+        for rank in range(ranks):
+            collator = MaskedLMCollator(tokenizer, seed=0, **kwargs)
+            loader = DataLoader(rows, batch_size=8 // ranks, collate_fn=collator)
+            loader = prepare_data_loader(loader, num_processes=ranks, process_index=rank, put_on_device=False)
+            collator.set_progress(1, step=20, total_steps=40)
+            for batch in loader:
+                for i in range(len(batch["labels"])):
+                    real = batch["attention_mask"][i] == 1
+                    found[tuple(original(batch, i))] = batch["labels"][i][real].tolist()
+        return found
+
+    assert by_row(1) == by_row(2)
+
+
+def test_the_masks_of_a_row_depend_on_seed_epoch_and_row_alone(tokenizer):
+    rows = sorted(padded_rows(tokenizer)[:20], key=lambda row: len(row["input_ids"]))
+
+    def labels(seed, epoch, row, batch):
+        collator = MaskedLMCollator(tokenizer, seed=seed)
+        collator.set_progress(epoch)
+        return collator(batch)["labels"][batch.index(row)][: len(row["input_ids"])].tolist()
+
+    row = rows[-1]
+    assert labels(0, 0, row, rows) == labels(0, 0, row, [row]) == labels(0, 0, row, rows[::-1])
+    assert labels(0, 0, row, rows) != labels(0, 1, row, rows)
+    assert labels(0, 0, row, rows) != labels(1, 0, row, rows)
+
+
+def test_without_a_seed_masks_come_from_torch(tokenizer):
+    rows = padded_rows(tokenizer)[:8]
+    collator = MaskedLMCollator(tokenizer)
+    torch.manual_seed(0)
+    first, second = collator(rows), collator(rows)
+    torch.manual_seed(0)
+    assert same([first, second], [collator(rows), collator(rows)])
+    assert not same([first], [second])
+
+
+def test_repeated_masks_are_warned_about_once(tokenizer, monkeypatch):
+    said = []
+    monkeypatch.setattr("minibert.training.data.collators.logger.warning", said.append)
+    rows = padded_rows(tokenizer)[:40]
+    collator = MaskedLMCollator(tokenizer, seed=0)
+    for examples in batches(rows, 8):
+        collator(examples)
+    assert not said
+    for _ in range(2):
+        for examples in batches(rows[::-1], 8):
+            collator(examples)
+    assert len(said) == 1 and "MaskingProgress" in said[0]
+    told = MaskedLMCollator(tokenizer, seed=0)
+    for epoch in range(2):
+        told.set_progress(epoch)
+        told(rows)
+    for _ in range(2):
+        collator.for_evaluation()(rows)
+    assert len(said) == 1
+
+
+class Recorder(BertForMaskedLM):
+    """Keeps the batches that reach the model."""
+
+    def forward(self, input_ids=None, attention_mask=None, labels=None, **kwargs):
+        if self.training:
+            self.seen.append({"input_ids": input_ids, "attention_mask": attention_mask, "labels": labels})
+        return super().forward(input_ids=input_ids, attention_mask=attention_mask, labels=labels, **kwargs)
+
+
+class Stream(IterableDataset):
+    def __init__(self, rows):
+        self.rows = rows
+
+    def __iter__(self):
+        return iter(self.rows)
+
+
+def train(tokenizer, folder, data, resume=None, **kwargs):
+    """The batches that a plain Trainer feeds to a model, over 12 steps with a rate that falls from 1 to 0."""
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=len(tokenizer), hidden_size=8, num_hidden_layers=1, num_attention_heads=1, intermediate_size=8
+    )
+    model = Recorder(config)
+    model.seen = []
+    collator = MaskedLMCollator(tokenizer, seed=5, **SCHEDULES[1])
+    arguments = dict(
+        output_dir=str(folder),
+        per_device_train_batch_size=4,
+        gradient_accumulation_steps=2,
+        max_steps=12,
+        save_steps=7,
+        report_to="none",
+        disable_tqdm=True,
+        use_cpu=True,
+        seed=0,
+    )
+    trainer = Trainer(
+        model,
+        TrainingArguments(**arguments | kwargs),
+        data_collator=collator,
+        train_dataset=data,
+        callbacks=[MaskingProgress(collator)],
+    )
+    trainer.train(resume_from_checkpoint=resume)
+    return model.seen
+
+
+def expected_batches(tokenizer, seen, batches_an_epoch, streamed=False):
+    """What each batch has to be, by a collator of a constant rate: 2 batches a step, 1 − step/12 the rate."""
+    steps_an_epoch = math.ceil(batches_an_epoch / 2)
+    for number, batch in enumerate(seen):
+        epoch, place = divmod(number, batches_an_epoch)
+        rate = 1 - (epoch * steps_an_epoch + place // 2) / 12
+        collator = MaskedLMCollator(tokenizer, mlm_probability=rate, seed=5)
+        collator.set_progress(epoch, step=number, streamed=streamed)
+        rows = [{"input_ids": original(batch, i)} for i in range(len(batch["labels"]))]
+        yield collator(rows)
+
+
+@pytest.fixture(scope="module")
+def small_data(tokenizer):
+    """36 rows: 9 batches of 4, so that an epoch ends with half a step."""
+    return datasets.Dataset.from_list(padded_rows(tokenizer)[:36])
+
+
+def test_a_plain_trainer_moves_epoch_and_rate(tokenizer, tmp_path, small_data):
+    seen = train(tokenizer, tmp_path, small_data)
+    assert len(seen) == 9 + 9 + 4  # 5 + 5 + 2 steps
+    assert same(seen, list(expected_batches(tokenizer, seen, 9)))
+
+
+def test_a_plain_trainer_with_workers(tokenizer, tmp_path, small_data):
+    plain = train(tokenizer, tmp_path / "0", small_data)
+    options = {"dataloader_num_workers": 2, "dataloader_persistent_workers": True, "dataloader_prefetch_factor": 4}
+    assert same(plain, train(tokenizer, tmp_path / "2", small_data, **options))
+
+
+@pytest.mark.parametrize("kind", ["map", "stream"])
+def test_a_resumed_run_goes_on_with_the_same_batches(tokenizer, tmp_path, small_data, kind):
+    """From the checkpoint at step 7: in the second epoch of 5 steps, or in the midst of a stream of unknown length."""
+    data = small_data if kind == "map" else Stream(padded_rows(tokenizer)[:200])
+    whole = train(tokenizer, tmp_path, data)
+    rest = train(tokenizer, tmp_path, data, resume=str(tmp_path / "checkpoint-7"))
+    assert len(rest) == (9 if kind == "map" else 10)
+    assert same(whole[-len(rest) :], rest)
+    if kind == "stream":
+        assert same(whole, list(expected_batches(tokenizer, whole, 24, streamed=True)))
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_row_that_a_stream_has_again_gets_other_masks(tokenizer, tmp_path, workers):
+    """The same four rows in all 24 batches of one epoch."""
+    data = Stream([row for _ in range(30) for row in padded_rows(tokenizer)[:4]])
+    seen = train(tokenizer, tmp_path, data, dataloader_num_workers=workers)
+    assert same(seen, list(expected_batches(tokenizer, seen, 24, streamed=True)))
+    originals = {tuple(original(batch, 0)) for batch in seen}
+    masks = {tuple((batch["labels"][0] != -100).tolist()) for batch in seen[:16]}  # where the rate is 1/3 and more
+    assert len(originals) == 1 and len(masks) > 10
+
+
+def test_one_rank_may_collate_for_all(tokenizer):
+    """A stream's first rank collates a batch for each rank and step, with accelerate's dispatcher."""
+    rows = padded_rows(tokenizer)[:40]
+    collator = MaskedLMCollator(tokenizer, seed=0, **SCHEDULES[1])
+    loader = DataLoaderDispatcher(Stream(rows), batch_size=10)
+    arguments = SimpleNamespace(world_size=2, gradient_accumulation_steps=1, ignore_data_skip=False)
+    callback, state = MaskingProgress(collator), SimpleNamespace(epoch=None, global_step=0, max_steps=2)
+    callback.on_train_begin(arguments, state, None)
+    callback.on_epoch_begin(arguments, state, None, train_dataloader=loader)
+    found = [collator(examples) for examples in batches(rows, 10)]
+    constant = [MaskedLMCollator(tokenizer, seed=0, mlm_probability=rate) for rate in (1.0, 1.0, 0.5, 0.5)]
+    for number, other in enumerate(constant):
+        other.set_progress(0, step=number, streamed=True)
+    assert same(found, [other(examples) for other, examples in zip(constant, batches(rows, 10))])
+
+
+@pytest.mark.parametrize(
+    ("schedule", "points", "expected"),
+    [
+        ("constant", {}, [0.4, 0.4, 0.4, 0.4, 0.4]),
+        ("linear", {1.0: 0.2}, [0.4, 0.35, 0.3, 0.25, 0.2]),
+        ("linear", {0.5: 0.1, 1.0: 0.3}, [0.4, 0.25, 0.1, 0.2, 0.3]),
+        ("linear", {0.5: 0.1}, [0.4, 0.25, 0.1, 0.1, 0.1]),
+        ("steps", {0.25: 0.3, 0.75: 0.1}, [0.4, 0.3, 0.3, 0.1, 0.1]),
+    ],
+)
+def test_rate_schedules(tokenizer, schedule, points, expected):
+    rows = padded_rows(tokenizer)[:50]
+    collator = MaskedLMCollator(tokenizer, mlm_probability=0.4, seed=0, rate_schedule=schedule, rate_points=points)
+    for step, rate in zip(range(0, 101, 25), expected):
+        collator.set_progress(epoch=2, step=step, total_steps=100)
+        constant = MaskedLMCollator(tokenizer, mlm_probability=rate, seed=0)
+        constant.set_progress(epoch=2)
+        assert same([collator(rows)], [constant(rows)])

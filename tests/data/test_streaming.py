@@ -1,0 +1,318 @@
+"""Streams: the same documents and rows as from disk, shared out without overlap, and the same batches after a kill."""
+
+import hashlib
+import json
+import math
+import shutil
+from collections import Counter, defaultdict
+from itertools import islice
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+import torch
+from accelerate.data_loader import prepare_data_loader
+from datasets.distributed import split_dataset_by_node
+from safetensors.torch import load_file
+from torch.utils.data import DataLoader
+from transformers import TrainingArguments
+
+from minibert.tokenization import train_tokenizer
+from minibert.training.arguments.pretraining import CorpusArguments, MixtureArguments, StreamingArguments
+from minibert.training.cli import main as cli
+from minibert.training.data import mixtures, streaming
+from minibert.training.data.collators import EVALUATION_RATE, MaskedLMCollator
+from minibert.training.data.documents import load_documents, load_sources, split_documents, tokenize_documents
+from minibert.training.data.mixtures import load_sample, prepare_documents
+from minibert.training.data.packing import pack_documents
+from minibert.training.data.streaming import check_workers, first_documents, mix_streams, split_stream
+
+pytestmark = pytest.mark.usefixtures("cache")
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Four files of numbered documents of several lengths, one to a line."""
+    for file in range(4):
+        lines = (f"document {number} of file {file}" + " and on" * (number % 7) for number in range(100 + file))
+        (tmp_path / f"{file}.txt").write_text("\n".join(lines))
+    return tmp_path
+
+
+def texts(stream, count=None):
+    return [row["text"] for row in islice(stream, count)]
+
+
+def prepare(data, weights=(), sampling_alpha=None, validation_size=0.1, seed=0, **options):
+    return prepare_documents(
+        CorpusArguments(data=list(map(str, data))),
+        MixtureArguments(weights=list(weights), sampling_alpha=sampling_alpha),
+        StreamingArguments(streaming=True, **options),
+        validation_size=validation_size,
+        seed=seed,
+    )
+
+
+# --- the same as from disk ---
+
+
+def test_every_kind_of_file(tmp_path):
+    rows = [{"text": None, "n": 0}, {"text": "NA", "n": 1}, {"text": " ", "n": 2}, {"text": "a, b\n\nc", "n": 3}]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "b.csv").write_text('text,n\n,0\nNA,1\n" ",2\n"a, b\n\nc",3\n')
+    (tmp_path / "c.tsv").write_text('other\tn\n\t0\nNA\t1\n" "\t2\n"a, b\n\nc"\t3\n')
+    pa.parquet.write_table(pa.Table.from_pylist(rows), tmp_path / "d.parquet")
+    (tmp_path / "e.txt").write_text("one\ntwo\n\n\nthree\n")
+    (tmp_path / "f.txt").write_text("\ufeffone\n \ntwo\n")
+    for name in "a.jsonl", "b.csv", "d.parquet", "e.txt", "f.txt":
+        (stream,) = load_sources([str(tmp_path / name)], streaming=True)
+        assert texts(stream) == load_documents([str(tmp_path / name)])["text"][:], name
+    (stream,) = load_sources([str(tmp_path / "c.tsv")], text_column="other", streaming=True)
+    assert texts(stream) == ["NA", "a, b\n\nc"]
+    (tmp_path / "c.tsv").unlink()
+    (stream,) = load_sources([str(tmp_path)], streaming=True)
+    assert Counter(texts(stream)) == Counter(load_documents([str(tmp_path)])["text"])
+
+
+@pytest.mark.parametrize("packing", ["packed", "padded", "concatenated"])
+def test_rows_are_those_from_disk(folder, packing):
+    documents = load_documents([str(folder)])
+    tokenizer = train_tokenizer(documents["text"], vocab_size=200, show_progress=False)
+    (stream,) = load_sources([str(folder)], streaming=True)
+
+    def rows(documents):
+        made = pack_documents(tokenize_documents(documents, tokenizer), tokenizer, 48, packing)
+        return Counter((tuple(row["input_ids"]), tuple(row["position_ids"])) for row in made)
+
+    found = rows(stream)
+    assert found == rows(documents) and found.total() > 50
+
+
+@pytest.mark.parametrize("share", [0.05, 0.3])
+def test_the_split_is_that_from_disk(folder, share):
+    """Documents are held out by the order of their hashes: one way's are all among the other's."""
+    (stream,) = load_sources([str(folder)], streaming=True)
+    for seed in range(3):
+        train, validation = (texts(part) for part in split_stream(stream, share, seed))
+        assert not set(train) & set(validation)
+        assert Counter(train + validation) == Counter(texts(stream))
+        n = len(train) + len(validation)
+        assert abs(len(validation) - share * n) < 5 * math.sqrt(n * share * (1 - share))
+        from_disk = set(split_documents(load_documents([str(folder)]), share, seed)["validation"]["text"])
+        assert from_disk <= set(validation) or set(validation) <= from_disk
+        for text in validation:
+            digest = hashlib.blake2b(text.encode(), digest_size=8, key=str(seed).encode()).digest()
+            assert int.from_bytes(digest, "little") < share * 2**64
+
+
+def test_what_is_held_out_is_never_trained_on(folder, monkeypatch):
+    monkeypatch.setattr(mixtures, "VALIDATION_DOCUMENTS", 10)
+    documents = prepare([folder], validation_size=0.3, shuffle_buffer=50)
+    (stream,) = load_sources([str(folder)], streaming=True)
+    held_out = set(texts(split_stream(stream, 0.3, 0)[1]))
+    assert set(documents.validation["text"]) < held_out and len(documents.validation) == 10
+    assert not set(texts(documents.train, 1000)) & held_out and not set(texts(documents.sample)) & held_out
+    assert len(first_documents([split_stream(stream, 0.3, 0)[1]], 10)) == 10
+
+
+# --- order ---
+
+
+def test_it_begins_again_in_another_order(folder):
+    train = prepare([folder], shuffle_buffer=64).train
+    once = len(texts(prepare([folder], shuffle_buffer=0).sample))
+    seen = texts(train, 3 * once)
+    assert seen == texts(train, 3 * once) == texts(prepare([folder], shuffle_buffer=64).train, 3 * once)
+    assert seen != texts(prepare([folder], shuffle_buffer=64, seed=1).train, 3 * once)
+    assert seen[:once] != seen[once : 2 * once]
+    # A document is at most a buffer away from its place: after two passes each has come once at least.
+    counts = Counter(seen)
+    assert len(counts) == once and max(counts.values()) <= 5
+
+
+def test_without_a_buffer_the_order_is_kept(folder):
+    documents = prepare([folder], shuffle_buffer=0, validation_size=0.1)
+    (stream,) = load_sources([str(folder)], streaming=True)
+    expected = texts(split_stream(stream, 0.1, 0)[0])
+    assert texts(documents.train, 2 * len(expected)) == 2 * expected
+    assert texts(documents.sample) == expected
+
+
+# --- mixtures ---
+
+
+@pytest.mark.parametrize("weights, alpha", [([5, 3, 2], None), ([900, 40, 6], 0.3), ([1, 2, 3], 0.0)])
+def test_observed_rates(folder, weights, alpha):
+    data = [f"{name}={folder / file}" for name, file in (("aa", "0.txt"), ("bb", "1.txt"), ("cc", "2.txt"))]
+    drawn = texts(prepare(data, weights=weights, sampling_alpha=alpha, shuffle_buffer=0).train, 3000)
+    powers = [weight ** (1 if alpha is None else alpha) for weight in weights]
+    for source, power in enumerate(powers):
+        p = power / sum(powers)
+        observed = np.mean([f"of file {source}" in text for text in drawn])
+        assert abs(observed - p) < 5 * math.sqrt(p * (1 - p) / len(drawn))
+
+
+def test_a_sample_ends_when_every_document_has_come(folder):
+    streams = load_sources([str(folder / "0.txt"), str(folder / "3.txt")], streaming=True)
+    found = texts(mix_streams(streams, np.array([0.8, 0.2]), 0, 0, endless=False))
+    assert set(found) == {text for stream in streams for text in texts(stream)}
+    assert sum("of file 0" in text for text in found) > 250
+    corpus = CorpusArguments(data=[str(folder)])
+    sample = load_sample(corpus, MixtureArguments(), StreamingArguments(streaming=True, sample_documents=30))
+    assert len(texts(sample)) == 30 and texts(sample) == texts(sample)
+    tokenizers = [train_tokenizer(t, vocab_size=150, show_progress=False) for t in (sample["text"], texts(sample))]
+    assert tokenizers[0].get_vocab() == tokenizers[1].get_vocab()
+
+
+# --- ranks and workers ---
+
+
+def rows_of(folder, seq_length=48):
+    documents = load_documents([str(folder)])
+    tokenizer = train_tokenizer(documents["text"], vocab_size=200, show_progress=False)
+    (stream,) = load_sources([str(folder)], streaming=True)
+    return pack_documents(tokenize_documents(stream, tokenizer), tokenizer, seq_length, "padded"), tokenizer
+
+
+def read(loader, tokenizer):
+    return Counter(text for batch in loader for text in tokenizer.batch_decode([row["input_ids"] for row in batch]))
+
+
+def test_two_nodes_see_other_documents(folder):
+    rows, tokenizer = rows_of(folder)
+    whole = read([list(rows)], tokenizer)
+    parts = [read([list(split_dataset_by_node(rows, rank, 2))], tokenizer) for rank in range(2)]
+    assert not set(parts[0]) & set(parts[1]) and parts[0] + parts[1] == whole
+
+
+@pytest.mark.parametrize("files", [4, 1])
+def test_two_ranks_under_accelerate_see_other_documents(folder, files):
+    """As `Trainer` prepares its loader after `check_stream`: by files, or by batches where there are too few files."""
+    for file in range(files, 4):
+        (folder / f"{file}.txt").unlink()
+    rows, tokenizer = rows_of(folder)
+    whole = read([list(rows)], tokenizer)
+    parts = []
+    for rank in range(2):
+        loader = DataLoader(rows, batch_size=5, collate_fn=list)
+        loader = prepare_data_loader(
+            loader, num_processes=2, process_index=rank, put_on_device=False, dispatch_batches=False
+        )
+        parts.append(read(loader, tokenizer))
+    assert set(parts[0]) | set(parts[1]) == set(whole)
+    if files == 4:
+        assert not set(parts[0]) & set(parts[1]) and parts[0] + parts[1] == whole
+    else:  # the last batch is filled up with the first rows, so that the ranks make as many steps
+        assert len(set(parts[0]) & set(parts[1])) <= 10 and (parts[0] + parts[1]).total() <= whole.total() + 10
+
+
+def test_workers_share_the_files(folder):
+    rows, tokenizer = rows_of(folder)
+    found = read(DataLoader(rows, batch_size=5, collate_fn=list, num_workers=2), tokenizer)
+    assert found == read([list(rows)], tokenizer)
+
+
+# --- minibert pretrain ---
+
+QUICK = [
+    "--streaming", "true", "--size", "tiny", "--num_hidden_layers", "2", "--vocab_size", "150", "--seq_length", "32",
+    "--per_device_train_batch_size", "8", "--disable_tqdm", "true", "--bf16", "false", "--shuffle_buffer", "60",
+]  # fmt: skip
+
+
+def pretrain(data, output, *arguments):
+    return cli.main(["pretrain", "--data", *map(str, data), "--output_dir", str(output), *QUICK, *arguments])
+
+
+def test_resuming_gives_the_uninterrupted_run_bit_for_bit(folder, tmp_path, monkeypatch, capsys):
+    """Also when the data has been read more than once."""
+    monkeypatch.setattr(streaming, "SAMPLE_ROWS", 50)
+    data = [folder / "0.txt", folder / "1.txt"]
+    arguments = ["--max_steps", "24", "--save_strategy", "steps", "--save_steps", "17", "--save_total_limit", "9",
+                 "--weights", "2", "1", "--gradient_accumulation_steps", "2", "--hidden_dropout", "0.1",
+                 "--eval_strategy", "no"]  # fmt: skip
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    assert pretrain(data, whole, *arguments) == 0
+    report = json.loads((whole / "report.json").read_text())
+    words = sum(len(path.read_text().split()) for path in data)
+    assert report["steps"] == 24 and report["training_tokens"] * 17 / 24 > 2 * words
+    shutil.copytree(whole / "checkpoint-17", broken / "checkpoint-17")  # what a kill leaves
+    assert pretrain(data, broken, *arguments, "--resume_from_checkpoint", "true") == 0
+    first, second = load_file(whole / "model.safetensors"), load_file(broken / "model.safetensors")
+    assert all(torch.equal(first[name], second[name]) for name in first)
+    assert "A stream of documents to train on" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ([], "max_steps: needed with --streaming"),
+        (["--max_steps", "5", "--validation_size", "20"], "validation_size: 20.0 cannot be held out of a stream"),
+        (["--max_steps", "5", "--validation_size", "1e-9"], "validation_size: 1e-09 holds no document"),
+        (["--max_steps", "5", "--shuffle_buffer", "-1"], "shuffle_buffer: -1 is not legal; legal: 0 and more"),
+        (["--max_steps", "5", "--sample_documents", "0"], "sample_documents: 0 is not legal; legal: 1 and more"),
+        (["--max_steps", "5", "--static_masking", "true"], "streaming: True does not go with --static_masking"),
+        (["--max_steps", "5", "--dataloader_num_workers", "2"], "dataloader_num_workers: 2 for a stream of 1 files"),
+        (
+            ["--max_steps", "5", "--model", "bert", "--objective", "mlm+nsp"],
+            "streaming: True does not go with --objective mlm+nsp",
+        ),
+    ],
+)
+def test_refused_before_any_work(folder, tmp_path, capsys, arguments, message):
+    assert pretrain([folder / "0.txt"], tmp_path / "run", *arguments) == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_masks_of_a_stream_change_when_it_begins_again(folder, tmp_path, monkeypatch):
+    """Here every document is a row, and the stream is read about four times."""
+    masks = defaultdict(set)
+    plain = MaskedLMCollator.numpy_call
+
+    def numpy_call(collator, examples):
+        batch = plain(collator, examples)
+        if collator.mlm_probability != EVALUATION_RATE:
+            for row, labels in zip(examples, batch["labels"]):
+                masks[tuple(row["input_ids"])].add(tuple(np.flatnonzero(labels != -100)))
+        return batch
+
+    monkeypatch.setattr(MaskedLMCollator, "numpy_call", numpy_call)
+    arguments = ["--max_steps", "40", "--packing", "padded", "--mlm_probability", "0.5", "--eval_strategy", "no"]
+    assert pretrain([folder / "0.txt"], tmp_path / "run", *arguments) == 0
+    assert 80 <= len(masks) <= 110 and np.mean([len(found) for found in masks.values()]) > 3
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_the_rate_follows_the_batches_of_all_workers(folder, workers):
+    stream = load_sources([str(folder)], streaming=True)[0]
+    check_workers(stream, TrainingArguments(str(folder), dataloader_num_workers=workers, use_cpu=True))
+    tokenizer = train_tokenizer(texts(stream), vocab_size=80)
+    rows = pack_documents(tokenize_documents(stream.repeat(None), tokenizer), tokenizer, 64)
+    collator = MaskedLMCollator(
+        tokenizer, mlm_probability=0.0, rate_schedule="steps", rate_points={0.5: 1.0}, at_least_one_target=False, seed=0
+    )
+    collator.set_progress(epoch=0, step=0, total_steps=20)
+    batches = islice(DataLoader(rows, batch_size=2, collate_fn=collator, num_workers=workers), 20)
+    assert [bool((batch["labels"] != -100).any()) for batch in batches] == [False] * 10 + [True] * 10
+
+
+def test_bad_sources_are_refused(folder):
+    (folder / "blank.txt").write_text("\n \n\t\n")
+    (folder / "latin.txt").write_bytes("caf\xe9".encode("latin-1"))
+    (folder / "broken.jsonl").write_text('{"text": "a"}\n{"text": \n')
+    (folder / "numbers.csv").write_text("a,b\n1,2\n")
+    good = folder / "0.txt"
+    for data, arguments, message in (
+        ([], {}, "streaming: it needs --data"),
+        ([good, folder / "1.txt"], {}, "weights: needed with --streaming and 2 sources"),
+        ([good, folder / "1.txt"], {"weights": [1.0]}, "weights: 1 for the sources"),
+        ([good, folder / "blank.txt"], {"weights": [1.0, 1.0]}, "no text of the source '.*blank.txt' is in it"),
+        ([folder / "latin.txt"], {}, "latin.txt' is not UTF-8 text: byte 0xe9 at offset 3"),
+        ([folder / "broken.jsonl"], {}, "broken.jsonl"),
+        ([folder / "numbers.csv"], {}, "text_column: which column holds the text is not clear; columns of strings: no"),
+        ([folder / "missing.txt"], {}, "missing.txt' does not exist"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            prepare(data, **arguments)

@@ -1,0 +1,349 @@
+"""Rerankers: scores against sentence-transformers' `CrossEncoder`, mixed orders by hand, negatives, and training."""
+
+import json
+import random
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from helpers import WORDS, refusal, run, sentences, write_rows
+from sentence_transformers import CrossEncoder, SentenceTransformer
+from torch import nn
+from transformers import BertConfig, BertForSequenceClassification
+
+from minibert import MiniBertConfig, MiniBertModel
+from minibert.tokenization import train_tokenizer
+from minibert.training.cli import main as cli
+from minibert.training.embeddings.data import Pairs
+from minibert.training.embeddings.encoders import Embedder, Reranker
+from minibert.training.embeddings.train import draw_negatives, find_near, label_rows, ranking_among
+
+PAIRS = [*zip(sentences(20), sentences(20, seed=1, longest=40)), ("katan " * 30, "lover"), ("katan", "")]
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    """Folders: bert, the same as reranker (converted) and as logits (scores are logits), an embedder, one untrained."""
+    root = tmp_path_factory.mktemp("rerank")
+    tokenizer = train_tokenizer(sentences(200), vocab_size=80, model_max_length=24, show_progress=False)
+    shape = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48)
+    torch.manual_seed(0)
+    bert = BertForSequenceClassification(
+        BertConfig(vocab_size=len(tokenizer), max_position_embeddings=32, initializer_range=0.3, num_labels=1, **shape)
+    )
+    bert.save_pretrained(root / "bert")
+    tokenizer.save_pretrained(root / "bert")
+    assert cli.main(["convert", str(root / "bert"), str(root / "reranker")]) == 0
+    model = CrossEncoder(str(root / "reranker"), activation_fn=nn.Identity(), device="cpu")
+    model.save_pretrained(str(root / "logits"))
+    config = MiniBertConfig.from_tokenizer(tokenizer, "bert", "tiny", max_position_embeddings=32, **shape)
+    MiniBertModel(config).save_pretrained(root / "embedder")
+    tokenizer.save_pretrained(root / "embedder")
+    return root
+
+
+# --- scores ---
+
+
+def test_the_same_scores_as_cross_encoder(root):
+    expected = CrossEncoder(str(root / "bert"), device="cpu").predict(PAIRS)
+    assert np.std(expected) > 0.05
+    reranker = Reranker.from_pretrained(str(root / "reranker"))
+    for scores in (
+        reranker.score(PAIRS),
+        reranker.score(PAIRS, batch_tokens=1),
+        CrossEncoder(str(root / "reranker"), device="cpu").predict(PAIRS),
+    ):
+        np.testing.assert_allclose(scores, expected, atol=1e-5)
+
+
+def test_scores_that_are_logits(root):
+    expected = CrossEncoder(str(root / "logits"), device="cpu").predict(PAIRS)
+    assert min(expected) < 0 or max(expected) > 1  # so they are no sigmoids
+    np.testing.assert_allclose(Reranker.from_pretrained(str(root / "logits")).score(PAIRS), expected, atol=1e-4)
+
+
+@pytest.mark.parametrize("field", ["sentence_transformers", "sbert_ce_default_activation_function"])
+def test_scores_as_older_versions_saved_them(root, tmp_path, field):
+    """Versions before 6 of sentence-transformers wrote the activation into the config, which conversion keeps."""
+    shutil.copytree(root / "bert", tmp_path / "old")
+    config = json.loads((tmp_path / "old/config.json").read_text())
+    name = "torch.nn.modules.linear.Identity"
+    config[field] = {"activation_fn": name} if field == "sentence_transformers" else name
+    (tmp_path / "old/config.json").write_text(json.dumps(config))
+    assert cli.main(["convert", str(tmp_path / "old"), str(tmp_path / "new")]) == 0
+    assert cli.main(["convert", str(tmp_path / "new"), str(tmp_path / "back")]) == 0
+    expected = CrossEncoder(str(tmp_path / "old"), device="cpu").predict(PAIRS)
+    assert min(expected) < 0 or max(expected) > 1
+    for score in (
+        Reranker.from_pretrained(str(tmp_path / "new")).score,
+        CrossEncoder(str(tmp_path / "new"), device="cpu").predict,
+        CrossEncoder(str(tmp_path / "back"), device="cpu").predict,
+    ):
+        np.testing.assert_allclose(score(PAIRS), expected, atol=1e-4)
+
+
+def test_rank_is_cross_encoders(root):
+    passages = sentences(15, seed=7)
+    expected = CrossEncoder(str(root / "bert"), device="cpu").rank("katan lover", passages)
+    ranked = Reranker.from_pretrained(str(root / "reranker")).rank("katan lover", passages)
+    assert [i for i, _ in ranked] == [row["corpus_id"] for row in expected]
+    np.testing.assert_allclose([score for _, score in ranked], [row["score"] for row in expected], atol=1e-5)
+
+
+def test_opens_without_the_package(root, tmp_path):
+    code = f"""
+import sys
+sys.modules["minibert"] = None
+import numpy as np
+from sentence_transformers import CrossEncoder
+model = CrossEncoder({str(root / "logits")!r}, trust_remote_code=True, device="cpu")
+assert type(model.model).__module__.startswith("transformers_modules."), type(model.model)
+np.save({str(tmp_path / "there.npy")!r}, model.predict({PAIRS!r}), allow_pickle=False)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    expected = Reranker.from_pretrained(str(root / "logits")).score(PAIRS)
+    np.testing.assert_allclose(np.load(tmp_path / "there.npy"), expected, atol=1e-4)
+
+
+# --- minibert rerank ---
+
+
+def test_rerank_prints_them_in_order(root, tmp_path, capsys):
+    passages = sentences(6, seed=7)
+    (tmp_path / "more.txt").write_text("\n".join(["", *passages[3:]]))
+    output = run("rerank", "katan lover", *passages[:3], "--file", tmp_path / "more.txt", "--model", root / "reranker",
+                 "--top_k", "4", capsys=capsys)  # fmt: skip
+    expected = CrossEncoder(str(root / "bert"), device="cpu").rank("katan lover", passages)[:4]
+    lines = [f"  {row['score']:6.3f}  {passages[row['corpus_id']]}" for row in expected]
+    assert output.splitlines() == ["katan lover", *lines]
+
+
+def test_rerank_refuses(root, tmp_path, capsys):
+    (tmp_path / "blank.txt").write_text("\n\n")
+    config = MiniBertConfig.from_pretrained(root / "reranker")
+    config.num_labels = 3
+    config.save_pretrained(tmp_path / "three")
+    prompt = CrossEncoder(str(root / "reranker"), prompts={"x": "katan "}, default_prompt_name="x", device="cpu")
+    prompt.save_pretrained(str(tmp_path / "prompt"))
+    model = ["--model", root / "reranker"]
+    for arguments, words in [
+        ([*model], ["no query given"]),
+        (["katan", *model], ["no passage given"]),
+        (["katan", "--file", tmp_path / "blank.txt", *model], ["text: none in", "blank.txt"]),
+        (["katan", "--file", tmp_path / "no.txt", *model], ["there is no file"]),
+        (["katan", "lover", "--model", root / "embedder"], ["holds a MiniBertModel; a reranker is a"]),
+        (["katan", "lover", "--top_k", "-1", *model], ["top_k: -1 is not legal"]),
+        (["katan", "lover", "--model", tmp_path / "prompt"], ["puts a prompt before every text"]),
+        (["katan", "lover", "--model", tmp_path / "three"], ["with 3 labels; a reranker is"]),
+        (["katan", "lover", "--model", root / "bert"], ["is a bert, not a MiniBERT"]),
+    ]:
+        error = refusal(capsys, "rerank", *arguments)
+        assert all(word in error for word in words), error
+
+
+# --- minibert evaluate rerank ---
+
+
+@pytest.fixture(scope="module")
+def data(root):
+    chance = random.Random(1)
+    folder = root / "data"
+    folder.mkdir()
+    write_rows(folder / "corpus.jsonl", [dict(_id=f"d{i}", text=t) for i, t in enumerate(sentences(30, seed=3))])
+    for split, count in (("test", 8), ("validation", 10)):
+        queries = [dict(_id=f"q{i}", text=t) for i, t in enumerate(sentences(count, seed=4 + count))]
+        write_rows(folder / f"queries_{split}.jsonl", queries)
+        judged = [f"{q['_id']},d{i},{chance.randint(1, 3)}" for q in queries for i in chance.sample(range(30), 6)]
+        (folder / f"qrels_{split}.csv").write_text("\n".join(["query-id,corpus-id,score", *judged]) + "\n")
+    return folder
+
+
+def expected_ndcg(root, data, split: str, weight: float, depth: int) -> float:
+    """By sentence-transformers' vectors and scores, and sorting in Python."""
+    corpus = [json.loads(line) for line in open(data / "corpus.jsonl")]  # noqa: SIM115
+    queries = [json.loads(line) for line in open(data / f"queries_{split}.jsonl")]  # noqa: SIM115
+    rows = [line.split(",") for line in (data / f"qrels_{split}.csv").read_text().splitlines()[1:]]
+    embedder = SentenceTransformer(str(root / "embedder"), device="cpu")
+    vectors = embedder.encode([row["text"] for row in corpus], normalize_embeddings=True).astype(float)
+    values = []
+    for query in queries:
+        cosines = vectors @ embedder.encode([query["text"]], normalize_embeddings=True)[0].astype(float)
+        found = sorted(range(len(corpus)), key=lambda i: -cosines[i])[:depth]
+        scores = (
+            CrossEncoder(str(root / "bert"), device="cpu")
+            .predict([(query["text"], corpus[i]["text"]) for i in found])
+            .astype(float)
+        )
+        near = np.array([cosines[i] for i in found])
+        mixed = weight * (scores - scores.mean()) / scores.std() + (1 - weight) * (near - near.mean()) / near.std()
+        grades = {doc: float(grade) for q, doc, grade in rows if q == query["_id"]}
+        gains = [grades.get(corpus[found[i]]["_id"], 0) for i in sorted(range(depth), key=lambda i: -mixed[i])[:10]]
+        ideal = sorted(grades.values(), reverse=True)[:10]
+        discount = [1 / np.log2(rank + 2) for rank in range(10)]
+        values.append(np.dot(gains, discount[: len(gains)]) / np.dot(ideal, discount[: len(ideal)]))
+    return float(np.mean(values))
+
+
+def test_evaluation_of_a_reranker(root, data, tmp_path):
+    models = ["--model", root / "reranker", "--embedder", root / "embedder", "--data", data, "--depth", "8"]
+    for weight in (0.0, 0.3, 1.0):
+        run("evaluate", "rerank", *models, "--weight", weight, "--result", tmp_path / "r.json")
+        result = json.loads((tmp_path / "r.json").read_text())
+        assert result["metrics"]["ndcg@10"] == pytest.approx(expected_ndcg(root, data, "test", weight, 8), abs=1e-6)
+        assert result["before"]["ndcg@10"] == pytest.approx(expected_ndcg(root, data, "test", 0.0, 8), abs=1e-6)
+    assert result["metrics"] == result["reranker_alone"] != result["before"]
+
+    run("evaluate", "rerank", *models, "--tuning_data", data, "--tuning_queries", "7", "--result", tmp_path / "r.json")
+    result = json.loads((tmp_path / "r.json").read_text())
+    tuned = {float(weight): scores["ndcg@10"] for weight, scores in result["tuning"].items()}
+    assert len(tuned) == 11 and len(set(tuned.values())) > 2
+    assert tuned[result["weight"]] == max(tuned.values())
+    assert result["metrics"]["ndcg@10"] == pytest.approx(
+        expected_ndcg(root, data, "test", result["weight"], 8), abs=1e-6
+    )
+
+
+def test_evaluation_refuses(root, data, capsys):
+    models = ["--model", root / "reranker", "--embedder", root / "embedder"]
+    for arguments, words in [
+        ([*models, "--data", data, "--weight", "1.5"], ["weight: 1.5 is not legal"]),
+        ([*models, "--data", data, "--depth", "0"], ["depth: 0 is not legal"]),
+        ([*models, "--data", data, "--tuning_data", data, "--tuning_queries", "0"], ["tuning_queries: 0 is not legal"]),
+        ([*models, "--data", data, "--weight", "1", "--tuning_data", data], ["not both"]),
+        ([*models, "--data", data / "corpus.jsonl"], ["is no folder with corpus.jsonl"]),
+        (
+            [*models, "--data", data, "--split", "dev"],
+            ["has none of queries_dev.jsonl, queries/dev.jsonl"],
+        ),
+        ([*models, "--data", data, "--tuning_data", data, "--metric", "f1"], ["metric: 'f1' is not legal"]),
+        (["--model", root / "embedder", "--embedder", root / "embedder", "--data", data], ["a reranker is a"]),
+        (["--model", root / "reranker", "--embedder", root / "reranker", "--data", data], ["a reranker or a class"]),
+    ]:
+        error = refusal(capsys, "evaluate", "rerank", *arguments)
+        assert all(word in error for word in words) and "Embedding" not in error, error
+
+
+# --- negatives ---
+
+
+def test_negatives(root):
+    pool = list(dict.fromkeys(sentences(60, seed=9)))
+    pairs = Pairs([f"{WORDS[i % 7]} lover" for i in range(20)], pool[:20])
+    right = {query: {p for q, p in zip(pairs.first, pairs.second) if q == query} for query in pairs.first}
+    embedder = Embedder.from_pretrained(str(root / "embedder"))
+    near = find_near([pairs], pool, embedder, depth=6)
+    vectors = torch.nn.functional.normalize(embedder.embed(pool), dim=-1)
+    for query in right:
+        cosines = (vectors @ embedder.embed([query])[0]).tolist()
+        order = sorted(range(len(pool)), key=lambda i: -cosines[i])
+        assert near[query] == [pool[i] for i in order if pool[i] not in right[query]][:6]
+    for source in (near, None):
+        drawn = draw_negatives(pairs, source, pool, count=4, depth=5, seed=0)
+        for query, passages in zip(pairs.first, drawn):
+            assert len(set(passages)) == 4 and not right[query] & set(passages)
+            assert set(passages) <= set(near[query][:5] if source else pool)
+        assert drawn == draw_negatives(pairs, source, pool, 4, 5, seed=0)
+        assert drawn != draw_negatives(pairs, source, pool, 4, 5, seed=1)
+    given = Pairs(pairs.first, pairs.second, pool[-20:])
+    assert [row[0] for row in draw_negatives(given, near, pool, 4, 5, seed=0)] == pool[-20:]
+    with pytest.raises(ValueError, match="3 different passages are too few for 4 negatives"):
+        draw_negatives(pairs, None, pool[:3], 4, 5, seed=0)
+    rows = label_rows(Pairs(["q"], ["p"]), [["n", "m"]])
+    assert rows == Pairs(["q"] * 3, ["p", "n", "m"], None, [1.0, 0.0, 0.0])
+
+
+def test_a_reranker_that_scores_all_alike_is_not_good(root):
+    reranker = Reranker.from_pretrained(str(root / "reranker"))
+    torch.nn.init.zeros_(reranker.model.classifier.weight)
+    measured = ranking_among(reranker, Pairs(["katan"] * 2, ["lover"] * 2), [["mizol", "nuben"], ["peduk"] * 12])
+    assert measured["hit@1"] == 0 and measured["hit@10"] == 0.5
+    assert measured["mrr@10"] == pytest.approx(1 / 3 / 2)
+
+
+# --- minibert finetune rerank ---
+
+
+@pytest.fixture(scope="module")
+def toy(tmp_path_factory):
+    """Passages of two languages, of which only one answers; and a model that knows neither."""
+    root = tmp_path_factory.mktemp("toy")
+    chance = random.Random(0)
+
+    def words(stem: str, count: int) -> str:
+        return " ".join(f"{stem}{chance.randrange(9)}" for _ in range(count))
+
+    pairs = [(words("ask", 3), words("right", 5)) for _ in range(160)]
+    wrong = [words("wrong", 5) for _ in range(300)]
+    write_rows(root / "train.jsonl", [dict(query=q, positive=p) for q, p in pairs])
+    (root / "wrong.txt").write_text("\n\n".join(wrong))
+    scored = [dict(sentence1=q, sentence2=p, score=1) for q, p in pairs]
+    scored += [dict(sentence1=q, sentence2=p, score=0) for (q, _), p in zip(pairs, wrong)]
+    write_rows(root / "scored.jsonl", scored)
+    pairs += [("", text) for text in wrong]
+    texts = [text for pair in pairs for text in pair]
+    tokenizer = train_tokenizer(texts, vocab_size=200, model_max_length=24, show_progress=False)
+    config = MiniBertConfig.from_tokenizer(
+        tokenizer, "modernbert", "tiny", hidden_size=64, num_hidden_layers=2, intermediate_size=64,
+        max_position_embeddings=24, global_attn_every_n_layers=1,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    MiniBertModel(config).save_pretrained(root / "model")
+    tokenizer.save_pretrained(root / "model")
+    return root
+
+
+TRAINING = ["--learning_rate", "2e-3", "--per_device_train_batch_size", "32", "--disable_tqdm", "true",
+            "--bf16", "false", "--logging_steps", "10", "--use_cpu", "true"]  # fmt: skip
+
+
+def test_training_ranks_better(toy, tmp_path, capsys):
+    output = tmp_path / "out"
+    run("finetune", "rerank", toy / "train.jsonl", "--corpus", toy / "wrong.txt", "--model", toy / "model",
+        "--output_dir", output, "--negatives", "2", "--validation_size", "30", *TRAINING)  # fmt: skip
+    report = json.loads((output / "report.json").read_text())
+    assert report["before"]["hit@1"] < 0.5 and report["after"]["hit@1"] > 0.9
+    assert f"CrossEncoder({str(output)!r})" in capsys.readouterr().out
+    pairs = [("ask1 ask2 ask3", "right1 right2 right7"), ("ask1 ask2 ask3", "wrong1 wrong2 wrong7")]
+    scores = Reranker.from_pretrained(str(output)).score(pairs)
+    assert scores[0] > scores[1] + 0.2
+    np.testing.assert_allclose(CrossEncoder(str(output), device="cpu").predict(pairs), scores, atol=1e-5)
+    assert (output / "training.png").stat().st_size > 5000 and not [*output.rglob("*.bin"), *output.rglob("*.pt")]
+
+
+def test_training_on_scores_and_further(toy, tmp_path):
+    """A reranker may be trained further: the second run begins where the first ended."""
+    for number, model in enumerate((toy / "model", tmp_path / "0")):
+        run("finetune", "rerank", toy / "scored.jsonl", "--model", model, "--output_dir", tmp_path / str(number),
+            "--num_train_epochs", "1", "--validation_size", "30", *TRAINING)  # fmt: skip
+    first, second = (json.loads((tmp_path / f"{number}/report.json").read_text()) for number in (0, 1))
+    assert set(first["after"]) == {"spearman"}
+    assert second["before"]["spearman"] == pytest.approx(first["after"]["spearman"], abs=1e-4)
+
+
+def test_finetune_rerank_refuses(toy, root, data, tmp_path, capsys):
+    few = write_rows(tmp_path / "few.jsonl", [dict(query=f"q{i}", positive="p") for i in range(30)])
+    for arguments, words in [
+        ([toy / "train.jsonl", "--validation", data], ["is a folder; legal for a reranker"]),
+        ([toy / "train.jsonl", "--negatives", "0"], ["negatives: 0 is not legal"]),
+        ([few], ["1 different passages are too few for 3 negatives"]),
+        ([toy / "train.jsonl", "--miner", root / "reranker"], ["a reranker or a classifier"]),
+        ([toy / "train.jsonl", "--metric_for_best_model", "f1"], ["metric_for_best_model: 'f1' is not legal"]),
+    ]:
+        error = refusal(
+            capsys,
+            "finetune",
+            "rerank",
+            "--model",
+            toy / "model",
+            "--output_dir",
+            tmp_path / "out",
+            *TRAINING,
+            *arguments,
+        )
+        assert all(word in error for word in words), error
+    assert not (tmp_path / "out/config.json").exists()

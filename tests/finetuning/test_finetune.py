@@ -1,0 +1,729 @@
+"""`minibert finetune` and `minibert evaluate` from end to end, on tiny models and made-up rules of language."""
+
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.stats
+import sklearn.metrics
+import torch
+from helpers import write_rows
+from safetensors.torch import load_file
+from transformers import (
+    AutoModelForMultipleChoice,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    BertForSequenceClassification,
+    DataCollatorWithPadding,
+    Trainer,
+    TrainingArguments,
+    set_seed,
+)
+
+import minibert
+from minibert import (
+    MiniBertConfig,
+    MiniBertForSequenceClassification,
+    MiniBertForTokenClassification,
+    MiniBertModel,
+    train_tokenizer,
+)
+from minibert.training.cli import main as cli
+from minibert.training.conversion import to_native
+from minibert.training.finetuning import compare, pictures
+from minibert.training.finetuning import run as command
+from minibert.training.finetuning.tasks.zero_shot import check_entailment
+from minibert.training.finetuning.trainer import make_trainer, score, train
+
+QUICK = [
+    "--num_train_epochs", "1", "--learning_rate", "1e-2", "--disable_tqdm", "true", "--bf16", "false", "--use_cpu",
+    "true", "--logging_steps", "1",
+]  # fmt: skip
+NOUNS, GOOD, BAD = ("film", "book", "meal", "song"), ("great", "lovely", "fine"), ("awful", "dull", "poor")
+
+
+def sentences(count, seed=0):
+    """(text, whether it is good, whether it is about a film)"""
+    draw = random.Random(seed)
+    for _ in range(count):
+        noun, good = draw.choice(NOUNS), draw.random() < 0.5
+        words = ["the", noun, "was", *(["very"] * draw.randrange(4)), draw.choice(GOOD if good else BAD)]
+        yield " ".join(words), good, noun == "film"
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory):
+    """A tiny BERT as MiniBERT, without dropout and untrained, with its tokenizer."""
+    folder = tmp_path_factory.mktemp("start")
+    texts = [text for text, *_ in sentences(200)]
+    tokenizer = train_tokenizer([*texts, "nothing something new on left right"], vocab_size=120, show_progress=False)
+    torch.manual_seed(0)
+    config = MiniBertConfig.from_tokenizer(
+        tokenizer, "bert", "tiny", hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64,
+        max_position_embeddings=32, hidden_dropout=0.0, attention_dropout=0.0,
+    )  # fmt: skip
+    MiniBertModel(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return str(folder)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """Texts that are good or bad."""
+    folder = tmp_path_factory.mktemp("data")
+    for seed, (name, count) in enumerate({"train": 320, "validation": 40, "test": 60}.items()):
+        write_rows(folder / f"{name}.jsonl", [
+            {"text": text, "label": "good" if good else "bad"} for text, good, _ in sentences(count, seed)
+        ])  # fmt: skip
+    return str(folder)
+
+
+@pytest.fixture(scope="module")
+def finished(start, data, tmp_path_factory):
+    output = tmp_path_factory.mktemp("runs") / "classify"
+    arguments = ["--model", start, "--data", data, "--output_dir", str(output), "--num_train_epochs", "2", *QUICK[2:]]
+    assert cli.main(["finetune", "classify", *arguments, "--traceback"]) == 0
+    return output
+
+
+def instances(task, *arguments):
+    return cli.parse(f"finetune {task}", [*QUICK, *arguments])
+
+
+def held_out_of(task, model, file):
+    """The rows of a file that are validated on."""
+    given = instances(task, "--model", model, "--train", str(file))
+    return command.load_splits(given[1], 0, task=command.prepare(*given).task)["validation"]
+
+
+def report_of(folder):
+    return json.loads((folder / "metrics.json").read_text())
+
+
+class TestClassify:
+    def test_it_learns_and_saves_what_any_program_can_load(self, finished):
+        report = report_of(finished)
+        assert report["test"]["accuracy"] > 0.95 and report["validation"]["accuracy"] > 0.95
+        assert (finished / "predictions.png").stat().st_size > 5000
+        assert not [path for path in finished.rglob("*") if path.suffix in (".bin", ".pt", ".pth") or path.is_dir()]
+        model = AutoModelForSequenceClassification.from_pretrained(finished)
+        assert model.config.id2label == {0: "bad", 1: "good"} and model.config.label2id == {"bad": 0, "good": 1}
+        assert model.config.problem_type == "single_label_classification"
+
+    def test_the_figures_are_those_of_the_saved_model(self, finished, data):
+        model = AutoModelForSequenceClassification.from_pretrained(finished).eval()
+        tokenizer = AutoTokenizer.from_pretrained(finished)
+        rows = [json.loads(line) for line in Path(data, "test.jsonl").read_text().splitlines()]
+        with torch.no_grad():
+            predicted = [int(model(**tokenizer(row["text"], return_tensors="pt")).logits.argmax()) for row in rows]
+        true = [["bad", "good"].index(row["label"]) for row in rows]
+        report = report_of(finished)["test"]
+        assert report["accuracy"] == pytest.approx(sklearn.metrics.accuracy_score(true, predicted))
+        assert report["f1_macro"] == pytest.approx(sklearn.metrics.f1_score(true, predicted, average="macro"))
+
+    def test_evaluate_gives_the_same_figures(self, finished, data, tmp_path, capsys, monkeypatch):
+        monkeypatch.setattr("minibert.training.checkpoints.fast_bf16", lambda: (False, "it is said here"))
+        arguments = ["--model", str(finished), "--data", data, "--output_dir", str(tmp_path / "out"), *QUICK[8:]]
+        assert cli.main(["evaluate", "classify", *arguments, "--traceback"]) == 0
+        report, expected = report_of(tmp_path / "out"), report_of(finished)
+        assert report["test"] == pytest.approx(expected["test"]) and "train" not in report
+        assert report["validation"] == pytest.approx(expected["validation"])
+        printed = capsys.readouterr().out
+        assert f"{expected['test']['accuracy']:.4f}" in printed
+        assert "Computing in fp32: it is said here" in printed and "Training" not in printed
+
+    def test_regression_starts_from_berts_own_folder(self, start, tmp_path):
+        """A pair, its value how much of the two is good; from a native BERT that is converted in memory."""
+        native = to_native(MiniBertModel.from_pretrained(start))
+        native.save_pretrained(tmp_path / "bert")
+        AutoTokenizer.from_pretrained(start).save_pretrained(tmp_path / "bert")
+        pairs = list(zip(sentences(300, 1), sentences(300, 2)))
+        rows = [{"sentence1": a[0], "sentence2": b[0], "score": 0.5 * a[1] + 2.0 * b[1]} for a, b in pairs]
+        output = tmp_path / "out"
+        assert cli.main([
+            "finetune", "classify", "--model", str(tmp_path / "bert"),
+            "--train", write_rows(tmp_path / "train.jsonl", rows), "--output_dir", str(output), *QUICK,
+            "--learning_rate", "4e-3", "--num_train_epochs", "10", "--traceback",
+        ]) == 0  # fmt: skip
+        report = report_of(output)["validation"]
+        assert report["spearman"] > 0.8
+        model = AutoModelForSequenceClassification.from_pretrained(output).eval()
+        assert model.config.problem_type == "regression" and model.config.num_labels == 1
+        tokenizer = AutoTokenizer.from_pretrained(output)
+        held_out = held_out_of("classify", start, tmp_path / "train.jsonl")
+        pairs = [list(held_out[column]) for column in ("sentence1", "sentence2")]
+        with torch.no_grad():
+            predicted = model(**tokenizer(*pairs, padding=True, return_tensors="pt")).logits.squeeze(-1).numpy()
+        assert report["mse"] == pytest.approx(np.mean((predicted - np.array(held_out["score"])) ** 2), rel=1e-4)
+        expected = scipy.stats.pearsonr(predicted, held_out["score"]).statistic
+        assert report["pearson"] == pytest.approx(expected, rel=1e-4)
+
+    def test_several_labels(self, start, tmp_path):
+        rows = [
+            {"text": text, "labels": [name for name, holds in (("good", good), ("film", film)) if holds]}
+            for text, good, film in sentences(400, 3)
+        ]
+        files = [
+            "--train",
+            write_rows(tmp_path / "train.jsonl", rows[:320]),
+            "--test",
+            write_rows(tmp_path / "test.jsonl", rows[320:]),
+        ]
+        output = tmp_path / "out"
+        arguments = ["--model", start, *files, "--output_dir", str(output), *QUICK, "--num_train_epochs", "3"]
+        assert cli.main(["finetune", "classify", *arguments, "--traceback"]) == 0
+        report = report_of(output)["test"]
+        assert report["f1_micro"] > 0.9
+        model = AutoModelForSequenceClassification.from_pretrained(output).eval()
+        assert model.config.problem_type == "multi_label_classification"
+        given = AutoTokenizer.from_pretrained(output)(
+            [r["text"] for r in rows[320:]], padding=True, return_tensors="pt"
+        )
+        with torch.no_grad():
+            predicted = model(**given).logits.sigmoid() > 0.5
+        true = np.array([[name in row["labels"] for name in ("film", "good")] for row in rows[320:]])
+        assert model.config.id2label == {0: "film", 1: "good"}
+        for average in ("micro", "macro"):
+            expected = sklearn.metrics.f1_score(true, predicted.numpy(), average=average)
+            assert report[f"f1_{average}"] == pytest.approx(expected)
+
+
+class TestTraining:
+    def prepare(self, start, data, output, *arguments):
+        given = instances("classify", "--model", start, "--data", data, "--output_dir", str(output), *arguments)
+        return command.prepare(*given)
+
+    def test_the_losses_are_those_of_transformers_own_model(self, start, data, tmp_path):
+        run = self.prepare(start, data, tmp_path / "ours", "--learning_rate", "1e-3")
+        native = to_native(run.initial_model(0))
+        assert type(native) is BertForSequenceClassification
+        *_, state = train(run, run.initial_model(0), run.training)
+        ours = [entry["loss"] for entry in state.log_history if "loss" in entry]
+        assert len(ours) == 10
+
+        arguments = TrainingArguments(
+            str(tmp_path / "theirs"), num_train_epochs=1, learning_rate=1e-3, per_device_train_batch_size=32,
+            warmup_steps=0.06, weight_decay=0.01, logging_steps=1, save_strategy="no", seed=0, use_cpu=True,
+            disable_tqdm=True,
+        )  # fmt: skip
+        set_seed(0)
+        trainer = Trainer(
+            native,
+            arguments,
+            train_dataset=run.encoded["train"],
+            data_collator=DataCollatorWithPadding(run.task.tokenizer),
+        )
+        trainer.train()
+        theirs = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+        assert ours == pytest.approx(theirs, abs=1e-4)
+        assert ours[-1] < ours[0]
+
+    @pytest.mark.parametrize("amount", ["encoder", "1"])
+    def test_what_is_frozen_keeps_every_bit_and_is_not_in_the_optimizer(self, start, data, tmp_path, amount):
+        run = self.prepare(start, data, tmp_path, "--freeze", amount, "--max_steps", "3")
+        model = run.initial_model(0)
+        before = {name: value.clone() for name, value in model.state_dict().items()}
+        trainer = make_trainer(model, run.training, run.task, run.splits, run.encoded, run.arguments)
+        dropped_out = []  # frozen parts see no dropout
+        resting = model.model.layers[0]
+        resting.register_forward_pre_hook(lambda module, args: dropped_out.append(module.training))
+        trainer.train()
+        assert not any(dropped_out) and model.classifier.training is False  # evaluated at the end
+        rests = ("model.embeddings.", "model.layers.0.") if amount == "1" else ("model.embeddings.", "model.layers.")
+        for name, value in model.state_dict().items():
+            assert torch.equal(value, before[name]) == name.startswith(rests), name
+        held = {id(p) for group in trainer.optimizer.param_groups for p in group["params"]}
+        assert held == {id(p) for name, p in model.named_parameters() if not name.startswith(rests)}
+        assert trainer.optimizer.defaults["fused"]
+
+    def test_layers_learn_at_their_rates(self, start, data, tmp_path):
+        run = self.prepare(start, data, tmp_path, "--layerwise_lr_decay", "0.5", "--max_steps", "2")
+        model = run.initial_model(0)
+        trainer = make_trainer(model, run.training, run.task, run.splits, run.encoded, run.arguments)
+        trainer.create_optimizer()
+        rates = {p: group["lr"] for group in trainer.optimizer.param_groups for p in group["params"]}
+        assert rates.keys() == set(model.parameters())
+        assert rates[model.classifier.weight] == rates[model.model.pooler.dense.bias] == 1e-2
+        assert rates[model.model.layers[1].attn.Wqkv.weight] == 0.5e-2
+        assert rates[model.model.layers[0].mlp.Wo.bias] == 0.25e-2
+        assert rates[model.model.embeddings.norm.weight] == 0.125e-2
+        assert trainer.train().training_loss > 0
+
+    def test_it_stops_when_nothing_gets_better(self, start, data, tmp_path):
+        """At a learning rate of 0 nothing changes: after `patience` evaluations without progress it ends."""
+        run = self.prepare(start, data, tmp_path, "--learning_rate", "0", "--patience", "2", "--num_train_epochs", "9")
+        *_, state = train(run, run.initial_model(0), run.training)
+        assert state.epoch == 3 and state.best_global_step == 10
+
+    def test_the_best_model_is_kept_not_the_last(self, start, data, tmp_path, monkeypatch):
+        run = self.prepare(start, data, tmp_path, "--num_train_epochs", "3")
+        scores = iter([0.2, 0.9, 0.5])
+        real = type(run.task).compute_metrics
+        told = lambda self, prediction, examples: {**real(self, prediction, examples), "accuracy": next(scores, 0.0)}  # noqa: E731
+        monkeypatch.setattr(type(run.task), "compute_metrics", told)
+        model, report, _, state = train(run, run.initial_model(0), run.training)
+        assert state.best_global_step == report["best_step"] == 20 and report["steps"] == 30
+        saved = load_file(tmp_path / "checkpoint-20" / "model.safetensors")
+        assert all(torch.equal(value, model.state_dict()[name]) for name, value in saved.items())
+
+    def test_seeds(self, start, data, tmp_path, capsys):
+        output = tmp_path / "out"
+        arguments = ["--model", start, "--data", data, "--output_dir", str(output), *QUICK, "--max_steps", "4"]
+        assert cli.main(["finetune", "classify", *arguments, "--seeds", "3", "--traceback"]) == 0
+        report = report_of(output)
+        assert list(report["seeds"]) == ["0", "1", "2"]
+        found = [each["test"]["loss"] for each in report["seeds"].values()]
+        assert len(set(found)) == 3
+        mean, deviation = report["mean_and_deviation"]["test"]["loss"]
+        assert (mean, deviation) == pytest.approx((np.mean(found), np.std(found, ddof=1)))
+        assert f"{mean:.4f} ± {deviation:.4f}" in capsys.readouterr().out
+        best = max(each["validation"]["accuracy"] for each in report["seeds"].values())
+        assert (
+            report["validation"]["accuracy"] == best == report["seeds"][str(report["seed"])]["validation"]["accuracy"]
+        )
+        assert not [path for path in output.iterdir() if path.is_dir()]
+        # a seed gives what it gives alone
+        alone = self.prepare(start, data, tmp_path / "alone", "--max_steps", "4", "--seed", "1")
+        _, again, *_ = train(alone, alone.initial_model(1), alone.training)
+        assert again["test"]["loss"] == pytest.approx(found[1], rel=1e-6)
+
+    def test_lora_saves_an_ordinary_model(self, start, data, tmp_path):
+        output = tmp_path / "out"
+        arguments = ["--model", start, "--data", data, "--output_dir", str(output), *QUICK, "--num_train_epochs", "2"]
+        assert cli.main(["finetune", "classify", *arguments, "--lora", "4", "--traceback"]) == 0
+        report = report_of(output)
+        assert report["trained_parameters"] < report["parameters"] / 2
+        saved, before = load_file(output / "model.safetensors"), load_file(f"{start}/model.safetensors")
+        assert {f"model.{name}" for name in before} < saved.keys() and not [name for name in saved if "lora" in name]
+        assert torch.equal(saved["model.embeddings.tok_embeddings.weight"], before["embeddings.tok_embeddings.weight"])
+        assert not torch.equal(saved["model.layers.0.attn.Wqkv.weight"], before["layers.0.attn.Wqkv.weight"])
+        evaluated = ["--model", str(output), "--data", data, "--output_dir", str(tmp_path / "again"), *QUICK[4:]]
+        assert cli.main(["evaluate", "classify", *evaluated]) == 0
+        assert report_of(tmp_path / "again")["test"]["loss"] == pytest.approx(report["test"]["loss"], rel=1e-3)
+
+
+class TestStart:
+    """What a model is trained from."""
+
+    @pytest.mark.parametrize(
+        ("architecture", "head"),
+        [
+            ("bert", "Model"),
+            ("bert", "ForMaskedLM"),
+            ("bert", "ForPreTraining"),
+            ("modernbert", "Model"),
+            ("modernbert", "ForMaskedLM"),
+        ],
+    )
+    def test_native_checkpoints(self, start, data, tmp_path, architecture, head):
+        config = getattr(MiniBertConfig, architecture)(
+            "tiny", hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64, vocab_size=128,
+            max_position_embeddings=32,
+        )  # fmt: skip
+        torch.manual_seed(3)
+        native = to_native(getattr(minibert, f"MiniBert{head}")(config), architecture)
+        native.save_pretrained(tmp_path / "native")
+        AutoTokenizer.from_pretrained(start).save_pretrained(tmp_path / "native")
+        run = command.prepare(*instances("classify", "--model", str(tmp_path / "native"), "--data", data))
+        model = run.initial_model(0)
+        assert type(model) is MiniBertForSequenceClassification and model.config.id2label == {0: "bad", 1: "good"}
+        inputs = {"input_ids": torch.randint(5, 80, (2, 7))}
+        with torch.no_grad():
+            ours = model.eval().model(**inputs).last_hidden_state
+            theirs = native.base_model.eval()(**inputs).last_hidden_state
+            torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+        if (architecture, head) == ("modernbert", "ForMaskedLM"):  # as Transformers does, the head is taken over
+            assert torch.equal(model.head.dense.weight, native.head.dense.weight)
+        if (architecture, head) in (("bert", "Model"), ("bert", "ForPreTraining")):
+            assert torch.equal(model.model.pooler.dense.weight, native.base_model.pooler.dense.weight)
+        assert torch.equal(run.initial_model(0).classifier.weight, model.classifier.weight)
+        assert not torch.equal(run.initial_model(1).classifier.weight, model.classifier.weight)
+
+    def test_what_is_stored_in_bf16_is_trained_in_fp32(self, start, data, tmp_path):
+        MiniBertModel.from_pretrained(start).to(torch.bfloat16).save_pretrained(tmp_path)
+        AutoTokenizer.from_pretrained(start).save_pretrained(tmp_path)
+        run = command.prepare(*instances("classify", "--model", str(tmp_path), "--data", data))
+        assert {p.dtype for p in run.initial_model(0).parameters()} == {torch.float32}
+
+    def test_inputs_are_cut_to_max_length(self, start, data):
+        run = command.prepare(*instances("classify", "--model", start, "--data", data, "--max_length", "6"))
+        assert max(map(len, run.encoded["train"]["input_ids"])) == 6
+        assert run.task.tokenizer.model_max_length == 6
+
+
+class TestOtherTasks:
+    def test_nli_and_zero_shot(self, start, tmp_path, capsys):
+        """Entailed is that the noun of the premise is what the hypothesis is about."""
+        draw, rows = random.Random(0), []
+        for text, *_ in sentences(480, 5):
+            noun = draw.choice(NOUNS)
+            label = "entailment" if noun in text.split() else "contradiction"
+            rows.append({"premise": text, "hypothesis": f"the {noun}", "label": label})
+        output = tmp_path / "out"
+        assert cli.main([
+            "finetune", "nli", "--model", start, "--train", write_rows(tmp_path / "train.jsonl", rows), "--output_dir",
+            str(output), *QUICK, "--max_steps", "30", "--traceback",
+        ]) == 0  # fmt: skip
+        assert AutoModelForSequenceClassification.from_pretrained(output).config.label2id["entailment"] == 1
+        capsys.readouterr()
+        zero_shot = ["zero-shot", "the film was great", "--labels", "film", "book", "--hypothesis", "the {}"]
+        assert cli.main([*zero_shot, "--model", str(output)]) == 0
+        text, *lines = capsys.readouterr().out.splitlines()
+        assert text == "the film was great" and sorted(line.split()[1] for line in lines) == ["book", "film"]
+        shares = [float(line.split()[0].rstrip("%")) for line in lines]
+        assert sum(shares) == pytest.approx(100, abs=0.2) and shares == sorted(shares, reverse=True)
+
+    def test_zero_shot_needs_a_model_of_entailment(self, finished, start, capsys):
+        for model, said in ((str(finished), "labels: bad, good"), (start, "MiniBertModel")):
+            assert cli.main(["zero-shot", "text", "--labels", "a", "b", "--model", model]) == 2
+            error = capsys.readouterr().err
+            assert "tells no entailment" in error and said in error
+        assert cli.main(["zero-shot", "text", "--labels", "a", "--model", str(finished)]) == 2
+
+    @pytest.mark.parametrize("hypothesis", ["no place", "{} and {}", "{x}", "{", "{} }"])
+    def test_a_hypothesis_has_one_place_for_the_label(self, hypothesis, capsys):
+        assert cli.main(["zero-shot", "text", "--labels", "a", "b", "--hypothesis", hypothesis]) == 2
+        assert "legal: one {} for the label" in capsys.readouterr().err
+
+    @pytest.mark.parametrize(
+        ("labels", "legal"),
+        [
+            (["contradiction", "entailment", "neutral"], True),
+            (["contradiction", "neutral", "entailment"], True),
+            (["Entailment", "neutral", "contradiction"], True),
+            (["not_entailment", "entailment"], True),
+            (["neutral", "entailment", "contradiction"], False),
+            (["entailment", "contradiction", "Neutral"], False),
+        ],
+    )
+    def test_several_labels_are_compared_with_contradiction(self, labels, legal):
+        config = MiniBertConfig(id2label=dict(enumerate(labels)), architectures=["MiniBertForSequenceClassification"])
+        check_entailment("m", config, multi_label=False)
+        if legal:
+            check_entailment("m", config, multi_label=True)
+        else:
+            with pytest.raises(ValueError, match="multi_label: .* would compare entailment with neutral"):
+                check_entailment("m", config, multi_label=True)
+
+    @pytest.mark.parametrize("form", ["swag", "list"])
+    def test_choose(self, start, tmp_path, form):
+        """Right is the choice that is good."""
+        draw, rows = random.Random(0), []
+        for _ in range(320):
+            noun, right = draw.choice(NOUNS), draw.randrange(3)
+            choices = [draw.choice(GOOD if i == right else BAD) for i in range(3)]
+            if form == "swag":
+                endings = {f"ending{i}": choice for i, choice in enumerate(choices)}
+                rows.append({"sent1": f"the {noun}", "sent2": "was very", **endings, "label": right})
+            else:
+                rows.append({"question": f"the {noun}", "choices": choices, "answer": "ABC"[right]})
+        output = tmp_path / "out"
+        assert cli.main([
+            "finetune", "choose", "--model", start, "--train", write_rows(tmp_path / "train.jsonl", rows),
+            "--output_dir", str(output), *QUICK, "--num_train_epochs", "2", "--traceback",
+        ]) == 0  # fmt: skip
+        report = report_of(output)
+        assert report["validation"]["accuracy"] > 0.9
+        # the same with nothing but Transformers
+        tokenizer = AutoTokenizer.from_pretrained(output)
+        model = AutoModelForMultipleChoice.from_pretrained(output).eval()
+        held_out = held_out_of("choose", start, tmp_path / "train.jsonl")
+        right = 0
+        for row in held_out:
+            if form == "swag":
+                first, choices, true = (
+                    row["sent1"],
+                    [f"{row['sent2']} {row[f'ending{i}']}" for i in range(3)],
+                    row["label"],
+                )
+            else:
+                first, choices, true = row["question"], row["choices"], "ABC".index(row["answer"])
+            given = tokenizer([first] * 3, choices, padding=True, return_tensors="pt")
+            with torch.no_grad():
+                right += int(model(**{k: v.unsqueeze(0) for k, v in given.items()}).logits.argmax()) == true
+        assert report["validation"]["accuracy"] == pytest.approx(right / len(held_out))
+
+    @pytest.mark.parametrize(
+        ("row", "said"),
+        [
+            ({"question": "a", "choices": ["x", "y", "z"], "answer": 0}, "a list of 2 texts"),
+            ({"question": "a", "choices": ["x", "y"], "answer": 2}, "answer=2 is not legal: a number from 0 to 1"),
+            ({"question": None, "choices": ["x", "y"], "answer": 0}, "'question' is empty"),
+        ],
+    )
+    def test_choose_refuses(self, start, tmp_path, row, said, capsys):
+        file = write_rows(tmp_path / "train.jsonl", [{"question": "a", "choices": ["x", "y"], "answer": 1}, row])
+        arguments = [
+            "--model",
+            start,
+            "--train",
+            file,
+            "--validation",
+            file,
+            "--output_dir",
+            str(tmp_path / "out"),
+            *QUICK,
+        ]
+        assert cli.main(["finetune", "choose", *arguments]) == 2
+        assert said in (error := capsys.readouterr().err) and "train.jsonl, row" in error
+
+    def test_every_metric_is_reported(self, start, tmp_path):
+        """Whatever the entities are called."""
+        rows = [{"tokens": [text, "at", "five"], "ner_tags": ["B-runtime", "O", "B-time"]} for text in GOOD + BAD]
+        train = write_rows(tmp_path / "train.jsonl", rows)
+        run = command.prepare(*instances("tag", "--model", start, "--train", train))
+        ((_, scores),) = score(run.initial_model(0), run.training, run.task, run.splits, run.encoded).values()
+        assert {*scores} == {"loss", *run.task.metric_names(run.splits["validation"])}
+        assert {"f1_time", "recall_runtime"} < {*scores}
+
+
+class TestCompare:
+    def test_both_are_trained_alike_and_timed(self, start, data, tmp_path, capsys, monkeypatch):
+        output = tmp_path / "out"
+        log = output / "transformers" / "log"  # what is not a checkpoint stays
+
+        def trained(run, model, training):
+            log.parent.mkdir()
+            log.touch()
+            return train(run, model, training)
+
+        monkeypatch.setattr(compare, "train", trained)
+        arguments = ["finetune", "classify", "--model", start, "--data", data, "--output_dir", str(output), *QUICK,
+                     "--learning_rate", "1e-3", "--compare", "true", "--compare_rounds", "2", "--compare_batches", "3",
+                     "--traceback"]  # fmt: skip
+        assert cli.main(arguments) == 0
+        report = json.loads((output / "compare.json").read_text())
+        ours, theirs = report["MiniBERT"], report["BertForSequenceClassification"]
+        # no dropout: the same training
+        assert ours["test"] == pytest.approx(theirs["test"], abs=1e-3)
+        assert ours["steps"] == theirs["steps"] and ours["test"] != {}
+        speed = report["speed"]
+        ratios = [b / a for a, b in zip(*(speed["seconds"][name] for name in ("MiniBERT", "Transformers")))]
+        assert len(ratios) == 2 and speed["median_ratio"] == pytest.approx(np.median(ratios))
+        # 6 batches of 32 rows as the data loader gives them: rows of 6 to 9 tokens, as long as the longest of a batch
+        assert 0.05 < speed["padding"] < 0.4
+        assert list(log.parent.iterdir()) == [log]
+
+        printed = capsys.readouterr().out
+        assert "BertForSequenceClassification" in printed and f"{speed['median_ratio']:.4f}" in printed
+        before = {path: path.stat().st_mtime_ns for path in output.iterdir() if path.name != "compare.json"}
+        (output / "compare_speed.json").unlink()  # as if it had been stopped there
+        assert cli.main(arguments) == 0
+        printed = capsys.readouterr().out
+        assert "not trained again" in printed and "not done again" in printed
+        after = {path: path.stat().st_mtime_ns for path in before}
+        assert {path.name for path in before if before[path] != after[path]} == {"compare_speed.json"}
+
+        for field, value, difference in (
+            ("learning_rate", "2e-3", "0.001 there, 0.002 here"),
+            ("label_smoothing_factor", "0.1", "0.0 there, 0.1 here"),
+            ("neftune_noise_alpha", "5", "None there, 5.0 here"),
+            ("lr_scheduler_kwargs", '{"a": 1}', "None there, {'a': 1} here"),
+            ("eval_delay", "1", "0 there, 1.0 here"),
+        ):
+            assert cli.main([*arguments[:-1], f"--{field}", value]) == 2
+            assert f"other settings ({field}: {difference})" in capsys.readouterr().err
+        assert cli.main([*arguments, "--logging_steps", "3", "--dataloader_num_workers", "1"]) == 0
+        assert "not trained again" in capsys.readouterr().out
+
+    @pytest.mark.parametrize(
+        "given",
+        [["--gradient_accumulation_steps", "2"], ["--lora", "4"], ["--seeds", "2"], ["--compare_rounds", "0"]],
+    )
+    def test_refused(self, start, data, tmp_path, capsys, given):
+        output = tmp_path / "out"
+        arguments = ["--model", start, "--data", data, "--output_dir", str(output), "--compare", "true", *QUICK, *given]
+        assert cli.main(["finetune", "classify", *arguments]) == 2
+        assert given[0].removeprefix("--") in capsys.readouterr().err and not output.exists()
+
+
+class TestBadInput:
+    def refused(self, capsys, tmp_path, *arguments, name="finetune classify"):
+        output = tmp_path / "refused"
+        assert cli.main([*name.split(), "--output_dir", str(output), *QUICK, *arguments]) == 2
+        assert not output.exists()
+        error = [line for line in capsys.readouterr().err.splitlines() if line.startswith("minibert: error: ")]
+        assert len(error) == 1
+        return error[0]
+
+    def test_arguments(self, start, data, tmp_path, capsys):
+        good = ["--model", start, "--data", data]
+        for given, said in (
+            (["--model", str(tmp_path), "--data", data], "no config.json"),
+            (["--model", "./nowhere", "--data", data], "'./nowhere' does not exist"),
+            (["--model", start], "data: none given"),
+            ([*good, "--max_length", "33"], "max_length: 33 is not legal: from 3 to the model's 32 positions"),
+            ([*good, "--freeze", "3"], "freeze: '3' is not legal: none, encoder or a number from 1 to 2"),
+            ([*good, "--seeds", "0"], "seeds: 0"),
+            ([*good, "--label_column", "tag"], "no column 'tag' (it has text, label)"),
+            ([*good, "--pair_column", "text"], "pair_column"),
+        ):
+            assert said in self.refused(capsys, tmp_path, *given)
+
+    def test_a_file_is_no_output_folder(self, start, data, tmp_path, capsys):
+        (tmp_path / "file").touch()
+        arguments = ["--model", start, "--data", data, "--output_dir", str(tmp_path / "file"), *QUICK]
+        assert cli.main(["finetune", "classify", *arguments]) == 2
+        assert "file' is a file; legal: a folder" in capsys.readouterr().err
+
+    def test_a_finished_folder_is_left_alone(self, finished, start, data, capsys):
+        arguments = ["--model", start, "--data", data, "--output_dir", str(finished), *QUICK]
+        assert cli.main(["finetune", "classify", *arguments]) == 2
+        assert "holds a finished model" in capsys.readouterr().err
+
+    def test_a_checkpoint_of_another_task(self, finished, start, data, tmp_path, capsys):
+        tagger = tmp_path / "tagger"
+        config = MiniBertConfig.from_pretrained(start, id2label={0: "O", 1: "B-PER"}, label2id={"O": 0, "B-PER": 1})
+        MiniBertForTokenClassification(config).save_pretrained(tagger)
+        AutoTokenizer.from_pretrained(start).save_pretrained(tagger)
+        capsys.readouterr()
+        error = self.refused(capsys, tmp_path, "--model", str(tagger), "--data", data)
+        assert "MiniBertForTokenClassification (labels: O, B-PER), a checkpoint of another task" in error
+
+        rows = [{"text": f"a {i}", "label": label} for i, label in enumerate(["yes", "no"] * 3)]
+        train = write_rows(tmp_path / "train.jsonl", rows)
+        error = self.refused(capsys, tmp_path, "--model", str(finished), "--train", train)
+        assert "fine-tuned for the labels bad, good" in error and "train.jsonl" in error
+        value = write_rows(tmp_path / "value.jsonl", [{"text": "a", "label": "good"}, {"text": "b", "label": "so so"}])
+        evaluated = ["--model", str(finished), "--test", value]
+        assert cli.main(["evaluate", "classify", "--output_dir", str(tmp_path / "e"), *evaluated]) == 2
+        assert "value.jsonl, row 2: the label 'so so'" in capsys.readouterr().err
+        assert (
+            cli.main(["evaluate", "classify", "--output_dir", str(tmp_path / "e"), "--model", start, "--data", data])
+            == 2
+        )
+        assert "a checkpoint of another task" in capsys.readouterr().err
+
+    def test_training_goes_on_from_a_model_of_the_same_labels(self, finished, start, data, tmp_path):
+        """Numbers are read as the labels that the model has names for; its head is kept."""
+        run = command.prepare(*instances("classify", "--model", str(finished), "--data", data))
+        model = run.initial_model(1)
+        saved = load_file(finished / "model.safetensors")
+        assert torch.equal(model.classifier.weight, saved["classifier.weight"])
+        rows = [{"text": f"a {i}", "label": label} for i, label in enumerate([1, 0] * 3)]
+        numbered = write_rows(tmp_path / "train.jsonl", rows)
+        run = command.prepare(*instances("classify", "--model", str(finished), "--train", numbered))
+        assert run.task.labels == ["bad", "good"]
+
+    def test_what_was_saved_without_its_optimizer_is_not_resumed(self, finished, start, data, tmp_path, capsys):
+        output = tmp_path / "out"
+        shutil.copytree(finished, output / "checkpoint-10")
+        arguments = ["--model", start, "--data", data, "--output_dir", str(output), *QUICK]
+        assert cli.main(["finetune", "classify", *arguments, "--resume_from_checkpoint", "true"]) == 2
+        assert "--save_only_model false" in capsys.readouterr().err
+
+    @pytest.mark.parametrize(
+        ("folder", "state", "given", "advised"),
+        [
+            ("", "optimizer.pt", [], True),
+            ("", "scheduler.pt", [], False),  # a model only
+            ("seed-1", "optimizer.pt", ["--seeds", "2"], False),
+        ],
+    )
+    def test_it_is_advised_to_resume_what_can_be(self, start, data, tmp_path, capsys, folder, state, given, advised):
+        (tmp_path / folder / "checkpoint-10").mkdir(parents=True)
+        (tmp_path / folder / "checkpoint-10" / state).touch()
+        arguments = ["--model", start, "--data", data, "--output_dir", str(tmp_path), *QUICK, *given]
+        assert cli.main(["finetune", "classify", *arguments]) == 2
+        error = capsys.readouterr().err
+        assert "holds an unfinished run" in error and ("--resume_from_checkpoint true" in error) is advised
+
+
+def test_labels_of_any_name_are_drawn(tmp_path):
+    labels = ["$a_$", "gut|ö", "two\nlines"]
+    pictures.plot_confusion([0, 1, 2], [0, 1, 1], labels, tmp_path / "confusion.png")
+    pictures.plot_scores(dict.fromkeys(labels, 0.5), "F1", tmp_path / "scores.png")
+    assert (tmp_path / "confusion.png").stat().st_size and (tmp_path / "scores.png").stat().st_size
+
+
+def test_the_best_seed_is_chosen_by_the_metric_asked_for(start, data, tmp_path, monkeypatch):
+    made = iter([{"accuracy": 0.9, "f1_macro": 0.1}, {"accuracy": 0.1, "f1_macro": 0.9}])
+
+    def trained(run, model, training, checkpoint=None):
+        scores = next(made)
+        (Path(training.output_dir) / "log").mkdir(parents=True)
+        model, report, predictions, state = train(run, model, training, checkpoint)
+        return model, report | {"validation": scores, "test": scores}, predictions, state
+
+    monkeypatch.setattr(command, "train", trained)
+    arguments = ["--model", start, "--data", data, "--output_dir", str(tmp_path / "out"), *QUICK, "--seeds", "2"]
+    assert cli.main(["finetune", "classify", *arguments, "--metric_for_best_model", "f1_macro", "--traceback"]) == 0
+    assert report_of(tmp_path / "out")["seed"] == 1
+    assert sorted(tmp_path.glob("out/seed-*/*")) == [tmp_path / f"out/seed-{seed}/log" for seed in (0, 1)]  # not ours
+
+
+def test_only_a_finished_training_touches_the_hub(start, data, finished, tmp_path, monkeypatch):
+    monkeypatch.setattr(Trainer, "init_hf_repo", lambda *_, **__: pytest.fail("a repository was created"))
+    given = ["--data", data, "--push_to_hub", "true", "--bf16", "false", "--use_cpu", "true", "--traceback"]
+    plan = ["finetune", "classify", "--model", start, "--plan", "--output_dir", str(tmp_path / "plan")]
+    assert cli.main([*plan, *given]) == 0
+    measure = ["evaluate", "classify", "--model", str(finished), "--output_dir", str(tmp_path / "evaluate")]
+    assert cli.main([*measure, *given]) == 0
+
+
+@pytest.mark.parametrize(
+    ("token", "name", "error"),
+    [(None, "me/x", "no token for the Hub"), ("hf_some", "me/x/y", "hub_model_id: 'me/x/y' is no name")],
+)
+def test_what_could_not_be_pushed_is_told_before_the_training(
+    start, data, tmp_path, monkeypatch, capsys, token, name, error
+):
+    monkeypatch.setattr("minibert.training.hub.push.get_token", lambda: token)
+    given = ["--data", data, "--output_dir", str(tmp_path / "out"), *QUICK, "--push_to_hub", "--hub_model_id", name]
+    assert cli.main(["finetune", "classify", "--model", start, *given]) == 2
+    assert error in capsys.readouterr().err and not (tmp_path / "out").exists()
+
+
+def test_an_interruption_leaves_the_models_of_the_seeds_that_are_done(start, data, tmp_path, monkeypatch, capsys):
+    done = []
+
+    def trained(*args, **kwargs):
+        if done:
+            raise KeyboardInterrupt
+        done.append(train(*args, **kwargs))
+        return done[0]
+
+    monkeypatch.setattr(command, "train", trained)
+    output = tmp_path / "out"
+    arguments = ["--model", start, "--data", data, "--output_dir", str(output), *QUICK, "--seeds", "2"]
+    assert cli.main(["finetune", "classify", *arguments]) == 130
+    assert "interrupted" in capsys.readouterr().err
+    (checkpoint,) = output.glob("seed-0/checkpoint-*")
+    weights = MiniBertForSequenceClassification.from_pretrained(checkpoint).state_dict()
+    assert all(torch.equal(weight, weights[name]) for name, weight in done[0][0].state_dict().items())
+
+
+def test_two_processes_do_what_one_does(start, tmp_path):
+    """Both train and score, one saves, speaks, and removes the checkpoints."""
+    for name, count in (("train", 64), ("validation", 15), ("test", 21)):
+        write_rows(tmp_path / f"{name}.jsonl", [
+            {"tokens": text.split(), "tags": ["B-N" if word in NOUNS else "O" for word in text.split()]}
+            for text, *_ in sentences(count, count)
+        ])  # fmt: skip
+    given = ["finetune", "tag", "--model", start, "--data", str(tmp_path), "--subwords", "mean", *QUICK, "--max_steps",
+             "5", "--eval_strategy", "steps", "--save_strategy", "steps", "--eval_steps", "1", "--save_steps", "1",
+             "--save_only_model", "false", "--save_total_limit", "9", "--per_device_eval_batch_size", "7"]  # fmt: skip
+    one, two = tmp_path / "one", tmp_path / "two"
+    assert cli.main([*given, "--output_dir", str(one), "--per_device_train_batch_size", "16", "--traceback"]) == 0
+    (tmp_path / "run.py").write_text("import sys; from minibert.training.cli.main import main; sys.exit(main())")
+    launch = ["torch.distributed.run", "--standalone", "--nproc_per_node", "2", str(tmp_path / "run.py")]
+    done = subprocess.run(
+        [sys.executable, "-m", *launch, *given, "--output_dir", str(two), "--per_device_train_batch_size", "8"],
+        capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("Saved to") == done.stdout.count("tag: rows") == 1
+    assert sorted(path.name for path in two.iterdir()) == sorted(path.name for path in one.iterdir())
+    first, second = report_of(one), report_of(two)
+    assert first["best_step"] == second["best_step"] and first["test"]["accuracy"] > 0.5
+    metrics = [{name: value for name, value in report["test"].items() if name != "loss"} for report in (first, second)]
+    assert metrics[0] == pytest.approx(metrics[1], abs=1e-6)
+    weights = [load_file(folder / "model.safetensors") for folder in (one, two)]
+    for name, weight in weights[0].items():
+        torch.testing.assert_close(weights[1][name], weight, rtol=1e-3, atol=1e-4)

@@ -1,0 +1,389 @@
+"""Rows for fine-tuning: where they come from, and what is refused of them."""
+
+import json
+
+import datasets
+import pytest
+
+from minibert import train_tokenizer
+from minibert.training.arguments.finetuning import (
+    AnswerArguments,
+    ChooseArguments,
+    ClassifyArguments,
+    DataArguments,
+    NliArguments,
+    TagArguments,
+)
+from minibert.training.finetuning.data import FILE, ROW, load_splits, where
+from minibert.training.finetuning.tasks.answering import AnswerQuestions
+from minibert.training.finetuning.tasks.base import take_unlabelled
+from minibert.training.finetuning.tasks.choice import CHOICE_TEXTS, Choose
+from minibert.training.finetuning.tasks.classification import LABEL, MULTI, REGRESSION, SINGLE, Classify
+from minibert.training.finetuning.tasks.nli import Nli
+from minibert.training.finetuning.tasks.tagging import Tag
+
+ROWS = [{"text": f"text {i}", "label": i % 2} for i in range(10)]
+
+
+def write(path, rows):
+    if path.suffix == ".jsonl":
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    elif path.suffix == ".json":
+        path.write_text(json.dumps(rows))
+    elif path.suffix == ".parquet":
+        datasets.Dataset.from_list(rows).to_parquet(str(path))
+    else:
+        tab = "\t" if path.suffix == ".tsv" else ","
+        lines = [tab.join(rows[0]), *(tab.join(map(str, row.values())) for row in rows)]
+        path.write_text("\n".join(lines) + "\n")
+    return str(path)
+
+
+def as_squad(rows, answers):
+    """Rows of questions as SQuAD's own files have them: questions in paragraphs in articles."""
+    paragraphs = {}
+    for row in rows:
+        pairs = zip(row["answers"]["text"], row["answers"]["answer_start"])
+        given = {"answers": [{"text": text, "answer_start": start} for text, start in pairs]} if answers else {}
+        if answers and not given["answers"]:  # version 2.0
+            given |= {"is_impossible": True, "plausible_answers": [{"text": "x", "answer_start": 1}]}
+        paragraphs.setdefault(row["context"], []).append({"id": row["id"], "question": row["question"], **given})
+    paragraphs = [{"context": context, "qas": qas} for context, qas in paragraphs.items()]
+    articles = [{"title": "A", "paragraphs": paragraphs[:1]}, {"title": "B", "paragraphs": paragraphs[1:]}]
+    return json.dumps({"data": articles, "version": "1.1"})
+
+
+def read(rows, tmp_path, task=Classify, config=None, test=None, **arguments):
+    """The task after reading `rows` as its training split, and the splits."""
+    files = {"train": [write(tmp_path / "train.jsonl", rows)], "validation": [write(tmp_path / "val.jsonl", rows[:2])]}
+    if test is not None:
+        files["test"] = [write(tmp_path / "test.jsonl", test)]
+    kind = ClassifyArguments if task is Classify else NliArguments
+    task = task(kind(**arguments), tokenizer=None)
+    return task, task.read(load_splits(DataArguments(**files)), config)
+
+
+class TestSplits:
+    @pytest.mark.parametrize("suffix", ["jsonl", "json", "csv", "tsv", "parquet"])
+    def test_a_folder_of_any_kind(self, tmp_path, suffix):
+        for name, count in (("train", 10), ("dev", 4), ("test", 3)):
+            write(tmp_path / f"{name}.{suffix}", ROWS[:count])
+        splits = load_splits(DataArguments(data=str(tmp_path)))
+        assert {name: len(split) for name, split in splits.items()} == {"train": 10, "validation": 4, "test": 3}
+        assert splits["test"]["text"] == [row["text"] for row in ROWS[:3]]
+        assert where(splits["test"][1]) == f"{tmp_path / f'test.{suffix}'}, row 2"
+
+    def test_shards_and_named_files(self, tmp_path):
+        write(tmp_path / "train-00000-of-00002.jsonl", ROWS[:6])
+        write(tmp_path / "train-00001-of-00002.jsonl", ROWS[6:])
+        write(tmp_path / "train_notes.jsonl", ROWS)
+        other = write(tmp_path / "other.csv", ROWS[:3])
+        splits = load_splits(DataArguments(data=str(tmp_path), validation=[other]))
+        assert splits["train"]["text"] == [row["text"] for row in ROWS]
+        assert where(splits["train"][6]).endswith("train-00001-of-00002.jsonl, row 1")
+        assert len(splits["validation"]) == 3
+
+    def test_columns_in_another_order_and_without_values(self, tmp_path):
+        files = [
+            write(tmp_path / "a.jsonl", ROWS[:2]),
+            write(tmp_path / "b.jsonl", [{"label": 7, "text": "other order"}]),
+            write(tmp_path / "c.jsonl", [{"text": "no label", "label": None}]),
+        ]
+        rows = load_splits(DataArguments(test=files))["test"]
+        assert rows["text"] == ["text 0", "text 1", "other order", "no label"]
+        assert rows["label"] == [0, 1, 7, None]
+        assert [where(row) for row in rows] == [f"{files[i]}, row {row}" for i, row in ((0, 1), (0, 2), (1, 1), (2, 1))]
+
+    def test_rows_are_held_out_and_known_by_their_number(self, tmp_path):
+        train = write(tmp_path / "train.jsonl", ROWS)
+        first, again, other = (load_splits(DataArguments(train=[train], validation_size=3), seed) for seed in (0, 0, 1))
+        assert [len(first[name]) for name in ("train", "validation")] == [7, 3]
+        assert first["validation"][ROW] == again["validation"][ROW] != other["validation"][ROW]
+        for split in first.values():
+            assert all(row["text"] == ROWS[row[ROW] - 1]["text"] for row in split)
+        assert sorted([*first["train"][ROW], *first["validation"][ROW]]) == list(range(1, 11))
+        assert len(load_splits(DataArguments(train=[train], validation_size=0.2))["validation"]) == 2
+        assert list(load_splits(DataArguments(train=[train]), names=("validation", "test"))) == []
+
+    @pytest.mark.parametrize(
+        ("given", "said"),
+        [
+            ({}, "none given"),
+            ({"data": "no/such/folder.d"}, "'no/such/folder.d'"),
+            ({"train": ["no/such.jsonl"]}, "'no/such.jsonl' is no file"),
+            ({"data": "{folder}/empty"}, "holds no file train, validation or test"),
+            ({"train": ["{folder}/notes.txt"]}, "ends in none of"),
+            ({"train": ["{folder}/broken.jsonl"]}, "broken.jsonl' cannot be read as jsonl"),
+            ({"train": ["{folder}/nothing.jsonl"]}, "nothing.jsonl' is empty"),
+            ({"train": ["{folder}/header.csv"]}, "header.csv' cannot be read as csv: no rows"),
+            ({"train": ["{folder}/good.jsonl"], "validation_size": 10}, "leaves none to train on"),
+            ({"train": ["{folder}/good.jsonl"], "validation_size": 0}, "holds nothing out"),
+            (
+                {"train": ["{folder}/good.jsonl", "{folder}/names.jsonl"]},
+                "names.jsonl' has other types (label: Value('string'), not Value('int64')) than",
+            ),
+            ({"train": ["{folder}/good.jsonl", "{folder}/broader.jsonl"]}, "broader.jsonl' has other columns (it has"),
+        ],
+    )
+    def test_refused(self, tmp_path, given, said):
+        (tmp_path / "empty").mkdir()
+        (tmp_path / "notes.txt").write_text("text")
+        (tmp_path / "broken.jsonl").write_text('{"text": "a"\n{{')
+        (tmp_path / "nothing.jsonl").write_text("")
+        (tmp_path / "header.csv").write_text("text,label\n")
+        write(tmp_path / "good.jsonl", ROWS)
+        write(tmp_path / "names.jsonl", [{"text": "a", "label": "pos"}])
+        write(tmp_path / "broader.jsonl", [ROWS[0] | {"id": 1}])
+        place = lambda value: value.format(folder=tmp_path) if isinstance(value, str) else value  # noqa: E731
+        given = {
+            key: [place(v) for v in value] if isinstance(value, list) else place(value) for key, value in given.items()
+        }
+        with pytest.raises(ValueError) as error:
+            load_splits(DataArguments(**given))
+        assert said in str(error.value)
+
+
+TOKENIZER = train_tokenizer(["a text"] * 9, vocab_size=13, show_progress=False)
+
+
+def held_out(tmp_path, rows, task, arguments, seed=0, size=0.2):
+    """The rows to train on and those held out of `rows` for a task."""
+    train = write(tmp_path / "train.jsonl", rows)
+    splits = load_splits(DataArguments(train=[train], validation_size=size), seed, task=task(arguments, TOKENIZER))
+    return splits["train"].to_list(), splits["validation"].to_list()
+
+
+COPIES = {
+    "text": (Classify, ClassifyArguments(), ("text",), lambda i: {"text": f"text {i // 2}", "label": i % 2}),
+    "named": (
+        Classify,
+        ClassifyArguments(text_column="title"),
+        ("title",),
+        lambda i: {"text": f"text {i}", "title": f"title {i // 3}", "label": i % 2},
+    ),
+    "pair": (
+        Nli,
+        NliArguments(),
+        ("premise", "hypothesis"),
+        lambda i: {"premise": "same", "hypothesis": f"text {i // 2}", "label": "ab"[i % 2]},
+    ),
+    "choices": (
+        Choose,
+        ChooseArguments(),
+        ("question",),
+        lambda i: {"question": f"text {i // 2}", "choices": [f"{i // 2}", "b"], "label": "AB"[i % 2]},
+    ),
+    "context": (
+        AnswerQuestions,
+        AnswerArguments(),
+        ("context",),
+        lambda i: {"question": f"why {i}", "context": f"text {i // 2}", "answers": {"text": [], "answer_start": []}},
+    ),
+    "words": (
+        Tag,
+        TagArguments(),
+        ("tokens",),
+        lambda i: {"tokens": ["a", f"{i // 2}"], "pos": ["DET", "NUM"]},
+    ),
+}
+
+
+class TestCopies:
+    @pytest.mark.parametrize("kind", COPIES)
+    def test_they_are_held_out_together(self, tmp_path, kind):
+        task, arguments, columns, row = COPIES[kind]
+        rows = [{"id": i, **row(i)} for i in range(60)]
+        drawn = []
+        for seed in (0, 0, 1):
+            sides = held_out(tmp_path, rows, task, arguments, seed)
+            assert sorted(row["id"] for side in sides for row in side) == list(range(60))
+            texts = [{str([row[column] for column in columns]) for row in side} for side in sides]
+            assert not texts[0] & texts[1]
+            assert 12 <= len(sides[1]) <= 14  # a fifth, and what goes with the last one
+            drawn.append([row["id"] for row in sides[1]])
+        assert drawn[0] == drawn[1] != drawn[2]
+
+
+class TestRareLabels:
+    @pytest.mark.parametrize(
+        "label", [lambda i: f"rare {i}" if i < 15 else "ab"[i % 2], lambda i: [f"rare {i}", "a"] if i < 15 else ["b"]]
+    )
+    def test_they_stay_in_training(self, tmp_path, label):
+        rows = [{"text": f"text {i}", "label": label(i)} for i in range(30)]
+        for seed in range(3):
+            train, validation = held_out(tmp_path, rows, Classify, ClassifyArguments(), seed, 0.4)
+            assert 0 < len(validation) < 12 and len(train) + len(validation) == 30
+            assert not any("rare" in str(row["label"]) for row in validation)
+
+    def test_of_tags(self, tmp_path):
+        rows = [{"tokens": [f"{i}"], "tags": [f"B-{i}" if i < 15 else "O"]} for i in range(30)]
+        train, validation = held_out(tmp_path, rows, Tag, TagArguments(), 0, 0.4)
+        assert len(train) + len(validation) == 30 and {row["tags"][0] for row in validation} == {"O"}
+
+    def test_copies_stay_with_them(self, tmp_path):
+        rows = [{"text": f"text {i // 2}", "label": f"rare {i}" if i % 4 == 0 else "a"} for i in range(40)]
+        train, validation = held_out(tmp_path, rows, Classify, ClassifyArguments(), 0, 0.5)
+        assert not {row["text"] for row in train} & {row["text"] for row in validation}
+        assert {row["label"] for row in validation} == {"a"}
+
+    def test_values_are_no_labels(self, tmp_path):
+        rows = [{"text": f"text {i}", "label": i + 0.5} for i in range(30)]
+        assert len(held_out(tmp_path, rows, Classify, ClassifyArguments())[1]) == 6
+
+    def test_nothing_else_is_refused(self, tmp_path):
+        rows = [{"text": f"text {i}", "label": f"label {i}"} for i in range(10)]
+        with pytest.raises(
+            ValueError, match="validation_size: 0.2 of 10 rows holds out only rows whose labels no other"
+        ):
+            held_out(tmp_path, rows, Classify, ClassifyArguments())
+
+
+class TestLabels:
+    @pytest.mark.parametrize(
+        ("values", "arguments", "kind", "labels", "expected"),
+        [
+            ([0, 1, 0], {}, SINGLE, ["0", "1"], [0, 1, 0]),
+            ([10, 9, 10], {}, SINGLE, ["9", "10"], [1, 0, 1]),  # in the order of numbers
+            (["pos", "neg", "pos"], {}, SINGLE, ["neg", "pos"], [1, 0, 1]),
+            (["pos", "neg", "pos"], {"labels": ["pos", "neg"]}, SINGLE, ["pos", "neg"], [0, 1, 0]),
+            ([0, 1, 1], {"labels": ["neg", "pos"]}, SINGLE, ["neg", "pos"], [0, 1, 1]),
+            ([True, False, True], {}, SINGLE, ["False", "True"], [1, 0, 1]),
+            ([1.5, 0.25, 4.0], {}, REGRESSION, ["score"], [1.5, 0.25, 4.0]),
+            (["1.5", "0.25", "4"], {}, REGRESSION, ["score"], [1.5, 0.25, 4.0]),  # a column of text in a table
+            ([1.0, 0.0, 1.0], {}, SINGLE, ["0", "1"], [1, 0, 1]),
+            (["1", "0", "01"], {}, SINGLE, ["0", "01", "1"], [2, 0, 1]),
+            ([1.0, 2.0], {"problem_type": REGRESSION}, REGRESSION, ["score"], [1.0, 2.0]),
+            ([1, 2, 5], {"problem_type": REGRESSION}, REGRESSION, ["score"], [1.0, 2.0, 5.0]),
+            ([[0, 2], [], [1]], {}, MULTI, ["0", "1", "2"], [[1.0, 0.0, 1.0], [0.0] * 3, [0.0, 1.0, 0.0]]),
+            ([["a", "b"], [], ["c"]], {}, MULTI, ["a", "b", "c"], [[1.0, 1.0, 0.0], [0.0] * 3, [0.0, 0.0, 1.0]]),
+        ],
+    )
+    def test_kinds(self, tmp_path, values, arguments, kind, labels, expected):
+        rows = [{"text": f"text {i}", "label": value} for i, value in enumerate(values)]
+        task, splits = read(rows, tmp_path, **arguments)
+        assert (task.problem_type, task.labels) == (kind, labels)
+        assert (
+            splits["train"][LABEL] == pytest.approx(expected) if kind != MULTI else splits["train"][LABEL] == expected
+        )
+        fields = task.config_fields()
+        assert fields["problem_type"] == kind
+        assert fields["label2id"] == {name: i for i, name in fields["id2label"].items()}
+
+    @pytest.mark.parametrize(
+        ("rows", "arguments", "said"),
+        [
+            ([{"text": "a"}, {"text": "b"}], {}, "label_column"),
+            ([{"words": "a", "label": 0}, {"words": "b", "label": 1}], {"text_column": "text"}, "no column 'text'"),
+            ([{"x": "a", "y": "b", "label": 0}] * 2, {}, "text_column"),
+            ([{"text": "a", "label": 0}, {"text": None, "label": 1}], {}, "train.jsonl, row 2: 'text' is empty"),
+            ([{"text": "a", "label": 0}, {"text": "b", "label": None}], {}, "train.jsonl, row 2: 'label' is empty"),
+            ([{"text": "a", "label": "x"}, {"text": " \n", "label": "y"}], {}, "train.jsonl, row 2: 'text' is empty"),
+            ([{"text": "a", "label": "x"}, {"text": "b", "label": ""}], {}, "train.jsonl, row 2: 'label' is empty"),
+            ([{"text": "a", "label": "0.5"}, {"text": "b", "label": ""}], {}, "train.jsonl, row 2: 'label' is empty"),
+            ([{"text": "a", "label": [0, 1]}, {"text": "b", "label": [1, 1]}], {}, "row 2: label=[1, 1] is not legal"),
+            (
+                [{"text": "a", "label": [0.0, 1.0]}, {"text": "b", "label": [0.0, 0.0]}],
+                {},
+                "row 2: label=[0, 0] is not legal: a list of names (or of their numbers), each of them once; not of",
+            ),
+            ([{"text": "a", "label": ["x"]}, {"text": "b", "label": ["x", None]}], {}, "row 2: label=['x', None] is"),
+            ([{"text": "a", "label": ["x"]}, {"text": "b", "label": ["x", ""]}], {}, "row 2: label=['x', None] is"),
+            ([{"text": "a", "label": [0.5, 0.2]}] * 2, {}, "row 1: label=[0.5, 0.2] is not legal: a list of names"),
+            ([{"text": "a", "label": 3}] * 3, {}, "one label only (3)"),
+            (
+                [{"text": "a", "label": "x"}, {"text": "b", "label": "y"}],
+                {"labels": ["x", "z"]},
+                "row 2: the label 'y' in 'label' is none of --labels; legal: x, z",
+            ),
+            ([{"text": "a", "label": 0}, {"text": "b", "label": 2}], {"labels": ["x", "z"]}, "row 2: the label 2"),
+            ([{"text": 3, "label": 0}, {"text": 4, "label": 1}], {}, "text_column"),
+            (
+                [{"text": "a", "label": "high"}, {"text": "b", "label": "1"}],
+                {"problem_type": REGRESSION},
+                "row 1: label='high' is not legal",
+            ),
+        ],
+    )
+    def test_refused(self, tmp_path, rows, arguments, said):
+        with pytest.raises(ValueError) as error:
+            read(rows, tmp_path, **arguments)
+        assert said in str(error.value)
+
+    def test_a_label_of_the_test_rows_that_was_never_seen(self, tmp_path):
+        with pytest.raises(ValueError, match=r"test\.jsonl, row 2: the label 7 .* never seen in training; legal: 0, 1"):
+            read(ROWS, tmp_path, test=[{"text": "a", "label": 1}, {"text": "b", "label": 7}])
+
+    def test_pairs_are_guessed_by_name(self, tmp_path):
+        rows = [{"id": "1", "sentence1": "a", "sentence2": "b", "score": 0.5}] * 2
+        assert read(rows, tmp_path)[0].text_columns == ["sentence1", "sentence2"]
+        assert read([{"other": "a", "class": 1}, {"other": "b", "class": 2}], tmp_path)[0].text_columns == ["other"]
+
+
+class TestNli:
+    ROWS = ({"premise": "a", "hypothesis": "b", "label": label} for label in ("neutral", "-", "entailment"))
+
+    def test_pairs_without_gold_label_are_left_out(self, tmp_path):
+        task, splits = read(list(self.ROWS), tmp_path, task=Nli)
+        assert task.labels == ["entailment", "neutral"]
+        assert splits["train"][ROW] == [1, 3] and len(splits["validation"]) == 1
+        assert {FILE, LABEL} <= set(splits["train"].column_names)
+
+    def test_numbers_need_names(self, tmp_path):
+        rows = [{"premise": "a", "hypothesis": "b", "label": label} for label in (0, 1, -1, 2)]
+        with pytest.raises(ValueError, match="--labels"):
+            read(rows, tmp_path, task=Nli)
+        _, splits = read(rows, tmp_path, task=Nli, labels=["entailment", "neutral", "contradiction"])
+        assert splits["train"][LABEL] == [0, 1, 2]
+
+    def test_one_text_is_no_pair(self, tmp_path):
+        with pytest.raises(ValueError, match="pair_column"):
+            read(ROWS, tmp_path, task=Nli)
+
+
+class TestChoose:
+    def read(self, tmp_path, rows):
+        file = write(tmp_path / "train.csv", rows)
+        return Choose(ChooseArguments(), tokenizer=None).read(
+            load_splits(DataArguments(train=[file], validation=[file]))
+        )
+
+    def test_what_choices_begin_with_may_be_blank(self, tmp_path):
+        rows = [{"sent1": "a", "sent2": begin, "ending0": "b", "ending1": "c", "label": 1} for begin in ("he", "")]
+        assert self.read(tmp_path, rows)["train"][CHOICE_TEXTS] == [["he b", "he c"], [" b", " c"]]
+
+    @pytest.mark.parametrize("column", ["sent1", "ending1"])
+    def test_a_blank_text_is_refused(self, tmp_path, column):
+        rows = [{"sent1": "a", "ending0": "b", "ending1": "c", "label": 1} for _ in range(2)]
+        rows[1][column] = ""
+        with pytest.raises(ValueError, match=f"train.csv, row 2: '{column}' is empty"):
+            self.read(tmp_path, rows)
+
+
+class TestSquad:
+    ROWS = [
+        {"id": str(i), "context": f"Ann has {i // 2} cats .", "question": f"Who {i} ?",
+         "answers": {"text": ["Ann"], "answer_start": [0]} if i % 3 else {"text": [], "answer_start": []}}
+        for i in range(6)
+    ]  # fmt: skip
+
+    def test_nested_files_are_read_as_the_hubs_rows(self, tmp_path):
+        (tmp_path / "train-v1.1.json").write_text(as_squad(self.ROWS, answers=True))
+        (tmp_path / "dev-v1.1.json").write_text(as_squad(self.ROWS[:3], answers=True))
+        (tmp_path / "test.json").write_text(as_squad(self.ROWS, answers=False))
+        splits = load_splits(DataArguments(data=str(tmp_path)))
+        assert {name: len(split) for name, split in splits.items()} == {"train": 6, "validation": 3, "test": 6}
+        read = splits["train"].select_columns(list(self.ROWS[0]))
+        assert list(read) == self.ROWS
+        assert where(splits["train"][4]) == f"{tmp_path / 'train-v1.1.json'}, row 5"
+        tokenizer = train_tokenizer(["Ann has cats Who"] * 20, "wordpiece", 60, show_progress=False)
+        tokenizer.model_max_length = 60
+        task = AnswerQuestions(AnswerArguments(max_question_length=10), tokenizer)
+        unlabelled = take_unlabelled(task, splits)
+        assert len(unlabelled) == 6 and "test" not in splits
+        assert task.read(splits)["train"]["_starts"][:] == [[], [0], [0], [], [0], [0]]
+        assert len(task.read_unlabelled(unlabelled)) == 6
+
+    def test_other_files_with_one_row_stay_as_they_are(self, tmp_path):
+        file = write(tmp_path / "train.jsonl", [{"data": [{"text": "a"}], "label": 1}])
+        splits = load_splits(DataArguments(train=[file], validation=[file]))
+        assert splits["train"].column_names == ["data", "label", FILE, ROW]

@@ -1,0 +1,385 @@
+"""What `minibert finetune` and `minibert evaluate` refuse of their arguments before anything is trained; and test rows
+without labels, as public benchmarks publish them: predicted, not scored."""
+
+import json
+import random
+
+import pytest
+import torch
+from helpers import write_rows
+from transformers import AutoModelForMultipleChoice, AutoModelForSequenceClassification, AutoTokenizer, Trainer
+
+from minibert import MiniBertConfig, MiniBertForSequenceClassification, MiniBertModel, train_tokenizer
+from minibert.training.arguments.finetuning import AnswerArguments
+from minibert.training.cli import main as cli
+from minibert.training.finetuning import run as command
+from minibert.training.finetuning.tasks.answering import answer_question
+from minibert.training.finetuning.trainer import make_trainer, score
+from minibert.training.finetuning.vocabulary import SeenEmbedding
+
+NAMES, WORDS = ("ann", "bob"), ("runs", "sleeps", "sings", "eats", "to", "in", "the", "park")
+QUICK = ["--max_steps", "2", "--disable_tqdm", "true", "--bf16", "false"]
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("start")
+    tokenizer = train_tokenizer([" ".join((*NAMES, *WORDS))] * 20, vocab_size=60, show_progress=False)
+    config = MiniBertConfig.from_tokenizer(
+        tokenizer, "bert", "tiny", hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32,
+        max_position_embeddings=48, initializer_range=0.5,  # so that what is predicted differs from row to row
+    )  # fmt: skip
+    torch.manual_seed(0)
+    MiniBertModel(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return str(folder)
+
+
+def rows_of(kind, count=24):
+    """Rows of any task; their labels follow from the first word of a text."""
+    draw = random.Random(0)
+    for _ in range(count):
+        words = draw.choices(WORDS, k=4)
+        text, i = " ".join(words), WORDS.index(words[0])
+        yield {
+            "classes": {"text": text, "label": "ab"[i % 2]},
+            "several": {"text": text, "labels": [["a"], ["a", "b"], []][i % 3]},
+            "values": {"text": text, "score": i / 8 + 0.01},
+            "pairs": {"premise": text, "hypothesis": words[0], "label": ["entailment", "neutral"][i % 2]},
+            "choices": {"question": text, "choices": ["runs", "sings", "eats"], "answer": i % 3},
+            "entities": {"tokens": [draw.choice(NAMES), *words], "tags": ["B-PER", "O", "O", "B-LOC", "I-LOC"]},
+            "words": {"tokens": words, "pos_tags": ["NV"[WORDS.index(word) % 2] for word in words]},
+            "spans": {"question": "runs", "context": text, "answers": {"text": [words[0]], "answer_start": [0]}},
+            "perhaps": {
+                "question": "runs",
+                "context": text,
+                "answers": {"text": [words[0]] * (i % 2), "answer_start": [0] * (i % 2)},
+            },
+        }[kind]
+
+
+TASKS = {
+    "classes": "classify", "several": "classify", "values": "classify", "pairs": "nli", "choices": "choose",
+    "entities": "tag", "words": "tag", "spans": "answer", "perhaps": "answer",
+}  # fmt: skip
+SHORT_QUESTIONS = {"answer": ["--max_question_length", "4"]}
+
+
+@pytest.fixture
+def given(start, tmp_path):
+    """A function: what is given for rows of some kind, (task, arguments)."""
+
+    def given(kind, *arguments):
+        rows = list(rows_of(kind))
+        files = ["--train", write_rows(tmp_path / "train.jsonl", rows[:16])]
+        files += ["--validation", write_rows(tmp_path / "validation.jsonl", rows[16:])]
+        task = TASKS[kind]
+        return task, ["--model", start, *files, "--output_dir", str(tmp_path / "out"), *QUICK,
+                      *SHORT_QUESTIONS.get(task, []), *arguments]  # fmt: skip
+
+    return given
+
+
+@pytest.fixture
+def refused(capsys, tmp_path, monkeypatch):
+    """A function: the error that a command is refused with before it trains or writes anything."""
+    monkeypatch.setattr(Trainer, "train", lambda *_, **__: pytest.fail("it trains"))
+
+    def refused(name, task, arguments):
+        assert cli.main([name, task, *arguments]) == 2
+        assert not (tmp_path / "out").exists()
+        return capsys.readouterr().err.split("minibert: error: ")[1]
+
+    return refused
+
+
+class TestMetric:
+    @pytest.mark.parametrize("kind", TASKS)
+    def test_the_legal_names_are_those_of_the_scores(self, given, kind, refused, tmp_path):
+        task, arguments = given(kind)
+        run = command.prepare(*cli.parse(f"finetune {task}", arguments))
+        scored = score(run.initial_model(0), run.training, run.task, run.splits, run.encoded)
+        names = list(scored["validation"][1])
+        assert "loss" in names and run.task.metric_for_best_model in names
+
+        (tmp_path / "out").rmdir()  # made by the scoring
+        error = refused("finetune", task, [*arguments, "--metric_for_best_model", "acuracy"])
+        assert error.startswith("metric_for_best_model: 'acuracy' is not legal")
+        assert set(error.split(": ")[2].split(", with")[0].split(", ")) == set(names)
+        for name in (*names, *(f"eval_{name}" for name in names)):
+            command.check_for_task(
+                cli.parse(f"finetune {task}", [*arguments, "--metric_for_best_model", name])[-1],
+                run.task,
+                run.splits,
+                run.encoded,
+            )
+
+    def test_it_trains_by_the_loss(self, given, tmp_path):
+        task, arguments = given("classes", "--metric_for_best_model", "eval_loss", "--seeds", "2", "--traceback")
+        assert cli.main(["finetune", task, *arguments]) == 0
+        report = json.loads((tmp_path / "out" / "metrics.json").read_text())
+        losses = {seed: each["validation"]["loss"] for seed, each in report["seeds"].items()}
+        assert str(report["seed"]) == min(losses, key=losses.get)
+
+    def test_a_plan_refuses_it_too(self, given, refused):
+        task, arguments = given("classes", "--plan", "--metric_for_best_model", "f1")
+        assert "legal for classify: loss, accuracy, f1_macro" in refused("finetune", task, arguments)
+
+
+class TestRefused:
+    @pytest.mark.parametrize(
+        ("kind", "arguments", "said"),
+        [
+            ("classes", ["--bf16_full_eval", "true"], "bf16_full_eval: legal: false; evaluation would leave the model"),
+            ("classes", ["--fp16_full_eval", "true"], "fp16_full_eval: legal: false"),
+            ("classes", ["--prediction_loss_only", "true"], "prediction_loss_only: legal: false"),
+            ("classes", ["--dataloader_drop_last", "true"], "dataloader_drop_last: legal: false"),
+            ("classes", ["--eval_do_concat_batches", "false"], "eval_do_concat_batches: legal: true"),
+            ("classes", ["--label_names", "labels"], "label_names: it must not be given"),
+            ("classes", ["--hub_token", "abc"], "hub_token: it must not be given; log in"),
+            ("classes", ["--greater_is_better", "false"], "greater_is_better: false is not legal"),
+            ("classes", ["--patience", "-1"], "patience: -1 is not legal: 0 or more"),
+            (
+                "classes",
+                ["--patience", "2", "--eval_strategy", "no", "--load_best_model_at_end", "false"],
+                "patience: 2 is of no effect",
+            ),
+            ("classes", ["--compare_rounds", "3"], "compare_rounds: needs --compare true"),
+            ("classes", ["--freeze", "encoder", "--layerwise_lr_decay", "0.9"], "layerwise_lr_decay: not legal with"),
+            ("values", ["--labels", "low", "high"], "labels: low, high cannot name the values of 'score'"),
+            ("values", ["--label_smoothing_factor", "0.1"], "label_smoothing_factor: 0.1 is not legal here"),
+            ("several", ["--label_smoothing_factor", "0.1"], "label_smoothing_factor: 0.1 is not legal here"),
+            ("spans", ["--label_smoothing_factor", "0.1"], "label_smoothing_factor: 0.1 is not legal here"),
+            ("words", ["--tag_names", "N", "V"], "tag_names: the tags of"),
+        ],
+    )
+    def test_what_would_be_ignored_or_do_harm(self, given, refused, kind, arguments, said):
+        task, arguments = given(kind, *arguments)
+        assert refused("finetune", task, arguments).startswith(said)
+
+    @pytest.mark.parametrize("arguments", [["--bf16_full_eval", "true"], ["--lora", "0"], ["--freeze", "9"]])
+    def test_a_plan_refuses_what_no_training_could_have(self, given, refused, arguments):
+        task, arguments = given("classes", "--plan", *arguments)
+        assert "legal" in refused("finetune", task, arguments)
+
+    def test_a_model_of_another_problem(self, start, given, refused, tmp_path):
+        config = MiniBertConfig.from_pretrained(
+            start, problem_type="single_label_classification", id2label={0: "a", 1: "b"}, label2id={"a": 0, "b": 1}
+        )
+        MiniBertForSequenceClassification(config).save_pretrained(tmp_path / "model")
+        AutoTokenizer.from_pretrained(start).save_pretrained(tmp_path / "model")
+        task, arguments = given("classes", "--model", str(tmp_path / "model"), "--problem_type", "regression")
+        assert refused("finetune", task, arguments).startswith("problem_type: 'regression' is asked for")
+
+    def test_evaluate(self, start, refused, tmp_path):
+        train = write_rows(tmp_path / "train.jsonl", rows_of("classes"))
+        arguments = ["--model", start, "--output_dir", str(tmp_path / "out"), "--test", train]
+        said = refused("evaluate", "classify", [*arguments, "--train", train])
+        assert said.startswith("train: nothing is trained here")
+        said = refused("evaluate", "classify", [*arguments, "--prediction_loss_only", "true"])
+        assert said.startswith("prediction_loss_only: legal: false")
+
+
+def parsed(given):
+    task, arguments = given
+    return f"finetune {task}", arguments
+
+
+def test_smoothed_labels_of_classes(given):
+    for kind in ("classes", "choices", "words"):
+        command.prepare(*cli.parse(*parsed(given(kind, "--label_smoothing_factor", "0.1"))))
+
+
+def test_tokens_are_counted_where_that_is_asked_for(given):
+    run = command.prepare(*cli.parse(*parsed(given("classes", "--include_num_input_tokens_seen", "true"))))
+    assert run.training.include_num_input_tokens_seen == "all"
+    run = command.prepare(*cli.parse(*parsed(given("classes"))))
+    assert run.training.include_num_input_tokens_seen == "no"
+
+
+def test_low_rank_updates_need_no_table_of_seen_words(given):
+    for arguments, kind in (([], SeenEmbedding), (["--lora", "2"], None)):
+        run = command.prepare(*cli.parse(*parsed(given("classes", *arguments))))
+        model = run.initial_model(0)
+        embedding = model.get_input_embeddings()
+        make_trainer(model, run.training, run.task, run.splits, run.encoded, run.arguments)
+        now = model.get_input_embeddings()
+        assert isinstance(now, SeenEmbedding) if kind else now is embedding
+
+
+# --- test rows without labels ---
+
+LABEL_COLUMNS = ("label", "labels", "score", "answer", "tags", "pos_tags", "answers")
+
+
+def without_label(row, mark):
+    """The row with no label column (mark "missing"), or with `mark` for its label."""
+    row = dict(row)
+    for name in LABEL_COLUMNS:
+        if name in row and mark == "missing":
+            del row[name]
+        elif name in row:
+            row[name] = [mark] * len(row[name]) if name in ("tags", "pos_tags") else mark
+    return row
+
+
+def finetune(start, kind, folder, test, *arguments):
+    rows = list(rows_of(kind))
+    files = {"train": rows[:16], "validation": rows[16:], "test": test}
+    files = [word for name, of in files.items() for word in (f"--{name}", write_rows(folder / f"{name}.jsonl", of))]
+    task = TASKS[kind]
+    return cli.main(["finetune", task, "--model", start, *files, "--output_dir", str(folder / "out"), *QUICK,
+                     *SHORT_QUESTIONS.get(task, []), "--learning_rate", "1e-3", *arguments])  # fmt: skip
+
+
+def predicted_by_transformers(kind, folder, rows):
+    """The same from the saved model with nothing of ours but the model."""
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    if kind == "choices":
+        model = AutoModelForMultipleChoice.from_pretrained(folder).eval()
+    elif kind in ("classes", "several", "values", "pairs"):
+        model = AutoModelForSequenceClassification.from_pretrained(folder).eval()
+    found = []
+    for row in rows:
+        with torch.no_grad():
+            if kind == "choices":
+                inputs = tokenizer([row["question"]] * 3, row["choices"], padding=True, return_tensors="pt")
+                found.append(int(model(**{k: v.unsqueeze(0) for k, v in inputs.items()}).logits.argmax()))
+                continue
+            if kind == "spans":
+                arguments = AnswerArguments(max_question_length=4)
+                found.append(answer_question(folder, row["question"], row["context"], arguments).text)
+                continue
+            texts = [row["premise"], row["hypothesis"]] if kind == "pairs" else [row["text"]]
+            logits = model(**tokenizer(*texts, return_tensors="pt")).logits[0]
+        names = model.config.id2label
+        if kind == "values":
+            found.append(pytest.approx(float(logits), abs=1e-5))
+        elif kind == "several":
+            found.append([names[i] for i, value in enumerate(logits) if value.sigmoid() > 0.5])
+        else:
+            found.append(names[int(logits.argmax())])
+    return found
+
+
+@pytest.mark.parametrize(
+    ("kind", "mark"),
+    [
+        ("classes", -1),
+        ("several", "missing"),
+        ("values", -1.0),
+        ("pairs", "-"),
+        ("choices", -1),
+        ("spans", "missing"),
+    ],
+)
+def test_they_are_predicted(start, tmp_path, capsys, kind, mark):
+    test = [{**without_label(row, mark), "idx": i, "note": "ä/b"} for i, row in enumerate(rows_of(kind, 11))]
+    assert finetune(start, kind, tmp_path, test, "--traceback") == 0
+    printed, output = capsys.readouterr().out, tmp_path / "out"
+    assert f"no row of {str(tmp_path / 'test.jsonl')!r} has a label" in printed and "not scored" in printed
+    assert str(output / "test_predictions.jsonl") in printed
+    report = json.loads((output / "metrics.json").read_text())
+    assert "validation" in report and "test" not in report
+    saved = [json.loads(line) for line in (output / "test_predictions.jsonl").read_text().splitlines()]
+    assert [{name: row[name] for name in row if name != "prediction"} for row in saved] == test
+    assert "ä/b" in (output / "test_predictions.jsonl").read_text()
+    predicted = [row["prediction"] for row in saved]
+    assert len(set(map(str, predicted))) > 1
+    assert predicted == predicted_by_transformers(kind, output, test)
+
+    # the saved model alone
+    measured = ["--validation", str(tmp_path / "validation.jsonl"), "--test", str(tmp_path / "test.jsonl")]
+    assert cli.main(["evaluate", TASKS[kind], "--model", str(output), *measured, *QUICK[2:], "--output_dir",
+                     str(tmp_path / "again"), *SHORT_QUESTIONS.get(TASKS[kind], []), "--traceback"]) == 0  # fmt: skip
+    again = [json.loads(line) for line in (tmp_path / "again" / "test_predictions.jsonl").read_text().splitlines()]
+    if kind == "values":  # in batches of another size: sums are rounded otherwise
+        saved = [row | {"prediction": pytest.approx(row["prediction"], abs=1e-5)} for row in saved]
+    assert again == saved
+    measured_again = json.loads((tmp_path / "again" / "metrics.json").read_text())["validation"]
+    assert measured_again == pytest.approx(report["validation"], abs=1e-5)
+
+
+def test_a_table_with_an_empty_column_of_labels(start, tmp_path, capsys):
+    test = tmp_path / "test.csv"
+    test.write_text("text,label\nthe park,\neats in the park,\n")
+    assert finetune(start, "classes", tmp_path, [], "--test", str(test), "--traceback") == 0
+    assert f"no row of {str(test)!r} has a label" in capsys.readouterr().out
+    saved = (tmp_path / "out" / "test_predictions.jsonl").read_text().splitlines()
+    assert [json.loads(line)["prediction"] in ("a", "b") for line in saved] == [True, True]
+
+
+@pytest.mark.parametrize("kind", ["entities", "words"])
+@pytest.mark.parametrize("mark", ["missing", -1])
+def test_a_tag_for_every_word(start, tmp_path, kind, mark):
+    """What is predicted for words without tags is what is predicted for the same words with tags."""
+    rows = list(rows_of(kind, 9))
+    test = [without_label(row, mark) for row in rows]
+    assert finetune(start, kind, tmp_path, test, "--traceback") == 0
+    saved = [json.loads(line) for line in (tmp_path / "out" / "test_predictions.jsonl").read_text().splitlines()]
+    predicted = [row["prediction"] for row in saved]
+    assert [len(tags) for tags in predicted] == [len(row["tokens"]) for row in rows]
+    column = "tags" if kind == "entities" else "pos_tags"
+    as_said = [{**row, column: tags} for row, tags in zip(rows, predicted)]
+    test = write_rows(tmp_path / "said.jsonl", as_said)
+    assert cli.main(["evaluate", "tag", "--model", str(tmp_path / "out"), "--test", test, *QUICK[2:], "--output_dir",
+                     str(tmp_path / "again")]) == 0  # fmt: skip
+    assert json.loads((tmp_path / "again" / "metrics.json").read_text())["test"]["accuracy"] == 1.0
+
+
+def test_a_plan_counts_them(start, tmp_path, capsys):
+    rows = list(rows_of("classes"))
+    test = [without_label(row, "missing") for row in rows[:3]]
+    assert finetune(start, "classes", tmp_path, test, "--plan", "--traceback") == 0
+    page = (tmp_path / "out" / "plan.md").read_text()
+    line = next(line for line in page.splitlines() if line.startswith("| test "))
+    distinct = len({row["text"] for row in rows[:3]})
+    assert line.split("|")[2].strip() == "3" and line.split("|")[5].strip() == str(distinct)  # all are in train
+    assert "not scored" in capsys.readouterr().out
+
+
+class TestUnlabelledRefused:
+    def said(self, capsys, start, kind, folder, test, *arguments):
+        assert finetune(start, kind, folder, test, *arguments) == 2
+        assert not (folder / "out").exists()
+        return capsys.readouterr().err
+
+    def test_other_splits_need_labels(self, start, tmp_path, capsys):
+        rows = list(rows_of("classes"))
+        for name in ("train", "validation"):
+            folder = tmp_path / name
+            folder.mkdir()
+            for mark, said in (("missing", "label_column: "), (-1, "-1")):
+                bad = write_rows(folder / "bad.jsonl", [without_label(row, mark) for row in rows])
+                error = self.said(capsys, start, "classes", folder, rows[:3], f"--{name}", bad)
+                assert said in error and "bad.jsonl" in error
+
+    def test_pairs_without_any_gold_label(self, start, tmp_path, capsys):
+        bad = write_rows(tmp_path / "bad.jsonl", [without_label(row, "-") for row in rows_of("pairs")])
+        error = self.said(capsys, start, "pairs", tmp_path, list(rows_of("pairs", 3)), "--validation", bad)
+        assert "no pair of" in error and "bad.jsonl" in error and "gold label" in error
+
+    def test_some_rows_without_a_label_are_bad_rows(self, start, tmp_path, capsys):
+        test = list(rows_of("classes", 3))
+        test[1]["label"] = None
+        assert "test.jsonl, row 2: 'label' is empty" in self.said(capsys, start, "classes", tmp_path, test)
+
+    def test_their_texts_are_checked_before_training(self, start, tmp_path, capsys):
+        test = [{"text": "the park"}, {"text": None}]
+        assert "test.jsonl, row 2: 'text' is empty" in self.said(capsys, start, "classes", tmp_path, test)
+        assert "no column 'text'" in self.said(capsys, start, "classes", tmp_path, [{"words": "the park"}])
+
+    def test_minus_one_may_be_a_label(self, start, tmp_path, capsys):
+        """Where training has it, it is one."""
+        rows = [
+            {"text": f"{word} {text}", "label": label} for word in WORDS for text, label in (("ann", -1), ("bob", 1))
+        ]
+        files = [
+            "--train",
+            write_rows(tmp_path / "a.jsonl", rows),
+            "--test",
+            write_rows(tmp_path / "b.jsonl", rows[:3]),
+        ]
+        arguments = ["--model", start, *files, "--output_dir", str(tmp_path / "out"), *QUICK, "--traceback"]
+        assert cli.main(["finetune", "classify", *arguments]) == 0
+        assert "test" in json.loads((tmp_path / "out" / "metrics.json").read_text())

@@ -1,0 +1,267 @@
+"""`minibert finetune TASK --plan`: what it finds in the data is there, and its recipe trains."""
+
+import dataclasses
+import json
+import random
+
+import pytest
+import yaml
+from helpers import write_rows
+from transformers import AutoTokenizer
+
+from minibert import MiniBertConfig, MiniBertForSequenceClassification, MiniBertModel
+from minibert.tokenization import train_tokenizer
+from minibert.training.cli import main as cli
+
+WORDS = [a + b for a in "bdfgklmnprst" for b in "aeiou"]
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory):
+    """A tiny model that knows the words below."""
+    folder = tmp_path_factory.mktemp("models") / "encoder"
+    draw = random.Random(0)
+    texts = [" ".join(draw.choices(WORDS, k=12)) for _ in range(200)]
+    tokenizer = train_tokenizer(texts, algorithm="wordpiece", vocab_size=200, show_progress=False, model_max_length=64)
+    config = MiniBertConfig.from_tokenizer(
+        tokenizer, "modernbert", "tiny", num_hidden_layers=1, max_position_embeddings=64
+    )
+    MiniBertModel(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def run(folder, encoder, output, *arguments, task="classify"):
+    return cli.main(["finetune", task, "--data", str(folder), "--model", str(encoder), "--output_dir", str(output),
+                     "--bf16", "false", "--disable_tqdm", "true", *arguments])  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def reviews(tmp_path_factory):
+    """300 rows with 3 repeated ones, one of them under another label; 2 rows of the test split are in train."""
+    folder = tmp_path_factory.mktemp("reviews")
+    draw = random.Random(1)
+    texts = [" ".join(draw.choices(WORDS, k=draw.randint(3, 20))) for _ in range(400)]
+    train = [{"text": text, "label": "good" if i % 10 else "bad"} for i, text in enumerate(texts[:297])]
+    train += [dict(train[1]), dict(train[2]), {"text": train[3]["text"], "label": "bad"}]
+    write_rows(folder / "train.jsonl", train)
+    write_rows(folder / "validation.jsonl", [{"text": text, "label": "good"} for text in texts[300:340]])
+    test = [{"text": text, "label": "bad"} for text in texts[340:398]] + [train[7], train[8]]
+    write_rows(folder / "test.jsonl", test)
+    return folder
+
+
+def test_the_plan_counts_what_is_there(reviews, encoder, tmp_path, capsys):
+    output = tmp_path / "plan"
+    assert run(reviews, encoder, output, "--plan") == 0
+    page = (output / "plan.md").read_text()
+    assert page.strip() in capsys.readouterr().out
+    rows = {line.split("|")[1].strip(): [cell.strip() for cell in line.split("|")[2:-1]] for line in page.splitlines()
+            if line.startswith("|")}  # fmt: skip
+    assert rows["train"][0] == "300" and rows["train"][2:] == ["3", "–"]
+    assert rows["test"][0] == "60" and rows["test"][2:] == ["0", "2"]
+    assert rows["validation"][2:] == ["0", "0"]
+    assert rows["good"] == ["89.7% (269)"] and rows["bad"] == ["10.3% (31)"]
+    assert "1 inputs of the training split occur with different labels" in page
+    assert "metric: f1_macro" in page  # nine tenths are of one label
+    assert not (output / "model.safetensors").exists()
+
+
+def test_its_recipe_trains(reviews, encoder, tmp_path, capsys):
+    output = tmp_path / "plan"
+    assert run(reviews, encoder, output, "--plan") == 0
+    recipe = output / "recipe.yaml"
+    assert all(" # " in line or line.startswith("#") for line in recipe.read_text().splitlines())
+    quick = ["--max_steps", "2", "--seeds", "1", "--bf16", "false", "--disable_tqdm", "true",
+             "--eval_strategy", "steps", "--save_strategy", "steps", "--eval_steps", "2",
+             "--save_steps", "2"]  # fmt: skip
+    assert cli.main(["finetune", "classify", "--recipe", str(recipe), *quick]) == 0
+    assert (output / "model.safetensors").exists()
+
+
+def test_few_rows_train_the_head_only(encoder, tmp_path):
+    folder = tmp_path / "few"
+    folder.mkdir()
+    draw = random.Random(2)
+    write_rows(
+        folder / "train.jsonl", [{"text": " ".join(draw.choices(WORDS, k=5)), "label": i % 2} for i in range(60)]
+    )
+    assert run(folder, encoder, tmp_path / "plan", "--plan") == 0
+    assert 'freeze: "encoder"' in (tmp_path / "plan" / "recipe.yaml").read_text()
+
+
+def test_bad_rows_are_told_and_left_out(encoder, tmp_path):
+    folder = tmp_path / "tags"
+    folder.mkdir()
+    draw = random.Random(3)
+    rows = [{"tokens": draw.choices(WORDS, k=6), "ner_tags": ["B-X", "I-X", "O", "O", "O", "B-X"]} for _ in range(60)]
+    rows[11]["ner_tags"][2] = "I-Y"  # an inside without a beginning
+    rows[40]["ner_tags"] = rows[40]["ner_tags"][:-1]
+    write_rows(folder / "train.jsonl", rows)
+    write_rows(folder / "validation.jsonl", rows[:5])
+    assert run(folder, encoder, tmp_path / "plan", "--plan", task="tag") == 0
+    page = (tmp_path / "plan" / "plan.md").read_text()
+    assert "left out here, and to be mended before training (2)" in page
+    assert "row 12: " in page and "row 41: " in page
+    assert "| train | 58 |" in page
+
+
+def test_of_a_split_one_row_must_be_good(few, encoder, tmp_path, capsys):
+    """The labels of these were never seen in training."""
+    file = write_rows(tmp_path / "bad.jsonl", [{"text": "ba", "label": "other"}] * 2)
+    assert run(few, encoder, tmp_path / "plan", "--plan", "--validation", file) == 2
+    assert (
+        f"no good row left in {file!r}; the last bad one: {file}, row 2: the label 'other'" in capsys.readouterr().err
+    )
+
+
+@pytest.mark.parametrize(
+    ("labels", "said"),
+    [
+        ({"id2label": dict(enumerate("ab")), "label2id": {"a": 0, "b": 1}}, "fine-tuned for the labels a, b, and"),
+        ({"num_labels": 3}, "fine-tuned for 3 labels"),
+    ],
+)
+def test_it_refuses_what_cannot_be_trained(encoder, tmp_path, capsys, labels, said):
+    """A head for other labels than those of the data, or for more, in the words of the training."""
+    few, model = tmp_path / "few", tmp_path / "model"
+    few.mkdir()
+    write_rows(
+        few / "train.jsonl", [{"text": word, "label": "good" if i % 2 else "bad"} for i, word in enumerate(WORDS)]
+    )
+    config = MiniBertConfig.from_pretrained(encoder, **labels)
+    MiniBertForSequenceClassification(config).save_pretrained(model)
+    AutoTokenizer.from_pretrained(encoder).save_pretrained(model)
+    errors = []
+    for plan in [], ["--plan"]:
+        capsys.readouterr()
+        assert run(few, model, tmp_path / "plan", *plan) == 2
+        errors.append(capsys.readouterr().err.splitlines()[-1])
+    assert errors[0] == errors[1] and said in errors[0]
+
+
+@pytest.mark.parametrize("task", ["classify", "tag"])
+def test_a_missing_column_is_no_bad_row(task, encoder, tmp_path, capsys):
+    folder = tmp_path / "none"
+    folder.mkdir()
+    write_rows(folder / "train.jsonl", [{"something": "else"}] * 3)
+    assert run(folder, encoder, tmp_path / "plan", "--plan", task=task) == 2
+    assert "column" in capsys.readouterr().err
+    assert not (tmp_path / "plan").exists()
+
+
+def trains(task, rows, encoder, folder, *arguments):
+    """The longest input that the plan for these rows proposes; its recipe must train."""
+    write_rows(folder / "train.jsonl", rows)
+    output = folder / "out"
+    assert run(folder, encoder, output, "--plan", *arguments, task=task) == 0
+    recipe = yaml.safe_load((output / "recipe.yaml").read_text())
+    command = ["finetune", task, "--recipe", str(output / "recipe.yaml"), "--seeds", "1", "--num_train_epochs", "1"]
+    assert cli.main([*command, "--bf16", "false", "--disable_tqdm", "true"]) == 0
+    return recipe["max_length"]
+
+
+def test_short_contexts_leave_room_for_questions(encoder, tmp_path):
+    draw = random.Random(2)
+    contexts = [" ".join(draw.choices(WORDS, k=5)) for _ in range(40)]
+    rows = [{"question": WORDS[0], "context": text, "answers": {"text": [text[:2]], "answer_start": [0]}}
+            for text in contexts]  # fmt: skip
+    assert 20 + 3 < trains("answer", rows, encoder, tmp_path, "--max_question_length", "20") < 64
+
+
+def test_contexts_are_counted_whole(encoder, tmp_path):
+    """Not the parts that they are read in: 8 rows with contexts of the same beginning, one of them twice."""
+    draw = random.Random(2)
+    begin = draw.choices(WORDS, k=500)
+    contexts = [" ".join([*begin, *draw.choices(WORDS, k=20)]) for _ in range(8)]
+    rows = [{"question": WORDS[0], "context": text, "answers": {"text": [text[:2]], "answer_start": [0]}}
+            for text in [*contexts, contexts[0]]]  # fmt: skip
+    given = ["--train", write_rows(tmp_path / "train.jsonl", rows), "--validation", str(tmp_path / "train.jsonl")]
+    output = tmp_path / "plan"
+    assert run(tmp_path, encoder, output, "--plan", *given, "--max_question_length", "20", task="answer") == 0
+    tokenizer = AutoTokenizer.from_pretrained(encoder, model_max_length=10**6)
+    longest = max(len(tokenizer(row["question"], row["context"])["input_ids"]) for row in rows)
+    page = (output / "plan.md").read_text()
+    assert f", {longest} | 1 | – |" in page and f", {longest} | 1 | 8 |" in page
+    assert "100.0% are longer than 64" in page
+
+
+def test_the_longest_choice_counts_not_all_of_them(encoder, tmp_path):
+    draw = random.Random(3)
+    rows = [{"context": WORDS[0], "choices": [" ".join(draw.choices(WORDS, k=8)) for _ in range(4)], "label": 0}
+            for _ in range(40)]  # fmt: skip
+    tokenizer = AutoTokenizer.from_pretrained(encoder)
+    longest = max(len(tokenizer(row["context"], choice)["input_ids"]) for row in rows for choice in row["choices"])
+    assert longest <= trains("choose", rows, encoder, tmp_path) <= longest + 8
+
+
+GIVEN = ["--lora", "4", "--layerwise_lr_decay", "0.9", "--learning_rate", "1e-4", "--seed", "7", "--num_train_epochs",
+         "1", "--per_device_train_batch_size", "5", "--seeds", "1", "--patience", "0", "--weight_decay", "0.05",
+         "--lr_scheduler_type", "cosine", "--max_length", "32", "--metric_for_best_model", "eval_loss",
+         "--include_num_input_tokens_seen", "true", "--gradient_accumulation_steps", "2",
+         "--report_to", "none", "--eval_delay", "0.5",
+         "--use_cpu", "true"]  # fmt: skip
+
+
+@pytest.fixture
+def few(tmp_path):
+    """60 rows, for which the head only is proposed, and much else than is given above."""
+    folder = tmp_path / "few"
+    folder.mkdir()
+    draw = random.Random(2)
+    write_rows(
+        folder / "train.jsonl", [{"text": " ".join(draw.choices(WORDS, k=5)), "label": i % 2} for i in range(60)]
+    )
+    return folder
+
+
+def differing(ours, theirs):
+    """Names of the arguments in which two parsed command lines differ."""
+    return {
+        field.name
+        for one, other in zip(ours, theirs)
+        for field in dataclasses.fields(one)
+        if field.init and getattr(one, field.name) != getattr(other, field.name)
+    }
+
+
+def test_what_is_given_stands_in_the_recipe(few, encoder, tmp_path):
+    """The recipe read is the command line that it was planned with, even where that says what is the default."""
+    output = tmp_path / "plan"
+    assert run(few, encoder, output, "--plan", *GIVEN) == 0
+    recipe = ["--recipe", str(output / "recipe.yaml")]
+    given = ["--data", str(few), "--model", str(encoder), "--output_dir", str(output), "--bf16", "false",
+             "--disable_tqdm", "true", *GIVEN]  # fmt: skip
+    read, said = (cli.parse("finetune classify", arguments) for arguments in (recipe, given))
+    assert differing(read, said) == {"freeze"} and read[2].freeze == "none"
+    page = (output / "plan.md").read_text()
+    assert "`lora`: 4 – as given" in page and "`learning_rate`: 0.0001 – as given" in page
+
+    assert cli.main(["finetune", "classify", *recipe, "--traceback"]) == 0
+    report = json.loads((output / "metrics.json").read_text())
+    assert report["seed"] == 7 and report["steps"] == -(-54 // 10) and report["settings"]["lora"] == 4
+    assert report["trained_parameters"] < report["parameters"]
+
+
+@pytest.mark.parametrize("given", [["--freeze", "1"], ["--freeze", "none"], ["--seeds", "2"], ["--max_steps", "3"]])
+def test_what_is_given_wins_over_the_proposal(few, encoder, tmp_path, given):
+    output = tmp_path / "plan"
+    assert run(few, encoder, output, "--plan", *given) == 0
+    recipe = yaml.safe_load((output / "recipe.yaml").read_text())
+    assert str(recipe[given[0][2:]]) == given[1]
+    assert ("num_train_epochs" in recipe) == ("--max_steps" not in given)
+    assert "plan" not in recipe and recipe["per_device_train_batch_size"] == 16  # what was not given is proposed
+
+
+def test_no_secret_stands_in_the_recipe(few, encoder, tmp_path, capsys):
+    assert run(few, encoder, tmp_path / "plan", "--plan", "--hub_token", "hf_secret") == 2
+    assert "hub_token" in capsys.readouterr().err and not (tmp_path / "plan").exists()
+
+
+def test_without_a_plan_what_is_not_given_is_as_documented(few, encoder, tmp_path, capsys):
+    assert cli.main(["finetune", "classify", "--help"]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert run(few, encoder, tmp_path / "out") == 0
+    settings = json.loads((tmp_path / "out" / "metrics.json").read_text())["settings"]
+    for name in ("freeze", "seeds", "patience", "per_device_train_batch_size", "learning_rate", "num_train_epochs"):
+        assert f"--{name} {settings[name]}" in printed

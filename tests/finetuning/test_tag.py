@@ -1,0 +1,578 @@
+"""Tagging: schemes, subwords, long sentences, decoding; and training from end to end."""
+
+import copy
+import inspect
+import itertools
+import json
+import random
+import warnings
+
+import datasets
+import numpy as np
+import pytest
+import seqeval.metrics
+import seqeval.scheme
+import sklearn.metrics
+import torch
+import transformers
+from helpers import write_rows
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from seqeval.metrics.sequence_labeling import get_entities
+from tokenizers import pre_tokenizers
+from transformers import AutoTokenizer, EvalPrediction, RobertaTokenizer, TrainingArguments
+
+from minibert import MiniBertConfig, MiniBertForTokenClassification, MiniBertModel
+from minibert.tokenization import train_tokenizer
+from minibert.training.arguments.finetuning import DataArguments, TagArguments
+from minibert.training.cli import main as cli
+from minibert.training.finetuning.data import load_splits
+from minibert.training.finetuning.tasks.label_schemes import (
+    PREFIXES,
+    Decoder,
+    align_labels,
+    convert_tags,
+    cut_into_windows,
+    detect_scheme,
+    find_illegal,
+    labels_of,
+    mean_of_words,
+    spans_to_tags,
+    tags_to_spans,
+)
+from minibert.training.finetuning.tasks.tagging import Tag
+from minibert.training.finetuning.trainer import score
+
+SCHEMES = ("bio", "io", "bioes")
+SEQEVAL = {"bio": seqeval.scheme.IOB2, "bioes": seqeval.scheme.IOBES}
+TYPES = ("PER", "creative-work")
+
+
+def alphabet(scheme):
+    return ["O", *(f"{prefix}-{kind}" for kind in TYPES for prefix in PREFIXES[scheme])]
+
+
+@st.composite
+def spans(draw):
+    """A sentence's length and entities that do not overlap."""
+    length = draw(st.integers(0, 9))
+    borders = sorted(draw(st.sets(st.integers(0, length), max_size=6)))
+    pieces = list(itertools.pairwise(borders))
+    kinds = [draw(st.sampled_from([None, *TYPES])) for _ in pieces]
+    return length, [(kind, first, last - 1) for kind, (first, last) in zip(kinds, pieces) if kind]
+
+
+class TestSchemes:
+    @given(spans(), st.sampled_from(SCHEMES))
+    def test_there_and_back(self, sentence, scheme):
+        length, entities = sentence
+        tags = spans_to_tags(entities, length, scheme)
+        assert len(tags) == length and find_illegal(tags, scheme) is None
+        neighbours = any(a[0] == b[0] and a[2] + 1 == b[1] for a, b in itertools.pairwise(entities))
+        if scheme != "io" or not neighbours:
+            assert tags_to_spans(tags) == entities
+        else:  # one entity instead of several, over the same words
+            assert {w for _, a, b in tags_to_spans(tags) for w in range(a, b + 1)} == {
+                w for _, a, b in entities for w in range(a, b + 1)
+            }
+
+    @given(spans())
+    def test_bio_and_bioes_say_the_same(self, sentence):
+        length, entities = sentence
+        bio, bioes = (spans_to_tags(entities, length, scheme) for scheme in ("bio", "bioes"))
+        assert convert_tags(bio, "bioes") == bioes and convert_tags(bioes, "bio") == bio
+
+    @pytest.mark.parametrize("scheme", ["bio", "bioes"])
+    @given(data=st.data())
+    def test_legal_is_what_strict_and_lenient_seqeval_read_alike(self, scheme, data):
+        tags = data.draw(st.lists(st.sampled_from(alphabet(scheme)), min_size=1, max_size=7))
+        strict = {
+            (entity.tag, entity.start, entity.end - 1)
+            for entity in seqeval.scheme.Entities([tags], SEQEVAL[scheme]).entities[0]
+        }
+        words = sum(last - first + 1 for _, first, last in strict)
+        legal = words == sum(tag != "O" for tag in tags)  # every tag belongs to an entity that is legal
+        assert (find_illegal(tags, scheme) is None) == legal
+
+    @pytest.mark.parametrize("scheme", SCHEMES)
+    @given(data=st.data())
+    @settings(deadline=None)
+    def test_repair_is_seqevals(self, scheme, data):
+        tags = data.draw(st.lists(st.sampled_from(alphabet(scheme)), min_size=1, max_size=7))
+        repaired = convert_tags(tags, scheme)
+        assert find_illegal(repaired, scheme) is None
+        assert get_entities(repaired) == get_entities(tags) or scheme == "io"
+        assert convert_tags(repaired, scheme) == repaired
+        true = data.draw(st.lists(st.sampled_from(alphabet("bio")), min_size=len(tags), max_size=len(tags)))
+        true = convert_tags(true, "bio")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            lenient = seqeval.metrics.f1_score([true], [tags])
+            strict = seqeval.metrics.f1_score(
+                [true], [convert_tags(tags, "bio")], mode="strict", scheme=seqeval.scheme.IOB2
+            )
+        assert lenient == strict
+
+    @pytest.mark.parametrize(
+        "tags, scheme, word",
+        [
+            (["O", "I-PER"], "bio", 1),
+            (["B-PER", "I-LOC"], "bio", 1),
+            (["B-PER", "I-PER", "B-PER"], "bio", None),
+            (["B-PER", "O"], "bioes", 1),
+            (["O", "B-PER"], "bioes", 2),  # the end is reached inside an entity
+            (["S-PER", "E-PER"], "bioes", 1),
+            (["I-PER", "I-LOC"], "io", None),
+            (["B-PER"], "io", 0),
+            (["PER"], "bio", 0),
+            (["B-"], "bio", 0),
+            (["NN", "VB"], "none", None),
+        ],
+    )
+    def test_where_tags_are_not_legal(self, tags, scheme, word):
+        assert find_illegal(tags, scheme) == word
+
+    @pytest.mark.parametrize(
+        "tags, scheme",
+        [
+            ({"O", "B-PER"}, "bio"),
+            ({"O", "I-PER", "B-PER"}, "bio"),
+            ({"O", "I-PER"}, "io"),
+            ({"O", "B-PER", "E-PER", "S-PER"}, "bioes"),
+            ({"S-PER", "O"}, "bioes"),
+            ({"NN", "VB", "O"}, "none"),
+            ({"O", "B-PER", "LOC"}, "bio"),  # which is then not legal
+        ],
+    )
+    def test_detection(self, tags, scheme):
+        assert detect_scheme(tags) == scheme
+
+    def test_labels(self):
+        assert labels_of(["O", "I-B", "B-A"], "bio") == ["O", "B-A", "I-A", "B-B", "I-B"]
+        assert labels_of(["B-A"], "bioes") == ["O", "B-A", "I-A", "E-A", "S-A"]
+        assert labels_of(["VB", "NN", "VB", "DT"], "none") == ["VB", "DT", "NN"]
+        for scheme in SCHEMES:
+            assert detect_scheme(labels_of(["B-A"], scheme)) == scheme
+
+
+ALGORITHMS = ("wordpiece", "bpe", "unigram")
+
+
+@pytest.fixture(scope="module")
+def tokenizers():
+    documents = [doc for value in vars(inspect).values() if (doc := inspect.getdoc(value))]
+    return {name: train_tokenizer(documents, name, 500, show_progress=False) for name in ALGORITHMS}
+
+
+def decode(labels, decoding, scores):
+    decoder = Decoder(labels, decoding)
+    return decoder.tags(decoder.path(scores))
+
+
+def brute_force(scores, labels, scheme):
+    paths = [
+        path
+        for path in itertools.product(range(len(labels)), repeat=len(scores))
+        if find_illegal([labels[i] for i in path], scheme) is None
+    ]
+    best = max(paths, key=lambda path: sum(row[i] for row, i in zip(scores, path)))
+    return [labels[i] for i in best]
+
+
+class TestSubwords:
+    @pytest.mark.parametrize("algorithm", ALGORITHMS)
+    @given(words=st.lists(st.text(min_size=1, max_size=12), min_size=1, max_size=8))
+    @settings(max_examples=60, deadline=None)
+    def test_every_word_with_a_subword_carries_its_label_once(self, tokenizers, algorithm, words):
+        word_ids = tokenizers[algorithm](words, is_split_into_words=True).word_ids()
+        labels = list(range(len(words)))
+        aligned = align_labels(word_ids, labels, "first")
+        assert len(aligned) == len(word_ids)
+        assert [label for label in aligned if label != -100] == sorted({w for w in word_ids if w is not None})
+        everywhere = align_labels(word_ids, labels, "all")
+        assert everywhere == [-100 if word is None else word for word in word_ids]
+
+    def test_worked_by_hand(self):
+        word_ids = [None, 0, 0, 1, 2, 2, 2, None]
+        assert align_labels(word_ids, [5, -100, 7], "first") == [-100, 5, -100, -100, 7, -100, -100, -100]
+        assert align_labels(word_ids, [5, -100, 7], "all") == [-100, 5, 5, -100, 7, 7, 7, -100]
+
+    @given(st.lists(st.lists(st.integers(1, 4), max_size=6), min_size=1, max_size=4))
+    @settings(max_examples=60, deadline=None)
+    def test_the_mean_of_each_word(self, rows):
+        """Rows are given as the number of tokens of each word; one special token stands before and one behind."""
+        longest = max(map(sum, rows)) + 2
+        values = torch.rand(len(rows), longest, 3)
+        first = torch.zeros(len(rows), longest, dtype=torch.bool)
+        for lengths, of_row in zip(rows, first):
+            of_row[1 + np.cumsum([0, *lengths[:-1]])[: len(lengths)]] = True
+        means = mean_of_words(values, first, torch.tensor([sum(lengths) + 1 for lengths in rows]))
+        for lengths, of_row, mean in zip(rows, values, means):
+            begin = 1
+            for length in lengths:
+                assert np.allclose(mean[begin], of_row[begin : begin + length].numpy().mean(0), atol=1e-6)
+                begin += length
+
+
+class TestWindows:
+    @given(st.lists(st.integers(0, 12), max_size=40), st.integers(1, 15), st.integers(0, 20))
+    @settings(max_examples=300)
+    def test_no_word_is_lost_and_all_fit(self, lengths, room, stride):
+        windows = cut_into_windows(lengths, room, stride)
+        assert [w for window in windows for w in range(window.keep_first, window.keep_last)] == list(
+            range(len(lengths))
+        )
+        for window in windows:
+            assert window.first <= window.keep_first <= window.keep_last <= window.last
+            assert sum(min(length, room) for length in lengths[window.first : window.last]) <= room
+        for one, other in itertools.pairwise(windows):
+            assert sum(min(length, room) for length in lengths[other.first : one.last]) <= stride
+
+    def test_what_fits_is_not_cut(self):
+        assert len(cut_into_windows([3, 4, 3], 10, 5)) == 1
+        assert len(cut_into_windows([3, 4, 4], 10, 5)) == 2
+
+    def test_words_at_a_border_have_context_on_both_sides(self):
+        windows = cut_into_windows([1] * 100, room=20, stride=10)
+        assert all(window.keep_first - window.first == 5 for window in windows[1:])
+        assert all(window.last - window.keep_last == 5 for window in windows[:-1])
+
+
+class TestDecoding:
+    @pytest.mark.parametrize("scheme", SCHEMES)
+    @given(data=st.data())
+    @settings(max_examples=30, deadline=None)
+    def test_viterbi_is_the_best_legal_sequence(self, scheme, data):
+        labels = labels_of(["B-PER"] if scheme == "bioes" else ["B-PER", "B-LOC"], scheme)
+        length = data.draw(st.integers(1, 4))
+        seed = data.draw(st.integers(0, 10_000))
+        scores = np.log(np.random.default_rng(seed).dirichlet(np.full(len(labels), 0.3), size=length))
+        assert decode(labels, "viterbi", scores) == brute_force(scores, labels, scheme)
+
+    def test_greedy_takes_the_best_label_and_repairs(self):
+        labels = labels_of(["B-A"], "bio")
+        scores = np.log([[0.8, 0.1, 0.1], [0.1, 0.2, 0.7], [0.1, 0.2, 0.7]])
+        assert decode(labels, "greedy", scores) == ["O", "B-A", "I-A"]
+        assert decode(labels, "viterbi", scores) == ["O", "B-A", "I-A"]
+
+    def test_classes_of_words_have_no_rules(self):
+        scores = np.array([[0.0, 1.0], [0.0, 1.0], [1.0, 0.0]])
+        assert decode(["NN", "VB"], "viterbi", scores) == ["VB", "VB", "NN"]
+
+    def test_nothing_to_decode(self):
+        assert decode(["O", "B-A", "I-A"], "viterbi", np.zeros((0, 3))) == []
+
+
+# --- the task ---
+
+
+def save_model(folder, tokenizer, positions=64, **overrides):
+    torch.manual_seed(0)
+    tokenizer.model_max_length = positions
+    config = MiniBertConfig.from_tokenizer(
+        tokenizer, "bert", "tiny", num_hidden_layers=2, hidden_size=32, num_attention_heads=2, intermediate_size=64,
+        max_position_embeddings=positions, hidden_dropout=0.0, attention_dropout=0.0, **overrides,
+    )  # fmt: skip
+    MiniBertModel(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+NAMES = {"PER": ["Ada", "Grace Hopper", "Alan Turing"], "LOC": ["Rome", "New York", "Oslo"]}
+FRAMES = [
+    "{PER} lives in {LOC} .",
+    "In {LOC} one meets {PER} .",
+    "{PER} and {PER} left {LOC} , {LOC} and {LOC} .",
+    "Nobody came .",
+]
+
+
+def sentences(count, seed=0):
+    """Rows in which entities are known by their words."""
+    draw = random.Random(seed)
+    rows = []
+    for _ in range(count):
+        tokens, tags = [], []
+        for word in draw.choice(FRAMES).split():
+            kind = word.strip("{}") if "{" in word else None
+            words = draw.choice(NAMES[kind]).split() if kind else [word]
+            tokens += words
+            tags += [f"{'B' if i == 0 else 'I'}-{kind}" if kind else "O" for i in range(len(words))]
+        rows.append({"tokens": tokens, "ner_tags": tags})
+    return rows
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tag")
+    for split, count in (("train", 60), ("validation", 12), ("test", 14)):
+        write_rows(folder / f"{split}.jsonl", sentences(count, seed=count))
+    words = " ".join(word for row in sentences(200) for word in row["tokens"])
+    tokenizer = train_tokenizer([words] * 20, "wordpiece", 120, show_progress=False)
+    save_model(folder / "model", tokenizer)
+    return folder
+
+
+QUICK = ["--per_device_train_batch_size", "8", "--learning_rate", "5e-3", "--num_train_epochs", "5", "--bf16", "false",
+         "--disable_tqdm", "true", "--use_cpu", "true"]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def tagger(folder):
+    output = folder / "tagger"
+    assert cli.main(["finetune", "tag", "--model", str(folder / "model"), "--data", str(folder),
+                     "--output_dir", str(output), *QUICK]) == 0  # fmt: skip
+    return output
+
+
+def make_task(tokenizer, rows, path, **arguments):
+    """A task that has read `rows` as its training split, and that split."""
+    task = Tag(TagArguments(**arguments), tokenizer)
+    splits = load_splits(
+        DataArguments(train=[write_rows(path / "train.jsonl", rows)], validation=[str(path / "train.jsonl")])
+    )
+    return task, task.read(splits)["train"]
+
+
+def as_prediction(task, split, label_of_word, noise=None):
+    """What evaluation would keep if the model gave every subword of a word the label `label_of_word`."""
+    encoded = task.encode(split, training=False)
+    longest = max(map(len, encoded["input_ids"]))
+    kept, labels = [], []
+    sentence = 0
+    for row in encoded:
+        logits = torch.zeros(1, longest, len(task.labels))
+        for column, word in enumerate(row["words"]):
+            if word >= 0:
+                logits[0, column, task.labels.index(label_of_word(sentence, word))] = 9.0
+        padding = longest - len(row["labels"])
+        of_row = torch.tensor([row["labels"] + [-100] * padding])
+        mask = torch.tensor([row["attention_mask"] + [0] * padding])
+        logits[mask == 0] = torch.randn(len(task.labels)) * 9  # what is said of padding means nothing
+        kept.append(task.preprocess_logits(logits, {"labels": of_row, "attention_mask": mask}))
+        assert kept[-1].shape == of_row.shape and not kept[-1].is_floating_point()  # little, whatever is decoded
+        labels.append(of_row)
+        sentence += row["is_last"]
+    return EvalPrediction(predictions=torch.cat(kept).numpy(), label_ids=torch.cat(labels).numpy())
+
+
+def labelled_words(task, windows):
+    """For each sentence, the words that carry a label, in order, with that label."""
+    sentence = []
+    for row in windows:
+        pairs = zip(row["words"], row["labels"])
+        sentence += [(word, task.labels[label]) for word, label in pairs if label != -100]
+        if row["is_last"]:
+            yield sentence
+            sentence = []
+
+
+class TestTask:
+    @pytest.mark.parametrize("algorithm", ALGORITHMS)
+    @pytest.mark.parametrize("subwords", ["first", "mean"])
+    @pytest.mark.parametrize("decoding", ["viterbi", "greedy"])
+    @pytest.mark.parametrize("scheme", SCHEMES)
+    def test_what_the_model_says_of_words_is_what_is_scored(
+        self, tokenizers, tmp_path, algorithm, subwords, decoding, scheme
+    ):
+        rows = sentences(6)
+        long = {key: [item for row in sentences(40) for item in row[key]] for key in rows[0]}  # many windows
+        rows.insert(2, long)
+        rows.insert(4, {"tokens": [], "ner_tags": []})
+        rows.append({"tokens": ["\x00", "Ada", "\x01"], "ner_tags": ["O", "B-PER", "O"]})
+        tokenizer = copy.deepcopy(tokenizers[algorithm])
+        tokenizer.model_max_length = 60
+        task, split = make_task(
+            tokenizer, rows, tmp_path, scheme=scheme, decoding=decoding, subwords=subwords, stride=25
+        )
+        windows = task.encode(split, training=True)
+        assert max(map(len, windows["input_ids"])) <= 60
+        for row, labels in zip([row for row in rows if row["tokens"]], labelled_words(task, windows)):
+            there = convert_tags(row["ner_tags"], scheme)
+            without = {word for word, token in enumerate(row["tokens"]) if not token.isprintable()}
+            assert [word for word, _ in labels if word not in without] == [
+                word for word in range(len(there)) if word not in without
+            ]  # each word once, whatever window it is seen in
+            assert all(label == there[word] for word, label in labels)
+        true = [convert_tags(row["ner_tags"], scheme) for row in rows]
+        there = [row for row in true if row]
+        prediction = as_prediction(task, split, lambda sentence, word: there[sentence][word])
+        assert list(task.predict(prediction, split)) == true
+        scores = task.compute_metrics(prediction, split)
+        if scheme != "io":
+            assert scores["f1"] == scores["f1_PER"] == scores["recall_LOC"] == scores["accuracy"] == 1.0
+
+    def test_all_subwords_carry_labels_in_training_only(self, tokenizers, tmp_path):
+        task, split = make_task(tokenizers["wordpiece"], sentences(5), tmp_path, align="all")
+        for training in (True, False):
+            row = task.encode(split, training=training)[0]
+            own = [label for label, word in zip(row["labels"], row["words"]) if word >= 0]
+            assert (-100 not in own) == training
+
+    def test_mean_decoding_takes_the_mean_of_probabilities(self, tokenizers, tmp_path):
+        rows = [{"tokens": ["internationalization"], "ner_tags": ["B-A"]}]
+        task, split = make_task(tokenizers["wordpiece"], rows, tmp_path, subwords="mean", scheme="io")
+        (row,) = task.encode(split, training=False)
+        count = sum(word == 0 for word in row["words"])
+        assert count > 3
+        logits = torch.zeros(1, len(row["labels"]), 2)
+        logits[0, 1, 0] = 3.0  # the first subword is for O, the last one too, those between are for I-A
+        logits[0, 2:count, 1] = 4.0
+        logits[0, count, 0] = 0.2
+        labels = torch.tensor([row["labels"]])
+        inputs = {"labels": labels, "attention_mask": torch.tensor([row["attention_mask"]])}
+        for subwords, tag in (("mean", "I-A"), ("first", "O")):
+            task.arguments.subwords = subwords
+            prediction = EvalPrediction(task.preprocess_logits(logits, inputs).numpy(), labels.numpy())
+            assert list(task.predict(prediction, split)) == [[tag]]
+
+    def test_parts_of_speech(self, tokenizers, tmp_path):
+        rows = [{"words": ["Cats", "sleep", "now"], "upos": ["NOUN", "VERB", "ADV"]},
+                {"words": ["Dogs", "\x00"], "upos": ["NOUN", "VERB"]}]  # fmt: skip
+        task, split = make_task(tokenizers["bpe"], rows, tmp_path)
+        assert task.labels == ["NOUN", "VERB", "ADV"] and task.metric_for_best_model == "accuracy"
+        prediction = as_prediction(task, split, lambda sentence, word: "NOUN" if word == 0 else "ADV")
+        scores = task.compute_metrics(prediction, split)
+        predicted, true = ["NOUN", "ADV", "ADV", "NOUN", "ADV"], ["NOUN", "VERB", "ADV", "NOUN", "VERB"]
+        if len(list(task.predict(prediction, split))[1]) and list(task.predict(prediction, split))[1][1] == "NOUN":
+            predicted[-1] = "NOUN"  # no subword at all: the most frequent class
+        assert scores["accuracy"] == pytest.approx(np.mean([a == b for a, b in zip(predicted, true)]))
+        assert scores["f1_macro"] == pytest.approx(sklearn.metrics.f1_score(true, predicted, average="macro"))
+        task.draw(prediction, split, tmp_path / "pos.png")
+        assert (tmp_path / "pos.png").stat().st_size > 3000
+
+    def test_every_word_is_shown_with_its_class(self, tokenizers, tmp_path):
+        rows = [{"words": ["Cats", "sleep", "well", "now"], "upos": ["X", "X", "X", "X"]},
+                {"words": ["all"] * 90, "upos": ["X"] * 90}]  # fmt: skip
+        task, split = make_task(tokenizers["wordpiece"], rows, tmp_path)
+        save_model(tmp_path / "model", tokenizers["wordpiece"])
+        config = MiniBertConfig.from_pretrained(tmp_path / "model", **task.config_fields())
+        MiniBertForTokenClassification(config).save_pretrained(tmp_path / "model")
+        text, said, long, _ = task.show(tmp_path / "model", split)
+        assert (text.strip(), said.strip()) == ("Cats sleep well now", "Cats [X], sleep [X], well [X], now [X]")
+        assert len(long) < 210 and long.endswith(" …")
+
+    def test_numbers_with_names(self, tokenizers, tmp_path):
+        rows = [{"tokens": ["Ada", "left"], "tags": [1, 0]}]
+        _, split = make_task(tokenizers["bpe"], rows, tmp_path, tag_names=["O", "B-PER", "I-PER"])
+        assert split["_tags"][:] == [["B-PER", "O"]]
+        names = datasets.Features({
+            "tokens": datasets.List(datasets.Value("string")),
+            "tags": datasets.List(datasets.ClassLabel(names=["O", "B-PER"])),
+        })  # fmt: skip
+        dataset = datasets.Dataset.from_list(rows, features=names).add_column("_file", ["f"]).add_column("_row", [1])
+        read = Tag(TagArguments(), tokenizers["bpe"]).read(datasets.DatasetDict(train=dataset))
+        assert read["train"]["_tags"][:] == [["B-PER", "O"]]
+
+    @pytest.mark.parametrize(
+        "rows, arguments, message",
+        [
+            ([{"tokens": ["a", "b"], "tags": ["O", "I-PER"]}, {"tokens": ["c"], "tags": ["B-PER"]}], {},
+             r"train.jsonl, row 1: word 2 \('b'\) has the tag 'I-PER' after 'O', which is not legal in scheme 'bio'"),
+            ([{"tokens": ["a"], "tags": ["B-X"]}, {"tokens": ["c", "d"], "tags": ["B-PER", "LOC"]}], {},
+             r"train.jsonl, row 2: word 2 \('d'\) has the tag 'LOC'"),
+            ([{"tokens": ["c", "d"], "tags": ["S-X", "B-X"]}], {"data_scheme": "bioes"}, "row 1: the sentence ends"),
+            ([{"tokens": ["c", "d"], "tags": ["O"]}], {}, "row 1: 'tags' is 1 tags for 2 words"),
+            ([{"tokens": "c d", "tags": ["O", "O"]}], {}, "row 1: 'tokens' is 'c d'; legal: a list of words"),
+            ([{"tokens": ["c"], "tags": [3]}], {}, "row 1: word 1 .* tag 3; legal: a text, or a number whose name"),
+            ([{"tokens": ["c"], "tags": [3]}], {"tag_names": ["O", "B-X"]}, "legal: a number below 2"),
+            ([{"tokens": ["c"], "other": ["O"]}], {}, "tags_column: .*train.jsonl"),
+            ([{"tokens": ["c"], "tags": ["NN"]}], {"scheme": "bio"}, "of scheme 'none'"),
+            ([{"tokens": ["c"], "tags": ["NN"]}], {"stride": -5}, "stride: -5 is not legal: 0 or more"),
+        ],
+    )  # fmt: skip
+    def test_bad_rows_are_named(self, tokenizers, tmp_path, rows, arguments, message):
+        with pytest.raises(ValueError, match=message):
+            make_task(tokenizers["bpe"], rows, tmp_path, **arguments)
+
+    def test_repair_on_request(self, tokenizers, tmp_path):
+        rows = [{"tokens": ["a", "b", "c"], "tags": ["O", "I-PER", "I-PER"]}, {"tokens": ["a"], "tags": ["B-PER"]}]
+        _, split = make_task(tokenizers["bpe"], rows, tmp_path, repair_tags=True)
+        assert split["_tags"][:] == [["O", "B-PER", "I-PER"], ["B-PER"]]
+
+    @pytest.mark.parametrize(
+        "labels, train, test, message",
+        [
+            (None, ["B-PER"], ["O", "B-LOC"], "'B-LOC' in 'tags' was never seen in training; legal: O, B-PER, I-PER$"),
+            (None, ["NOUN"], ["NOUN", "O"], "'O' .* legal: NOUN$"),
+            (["O", "B-LOC", "I-LOC", "I-PER"], ["B-LOC"], ["B-LOC", "B-PER"], "'B-PER' .* legal: O, B-LOC, I-LOC, "),
+        ],
+    )  # fmt: skip
+    def test_tags_that_the_model_cannot_give(self, tokenizers, tmp_path, labels, train, test, message):
+        files = [
+            write_rows(tmp_path / f"{name}.jsonl", [{"tokens": ["a"], "tags": [tag]} for tag in tags])
+            for name, tags in (("a", train), ("b", test))
+        ]
+        splits = load_splits(DataArguments(train=[files[0]], validation=[files[0]], test=[files[1]]))
+        config = labels and MiniBertConfig(id2label=dict(enumerate(labels)))
+        with pytest.raises(ValueError, match=f"b.jsonl, row 2: the tag {message}"):
+            Tag(TagArguments(), tokenizers["bpe"]).read(splits, config)
+
+    @pytest.mark.parametrize("kind", ["ModernBERT's", "after another step", "RoBERTa's"])
+    def test_the_saved_pipeline_reads_running_text_as_training_read_its_words(self, tokenizers, tmp_path, kind):
+        tokenizer = copy.deepcopy(tokenizers["bpe"])
+        step = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        steps = pre_tokenizers.Sequence([pre_tokenizers.Digits(), step]) if kind == "after another step" else step
+        tokenizer.backend_tokenizer.pre_tokenizer = steps
+        if kind == "RoBERTa's":
+            model = json.loads(tokenizer.backend_tokenizer.to_str())["model"]
+            vocab, merges = model["vocab"], [tuple(pair) for pair in model["merges"]]
+            names = tokenizer.special_tokens_map
+            tokenizer = RobertaTokenizer(vocab=vocab, merges=merges, model_max_length=64, **names)
+        assert tokenizer("Ada")["input_ids"] != tokenizer(" Ada")["input_ids"]
+        rows = sentences(5)
+        task, split = make_task(tokenizer, rows, tmp_path)
+        tokenizer.save_pretrained(tmp_path)
+        config = MiniBertConfig.from_tokenizer(tokenizer, "bert", "tiny", num_hidden_layers=1, **task.config_fields())
+        MiniBertForTokenClassification(config).save_pretrained(tmp_path)
+        tagger = transformers.pipeline("token-classification", str(tmp_path))
+        for row, encoded in zip(rows, task.encode(split, training=True)):
+            (read,) = tagger.preprocess(" ".join(row["tokens"]), is_split_into_words=False)
+            assert read["input_ids"].tolist() == [encoded["input_ids"]]
+
+
+class TestTraining:
+    def test_it_learns_and_works_in_the_pipeline(self, tagger, folder):
+        report = json.loads((tagger / "metrics.json").read_text())
+        assert report["test"]["f1"] > 0.95 and report["test"]["recall_LOC"] > 0.9
+        assert (tagger / "predictions.png").stat().st_size > 5000
+        ner = transformers.pipeline("token-classification", str(tagger), aggregation_strategy="first")
+        rows = sentences(10, seed=5)
+        for row in rows:
+            text = " ".join(row["tokens"])
+            found = [(entity["entity_group"], text[entity["start"] : entity["end"]]) for entity in ner(text)]
+            expected = [(kind, " ".join(row["tokens"][a : b + 1])) for kind, a, b in get_entities(row["ner_tags"])]
+            assert found == expected
+
+    def test_a_saved_model_alone_scores_the_same(self, tagger, folder, capsys):
+        output = folder / "evaluated"
+        assert cli.main(["evaluate", "tag", "--model", str(tagger), "--test", str(folder / "test.jsonl"),
+                         "--output_dir", str(output), "--bf16", "false", "--disable_tqdm", "true"]) == 0  # fmt: skip
+        trained, evaluated = (json.loads((path / "metrics.json").read_text())["test"] for path in (tagger, output))
+        assert evaluated["f1"] == trained["f1"] and evaluated["loss"] == pytest.approx(trained["loss"], rel=1e-4)
+
+    @pytest.mark.parametrize("decoding", ["greedy", "viterbi"])
+    def test_the_mean_of_subwords_in_evaluation(self, folder, tmp_path, decoding):
+        """Against a loop over the words of each sentence, one forward each."""
+        tokenizer = AutoTokenizer.from_pretrained(folder / "model")
+        task, split = make_task(tokenizer, sentences(20, seed=3), tmp_path, subwords="mean", decoding=decoding)
+        config = MiniBertConfig.from_pretrained(folder / "model", **task.config_fields(), initializer_range=0.5)
+        model = MiniBertForTokenClassification(config).eval()
+        training = TrainingArguments(str(tmp_path), per_device_eval_batch_size=6, use_cpu=True, report_to="none")
+        scored = score(model, training, task, {"test": split}, {"test": task.encode(split, training=False)})
+        expected = []
+        for tokens in split["tokens"]:
+            inputs = tokenizer(tokens, is_split_into_words=True, return_tensors="pt")
+            with torch.no_grad():
+                probabilities = model(**inputs).logits[0].softmax(-1).numpy()
+            of_word = np.array(inputs.word_ids()) == np.arange(len(tokens))[:, None]
+            means = np.array([probabilities[columns].mean(0) for columns in of_word])
+            expected.append(task.decoder.tags(task.decoder.path(np.log(means))))
+        prediction, _ = scored["test"]
+        assert list(task.predict(prediction, split)) == expected
+        assert len({tag for tags in expected for tag in tags}) > 3 and prediction.predictions.ndim == 2
+
+    def test_a_model_of_another_scheme_is_refused(self, tagger, folder, tmp_path, capsys):
+        path = write_rows(tmp_path / "pos.jsonl", [{"tokens": ["a"], "tags": ["NN"]}])
+        assert cli.main(["evaluate", "tag", "--model", str(tagger), "--test", path]) == 2
+        assert "of scheme 'none', which a model of scheme 'bio'" in capsys.readouterr().err

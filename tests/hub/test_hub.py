@@ -1,0 +1,669 @@
+"""Publishing and loading through the real `huggingface_hub` client, against a small Hub on 127.0.0.1."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from hub_server import TOKEN, Client, HubServer, client_environment, git_ignores
+from transformers import pipeline
+
+from minibert import MiniBertConfig, MiniBertForMaskedLM, modeling_minibert, train_tokenizer
+from minibert.configuration_minibert import AUTO_MAP
+from minibert.training.cli import main as cli
+from minibert.training.hub import files
+from minibert.training.hub.push import check_as_a_stranger
+
+PUBLISHED = {
+    ".gitattributes", ".gitignore", "README.md", "config.json", "model.safetensors", "tokenizer.json",
+    "tokenizer_config.json", *files.CODE,
+}  # fmt: skip
+SENTENCES = ["return the end of the list", "a good book, a dull book", "this text is the first text of the list"]
+
+
+@pytest.fixture(scope="module")
+def server():
+    server = HubServer()
+    yield server
+    server.shutdown()
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return train_tokenizer(SENTENCES * 20, vocab_size=70, show_progress=False)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory, tokenizer):
+    """A saved model, small, with weights far from each other."""
+    folder = tmp_path_factory.mktemp("saved") / "model"
+    torch.manual_seed(0)
+    config = MiniBertConfig.from_tokenizer(tokenizer, size="tiny", num_hidden_layers=2, initializer_range=0.3)
+    MiniBertForMaskedLM(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def author(server, tmp_path_factory):
+    """A process with the package and a token."""
+    client = Client(server, tmp_path_factory.mktemp("author"), with_package=True)
+    yield client
+    client.close()
+
+
+@pytest.fixture(scope="module")
+def stranger(server, tmp_path_factory):
+    """A process without the package and without a token, and with an empty cache."""
+    client = Client(server, tmp_path_factory.mktemp("stranger"), with_package=False, token=None)
+    assert client.run(IS_BLOCKED)
+    yield client
+    client.close()
+
+
+IS_BLOCKED = """
+try:
+    import minibert
+    result = False
+except ImportError:
+    result = True
+"""
+
+
+def push(author, *words, status=0, checked=False, before=""):
+    """Run `minibert push` in the author's process; what it printed.
+
+    Args:
+        checked: with the check in a clean process, which takes seconds.
+        before: code that runs first.
+    """
+    code = [
+        "from unittest import mock",
+        "from minibert.training.cli import main as cli",
+        "from minibert.training.hub import push",
+    ]
+    code += [before, f"words = ['push', *{[str(word) for word in words]!r}]"]
+    if checked:
+        code.append("result = cli.main(words)")
+    else:
+        code.append("found = {'saved': 'model', 'auto_classes': []}")
+        code.append("with mock.patch.object(push, 'check_as_a_stranger', lambda folder: found):")
+        code.append("    result = cli.main(words)")
+    assert author.run("\n".join(code)) == status, author.printed
+    return author.printed
+
+
+def fill(client, repository, revision):
+    """The candidates for a mask, as the client's `pipeline` gives them."""
+    return client.run(f"""
+        from transformers import pipeline
+        fill = pipeline("fill-mask", {str(repository)!r}, revision={revision!r}, trust_remote_code=True)
+        result = [[each["token"], each["score"]] for each in fill("the [MASK] of the list", top_k=5)]
+        assert type(fill.model).__module__.startswith("transformers_modules."), type(fill.model)
+    """)
+
+
+def expected_fill(folder):
+    filled = pipeline("fill-mask", str(folder))("the [MASK] of the list", top_k=5)
+    return [[each["token"], pytest.approx(each["score"], rel=1e-4)] for each in filled]
+
+
+# --- minibert push ---
+
+
+@pytest.fixture(scope="module")
+def published(author, server, folder):
+    """The repository that `minibert push` made."""
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    printed = push(author, folder, "animals", "--license", "mit", checked=True)
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+    assert "Published: http://127.0.0.1" in printed
+    assert "model.safetensors" in printed and "together" in printed  # sizes
+    assert f"{len(AUTO_MAP) - 1} Auto classes load it" in printed
+    return server.repositories["tester/animals"]
+
+
+def test_push_publishes_everything_and_nothing_else(published, folder, server):
+    files_there = published.at("main").files
+    assert set(files_there) == PUBLISHED
+    assert "model.safetensors" in published.lfs and not published.private
+    for name, data in files_there.items():
+        if name in PUBLISHED - {"README.md", ".gitignore", ".gitattributes"}:
+            assert data == (folder / name).read_bytes(), name
+    assert server.requests("PUT", "/lfs/") and server.requests("POST", "/lfs/verify")  # checksum verified
+
+
+def test_the_card_pins_the_commit_of_the_files(published):
+    card = published.at("main").files["README.md"].decode()
+    pins = set(re.findall(r'revision="([^"]*)"', card))
+    assert len(pins) == 1
+    pinned = published.at(pins.pop())
+    assert set(pinned.files) | {"README.md"} == PUBLISHED
+    names = set(re.findall(r'from_pretrained\("([^"]*)"|pipeline\("fill-mask", "([^"]*)"', card))
+    assert {a or b for a, b in names} == {"tester/animals"}
+    assert "license: mit" in card
+
+
+def test_a_stranger_fills_masks_alike(published, stranger, folder):
+    pin = re.search(r'revision="(\w+)"', published.at("main").files["README.md"].decode())[1]
+    assert fill(stranger, "tester/animals", pin) == expected_fill(folder)
+
+
+def test_a_stranger_loads_every_auto_class(published, stranger):
+    found = stranger.run("""
+        import transformers
+        config = transformers.AutoConfig.from_pretrained("tester/animals", trust_remote_code=True)
+        result = {}
+        for name in config.auto_map:
+            if name != "AutoConfig":
+                auto_class = getattr(transformers, name)
+                model = auto_class.from_pretrained("tester/animals", trust_remote_code=True)
+                result[name] = [type(model).__module__.split(".")[0], type(model).__name__]
+    """)
+    assert found == {
+        name: ["transformers_modules", reference.split(".")[1]]
+        for name, reference in AUTO_MAP.items()
+        if name != "AutoConfig"
+    }
+
+
+EVERY_HEAD = [name for name in AUTO_MAP if name != "AutoConfig"]
+
+
+@pytest.mark.parametrize(
+    ("architecture", "saved"),
+    [
+        ("modernbert", ["AutoModel", "AutoModelForMultipleChoice"]),
+        pytest.param("modernbert", EVERY_HEAD, marks=pytest.mark.slow),
+        pytest.param("bert", EVERY_HEAD, marks=pytest.mark.slow),
+    ],
+    ids=["some", "modernbert", "bert"],
+)
+def test_every_auto_class_loads_from_every_saved_head(architecture, saved, stranger, tokenizer, tmp_path):
+    """The encoder's weights are there, whatever was saved and whatever is loaded. (Classifiers may differ in their
+    number of classes, for which Transformers wants to be told to make a new one.)"""
+    config = MiniBertConfig.from_tokenizer(tokenizer, architecture, "tiny", num_hidden_layers=1)
+    for name in saved:
+        getattr(modeling_minibert, AUTO_MAP[name].split(".")[1])(config).save_pretrained(tmp_path / name)
+    failed = stranger.run(f"""
+        import pathlib, torch, transformers
+        from safetensors.torch import load_file
+        result = []
+        for folder in pathlib.Path({str(tmp_path)!r}).iterdir():
+            saved = load_file(folder / "model.safetensors")
+            prefix = "" if folder.name == "AutoModel" else "model."
+            expected = saved[prefix + "layers.0.attn.Wqkv.weight"]
+            for name in {EVERY_HEAD!r}:
+                model = getattr(transformers, name).from_pretrained(
+                    folder, trust_remote_code=True, ignore_mismatched_sizes=folder.name != name
+                )
+                encoder = model if name == "AutoModel" else model.model
+                weight = encoder.layers[0].attn.Wqkv.weight
+                if not torch.equal(weight, expected):
+                    result.append([folder.name, name])
+    """)
+    assert failed == []
+
+
+@pytest.mark.parametrize("head", ["MiniBertForMultipleChoice", "MiniBertForReplacedTokenDetection"])
+def test_the_check_knows_every_head(head, stranger, tokenizer, tmp_path):
+    """Also one whose classifier fits no other head, and one that no Auto class is for."""
+    config = MiniBertConfig.from_tokenizer(tokenizer, "bert", "tiny", num_hidden_layers=1)
+    getattr(modeling_minibert, head)(config).save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    found = stranger.run(f"""
+        import runpy
+        names = runpy.run_path({str(files.ROOT / "training" / "hub" / "verify_remote_code.py")!r})
+        result = names["load"]({str(tmp_path)!r}, None, "all")[0]
+    """)
+    assert found["saved"] == head and found["auto_classes"] == sorted(EVERY_HEAD)
+
+
+TRAIN = """
+    import torch, transformers
+    from datasets import Dataset
+    tokenizer = transformers.AutoTokenizer.from_pretrained({source!r}, trust_remote_code=True)
+    model = transformers.AutoModelForSequenceClassification.from_pretrained({source!r}, trust_remote_code=True)
+    rows = Dataset.from_dict(tokenizer(["a good book", "a dull book"] * 4) | {{"labels": [1, 0] * 4}})
+    arguments = transformers.TrainingArguments(
+        "run", max_steps=2, learning_rate=0.01, report_to="none", use_cpu=True, disable_tqdm=True
+    )
+    trainer = transformers.Trainer(model, arguments, train_dataset=rows, processing_class=tokenizer)
+    trainer.train()
+    trainer.save_model({target!r})
+    batch = tokenizer(["a good book"], return_tensors="pt")
+    with torch.no_grad():
+        result = model.eval()(**batch).logits.tolist()
+"""
+LOGITS = """
+    import torch, transformers
+    tokenizer = transformers.AutoTokenizer.from_pretrained({source!r}, trust_remote_code=True)
+    model = transformers.AutoModelForSequenceClassification.from_pretrained({source!r}, trust_remote_code=True)
+    with torch.no_grad():
+        result = model.eval()(**tokenizer(["a good book"], return_tensors="pt")).logits.tolist()
+"""
+
+
+def test_load_train_save_load_in_both_worlds(published, stranger, author, tmp_path):
+    """What a stranger trained, a stranger and a user of the package load; and the other way round."""
+    for trains, other, target in ((stranger, author, tmp_path / "s"), (author, stranger, tmp_path / "a")):
+        logits = trains.run(
+            ("import minibert\n" if trains is author else "")
+            + TRAIN.format(source="tester/animals", target=str(target)).replace("\n    ", "\n")
+        )
+        assert {path.name for path in target.glob("*.py")} == set(files.CODE)
+        auto_map = json.loads((target / "config.json").read_text())["auto_map"]
+        assert auto_map["AutoModelForMaskedLM"] == "modeling_minibert.MiniBertForMaskedLM"
+        for client in (trains, other):
+            assert client.run(LOGITS.format(source=str(target))) == [pytest.approx(logits[0], rel=1e-4)]
+
+
+def test_pushing_again_changes_nothing(published, author, folder):
+    before = len(published.commits)
+    push(author, folder, "animals", "--license", "mit")
+    assert len(published.commits) == before
+    push(author, folder, "animals", "--license", "apache-2.0")  # only the card
+    assert len(published.commits) == before + 1
+    old, new = published.history()[-2:]
+    assert {name for name in new.files if new.files[name] != old.files.get(name)} == {"README.md"}
+
+
+def test_stages_are_branches(published, author, stranger, folder, tmp_path, tokenizer):
+    """The branch is made; the stage is another model than main's."""
+    stage = tmp_path / "stage"
+    config = MiniBertConfig.from_tokenizer(tokenizer, size="tiny", num_hidden_layers=1)
+    MiniBertForMaskedLM(config).save_pretrained(stage)
+    tokenizer.save_pretrained(stage)
+    main = published.branches["main"]
+    assert "/tree/step-100" in push(author, stage, "animals", "--revision", "step-100")
+    assert published.branches["main"] == main and published.branches["step-100"] != main
+    layers = stranger.run("""
+        from transformers import AutoModel
+        load = lambda revision: AutoModel.from_pretrained("tester/animals", revision=revision, trust_remote_code=True)
+        result = [load(revision).config.num_hidden_layers for revision in ("main", "step-100")]
+    """)
+    assert layers == [2, 1]
+
+
+def test_private(author, server, folder, published):
+    push(author, folder, "secret", "--private")
+    assert server.repositories["tester/secret"].private
+    printed = push(author, folder, "animals", "--private", status=2)
+    assert "public" in printed
+
+
+def test_dry_run_uploads_nothing(author, server, folder):
+    asked = len(server.log)
+    printed = push(author, folder, "tester/dry", "--dry-run")
+    assert "nothing was uploaded" in printed and "model.safetensors" in printed
+    assert len(server.log) == asked and "tester/dry" not in server.repositories
+
+
+def test_a_card_edited_by_hand_stays(author, server, folder, published):
+    """On the Hub, until --overwrite-card; and in the folder."""
+    push(author, folder, "edited")
+    repository = server.repositories["tester/edited"]
+    card = repository.at("main").files["README.md"]
+    by_hand = card.replace(b"## Limits", b"## Limits\n\nIt cannot whistle.")
+    repository.commit("main", "edit", repository.at("main").files | {"README.md": by_hand})
+    assert "stays as it is" in push(author, folder, "edited")
+    assert repository.at("main").files["README.md"] == by_hand
+    push(author, folder, "edited", "--overwrite-card")
+    assert repository.at("main").files["README.md"] != by_hand
+
+    local = folder / "README.md"
+    try:
+        local.write_bytes(by_hand)
+        assert "uploaded as it is" in push(author, folder, "edited")
+        assert repository.at("main").files["README.md"] == by_hand
+        local.write_bytes(by_hand + b"\nNor sing.\n")
+        assert "edited by hand both here and on the Hub" in push(author, folder, "edited", status=2)
+        assert repository.at("main").files["README.md"] == by_hand
+    finally:
+        local.unlink()
+
+
+@pytest.mark.parametrize(
+    ("before", "said"),
+    [
+        ("import os; os.environ.pop('HF_TOKEN')", "no token for the Hub"),
+        ("import os; os.environ['HF_TOKEN'] = 'hf_wrong'", "Invalid credentials"),
+        ("import huggingface_hub; huggingface_hub.constants.ENDPOINT = 'http://127.0.0.1:9'", "refused"),
+    ],
+)
+def test_without_a_token_or_a_network(before, said, author, server, folder):
+    """One line that says why and what to type; nothing on the Hub."""
+    restore = f"import os; os.environ['HF_TOKEN'] = {TOKEN!r}; import huggingface_hub; "
+    restore += f"huggingface_hub.constants.ENDPOINT = {server.url!r}"
+    try:
+        printed = push(author, folder, "tester/nowhere", "--revision", "a b", status=2, before=before)
+    finally:
+        author.run(restore)
+    last = printed.splitlines()[-1]
+    assert last.startswith("minibert: error:") and said in last
+    assert last.endswith(f"to try again: minibert push {folder} tester/nowhere --revision 'a b'")
+    assert "tester/nowhere" not in server.repositories
+
+
+def test_a_card_that_cannot_be_read_is_not_taken_for_none(author, server, published):
+    """A dead line must not end in overwriting what somebody wrote."""
+    try:
+        author.run("""
+            from unittest import mock
+            import huggingface_hub
+            from minibert.training.hub.trainer import hub_card
+            assert hub_card("tester/animals", None) and hub_card("tester/animals", "no-branch") is None
+            assert hub_card("tester/nothing", None) is None
+            constants = huggingface_hub.constants
+            template = constants.HUGGINGFACE_CO_URL_TEMPLATE
+            constants.HUGGINGFACE_CO_URL_TEMPLATE = template.replace(constants.ENDPOINT, "http://127.0.0.1:9")
+            constants.ENDPOINT = "http://127.0.0.1:9"
+            try:
+                with mock.patch("time.sleep"):  # between attempts
+                    hub_card("tester/animals-2", None)
+            except huggingface_hub.errors.LocalEntryNotFoundError:
+                pass
+            else:
+                raise AssertionError
+        """)
+    finally:
+        author.run(f"""
+            from huggingface_hub import constants
+            constants.HUGGINGFACE_CO_URL_TEMPLATE = constants.HUGGINGFACE_CO_URL_TEMPLATE.replace(
+                constants.ENDPOINT, {server.url!r}
+            )
+            constants.ENDPOINT = {server.url!r}
+        """)
+
+
+# --- what may not go up ---
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda folder: (folder / "tokenizer.json").unlink(), "tokenizer.json is missing"),
+        (lambda folder: (folder / "model.safetensors").unlink(), "model.safetensors is missing"),
+        (lambda folder: (folder / "config.json").unlink(), "config.json is missing"),
+        (lambda folder: (folder / ".env").write_text("x"), ".env: a file of secrets"),
+        (lambda folder: (folder / "notes.txt").write_text("a\nb hf_" + "a" * 34), "notes.txt, line 2"),
+        (lambda folder: (folder / "k.json").write_text('"AKIA' + "A" * 16 + '"'), "an AWS key"),
+        (lambda folder: (folder / "id").write_text("-----BEGIN RSA " + "PRIVATE KEY-----"), "a private key"),
+        (lambda folder: write_card(folder, "---\na: [\n---\n"), "not YAML"),
+        (lambda folder: write_card(folder, "---\nbase_model: /home/me/x\n---\n" + "x" * 50), "base_model"),
+        (lambda folder: write_card(folder, "---\nlicense: mit\n---\n"), "nothing below"),
+        (lambda folder: edit_config(folder, architectures=["BertModel"]), "has the architecture 'BertModel'"),
+        (lambda folder: (folder / "adapter_config.json").write_text("{}"), "only an adapter"),
+    ],
+)  # fmt: skip
+def test_refused_before_anything_is_uploaded(change, said, folder, tmp_path, capsys):
+    copy = copy_of(folder, tmp_path)
+    change(copy)
+    assert cli.main(["push", str(copy), "tester/refused"]) == 2
+    error = capsys.readouterr().err
+    assert said in error and len(error.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize("paths", [[], ["one"], ["a", "b", "c"], ["no/such/folder", "a/b"], [".", "a/b/c"]])
+def test_bad_paths(paths, capsys):
+    assert cli.main(["push", *paths]) == 2
+    assert "paths:" in capsys.readouterr().err
+
+
+def test_code_that_does_not_load_is_found(folder, tmp_path):
+    copy = copy_of(folder, tmp_path)
+    with (copy / "modeling_minibert.py").open("a") as file:
+        file.write("\nimport minibert\n")
+    with pytest.raises(ValueError, match="without the package the model does not load: .*minibert"):
+        check_as_a_stranger(copy)
+
+
+def test_what_is_staged(folder, tmp_path):
+    """No pickle, no optimizer state, no checkpoint; what the author put there besides comes along."""
+    copy = copy_of(folder, tmp_path)
+    for name in ("training_args.bin", "optimizer.pt", "rng_state.pth", "x.pkl", "checkpoint-5/model.safetensors",
+                 "onnx/model.onnx", ".git/config", "1_Pooling/config.json"):  # fmt: skip
+        (copy / name).parent.mkdir(exist_ok=True)
+        (copy / name).write_text("{}")
+    (copy / "modeling_minibert.py").unlink()
+    staged = files.measure(files.stage(copy, tmp_path / "staged"))
+    assert set(staged.sizes) == (PUBLISHED - {"README.md", ".gitattributes"}) | {
+        "onnx/model.onnx", "1_Pooling/config.json"
+    }  # fmt: skip
+    assert staged.sizes["model.safetensors"] == (folder / "model.safetensors").stat().st_size
+    assert set(staged.left_out) == {
+        "training_args.bin", "optimizer.pt", "rng_state.pth", "x.pkl", "checkpoint-5/model.safetensors"
+    }  # fmt: skip
+
+
+def test_gitignore_is_what_git_makes_of_it(tmp_path):
+    """Both the server's reading of it and what we mean by it, against git itself."""
+    files.write_gitignore(tmp_path)
+    files.write_gitignore(tmp_path)
+    text = (tmp_path / ".gitignore").read_text()
+    assert len(set(text.splitlines())) == len(text.splitlines())
+    files.write_gitignore(tmp_path / "..", keep_checkpoints=True)
+    assert not git_ignores((tmp_path / ".." / ".gitignore").read_text(), "checkpoint-5/model.safetensors")
+    (tmp_path / ".." / ".gitignore").unlink()
+    subprocess.run(["git", "init", "--quiet", str(tmp_path)], check=True)
+    for path, ignored in {
+        "training_args.bin": True, "optimizer.pt": True, "checkpoint-5/model.safetensors": True,
+        "model.safetensors": False, "last-checkpoint/optimizer.pt": False, "README.md": False, "my.pt.json": False,
+    }.items():  # fmt: skip
+        result = subprocess.run(["git", "-C", str(tmp_path), "check-ignore", "--no-index", "--quiet", path])
+        assert (result.returncode == 0) is ignored, path
+        assert git_ignores(text, path) is ignored, path
+
+
+def copy_of(folder, tmp_path):
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    for path in folder.iterdir():
+        (copy / path.name).write_bytes(path.read_bytes())
+    return copy
+
+
+def write_card(folder, text):
+    (folder / "README.md").write_text(text)
+
+
+def edit_config(folder, **changes):
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+# --- Trainer, and the library's own ways ---
+
+RUN = """
+    import minibert, torch
+    from datasets import Dataset
+    from transformers import AutoTokenizer, DataCollatorForTokenClassification
+    from transformers import Trainer, TrainerCallback, TrainingArguments
+    from minibert import MiniBertForMaskedLM
+    from minibert.training.hub.trainer import HubReady
+
+    class Ready(HubReady, Trainer):
+        pass
+
+    class OnePushAtATime(TrainerCallback):
+        def on_save(self, *arguments, **keywords):
+            if self.trainer.push_in_progress is not None:
+                self.trainer.push_in_progress.wait_until_done()
+
+    def run(output_dir, trainer_class=Ready, **arguments):
+        tokenizer = AutoTokenizer.from_pretrained({folder!r})
+        texts = Dataset.from_dict(tokenizer({sentences!r} * 8))
+        texts = texts.add_column("labels", texts["input_ids"])
+        trainer = trainer_class(
+            MiniBertForMaskedLM.from_pretrained({folder!r}),
+            TrainingArguments(
+                output_dir, max_steps=4, save_steps=2, logging_steps=1, report_to="none", use_cpu=True,
+                disable_tqdm=True, per_device_train_batch_size=4, seed=3, hub_always_push=True, **arguments
+            ),
+            data_collator=DataCollatorForTokenClassification(tokenizer),
+            train_dataset=texts, eval_dataset=texts, processing_class=tokenizer,
+        )
+        wait = OnePushAtATime()
+        wait.trainer = trainer
+        if trainer.args.push_to_hub:
+            trainer.add_callback(wait)
+        trainer.train()
+        return trainer
+"""
+
+
+@pytest.fixture(scope="module")
+def training(author, server, folder, tmp_path_factory):
+    """The output folder of a run that pushed at every save and at its end."""
+    output = tmp_path_factory.mktemp("training") / "run"
+    author.run(
+        RUN.format(folder=str(folder), sentences=SENTENCES)
+        + f"""
+    trainer = run({str(output)!r}, push_to_hub=True, hub_model_id="tester/run", hub_strategy="every_save",
+                  hub_revision="stage-1")
+    trainer.evaluate()
+    trainer.push_to_hub(license="mit")
+    """
+    )
+    return output
+
+
+def test_every_commit_of_a_training_loads(training, server, stranger):
+    """In mid-run too; no pickle at any time, no card of Trainer's."""
+    repository = server.repositories["tester/run"]
+    pushed = [commit for commit in repository.history() if "config.json" in commit.files]
+    assert {"Training in progress, step 2", "Training in progress, step 4", "End of training"} <= {
+        commit.message for commit in pushed
+    }
+    for commit in pushed:
+        assert PUBLISHED - {"README.md"} <= set(commit.files), commit.message
+        assert not [name for name in commit.files if name.endswith((".bin", ".pt", ".pth", ".pkl"))]
+    first, last = pushed[0], repository.at("stage-1")
+    assert first.files["model.safetensors"] != last.files["model.safetensors"]
+    assert len(fill(stranger, "tester/run", first.oid)) == 5
+    card = last.files["README.md"].decode()
+    assert "eval" not in card and "generated automatically" not in card
+    assert "license: mit" in card and "type: loss" in card and "4 (" in card
+    assert "base_model:" not in card  # a local folder
+
+
+def test_a_checkpoint_resumes_without_the_package(training, stranger, author, folder, tmp_path):
+    """…and gets to the same weights as the run that went on."""
+    checkpoint = training / "checkpoint-2"
+    assert set(files.CODE) <= {path.name for path in checkpoint.iterdir()}
+    code = RUN.format(folder=str(checkpoint), sentences=SENTENCES)
+    code = code.replace("import minibert, torch", "import torch")
+    code = code.replace("from minibert import MiniBertForMaskedLM", "from transformers import AutoModelForMaskedLM")
+    code = code.replace("from minibert.training.hub.trainer import HubReady", "class HubReady: pass")
+    code = code.replace(
+        f"MiniBertForMaskedLM.from_pretrained({str(checkpoint)!r})",
+        f"AutoModelForMaskedLM.from_pretrained({str(checkpoint)!r}, trust_remote_code=True)",
+    )
+    code = code.replace(
+        f"from_pretrained({str(checkpoint)!r})", f"from_pretrained({str(checkpoint)!r}, trust_remote_code=True)"
+    )
+    code = code.replace("trainer.train()", f"trainer.train(resume_from_checkpoint={str(checkpoint)!r})")
+    stranger.run(code + f"\n    run({str(tmp_path)!r}).save_model()\n    result = 1")
+    from safetensors.torch import load_file
+
+    resumed = load_file(tmp_path / "model.safetensors")
+    for name, weight in load_file(training / "checkpoint-4" / "model.safetensors").items():
+        torch.testing.assert_close(resumed[name], weight, atol=1e-6, rtol=1e-5)
+
+
+def test_a_checkpoint_is_pushed_as_a_stage(training, author, server):
+    """With a card out of its state, and without the optimizer's."""
+    printed = push(author, training / "checkpoint-2", "run", "--revision", "step-2")
+    there = server.repositories["tester/run"].at("step-2").files
+    assert set(there) == PUBLISHED | {"loss.png", "trainer_state.json"}
+    for name in ("optimizer.pt", "training_args.bin", "scheduler.pt"):
+        assert name in printed.split("left out:")[1]
+    assert "steps: 2 (" in there["README.md"].decode() and "(loss.png)" in there["README.md"].decode()
+
+
+def test_hf_upload_of_an_output_folder(training, server, stranger, tmp_path):
+    hf = Path(sys.executable).with_name("hf")
+    environment = client_environment(server, tmp_path)
+    result = subprocess.run(
+        [hf, "upload", "tester/by-hf", str(training)], env=environment, capture_output=True, text=True
+    )
+    assert result.returncode == 0, result.stderr
+    there = server.repositories["tester/by-hf"].at("main").files
+    assert set(there) >= PUBLISHED and not [name for name in there if name.endswith((".bin", ".pt", ".pth"))]
+    assert (training / "training_args.bin").exists() and not [name for name in there if "checkpoint" in name]
+    assert len(fill(stranger, "tester/by-hf", "main")) == 5
+
+
+def test_a_card_edited_on_the_hub_survives_trainer(author, server, folder, tmp_path):
+    code = RUN.format(folder=str(folder), sentences=SENTENCES) + (
+        f"\n    trainer = run({str(tmp_path / 'run')!r}, hub_model_id='tester/twice')\n    trainer.push_to_hub()"
+    )
+    author.run(code)
+    repository = server.repositories["tester/twice"]
+    by_hand = b"---\nlicense: mit\n---\n# Mine\n\nWritten by me, with care, for you.\n"
+    repository.commit("main", "edit", repository.at("main").files | {"README.md": by_hand})
+    author.run(code)
+    assert repository.at("main").files["README.md"] == by_hand
+
+
+def test_a_stock_trainer_and_push_to_hub_load_too(author, server, stranger, folder, tmp_path):
+    """`Trainer` without anything of ours, `model.push_to_hub`, `tokenizer.push_to_hub`."""
+    author.run(
+        RUN.format(folder=str(folder), sentences=SENTENCES)
+        + f"""
+    trainer = run({str(tmp_path / "run")!r}, Trainer, hub_model_id="tester/stock")
+    trainer.push_to_hub()
+    trainer.model.push_to_hub("tester/parts")
+    trainer.processing_class.push_to_hub("tester/parts")
+    """
+    )
+    for name in ("stock", "parts"):
+        there = server.repositories[f"tester/{name}"].at("main").files
+        assert PUBLISHED - {".gitignore"} <= set(there)
+        assert len(fill(stranger, f"tester/{name}", "main")) == 5
+    assert not [file for file in there if file.endswith(".bin")]
+
+
+def test_with_the_package_no_remote_code_runs(author, server, published):
+    """The repository's code would say so if it ran."""
+    repository = server.repositories["tester/animals"]
+    trap = dict.fromkeys(files.CODE, b"raise SystemExit('remote code ran')\n")
+    repository.commit("trap", "trap", repository.at("main").files | trap)
+    found = author.run("""
+        import sys
+        import minibert
+        from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, AutoTokenizer, pipeline
+        result = []
+        for trust in (None, False, True):
+            where = {"revision": "trap", "trust_remote_code": trust}
+            for auto_class in (AutoConfig, AutoModel, AutoModelForMaskedLM):
+                result.append(type(auto_class.from_pretrained("tester/animals", **where)).__module__)
+        AutoTokenizer.from_pretrained("tester/animals", **where)
+        result.append(type(pipeline("fill-mask", "tester/animals", **where).model).__module__)
+        result += [name for name in sys.modules if name.startswith("transformers_modules.")]
+    """)
+    assert set(found) == {"minibert.configuration_minibert", "minibert.modeling_minibert"}
+
+
+def test_the_server_asks_for_a_token(server, published):
+    import urllib.error
+    import urllib.request
+
+    def status(path, token=None, **options):
+        request = urllib.request.Request(server.url + path, **options)
+        if token:
+            request.add_header("Authorization", f"Bearer {token}")
+        try:
+            return urllib.request.urlopen(request).status
+        except urllib.error.HTTPError as error:
+            return error.code
+
+    assert status("/api/whoami-v2") == 401 and status("/api/whoami-v2", TOKEN) == 200
+    assert status("/api/repos/create", method="POST", data=b"{}") == 401
+    assert status("/api/models/tester/animals/commit/main", method="POST", data=b"{}") == 401
+    assert status("/lfs/" + "0" * 64, method="PUT", data=b"other") == 400
+    assert status("/tester/animals/resolve/main/config.json") == 200
+    assert status("/tester/animals/resolve/main/no.json") == status("/tester/animals/resolve/no/config.json") == 404

@@ -1,0 +1,145 @@
+"""What runs on other people's machines: the syntax tree of the three files that go to the Hub."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+FILES = ("configuration_minibert.py", "attention_minibert.py", "modeling_minibert.py")
+HARMLESS = {"copy", "dataclasses", "difflib", "inspect", "math", "typing"}  # of Python's own; none reaches outside
+ALLOWED = HARMLESS | {"torch", "transformers"}
+OPTIONAL = {"flash_attn": "is_flash_attn_2_available"}  # only behind this check
+SIBLINGS = {Path(name).stem for name in FILES}
+NEVER_CALLED = {
+    "open", "exec", "eval", "compile", "__import__", "input", "breakpoint", "globals", "vars",
+    "import_module", "system", "popen", "Popen", "run", "urlopen", "request", "connect", "socket", "load", "save",
+    "read_text", "write_text", "read_bytes", "write_bytes", "unlink", "rmtree", "remove", "rename", "mkdir", "hub",
+    "hf_hub_download", "snapshot_download", "cached_file", "from_pretrained", "load_state_dict_from_url",
+    "get_kernel", "load_inline", "load_library",
+}  # fmt: skip
+# Names that would reach the same without a call of that name.
+NEVER_NAMED = {
+    "__builtins__",
+    "__globals__",
+    "__subclasses__",
+    "__loader__",
+    "environ",
+    "getenv",
+    "subprocess",
+    "os",
+    "sys",
+}
+
+
+def tree_of(name: str) -> ast.Module:
+    return ast.parse((ROOT / name).read_text(encoding="utf-8"))
+
+
+def findings(tree: ast.Module) -> list[str]:
+    """Everything in a file that remote code of this project may not have."""
+    found = []
+    guarded = {
+        id(inner): {call.id for call in ast.walk(node.test) if isinstance(call, ast.Name)}
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If)
+        for inner in ast.walk(node)
+    }
+    for node in ast.walk(tree):
+        modules = []
+        if isinstance(node, ast.Import):
+            modules = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            if node.level:
+                if node.level != 1 or node.module not in SIBLINGS:
+                    found.append(f"relative import of {node.module}")
+            else:
+                modules = [node.module]
+        for module in modules:
+            top = module.split(".")[0]
+            if top not in ALLOWED and OPTIONAL.get(top) not in guarded.get(id(node), set()):
+                found.append(f"import of {module}")
+            if module.startswith(
+                ("torch.hub", "torch.utils.cpp_extension", "torch.distributed", "transformers.utils.hub")
+            ):
+                found.append(f"import of {module}")
+        if isinstance(node, ast.Call):
+            called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+            if called in NEVER_CALLED:
+                found.append(f"call of {called}")
+        name = node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+        if name in NEVER_NAMED:
+            found.append(f"use of {name}")
+    return found
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_it_imports_torch_and_transformers_only_and_opens_nothing(name):
+    assert findings(tree_of(name)) == []
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import os",
+        "import requests",
+        "from subprocess import run",
+        "from .training import cli",
+        "from ..x import y",
+        "from . import attention_minibert",
+        "import flash_attn",
+        "if is_torch_available():\n    import flash_attn",
+        "x = open('file')",
+        "y = __import__('os')",
+        "z = torch.load('file')",
+        "z = torch.hub.load('a', 'b')",
+        "exec('1')",
+        "().__class__.__base__.__subclasses__()",
+    ],
+)
+def test_the_test_finds_it(code):
+    assert findings(ast.parse(code))
+
+
+def test_flash_attn_may_be_there():
+    assert not findings(ast.parse("if is_flash_attn_2_available():\n    from flash_attn import f"))
+
+
+def test_transformers_finds_the_files_by_one_line_imports():
+    """Only `from .name import …` is found by the library, in the first line of the statement; and all three are."""
+    from transformers.dynamic_module_utils import get_relative_import_files
+
+    needed = get_relative_import_files(ROOT / "modeling_minibert.py")
+    assert {Path(path).stem for path in needed} == SIBLINGS - {"modeling_minibert"}
+
+
+def test_the_private_parts_of_transformers_stay_private():
+    """Remote code has to load for years: nothing with a leading underscore is imported from Transformers."""
+    for name in FILES:
+        for node in ast.walk(tree_of(name)):
+            if (
+                isinstance(node, ast.ImportFrom)
+                and not node.level
+                and node.module.startswith(("transformers", "torch"))
+            ):
+                for private in [*node.module.split("."), *(alias.name for alias in node.names)]:
+                    assert not private.startswith("_"), f"{name}: {node.module}.{private}"
+
+
+def test_it_is_small():
+    """What somebody has to read who wants to know what `trust_remote_code=True` runs: less than half of what the two
+    peers of Transformers come to (BERT and ModernBERT, configurations included)."""
+    import transformers
+
+    models = Path(transformers.__file__).parent / "models"
+    peers = [path for peer in ("bert", "modernbert") for path in models.glob(f"{peer}/[cm]o[nd]*ing_{peer}.py")]
+    peers += [models / peer / f"configuration_{peer}.py" for peer in ("bert", "modernbert")]
+    assert len(peers) == 4
+
+    def code_lines(paths):
+        return sum(
+            bool(re.match(r"\s*[^\s#]", line)) for path in paths for line in path.read_text("utf-8").splitlines()
+        )
+
+    assert code_lines(ROOT / name for name in FILES) < code_lines(peers)

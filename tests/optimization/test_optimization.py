@@ -1,0 +1,547 @@
+"""Muon, the schedules, growing batches and averaged weights, alone and under a `Trainer`."""
+
+import copy
+import dataclasses
+import itertools
+import math
+import re
+import shutil
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import AutoModelForMaskedLM, Trainer, TrainerCallback, TrainingArguments
+from transformers.optimization import get_wsd_schedule
+from transformers.trainer_callback import TrainerState
+
+from minibert import MiniBertConfig, MiniBertForMaskedLM
+from minibert.training.arguments.pretraining import UNLESS_MINUTES, OptimizationArguments
+from minibert.training.optimization import OptimizationMixin, check_optimization, time_budget
+from minibert.training.optimization.clock import TimeBudget
+from minibert.training.optimization.muon import MuonAdamW, block_matrices, muon_optimizer
+from minibert.training.optimization.schedule import rows_in_batch
+from minibert.training.optimization.throughput import choose, measure
+
+needs_muon = pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="torch before 2.9 has no Muon")
+
+
+class Tuned(OptimizationMixin, Trainer):
+    pass
+
+
+def tiny(**changes):
+    torch.manual_seed(0)
+    fields = dict(vocab_size=40, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=24)
+    return MiniBertForMaskedLM(MiniBertConfig(**fields | {"max_position_embeddings": 64} | changes))
+
+
+def rows(count=32, length=12):
+    generator = torch.Generator().manual_seed(1)
+    ids = torch.randint(5, 40, (count, length), generator=generator)
+    return [{"input_ids": row, "labels": torch.where(torch.arange(length) % 3 == 0, row, -100)} for row in ids]
+
+
+def arguments(folder, **kwargs):
+    defaults = dict(use_cpu=True, disable_tqdm=True, report_to="none", save_strategy="no", learning_rate=1e-2,
+                    per_device_train_batch_size=8, logging_steps=1, max_steps=8, seed=3)  # fmt: skip
+    return TrainingArguments(output_dir=str(folder), **defaults | kwargs)
+
+
+def trainer(folder, model=None, optimization=None, budget=None, callbacks=None, **kwargs):
+    return Tuned(
+        model or tiny(),
+        arguments(folder, **kwargs),
+        train_dataset=rows(),
+        eval_dataset=rows(8),
+        optimization=OptimizationArguments(**(optimization or {})),
+        budget=budget,
+        callbacks=callbacks,
+    )
+
+
+def weights(model):
+    return {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+
+
+# --- Muon ---
+
+
+def orthogonalised(matrix, steps=5):
+    """Newton-Schulz in float64, from Jordan's post: x ← a x + (b A + c A²) x with A = x xᵀ, on the wide side."""
+    a, b, c = 3.4445, -4.7750, 2.0315
+    x = matrix.double() / matrix.double().norm()
+    tall = x.shape[0] > x.shape[1]
+    x = x.mT if tall else x
+    for _ in range(steps):
+        gram = x @ x.mT
+        x = a * x + (b * gram + c * gram @ gram) @ x
+    return x.mT if tall else x
+
+
+@needs_muon
+@pytest.mark.parametrize("parts", [1, 2, 3])
+def test_muon_orthogonalises_the_parts_of_a_fused_matrix_apart(parts):
+    torch.manual_seed(0)
+    lr, decay, momentum = 0.02, 0.1, 0.95
+    weight, other = torch.nn.Parameter(torch.randn(24 * parts, 16)), torch.nn.Parameter(torch.randn(5))
+    optimizer = MuonAdamW(
+        [{"params": [weight], "parts": parts, "lr": lr, "weight_decay": decay}], [{"params": [other], "lr": 1e-3}]
+    )
+    expected, average = weight.detach().double(), torch.zeros(24 * parts, 16, dtype=torch.float64)
+    for _ in range(3):
+        weight.grad, other.grad = torch.randn(24 * parts, 16) * (1 + torch.arange(24 * parts) // 24)[:, None], other * 1
+        average = momentum * average + (1 - momentum) * weight.grad.double()
+        update = (1 - momentum) * weight.grad.double() + momentum * average  # Nesterov
+        update = torch.cat([orthogonalised(part) for part in update.chunk(parts)])
+        expected = expected * (1 - lr * decay) - lr * 0.2 * math.sqrt(24) * update
+        before = weight.detach().clone()
+        optimizer.step()
+        moved = (weight.detach() - before).double()
+        # Muon iterates in bf16, three digits
+        torch.testing.assert_close(weight.detach().double(), expected, atol=0.02 * lr, rtol=0)
+        expected = weight.detach().double()
+        for part in moved.chunk(parts):  # RMS of AdamW's update: about 0.2 lr
+            assert part.square().mean().sqrt() == pytest.approx(0.2 * lr, rel=0.4)
+
+
+@needs_muon
+def test_a_step_is_that_of_matrices_held_apart():
+    """The whole model against torch's own Muon and AdamW on q, k, v, signal and gate as parameters of their own."""
+    model = tiny()
+    optimizer = muon_optimizer(model, {"model.layers.0.attn.Wqkv.weight"}, learning_rate=1e-3, weight_decay=0.1)
+    matrices = {name: parameter for name, parameter in model.named_parameters() if parameter in block_matrices(model)}
+    assert len(matrices) == 8
+    parts = {name: 3 if "Wqkv" in name else 2 if "Wi" in name else 1 for name in matrices}
+    apart = {name: [torch.nn.Parameter(part.clone()) for part in parameter.detach().chunk(parts[name])]
+             for name, parameter in matrices.items()}  # fmt: skip
+    rest = {name: torch.nn.Parameter(parameter.detach().clone())
+            for name, parameter in model.named_parameters() if name not in matrices}  # fmt: skip
+    references = [
+        torch.optim.Muon(apart["model.layers.0.attn.Wqkv.weight"], 1e-3, 0.1, adjust_lr_fn="match_rms_adamw"),
+        torch.optim.Muon([p for name, group in apart.items() if "0.attn.Wqkv" not in name for p in group], 1e-3, 0.0,
+                         adjust_lr_fn="match_rms_adamw"),
+        torch.optim.AdamW(rest.values(), 1e-3, weight_decay=0.0, fused=True),
+    ]  # fmt: skip
+    for batch in (rows(4), rows(6)):
+        model(**{name: torch.stack([row[name] for row in batch]) for name in batch[0]}).loss.backward()
+        for name, parameter in model.named_parameters():
+            for mine, grad in zip(apart.get(name) or [rest[name]], parameter.grad.chunk(parts.get(name, 1))):
+                mine.grad = grad.clone()
+        for reference in (optimizer, *references):
+            reference.step()
+            reference.zero_grad()
+    for name, parameter in model.named_parameters():
+        assert torch.equal(parameter, torch.cat([*apart[name]]) if name in apart else rest[name]), name
+
+
+@needs_muon
+def test_a_mlp_without_gate_is_one_matrix():
+    model = tiny(gated_mlp=False)
+    assert block_matrices(model)[model.model.layers[0].mlp.Wi.weight] == 1
+
+
+@needs_muon
+def test_every_parameter_is_in_one_group_and_only_matrices_of_blocks_are_muons():
+    model = tiny(attention_bias=True, mlp_bias=True, norm_bias=True)
+    model.model.layers[1].mlp.Wo.weight.requires_grad_(False)
+    optimizer = muon_optimizer(model, [], learning_rate=1e-3, muon_learning_rate=5e-3)
+    names = {parameter: name for name, parameter in model.named_parameters()}
+    muon = sorted(names[p] for group in optimizer.param_groups if "parts" in group for p in group["params"])
+    matrices = [
+        f"model.layers.{i}.{part}.weight" for i in (0, 1) for part in ("attn.Wo", "attn.Wqkv", "mlp.Wi", "mlp.Wo")
+    ]
+    assert muon == matrices[:-1]
+    everything = [p for group in optimizer.param_groups for p in group["params"]]
+    assert len(everything) == len(set(everything)) == len(names) - 1
+    assert {group["lr"] for group in optimizer.param_groups if "parts" in group} == {5e-3}
+    assert optimizer.param_groups[0]["lr"] == 1e-3  # what Trainer logs
+
+
+@needs_muon
+def test_state_survives_a_round_trip(tmp_path):
+    def step(model, optimizer, batch):
+        model(**{name: torch.stack([row[name] for row in batch]) for name in batch[0]}).loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    first = tiny()
+    optimizer = muon_optimizer(first, [], learning_rate=1e-3)
+    step(first, optimizer, rows(4))
+    torch.save(optimizer.state_dict(), tmp_path / "state.pt")
+    second = copy.deepcopy(first)
+    restored = muon_optimizer(second, [], learning_rate=1.0)
+    restored.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
+    for batch in (rows(5), rows(6)):
+        step(first, optimizer, batch)
+        step(second, restored, batch)
+    assert all(torch.equal(a, b) for a, b in zip(first.parameters(), second.parameters()))
+    momentum = optimizer.state[first.model.layers[0].attn.Wqkv.weight]
+    assert set(momentum) == {"momentum_buffer"} and momentum["momentum_buffer"].shape == (48, 16)
+
+
+def test_muon_on_an_old_torch_is_refused(monkeypatch, tmp_path):
+    monkeypatch.delattr(torch.optim, "Muon", raising=False)
+    with pytest.raises(ValueError, match="torch 2.9"):
+        check_optimization(OptimizationArguments(optimizer="muon"), arguments(tmp_path), UNLESS_MINUTES)
+
+
+@needs_muon
+def test_muon_needs_blocks():
+    with pytest.raises(ValueError, match="blocks"):
+        muon_optimizer(torch.nn.Linear(3, 3), [], learning_rate=1e-3)
+
+
+@needs_muon
+def test_weights_decay_as_trainer_says_and_both_rates_follow_the_schedule(tmp_path):
+    training = trainer(tmp_path, optimization={"optimizer": "muon", "muon_learning_rate": 0.03}, weight_decay=0.1,
+                       warmup_steps=2, max_steps=4)  # fmt: skip
+    training.train()
+    inner = training.optimizer.optimizer
+    assert isinstance(inner, MuonAdamW)
+    decays = {name: group["weight_decay"] for group in inner.param_groups for name, parameter in
+              training.model.named_parameters() if any(parameter is p for p in group["params"])}  # fmt: skip
+    named = training.get_decay_parameter_names(training.model)
+    assert all(decay == (0.1 if name in named else 0) for name, decay in decays.items())
+    assert {group["initial_lr"] for group in inner.param_groups} == {0.01, 0.03}
+    assert {group["lr"] / group["initial_lr"] for group in inner.param_groups} == {0.0}  # linear decay is over
+    assert [entry["learning_rate"] for entry in training.state.log_history if "loss" in entry][1] == 0.005
+
+
+# --- kill and resume ---
+
+
+OPTIMIZATIONS = {
+    "muon": {"optimizer": "muon"},
+    "batch warmup": {"batch_warmup": 0.8},
+    "weight average": {"weight_average": 0.9},
+    "all": {"optimizer": "muon", "batch_warmup": 7, "weight_average": 0.9},
+}
+
+
+@pytest.mark.parametrize("name", OPTIMIZATIONS)
+def test_resuming_gives_the_uninterrupted_run_bit_for_bit(name, tmp_path):
+    optimization = OPTIMIZATIONS[name]
+    if optimization.get("optimizer") == "muon" and not hasattr(torch.optim, "Muon"):
+        pytest.skip("torch before 2.9 has no Muon")
+    options = dict(optimization=optimization, save_strategy="steps", save_steps=5, max_steps=12, bf16=True,
+                   lr_scheduler_type="warmup_stable_decay", warmup_steps=2, gradient_accumulation_steps=2)  # fmt: skip
+    whole = trainer(tmp_path / "whole", tiny(hidden_dropout=0.1), **options)
+    whole.train()
+    shutil.copytree(tmp_path / "whole" / "checkpoint-5", tmp_path / "broken" / "checkpoint-5")
+    broken = trainer(tmp_path / "broken", tiny(hidden_dropout=0.1), **options)
+    broken.train(resume_from_checkpoint=True)
+    first, second = weights(whole.model), weights(broken.model)
+    assert all(torch.equal(first[key], second[key]) for key in first)
+    losses = [[entry["loss"] for entry in run.state.log_history if "loss" in entry] for run in (whole, broken)]
+    assert losses[0] == losses[1] and len(losses[0]) == 12
+
+
+# --- schedules ---
+
+
+def learning_rates(run):
+    return [entry["learning_rate"] for entry in run.state.log_history if "loss" in entry]
+
+
+@pytest.mark.parametrize(
+    ("given", "decay", "kind"),
+    [(None, 4, "1-sqrt"), ({"num_decay_steps": 0.5}, 10, "1-sqrt"), ({"num_decay_steps": 7}, 7, "1-sqrt"),
+     ({"decay_type": "linear"}, 4, "linear")],
+)  # fmt: skip
+def test_warmup_stable_decay_needs_no_counting(given, decay, kind, tmp_path):
+    run = trainer(tmp_path, max_steps=20, warmup_steps=0.1, lr_scheduler_type="warmup_stable_decay",
+                  lr_scheduler_kwargs=given)  # fmt: skip
+    run.train()
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(()))], lr=1.0)
+    factor = get_wsd_schedule(optimizer, 2, decay, 20, decay_type=kind).lr_lambdas[0]
+    assert learning_rates(run) == pytest.approx([0.01 * factor(step) for step in range(20)])
+    assert run.args.lr_scheduler_kwargs == given
+
+
+def test_a_schedule_that_does_not_fit_is_refused(tmp_path):
+    run = trainer(tmp_path, max_steps=10, warmup_steps=5, lr_scheduler_type="warmup_stable_decay",
+                  lr_scheduler_kwargs={"num_decay_steps": 6})  # fmt: skip
+    with pytest.raises(ValueError, match="6 steps of decay and 5 of warmup"):
+        run.train()
+
+
+# --- batch warmup ---
+
+
+class Seen(TrainerCallback):
+    """Tokens seen after every step."""
+
+    def __init__(self):
+        self.tokens = []
+
+    def on_step_end(self, args, state, control, **kwargs):
+        self.tokens.append(state.num_input_tokens_seen)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_batches_grow_and_the_steps_stay(workers, tmp_path):
+    seen = Seen()
+    run = trainer(tmp_path, optimization={"batch_warmup": 0.5}, max_steps=-1, num_train_epochs=4, callbacks=[seen],
+                  dataloader_num_workers=workers, include_num_input_tokens_seen="all")  # fmt: skip
+    run.train()
+    assert run.state.global_step == 16  # 4 batches of 8 rows, 4 times
+    tokens = [after - before for before, after in zip([0, *seen.tokens], seen.tokens)]
+    # an eighth, then 7/8 more over 8 steps; 12 tokens a row
+    assert [count // 12 for count in tokens] == [1, 1, 2, 3, 4, 5, 6, 7] + 8 * [8]
+
+
+def test_a_short_batch_is_the_beginning_of_the_full_one(tmp_path):
+    """Its loss and gradient are those of its rows alone, also when accumulated."""
+    run = trainer(tmp_path, optimization={"batch_warmup": 0.9}, max_steps=1, gradient_accumulation_steps=2,
+                  train_sampling_strategy="sequential", logging_first_step=True, lr_scheduler_type="constant",
+                  optim="sgd", max_grad_norm=0.0)  # fmt: skip
+    before = weights(run.model)
+    run.train()
+    reference = tiny()
+    batch = [rows()[0], rows()[8]]  # the first row (1 = 8 / 8) of both batches
+    loss = reference(**{name: torch.stack([row[name] for row in batch]) for name in batch[0]}).loss
+    loss.backward()
+    assert run.state.log_history[0]["loss"] == pytest.approx(loss.item(), rel=1e-4)
+    for name, parameter in reference.named_parameters():
+        torch.testing.assert_close(run.model.get_parameter(name), before[name] - 0.01 * parameter.grad)
+
+
+def test_rows_of_a_batch():
+    assert [rows_in_batch(64, share) for share in (-1, 0, 0.5, 1, 2)] == [8, 8, 36, 64, 64]
+    assert [rows_in_batch(4, share) for share in (0, 0.5, 0.99, 1)] == [1, 2, 3, 4]
+
+
+def test_more_batch_warmup_than_training_is_refused(tmp_path):
+    run = trainer(tmp_path, optimization={"batch_warmup": 9}, max_steps=-1, num_train_epochs=2)
+    with pytest.raises(ValueError, match="batch_warmup: 9 steps are more than the 8"):
+        run.train()
+
+
+# --- weight averaging ---
+
+
+class Recorder(TrainerCallback):
+    def __init__(self):
+        self.weights = []
+
+    def on_step_end(self, args, state, control, model=None, **kwargs):
+        self.weights.append({name: tensor.double() for name, tensor in weights(model).items()})
+
+
+def test_the_average_is_evaluated_and_saved(tmp_path):
+    recorder = Recorder()
+    start = {name: tensor.double() for name, tensor in weights(tiny()).items()}
+    run = trainer(tmp_path, optimization={"weight_average": 0.5}, callbacks=[recorder], max_steps=6,
+                  eval_strategy="steps", eval_steps=3, save_strategy="steps", save_steps=3)  # fmt: skip
+    run.train()
+    averages = []
+    for step, current in enumerate(recorder.weights, start=1):
+        decay = min(0.5, (1 + step) / (10 + step))
+        start = {name: decay * start[name] + (1 - decay) * current[name] for name in current}
+        averages.append(start)
+    for name, tensor in weights(run.model).items():
+        torch.testing.assert_close(tensor.double(), averages[-1][name], atol=1e-6, rtol=1e-5)
+    checkpoint = tmp_path / "checkpoint-3"
+    saved = AutoModelForMaskedLM.from_pretrained(checkpoint)
+    for name, tensor in weights(saved).items():
+        torch.testing.assert_close(tensor.double(), averages[2][name], atol=1e-6, rtol=1e-5)
+    trained = load_file(checkpoint / "training_weights.safetensors")
+    assert all(torch.equal(trained[name].double(), recorder.weights[2][name]) for name in trained)
+    batch = rows(8)
+    loss = saved.eval()(**{name: torch.stack([row[name] for row in batch]) for name in batch[0]}).loss.item()
+    evaluated = [entry["eval_loss"] for entry in run.state.log_history if "eval_loss" in entry]
+    assert evaluated[0] == pytest.approx(loss, rel=1e-5)
+    run.save_model(str(tmp_path / "final"))
+    assert run.evaluate()["eval_loss"] == pytest.approx(evaluated[1], rel=1e-5)
+    assert not (tmp_path / "final" / "training_weights.safetensors").exists()
+
+
+def test_the_best_average_stays_in_the_model(tmp_path):
+    run = trainer(tmp_path, optimization={"weight_average": 0.5}, max_steps=6, learning_rate=0.3, eval_strategy="steps",
+                  eval_steps=2, save_strategy="steps", save_steps=2, load_best_model_at_end=True)  # fmt: skip
+    run.train()
+    evaluated = [entry["eval_loss"] for entry in run.state.log_history if "eval_loss" in entry]
+    assert run.evaluate()["eval_loss"] == pytest.approx(min(evaluated), rel=1e-5)
+
+
+def test_a_checkpoint_without_average_cannot_go_on_with_one(tmp_path):
+    trainer(tmp_path, save_strategy="steps", save_steps=4).train()
+    with pytest.raises(ValueError, match="weight_average"):
+        trainer(tmp_path, optimization={"weight_average": 0.9}).train(str(tmp_path / "checkpoint-4"))
+
+
+# --- against the clock, in a Trainer ---
+
+
+class Clock(TrainerCallback):
+    """Time that passes with steps and evaluations."""
+
+    def __init__(self, seconds=1.0):
+        self.now, self.seconds = 50.0, seconds
+
+    def __call__(self):
+        return self.now
+
+    def on_pre_optimizer_step(self, args, state, control, **kwargs):
+        self.now += self.seconds * (10 if 12 <= state.global_step < 15 else 1)
+
+
+def test_a_trainer_ends_on_time_and_goes_on_where_it_was(tmp_path):
+    def run(folder, clock, checkpoint=None):
+        budget = TimeBudget(1.0, warmup=0.1, clock=clock)
+        budget.resume(checkpoint) if checkpoint else budget.expect(1.0, 0.0)
+        run = trainer(folder, optimization={"minutes": 1.0}, budget=budget, callbacks=[clock], max_steps=10**9,
+                      save_strategy="steps", save_steps=10, eval_strategy="steps", eval_steps=0.5)  # fmt: skip
+        run.train(checkpoint)
+        return run
+
+    clock = Clock()
+    whole = run(tmp_path / "whole", clock)
+    assert clock.now - 50 == pytest.approx(60, abs=3)
+    rates = learning_rates(whole)
+    assert len(rates) == whole.state.global_step == whole.state.max_steps < 40  # 27 s went into three steps
+    assert max(rates) == 0.01 and rates[0] < 0.005 and rates[-1] < 0.3 * 0.01
+    assert rates[-3:] == sorted(rates[-3:], reverse=True)
+    evaluated = [entry["step"] for entry in whole.state.log_history if "eval_loss" in entry]
+    assert evaluated == [30, whole.state.global_step]  # half of the steps expected at first, and the end
+    checkpoint = str(tmp_path / "whole" / "checkpoint-20")
+    used = TimeBudget.saved_in(checkpoint)["before"]
+    assert used == pytest.approx(20 + 27)
+    clock = Clock()
+    resumed = run(tmp_path / "resumed", clock, checkpoint)
+    assert clock.now - 50 == pytest.approx(60 - used, abs=2)
+    assert learning_rates(resumed)[-1] < 0.3 * 0.01
+
+
+class Endless(torch.utils.data.IterableDataset):
+    def __iter__(self):
+        return itertools.cycle(rows())
+
+
+@pytest.mark.parametrize("data", [rows(), Endless()], ids=["rows", "stream"])
+def test_bar_and_epochs_follow_the_clock(data, tmp_path, capsys):
+    """60 steps of a second are expected, and some take ten; 4 batches are an epoch."""
+    clock = Clock()
+    budget = TimeBudget(1.0, clock=clock)
+    budget.expect(1.0, 0.0)
+    training = check_optimization(
+        OptimizationArguments(minutes=1.0),
+        arguments(tmp_path, max_steps=-1, num_train_epochs=None, disable_tqdm=False, save_strategy="steps",
+                  save_steps=10),
+        UNLESS_MINUTES,
+    )  # fmt: skip
+    run = Tuned(tiny(), training, train_dataset=data, budget=budget, callbacks=[clock])
+    run.train()
+    steps, epochs = run.state.global_step, run.state.epoch
+    bars = [tuple(map(int, found)) for found in re.findall(r"(\d+)/(\d+) \[", capsys.readouterr().err)]
+    assert bars[0] == (0, 60) and bars[-1] == (steps, steps) and steps < 40
+    assert all(done <= total <= 60 for done, total in bars)
+    early = TrainerState.load_from_json(str(tmp_path / "checkpoint-10" / "trainer_state.json"))
+    logged = [entry["epoch"] for entry in run.state.log_history]
+    if isinstance(data, list):
+        assert epochs == steps / 4 and run.state.num_train_epochs == math.ceil(steps / 4)
+        assert (early.epoch, early.max_steps, early.num_train_epochs) == (2.5, 60, 15)
+    else:  # which has no epochs: the share of the training
+        assert epochs == pytest.approx(1) and run.state.num_train_epochs == early.num_train_epochs == 1
+        assert early.epoch == pytest.approx(10 / 60)
+        assert logged == sorted(logged) and logged[9] == pytest.approx(10 / 60)
+    clock = Clock()
+    budget = TimeBudget(1.0, clock=clock)
+    budget.resume(tmp_path / "checkpoint-10")
+    resumed = Tuned(tiny(), training, train_dataset=data, budget=budget, callbacks=[clock])
+    resumed.train(str(tmp_path / "checkpoint-10"))
+    assert clock.now - 50 == pytest.approx(50, abs=3)
+    assert (resumed.state.global_step, resumed.state.epoch) == (steps, epochs)
+
+
+def test_measuring_trains_a_model_of_its_own(tmp_path):
+    made = []
+
+    def make(size, training):
+        made.append((size, training.per_device_train_batch_size))
+        return Tuned(tiny(hidden_size=16 * size), training, train_dataset=rows(), eval_dataset=rows(8))
+
+    training = arguments(tmp_path, eval_strategy="epoch", save_strategy="epoch", gradient_accumulation_steps=2)
+    found = measure(make, 1, training, 4)
+    assert found.rows == 4 and found.tokens == 4 * 12 and found.seconds > 0
+    assert not list(tmp_path.glob("checkpoint-*"))
+    model = tiny()
+    embeddings = model.get_input_embeddings().weight.numel()
+    assert found.parameters == sum(p.numel() for p in model.parameters()) - embeddings
+    plan = choose(make, [1, 2], dataclasses.replace(training, per_device_train_batch_size=4), lambda: 1e6)
+    assert plan.size == 2 and made == [(1, 4), (1, 4), (2, 4)] and plan.accumulation == 2
+
+
+# --- bad input ---
+
+
+@pytest.mark.parametrize(
+    ("optimization", "training", "said"),
+    [
+        ({"minutes": 0}, {}, "minutes: 0 is no time"),
+        ({"minutes": -1}, {}, "minutes: -1"),
+        ({"minutes": 5}, {"max_steps": 100}, "minutes: --max_steps"),
+        ({"minutes": 5}, {"num_train_epochs": 3.0}, "minutes: --num_train_epochs"),
+        ({"minutes": 5}, {"lr_scheduler_type": "cosine"}, "lr_scheduler_type cosine"),
+        ({"minutes": 5}, {"warmup_steps": 100}, "warmup_steps: 100"),
+        ({"minutes": 5}, {"lr_scheduler_kwargs": {"num_decay_steps": 50}}, "num_decay_steps"),
+        ({"minutes": 5, "batch_warmup": 100}, {}, "batch_warmup: 100 steps do not go with --minutes"),
+        ({"batch_warmup": -0.1}, {}, "batch_warmup: -0.1"),
+        ({"batch_warmup": 101}, {"max_steps": 100}, "batch_warmup: 101"),
+        ({"batch_warmup": 0.1}, {"per_device_train_batch_size": 1}, "batch_warmup: a batch of one row"),
+        ({"weight_average": 1.0}, {}, "weight_average: 1.0"),
+        ({"weight_average": 0.0}, {}, "weight_average: 0.0"),
+        ({"muon_learning_rate": 0.1}, {}, "muon_learning_rate: needs"),
+        ({}, {"lr_scheduler_type": "warmup_stable_decay", "warmup_steps": 0.9}, "at most 1 together"),
+        ({}, {"lr_scheduler_type": "warmup_stable_decay", "lr_scheduler_kwargs": {"num_decay_steps": -1}}, "-1"),
+        pytest.param({"optimizer": "muon", "muon_learning_rate": 0.0}, {}, "muon_learning_rate: 0.0", marks=needs_muon),
+        pytest.param({"optimizer": "muon"}, {"optim": "adafactor"}, "adafactor", marks=needs_muon),
+        (
+            {},
+            dict(
+                max_steps=4,
+                lr_scheduler_type="warmup_stable_decay",
+                warmup_steps=3,
+                lr_scheduler_kwargs={"num_decay_steps": 3},
+            ),
+            "3 steps of decay and 3 of warmup do not fit into the 4 steps",
+        ),
+    ],
+)
+def test_bad_input_is_refused_before_any_work(optimization, training, said, tmp_path):
+    given = arguments(tmp_path, **{"max_steps": -1, "num_train_epochs": None} | training)
+    with pytest.raises(ValueError) as error:
+        check_optimization(OptimizationArguments(**optimization), given, UNLESS_MINUTES)
+    assert said in str(error.value)
+
+
+def test_the_length_of_the_training_is_settled(tmp_path):
+    open_ended = arguments(tmp_path, max_steps=-1, num_train_epochs=None, per_device_train_batch_size=None)
+    settled = check_optimization(OptimizationArguments(), open_ended, UNLESS_MINUTES)
+    assert {name: getattr(settled, name) for name in UNLESS_MINUTES} == UNLESS_MINUTES
+    by_clock = check_optimization(OptimizationArguments(minutes=2.0), open_ended, UNLESS_MINUTES)
+    assert by_clock.max_steps > 10**6 and by_clock.per_device_train_batch_size is None
+    given = arguments(tmp_path, max_steps=-1, num_train_epochs=7.0)
+    assert check_optimization(OptimizationArguments(), given, UNLESS_MINUTES).num_train_epochs == 7.0
+    assert time_budget(OptimizationArguments(), open_ended) is None
+    budget = time_budget(OptimizationArguments(minutes=2.0), open_ended)
+    assert budget.seconds == 120
+
+
+def test_a_checkpoint_by_the_clock_and_one_in_steps_are_told_apart(tmp_path):
+    trainer(tmp_path, save_strategy="steps", save_steps=4, max_steps=4).train()
+    checkpoint = str(tmp_path / "checkpoint-4")
+    with pytest.raises(ValueError, match="of a training in steps"):
+        time_budget(OptimizationArguments(minutes=2.0), arguments(tmp_path), checkpoint)
+    budget = TimeBudget(1.0)
+    budget.expect(20.0, 0.0)
+    trainer(tmp_path / "clock", save_strategy="epoch", max_steps=10**9, budget=budget, num_train_epochs=1,
+            callbacks=[Stop()]).train()  # fmt: skip
+    with pytest.raises(ValueError, match="by the clock"):
+        check_optimization(OptimizationArguments(), arguments(tmp_path), UNLESS_MINUTES,
+                           str(tmp_path / "clock" / "checkpoint-1"))  # fmt: skip
+
+
+class Stop(TrainerCallback):
+    def on_step_end(self, args, state, control, **kwargs):
+        control.should_training_stop = True

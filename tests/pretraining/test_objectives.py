@@ -1,0 +1,442 @@
+"""Objectives of pretraining beside masked tokens: pairs, next tokens, static masks, and going on from a model."""
+
+import json
+import math
+import random
+from collections import Counter
+
+import datasets
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import AutoTokenizer, PreTrainedTokenizerFast, TrainerCallback, TrainingArguments
+
+from minibert import MiniBertConfig, MiniBertForCausalLM, MiniBertForMaskedLM, MiniBertForPreTraining
+from minibert.training.arguments.pretraining import MaskingArguments, ObjectiveArguments, RowArguments
+from minibert.training.cli import main as cli
+from minibert.training.data.packing import pack_documents
+from minibert.training.pretraining import run as pretraining
+from minibert.training.pretraining.objectives import OBJECTIVES, PretrainingTrainer
+from minibert.training.pretraining.objectives.causal_lm import CausalLMCollator
+from minibert.training.pretraining.objectives.sentence_pairs import IS_NEXT, IS_RANDOM, make_pairs, split_segments
+
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+QUICK = [
+    "--size", "tiny", "--num_hidden_layers", "2", "--vocab_size", "150", "--seq_length", "48",
+    "--per_device_train_batch_size", "8", "--disable_tqdm", "true", "--bf16", "false", "--eval_strategy", "no",
+    "--save_strategy", "no",
+]  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def quiet():
+    datasets.disable_progress_bars()
+    yield
+    datasets.enable_progress_bars()
+
+
+@pytest.fixture(scope="module")
+def stories():
+    """Documents of sentences in which no word occurs twice in the corpus: a token tells where it comes from."""
+    draw, word = random.Random(0), 0
+    documents = []
+    for _ in range(400):
+        lines = []
+        for _ in range(draw.randint(1, 14)):
+            length = draw.randint(1, 9)
+            lines.append(" ".join(f"w{word + i}" for i in range(length)) + " .")
+            word += length
+        documents.append(draw.choice(["\n", " "]).join(lines))
+    return documents, word
+
+
+@pytest.fixture(scope="module")
+def word_tokenizer(stories):
+    """A token a word; the full stop is one too."""
+    vocabulary = {token: i for i, token in enumerate([*SPECIAL, ".", *(f"w{i}" for i in range(stories[1]))])}
+    backend = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
+    backend.pre_tokenizer = pre_tokenizers.Whitespace()
+    names = {
+        name: f"[{name[:-6].upper()}]" for name in ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
+    }
+    return PreTrainedTokenizerFast(tokenizer_object=backend, **names)
+
+
+def as_dataset(documents):
+    return datasets.Dataset.from_dict({"text": documents})
+
+
+@pytest.fixture(scope="module")
+def pairs(stories, word_tokenizer):
+    return make_pairs(as_dataset(stories[0]), word_tokenizer, seq_length=32, short_seq_prob=0.1, seed=1)
+
+
+def test_segments_are_lines_and_sentences():
+    assert split_segments("One. Two!\nThree?\n\n  \nis 3.5 Four") == ["One.", "Two!", "Three?", "is 3.5 Four"]
+    assert split_segments("今日は。明日も。") == ["今日は。", "明日も。"]
+
+
+def test_pairs_are_what_their_labels_say(stories, word_tokenizer, pairs):
+    documents = [word_tokenizer(text, add_special_tokens=False)["input_ids"] for text in stories[0]]
+    place = {token: (number, i) for number, ids in enumerate(documents) for i, token in enumerate(ids) if token != 5}
+    seen = {IS_NEXT: 0, IS_RANDOM: 0}
+    for row in pairs:
+        ids, segments, label = row["input_ids"], row["token_type_ids"], row["next_sentence_label"]
+        assert len(ids) == len(segments) <= 32
+        cls, sep = word_tokenizer.cls_token_id, word_tokenizer.sep_token_id
+        assert ids[0] == cls and ids[-1] == sep and ids.count(sep) == 2 and ids.count(cls) == 1
+        middle = ids.index(sep)
+        assert segments == [0] * (middle + 1) + [1] * (len(ids) - middle - 1)
+        a, b = ids[1:middle], ids[middle + 1 : -1]
+        assert a and b
+        found = []
+        for part in (a, b):
+            # a run of tokens, as it stands in one document
+            first = next(i for i, token in enumerate(part) if token != 5) if set(part) != {5} else None
+            if first is None:
+                break
+            number, i = place[part[first]]
+            assert documents[number][i - first : i - first + len(part)] == part
+            found.append((number, i - first, i - first + len(part)))
+        if len(found) == 2:
+            (first, _, end), (second, start, _) = found
+            assert (first == second) == (label == IS_NEXT)
+            if label == IS_NEXT and len(ids) < 32 - 1:  # nothing was cut away
+                assert start >= end
+            seen[label] += 1
+    assert min(seen.values()) > 50
+
+
+def test_pairs_are_balanced_and_length_does_not_tell(pairs):
+    labels = np.array(pairs["next_sentence_label"])
+    assert abs(labels.mean() - 0.5) < 5 * 0.5 / math.sqrt(len(labels))
+    lengths = np.array([len(ids) for ids in pairs["input_ids"]])
+    spread = lengths.std() * math.sqrt(1 / (labels == 0).sum() + 1 / (labels == 1).sum())
+    assert abs(lengths[labels == 0].mean() - lengths[labels == 1].mean()) < 5 * spread + 1
+
+
+def test_pairs_follow_the_seed(stories, word_tokenizer, pairs):
+    again, other = (make_pairs(as_dataset(stories[0]), word_tokenizer, 32, 0.1, seed) for seed in (1, 2))
+    assert again["input_ids"][:] == pairs["input_ids"][:]
+    assert other["input_ids"][:] != pairs["input_ids"][:]
+
+
+def test_copies_of_a_document_are_that_document(stories, word_tokenizer):
+    """A mixture draws the documents of small sources again and again."""
+    document_of = {}
+    for number, text in enumerate(stories[0][:5]):
+        document_of |= dict.fromkeys(
+            word_tokenizer(text.replace(".", ""), add_special_tokens=False)["input_ids"], number
+        )
+    rows = make_pairs(as_dataset(stories[0][:5] * 8), word_tokenizer, 32, 0.1, seed=1)
+    random_pairs = [row for row in rows if row["next_sentence_label"] == IS_RANDOM]
+    assert len(random_pairs) > 20
+    for row in random_pairs:
+        sides = [set(), set()]
+        for token, side in zip(row["input_ids"], row["token_type_ids"]):
+            if token in document_of:
+                sides[side].add(document_of[token])
+        assert not sides[0] & sides[1]
+
+
+def with_sources(documents, sources):
+    """As `load_documents` makes them of several entries of --data."""
+    label = datasets.ClassLabel(names=["first", "second", "third"])
+    features = datasets.Features({"text": datasets.Value("string"), "source": label})
+    return datasets.Dataset.from_dict({"text": documents, "source": sources}, features=features)
+
+
+def test_random_segments_are_of_the_same_source(stories, word_tokenizer):
+    """Two languages in the order of a mixture, without a word in common."""
+    draw = random.Random(3)
+    sources = [draw.choice([0, 0, 0, 0, 1]) for _ in stories[0]]
+    source_of = {}
+    for text, source in zip(stories[0], sources):
+        source_of |= dict.fromkeys(word_tokenizer(text.replace(".", ""), add_special_tokens=False)["input_ids"], source)
+    rows = make_pairs(with_sources(stories[0], sources), word_tokenizer, 32, 0.1, seed=1)
+    seen = Counter()
+    for row in rows:
+        found = {source_of[token] for token in row["input_ids"] if token in source_of}
+        assert len(found) <= 1
+        seen[(row["next_sentence_label"], *found)] += 1
+    assert min(seen[label, source] for label in (IS_NEXT, IS_RANDOM) for source in (0, 1)) > 20
+    for source in (0, 1):
+        total = seen[IS_NEXT, source] + seen[IS_RANDOM, source]
+        assert abs(seen[IS_RANDOM, source] - total / 2) < 5 * math.sqrt(total / 4)
+
+
+def test_a_source_without_another_document_makes_no_pairs(stories, word_tokenizer):
+    documents = with_sources([*stories[0][:20], "w1. w2. w3."], [0] * 20 + [2])
+    alone = make_pairs(documents, word_tokenizer, 32, seed=1)
+    rest = make_pairs(documents.select(range(20)), word_tokenizer, 32, seed=1)
+    assert alone["input_ids"][:] == rest["input_ids"][:]
+    objective = OBJECTIVES["mlm+nsp"](ObjectiveArguments("mlm+nsp"), MaskingArguments(), seed=0)
+    with pytest.raises(ValueError, match="1 document of 'third' to train on; legal: 2 different ones"):
+        objective.check_documents(documents, documents)
+    objective.check_documents(documents.select(range(20)), documents)  # held out it may be
+
+
+def test_documents_of_one_segment_make_no_pairs(word_tokenizer):
+    with pytest.raises(ValueError, match="none of 3 documents has two segments"):
+        make_pairs(as_dataset(["w1 w2", "w3", "w4 w5 w6"]), word_tokenizer, 32)
+    with pytest.raises(ValueError, match="2 equal documents; legal: 2 different ones"):
+        make_pairs(as_dataset(["w1. w2.", "w1. w2."]), word_tokenizer, 32)
+    with pytest.raises(ValueError, match="1 document; legal: 2 different ones"):
+        make_pairs(as_dataset(["w1. w2."]), word_tokenizer, 32)
+
+
+class Losses(TrainerCallback):
+    def __init__(self):
+        self.logs = []
+
+    def on_log(self, args, state, control, logs=None, **kwargs):
+        self.logs.append(dict(logs))
+
+
+def trained(tmp_path, objective_name, rows, tokenizer, batch, accumulation, architecture="bert"):
+    """Two epochs without dropout; what was logged, and the weights."""
+    objective = OBJECTIVES[objective_name](ObjectiveArguments(objective_name), MaskingArguments(), seed=0)
+    torch.manual_seed(0)
+    config = MiniBertConfig.from_tokenizer(
+        tokenizer, architecture, "tiny", num_hidden_layers=1, hidden_dropout=0.0, attention_dropout=0.0,
+        **objective.config_fields(),
+    )  # fmt: skip
+    model = objective.model(config, None)
+    losses = Losses()
+    training = TrainingArguments(
+        str(tmp_path), per_device_train_batch_size=batch, gradient_accumulation_steps=accumulation, num_train_epochs=2,
+        logging_steps=1, save_strategy="no", use_cpu=True, disable_tqdm=True, optim="sgd", learning_rate=0.1,
+    )  # fmt: skip
+    trainer = PretrainingTrainer(
+        model, training, objective=objective, data_collator=objective.collator(tokenizer, rows), train_dataset=rows,
+        callbacks=[losses],
+    )  # fmt: skip
+    trainer.train()
+    return losses.logs, model.state_dict(), trainer
+
+
+def test_both_losses_are_logged_and_accumulation_changes_nothing(tmp_path, word_tokenizer, pairs):
+    rows = pairs.select(range(32))
+    whole, weights, _ = trained(tmp_path / "a", "mlm+nsp", rows, word_tokenizer, 16, 1)
+    parts, other, _ = trained(tmp_path / "b", "mlm+nsp", rows, word_tokenizer, 4, 4)
+    steps = [entry for entry in whole if "loss" in entry]
+    assert len(steps) == 4
+    for entry, accumulated in zip(steps, (entry for entry in parts if "loss" in entry)):
+        assert entry["mlm_loss"] + entry["nsp_loss"] == pytest.approx(entry["loss"], abs=2e-4)
+        for name in ("loss", "mlm_loss", "nsp_loss"):
+            assert accumulated[name] == pytest.approx(entry[name], abs=2e-4)
+    for name, tensor in weights.items():
+        torch.testing.assert_close(other[name], tensor, rtol=1e-4, atol=1e-5)
+
+
+def test_evaluation_of_pairs_is_the_mean_over_all(tmp_path, word_tokenizer, pairs):
+    rows = pairs.select(range(21))
+    _, _, trainer = trained(tmp_path, "mlm+nsp", rows, word_tokenizer, 16, 1)
+    figures = trainer.evaluate(rows)
+    model = trainer.model.eval()
+    batch = trainer.evaluation_collator([rows[i] for i in range(len(rows))])
+    with torch.no_grad():
+        outputs = model(**batch)
+    labels = batch["labels"]
+    scores = outputs.prediction_logits.double().log_softmax(-1)
+    expected = -scores[labels != -100].gather(1, labels[labels != -100].unsqueeze(1)).mean()
+    assert figures["eval_mlm_loss"] == pytest.approx(expected.item(), rel=1e-5)
+    next_label = batch["next_sentence_label"]
+    relation = outputs.seq_relationship_logits.double().log_softmax(-1)
+    assert figures["eval_nsp_loss"] == pytest.approx(-relation[range(21), next_label].mean().item(), rel=1e-5)
+    assert figures["eval_nsp_accuracy"] == pytest.approx((relation.argmax(-1) == next_label).double().mean().item())
+
+
+def test_a_decoder_has_the_same_parameters_and_the_shifted_loss(word_tokenizer):
+    config = MiniBertConfig.from_tokenizer(word_tokenizer, "modernbert", "tiny", num_hidden_layers=2)
+    torch.manual_seed(0)
+    model = MiniBertForCausalLM(config)
+    assert model.num_parameters() == MiniBertForMaskedLM(config).num_parameters()
+    documents = [[10, 11, 12, 13], [20, 21], [30, 31, 32]]
+    packed = [[2, *documents[0], 3, 2, *documents[1], 3], [2, *documents[2], 3]]
+    positions = [[0, 1, 2, 3, 4, 5, 0, 1, 2, 3], [0, 1, 2, 3, 4]]
+    rows = [{"input_ids": ids, "position_ids": place} for ids, place in zip(packed, positions)]
+    batch = CausalLMCollator(word_tokenizer, seed=0)(rows)
+    assert (batch["labels"] != -100).sum() == sum(len(document) + 1 for document in documents)
+    loss = model.eval()(**batch).loss
+    total, count = 0.0, 0
+    for document in documents:  # one by one, next-token cross-entropy in float64
+        ids = torch.tensor([[2, *document, 3]])
+        with torch.no_grad():
+            scores = model(ids).logits.double().log_softmax(-1)[0]
+        total -= scores[range(ids.shape[1] - 1), ids[0, 1:]].sum().item()
+        count += ids.shape[1] - 1
+    assert loss.item() == pytest.approx(total / count, rel=1e-5)
+
+
+@pytest.mark.parametrize("architecture", ["bert", "modernbert"])
+def test_a_decoder_generates_token_by_token(architecture):
+    """Greedily, for rows padded on the left, and sampled and with beams too."""
+    torch.manual_seed(0)
+    config = getattr(MiniBertConfig, architecture)(
+        "tiny", num_hidden_layers=2, vocab_size=50, initializer_range=0.5, is_causal=True
+    )
+    model = MiniBertForCausalLM(config).eval()
+    prompts = [[7, 8, 9, 10, 11, 12], [13, 14, 15]]
+    padded = torch.tensor([[config.pad_token_id] * (6 - len(prompt)) + prompt for prompt in prompts])
+    mask = torch.tensor([[0] * (6 - len(prompt)) + [1] * len(prompt) for prompt in prompts])
+    options = {"attention_mask": mask, "max_new_tokens": 8, "pad_token_id": config.pad_token_id, "eos_token_id": None}
+    generated = model.generate(padded, do_sample=False, **options)
+    for prompt, found in zip(prompts, generated[:, 6:].tolist()):
+        with torch.no_grad():
+            for token in found:
+                assert model(input_ids=torch.tensor([prompt])).logits[0, -1].argmax() == token
+                prompt.append(token)
+    assert model.generate(padded, do_sample=True, **options).shape == (2, 14)
+    assert model.generate(padded, do_sample=False, num_beams=3, **options).shape == (2, 14)
+
+
+def test_a_decoder_does_not_see_accumulation(tmp_path, word_tokenizer, stories):
+    tokenized = word_tokenizer(stories[0][:40], add_special_tokens=False)["input_ids"]
+    rows = pack_documents(datasets.Dataset.from_dict({"input_ids": tokenized}), word_tokenizer, 40, "padded")
+    rows = rows.select(range(32))
+    _, weights, _ = trained(tmp_path / "a", "clm", rows, word_tokenizer, 16, 1, "modernbert")
+    _, other, _ = trained(tmp_path / "b", "clm", rows, word_tokenizer, 4, 4, "modernbert")
+    for name, tensor in weights.items():
+        torch.testing.assert_close(other[name], tensor, rtol=1e-4, atol=1e-5)
+
+
+def test_static_masks_are_drawn_once_and_survive_packing(word_tokenizer, stories):
+    masking = MaskingArguments(static_masking=True, random_replacement="unigram", at_least_one_target=False)
+    objective = OBJECTIVES["mlm"](ObjectiveArguments(), masking, seed=3)
+    arguments = RowArguments(seq_length=32)
+    rows = objective.rows(as_dataset(stories[0]), word_tokenizer, arguments, training=True)
+    plain = OBJECTIVES["mlm"](ObjectiveArguments(), MaskingArguments(), seed=3).rows(
+        as_dataset(stories[0]), word_tokenizer, arguments, training=True
+    )
+    targets = 0
+    for row, unmasked in zip(rows, plain, strict=True):
+        labels = np.array(row["labels"])
+        assert np.where(labels == -100, row["input_ids"], labels).tolist() == unmasked["input_ids"]
+        assert row["position_ids"] == unmasked["position_ids"]
+        targets += (labels != -100).sum()
+    words = sum(len(word_tokenizer(text, add_special_tokens=False)["input_ids"]) for text in stories[0])
+    assert abs(targets / words - 0.15) < 5 * math.sqrt(0.15 * 0.85 / words)
+    collator = objective.collator(word_tokenizer, rows)
+    first = collator([rows[0], rows[1]])
+    collator.set_progress(epoch=1)
+    assert all(torch.equal(first[name], tensor) for name, tensor in collator([rows[0], rows[1]]).items())
+    held_out = objective.rows(as_dataset(stories[0][:50]), word_tokenizer, arguments, training=False)
+    assert "labels" not in held_out.column_names
+    batches = [collator([held_out_row]) for held_out_row in plain.select(range(20))]
+    assert objective.baseline(rows, batches, word_tokenizer) == objective.baseline(plain, batches, word_tokenizer)
+
+
+@pytest.mark.parametrize("packing", ["packed", "padded"])
+def test_static_masks_too_leave_no_document_without_a_target(packing, word_tokenizer):
+    objective = OBJECTIVES["mlm"](ObjectiveArguments(), MaskingArguments(static_masking=True), seed=3)
+    short = as_dataset([f"w{i} w{i + 1} w{i + 2}" for i in range(100)])
+    rows = objective.rows(short, word_tokenizer, RowArguments(seq_length=32, packing=packing), training=True)
+    targets = Counter()
+    for row in rows:
+        documents = np.cumsum(np.array(row["position_ids"]) == 0)
+        targets.update((np.array(row["labels"]) != -100)[documents == number].any() for number in set(documents))
+    assert targets == {True: 100}
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    draw = random.Random(1)
+    path = tmp_path_factory.mktemp("corpus") / "text.txt"
+    verbs, nouns = ["sees", "hears", "finds", "likes"], ["cat", "dog", "tree", "house", "river"]
+    path.write_text(
+        "\n\n".join(
+            "\n".join(f"the {draw.choice(nouns)} {draw.choice(verbs)} the old {draw.choice(nouns)}." for _ in range(6))
+            for _ in range(60)
+        )
+    )
+    return path
+
+
+@pytest.fixture(scope="module")
+def masked_lm(corpus, tmp_path_factory):
+    output = tmp_path_factory.mktemp("runs") / "mlm"
+    assert cli.main(["pretrain", "--data", str(corpus), "--output_dir", str(output), "--max_steps", "3",
+                     "--rate_schedule", "linear", "--rate_points", "1:0.1", *QUICK]) == 0  # fmt: skip
+    return output
+
+
+@pytest.mark.parametrize(
+    ("objective", "arguments", "head"),
+    [("mlm+nsp", ["--model", "bert"], MiniBertForPreTraining), ("clm", [], MiniBertForCausalLM)],
+)
+def test_from_the_command_line(objective, arguments, head, corpus, tmp_path, capsys):
+    output = tmp_path / "run"
+    assert cli.main(["pretrain", "--data", str(corpus), "--output_dir", str(output), "--max_steps", "3",
+                     "--objective", objective, *QUICK, *arguments]) == 0  # fmt: skip
+    report = json.loads((output / "report.json").read_text())
+    assert report["objective"] == objective and report["steps"] == 3 and math.isfinite(report["validation_loss"])
+    model, loading = head.from_pretrained(output, output_loading_info=True)
+    assert not loading["missing_keys"] and not loading["unexpected_keys"]
+    assert model.num_parameters() == report["parameters"]
+    said = capsys.readouterr().out
+    assert ("next sentence: loss" in said) == (objective == "mlm+nsp")
+    examples = said.partition("Held-out text, ")[2]
+    assert "was: " in examples and (" → " in examples) == (objective == "clm")
+    assert (output / "loss.png").stat().st_size > 5000
+
+
+def test_going_on_from_a_model_with_a_longer_row_and_another_rope_base(masked_lm, corpus, tmp_path, capsys):
+    output = tmp_path / "long"
+    assert cli.main(["pretrain", "--data", str(corpus), "--output_dir", str(output),
+                     "--model_name_or_path", str(masked_lm),
+                     "--rope_parameters", "{full_attention: {rope_theta: 999.0}}", "--max_position_embeddings", "9000",
+                     "--learning_rate", "0", "--weight_decay", "0", "--max_steps", "1", "--seq_length", "64",
+                     "--disable_tqdm", "true", "--bf16", "false", "--eval_strategy", "no"]) == 0  # fmt: skip
+    config = json.loads((output / "config.json").read_text())
+    assert config["rope_parameters"]["full_attention"]["rope_theta"] == 999.0
+    assert config["max_position_embeddings"] == 9000
+    before, after = load_file(masked_lm / "model.safetensors"), load_file(output / "model.safetensors")
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    assert (output / "tokenizer.json").read_text() == (masked_lm / "tokenizer.json").read_text()
+    assert len(AutoTokenizer.from_pretrained(output)("cat " * 9500, truncation=True)["input_ids"]) == 9000
+
+
+def test_bad_input(masked_lm, corpus, word_tokenizer, tmp_path, capsys, monkeypatch):
+    maskless = PreTrainedTokenizerFast(
+        tokenizer_object=word_tokenizer.backend_tokenizer, unk_token="[UNK]", cls_token="[CLS]", sep_token="[SEP]"
+    )
+    maskless.save_pretrained(tmp_path / "maskless")
+    single = tmp_path / "single.txt"
+    single.write_text("\n".join(f"the cat sees the dog {number}." for number in range(60)))
+    monkeypatch.setattr(pretraining, "train_tokenizer", None)  # nothing is trained before the refusal
+    for arguments, said in (
+        (["--objective", "mlm+nsp"], "type_vocab_size: 0 does not go with --objective mlm+nsp"),
+        (["--objective", "mlm+nsp", "--model", "bert", "--short_seq_prob", "1.5"], "short_seq_prob: 1.5"),
+        (["--objective", "mlm+nsp", "--model", "bert", "--packing", "concatenated"], "packing: 'concatenated'"),
+        (["--objective", "clm", "--is_causal", "false"], "is_causal: False does not go with --objective clm"),
+        (["--objective", "clm", "--static_masking", "true"], "static_masking: True"),
+        (["--objective", "clm", "--masking", "span"], "masking: 'span' has no effect with --objective clm"),
+        (
+            ["--static_masking", "true", "--rate_schedule", "linear", "--rate_points", "1:0.3"],
+            "rate_schedule: 'linear' does not go with --static_masking",
+        ),
+        (
+            ["--objective", "mlm+nsp", "--model", "bert", "--data", str(single)],
+            "none of 57 documents to train on has two segments",
+        ),
+        (
+            ["--objective", "mlm+nsp", "--model", "bert", "--validation_size", "1"],
+            "1 document held out (--validation_size)",
+        ),
+        (["--is_causal", "true"], "is_causal: True does not go with --objective mlm"),
+        (["--model_name_or_path", str(masked_lm), "--tokenizer", str(tmp_path / "maskless")], "other meanings"),
+        (["--model_name_or_path", str(masked_lm), "--hidden_size", "64"], "hidden_size: would change the shapes"),
+        (["--tokenizer", str(tmp_path / "maskless")], "has no mask token"),
+        (["--mlm_probability", "1.5"], "mlm_probability: 1.5"),
+        (["--seq_length", "2"], "seq_length: 2 is too short"),
+        (["--rate_schedule", "linear", "--rate_points", "half:0.2"], "rate_points: 'half:0.2' is no point"),
+        (["--rate_schedule", "linear"], "rate_points"),
+        (["--mask_replace_prob", "0.9", "--random_replace_prob", "0.2"], "sum to more than 1"),
+    ):
+        output = tmp_path / "run"
+        assert cli.main(["pretrain", "--data", str(corpus), "--output_dir", str(output), *arguments]) == 2, arguments
+        assert said in capsys.readouterr().err
+        assert not output.exists()

@@ -1,0 +1,198 @@
+"""`minibert pretrain` and `minibert fill` from end to end, on a small made-up language."""
+
+import json
+import random
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import AutoModelForMaskedLM, AutoModelForSequenceClassification
+
+from minibert.training import precision
+from minibert.training.cli import main as cli
+from minibert.training.pretraining.objectives.base import token_score, unigram_baseline
+
+QUICK = [
+    "--model", "modernbert", "--size", "tiny", "--num_hidden_layers", "2", "--vocab_size", "150", "--seq_length", "64",
+    "--per_device_train_batch_size", "16", "--disable_tqdm", "true", "--bf16", "false",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    """Sentences in which the verb and the place follow from the animal."""
+    habits = {"cat": ("sleeps", "roof"), "dog": ("barks", "yard"), "fish": ("swims", "pond"), "bird": ("sings", "tree")}
+    draw = random.Random(0)
+    sentences = []
+    for number in range(600):
+        animal = draw.choice(list(habits))
+        verb, place = habits[animal]
+        colour = draw.choice(["red", "green", "blue", "grey"])
+        sentences.append(f"the {colour} {animal} number {number} always {verb} near the old {place} at night")
+    path = tmp_path_factory.mktemp("corpus") / "animals.txt"
+    path.write_text("\n\n".join(sentences))
+    return path
+
+
+@pytest.fixture(scope="module")
+def run(corpus, tmp_path_factory):
+    output = tmp_path_factory.mktemp("runs") / "animals"
+    status = cli.main(["pretrain", "--data", str(corpus), "--output_dir", str(output), "--num_train_epochs", "25",
+                       "--learning_rate", "2e-3", *QUICK])  # fmt: skip
+    assert status == 0
+    return output
+
+
+def test_it_learns_and_saves_everything(run):
+    report = json.loads((run / "report.json").read_text())
+    assert report["validation_loss"] < 0.7 * report["unigram_loss"]
+    assert report["accuracy"] > report["unigram_accuracy"] + 0.2
+    assert (run / "loss.png").stat().st_size > 5000
+    card = (run / "README.md").read_text()
+    assert f"| perplexity | held-out documents | {report['perplexity']:.1f}" in card
+    assert "pipeline_tag: fill-mask" in card
+    names = {path.name for path in run.iterdir()}
+    assert {"model.safetensors", "config.json", "tokenizer.json", "modeling_minibert.py", "attention_minibert.py",
+            "configuration_minibert.py"} <= names  # fmt: skip
+    assert not [name for name in names if name.endswith((".bin", ".pt", ".pkl"))]
+    model = AutoModelForMaskedLM.from_pretrained(run)
+    assert model.num_parameters() == report["parameters"]
+    assert AutoModelForSequenceClassification.from_pretrained(run, num_labels=3).num_labels == 3
+
+
+def test_fill_knows_the_language(run, capsys):
+    text = "the red cat number 7 always [MASK] near the old roof at night"
+    assert cli.main(["fill", text, "--model", str(run), "--top_k", "2"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == text
+    assert lines[1].split()[-1] == "sleeps"
+
+
+def test_validation_loss_is_the_mean_over_masked_positions():
+    logits = torch.randn(5, 11, dtype=torch.float64)
+    labels = torch.tensor([[3, -100, 4], [-100, 0, 10], [7, -100, -100]])
+    loss, right, targets = token_score(logits, labels).tolist()
+    expected = [3, 4, 0, 10, 7]
+    log_probabilities = logits - logits.exp().sum(-1, keepdim=True).log()
+    assert loss == pytest.approx(-sum(log_probabilities[i, k].item() for i, k in enumerate(expected)), rel=1e-5)
+    assert right == sum(logits[i].argmax().item() == k for i, k in enumerate(expected))
+    assert targets == 5
+
+
+def test_unigram_baseline_is_the_entropy_of_the_counts():
+    train = [{"input_ids": [5, 5, 5, 6]}]
+    batches = [{"labels": torch.tensor([[5, -100, 6]])}]
+    loss, accuracy = unigram_baseline(train, batches, 8)
+    expected = -(torch.tensor(4 / 12).log() + torch.tensor(2 / 12).log()) / 2  # add one to each of 8 counts
+    assert loss == pytest.approx(expected.item(), rel=1e-6)
+    assert accuracy == 0.5
+    train = [{"input_ids": [2, 5, 5, 5, 6, 3]}]  # special tokens that are never targets do not count
+    assert unigram_baseline(train, batches, 8, special_ids=[0, 1, 2, 3]) == (loss, accuracy)
+    assert unigram_baseline(train, batches, 8)[0] > loss
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--seq_length", "9000"], "seq_length: 9000 is beyond max_position_embeddings=8192"),
+        (["--norm_tipe", "rmsnorm"], "norm_type"),
+        (["--num_attention_heads", "7"], "num_attention_heads=7"),
+        (["--data", "no/such/file.txt"], "no/such/file.txt"),
+    ],
+)
+def test_bad_input_is_refused_before_any_work(arguments, said, tmp_path, capsys):
+    output = tmp_path / "run"
+    assert cli.main(["pretrain", "--output_dir", str(output), *arguments]) == 2
+    error = capsys.readouterr().err
+    assert said in error and len(error.strip().splitlines()) == 1
+    assert not output.exists()
+
+
+def test_bad_text_is_refused(tmp_path, capsys):
+    for name, content, said in (
+        ("empty.txt", b"", "empty.txt"),
+        ("few.txt", b"one\n\ntwo\n\nthree", "documents"),
+        ("latin.txt", "caf\xe9".encode("latin-1"), "UTF-8"),
+    ):
+        (tmp_path / name).write_bytes(content)
+        output = tmp_path / "run"
+        assert cli.main(["pretrain", "--data", str(tmp_path / name), "--output_dir", str(output), *QUICK]) == 2
+        assert said in capsys.readouterr().err
+        assert not output.exists()
+
+
+def test_a_finished_run_is_never_overwritten(run, corpus, capsys):
+    before = {path.name: path.stat().st_mtime_ns for path in run.iterdir()}
+    assert cli.main(["pretrain", "--data", str(corpus), "--output_dir", str(run), *QUICK]) == 2
+    assert "holds a finished model" in capsys.readouterr().err
+    assert {path.name: path.stat().st_mtime_ns for path in run.iterdir()} == before
+
+
+def test_resuming_gives_the_uninterrupted_run_bit_for_bit(corpus, tmp_path, capsys):
+    def train(name, *arguments):
+        return cli.main(["pretrain", "--data", str(corpus), "--output_dir", str(tmp_path / name), *QUICK,
+                         "--hidden_dropout", "0.1", "--attention_dropout", "0.1", "--save_strategy", "steps",
+                         "--save_steps", "15", "--save_total_limit", "9", "--eval_strategy", "no", "--num_train_epochs",
+                         "3", *arguments])  # fmt: skip
+
+    assert train("whole") == 0
+    assert train("broken") == 0
+    broken, whole = tmp_path / "broken", tmp_path / "whole"
+    checkpoint = sorted(broken.glob("checkpoint-*"))[0]
+    steps = json.loads((whole / "report.json").read_text())["steps"]
+    assert steps > 15 and checkpoint.name == "checkpoint-15"
+    for path in broken.iterdir():  # as a kill right after the checkpoint leaves it
+        if path != checkpoint:
+            path.unlink() if path.is_file() else [file.unlink() for file in path.iterdir()] and path.rmdir()
+    capsys.readouterr()
+    assert train("broken") == 2
+    assert "unfinished run" in capsys.readouterr().err
+    assert train("broken", "--resume_from_checkpoint", "true") == 0
+    first, second = load_file(whole / "model.safetensors"), load_file(broken / "model.safetensors")
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_the_report_is_that_of_the_best_model_where_that_is_kept(corpus, tmp_path):
+    output = tmp_path / "run"
+    assert cli.main(["pretrain", "--data", str(corpus), "--output_dir", str(output), "--max_steps", "12",
+                     "--eval_strategy", "steps", "--eval_steps", "3", "--save_strategy", "steps", "--save_steps", "3",
+                     "--learning_rate", "1", "--load_best_model_at_end", "true", *QUICK]) == 0  # fmt: skip
+    history = json.loads((output / "trainer_state.json").read_text())["log_history"]
+    losses = {entry["step"]: entry["eval_mlm_loss"] for entry in history if "eval_mlm_loss" in entry}
+    assert min(losses.values()) < losses[12]
+    assert json.loads((output / "report.json").read_text())["validation_loss"] == min(losses.values())
+
+
+def test_fill_refuses_what_it_cannot_fill(run, tmp_path, capsys):
+    for arguments, said in (
+        (["no mask here", "--model", str(run)], "has no [MASK]"),
+        ([], "text: none given"),
+        (["a [MASK]", "--model", str(tmp_path)], "there is none in"),
+    ):
+        assert cli.main(["fill", *arguments]) == 2
+        assert said in capsys.readouterr().err
+
+
+def test_tokenizer_command(corpus, tmp_path, capsys):
+    output = str(tmp_path / "tokenizer")
+    command = ["tokenizer", "--data", str(corpus), "--algorithm", "bpe", "--vocab_size", "300", "--output_dir", output]
+    assert cli.main(command) == 0
+    assert "300 tokens" in capsys.readouterr().out
+    assert cli.main(command) == 2
+    assert "holds a tokenizer" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("flags", "fast"), [({"avx512f", "amx_bf16"}, True), ({"avx512f"}, False), (set(), False)])
+def test_bf16_follows_the_processor(flags, fast, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
+    monkeypatch.setattr(precision, "_processor_flags", lambda: flags)
+    assert precision.fast_bf16()[0] is fast
+
+
+@pytest.mark.parametrize(("capability", "fast"), [((9, 0), True), ((8, 0), True), ((7, 5), False)])
+def test_bf16_follows_the_gpu(capability, fast, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: capability)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "a GPU")
+    assert precision.fast_bf16()[0] is fast

@@ -1,0 +1,79 @@
+"""Every recipe loads, says of every key what it does, and trains."""
+
+import random
+from pathlib import Path
+
+import pytest
+
+import minibert
+from minibert.training.cli import main as cli
+
+RECIPES = sorted((Path(minibert.__file__).parent / "training" / "pretraining" / "recipes").glob("*.yaml"))
+SMALL = [
+    "--size", "tiny", "--vocab_size", "300", "--seq_length", "64", "--per_device_train_batch_size", "4",
+    "--gradient_accumulation_steps", "2", "--max_steps", "2", "--disable_tqdm", "true", "--bf16", "false",
+    "--eval_strategy", "no", "--save_strategy", "no",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory):
+    draw = random.Random(0)
+    folder = tmp_path_factory.mktemp("corpus")
+    for language, syllables in (("one", "ba be bi bo bu"), ("two", "ка ке ки ко ку")):
+        words = ["".join(draw.choices(syllables.split(), k=draw.randint(1, 3))) for _ in range(500)]
+
+        documents = (" ".join(draw.choices(words, k=8)) + ". " + " ".join(draw.choices(words, k=5)) + "."
+                     for _ in range(80))  # fmt: skip
+        (folder / f"{language}.txt").write_text("\n".join(documents), encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def short_model(sources, tmp_path_factory):
+    output = tmp_path_factory.mktemp("runs") / "short"
+    assert cli.main(["pretrain", "--recipe", "modern", "--data", str(sources / "one.txt"), "--output_dir", str(output),
+                     "--max_position_embeddings", "64", *SMALL]) == 0  # fmt: skip
+    return output
+
+
+def test_all_are_there():
+    names = {path.stem for path in RECIPES}
+    assert names == {"bert-classic", "roberta-style", "modern", "electra", "decoder", "multilingual", "long-context"}
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
+def test_every_key_is_explained(path):
+    lines = [line for line in path.read_text().splitlines() if not line.startswith("#")]
+    assert lines and all(len(line.partition("  # ")[2]) > 3 or len(line.partition(" # ")[2]) > 3 for line in lines)
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
+def test_it_trains_two_steps(path, sources, short_model, tmp_path, capsys):
+    output = tmp_path / "run"
+    data = [str(sources / "one.txt")]
+    small = SMALL
+    if path.stem == "multilingual":
+        data = [f"aa={sources / 'one.txt'}", f"bb={sources / 'two.txt'}"]
+    if path.stem == "long-context":
+        small = ["--model_name_or_path", str(short_model), *SMALL[4:], "--seq_length", "128"]
+    assert cli.main(["pretrain", "--recipe", path.stem, "--data", *data, "--output_dir", str(output), *small]) == 0
+    assert (output / "model.safetensors").exists()
+    config = minibert.MiniBertConfig.from_pretrained(output)
+    if path.stem == "long-context":
+        assert config.max_position_embeddings == 8192
+        assert config.rope_parameters["full_attention"]["rope_theta"] == 160000.0
+
+
+def test_a_recipe_that_is_not_there(capsys):
+    assert cli.main(["pretrain", "--recipe", "moderm"]) == 2
+    assert "close matches: modern; legal: a YAML file, bert-classic" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("length", ["--minutes 3", "--max_steps=7"])
+def test_the_length_on_the_command_line_replaces_the_recipes(length):
+    *_, training, overrides = cli.parse("pretrain", ["--recipe", "bert-classic", *length.split()])
+    assert training.num_train_epochs is None or training.num_train_epochs == 3.0
+    assert overrides == {}
+    *_, training, _ = cli.parse("pretrain", ["--recipe", "bert-classic"])
+    assert training.num_train_epochs == 40

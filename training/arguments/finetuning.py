@@ -1,0 +1,226 @@
+"""The arguments of `minibert finetune` and `minibert evaluate`: plain dataclasses, nothing here may import torch.
+
+`task` of a task's dataclass says which class does the work ("module:class" in this package).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from .pretraining import argument
+
+
+@dataclass
+class TaskArguments:
+    """What is the task's own; every task has a subclass."""
+
+    task: ClassVar[str]
+
+    max_length: int | None = argument(
+        None, "Longest input, in tokens; what is longer is cut. By default what the model and its tokenizer allow."
+    )
+
+
+@dataclass
+class DataArguments:
+    """Where the rows come from."""
+
+    data: str | None = argument(
+        None,
+        "A folder with files train, validation and test (json, jsonl, csv, tsv or parquet), one file to train on, or"
+        " the name of a Hub data set (owner/name or owner/name:config).",
+    )
+    train: list[str] = argument([], "Files to train on, instead of those in --data.")
+    validation: list[str] = argument([], "Files to validate on, instead of those in --data.")
+    test: list[str] = argument([], "Files to test on, instead of those in --data.")
+    validation_size: float = argument(
+        0.1, "Where there is no validation split: training rows held out, a share (below 1) or their number."
+    )
+
+
+# What `--plan` proposes, and a training without a plan takes where the user gave nothing (None).
+UNLESS_PLANNED: dict[str, Any] = {
+    "freeze": "none",
+    "seeds": 1,
+    "patience": 3,
+    "per_device_train_batch_size": 32,
+    "learning_rate": 1e-4,
+    "num_train_epochs": 3.0,
+}
+
+
+@dataclass
+class FinetuneArguments:
+    """What is trained, and how."""
+
+    model: str = argument("runs/minibert", "The model to start from: MiniBERT, BERT or ModernBERT; a folder or a name.")
+    freeze: str | None = argument(
+        None,
+        "none (by default); encoder: only the head is trained; or a number: that many lowest layers and the embeddings"
+        " rest.",
+    )
+    lora: int | None = argument(None, "Train low-rank updates of this rank instead of the encoder's own weights.")
+    layerwise_lr_decay: float = argument(1.0, "Each layer's learning rate as a share of that of the layer above it.")
+    seeds: int | None = argument(
+        None, "How many seeds to train with, from --seed on; the best model is kept. By default 1."
+    )
+    patience: int | None = argument(
+        None, "Evaluations without a better score after which training stops; 0: never. By default 3."
+    )
+    plan: bool = argument(
+        False,
+        "Train nothing: look at the data and write a recipe and a page that says why. What is given stands in the"
+        " recipe; the rest is proposed. Without a plan: "
+        + ", ".join(f"--{name} {value}" for name, value in UNLESS_PLANNED.items())
+        + ".",
+    )
+    compare: bool = argument(False, "Train Transformers' own model beside it, and time both.")
+    compare_rounds: int = argument(5, "Rounds in which the training speed of both models is measured.")
+    compare_batches: int = argument(10, "Batches a round.")
+
+
+@dataclass
+class EvaluateArguments:
+    """What is evaluated."""
+
+    model: str = argument("runs/finetune", "The fine-tuned model: a folder or a Hub name.")
+
+
+@dataclass
+class ClassifyArguments(TaskArguments):
+    """Classes, labels or a value for a text or a pair of texts."""
+
+    task: ClassVar[str] = "classification:Classify"
+
+    text_column: str | None = argument(None, "The column of the text (or of the first of two); guessed by its name.")
+    pair_column: str | None = argument(None, "The column of the second text; guessed by its name where there is one.")
+    label_column: str | None = argument(None, "The column of the label; guessed by its name.")
+    labels: list[str] = argument([], "Names of the labels; a label that is a number counts them from 0.")
+    problem_type: Literal["single_label_classification", "multi_label_classification", "regression"] | None = argument(
+        None, "By default lists are several labels, numbers with a fraction are values, the rest are classes."
+    )
+
+
+@dataclass
+class NliArguments(ClassifyArguments):
+    """Whether a premise entails a hypothesis."""
+
+    task: ClassVar[str] = "nli:Nli"
+
+
+@dataclass
+class ChooseArguments(TaskArguments):
+    """The right one of several choices."""
+
+    task: ClassVar[str] = "choice:Choose"
+
+    text_column: str | None = argument(None, "The column of the text before the choices; guessed by its name.")
+    prefix_column: str | None = argument(
+        None, "A column of text that every choice begins with (SWAG's sent2, guessed as such)."
+    )
+    choice_columns: list[str] = argument(
+        [], "A column of lists of choices, or several columns of one choice each (ending0, ending1, …); guessed."
+    )
+    label_column: str | None = argument(
+        None, "The column of the right choice: its number from 0, its letter (A, B, …), or its text; guessed."
+    )
+
+
+@dataclass
+class TagArguments(TaskArguments):
+    """A tag for every word: entities, parts of speech."""
+
+    task: ClassVar[str] = "tagging:Tag"
+
+    tokens_column: str | None = argument(None, "The column of the words, a list; guessed by its name.")
+    tags_column: str | None = argument(None, "The column of their tags, a list; guessed by its name.")
+    tag_names: list[str] = argument([], "Names of the tags where these are numbers that the data gives no names.")
+    scheme: Literal["auto", "bio", "io", "bioes", "none"] = argument(
+        "auto",
+        "The scheme of the tags that the model learns; none: classes of words, no entities. auto: as in the data.",
+    )
+    data_scheme: Literal["auto", "bio", "io", "bioes", "none"] = argument(
+        "auto", "The scheme of the tags in the data; auto: told from their prefixes."
+    )
+    repair_tags: bool = argument(False, "Read tags that are not legal in their scheme as seqeval does, no error.")
+    align: Literal["first", "all"] = argument(
+        "first", "Which subwords carry the tag of their word in training: the first one, or all of them."
+    )
+    subwords: Literal["first", "mean"] = argument(
+        "first", "What a word is decoded from: its first subword, or the mean of all its subwords' probabilities."
+    )
+    decoding: Literal["viterbi", "greedy"] = argument(
+        "viterbi",
+        "viterbi: the most probable sequence of tags that is legal; greedy: the most probable tag of each word, and"
+        " what then is not legal repaired as seqeval does.",
+    )
+    stride: int = argument(32, "Tokens that neighbouring parts of a sentence share that is longer than --max_length.")
+
+
+@dataclass
+class AnswerArguments(TaskArguments):
+    """The part of a context that answers a question."""
+
+    task: ClassVar[str] = "answering:AnswerQuestions"
+
+    max_length: int | None = argument(
+        None,
+        "Longest input (question and part of the context), in tokens; by default what a model trained for this task was"
+        " trained with, else 384, or less if the model allows less. A longer context is read in parts.",
+    )
+    stride: int | None = argument(
+        None, "Tokens that neighbouring parts of a context share; by default a third of the longest input."
+    )
+    max_question_length: int = argument(64, "Longest question, in tokens; what is longer is cut.")
+    max_answer_length: int = argument(30, "Longest answer, in tokens.")
+    n_best: int = argument(20, "Starts and ends of each part, and answers of each question, that are looked at.")
+    null_threshold: float | None = argument(
+        None,
+        "How much higher 'no answer' must score than the best answer. By default 0 where the data has questions without"
+        " an answer, else there always is one.",
+    )
+    question_column: str | None = argument(None, "The column of the question; guessed by its name.")
+    context_column: str | None = argument(None, "The column of the context; guessed by its name.")
+    answers_column: str | None = argument(
+        None, "The column of the answers, as in SQuAD: {text: [...], answer_start: [...]}; guessed by its name."
+    )
+
+
+@dataclass
+class ZeroShotArguments:
+    """What `minibert zero-shot` classifies."""
+
+    text: list[str] = argument([], "Texts to classify; also given without --text.")
+    labels: list[str] = argument([], "Candidate labels.")
+    model: str = argument("runs/nli", "A model fine-tuned with `minibert finetune nli`: a folder or a Hub name.")
+    hypothesis: str = argument("This example is {}.", "The hypothesis; {} stands for a label.")
+    multi_label: bool = argument(False, "Judge every label by itself instead of one against the others.")
+
+
+# Our defaults for the fields of transformers.TrainingArguments, where they are not the library's own.
+FINETUNE_DEFAULTS: dict[str, Any] = {
+    "output_dir": "runs/finetune",
+    "seed": 0,
+    "per_device_train_batch_size": None,  # undecided, and so are the next two: see UNLESS_PLANNED
+    "learning_rate": None,
+    "num_train_epochs": None,
+    "per_device_eval_batch_size": 64,
+    "warmup_steps": 0.06,
+    "weight_decay": 0.01,
+    "logging_steps": 50,
+    "eval_strategy": "epoch",
+    "save_strategy": "epoch",
+    "save_total_limit": 1,
+    "save_only_model": True,  # a fine-tuning is short: repeating it costs less than the optimizer's state on disk
+    "load_best_model_at_end": True,
+    "metric_for_best_model": "auto",  # the task's
+    "report_to": "none",
+    "bf16": None,  # undecided: bf16 where the hardware is fast at it
+}
+EVALUATE_DEFAULTS: dict[str, Any] = {
+    "output_dir": "runs/evaluate",
+    "per_device_eval_batch_size": 64,
+    "report_to": "none",
+    "bf16": None,
+}

@@ -1,0 +1,1 @@
+"""Text to batches: sources, documents, mixtures and streams, packing into rows, masking."""

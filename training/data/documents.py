@@ -1,0 +1,259 @@
+"""Documents for training: read from files, the Hub or the built-in corpus, held out by document, tokenized.
+
+Everything returns a `datasets.Dataset`, cached on disk by `datasets`; what takes documents takes a stream of them (an
+`IterableDataset`) too, and then returns one.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeVar
+
+import datasets
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from datasets.fingerprint import Hasher
+from tokenizers import Tokenizer
+from transformers import PreTrainedTokenizerFast
+
+from .builtin_corpus import builtin_documents
+from .sources import language_of, plan_source, select_text
+
+DatasetOrStream = TypeVar("DatasetOrStream", datasets.Dataset, datasets.IterableDataset)
+
+# Documents in one call of the tokenizer: enough to keep every core busy, few enough that the encodings of long
+# documents (100 bytes a token and more) stay small.
+TOKENIZER_BATCH = 512
+
+
+def load_documents(
+    data: Sequence[str] = (),
+    *,
+    packages: Sequence[str] = (),
+    text_column: str | None = None,
+    sample_by: str = "auto",
+    minimum: int = 1,
+) -> datasets.Dataset:
+    """One column `text`, one row per document, in the order of `data`; blank documents are left out. Of several entries
+    of `data`, a column `source` says from which one a document is (a `ClassLabel`: its language, or the entry itself).
+
+    Args:
+        data: files (text, jsonl, csv, tsv, parquet), folders (searched through), globs, or names of data sets on the
+            Hub (`owner/name` or `owner/name:config`, split "train") that are no path here; each may stand behind its
+            language (`de=folder`). Empty: the built-in corpus.
+        packages: installed packages whose docstrings the built-in corpus takes in too.
+        text_column: the column that holds the text; by default "text", or else the only column of strings.
+        sample_by: how a text file falls into documents, see `sources`.
+        minimum: the number of documents that the caller needs.
+
+    Raises:
+        ValueError: for a path that does not exist, a folder or glob without data, a file that is not UTF-8 (with the
+            byte offset), a column that cannot be told, no text at all or fewer documents than `minimum`. All files
+            are looked at before the first is loaded.
+    """
+    if data and packages:
+        raise ValueError("packages: these extend the built-in corpus, which is not read when data is given")
+
+    if data:
+        parts = load_sources(data, text_column=text_column, sample_by=sample_by)
+        for item, part in zip(data, parts):
+            if not len(part):
+                raise ValueError(f"data: no text in {item!r}: blank; legal: one document and more in every entry")
+        documents = _join(data, parts) if len(parts) > 1 else parts[0]
+    else:
+        documents = _from_builtin_corpus(packages)
+    if len(documents) < max(minimum, 1):
+        source = ", ".join(data) if data else "the built-in corpus"
+        found = f"{len(documents)} documents" if len(documents) else "no text"
+        raise ValueError(f"data: {found} in {source}; at least {max(minimum, 1)} documents are needed")
+    return documents
+
+
+def load_sources(
+    data: Sequence[str], *, text_column: str | None = None, sample_by: str = "auto", streaming: bool = False
+) -> list[datasets.Dataset] | list[datasets.IterableDataset]:
+    """The documents of every entry of `data`, as `load_documents` reads them; with `streaming`, as they are asked for.
+
+    A stream reads its files in their order, and ends.
+
+    Raises:
+        ValueError: as `load_documents`, but for a source without text.
+    """
+    plans = [plan_source(item, sample_by, streaming) for item in data]
+    sources = []
+    for loads in plans:
+        texts = [select_text(load(), text_column) for load in loads]
+        parts = [map_tables(text, strip_blank, desc="Reading documents", batch_size=1000) for text in texts]
+        sources.append(datasets.concatenate_datasets(parts) if len(parts) > 1 else parts[0])
+    return sources
+
+
+def split_documents(
+    documents: datasets.Dataset, validation_size: float | int = 0.05, seed: int = 0
+) -> datasets.DatasetDict:
+    """Hold out whole documents: a `DatasetDict` with "train" and "validation", each in the order of `documents`.
+
+    Which documents are held out depends on their text and the seed only, so equal documents are never on both sides.
+
+    Args:
+        documents: a data set with a column `text`.
+        validation_size: a share of the documents (below 1) or their number (1 and above). At least one document is
+            held out.
+        seed: another seed holds out others.
+
+    Raises:
+        ValueError: `validation_size` is not positive, or leaves no document to train on.
+    """
+    is_held_out = hold_out(documents, validation_size, seed)
+    return datasets.DatasetDict(
+        train=documents.select(np.flatnonzero(~is_held_out)),
+        validation=documents.select(np.flatnonzero(is_held_out)),
+    )
+
+
+def hold_out(documents: datasets.Dataset, validation_size: float | int, seed: int) -> np.ndarray:
+    """Which documents `split_documents` holds out: bool [documents]."""
+    if validation_size <= 0:
+        raise ValueError(
+            f"validation_size: {validation_size} holds nothing out; legal: a share between 0 and 1, or a number of"
+            " texts"
+        )
+    wanted = max(1, round(validation_size * len(documents) if validation_size < 1 else validation_size))
+    batches = documents.with_format("arrow").select_columns("text").iter(batch_size=1000)
+    digests = np.concatenate([text_digests(batch["text"].to_pylist(), seed) for batch in batches])
+    values, counts = np.unique(digests, return_counts=True)  # ascending: a random order of the distinct documents
+    held_out = values[: np.searchsorted(np.cumsum(counts), wanted) + 1]
+    if len(held_out) == len(values):
+        raise ValueError(
+            f"validation_size: holding out {validation_size} of {len(documents)} texts ({len(values)} different"
+            " ones) leaves none to train on"
+        )
+    return np.isin(digests, held_out)
+
+
+def text_digests(texts: Iterable[str], seed: int) -> np.ndarray:
+    """A 64-bit hash of every text, keyed by the seed: uint64 [texts]."""
+    key = str(seed).encode()
+    digests = (hashlib.blake2b(text.encode(), digest_size=8, key=key).digest() for text in texts)
+    return np.frombuffer(b"".join(digests), dtype="<u8")
+
+
+def tokenize_documents(
+    documents: DatasetOrStream, tokenizer: PreTrainedTokenizerFast, num_proc: int | None = None
+) -> DatasetOrStream:
+    """Token ids of whole documents: one column `input_ids` (lists), never truncated, without special tokens.
+
+    A special token that is spelled out in the text is read as text.
+
+    Args:
+        documents: a data set, or a stream, with a column `text`.
+        tokenizer: a fast tokenizer; its backend is called once per batch and uses all cores by itself.
+        num_proc: processes, each tokenizing on a single core; worth it only where many cores wait for one another.
+    """
+    return map_tables(
+        documents,
+        tokenize_table,
+        desc="Tokenizing",
+        batch_size=TOKENIZER_BATCH,
+        num_proc=num_proc,
+        backend=tokenizer_backend(tokenizer),
+    )
+
+
+def tokenizer_backend(tokenizer: PreTrainedTokenizerFast) -> str:
+    """A tokenizer for `tokenize_table`, as JSON: the same before and after the tokenizer's use, so that cached tokens
+    are found again."""
+    backend = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
+    backend.no_truncation()
+    backend.no_padding()
+    return backend.to_str()
+
+
+def map_tables(
+    dataset: DatasetOrStream,
+    function: Callable[..., pa.Table],
+    *,
+    desc: str,
+    batch_size: int,
+    num_proc: int | None = None,
+    **kwargs,
+) -> DatasetOrStream:
+    """`dataset.map` with a function from Arrow table to Arrow table, which replaces all columns and rows.
+
+    Of a stream, tables are made as they are asked for, one by one in the process that reads it.
+
+    `datasets` names its cache after an imported function's name, whatever its code; the source of the function's
+    module is added here, so that rows made by an older version are not served.
+    """
+    revision = Hasher.hash(inspect.getsource(inspect.getmodule(function)))
+    options = {"fn_kwargs": {"function": function, "revision": revision, **kwargs}}
+    if isinstance(dataset, datasets.Dataset):
+        options |= {"num_proc": num_proc, "remove_columns": dataset.column_names, "desc": desc}
+    return dataset.with_format("arrow").map(_call, batched=True, batch_size=batch_size, **options).with_format(None)
+
+
+def smallest_dtype(count: int) -> type[np.integer]:
+    """The type that `count` different ids are stored in: where 16 bits will do, half the bytes to write and read."""
+    return np.uint16 if count <= 1 << 16 else np.int32
+
+
+def list_array(values: np.ndarray, lengths: np.ndarray) -> pa.ListArray:
+    """An Arrow column of lists: `values` cut into consecutive lists of the given lengths."""
+    offsets = np.zeros(len(lengths) + 1, dtype=np.int32)
+    np.cumsum(lengths, out=offsets[1:])
+    return pa.ListArray.from_arrays(offsets, values)
+
+
+# --- Steps of map_tables ---------------------------------------------------------------------------------------------
+
+
+def _call(table: pa.Table, function: Callable[..., pa.Table], revision: str, **kwargs) -> pa.Table:
+    return function(table, **kwargs)
+
+
+def strip_blank(table: pa.Table) -> pa.Table:
+    text = pc.utf8_trim_whitespace(table["text"].cast(pa.string()))  # some rows of a stream may hold nothing but null
+    return pa.table({"text": text.filter(pc.greater(pc.utf8_length(text), 0))})  # null compares to null: dropped too
+
+
+@functools.lru_cache(maxsize=1)
+def _backend(serialized: str) -> Tokenizer:
+    backend = Tokenizer.from_str(serialized)
+    backend.encode_special_tokens = True  # "[PAD]" spelled out in a document is text, never the padding token
+    return backend
+
+
+def tokenize_table(table: pa.Table, backend: str) -> pa.Table:
+    """Column `text` to column `input_ids`, without special tokens; `backend` as JSON."""
+    encodings = _backend(backend).encode_batch_fast(table["text"].to_pylist(), add_special_tokens=False)
+    dtype = smallest_dtype(_backend(backend).get_vocab_size())
+    ids = [np.array(encoding.ids, dtype=dtype) for encoding in encodings]
+    return pa.table({"input_ids": list_array(np.concatenate(ids), np.fromiter(map(len, ids), dtype=np.int64))})
+
+
+def _join(data: Sequence[str], parts: Sequence[datasets.Dataset]) -> datasets.Dataset:
+    names = [language or item for language, item in map(language_of, data)]
+    label = datasets.ClassLabel(names=list(dict.fromkeys(names)))
+    source = np.repeat(label.str2int(names), [len(part) for part in parts])
+    return datasets.concatenate_datasets(parts).add_column("source", source, feature=label)
+
+
+# --- Sources ---------------------------------------------------------------------------------------------------------
+
+
+def _from_builtin_corpus(packages: Sequence[str]) -> datasets.Dataset:
+    # from_generator rather than from_dict: what it makes lies in the cache, so that later steps are cached as well.
+    return datasets.Dataset.from_generator(
+        _rows,
+        gen_kwargs={"documents": tuple(builtin_documents(packages))},
+        features=datasets.Features({"text": datasets.Value("string")}),
+    )
+
+
+def _rows(documents: tuple[str, ...]) -> Iterator[dict[str, str]]:
+    for document in documents:
+        yield {"text": document}

@@ -1,0 +1,146 @@
+"""`minibert fertility`: how many tokens several tokenizers make of the same text in several languages.
+
+A language is a file of passages, one a line. Where line n means the same in every file, tokens per passage compare
+languages whatever their script; tokens per word ("fertility", Ács 2019; Rust et al. 2021) do so for languages that put
+spaces between words, and tokens per character for the rest.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from tqdm.auto import tqdm
+from transformers import AutoTokenizer, PreTrainedTokenizerBase
+
+from ..arguments.pretraining import FertilityArguments
+from ..report import plt
+from .documents import load_sources
+from .sources import language_of
+from .tables import LOADERS
+
+# What the table shows, with how many digits after the point.
+PRINTED = {"tokens_per_passage": 1, "tokens_per_word": 2, "tokens_per_character": 3}
+
+
+def fertility(arguments: FertilityArguments) -> None:
+    """Count, print a table, and save it as JSON with a bar plot.
+
+    Raises:
+        ValueError: nothing to compare, two tokenizers or two languages of one name, a tokenizer that cannot be loaded,
+            a file without text, or passages that are not parallel; before any counting.
+    """
+    if not arguments.tokenizers:
+        raise ValueError("tokenizers: none given; legal: folders or Hub names, such as runs/tokenizer")
+    passages = load_passages(arguments.data)
+    tokenizers = {}
+    for name, path in _labels(arguments.tokenizers).items():
+        try:
+            tokenizers[name] = AutoTokenizer.from_pretrained(path)
+        except (OSError, ValueError) as error:
+            reason = str(error).strip().splitlines()[0]
+            raise ValueError(f"tokenizers: {path!r} cannot be loaded: {reason}") from error
+    figures = {
+        name: {
+            language: count_tokens(tokenizer, texts)
+            for language, texts in tqdm(passages.items(), desc=name, unit=" languages", delay=1, leave=False)
+        }
+        for name, tokenizer in tokenizers.items()
+    }
+    output = Path(arguments.output_dir)
+    output.mkdir(parents=True, exist_ok=True)
+    (output / "fertility.json").write_text(json.dumps(figures, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    plot_tokens(figures, output / "fertility.png")
+    print(table(figures))
+    print(f"Saved to {output}: fertility.json and fertility.png")
+
+
+def count_tokens(tokenizer: PreTrainedTokenizerBase, passages: Sequence[str]) -> dict[str, float]:
+    """Tokens per passage, per word (between spaces) and per character of one language, and the share of unknown ones.
+
+    Special tokens are not counted.
+    """
+    ids = tokenizer(list(passages), add_special_tokens=False, truncation=False, verbose=False)["input_ids"]
+    tokens = sum(map(len, ids))
+    unknown = 0 if tokenizer.unk_token_id is None else sum(row.count(tokenizer.unk_token_id) for row in ids)
+    return {
+        "tokens_per_passage": tokens / len(passages),
+        "tokens_per_word": tokens / sum(len(text.split()) for text in passages),
+        "tokens_per_character": tokens / sum(map(len, passages)),
+        "unknown_share": unknown / tokens if tokens else 0.0,
+    }
+
+
+def load_passages(data: Sequence[str]) -> dict[str, list[str]]:
+    """The passages of every language: each file is one, named as it is (`de.txt`) or as given (`de=file.txt`).
+
+    Raises:
+        ValueError: no file, a language twice, or files with different numbers of passages.
+    """
+    files = []
+    for item in data:
+        language, path = language_of(item)
+        folder = Path(path).expanduser()
+        found = sorted(file for file in folder.iterdir() if file.suffix in LOADERS) if folder.is_dir() else [folder]
+        files += [(language or file.stem, str(file)) for file in found]
+    if not files:
+        raise ValueError(f"data: no file of passages in {', '.join(data) or 'nothing'}; legal: one file a language")
+    languages = [language for language, _ in files]
+    if repeated := [language for language in languages if languages.count(language) > 1]:
+        raise ValueError(f"data: two files of the language {repeated[0]!r}; legal: one, or other names (de2=file.txt)")
+    sources = load_sources([file for _, file in files], sample_by="line")
+    passages = {language: source["text"][:] for language, source in zip(languages, sources)}
+    counts = {language: len(texts) for language, texts in passages.items()}
+    if len(set(counts.values())) > 1 or not all(counts.values()):
+        listed = ", ".join(f"{language} {count}" for language, count in counts.items())
+        raise ValueError(
+            f"data: the files are not parallel; legal: as many passages in each, one a line (here {listed})"
+        )
+    return passages
+
+
+def table(figures: Mapping[str, Mapping[str, Mapping[str, float]]]) -> str:
+    """One line a language, and the mean of all; for each measure a column a tokenizer."""
+    names = list(figures)
+    languages = list(figures[names[0]])
+    width = max(map(len, ["language", *languages]))
+    groups = [(f"tokens per {measure.rsplit('_', 1)[1]}", measure, digits) for measure, digits in PRINTED.items()]
+    column = 2 + max(*(-(-len(title) // len(names)) for title, _, _ in groups), *map(len, names))
+    lines = [" " * width + "".join(f"{title:>{column * len(names)}}" for title, _, _ in groups)]
+    lines.append(f"{'language':{width}}" + "".join(f"{name:>{column}}" for name in names) * len(groups))
+    for language in [*languages, "mean"]:
+        of = languages if language == "mean" else [language]
+        cells = [
+            f"{np.mean([figures[name][key][measure] for key in of]):>{column}.{digits}f}"
+            for _, measure, digits in groups
+            for name in names
+        ]
+        lines.append(f"{language:{width}}" + "".join(cells))
+    return "\n".join(lines)
+
+
+def plot_tokens(figures: Mapping[str, Mapping[str, Mapping[str, float]]], path: str | Path) -> None:
+    """Bars of the tokens per passage: a group for every language, a bar for every tokenizer."""
+    languages = list(next(iter(figures.values())))
+    places, width = np.arange(len(languages)), 0.8 / len(figures)
+    figure, axes = plt.subplots(figsize=(max(6, 0.8 * len(languages)), 4.5), layout="constrained")
+    for i, (name, counts) in enumerate(figures.items()):
+        heights = [counts[language]["tokens_per_passage"] for language in languages]
+        axes.bar(places + (i - (len(figures) - 1) / 2) * width, heights, width, label=name)
+    axes.set_xticks(places, languages)
+    axes.set(xlabel="language", ylabel="tokens per passage")
+    axes.grid(axis="y", alpha=0.3)
+    axes.legend()
+    figure.savefig(path, dpi=120)
+    plt.close(figure)
+
+
+def _labels(paths: Sequence[str]) -> dict[str, str]:
+    """Short names for the tokenizers: the last part of each path, or the whole where two would be alike."""
+    last = [Path(path).name or path for path in paths]
+    names = [name if last.count(name) == 1 else path for name, path in zip(last, paths)]
+    if repeated := [name for name in names if names.count(name) > 1]:
+        raise ValueError(f"tokenizers: {repeated[0]!r} is given twice")
+    return dict(zip(names, paths))

@@ -1,0 +1,1 @@
+"""`minibert finetune`: one run for every task; what differs between them stands in `tasks`."""

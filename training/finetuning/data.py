@@ -1,0 +1,203 @@
+"""Rows for fine-tuning: splits from local files or the Hub, every row knowing the file and the row it came from."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import datasets
+import numpy as np
+
+from ..arguments.finetuning import DataArguments
+from ..data.documents import hold_out
+from ..data.tables import TABLES, check_table, hub_name, load_hub, load_table
+from ..data.tables import string_columns as _string_columns
+from .tasks.squad import flatten_squad
+
+if TYPE_CHECKING:
+    from .tasks.base import Task
+
+FILE, ROW = "_file", "_row"  # columns of every split: where a row came from
+SPLITS = ("train", "validation", "test")
+# Names that files and data sets give to a split, best first.
+SPLIT_NAMES = {
+    "train": ("train", "training"),
+    "validation": ("validation", "valid", "val", "dev", "development", "validation_matched"),
+    "test": ("test", "testing", "test_matched"),
+}
+SHARD = re.compile(r"[-_.](v\d+\.)?\d+(-of-\d+)?$")  # train-00000-of-00002.parquet, train-v1.1.json
+
+
+def load_splits(
+    arguments: DataArguments, seed: int = 0, names: Collection[str] = SPLITS, task: Task | None = None
+) -> datasets.DatasetDict:
+    """Those of the splits `names` that are given, each with the columns `FILE` and `ROW` added.
+
+    If there is a training split and none to validate on, `validation_size` of its rows are held out (drawn with
+    `seed`): rows that are copies of each other for `task` together, and no label that training would then lack.
+
+    Raises:
+        ValueError: nothing given, a path that does not exist, a file that cannot be read, an empty split.
+    """
+    sources = _sources(arguments)
+    splits = datasets.DatasetDict({name: _load(source) for name, source in sources.items() if name in names})
+    if "train" in splits and "validation" not in splits:
+        rows = splits["train"]
+        is_held_out = _hold_out(rows, arguments.validation_size, seed, task)
+        splits["train"] = rows.select(np.flatnonzero(~is_held_out))
+        splits["validation"] = rows.select(np.flatnonzero(is_held_out))
+    return datasets.DatasetDict({name: splits[name] for name in SPLITS if name in splits})
+
+
+def where(row: dict[str, Any]) -> str:
+    """File and row (from 1, a header not counted) of a row, for messages."""
+    return f"{row[FILE]}, row {row[ROW]}"
+
+
+def find_column(split: datasets.Dataset, given: str | None, guesses: Iterable[str], argument: str, what: str) -> str:
+    """The column named by the user, or the first of `guesses` that is there.
+
+    Raises:
+        ValueError: there is none; names `argument`, the file and its columns.
+    """
+    if given is not None:
+        check_columns(split, [given], argument)
+        return given
+    found = next((name for name in guesses if name in split.column_names), None)
+    if found is None:
+        raise ValueError(
+            f"{argument}: which column of {split[0][FILE]!r} holds {what} is not clear; name it with --{argument} "
+            f"({_columns(split)})"
+        )
+    return found
+
+
+def check_columns(split: datasets.Dataset, columns: Collection[str], argument: str) -> None:
+    """Refuse columns that a split lacks.
+
+    Raises:
+        ValueError: a column is missing; names `argument`, the column, the file and its columns.
+    """
+    for column in columns:
+        if column not in split.column_names:
+            raise ValueError(f"{argument}: {split[0][FILE]!r} has no column {column!r} ({_columns(split)})")
+
+
+def string_columns(split: datasets.Dataset) -> list[str]:
+    """The columns of plain strings, without `FILE`."""
+    return [name for name in _string_columns(split) if name != FILE]
+
+
+def check_texts(split: datasets.Dataset, columns: Sequence[str], blank: bool = False) -> None:
+    """Refuse rows without text.
+
+    Args:
+        blank: a text may be blank.
+
+    Raises:
+        ValueError: a column that holds no strings, or a row that lacks one; names file and row.
+    """
+    for column in columns:
+        if column not in string_columns(split):
+            raise ValueError(
+                f"column {column!r} of {split[0][FILE]!r} holds {split.features[column]}, not text; legal: "
+                f"{', '.join(string_columns(split))}"
+            )
+        for index, text in enumerate(split[column]):
+            if text is None or not (blank or text.strip()):
+                raise ValueError(f"{where(split[index])}: {column!r} is empty; every row needs a text there")
+
+
+def _columns(split: datasets.Dataset) -> str:
+    return f"it has {', '.join(name for name in split.column_names if name not in (FILE, ROW))}"
+
+
+# --- Sources ---------------------------------------------------------------------------------------------------------
+
+
+def _sources(arguments: DataArguments) -> dict[str, list[Path] | datasets.Dataset]:
+    """Files, or the split of a data set of the Hub, for each split."""
+    sources: dict[str, list[Path] | datasets.Dataset] = {}
+    if arguments.data is not None:
+        folder = Path(arguments.data).expanduser()
+        if folder.is_dir():
+            sources |= _files_of_folder(folder)
+        elif folder.is_file():
+            sources["train"] = [folder]
+        else:
+            sources |= _splits_of_hub(arguments.data)
+    for name in SPLITS:
+        if files := [Path(file).expanduser() for file in getattr(arguments, name)]:
+            sources[name] = files
+    if not sources:
+        raise ValueError("data: none given; legal: --data FOLDER, or files with --train, --validation, --test")
+    for files in sources.values():
+        for file in files if isinstance(files, list) else []:
+            check_table(file)
+    return sources
+
+
+def _files_of_folder(folder: Path) -> dict[str, list[Path]]:
+    files = sorted(file for file in folder.iterdir() if file.suffix.lower() in TABLES)
+    found = {}
+    for split, names in SPLIT_NAMES.items():
+        for name in names:
+            if of_split := [file for file in files if SHARD.sub("", file.stem).lower() == name]:
+                found[split] = of_split
+                break
+    if not found:
+        raise ValueError(
+            f"data: the folder {str(folder)!r} holds no file train, validation or test ending in {', '.join(TABLES)}"
+        )
+    return found
+
+
+def _splits_of_hub(name: str) -> dict[str, datasets.Dataset]:
+    loaded = load_hub(*hub_name(name))
+    found = {split: next((n for n in names if n in loaded), None) for split, names in SPLIT_NAMES.items()}
+    return {split: _located(loaded[n], f"{name} ({n})") for split, n in found.items() if n is not None}
+
+
+def _load(source: list[Path] | datasets.Dataset) -> datasets.Dataset:
+    if isinstance(source, datasets.Dataset):
+        return source
+    parts = [_located(flatten_squad(load_table(file)), str(file)) for file in source]
+    whole = parts[0]
+    for file, part in zip(source[1:], parts[1:]):
+        if set(part.column_names) != set(whole.column_names):
+            raise ValueError(f"data: {str(file)!r} has other columns ({_columns(part)}) than {str(source[0])!r}")
+        try:
+            whole = datasets.concatenate_datasets([whole, part.select_columns(whole.column_names)])
+        except ValueError:  # one that only lacks values has the other's type
+            kinds = [(name, part.features[name], kind) for name, kind in whole.features.items()]
+            other = ", ".join(f"{name}: {here}, not {there}" for name, here, there in kinds if here != there)
+            raise ValueError(f"data: {str(file)!r} has other types ({other}) than {str(source[0])!r}") from None
+    return whole
+
+
+def _hold_out(rows: datasets.Dataset, validation_size: float, seed: int, task: Task | None) -> np.ndarray:
+    """Which training rows to validate on: bool [rows]. Without a task there are no copies."""
+    columns = [rows[column] for column in task.group_columns(rows)] if task else [range(len(rows))]
+    groups = [json.dumps(row, default=str) for row in zip(*columns)]
+    is_held_out = hold_out(datasets.Dataset.from_dict({"text": groups}), validation_size, seed)
+    if task is None:
+        return is_held_out
+    classes = task.classes(rows)
+    seen = set().union(*(classes[i] for i in np.flatnonzero(~is_held_out)))
+    needed = {groups[i] for i in np.flatnonzero(is_held_out) if not classes[i] <= seen}
+    is_held_out &= [group not in needed for group in groups]
+    if not is_held_out.any():
+        raise ValueError(
+            f"validation_size: {validation_size} of {len(rows)} rows holds out only rows whose labels no other row has;"
+            " legal: more rows, or --validation FILE"
+        )
+    return is_held_out
+
+
+def _located(split: datasets.Dataset, name: str) -> datasets.Dataset:
+    """`split` with the columns `FILE` and `ROW`, whatever of that name it had before."""
+    split = split.remove_columns([column for column in (FILE, ROW) if column in split.column_names])
+    return split.add_column(FILE, [name] * len(split)).add_column(ROW, list(range(1, len(split) + 1)))

@@ -1,0 +1,94 @@
+"""The model that a task starts from."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+
+from ...configuration_minibert import MiniBertConfig
+from ..conversion import ARCHITECTURES, from_native
+from ..loading import quietly, saved_config
+from .tasks.base import Task
+
+# Heads that were trained for a task, as their class names end; every other class is taken as an encoder to start from.
+TASK_HEADS = ("ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering", "ForMultipleChoice")
+
+
+def read_config(path: str) -> PreTrainedConfig:
+    """The config of a model to start from.
+
+    Raises:
+        ValueError: there is none at `path`, or it is not of a kind that can be fine-tuned here.
+    """
+    config = saved_config(path)
+    legal = (MiniBertConfig.model_type, *ARCHITECTURES)
+    if config.model_type not in legal:
+        raise ValueError(f"model: {path!r} is of the kind {config.model_type!r}; legal: {', '.join(legal)}")
+    return config
+
+
+def trained_for(config: PreTrainedConfig) -> str | None:
+    """The head that a model was trained with (as in `TASK_HEADS`), None if it has none for a task."""
+    name = next(iter(config.architectures or []), "")
+    return next((head for head in TASK_HEADS if name.endswith(head)), None)
+
+
+def check_head(path: str, config: PreTrainedConfig, task: type[Task], needed: bool) -> bool:
+    """Whether the model has this task's head already.
+
+    Raises:
+        ValueError: it has the head of another task, or none where one is `needed`.
+    """
+    head = trained_for(config)
+    if head is None and not needed:
+        return False
+    if head is None or not task.model_class.__name__.endswith(head):
+        has = f"is a {config.architectures[0]}" if config.architectures else "names no class"
+        labels = f" (labels: {', '.join(map(str, config.id2label.values()))})" if head else ""
+        raise ValueError(
+            f"model: {path!r} {has}{labels}, a checkpoint of another task; '{task.name}' needs "
+            f"{'a' if needed else 'an encoder without such a head or a'} {task.model_class.__name__}"
+        )
+    return True
+
+
+def load_tokenizer(path: str, config: PreTrainedConfig, max_length: int | None) -> PreTrainedTokenizerBase:
+    """The model's tokenizer, with `model_max_length` set to the longest input: `max_length`, or what both allow.
+
+    Raises:
+        ValueError: none is there, it does not fit the model, or `max_length` is beyond the model's positions.
+    """
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=False)
+    except (OSError, ValueError) as error:
+        raise ValueError(f"model: no tokenizer in {path!r}: {str(error).splitlines()[0]}") from error
+    if len(tokenizer) > config.vocab_size:
+        raise ValueError(f"model: {path!r} has {config.vocab_size} word vectors, its tokenizer {len(tokenizer)} tokens")
+    longest = config.max_position_embeddings
+    if max_length is not None and not 3 <= max_length <= longest:
+        raise ValueError(f"max_length: {max_length} is not legal: from 3 to the model's {longest} positions")
+    tokenizer.model_max_length = max_length or min(longest, tokenizer.model_max_length)
+    return tokenizer
+
+
+def load_model(path: str, task: type[Task], fields: dict[str, Any]) -> PreTrainedModel:
+    """The MiniBERT of a task, in fp32, with the weights at `path` and new ones where those lack some.
+
+    Args:
+        path: a MiniBERT, or a BERT or ModernBERT of Transformers, which is converted.
+        fields: of the config: labels and problem type.
+    """
+    config = read_config(path)
+    with quietly():
+        if config.model_type == MiniBertConfig.model_type:
+            config = AutoConfig.from_pretrained(path, trust_remote_code=False, **fields)
+            return task.model_class.from_pretrained(path, config=config, dtype=torch.float32)
+        source = from_native(path)
+        for name, value in fields.items():
+            setattr(source.config, name, value)
+        if isinstance(source, task.model_class):
+            return source.float()
+        weights = source.state_dict()
+        return task.model_class.from_pretrained(None, config=source.config, state_dict=weights, dtype=torch.float32)

@@ -1,0 +1,105 @@
+"""Load a published model as somebody without the package does; a script, run in a process of its own.
+
+    python -I verify_remote_code.py FOLDER_OR_REPOSITORY [--revision R] [--logits FILE] [--heads all|saved]
+        [--resave FOLDER]
+
+It imports torch and transformers only, and refuses to run beside the package. Every Auto class that the config names is
+loaded, the saved head without a missing weight, and run. The last line that it prints is JSON: versions, the saved
+head, the Auto classes that were loaded, and the best word for a mask if there is one.
+"""
+
+import argparse
+import json
+import sys
+from importlib.metadata import version
+
+sys.modules["minibert"] = None  # `import minibert` is an ImportError from here on, installed or not
+
+import torch  # noqa: E402
+import transformers  # noqa: E402
+from transformers.dynamic_module_utils import get_class_from_dynamic_module  # noqa: E402
+
+TEXTS = ["The first text is this one.", "A second text is a little longer than the first one is."]
+
+
+def load(repository: str, revision: str | None, heads: str) -> tuple[dict, dict[str, torch.Tensor], tuple]:
+    """What was found, the outputs of the saved head by name, and the saved model with its tokenizer."""
+    where = {"trust_remote_code": True} | ({"revision": revision} if revision else {})
+    tokenizer = transformers.AutoTokenizer.from_pretrained(repository, **where)
+    config = transformers.AutoConfig.from_pretrained(repository, **where)
+    saved = config.architectures[0]
+    classes = {
+        auto_class: (reference.split(".")[-1], getattr(transformers, auto_class))
+        for auto_class, reference in config.auto_map.items()
+        if auto_class != "AutoConfig"
+    }
+    if saved not in {name for name, _ in classes.values()}:  # a head that no Auto class is for
+        classes[saved] = (saved, get_class_from_dynamic_module(f"modeling_minibert.{saved}", repository, **where))
+    loaded, outputs, kept = [], {}, None
+    for auto_class, (name, loader) in classes.items():
+        if heads == "saved" and name != saved:
+            continue
+        model, info = loader.from_pretrained(
+            repository,
+            output_loading_info=True,
+            ignore_mismatched_sizes=name != saved,  # a classifier of as many classes as another head has
+            attn_implementation="eager",
+            dtype=torch.float32,
+            **where,
+        )
+        source = type(model).__module__
+        if type(model).__name__ != name or not source.startswith("transformers_modules."):
+            raise SystemExit(f"{auto_class} gave {source}.{type(model).__name__}, not the repository's {name}")
+        loaded += [auto_class] if auto_class != saved else []
+        if name == saved:
+            wrong = {key: sorted(info[key]) for key in ("missing_keys", "unexpected_keys", "mismatched_keys")}
+            if any(wrong.values()):
+                raise SystemExit(f"the weights do not fit {name}: {wrong}")
+            outputs, kept = run(model.eval(), tokenizer), model
+    found = {
+        "saved": saved,
+        "auto_classes": loaded,
+        "versions": {name: version(name) for name in ("transformers", "huggingface_hub", "tokenizers", "torch")}
+        | {"python": sys.version.split()[0]},
+    }
+    if "MaskedLM" in saved and tokenizer.mask_token:
+        fill = transformers.pipeline("fill-mask", model=kept, tokenizer=tokenizer)
+        found["filled"] = fill(f"The {tokenizer.mask_token} of this text.")[0]["token_str"]
+    return found, outputs, (kept, tokenizer)
+
+
+def run(model: torch.nn.Module, tokenizer) -> dict[str, torch.Tensor]:
+    """The floating outputs for two texts of different lengths."""
+    batch = tokenizer(TEXTS, padding=True, return_tensors="pt")
+    if "MultipleChoice" in type(model).__name__:
+        batch = {name: values[None] for name, values in batch.items()}
+    with torch.no_grad():
+        outputs = model(**batch)
+    outputs = {name: x.contiguous() for name, x in outputs.items() if isinstance(x, torch.Tensor)}
+    for name, x in outputs.items():
+        if x.isnan().any():
+            raise SystemExit(f"the output {name} has NaNs")
+    return outputs
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("repository")
+    parser.add_argument("--revision")
+    parser.add_argument("--logits", help="safetensors file to write the saved head's outputs to")
+    parser.add_argument("--heads", choices=("all", "saved"), default="all")
+    parser.add_argument("--resave", help="folder to save the model and its tokenizer in")
+    arguments = parser.parse_args()
+    found, outputs, (model, tokenizer) = load(arguments.repository, arguments.revision, arguments.heads)
+    if arguments.logits:
+        from safetensors.torch import save_file
+
+        save_file(outputs, arguments.logits)
+    if arguments.resave:
+        model.save_pretrained(arguments.resave)
+        tokenizer.save_pretrained(arguments.resave)
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()

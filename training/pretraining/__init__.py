@@ -1,0 +1,1 @@
+"""`minibert pretrain`: documents → a saved model. `objectives` say what is learned, `recipes` are ready settings."""

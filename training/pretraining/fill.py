@@ -1,0 +1,52 @@
+"""`minibert fill`: what a trained model puts where text has masks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from transformers import AutoModelForMaskedLM, AutoTokenizer, pipeline
+
+from ..arguments.pretraining import FillArguments
+from ..loading import saved_config
+
+MASK = "[MASK]"
+
+
+def fill(arguments: FillArguments) -> None:
+    """Print the best candidates for every mask of every text.
+
+    Raises:
+        ValueError: no text, a text without a mask, or no model at the path.
+    """
+    if not arguments.text:
+        raise ValueError(f"text: none given; legal: text with {MASK} in it")
+    for text, masks in zip(arguments.text, fill_masks(arguments.text, arguments.model, arguments.top_k)):
+        print(text)
+        for number, candidates in enumerate(masks, 1):
+            if len(masks) > 1:
+                print(f"  mask {number}")
+            for candidate in candidates:
+                print(f"  {candidate['score']:6.1%}  {candidate['token_str'].strip()}")
+
+
+def fill_masks(texts: Sequence[str], model: str, top_k: int = 5) -> list[list[list[dict[str, Any]]]]:
+    """The `top_k` candidates (`token_str`, `score`, …) of `pipeline("fill-mask")` for every mask of every text.
+
+    Args:
+        texts: a mask is `[MASK]`, whatever the tokenizer calls it, or the tokenizer's own.
+        model: a folder, or a name on the Hub.
+
+    Raises:
+        ValueError: a text without a mask, or no model at the path.
+    """
+    saved_config(model)
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    texts = [text.replace(MASK, tokenizer.mask_token) for text in texts]
+    for text in texts:
+        if tokenizer.mask_token not in text:
+            raise ValueError(f"text: {text!r} has no {MASK}")
+    filler = pipeline("fill-mask", model=AutoModelForMaskedLM.from_pretrained(model), tokenizer=tokenizer)
+    filled = [filler(text, top_k=top_k) for text in texts]
+    # with a single mask, the pipeline leaves out the list of masks
+    return [masks if isinstance(masks[0], list) else [masks] for masks in filled]

@@ -1,0 +1,355 @@
+"""Replaced-token detection (ELECTRA: Clark et al. 2020, arXiv 2003.10555)."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import datasets
+import numpy as np
+import torch
+from torch import nn
+from transformers import PreTrainedTokenizerBase, Trainer
+from transformers.utils import ModelOutput
+
+from ....configuration_minibert import MiniBertConfig
+from ....modeling_minibert import MiniBertForMaskedLM, MiniBertForReplacedTokenDetection
+from ...arguments.pretraining import RowArguments
+from ...data.masking import IGNORE_INDEX
+from .base import token_score
+from .masked_lm import MaskedLM
+
+GENERATOR = "generator"  # the folder it is saved in, beside the discriminator
+
+DETECTION = ("replaced_precision", "replaced_recall", "replaced_f1")  # figures of finding the replaced tokens
+
+TABLES = ("tok_embeddings", "position_embeddings", "token_type_embeddings")
+
+
+def generator_config(config: MiniBertConfig, size: float) -> MiniBertConfig:
+    """The generator's config: as deep as the discriminator, its width times `size` rounded to whole heads (of the same
+    width), its MLP as much narrower as it is itself.
+
+    Args:
+        config: the discriminator's.
+        size: above 0, at most 1.
+    """
+    head_width = config.hidden_size // config.num_attention_heads
+    heads = max(1, round(size * config.num_attention_heads))
+    narrow = copy.deepcopy(config)
+    narrow.num_attention_heads, narrow.hidden_size = heads, heads * head_width
+    narrow.intermediate_size = max(1, round(config.intermediate_size * heads / config.num_attention_heads))
+    return narrow
+
+
+def sample_tokens(
+    logits: torch.Tensor, temperature: float, never: torch.Tensor, generator: torch.Generator | None = None
+) -> torch.Tensor:
+    """Draw a token for every target with p ∝ exp(logit / temperature), int64 [targets].
+
+    Args:
+        logits: [targets, vocabulary].
+        never: ids that are not drawn, [k].
+        generator: of the random numbers; None: torch's global one.
+    """
+    if not len(logits):
+        return never.new_empty(0)
+    scores = logits.detach().float().index_fill(1, never, -math.inf)
+    scores = (scores - scores.amax(1, keepdim=True)) / temperature
+    return torch.multinomial(scores.softmax(1), 1, generator=generator).squeeze(1)
+
+
+@dataclass
+class DetectorWithGeneratorOutput(ModelOutput):
+    """Output of `DetectorWithGenerator`.
+
+    Args:
+        loss: `mlm_loss` (the generator's) plus the weighted `rtd_loss` (the discriminator's).
+        logits: [batch, length], the discriminator's, above 0 where a token looks replaced.
+        replaced: [batch, length], whether it was: 0 or 1, -100 at padding.
+        generator_logits: [targets, vocabulary], in the order of the flattened batch.
+        corrupted_ids: [batch, length], what the discriminator read.
+    """
+
+    loss: torch.Tensor | None = None
+    logits: torch.Tensor | None = None
+    mlm_loss: torch.Tensor | None = None
+    rtd_loss: torch.Tensor | None = None
+    replaced: torch.Tensor | None = None
+    generator_logits: torch.Tensor | None = None
+    corrupted_ids: torch.Tensor | None = None
+
+
+class DetectorWithGenerator(MiniBertForReplacedTokenDetection):
+    """The discriminator, and while it is trained the generator that replaces tokens for it.
+
+    The generator is a MiniBERT for masked language modelling whose embeddings (words, learned positions, segments) are
+    the discriminator's, projected to its own width; its decoder is tied to them as to any others. Since the projection
+    is linear, the projected tables are all that an ordinary MiniBERT needs to be the generator (`plain_generator`).
+
+    The discriminator's weights have their usual names in the state dictionary, so every head loads what
+    `save_pretrained` writes; the generator's stand beside them, so that training can go on from it.
+
+    Args:
+        config: the discriminator's.
+        narrow: the generator's, see `generator_config`.
+        weight: of the discriminator's loss beside the generator's.
+        temperature: at which the generator's tokens are sampled.
+    """
+
+    def __init__(self, config: MiniBertConfig, narrow: MiniBertConfig, weight: float, temperature: float):
+        super().__init__(config)
+        self.weight, self.temperature = weight, temperature
+        self.generator = MiniBertForMaskedLM(narrow)
+        self.projection = nn.Identity()
+        if narrow.hidden_size != config.hidden_size:
+            self.projection = nn.Linear(config.hidden_size, narrow.hidden_size, bias=False)
+            # the projected tables start with the standard deviation of the tables
+            nn.init.normal_(self.projection.weight, std=config.hidden_size**-0.5)
+        for name in self.projected_tables():
+            self.generator.get_submodule(name.removesuffix(".weight")).weight = None  # `forward` lends it one
+        # What is never masked is never a replacement: special tokens, [MASK] above all.
+        ids = (getattr(config, f"{name}_token_id") for name in ("pad", "unk", "cls", "sep", "mask", "bos", "eos"))
+        special = {i for given in ids if given is not None for i in (given if isinstance(given, list) else [given])}
+        self.register_buffer("never", torch.tensor(sorted(special), dtype=torch.long), persistent=False)
+
+    def projected_tables(self) -> dict[str, torch.Tensor]:
+        """The embeddings as the generator sees them, by the names of its own parameters."""
+        embeddings, tables = self.model.embeddings, {}
+        # in full precision, like the embeddings of any model: the rows of frequent tokens gather many small gradients
+        with torch.autocast(self.device.type, enabled=False):
+            for name in TABLES:
+                if getattr(embeddings, name) is not None:
+                    table = self.projection(getattr(embeddings, name).weight)
+                    tables[f"model.embeddings.{name}.weight"] = table
+        if self.config.tie_word_embeddings:
+            tables["decoder.weight"] = tables["model.embeddings.tok_embeddings.weight"]
+        return tables
+
+    def forward(
+        self,
+        input_ids: torch.Tensor,
+        attention_mask: torch.Tensor,
+        labels: torch.Tensor,
+        token_type_ids: torch.Tensor | None = None,
+        position_ids: torch.Tensor | None = None,
+        num_items_in_batch: int | torch.Tensor | None = None,
+        num_tokens_in_batch: int | torch.Tensor | None = None,
+        **kwargs,
+    ) -> DetectorWithGeneratorOutput:
+        """Fill the masks with the generator's samples, and find them.
+
+        Args:
+            input_ids: [batch, length], masked.
+            labels: [batch, length], the original id at masked positions, -100 elsewhere.
+            num_items_in_batch, num_tokens_in_batch: masked and real tokens over all micro-batches of an optimizer step.
+        """
+        layout = dict(attention_mask=attention_mask, token_type_ids=token_type_ids, position_ids=position_ids)
+        generated = torch.func.functional_call(
+            self.generator,
+            self.projected_tables(),
+            (input_ids,),
+            dict(layout, labels=labels, sparse_prediction=True, num_items_in_batch=num_items_in_batch),
+        )
+        # In evaluation the draws follow from the batch: every pass has the same, and training's go on undisturbed.
+        draws = None if self.training else torch.Generator(input_ids.device).manual_seed(int(input_ids.sum()))
+        targets = labels != IGNORE_INDEX
+        sampled = sample_tokens(generated.logits, self.temperature, self.never, draws)
+        corrupted = input_ids.masked_scatter(targets, sampled)
+        replaced = (corrupted != torch.where(targets, labels, input_ids)).long()
+        replaced = replaced.masked_fill(attention_mask == 0, IGNORE_INDEX)
+        detected = super().forward(corrupted, labels=replaced, num_items_in_batch=num_tokens_in_batch, **layout)
+        return DetectorWithGeneratorOutput(
+            loss=generated.loss + self.weight * detected.loss,
+            logits=detected.logits,
+            mlm_loss=generated.loss,
+            rtd_loss=detected.loss,
+            replaced=replaced,
+            generator_logits=generated.logits,
+            corrupted_ids=corrupted,
+        )
+
+    def discriminator(self) -> MiniBertForReplacedTokenDetection:
+        """The discriminator alone; its weights are the same tensors."""
+        with torch.device("meta"):
+            plain = MiniBertForReplacedTokenDetection(self.config)
+        names = plain.state_dict()
+        plain.load_state_dict({name: x for name, x in self.state_dict().items() if name in names}, assign=True)
+        return plain
+
+    def plain_generator(self) -> MiniBertForMaskedLM:
+        """The generator as an ordinary model, with embeddings of its own width."""
+        with torch.device("meta"):
+            plain = MiniBertForMaskedLM(self.generator.config)
+        tables = {name: table.detach() for name, table in self.projected_tables().items()}
+        plain.load_state_dict(self.generator.state_dict() | tables, assign=True)
+        plain.tie_weights()
+        return plain
+
+    def save_pretrained(self, save_directory: str | Path, state_dict: dict | None = None, **kwargs) -> None:
+        """A checkpoint of the training: the discriminator's, with the generator's weights in the same file."""
+        state_dict = self.state_dict() if state_dict is None else state_dict
+        self.discriminator().save_pretrained(save_directory, state_dict=state_dict, **kwargs)
+
+
+class ReplacedTokenDetection(MaskedLM):
+    """A small generator fills in masked tokens, the model finds which tokens it has replaced."""
+
+    name = "rtd"
+    metric = "rtd_loss"
+    parts = ("mlm_loss", "rtd_loss")
+    replacement = {"mask_replace_prob": 1.0, "random_replace_prob": 0.0}
+
+    def check(self, config: MiniBertConfig) -> None:
+        super().check(config)
+        arguments = self.arguments
+        for name, legal, holds in (
+            ("generator_size", "above 0, at most 1", 0 < arguments.generator_size <= 1),
+            ("discriminator_weight", "0 and more", 0 <= arguments.discriminator_weight < math.inf),
+            ("generator_temperature", "above 0", 0 < arguments.generator_temperature < math.inf),
+        ):
+            if not holds:
+                raise ValueError(f"{name}: {getattr(arguments, name)} does not go with --objective rtd; legal: {legal}")
+
+    def check_rows(self, rows: RowArguments) -> None:
+        if self.masking.static_masking:
+            raise ValueError("static_masking: True does not go with --objective rtd; legal: False")
+
+    def model(self, config: MiniBertConfig, checkpoint: str | None) -> DetectorWithGenerator:
+        """A generator is always new; the discriminator starts from the checkpoint, if there is one."""
+        arguments = self.arguments
+        model = DetectorWithGenerator(
+            config,
+            generator_config(config, arguments.generator_size),
+            arguments.discriminator_weight,
+            arguments.generator_temperature,
+        )
+        if checkpoint is not None:
+            trained = MiniBertForReplacedTokenDetection.from_pretrained(checkpoint, config=config, dtype=torch.float32)
+            model.load_state_dict(trained.state_dict(), strict=False)
+        return model
+
+    def counts(self, batch: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        return {"num_tokens_in_batch": batch["attention_mask"].count_nonzero()}
+
+    def score(self, outputs: Any, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        real = outputs["replaced"] != IGNORE_INDEX
+        logits, replaced = outputs["logits"][real].float(), outputs["replaced"][real].bool()
+        flagged = logits > 0
+        loss = torch.nn.functional.binary_cross_entropy_with_logits(logits, replaced.float(), reduction="sum")
+        counts = (real.sum(), (flagged & replaced).sum(), flagged.sum(), replaced.sum())
+        found = torch.stack([loss.double(), *(count.double() for count in counts)])
+        return torch.cat([token_score(outputs["generator_logits"], batch["labels"]), found])
+
+    def figures(self, sums: np.ndarray) -> dict[str, float]:
+        mlm_loss, right, targets, rtd_loss, tokens, found, flagged, replaced = sums
+        return {
+            "rtd_loss": rtd_loss / max(tokens, 1),
+            "accuracy": 1 - (flagged + replaced - 2 * found) / max(tokens, 1),
+            "replaced_precision": found / max(flagged, 1),
+            "replaced_recall": found / max(replaced, 1),
+            "replaced_f1": 2 * found / max(flagged + replaced, 1),
+            "replaced": replaced / max(tokens, 1),
+            "targets": tokens,
+            "mlm_loss": mlm_loss / max(targets, 1),
+            "mlm_accuracy": right / max(targets, 1),
+            "mlm_targets": targets,
+        }
+
+    def report(self, figures: Mapping[str, float], baseline: tuple[float, float]) -> dict[str, Any]:
+        """The discriminator's figures, beside those of `constant_` answers: "original" for every token, at best with
+        the probability that it is; and the generator's."""
+        share = figures["eval_replaced"]
+        entropy = -sum(p * math.log(p) for p in (share, 1 - share) if p > 0)
+        return {
+            "validation_loss": figures["eval_rtd_loss"],
+            **{name: figures[f"eval_{name}"] for name in ("accuracy", *DETECTION)},
+            "targets": int(figures["eval_targets"]),
+            "constant_loss": entropy,
+            "constant_accuracy": 1 - share,
+            "generator": {
+                "loss": figures["eval_mlm_loss"],
+                "accuracy": figures["eval_mlm_accuracy"],
+                "targets": int(figures["eval_mlm_targets"]),
+                "unigram_loss": baseline[0],
+                "unigram_accuracy": baseline[1],
+            },
+        }
+
+    def baselines(self, report: Mapping[str, Any]) -> dict[str, float]:
+        return {"the same probability for every token": report["constant_loss"]}
+
+    def lines(self, report: Mapping[str, Any]) -> list[str]:
+        lines = [
+            f"At {report['targets']:,} tokens of the held-out documents, "
+            f"{1 - report['constant_accuracy']:.1%} of which the generator replaced:",
+            f"{'':17}{'loss':>8}" + "".join(f"{name:>11}" for name in ("accuracy", "precision", "recall", "F1")),
+            f"{'MiniBERT':17}{report['validation_loss']:8.3f}"
+            + "".join(f"{report[name]:11.1%}" for name in ("accuracy", *DETECTION)),
+            f"{'always original':17}{report['constant_loss']:8.3f}{report['constant_accuracy']:11.1%}",
+        ]
+        generator = report["generator"]
+        return [
+            *lines,
+            f"The generator at {generator['targets']:,} masked positions: loss {generator['loss']:.3f} (unigram "
+            f"{generator['unigram_loss']:.3f}), accuracy {generator['accuracy']:.1%} (unigram "
+            f"{generator['unigram_accuracy']:.1%})",
+        ]
+
+    def save(self, trainer: Trainer) -> None:
+        """The discriminator as an ordinary model, and the generator as another in the folder `generator`."""
+        both, folder = trainer.model, Path(trainer.args.output_dir) / GENERATOR
+        both.plain_generator().save_pretrained(folder)
+        trainer.processing_class.save_pretrained(folder)
+        trainer.model = both.discriminator()
+        trainer.save_model()
+
+    def examples(self, folder: Path, documents: datasets.Dataset, tokenizer: PreTrainedTokenizerBase) -> list[str]:
+        """A word replaced in a few held-out sentences, and the words that the saved model flags."""
+        model = MiniBertForReplacedTokenDetection.from_pretrained(folder).eval()
+        sentences = (text.splitlines()[0].split() for text in documents["text"])
+        sentences = [words for words in sentences if 6 <= len(words) <= 25][:5]
+        lines = ["Held-out text with a word replaced, and what the saved model takes for replaced:"]
+        for words, others in itertools.pairwise(sentences):
+            place = len(words) // 2
+            candidates = (word for word in others[len(others) // 2 :] if word not in words)
+            original, strange = words[place], next(candidates, None)
+            if strange is None:
+                continue
+            words = [*words[:place], strange, *words[place + 1 :]]
+            scores = word_scores(model, tokenizer, words)
+            flagged = ", ".join(f"{word} {score:.0%}" for word, score in zip(words, scores) if score > 0.5)
+            lines += [
+                f"  {' '.join(words)}",
+                f"    was: {original}; {strange}: {scores[place]:.0%}; flagged: {flagged or 'nothing'}",
+            ]
+        return lines
+
+
+@torch.no_grad()
+def word_scores(
+    model: MiniBertForReplacedTokenDetection, tokenizer: PreTrainedTokenizerBase, words: list[str]
+) -> list[float]:
+    """How likely it is that each word was replaced: the probability of its most suspicious token; 0 for words that are
+    cut off, or have no token."""
+    batch = tokenizer(
+        " ".join(words),
+        return_offsets_mapping=True,
+        return_special_tokens_mask=True,
+        truncation=True,
+        return_tensors="pt",
+    )
+    spans, special = batch.pop("offset_mapping")[0].tolist(), batch.pop("special_tokens_mask")[0].tolist()
+    probabilities = model(**batch).logits[0].sigmoid().tolist()
+    scores, start = [], 0
+    for word in words:
+        end = start + len(word)
+        inside = [p for p, (a, b), s in zip(probabilities, spans, special) if not s and a < end and b > start]
+        scores.append(max(inside, default=0.0))
+        start = end + 1
+    return scores

@@ -1,0 +1,38 @@
+"""`minibert tokenizer`: train a tokenizer on files."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+from ...tokenization import train_tokenizer
+from ..arguments.pretraining import (
+    CorpusArguments,
+    MixtureArguments,
+    StreamingArguments,
+    TokenizerArguments,
+    TokenizerCommandArguments,
+)
+from ..data.mixtures import load_sample
+
+
+def train(
+    corpus: CorpusArguments,
+    mixture: MixtureArguments,
+    streaming: StreamingArguments,
+    tokenizer: TokenizerArguments,
+    command: TokenizerCommandArguments,
+) -> None:
+    """Train a tokenizer and save it.
+
+    Raises:
+        ValueError: bad input, or an output folder with a tokenizer in it; before any work.
+    """
+    output = Path(command.output_dir)
+    if (output / "tokenizer.json").exists():
+        raise ValueError(f"output_dir: {str(output)!r} holds a tokenizer; give another one, or remove it")
+    documents = load_sample(corpus, mixture, streaming)
+    trained = train_tokenizer(documents["text"], **dataclasses.asdict(tokenizer))
+    trained.save_pretrained(output)
+    example = next(iter(documents))["text"].splitlines()[0][:80]
+    print(f"{len(trained):,} tokens, saved to {output}\n{example}\n{' '.join(trained.tokenize(example))}")
