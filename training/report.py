@@ -106,9 +106,8 @@ def bench_table(results: Sequence[dict]) -> str:
             ratio, compared, target = ratios.get(model), None, None
             if ratio:
                 compared = f"{ratio['median']:.2f}× ({ratio['min']:.2f}×) {ratio['denominator']}"
-            if ratio and ratio["reached"] is not None:
-                at_least = ratio["at_least"] is not None
-                bound = f"≥ {ratio['at_least']:g}×" if at_least else f"≤ {ratio['at_most']:g}×"
+            if ratio and ratio["target"]:
+                bound = f"{'≤' if ratio['at_most'] else '≥'} {ratio['target']:g}×"
                 target = f"{bound} {'reached' if ratio['reached'] else 'MISSED'}"
             speed = f"{entry['tokens_per_second']:,.0f}" if "tokens_per_second" in entry else None
             share = f"{entry['mfu']:.1%}" if "mfu" in entry else None

@@ -71,7 +71,7 @@ def train_packed_cuda(run: Run, size: str, length: int) -> Work:
     batches = run.text.packed(run.choose(4, 2), run.choose(65_536, 512) // length, length)
     peers = {NATIVE_LM["modernbert"]: (native_masked_lm, 3.0)}
     for backend in ("sdpa", "flex_attention", "flash_attention_2", "flash_attention_3"):
-        peers[f"{SPARSE_LM['modernbert']}, {backend}"] = (with_attention(sparse_masked_lm, backend), 1.2)
+        peers[f"{SPARSE_LM['modernbert']}, {backend}"] = (partial(with_attention, sparse_masked_lm, backend), 1.2)
     return model_work(run, config, batches, "bf16", LANGUAGE_MODEL, peers, training=True, compiled=True)
 
 
@@ -103,7 +103,7 @@ def memory(run: Run, dtype: str) -> Work:
     """A short text, with which libraries are loaded, then the one that is measured."""
     lengths = [[64], [run.choose(8192, 512)]]
     work = infer(run, "modernbert", "base", lengths, dtype, {"ModernBertModel": (native_encoder, 1.0)})
-    work.ratios = [Ratio("MiniBertModel", "ModernBertModel", at_most=0.6)]
+    work.ratios = [Ratio("MiniBertModel", "ModernBertModel", 0.6, at_most=True)]
     work.tokens = work.places = None
     return work
 
@@ -116,7 +116,7 @@ def local_scaling(run: Run, dtype: str) -> Work:
         work = infer(run, "modernbert", "small", [[run.shorten(length)]], dtype, {}, layer_types=layers)
         steps[f"MiniBertModel, {length} tokens"] = work.steps["MiniBertModel"]
     shortest, *_, longest = steps
-    return Work(steps, 1, DTYPES[dtype], [Ratio(longest, shortest, at_most=4.6)])
+    return Work(steps, 1, DTYPES[dtype], [Ratio(longest, shortest, 4.6, at_most=True)])
 
 
 def local_attention(run: Run, dtype: str, backward: bool, target: float) -> Work:
@@ -145,7 +145,7 @@ def local_attention(run: Run, dtype: str, backward: bool, target: float) -> Work
 
     peer = "scaled_dot_product_attention"
     steps = {"MiniBERT's attention": partial(step, ours), peer: partial(step, masked)}
-    return Work(steps, 1, DTYPES[dtype], [Ratio(peer, "MiniBERT's attention", at_least=target)], tokens=length)
+    return Work(steps, 1, DTYPES[dtype], [Ratio(peer, "MiniBERT's attention", target)], tokens=length)
 
 
 # --- all of them ---

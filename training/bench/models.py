@@ -69,18 +69,17 @@ def sparse_masked_lm(config: MiniBertConfig) -> PreTrainedModel:
     return model
 
 
-def with_attention(build: Build, implementation: str) -> Build:
-    """The same model on another attention implementation; building it raises where this machine does not have it."""
+def with_attention(build: Build, implementation: str, config: MiniBertConfig) -> PreTrainedModel:
+    """A model on another attention implementation.
 
-    def build_with_attention(config: MiniBertConfig) -> PreTrainedModel:
-        # Transformers would go and fetch a kernel from the Hub.
-        if implementation in INSTALLED and not INSTALLED[implementation]():
-            raise ImportError(f"{implementation} is not installed")
-        model = build(config)
-        model.set_attn_implementation(implementation)
-        return model
-
-    return build_with_attention
+    Raises:
+        ImportError: this machine does not have it; Transformers would fetch a kernel from the Hub.
+    """
+    if implementation in INSTALLED and not INSTALLED[implementation]():
+        raise ImportError(f"{implementation} is not installed")
+    model = build(config)
+    model.set_attn_implementation(implementation)
+    return model
 
 
 def deberta_encoder(config: MiniBertConfig) -> PreTrainedModel:

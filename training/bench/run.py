@@ -73,7 +73,7 @@ def bench(corpus: CorpusArguments, arguments: BenchArguments) -> list[dict[str, 
                 result = {"benchmark": benchmark.name, "what": benchmark.what, "error": first_line(error)}
             else:
                 result |= {"settings": settings, "seconds": time.perf_counter() - begin}
-                path = folder / file_name(benchmark)
+                path = _path(folder, benchmark)
                 path.with_suffix(".unfinished").write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n")
                 os.replace(path.with_suffix(".unfinished"), path)  # so that a file that is there is whole
             attention = [f"  {kind}: {reason}" for kind, reason in result.get("attention", {}).items()]
@@ -126,8 +126,8 @@ def choose_benchmarks(patterns: list[str], device: torch.device) -> list[Benchma
     return [benchmark for name, benchmark in known.items() if not patterns or name in chosen]
 
 
-def file_name(benchmark: Benchmark) -> str:
-    return benchmark.name.replace("/", ".") + ".json"
+def _path(folder: Path, benchmark: Benchmark) -> Path:
+    return folder / f"{benchmark.name.replace('/', '.')}.json"
 
 
 def read_results(benchmarks: list[Benchmark], folder: Path, settings: dict) -> dict[str, dict]:
@@ -138,12 +138,12 @@ def read_results(benchmarks: list[Benchmark], folder: Path, settings: dict) -> d
     """
     results = {}
     for benchmark in benchmarks:
-        path = folder / file_name(benchmark)
+        path = _path(folder, benchmark)
         if not path.is_file():
             continue
         try:
             result = json.loads(path.read_text(encoding="utf-8"))
-            found, results[result["benchmark"]] = result["settings"], result
+            found, results[benchmark.name] = result["settings"], result
         except (ValueError, KeyError, TypeError):
             raise ValueError(f"output: {str(path)!r} is no result of this command; use another folder") from None
         for name, value in settings.items():
@@ -186,7 +186,7 @@ def measure_benchmark(benchmark: Benchmark, run: Run, rounds: int, limit: float)
 def describe(
     benchmark: Benchmark, work: Work, samples: dict[str, list[float]], failed: dict[str, str], rate: float | None
 ) -> dict[str, Any]:
-    """Samples to medians, minima, rates and ratios.
+    """Samples to medians, minima, rates and ratios (`reached` speaks of the medians).
 
     Args:
         samples: seconds or bytes by model, one a round.
@@ -199,6 +199,13 @@ def describe(
             entry["tokens_per_second"] = work.tokens / entry["median"]
         if rate and work.flops:
             entry["mfu"] = work.flops / entry["median"] / rate
+    ratios = []
+    for ratio in work.ratios:
+        if {ratio.numerator, ratio.denominator} <= set(measured):
+            over, under = measured[ratio.numerator], measured[ratio.denominator]
+            median, least = (over[key] / under[key] for key in ("median", "min"))
+            reached = ratio.target and (median <= ratio.target if ratio.at_most else median >= ratio.target)
+            ratios.append(dataclasses.asdict(ratio) | {"median": median, "min": least, "reached": reached})
     return {
         "benchmark": benchmark.name,
         "what": benchmark.what,
@@ -210,21 +217,5 @@ def describe(
         "matrix_flops_per_second": rate,
         "measured": measured,
         "failed": failed,
-        "ratios": [compare(ratio, measured) for ratio in work.ratios if {*_sides(ratio)} <= set(measured)],
+        "ratios": ratios,
     }
-
-
-def _sides(ratio: Ratio) -> tuple[str, str]:
-    return ratio.numerator, ratio.denominator
-
-
-def compare(ratio: Ratio, measured: dict[str, dict]) -> dict[str, Any]:
-    """The ratio of the medians and that of the minima; `reached` speaks of the medians."""
-    over, under = (measured[name] for name in _sides(ratio))
-    values = {key: over[key] / under[key] for key in ("median", "min")}
-    reached = None
-    if ratio.at_least is not None:
-        reached = values["median"] >= ratio.at_least
-    if ratio.at_most is not None:
-        reached = values["median"] <= ratio.at_most
-    return dataclasses.asdict(ratio) | values | {"reached": reached}

@@ -61,12 +61,12 @@ class Run:
 
 @dataclass(frozen=True)
 class Ratio:
-    """The time or memory of one model over that of another, and the target for it."""
+    """The time or memory of one model over that of another, and what it should be at least, or `at_most`."""
 
     numerator: str
     denominator: str
-    at_least: float | None = None
-    at_most: float | None = None
+    target: float | None = None
+    at_most: bool = False
 
 
 @dataclass
@@ -114,7 +114,7 @@ def model_work(
         | {name: partial(ModelStep, build, config, plain, *given) for name, (build, _) in peers.items()},
         calls=len(batches),
         dtype=DTYPES[dtype],
-        ratios=[Ratio(name, ours[0], at_least=target) for name, (_, target) in peers.items()],
+        ratios=[Ratio(name, ours[0], target) for name, (_, target) in peers.items()],
         tokens=sum(lengths),
         places=sum(batch["input_ids"].numel() for batch in batches),
         flops=model_flops(config, lengths, predicted, training),
