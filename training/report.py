@@ -14,6 +14,7 @@ import matplotlib
 
 matplotlib.use("Agg")
 from matplotlib import pyplot as plt
+from matplotlib.ticker import LogFormatter
 
 
 def format_table(header: Sequence[str], rows: Sequence[Sequence[Any]], digits: int = 4) -> str:
@@ -139,9 +140,11 @@ def plot_bench_lengths(results: Sequence[dict], path: Path) -> bool:
             axes.set_xscale("log", base=2)
             axes.set_yscale("log")
             axes.set_xticks(lengths, lengths)
+            axes.yaxis.set_major_formatter(LogFormatter())  # labels without formulas
+            axes.yaxis.set_minor_formatter(LogFormatter())
             axes.set(xlabel="tokens of the text", ylabel="seconds a forward pass (median; band: all rounds)")
             axes.set_title(precision)
             axes.grid(alpha=0.3)
-            axes.legend(frameon=False)
             axes.label_outer()
+        panels[0][0].legend(frameon=False)
     return True

@@ -76,8 +76,7 @@ def bench(corpus: CorpusArguments, arguments: BenchArguments) -> list[dict[str, 
                 path = _path(folder, benchmark)
                 path.with_suffix(".unfinished").write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n")
                 os.replace(path.with_suffix(".unfinished"), path)  # so that a file that is there is whole
-            attention = [f"  {kind}: {reason}" for kind, reason in result.get("attention", {}).items()]
-            tqdm.write("\n".join([f"\n{result['what']}", bench_table([result]), *attention]), file=shown)
+            tqdm.write(show(result), file=shown)
         results.append(result)
 
     figure = folder / "bench.png"
@@ -93,6 +92,15 @@ def bench(corpus: CorpusArguments, arguments: BenchArguments) -> list[dict[str, 
     if failed:
         raise ValueError(f"failed: {', '.join(failed)}; see above")
     return results
+
+
+def show(result: dict[str, Any]) -> str:
+    """A result as it is printed when it is there."""
+    head = f"\n{result['what']}"
+    if result.get("tokens"):
+        head += f"; {result['tokens']:,} tokens in {result['places'] or result['tokens']:,} places"
+    attention = [f"  {kind}: {reason}" for kind, reason in result.get("attention", {}).items()]
+    return "\n".join([head, bench_table([result]), *attention])
 
 
 def choose_device(name: str) -> torch.device:
