@@ -450,7 +450,7 @@ def test_list_benchmarks(bench, capsys):
         (["train-packed-1024"], "benchmarks: 'train-packed-1024' is none on cpu"),
         (["local-attention", "--rounds=0"], "rounds: 0"),
         (["local-attention", "--benchmark_seconds=0"], "benchmark_seconds: 0"),
-        (["local-attention", "--output=file"], "output: 'file' is a file"),
+        (["local-attention", "--output=file"], "File exists: 'file'"),
         (["local-attention", "--output=other"], "was measured with quick=False, this run has True"),
         (["local-attention", "--output=garbage"], "is no result of this command"),
         (["--nonsense"], "nonsense"),

@@ -18,7 +18,6 @@ from minibert.training.hub.card import (
     HEADS,
     CardFacts,
     Result,
-    count_parameters,
     describe,
     describe_data,
     facts_from_state,
@@ -54,7 +53,8 @@ TASKS = {
     "MiniBertForMultipleChoice": "multiple-choice",
 }
 SAVED = [name for name in HEADS if hasattr(modeling_minibert, name)]
-VARIANTS = [(name, architecture, {}) for name in SAVED for architecture in ("modernbert", "bert")]
+VARIANTS = [(name, ("modernbert", "bert")[i % 2], {}) for i, name in enumerate(SAVED)]
+VARIANTS += [("MiniBertForMaskedLM", "bert", {})]  # its mask is written otherwise
 VARIANTS += [
     ("MiniBertForSequenceClassification", "modernbert", {"num_labels": 1}),
     ("MiniBertForSequenceClassification", "bert", {"problem_type": "multi_label_classification", "num_labels": 3}),
@@ -145,7 +145,7 @@ def test_it_says_what_the_files_say(saved):
     config = MiniBertConfig.from_pretrained(folder)
     card = render_card(folder, FACTS, "owner/model")
     parameters = MiniBertForMaskedLM(config).num_parameters()
-    assert count_parameters(folder) == parameters and f"{parameters:,} parameters" in card
+    assert f"{parameters:,} parameters" in card
     assert "(loss.png)" not in card
     for line in describe(config):
         assert f"- {line}\n" in card

@@ -49,20 +49,18 @@ def bench(corpus: CorpusArguments, arguments: BenchArguments) -> list[dict[str, 
         if getattr(arguments, name) < 1:
             raise ValueError(f"{name}: {getattr(arguments, name)} is too small; use 1 or more")
     folder = Path(arguments.output)
-    if folder.exists() and not folder.is_dir():
-        raise ValueError(f"output: {arguments.output!r} is a file; use a folder, existing or new")
     run = Run(device, arguments.quick, arguments.compile, corpus)
     settings = dict(
         device=device_name(device), quick=run.quick, compile=run.compile, corpus=dataclasses.asdict(corpus),
         torch=torch.__version__, transformers=transformers.__version__, threads=torch.get_num_threads(),
     )  # fmt: skip
     done = {} if arguments.overwrite else read_results(benchmarks, folder, settings)
+    folder.mkdir(parents=True, exist_ok=True)
 
     results = []
     shown = sys.stderr if arguments.json else sys.stdout
     warning = " (quick: tiny shapes, the figures mean nothing)" if run.quick else ""
     print(f"{settings['device']}, {settings['threads']} threads, torch {settings['torch']}{warning}", file=shown)
-    folder.mkdir(parents=True, exist_ok=True)
     for benchmark in tqdm(benchmarks, desc="Benchmarks", unit="", disable=None):
         result = done.get(benchmark.name)
         if result is None:

@@ -23,9 +23,9 @@ from typing import Any
 import torch
 import transformers
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
-from safetensors import safe_open
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, TrainingArguments
 
+from ... import modeling_minibert
 from ...configuration_minibert import MiniBertConfig
 
 TEMPLATE = Path(__file__).parents[2] / "hub_card.md"
@@ -191,6 +191,8 @@ def render_card(folder: str | Path, facts: CardFacts, repository: str, revision:
         raise ValueError(
             f"{folder}: config.json has the architecture {head!r}; use a model of one of {', '.join(HEADS)}"
         )
+    with torch.device("meta"):
+        parameters = getattr(modeling_minibert, head)(config).num_parameters()
     tokenizer = AutoTokenizer.from_pretrained(folder) if (folder / "tokenizer_config.json").exists() else None
     embedding = (folder / "modules.json").exists()
     purpose, task = ("gives texts vectors to compare", "sentence-similarity") if embedding else HEADS[head]
@@ -234,7 +236,7 @@ def render_card(folder: str | Path, facts: CardFacts, repository: str, revision:
         repository=repository,
         revision=revision,
         published=published_name(repository) is not None,
-        parameters=count_parameters(folder),
+        parameters=parameters,
         architecture=describe(config),
         example=find_example(tokenizer),
         mask_token=getattr(tokenizer, "mask_token", None),
@@ -275,15 +277,6 @@ def find_example(tokenizer: PreTrainedTokenizerBase | None) -> str:
 def published_name(name: str | None) -> str | None:
     """`name` if it can be a repository on the Hub and is no path here."""
     return name if name and _REPOSITORY.fullmatch(name) and not Path(name).exists() else None
-
-
-def count_parameters(folder: str | Path) -> int:
-    """The number of saved parameters (tied ones once)."""
-    total = 0
-    for path in Path(folder).glob("model*.safetensors"):
-        with safe_open(path, "pt") as tensors:
-            total += sum(math.prod(tensors.get_slice(name).get_shape()) for name in tensors.keys())  # noqa: SIM118
-    return total
 
 
 # --- what is known ---

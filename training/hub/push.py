@@ -10,7 +10,6 @@ import shlex
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,28 +27,15 @@ from .trainer import hub_card
 SCRIPT = Path(__file__).with_name("verify_remote_code.py")
 
 
-@dataclass
-class Pushed:
-    """What `push` published.
-
-    Args:
-        url: of the repository or its branch; None after a dry run.
-        files: the size in bytes of every file that was uploaded, or would be.
-        left_out: files of the folder that were not.
-        verified: what `verify_remote_code` found.
-    """
-
-    url: str | None
-    files: dict[str, int]
-    left_out: list[str]
-    verified: dict[str, Any]
-
-
-def push(arguments: PushArguments) -> Pushed:
+def push(arguments: PushArguments) -> dict[str, Any]:
     """Check the model folder, say what goes up and how large it is, and upload it.
 
     The card is uploaded once the files are there, so that its snippets can name their commit. The folder itself is
     never changed.
+
+    Returns:
+        what was uploaded, or would be: `url` of the repository or its branch (None after a dry run), `files` with
+        their sizes in bytes, `left_out` of the folder, and what `verify_remote_code` found (`verified`).
 
     Raises:
         ValueError: the folder is no complete and clean repository, or the Hub cannot be reached or says no; then with
@@ -64,10 +50,11 @@ def push(arguments: PushArguments) -> Pushed:
         left_out = stage(folder, staged)
         facts = prepare_card(folder, staged, repository, arguments)
         verified = verify_remote_code(staged)
-        files = {str(path.relative_to(staged)): path.stat().st_size for path in staged.rglob("*") if path.is_file()}
-        pushed = Pushed(None, dict(sorted(files.items())), left_out, verified)
-        total = ("together", sum(files.values()) / 1e6)
-        print(format_table(["file", "MB"], [*((name, size / 1e6) for name, size in pushed.files.items()), total]))
+        paths = sorted(path for path in staged.rglob("*") if path.is_file())
+        files = {path.relative_to(staged).as_posix(): path.stat().st_size for path in paths}
+        pushed = {"url": None, "files": files, "left_out": left_out, "verified": verified}
+        sizes = [(name, size / 1e6) for name, size in {**files, "together": sum(files.values())}.items()]
+        print(format_table(["file", "MB"], sizes))
         if left_out:
             print(f"left out: {', '.join(left_out)}")
         print(
@@ -78,11 +65,11 @@ def push(arguments: PushArguments) -> Pushed:
             print("Dry run: nothing was uploaded")
             return pushed
         try:
-            pushed.url = upload(staged, repository, facts, arguments)
+            pushed["url"] = upload(staged, repository, facts, arguments)
         except Exception as error:  # every library below has its own for a dead line or a refusal
             reason = " ".join(str(error).split()) or type(error).__name__
             raise ValueError(f"{reason}; {folder} is as it was; to try again: {repeat(arguments)}") from error
-    print(f"Published: {pushed.url}")
+    print(f"Published: {pushed['url']}")
     return pushed
 
 
