@@ -14,7 +14,7 @@ from minibert import MiniBertConfig, MiniBertForMaskedLM, modeling_minibert, tra
 from minibert.configuration_minibert import AUTO_MAP
 from minibert.training.cli import main as cli
 from minibert.training.hub import files
-from minibert.training.hub.push import verify_remote_code
+from minibert.training.hub import push as hub_push
 
 PUBLISHED = {
     ".gitattributes", ".gitignore", "README.md", "config.json", "model.safetensors", "tokenizer.json",
@@ -47,20 +47,26 @@ def folder(tmp_path_factory, tokenizer):
 
 
 @pytest.fixture(scope="module")
-def author(server, tmp_path_factory):
-    """A process with the package and a token."""
-    client = Client(server, tmp_path_factory.mktemp("author"), with_package=True)
-    yield client
-    client.close()
+def clients(server, tmp_path_factory):
+    """Two processes, started together since their imports take long."""
+    author = Client(server, tmp_path_factory.mktemp("author"), with_package=True)
+    reader = Client(server, tmp_path_factory.mktemp("reader"), with_package=False, token=None)
+    yield author, reader
+    author.close()
+    reader.close()
 
 
 @pytest.fixture(scope="module")
-def reader(server, tmp_path_factory):
+def author(clients):
+    """A process with the package and a token."""
+    return clients[0]
+
+
+@pytest.fixture(scope="module")
+def reader(clients):
     """A process without the package and without a token, and with an empty cache."""
-    client = Client(server, tmp_path_factory.mktemp("reader"), with_package=False, token=None)
-    assert client.run(IS_BLOCKED)
-    yield client
-    client.close()
+    assert clients[1].run(IS_BLOCKED)
+    return clients[1]
 
 
 IS_BLOCKED = """
@@ -215,7 +221,7 @@ def test_the_check_knows_every_head(head, reader, tokenizer, tmp_path):
     tokenizer.save_pretrained(tmp_path)
     found = reader.run(f"""
         import runpy
-        names = runpy.run_path({str(files.ROOT / "training" / "hub" / "verify_remote_code.py")!r})
+        names = runpy.run_path({str(hub_push.SCRIPT)!r})
         result = names["load"]({str(tmp_path)!r}, None)[0]
     """)
     assert found["saved"] == head and found["auto_classes"] == sorted(EVERY_HEAD)
@@ -420,12 +426,23 @@ def test_bad_paths(paths, capsys):
     assert "paths:" in capsys.readouterr().err
 
 
-def test_code_that_does_not_load_is_found(folder, tmp_path):
+def test_code_that_does_not_load_is_found(folder, tmp_path, reader, monkeypatch):
     copy = copy_of(folder, tmp_path)
     with (copy / "modeling_minibert.py").open("a") as file:
         file.write("\nimport minibert\n")
-    with pytest.raises(ValueError, match="without the package the model does not load: .*minibert"):
-        verify_remote_code(copy)
+    said = reader.run(f"""
+        import runpy
+        try:
+            runpy.run_path({str(hub_push.SCRIPT)!r})["load"]({str(copy)!r}, None)
+        except ImportError as error:
+            result = str(error)
+    """)
+    assert "minibert" in said
+    script = tmp_path / "script.py"
+    script.write_text("import sys; sys.exit('no module named minibert')")
+    monkeypatch.setattr(hub_push, "SCRIPT", script)
+    with pytest.raises(ValueError, match="without the package the model does not load: no module named minibert"):
+        hub_push.verify_remote_code(copy)
 
 
 def test_what_is_staged(folder, tmp_path):
