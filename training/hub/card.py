@@ -27,6 +27,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase, TrainingArgumen
 
 from ... import modeling_minibert
 from ...configuration_minibert import MiniBertConfig
+from ..arguments.pretraining import MaskingArguments
 
 TEMPLATE = Path(__file__).parents[2] / "hub_card.md"
 CARD, FACTS, STATE = "README.md", "model_card.json", "trainer_state.json"
@@ -383,28 +384,18 @@ def write_card(
         the facts that it says, for `HubReady.card`.
     """
     data, objective = describe_data(data), report.get("objective", "mlm")
+    unused = {field.name for field in dataclasses.fields(MaskingArguments)} if objective == "clm" else set()
+    recipe = {name: x for name, x in recipe.items() if str(x) not in ("None", "False", "[]") and name not in unused}
     told = {
         "objective": OBJECTIVES[objective],
         "steps": f"{report['steps']:,} ({report['epochs']:.2f} epochs)",
         "tokens": f"{report['training_tokens']:,}",
-        "sequence length": str(recipe["seq_length"]),
-        "packing": recipe["packing"],
+        "arguments": ", ".join(f"{name} {value}" for name, value in recipe.items()),
+        "time": f"{report['training_seconds'] / 60:.1f} minutes",
+        **describe_training(training),
     }
-    if objective != "clm":
-        masked, random = recipe.get("mask_replace_prob", 0.8), recipe.get("random_replace_prob", 0.1)
-        told["masking"] = (
-            f"{recipe['masking']}, {recipe['mlm_probability']:.0%}; {masked:.0%} of it masked, {random:.0%} random, "
-            f"{1 - masked - random:.0%} kept"
-        )
-    told["time"] = f"{report['training_seconds'] / 60:.1f} minutes"
-    told |= describe_training(training)
     if recipe.get("optimizer") == "muon":
-        rate = recipe["muon_learning_rate"] or training.learning_rate
-        told["optimizer"] = (
-            f"Muon (learning rate {rate:g}) for the matrices of the blocks; for the rest {told['optimizer']}"
-        )
-    if recipe.get("weight_average"):
-        told["weights"] = f"an exponential moving average, decay {recipe['weight_average']:g}"
+        told["optimizer"] = f"Muon for the matrices of the blocks; for the rest {told['optimizer']}"
     prefix, baseline = ("constant_", "always “original”") if objective == "rtd" else ("unigram_", "unigram frequencies")
     figures = {
         key.removeprefix("validation_"): value
