@@ -14,7 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from minibert.configuration_minibert import MiniBertConfig
 from minibert.modeling_minibert import MiniBertForMaskedLM, MiniBertModel
 from minibert.training import report
-from minibert.training.arguments.pretraining import CorpusArguments
+from minibert.training.arguments.pretraining import BenchArguments, CorpusArguments
 from minibert.training.bench import benchmarks, measure, models, work
 from minibert.training.bench import run as bench_run
 from minibert.training.bench.work import Text
@@ -141,6 +141,25 @@ def test_a_small_corpus_is_read_again(tmp_path):
     text = Text(CorpusArguments(data=[str(path)]), quick=True)
     assert text.packed(2, 3, 100)[1]["input_ids"].shape == (3, 100)
     assert text.natural(2, 3, 100)[1]["input_ids"].shape[0] == 3
+
+
+# --- the attention that runs ---
+
+
+def test_attention_of_a_model_as_it_runs(run):
+    """By type of layer, for the batch, the mode and the precision that are timed; a peer has none of ours."""
+    config = run.config("modernbert", "tiny", attention_dropout=0.1)
+    batches = run.text.natural(1, 4, 64)
+    found = {}
+    for training in (True, False):
+        step = models.ModelStep(MiniBertForMaskedLM, config, batches, CPU, torch.float32, training, compiled=False)
+        found[training] = step.attention()
+        assert found[training] == models.attention_reasons(step.model, batches[0])
+        assert set(found[training]) == {"full_attention", "sliding_attention"}
+        assert all(found[training].values())
+    assert "dropout" in found[True]["full_attention"] and "dropout" not in found[False]["full_attention"]
+    peer = models.ModelStep(models.native_masked_lm, config, batches, CPU, torch.float32, True, compiled=False)
+    assert measure.attention_of(peer) == {}
 
 
 # --- FLOPs ---
@@ -411,6 +430,17 @@ def test_results_are_kept_shown_and_drawn(bench, tmp_path, capsys, monkeypatch):
 
     monkeypatch.setattr(bench_run, "measure_benchmark", counted)
     assert bench(*NAMES, "--output", str(out), "--overwrite") == 0 and again.count == 2
+
+
+def test_bench_returns_its_results(corpus, tmp_path):
+    arguments = BenchArguments(
+        ["local-attention/forward/fp32"], output=str(tmp_path), device="cpu", rounds=1, quick=True, json=True
+    )
+    (result,) = bench_run.bench(corpus, arguments)
+    assert result["benchmark"] == "local-attention/forward/fp32" and len(result["measured"]) == 2
+    assert result == json.loads((tmp_path / "local-attention.forward.fp32.json").read_text())
+    listed = bench_run.bench(corpus, BenchArguments(device="cpu", list_benchmarks=True))
+    assert {"benchmark": result["benchmark"], "what": result["what"]} in listed
 
 
 def test_training_benchmark(bench, tmp_path, capsys):

@@ -12,6 +12,7 @@ from transformers import pipeline
 
 from minibert import MiniBertConfig, MiniBertForMaskedLM, modeling_minibert, train_tokenizer
 from minibert.configuration_minibert import AUTO_MAP
+from minibert.training.arguments.hub import PushArguments
 from minibert.training.cli import main as cli
 from minibert.training.hub import files
 from minibert.training.hub import push as hub_push
@@ -461,6 +462,15 @@ def test_what_is_staged(folder, tmp_path):
     assert set(left_out) == {
         "training_args.bin", "optimizer.pt", "rng_state.pth", "x.pkl", "checkpoint-5/model.safetensors"
     }  # fmt: skip
+
+
+def test_push_returns_what_it_would_upload(folder, monkeypatch):
+    found = {"saved": "MiniBertForMaskedLM", "auto_classes": ["AutoModel"], "versions": {}}
+    monkeypatch.setattr(hub_push, "verify_remote_code", lambda staged: found)
+    pushed = hub_push.push(PushArguments([str(folder), "me/animals"], dry_run=True))
+    assert pushed["url"] is None and pushed["left_out"] == [] and pushed["verified"] == found
+    assert set(pushed["files"]) == PUBLISHED - {".gitattributes"}
+    assert pushed["files"]["model.safetensors"] == (folder / "model.safetensors").stat().st_size
 
 
 def test_gitignore_is_what_git_makes_of_it(tmp_path):
