@@ -90,7 +90,7 @@ def prepare_card(folder: Path, staged: Path, repository: str, arguments: PushArg
         the facts of a card that is generated; None: the folder's was edited by hand and is uploaded as it is.
 
     Raises:
-        ValueError: the Hub would refuse the card.
+        ValueError: the metadata of a card that was edited by hand are no YAML.
     """
     path, card = staged / CARD, read_card(folder)
     if card is not None and card.edited and not arguments.overwrite_card:
