@@ -346,6 +346,7 @@ _LOOP = """
 import contextlib, io, json, sys, traceback
 if {blocked}:
     sys.modules["minibert"] = None
+import torch, transformers.pipelines  # while the test does something else
 channel = sys.stdout
 for line in sys.stdin:
     printed, names = io.StringIO(), {{"__name__": "__main__"}}

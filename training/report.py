@@ -14,6 +14,7 @@ import matplotlib
 
 matplotlib.use("Agg")
 from matplotlib import pyplot as plt
+from matplotlib.ticker import LogFormatter
 
 
 def format_table(header: Sequence[str], rows: Sequence[Sequence[Any]], digits: int = 4) -> str:
@@ -84,3 +85,66 @@ def plot_losses(
         axes.set(xlabel="optimizer step", ylabel=f"{metric.replace('_', ' ')} (nats)")
         axes.grid(alpha=0.3)
         axes.legend()
+
+
+# --- bench ---
+
+BENCH_HEADER = ("benchmark", "model", "median", "minimum", "tokens/s", "MFU", "ratio of medians (minima)", "target")
+
+
+def bench_table(results: Sequence[dict]) -> str:
+    """The results of `minibert bench`, a line a model. A ratio stands beside its numerator."""
+
+    def amount(value: float, measure: str) -> str:
+        if measure == "bytes":
+            return f"{value / 2**20:,.0f} MiB"
+        return f"{value:.2f} s" if value >= 1 else f"{1000 * value:.2f} ms"
+
+    rows = []
+    for result in results:
+        name, ratios = result["benchmark"], {ratio["numerator"]: ratio for ratio in result.get("ratios", ())}
+        for model, entry in result.get("measured", {}).items():
+            ratio, compared, target = ratios.get(model), None, None
+            if ratio:
+                compared = f"{ratio['median']:.2f}× ({ratio['min']:.2f}×) {ratio['denominator']}"
+            if ratio and ratio["target"]:
+                bound = f"{'≤' if ratio['at_most'] else '≥'} {ratio['target']:g}×"
+                target = f"{bound} {'reached' if ratio['reached'] else 'MISSED'}"
+            speed = f"{entry['tokens_per_second']:,.0f}" if "tokens_per_second" in entry else None
+            share = f"{entry['mfu']:.1%}" if "mfu" in entry else None
+            amounts = (amount(entry[key], result["measure"]) for key in ("median", "min"))
+            rows.append((name, model, *amounts, speed, share, compared, target))
+        failed = [f"{model}: FAILED: {reason}" for model, reason in result.get("failed", {}).items()]
+        failed += [f"FAILED: {result['error']}"] if "error" in result else []
+        rows += [(name, reason, *[None] * 6) for reason in failed]
+    return format_table(BENCH_HEADER, rows)
+
+
+def plot_bench_lengths(results: Sequence[dict], path: Path) -> bool:
+    """Draw the time of one text against its length, one panel a precision; False: fewer than two lengths are there."""
+    results = [result for result in results if result["benchmark"].startswith("infer-length-") and "measured" in result]
+    precisions = list(dict.fromkeys(result["dtype"] for result in results))
+    if len({result["tokens"] for result in results}) < 2:
+        return False
+    title = f"Inference of one text, {results[0]['benchmark'].split('/')[1]}"
+    size = (5.5 * len(precisions), 4.5)
+    with picture(path, title, len(precisions), size, sharey=True, squeeze=False) as panels:
+        for precision, axes in zip(precisions, panels[0]):
+            chosen = sorted((each for each in results if each["dtype"] == precision), key=lambda each: each["tokens"])
+            for name in dict.fromkeys(name for result in chosen for name in result["measured"]):
+                points = [(each["tokens"], each["measured"][name]) for each in chosen if name in each["measured"]]
+                lengths, entries = zip(*points)
+                axes.plot(lengths, [entry["median"] for entry in entries], marker="o", markersize=4, label=name)
+                low, high = ([pick(entry["samples"]) for entry in entries] for pick in (min, max))
+                axes.fill_between(lengths, low, high, alpha=0.2)
+            axes.set_xscale("log", base=2)
+            axes.set_yscale("log")
+            axes.set_xticks(lengths, lengths)
+            axes.yaxis.set_major_formatter(LogFormatter())  # labels without formulas
+            axes.yaxis.set_minor_formatter(LogFormatter())
+            axes.set(xlabel="tokens of the text", ylabel="seconds a forward pass (median; band: all rounds)")
+            axes.set_title(precision)
+            axes.grid(alpha=0.3)
+            axes.label_outer()
+        panels[0][0].legend(frameon=False)
+    return True

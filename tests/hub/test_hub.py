@@ -4,7 +4,6 @@ import json
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -13,13 +12,14 @@ from transformers import pipeline
 
 from minibert import MiniBertConfig, MiniBertForMaskedLM, modeling_minibert, train_tokenizer
 from minibert.configuration_minibert import AUTO_MAP
+from minibert.training.arguments.hub import PushArguments
 from minibert.training.cli import main as cli
 from minibert.training.hub import files
-from minibert.training.hub.push import check_as_a_stranger
+from minibert.training.hub import push as hub_push
 
 PUBLISHED = {
     ".gitattributes", ".gitignore", "README.md", "config.json", "model.safetensors", "tokenizer.json",
-    "tokenizer_config.json", *files.CODE,
+    "tokenizer_config.json", "model_card.json", *files.CODE,
 }  # fmt: skip
 SENTENCES = ["return the end of the list", "a good book, a dull book", "this text is the first text of the list"]
 
@@ -48,20 +48,26 @@ def folder(tmp_path_factory, tokenizer):
 
 
 @pytest.fixture(scope="module")
-def author(server, tmp_path_factory):
-    """A process with the package and a token."""
-    client = Client(server, tmp_path_factory.mktemp("author"), with_package=True)
-    yield client
-    client.close()
+def clients(server, tmp_path_factory):
+    """Two processes, started together since their imports take long."""
+    author = Client(server, tmp_path_factory.mktemp("author"), with_package=True)
+    reader = Client(server, tmp_path_factory.mktemp("reader"), with_package=False, token=None)
+    yield author, reader
+    author.close()
+    reader.close()
 
 
 @pytest.fixture(scope="module")
-def stranger(server, tmp_path_factory):
+def author(clients):
+    """A process with the package and a token."""
+    return clients[0]
+
+
+@pytest.fixture(scope="module")
+def reader(clients):
     """A process without the package and without a token, and with an empty cache."""
-    client = Client(server, tmp_path_factory.mktemp("stranger"), with_package=False, token=None)
-    assert client.run(IS_BLOCKED)
-    yield client
-    client.close()
+    assert clients[1].run(IS_BLOCKED)
+    return clients[1]
 
 
 IS_BLOCKED = """
@@ -90,7 +96,7 @@ def push(author, *words, status=0, checked=False, before=""):
         code.append("result = cli.main(words)")
     else:
         code.append("found = {'saved': 'model', 'auto_classes': []}")
-        code.append("with mock.patch.object(push, 'check_as_a_stranger', lambda folder: found):")
+        code.append("with mock.patch.object(push, 'verify_remote_code', lambda folder: found):")
         code.append("    result = cli.main(words)")
     assert author.run("\n".join(code)) == status, author.printed
     return author.printed
@@ -131,7 +137,7 @@ def test_push_publishes_everything_and_nothing_else(published, folder, server):
     assert set(files_there) == PUBLISHED
     assert "model.safetensors" in published.lfs and not published.private
     for name, data in files_there.items():
-        if name in PUBLISHED - {"README.md", ".gitignore", ".gitattributes"}:
+        if name in PUBLISHED - {"README.md", "model_card.json", ".gitignore", ".gitattributes"}:
             assert data == (folder / name).read_bytes(), name
     assert server.requests("PUT", "/lfs/") and server.requests("POST", "/lfs/verify")  # checksum verified
 
@@ -141,19 +147,19 @@ def test_the_card_pins_the_commit_of_the_files(published):
     pins = set(re.findall(r'revision="([^"]*)"', card))
     assert len(pins) == 1
     pinned = published.at(pins.pop())
-    assert set(pinned.files) | {"README.md"} == PUBLISHED
+    assert set(pinned.files) | {"README.md", "model_card.json"} == PUBLISHED
     names = set(re.findall(r'from_pretrained\("([^"]*)"|pipeline\("fill-mask", "([^"]*)"', card))
     assert {a or b for a, b in names} == {"tester/animals"}
     assert "license: mit" in card
 
 
-def test_a_stranger_fills_masks_alike(published, stranger, folder):
+def test_a_reader_fills_masks_alike(published, reader, folder):
     pin = re.search(r'revision="(\w+)"', published.at("main").files["README.md"].decode())[1]
-    assert fill(stranger, "tester/animals", pin) == expected_fill(folder)
+    assert fill(reader, "tester/animals", pin) == expected_fill(folder)
 
 
-def test_a_stranger_loads_every_auto_class(published, stranger):
-    found = stranger.run("""
+def test_a_reader_loads_every_auto_class(published, reader):
+    found = reader.run("""
         import transformers
         config = transformers.AutoConfig.from_pretrained("tester/animals", trust_remote_code=True)
         result = {}
@@ -182,13 +188,13 @@ EVERY_HEAD = [name for name in AUTO_MAP if name != "AutoConfig"]
     ],
     ids=["some", "modernbert", "bert"],
 )
-def test_every_auto_class_loads_from_every_saved_head(architecture, saved, stranger, tokenizer, tmp_path):
+def test_every_auto_class_loads_from_every_saved_head(architecture, saved, reader, tokenizer, tmp_path):
     """The encoder's weights are there, whatever was saved and whatever is loaded. (Classifiers may differ in their
     number of classes, for which Transformers wants to be told to make a new one.)"""
     config = MiniBertConfig.from_tokenizer(tokenizer, architecture, "tiny", num_hidden_layers=1)
     for name in saved:
         getattr(modeling_minibert, AUTO_MAP[name].split(".")[1])(config).save_pretrained(tmp_path / name)
-    failed = stranger.run(f"""
+    failed = reader.run(f"""
         import pathlib, torch, transformers
         from safetensors.torch import load_file
         result = []
@@ -209,15 +215,15 @@ def test_every_auto_class_loads_from_every_saved_head(architecture, saved, stran
 
 
 @pytest.mark.parametrize("head", ["MiniBertForMultipleChoice", "MiniBertForReplacedTokenDetection"])
-def test_the_check_knows_every_head(head, stranger, tokenizer, tmp_path):
+def test_the_check_knows_every_head(head, reader, tokenizer, tmp_path):
     """Also one whose classifier fits no other head, and one that no Auto class is for."""
     config = MiniBertConfig.from_tokenizer(tokenizer, "bert", "tiny", num_hidden_layers=1)
     getattr(modeling_minibert, head)(config).save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
-    found = stranger.run(f"""
+    found = reader.run(f"""
         import runpy
-        names = runpy.run_path({str(files.ROOT / "training" / "hub" / "verify_remote_code.py")!r})
-        result = names["load"]({str(tmp_path)!r}, None, "all")[0]
+        names = runpy.run_path({str(hub_push.SCRIPT)!r})
+        result = names["load"]({str(tmp_path)!r}, None)[0]
     """)
     assert found["saved"] == head and found["auto_classes"] == sorted(EVERY_HEAD)
 
@@ -247,9 +253,9 @@ LOGITS = """
 """
 
 
-def test_load_train_save_load_in_both_worlds(published, stranger, author, tmp_path):
-    """What a stranger trained, a stranger and a user of the package load; and the other way round."""
-    for trains, other, target in ((stranger, author, tmp_path / "s"), (author, stranger, tmp_path / "a")):
+def test_load_train_save_load_in_both_worlds(published, reader, author, tmp_path):
+    """Both load what somebody without the package trained, and what a user of the package did."""
+    for trains, other, target in ((reader, author, tmp_path / "s"), (author, reader, tmp_path / "a")):
         logits = trains.run(
             ("import minibert\n" if trains is author else "")
             + TRAIN.format(source="tester/animals", target=str(target)).replace("\n    ", "\n")
@@ -268,10 +274,12 @@ def test_pushing_again_changes_nothing(published, author, folder):
     push(author, folder, "animals", "--license", "apache-2.0")  # only the card
     assert len(published.commits) == before + 1
     old, new = published.history()[-2:]
-    assert {name for name in new.files if new.files[name] != old.files.get(name)} == {"README.md"}
+    assert {name for name in new.files if new.files[name] != old.files.get(name)} == {
+        "README.md", "model_card.json"
+    }  # fmt: skip
 
 
-def test_stages_are_branches(published, author, stranger, folder, tmp_path, tokenizer):
+def test_stages_are_branches(published, author, reader, folder, tmp_path, tokenizer):
     """The branch is made; the stage is another model than main's."""
     stage = tmp_path / "stage"
     config = MiniBertConfig.from_tokenizer(tokenizer, size="tiny", num_hidden_layers=1)
@@ -280,7 +288,7 @@ def test_stages_are_branches(published, author, stranger, folder, tmp_path, toke
     main = published.branches["main"]
     assert "/tree/step-100" in push(author, stage, "animals", "--revision", "step-100")
     assert published.branches["main"] == main and published.branches["step-100"] != main
-    layers = stranger.run("""
+    layers = reader.run("""
         from transformers import AutoModel
         load = lambda revision: AutoModel.from_pretrained("tester/animals", revision=revision, trust_remote_code=True)
         result = [load(revision).config.num_hidden_layers for revision in ("main", "step-100")]
@@ -324,6 +332,14 @@ def test_a_card_edited_by_hand_stays(author, server, folder, published):
         assert repository.at("main").files["README.md"] == by_hand
     finally:
         local.unlink()
+
+
+def test_a_card_that_the_hub_refuses(author, server, folder, tmp_path):
+    """Nothing is uploaded, and what the Hub says is shown."""
+    copy = copy_of(folder, tmp_path)
+    write_card(copy, "---\nbase_model: /home/me/x\n---\n" + "x" * 50)
+    assert "base_model" in push(author, copy, "tester/refused", status=2)
+    assert set(server.repositories["tester/refused"].at("main").files) == {".gitattributes"}
 
 
 @pytest.mark.parametrize(
@@ -393,8 +409,6 @@ def test_a_card_that_cannot_be_read_is_not_taken_for_none(author, server, publis
         (lambda folder: (folder / "k.json").write_text('"AKIA' + "A" * 16 + '"'), "an AWS key"),
         (lambda folder: (folder / "id").write_text("-----BEGIN RSA " + "PRIVATE KEY-----"), "a private key"),
         (lambda folder: write_card(folder, "---\na: [\n---\n"), "not YAML"),
-        (lambda folder: write_card(folder, "---\nbase_model: /home/me/x\n---\n" + "x" * 50), "base_model"),
-        (lambda folder: write_card(folder, "---\nlicense: mit\n---\n"), "nothing below"),
         (lambda folder: edit_config(folder, architectures=["BertModel"]), "has the architecture 'BertModel'"),
         (lambda folder: (folder / "adapter_config.json").write_text("{}"), "only an adapter"),
     ],
@@ -413,12 +427,23 @@ def test_bad_paths(paths, capsys):
     assert "paths:" in capsys.readouterr().err
 
 
-def test_code_that_does_not_load_is_found(folder, tmp_path):
+def test_code_that_does_not_load_is_found(folder, tmp_path, reader, monkeypatch):
     copy = copy_of(folder, tmp_path)
     with (copy / "modeling_minibert.py").open("a") as file:
         file.write("\nimport minibert\n")
-    with pytest.raises(ValueError, match="without the package the model does not load: .*minibert"):
-        check_as_a_stranger(copy)
+    said = reader.run(f"""
+        import runpy
+        try:
+            runpy.run_path({str(hub_push.SCRIPT)!r})["load"]({str(copy)!r}, None)
+        except ImportError as error:
+            result = str(error)
+    """)
+    assert "minibert" in said
+    script = tmp_path / "script.py"
+    script.write_text("import sys; sys.exit('no module named minibert')")
+    monkeypatch.setattr(hub_push, "SCRIPT", script)
+    with pytest.raises(ValueError, match="without the package the model does not load: no module named minibert"):
+        hub_push.verify_remote_code(copy)
 
 
 def test_what_is_staged(folder, tmp_path):
@@ -429,14 +454,23 @@ def test_what_is_staged(folder, tmp_path):
         (copy / name).parent.mkdir(exist_ok=True)
         (copy / name).write_text("{}")
     (copy / "modeling_minibert.py").unlink()
-    staged = files.measure(files.stage(copy, tmp_path / "staged"))
-    assert set(staged.sizes) == (PUBLISHED - {"README.md", ".gitattributes"}) | {
+    left_out, staged = files.stage(copy, tmp_path / "staged"), tmp_path / "staged"
+    there = {str(path.relative_to(staged)) for path in staged.rglob("*") if path.is_file()}
+    assert there == (PUBLISHED - {"README.md", "model_card.json", ".gitattributes"}) | {
         "onnx/model.onnx", "1_Pooling/config.json"
     }  # fmt: skip
-    assert staged.sizes["model.safetensors"] == (folder / "model.safetensors").stat().st_size
-    assert set(staged.left_out) == {
+    assert set(left_out) == {
         "training_args.bin", "optimizer.pt", "rng_state.pth", "x.pkl", "checkpoint-5/model.safetensors"
     }  # fmt: skip
+
+
+def test_push_returns_what_it_would_upload(folder, monkeypatch):
+    found = {"saved": "MiniBertForMaskedLM", "auto_classes": ["AutoModel"], "versions": {}}
+    monkeypatch.setattr(hub_push, "verify_remote_code", lambda staged: found)
+    pushed = hub_push.push(PushArguments([str(folder), "me/animals"], dry_run=True))
+    assert pushed["url"] is None and pushed["left_out"] == [] and pushed["verified"] == found
+    assert set(pushed["files"]) == PUBLISHED - {".gitattributes"}
+    assert pushed["files"]["model.safetensors"] == (folder / "model.safetensors").stat().st_size
 
 
 def test_gitignore_is_what_git_makes_of_it(tmp_path):
@@ -531,7 +565,7 @@ def training(author, server, folder, tmp_path_factory):
     return output
 
 
-def test_every_commit_of_a_training_loads(training, server, stranger):
+def test_every_commit_of_a_training_loads(training, server, reader):
     """In mid-run too; no pickle at any time, no card of Trainer's."""
     repository = server.repositories["tester/run"]
     pushed = [commit for commit in repository.history() if "config.json" in commit.files]
@@ -539,18 +573,18 @@ def test_every_commit_of_a_training_loads(training, server, stranger):
         commit.message for commit in pushed
     }
     for commit in pushed:
-        assert PUBLISHED - {"README.md"} <= set(commit.files), commit.message
+        assert PUBLISHED - {"README.md", "model_card.json"} <= set(commit.files), commit.message
         assert not [name for name in commit.files if name.endswith((".bin", ".pt", ".pth", ".pkl"))]
     first, last = pushed[0], repository.at("stage-1")
     assert first.files["model.safetensors"] != last.files["model.safetensors"]
-    assert len(fill(stranger, "tester/run", first.oid)) == 5
+    assert len(fill(reader, "tester/run", first.oid)) == 5
     card = last.files["README.md"].decode()
     assert "eval" not in card and "generated automatically" not in card
     assert "license: mit" in card and "type: loss" in card and "4 (" in card
     assert "base_model:" not in card  # a local folder
 
 
-def test_a_checkpoint_resumes_without_the_package(training, stranger, author, folder, tmp_path):
+def test_a_checkpoint_resumes_without_the_package(training, reader, author, folder, tmp_path):
     """…and gets to the same weights as the run that went on."""
     checkpoint = training / "checkpoint-2"
     assert set(files.CODE) <= {path.name for path in checkpoint.iterdir()}
@@ -566,7 +600,7 @@ def test_a_checkpoint_resumes_without_the_package(training, stranger, author, fo
         f"from_pretrained({str(checkpoint)!r})", f"from_pretrained({str(checkpoint)!r}, trust_remote_code=True)"
     )
     code = code.replace("trainer.train()", f"trainer.train(resume_from_checkpoint={str(checkpoint)!r})")
-    stranger.run(code + f"\n    run({str(tmp_path)!r}).save_model()\n    result = 1")
+    reader.run(code + f"\n    run({str(tmp_path)!r}).save_model()\n    result = 1")
     from safetensors.torch import load_file
 
     resumed = load_file(tmp_path / "model.safetensors")
@@ -584,17 +618,26 @@ def test_a_checkpoint_is_pushed_as_a_stage(training, author, server):
     assert "steps: 2 (" in there["README.md"].decode() and "(loss.png)" in there["README.md"].decode()
 
 
-def test_hf_upload_of_an_output_folder(training, server, stranger, tmp_path):
-    hf = Path(sys.executable).with_name("hf")
+def test_hf_upload_of_an_output_folder(training, server, reader, tmp_path):
     environment = client_environment(server, tmp_path)
     result = subprocess.run(
-        [hf, "upload", "tester/by-hf", str(training)], env=environment, capture_output=True, text=True
+        [
+            sys.executable,
+            "-c",
+            "from huggingface_hub.cli.hf import main; main()",
+            "upload",
+            "tester/by-hf",
+            str(training),
+        ],
+        env=environment,
+        capture_output=True,
+        text=True,
     )
     assert result.returncode == 0, result.stderr
     there = server.repositories["tester/by-hf"].at("main").files
     assert set(there) >= PUBLISHED and not [name for name in there if name.endswith((".bin", ".pt", ".pth"))]
     assert (training / "training_args.bin").exists() and not [name for name in there if "checkpoint" in name]
-    assert len(fill(stranger, "tester/by-hf", "main")) == 5
+    assert len(fill(reader, "tester/by-hf", "main")) == 5
 
 
 def test_a_card_edited_on_the_hub_survives_trainer(author, server, folder, tmp_path):
@@ -609,7 +652,7 @@ def test_a_card_edited_on_the_hub_survives_trainer(author, server, folder, tmp_p
     assert repository.at("main").files["README.md"] == by_hand
 
 
-def test_a_stock_trainer_and_push_to_hub_load_too(author, server, stranger, folder, tmp_path):
+def test_a_stock_trainer_and_push_to_hub_load_too(author, server, reader, folder, tmp_path):
     """`Trainer` without anything of ours, `model.push_to_hub`, `tokenizer.push_to_hub`."""
     author.run(
         RUN.format(folder=str(folder), sentences=SENTENCES)
@@ -622,8 +665,8 @@ def test_a_stock_trainer_and_push_to_hub_load_too(author, server, stranger, fold
     )
     for name in ("stock", "parts"):
         there = server.repositories[f"tester/{name}"].at("main").files
-        assert PUBLISHED - {".gitignore"} <= set(there)
-        assert len(fill(stranger, f"tester/{name}", "main")) == 5
+        assert PUBLISHED - {".gitignore", "model_card.json"} <= set(there)
+        assert len(fill(reader, f"tester/{name}", "main")) == 5
     assert not [file for file in there if file.endswith(".bin")]
 
 

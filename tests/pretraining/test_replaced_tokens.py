@@ -410,7 +410,7 @@ def test_from_the_command_line(corpus, tmp_path, capsys):
     assert not [path for path in output.rglob("*") if path.suffix in (".bin", ".pt", ".pkl")]
     assert (output / "loss.png").stat().st_size > 5000
     card = (output / "README.md").read_text()
-    assert "always “original”" in card and "100% of it masked" in card
+    assert "always “original”" in card and "mask_replace_prob 1.0" in card
     said = capsys.readouterr().out
     assert "always original" in said and "flagged:" in said and "The generator at" in said
 

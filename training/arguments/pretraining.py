@@ -230,17 +230,19 @@ class MaskStatsArguments:
 class BenchArguments:
     """What `minibert bench` measures."""
 
-    cells: list[str] = argument(
+    benchmarks: list[str] = argument(
         [],
-        "What to measure, by name, by the beginning of a name up to a '/', or with wildcards (see --list_cells); by"
-        " default everything. Also given without --cells.",
+        "What to measure, by name, by the beginning of a name up to a '/', or with wildcards (see --list_benchmarks);"
+        " by default everything. Also given without --benchmarks.",
     )
-    list_cells: bool = argument(False, "Only show what can be measured on the device.")
-    output: str = argument("runs/bench", "Folder for the results, one file a cell; a cell whose file is there is done.")
+    list_benchmarks: bool = argument(False, "Only show what can be measured on the device.")
+    output: str = argument(
+        "runs/bench", "Folder for the results, one file a benchmark; one whose file is there is done."
+    )
     overwrite: bool = argument(False, "Measure again what is in the folder already.")
     device: Literal["auto", "cpu", "cuda"] = argument("auto", "Where to measure; auto: cuda if there is one.")
     rounds: int = argument(5, "Rounds beside the first, in each of which all models run; median and minimum are shown.")
-    cell_seconds: float = argument(600.0, "Seconds after which a cell begins no further round.")
+    benchmark_seconds: float = argument(600.0, "Seconds after which a benchmark begins no further round.")
     compile: bool = argument(False, "Compile all models with torch.compile.")
     quick: bool = argument(False, "Tiny models and texts: shows that everything runs, not how fast.")
     json: bool = argument(False, "Print the results as JSON instead of a table.")

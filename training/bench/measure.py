@@ -17,12 +17,13 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
-from tqdm.auto import tqdm
 
 from ..arguments.pretraining import CorpusArguments
-from .models import Step
+
+Step = Callable[[int], Any]
 
 
 def seconds(step: Step, device: torch.device, number: int, repeats: int = 1) -> float:
@@ -43,8 +44,7 @@ def interleave(
     device: torch.device,
     limit: float,
     shortest: float = 0.1,
-    title: str = "",
-) -> tuple[dict[str, list[float]], dict[str, str]]:
+) -> tuple[dict[str, list[float]], dict[str, str], dict[str, str]]:
     """Time steps in rounds: in each, every step runs on every batch, one step after the other on the same batch, and
     the one that begins changes from round to round. A first round is discarded.
 
@@ -55,56 +55,53 @@ def interleave(
         shortest: a call that takes fewer seconds is repeated until it takes that long, and the mean counts.
 
     Returns:
-        seconds over all batches by step and round, and the error by step of those that failed.
+        seconds over all batches by step and round; the error by step of those that failed; the attention that
+        MiniBERT's steps take, by type of layer.
     """
-    steps, failed, repeats = {}, {}, {}
+    steps, failed, repeats, attention = {}, {}, {}, {}
     begin = time.perf_counter()
-    with tqdm(total=rounds + 1, desc=title, unit=" rounds", leave=False) as progress:
-        for name, build in builders.items():
-            progress.set_postfix_str(name)
-            try:
-                step = build()
+    for name, build in builders.items():
+        try:
+            step = build()
+            taken = sum(seconds(step, device, number) for number in range(calls))
+            if taken < shortest * calls:  # what only a first call does is done now
                 taken = sum(seconds(step, device, number) for number in range(calls))
-                if taken < shortest * calls:  # what only a first call does is done now
-                    taken = sum(seconds(step, device, number) for number in range(calls))
-            except Exception as error:  # whatever it is that a contender cannot do, the others go on
-                failed[name] = first_line(error)
-                continue
-            steps[name] = step
-            repeats[name] = max(1, math.ceil(shortest * calls / taken))
-        progress.update()
-        times: dict[str, list[float]] = {name: [] for name in steps}
-        names = list(steps)
-        for number in range(rounds if names else 0):
-            if number and time.perf_counter() - begin > limit:
-                break
-            totals = dict.fromkeys(names, 0.0)
-            first = number % len(names)
-            for call in range(calls):
-                for name in names[first:] + names[:first]:
-                    progress.set_postfix_str(name)
-                    totals[name] += seconds(steps[name], device, call, repeats[name])
-            for name in names:
-                times[name].append(totals[name])
-            progress.update()
-    return times, failed
+            attention |= attention_of(step)
+        except Exception as error:  # whatever it is that one model cannot do, the others go on
+            failed[name] = first_line(error)
+            continue
+        steps[name] = step
+        repeats[name] = max(1, math.ceil(shortest * calls / taken))
+    times: dict[str, list[float]] = {name: [] for name in steps}
+    names = list(steps)
+    for number in range(rounds if names else 0):
+        if number and time.perf_counter() - begin > limit:
+            break
+        totals = dict.fromkeys(names, 0.0)
+        first = number % len(names)
+        for call in range(calls):
+            for name in names[first:] + names[:first]:
+                totals[name] += seconds(steps[name], device, call, repeats[name])
+        for name in names:
+            times[name].append(totals[name])
+    return times, failed, attention
+
+
+def attention_of(step: Step) -> dict[str, str]:
+    """The attention of a MiniBERT's step and why, by type of layer; nothing for other steps."""
+    return step.attention() if hasattr(step, "attention") else {}
 
 
 def first_line(error: BaseException) -> str:
     """An error in one line."""
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0] if lines else ''}".rstrip(": ")
+    return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}".rstrip(": ")
 
 
 def matrix_product(size: int, dtype: torch.dtype, device: torch.device) -> Step:
     """A product of two matrices of random numbers, [size, size]: 2 · size³ floating-point operations."""
     generator = torch.Generator(device).manual_seed(0)
     a, b = (torch.randn(size, size, device=device, generator=generator).to(dtype) for _ in range(2))
-
-    def step(number: int) -> torch.Tensor:
-        return torch.matmul(a, b)
-
-    return step
+    return lambda number: torch.matmul(a, b)
 
 
 # --- peak memory ---
@@ -140,14 +137,16 @@ def _status(name: str) -> int:
     return int(re.search(rf"{name}:\s+(\d+) kB", Path("/proc/self/status").read_text())[1]) * 1024
 
 
-def probe(cell: str, contender: str, run, limit: float) -> dict:
-    """Run one contender of a cell once in a fresh process.
+def probe(benchmark: str, name: str, run, limit: float) -> dict[str, Any]:
+    """Run one step of a benchmark once in a fresh process.
 
     Returns:
-        {"seconds": …, "bytes": peak memory} of its last call, or {"failed": why}.
+        {"bytes": peak memory of its last call, "attention": …}, or {"failed": why}.
     """
-    task = dict(cell=cell, contender=contender, device=str(run.device), quick=run.quick, compile=run.compile,
-                corpus=dataclasses.asdict(run.corpus))  # fmt: skip
+    task = dict(
+        benchmark=benchmark, name=name, device=str(run.device), quick=run.quick, compile=run.compile,
+        corpus=dataclasses.asdict(run.corpus),
+    )  # fmt: skip
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     command = [sys.executable, "-m", __name__, json.dumps(task)]
     try:
@@ -157,27 +156,24 @@ def probe(cell: str, contender: str, run, limit: float) -> dict:
     if done.returncode == -9:
         return {"failed": "killed by the system: out of memory"}
     if done.returncode:
-        lines = done.stderr.strip().splitlines()
-        return {"failed": lines[-1] if lines else f"exit status {done.returncode}"}
+        return {"failed": ([f"exit status {done.returncode}", *done.stderr.strip().splitlines()])[-1]}
     return json.loads(done.stdout.splitlines()[-1])
 
 
 def main(task: dict) -> None:
     """The process that `probe` starts. Calls before the last one warm up."""
-    from .benchmarks import CELLS
+    from .benchmarks import BENCHMARKS
     from .work import Run
 
     if Path("/proc/self/oom_score_adj").exists():  # should memory run out, this process goes, not the one that waits
         Path("/proc/self/oom_score_adj").write_text("1000")
-    corpus = CorpusArguments(**task["corpus"])
-    run = Run(torch.device(task["device"]), task["quick"], task["compile"], corpus)
-    work = CELLS[task["cell"]].build(run)
-    step = work.steps[task["contender"]]()
+    run = Run(torch.device(task["device"]), task["quick"], task["compile"], CorpusArguments(**task["corpus"]))
+    work = BENCHMARKS[task["benchmark"]].build(run)
+    step = work.steps[task["name"]]()
     for number in range(work.calls - 1):
         step(number)
-    start = time.perf_counter()
     used = peak_memory(lambda: step(work.calls - 1), run.device)
-    print(json.dumps({"seconds": time.perf_counter() - start, "bytes": used}))
+    print(json.dumps({"bytes": used, "attention": attention_of(step)}))
 
 
 if __name__ == "__main__":

@@ -6,8 +6,7 @@ weights. (DeBERTa-v3 has no such twin: it gets the same width, depth, heads and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch.nn import functional as F
@@ -15,16 +14,15 @@ from transformers import BertForMaskedLM, DebertaV2Config, DebertaV2Model, PreTr
 from transformers.modeling_outputs import MaskedLMOutput
 from transformers.utils import is_flash_attn_2_available, is_flash_attn_3_available
 
+from ...attention_minibert import choose_kernel
 from ...configuration_minibert import MiniBertConfig
 from ...modeling_minibert import MiniBertForMaskedLM, MiniBertModel
 from ..conversion import to_native
 
 SEED = 0
-
 INSTALLED = {"flash_attention_2": is_flash_attn_2_available, "flash_attention_3": is_flash_attn_3_available}
 
-# What is timed: called with the number of a batch. What it returns is the same for all contenders, up to rounding.
-Step = Callable[[int], Any]
+Build = Callable[[MiniBertConfig], PreTrainedModel]
 
 
 class SparseBertForMaskedLM(BertForMaskedLM):
@@ -37,52 +35,51 @@ class SparseBertForMaskedLM(BertForMaskedLM):
         return MaskedLMOutput(loss=F.cross_entropy(logits, labels[chosen]), logits=logits)
 
 
-# --- models ---
+def native(ours: PreTrainedModel) -> PreTrainedModel:
+    """The peer of a MiniBERT: BertForMaskedLM, ModernBertModel, …
 
-
-def masked_lm(config: MiniBertConfig) -> PreTrainedModel:
-    return MiniBertForMaskedLM(config)
-
-
-def encoder(config: MiniBertConfig) -> PreTrainedModel:
-    return MiniBertModel(config)
+    Raises:
+        RuntimeError: it has another number of parameters.
+    """
+    peer = to_native(ours)
+    if peer.num_parameters() != ours.num_parameters():
+        raise RuntimeError(
+            f"not comparable: {type(ours).__name__} has {ours.num_parameters()} parameters, {type(peer).__name__} "
+            f"{peer.num_parameters()}"
+        )
+    return peer
 
 
 def native_masked_lm(config: MiniBertConfig) -> PreTrainedModel:
-    """BertForMaskedLM or ModernBertForMaskedLM as it is."""
-    return same_size(masked_lm(config), to_native)
+    return native(MiniBertForMaskedLM(config))
 
 
 def native_encoder(config: MiniBertConfig) -> PreTrainedModel:
-    """BertModel or ModernBertModel."""
-    return same_size(encoder(config), to_native)
+    return native(MiniBertModel(config))
 
 
-def sparse_bert(config: MiniBertConfig) -> PreTrainedModel:
-    native = native_masked_lm(config)
-    sparse = SparseBertForMaskedLM(native.config)
-    sparse.load_state_dict(native.state_dict())
-    return sparse
+def sparse_masked_lm(config: MiniBertConfig) -> PreTrainedModel:
+    """The peer with the vocabulary at the labelled positions only."""
+    model = native_masked_lm(config)
+    if isinstance(model, BertForMaskedLM):
+        sparse = SparseBertForMaskedLM(model.config)
+        sparse.load_state_dict(model.state_dict())
+        return sparse
+    model.sparse_prediction = True
+    return model
 
 
-def sparse_modernbert(config: MiniBertConfig) -> PreTrainedModel:
-    native = native_masked_lm(config)
-    native.sparse_prediction = True
-    return native
+def with_attention(build: Build, implementation: str, config: MiniBertConfig) -> PreTrainedModel:
+    """A model on another attention implementation.
 
-
-def with_attention(build: Callable[[MiniBertConfig], PreTrainedModel], implementation: str):
-    """The same model on another attention backend; building it raises where this machine does not have it."""
-
-    def build_with_attention(config: MiniBertConfig) -> PreTrainedModel:
-        # Transformers would go and fetch a kernel from the Hub.
-        if implementation in INSTALLED and not INSTALLED[implementation]():
-            raise ImportError(f"{implementation} is not installed")
-        model = build(config)
-        model.set_attn_implementation(implementation)
-        return model
-
-    return build_with_attention
+    Raises:
+        ImportError: this machine does not have it; Transformers would fetch a kernel from the Hub.
+    """
+    if implementation in INSTALLED and not INSTALLED[implementation]():
+        raise ImportError(f"{implementation} is not installed")
+    model = build(config)
+    model.set_attn_implementation(implementation)
+    return model
 
 
 def deberta_encoder(config: MiniBertConfig) -> PreTrainedModel:
@@ -106,66 +103,64 @@ def deberta_encoder(config: MiniBertConfig) -> PreTrainedModel:
     )
 
 
-def parameter_count(model: torch.nn.Module) -> int:
-    """Parameters, tied ones once."""
-    return sum(parameter.numel() for parameter in model.parameters())
+class ModelStep:
+    """What is timed: called with the number of a batch, the model's work on it. What it returns is the same for all
+    models, up to rounding.
 
+    Training: one optimizer step, whose loss it returns: forward (bf16 is autocast), backward, fused AdamW. Inference:
+    one forward, weights and activations in `dtype`, that returns the last hidden states.
 
-def same_size(ours: PreTrainedModel, convert: Callable[[PreTrainedModel], PreTrainedModel]) -> PreTrainedModel:
-    """The peer that `convert` makes of `ours`, refused unless it has as many parameters."""
-    peer = convert(ours)
-    counts = parameter_count(ours), parameter_count(peer)
-    if counts[0] != counts[1]:
-        raise RuntimeError(
-            f"not comparable: {type(ours).__name__} has {counts[0]} parameters, {type(peer).__name__} {counts[1]}"
-        )
-    return peer
+    Args:
+        batches: on `device`.
+        compiled: by `torch.compile`.
+    """
 
+    def __init__(
+        self, build: Build, config: MiniBertConfig, batches: Sequence[Mapping[str, torch.Tensor]],
+        device: torch.device, dtype: torch.dtype, training: bool, compiled: bool,
+    ):  # fmt: skip
+        torch.manual_seed(SEED)
+        self.batches = batches
+        self.model = build(config).to(device, None if training else dtype).train(training)
+        if compiled:
+            self.model.compile()
+        if training:
+            self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4, fused=True)
+        self.autocast = torch.autocast(device.type, torch.bfloat16, training and dtype == torch.bfloat16)
 
-# --- steps ---
-
-
-def training_step(
-    build: Callable[[], PreTrainedModel],
-    batches: Sequence[dict],
-    device: torch.device,
-    dtype: torch.dtype,
-    compiled: bool,
-) -> Step:
-    """One optimizer step on a batch, whose loss it returns: forward (bf16 is autocast), backward, fused AdamW."""
-    torch.manual_seed(SEED)
-    model = build().to(device).train()
-    if compiled:
-        model.compile()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
-    autocast = torch.autocast(device.type, dtype=torch.bfloat16, enabled=dtype == torch.bfloat16)
-
-    def step(number: int) -> torch.Tensor:
-        with autocast:
-            loss = model(**batches[number]).loss
+    def __call__(self, number: int) -> torch.Tensor:
+        if not self.model.training:
+            with torch.inference_mode():
+                return self.model(**self.batches[number]).last_hidden_state
+        with self.autocast:
+            loss = self.model(**self.batches[number]).loss
         loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
+        self.optimizer.step()
+        self.optimizer.zero_grad()
         return loss.detach()
 
-    return step
+    def attention(self) -> dict[str, str]:
+        """See `attention_reasons`; nothing for a peer."""
+        if type(self.model) not in (MiniBertForMaskedLM, MiniBertModel):
+            return {}
+        with self.autocast:
+            return attention_reasons(self.model, self.batches[0])
 
 
-def inference_step(
-    build: Callable[[], PreTrainedModel],
-    batches: Sequence[dict],
-    device: torch.device,
-    dtype: torch.dtype,
-    compiled: bool,
-) -> Step:
-    """One forward of a batch, weights and activations in `dtype`, that returns the last hidden states."""
-    torch.manual_seed(SEED)
-    model = build().to(device, dtype).eval()
-    if compiled:
-        model.compile()
+def attention_reasons(model: PreTrainedModel, batch: Mapping[str, torch.Tensor]) -> dict[str, str]:
+    """The kernel that a MiniBERT's attention takes on a batch, and why, by type of layer.
 
-    @torch.inference_mode()
-    def step(number: int) -> torch.Tensor:
-        return model(**batches[number]).last_hidden_state
-
-    return step
+    Args:
+        model: as it runs: its device, mode and dtype, within the autocast that it runs under.
+    """
+    config, device = model.config, model.device
+    autocast = torch.is_autocast_enabled(device.type)
+    dtype = torch.get_autocast_dtype(device.type) if autocast else model.dtype
+    width = config.hidden_size // config.num_attention_heads
+    dropout = config.attention_dropout if model.training else 0.0
+    return {
+        kind: "{} ({})".format(
+            *choose_kernel(device, dtype, width, kind != "full_attention", "position_ids" not in batch, dropout)
+        )
+        for kind in sorted(set(config.layer_types))
+    }

@@ -1,26 +1,26 @@
-"""What a cell of the benchmark is made of, what it costs in model FLOPs, and which backend MiniBERT takes there."""
+"""What a benchmark is made of: batches of text, models and their steps, and what the work costs in model FLOPs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import TYPE_CHECKING
+from functools import cached_property, partial
+from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
-from ...attention_minibert import Documents, choose_kernel
 from ...configuration_minibert import MiniBertConfig
 from ...modeling_minibert import MiniBertForMaskedLM
-from ..arguments.pretraining import CorpusArguments
-from .models import SEED, Step
+from ..arguments.pretraining import CorpusArguments, MaskingArguments, TokenizerArguments
+from .models import SEED, Build, ModelStep
 
-if TYPE_CHECKING:
-    from .text import Text
-
-# Ids below are left to special tokens.
-FIRST_WORD = 5
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
+FIRST_WORD = 5  # ids below are left to special tokens
+# Documents drawn from a corpus, which may be of any size: for the tokenizer, and for the batches.
+SAMPLE, QUICK_SAMPLE = 20_000, 300
 
 MFU_FORMULA = (
     "MFU = model FLOPs / median time / the median rate of a large torch.matmul in the same precision and rounds"
@@ -31,10 +31,12 @@ FLOPS_FORMULA = (
     " padding, and logits where nothing is predicted, do not count"
 )
 
+Batch = Mapping[str, torch.Tensor]
+
 
 @dataclass
 class Run:
-    """What all cells of a run share."""
+    """What all benchmarks of a run share."""
 
     device: torch.device
     quick: bool  # tiny shapes: does it work, not how fast is it
@@ -43,12 +45,13 @@ class Run:
 
     @cached_property
     def text(self) -> Text:
-        from .text import Text  # takes seconds to import; most cells read no text
-
         return Text(self.corpus, self.quick)
 
     def choose(self, full: int, quick: int) -> int:
         return quick if self.quick else full
+
+    def shorten(self, length: int) -> int:
+        return max(length // 32, 1) if self.quick else length
 
     def config(self, family: str, size: str, **switches) -> MiniBertConfig:
         if self.quick:
@@ -58,23 +61,22 @@ class Run:
 
 @dataclass(frozen=True)
 class Ratio:
-    """One entry's measure over another's, and what is wanted of it."""
+    """The time or memory of one model over that of another, and what it should be at least, or `at_most`."""
 
     numerator: str
     denominator: str
-    at_least: float | None = None
-    at_most: float | None = None
+    target: float | None = None
+    at_most: bool = False
 
 
 @dataclass
 class Work:
-    """A cell, ready to be measured."""
+    """A benchmark, ready to be measured."""
 
-    steps: dict[str, Callable[[], Step]]
+    steps: dict[str, Callable[[], Callable[[int], Any]]]  # each builds a model and gives its step
     calls: int  # a step is called with 0 … calls - 1
     dtype: torch.dtype
     ratios: list[Ratio]
-    backend: dict[str, str]  # of MiniBERT: kind of layer → kernel and why
     tokens: int | None = None  # that are not padding, over all calls
     places: int | None = None  # padding included
     flops: float | None = None  # of the model on these tokens, over all calls
@@ -82,7 +84,7 @@ class Work:
 
 
 @dataclass(frozen=True)
-class Cell:
+class Benchmark:
     """Something to measure, `measure` being "seconds" or "bytes"."""
 
     name: str
@@ -92,23 +94,108 @@ class Cell:
     devices: tuple[str, ...] = ("cpu", "cuda")
 
 
-def backends(
-    config: MiniBertConfig, device: torch.device, dtype: torch.dtype, counted: bool = True, dropout: float = 0.0
-) -> dict[str, str]:
-    """The kernel of each kind of layer, and why.
+def model_work(
+    run: Run, config: MiniBertConfig, batches: Sequence[Batch], dtype: str, ours: tuple[str, Build],
+    peers: dict[str, tuple[Build, float]], training: bool, compiled: bool,
+) -> Work:  # fmt: skip
+    """The work of a MiniBERT and its peers on the same batches. MiniBERT alone is told by `position_ids` where the
+    documents of packed rows begin.
 
     Args:
-        counted: no `position_ids` are given.
-        dropout: on the attention probabilities.
+        peers: what builds each one, and the target: how many times as long as MiniBERT it takes.
     """
-    width = config.hidden_size // config.num_attention_heads
-    return {
-        kind: "{} ({})".format(*choose_kernel(device, dtype, width, kind != "full_attention", counted, dropout))
-        for kind in sorted(set(config.layer_types))
-    }
+    batches = [{name: x.to(run.device) for name, x in batch.items()} for batch in batches]
+    plain = [{name: x for name, x in batch.items() if name != "position_ids"} for batch in batches]
+    lengths = [length for batch in batches for length in document_lengths(batch)]
+    predicted = sum(int((batch["labels"] != -100).sum()) for batch in batches if "labels" in batch)
+    given = (run.device, DTYPES[dtype], training, compiled)
+    return Work(
+        {ours[0]: partial(ModelStep, ours[1], config, batches, *given)}
+        | {name: partial(ModelStep, build, config, plain, *given) for name, (build, _) in peers.items()},
+        calls=len(batches),
+        dtype=DTYPES[dtype],
+        ratios=[Ratio(name, ours[0], target) for name, (_, target) in peers.items()],
+        tokens=sum(lengths),
+        places=sum(batch["input_ids"].numel() for batch in batches),
+        flops=model_flops(config, lengths, predicted, training),
+    )
 
 
-def model_flops(config: MiniBertConfig, lengths: list[int], predicted: int, training: bool) -> float:
+# --- batches ---
+
+
+class Text:
+    """Masked batches of a corpus, the same for all models. Its tokenizer is trained on it, at the size that `minibert
+    pretrain` uses."""
+
+    def __init__(self, corpus: CorpusArguments, quick: bool):
+        # these take seconds to import, and most benchmarks read no text
+        from ...tokenization import train_tokenizer
+        from ..data.documents import load_documents, tokenize_documents
+
+        documents = load_documents(**vars(corpus)).shuffle(seed=SEED)
+        documents = documents.select(range(min(len(documents), QUICK_SAMPLE if quick else SAMPLE)))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that a small corpus gives fewer tokens does not matter here
+            self.tokenizer = train_tokenizer(
+                documents["text"], vocab_size=1000 if quick else TokenizerArguments().vocab_size, show_progress=False
+            )
+        self.tokenized = tokenize_documents(documents, self.tokenizer)
+
+    def natural(self, count: int, batch_size: int, length: int) -> list[Batch]:
+        """`count` batches of documents as they come, one a row, padded to the longest of the batch; those that are
+        longer than `length` are cut into several."""
+        rows = self._rows(length, "padded").select_columns("input_ids")
+        order = np.random.default_rng(SEED).permutation(len(rows))
+        order = np.resize(order, (count, batch_size))  # a small corpus is read again
+        return [self._mask(rows.select(numbers)) for numbers in order]
+
+    def packed(self, count: int, batch_size: int, length: int) -> list[Batch]:
+        """`count` batches of rows without any padding, with `position_ids` that restart at every document."""
+        rows = self._rows(length, "packed").with_format("numpy")
+        # Best-fit packing leaves a few places free: its rows one behind the other, cut anew, leave none.
+        columns = [np.concatenate(rows[name][:]).astype(np.int64) for name in ("input_ids", "position_ids")]
+        ids, positions = (np.resize(column, (count, batch_size, length)) for column in columns)
+        return [
+            self._mask([{"input_ids": i, "position_ids": p} for i, p in zip(ids[number], positions[number])])
+            for number in range(count)
+        ]
+
+    def _rows(self, length: int, mode: str):
+        from ..data.packing import pack_documents
+
+        return pack_documents(self.tokenized, self.tokenizer, length, mode)
+
+    def _mask(self, rows) -> Batch:
+        from ..data.collators import MaskedLMCollator
+
+        rate = MaskingArguments().mlm_probability
+        return dict(MaskedLMCollator(self.tokenizer, mlm_probability=rate, seed=SEED)(list(rows)))
+
+
+def random_texts(lengths: Sequence[int], vocab_size: int) -> Batch:
+    """A batch of random tokens for inference, one text of each length, padded to the longest."""
+    generator = torch.Generator().manual_seed(SEED)
+    ids = torch.randint(FIRST_WORD, vocab_size, (len(lengths), max(lengths)), generator=generator)
+    mask = (torch.arange(max(lengths)) < torch.tensor(lengths).unsqueeze(1)).long()
+    return {"input_ids": ids * mask, "attention_mask": mask}
+
+
+def document_lengths(batch: Batch) -> list[int]:
+    """Real tokens of every document of a batch: a row each, or from place to place where `position_ids` restart."""
+    positions = batch.get("position_ids")
+    if positions is None:
+        return batch["attention_mask"].sum(1).tolist()
+    first = torch.ones_like(positions, dtype=torch.bool)
+    first[:, 1:] = positions[:, 1:] != positions[:, :-1] + 1
+    starts = first.flatten().nonzero().flatten()
+    return starts.diff(append=starts.new_tensor([positions.numel()])).tolist()
+
+
+# --- FLOPs ---
+
+
+def model_flops(config: MiniBertConfig, lengths: Sequence[int], predicted: int, training: bool) -> float:
     """See FLOPS_FORMULA.
 
     Args:
@@ -123,11 +210,8 @@ def model_flops(config: MiniBertConfig, lengths: list[int], predicted: int, trai
 
     encoder = matrices(model.model)
     head = matrices(model) - encoder
-    seen = sum(
-        tokens_seen(length, None if kind == "full_attention" else config.sliding_window)
-        for kind in config.layer_types
-        for length in lengths
-    )
+    windows = [None if kind == "full_attention" else config.sliding_window for kind in config.layer_types]
+    seen = sum(tokens_seen(length, window) for window in windows for length in lengths)
     forward = 2.0 * (encoder * sum(lengths) + head * predicted) + 4.0 * config.hidden_size * seen
     return 3 * forward if training else forward
 
@@ -137,17 +221,3 @@ def tokens_seen(length: int, window: int | None) -> int:
     if window is None or length <= window + 1:
         return length**2
     return length * (2 * window + 1) - window * (window + 1)
-
-
-def random_texts(lengths: list[int], vocab_size: int, device: torch.device) -> dict[str, torch.Tensor]:
-    """A batch of random tokens for inference, one text of each length, padded to the longest."""
-    generator = torch.Generator().manual_seed(SEED)
-    ids = torch.randint(FIRST_WORD, vocab_size, (len(lengths), max(lengths)), generator=generator)
-    mask = (torch.arange(max(lengths)) < torch.tensor(lengths).unsqueeze(1)).long()
-    return {"input_ids": (ids * mask).to(device), "attention_mask": mask.to(device)}
-
-
-def document_lengths(batch: dict[str, torch.Tensor]) -> list[int]:
-    """Real tokens of every document of a batch."""
-    ids = batch["input_ids"]
-    return Documents(*ids.shape, ids.device, batch["attention_mask"], batch.get("position_ids")).pack().lengths()

@@ -85,7 +85,7 @@ COMMANDS = {
     ),
     "push": Command(
         "minibert.training.hub.push:push",
-        "check a saved model as a stranger would load it, and publish it on the Hub",
+        "check that a saved model loads without this package, and publish it on the Hub",
         (PushArguments,),
         positional="paths",
     ),
@@ -189,7 +189,7 @@ COMMANDS = {
         "minibert.training.bench.run:bench",
         "measure speed and memory against Transformers' models on this machine",
         (arguments.CorpusArguments, arguments.BenchArguments),
-        positional="cells",
+        positional="benchmarks",
         conditions=CORPUS_CONDITIONS,
     ),
     "embed": Command(

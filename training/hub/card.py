@@ -1,8 +1,8 @@
 """The model card: what is known of a model, put into the template `hub_card.md`.
 
-A card is written by `save_card`. Its last line is a comment that keeps the facts it was made of and a checksum of the
-rest: so a card can be made again (with the name of the repository it is pushed to), and one that somebody edited since
-is recognised and left alone.
+Beside a card (README.md) lies `model_card.json`: the facts that it was made of and its checksum. So a card can be made
+again (with the name of the repository it is pushed to), and one that somebody edited since is recognised and left
+alone.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from typing import Any
 import torch
 import transformers
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
-from huggingface_hub.repocard_data import model_index_to_eval_results
-from safetensors import safe_open
-from transformers import AutoTokenizer, TrainingArguments
+from transformers import AutoTokenizer, PreTrainedTokenizerBase, TrainingArguments
 
-from ...configuration_minibert import AUTO_MAP, MiniBertConfig
+from ... import modeling_minibert
+from ...configuration_minibert import MiniBertConfig
+from ..arguments.pretraining import MaskingArguments
 
 TEMPLATE = Path(__file__).parents[2] / "hub_card.md"
-CARD, STATE = "README.md", "trainer_state.json"
-_FACTS = re.compile(r"\n<!-- minibert-card (\{.*\}) -->\s*\Z")
+CARD, FACTS, STATE = "README.md", "model_card.json", "trainer_state.json"
+_COMMENT = re.compile(r"\n<!-- minibert-card (\{.*\}) -->\s*\Z")  # where earlier versions kept what is in FACTS
 _REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+")
 
 # What a head is for, and the Hub's name of the task it serves, if there is one.
@@ -47,27 +47,32 @@ HEADS = {
     "MiniBertForQuestionAnswering": ("finds the answer to a question in a text", "question-answering"),
     "MiniBertForMultipleChoice": ("chooses the best of several continuations", "multiple-choice"),
 }
+PRETRAINED = tuple(HEADS)[:6]  # heads that are trained to be fine-tuned
 OBJECTIVES = {
     "mlm": "masked language modelling",
     "mlm+nsp": "masked language modelling and next-sentence prediction",
     "rtd": "replaced-token detection",
     "clm": "next-token prediction",
 }
-# What the report of a pretraining run has beside figures on held-out text.
-NO_RESULTS = {
-    "objective",
-    "steps",
-    "epochs",
-    "training_tokens",
-    "training_seconds",
-    "parameters",
-    "precision",
-    "targets",
-}
 # What the figures of an evaluation by `Trainer` stand beside: what it cost, and how many targets it was of.
-COSTS = {"runtime", "samples_per_second", "steps_per_second", "model_preparation_time"}
-TARGETS = {"targets", "mlm_targets"}
-PRETRAINED = tuple(HEADS)[:6]  # heads that are trained to be fine-tuned
+COSTS = {"runtime", "samples_per_second", "steps_per_second", "model_preparation_time", "targets", "mlm_targets"}
+HEADLINES = ("f1", "f1_micro", "accuracy", "spearman", "perplexity")  # what a reader asks for first
+# Of the same number of words in every language, so that a tokenizer makes the fewest tokens of what it was trained on.
+EXAMPLES = (
+    "The capital of France is {}.",
+    "Return the length of the {}.",
+    "Die Hauptstadt von Frankreich ist {}.",
+    "La capitale de France est {}.",
+    "La capital de Francia es {}.",
+    "La capitale della Francia è {}.",
+    "De hoofdstad van Frankrijk is {}.",
+    "Столица страны Франции — город {}.",
+    "Η πρωτεύουσα της Γαλλίας είναι {}.",
+    "Fransa devletinin başkenti olan şehir {}.",
+    "عاصمة دولة فرنسا هي مدينة {}.",
+    "फ्रांस देश की राजधानी है {}।",
+    "法国的首都是{}。",
+)
 
 
 @dataclass
@@ -94,7 +99,7 @@ class CardFacts:
     Args:
         data: what it was trained on, in words or as names of Hub data sets.
         training: recipe, hardware, time: what and how much.
-        results: figures on held-out data; `results_note` says of what they are.
+        results: figures on held-out data, of which a card shows the `headlines`; `results_note` says of what they are.
         baseline: what the results' baselines are of.
         base_model: the Hub name of the model that was fine-tuned.
         license: of the weights, as the Hub names it.
@@ -113,47 +118,62 @@ class CardFacts:
     max_length: int | None = None
 
 
+@dataclass
+class SavedCard:
+    """A card that is there, the facts that it was made of if they are known, and whether it was edited since (a card
+    that is not ours counts as edited)."""
+
+    text: str
+    facts: CardFacts | None = None
+    edited: bool = True
+
+
 # --- cards and folders ---
 
 
-def save_card(folder: str | Path, facts: CardFacts, repository: str | None = None) -> bool:
-    """Write README.md for the model that is saved in `folder`, unless one is there that was edited by hand.
+def save_card(folder: str | Path, facts: CardFacts, repository: str | None = None, revision: str = "main") -> bool:
+    """Write README.md and model_card.json for the model that is saved in `folder`, unless a README.md is there that
+    was edited by hand.
 
     Args:
-        repository: the name that its snippets load; the folder's path if left out.
+        repository, revision: what its snippets load; by default the folder.
 
     Returns:
         whether it was written.
 
     Raises:
-        ValueError: no model in the folder, or facts that make no valid card.
+        ValueError: no model in the folder, or a head that is none of MiniBERT's.
     """
-    path = Path(folder) / CARD
-    if path.exists() and read_facts(path.read_text(encoding="utf-8")) is None:
+    path, there = Path(folder) / CARD, read_card(folder)
+    if there is not None and there.edited:
         print(f"{path} was edited by hand and stays as it is (`minibert push --overwrite-card` writes a new one)")
         return False
-    path.write_text(render_card(folder, facts, repository or str(folder)), encoding="utf-8")
+    text = render_card(folder, facts, repository or str(folder), revision)
+    path.write_text(text, encoding="utf-8")
+    kept = {"sha256": _checksum(text), "facts": dataclasses.asdict(facts)}
+    path.with_name(FACTS).write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
     return True
 
 
-def read_facts(card: str, even_if_edited: bool = False) -> CardFacts | None:
-    """The facts that a card was made of; None if it was edited since (unless that is asked for), or is no card of
-    ours."""
-    match = _FACTS.search(card)
-    if match is None:
+def read_card(folder: str | Path) -> SavedCard | None:
+    """The card in a folder, if there is one."""
+    path, kept = Path(folder) / CARD, Path(folder) / FACTS
+    if not path.exists():
         return None
+    text = body = path.read_text(encoding="utf-8")
+    state = kept.read_text(encoding="utf-8") if kept.exists() else ""
+    if comment := _COMMENT.search(text):
+        body, state = text[: comment.start()], comment[1]
     try:
-        kept = json.loads(match[1])
-        if not even_if_edited and kept["sha256"] != _checksum(card[: match.start()]):
-            return None
-        results = [Result(**result) for result in kept["facts"].pop("results")]
-        return CardFacts(**kept["facts"], results=results)
-    except (ValueError, KeyError, TypeError):  # somebody edited the comment, or a later version wrote it
-        return None
+        state = json.loads(state)
+        results = [Result(**result) for result in state["facts"].pop("results")]
+        return SavedCard(text, CardFacts(**state["facts"], results=results), state["sha256"] != _checksum(body))
+    except (ValueError, KeyError, TypeError):  # there is none, somebody edited it, or a later version wrote it
+        return SavedCard(text)
 
 
-def _checksum(body: str) -> str:
-    return hashlib.sha256(body.replace("\r\n", "\n").strip().encode()).hexdigest()
+def _checksum(text: str) -> str:
+    return hashlib.sha256(text.replace("\r\n", "\n").strip().encode()).hexdigest()
 
 
 def render_card(folder: str | Path, facts: CardFacts, repository: str, revision: str = "main") -> str:
@@ -163,81 +183,96 @@ def render_card(folder: str | Path, facts: CardFacts, repository: str, revision:
         repository, revision: what the card's snippets load.
 
     Raises:
-        ValueError: no model in the folder, a head that is none of MiniBERT's, or facts that make no valid card.
+        ValueError: no model in the folder, or a head that is none of MiniBERT's.
     """
     folder = Path(folder)
     config = MiniBertConfig.from_pretrained(folder)
-    head = head_of(config, folder)
-    tokenizer = AutoTokenizer.from_pretrained(folder) if (folder / "tokenizer_config.json").exists() else None
-    embedding = (folder / "modules.json").exists()
-    name = repository.rstrip("/").split("/")[-1]
-    task = "sentence-similarity" if embedding else HEADS[head][1]
-    auto_classes = {reference.split(".")[1]: auto_class for auto_class, reference in AUTO_MAP.items()}
-    card = ModelCard.from_template(
-        _metadata(facts, name, task, embedding),
-        template_path=str(TEMPLATE),
-        facts=facts,
-        config=config,
-        head=head,
-        task=task,
-        purpose="gives texts vectors that can be compared" if embedding else HEADS[head][0],
-        auto_class=auto_classes.get(head),
-        pretrained=head in PRETRAINED and not embedding,
-        embedding=embedding,
-        name=name,
-        repository=repository,
-        revision=revision,
-        published=published_name(repository) is not None,
-        parameters=count_parameters(folder),
-        architecture=describe(config),
-        mask_token=getattr(tokenizer, "mask_token", None),
-        loss_curve=(folder / "loss.png").exists(),
-        year=datetime.date.today().year,
-    )
-    body = re.sub(r"\n{3,}", "\n\n", str(card)).strip()
-    kept = json.dumps({"sha256": _checksum(body), "facts": dataclasses.asdict(facts)}).replace(">", "\\u003e")
-    text = f"{body}\n\n<!-- minibert-card {kept} -->\n"
-    check_card(text)
-    return text
-
-
-def head_of(config: MiniBertConfig, folder: str | Path) -> str:
-    """The class whose weights are saved.
-
-    Raises:
-        ValueError: it is none of MiniBERT's.
-    """
     head = (config.architectures or [None])[0]
     if head not in HEADS:
-        raise ValueError(f"{folder}: config.json has the architecture {head!r}; legal: {', '.join(HEADS)}")
-    return head
-
-
-def _metadata(facts: CardFacts, name: str, task: str | None, embedding: bool) -> ModelCardData:
-    names = [part.strip().split(":")[0] for part in (facts.data or "").split(",")]
-    datasets = [name for name in names if published_name(name)]
-    results = [
+        raise ValueError(
+            f"{folder}: config.json has the architecture {head!r}; use a model of one of {', '.join(HEADS)}"
+        )
+    with torch.device("meta"):
+        parameters = getattr(modeling_minibert, head)(config).num_parameters()
+    tokenizer = AutoTokenizer.from_pretrained(folder) if (folder / "tokenizer_config.json").exists() else None
+    embedding = (folder / "modules.json").exists()
+    purpose, task = ("gives texts vectors to compare", "sentence-similarity") if embedding else HEADS[head]
+    name = repository.rstrip("/").split("/")[-1]
+    results = headlines(facts.results)
+    data = [part.strip().split(":")[0] for part in (facts.data or "").split(",")]
+    measured = [
         EvalResult(
             task_type=task or "other",
             dataset_type=re.sub(r"[^\w./-]+", "-", result.dataset).strip("-").lower(),
             dataset_name=result.dataset,
             dataset_split=result.split,
             metric_type=result.metric,
-            metric_value=float(result.value),
+            metric_value=result.value,
         )
-        for result in facts.results
+        for result in results
     ]
-    return ModelCardData(
+    metadata = ModelCardData(
         library_name="sentence-transformers" if embedding else "transformers",
         pipeline_tag=task,
         license=facts.license,
         language=facts.language,
         base_model=published_name(facts.base_model),
-        datasets=datasets or None,
+        datasets=[each for each in data if published_name(each)] or None,
         tags=list(dict.fromkeys(["minibert", *facts.tags])),
         model_name=name if results else None,
-        eval_results=results or None,
+        eval_results=measured or None,
     )
+    card = ModelCard.from_template(
+        metadata,
+        template_path=str(TEMPLATE),
+        facts=facts,
+        results=results,
+        splits=len({result.split for result in results}),
+        config=config,
+        head=head,
+        purpose=purpose,
+        pretrained=head in PRETRAINED and not embedding,
+        embedding=embedding,
+        name=name,
+        repository=repository,
+        revision=revision,
+        published=published_name(repository) is not None,
+        parameters=parameters,
+        architecture=describe(config),
+        example=find_example(tokenizer),
+        mask_token=getattr(tokenizer, "mask_token", None),
+        loss_curve=(folder / "loss.png").exists(),
+        year=datetime.date.today().year,
+    )
+    return re.sub(r"\n{3,}", "\n\n", str(card)).strip() + "\n"
+
+
+def headlines(results: Sequence[Result]) -> list[Result]:
+    """The results that a card shows, to 4 digits: the finite ones, those of `HEADLINES` first and losses last, without
+    parts of another one (beside f1: f1_PER, f1_LOC, …)."""
+    metrics = {result.metric for result in results}
+
+    def order(result: Result) -> tuple[bool, int]:
+        known = result.metric in HEADLINES
+        return result.metric.endswith("loss"), HEADLINES.index(result.metric) if known else len(HEADLINES)
+
+    return [
+        dataclasses.replace(result, value=round(float(result.value), 4))
+        for result in sorted(results, key=order)
+        if math.isfinite(result.value) and not any(result.metric.startswith(f"{whole}_") for whole in metrics)
+    ]
+
+
+def find_example(tokenizer: PreTrainedTokenizerBase | None) -> str:
+    """The sentence of `EXAMPLES`, with {} for the word to fill in, that the tokenizer knows best."""
+    if tokenizer is None:
+        return EXAMPLES[0]
+
+    def tokens(sentence: str) -> int:
+        ids = tokenizer(sentence.replace("{}", ""), add_special_tokens=False)["input_ids"]
+        return len(ids) + 10 * ids.count(tokenizer.unk_token_id)
+
+    return min(EXAMPLES, key=tokens)
 
 
 def published_name(name: str | None) -> str | None:
@@ -245,49 +280,17 @@ def published_name(name: str | None) -> str | None:
     return name if name and _REPOSITORY.fullmatch(name) and not Path(name).exists() else None
 
 
-def check_card(text: str) -> None:
-    """Refuse a card that the Hub would refuse, as far as can be told without it: the metadata is a YAML mapping whose
-    results read back, with finite values, and names nothing that is only here.
-
-    Raises:
-        ValueError: naming the field.
-    """
-    card = ModelCard(text)
-    data = card.data.to_dict()
-    if "model-index" in data:
-        for result in model_index_to_eval_results(data["model-index"])[1]:
-            value = result.metric_value
-            if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-                raise ValueError(f"{CARD}: model-index has {result.metric_type}: {value!r}; legal: a finite number")
-    base = data.get("base_model")
-    for name in [base] if isinstance(base, str) else base or []:
-        if not _REPOSITORY.fullmatch(name) and not re.fullmatch(r"[\w.-]+", name):
-            raise ValueError(f"{CARD}: base_model is {name!r}; legal: the name of a repository on the Hub")
-    if len(card.text.strip()) < 40:
-        raise ValueError(f"{CARD}: there is nothing below its metadata")
-
-
-def count_parameters(folder: str | Path) -> int:
-    """The number of saved parameters (tied ones once)."""
-    total = 0
-    for path in sorted(Path(folder).glob("model*.safetensors")):
-        with safe_open(path, "pt") as tensors:
-            total += sum(math.prod(tensors.get_slice(name).get_shape()) for name in tensors.keys())  # noqa: SIM118
-    return total
-
-
 # --- what is known ---
 
 
 def describe(config: MiniBertConfig) -> list[str]:
     """The architecture and its switches in words, a line a subject."""
-    layers = config.layer_types
-    local = layers.count("sliding_attention")
+    local = config.layer_types.count("sliding_attention")
     attention = "every layer attends to the whole document"
     if local:
         attention = (
-            f"{len(layers) - local} layers attend to the whole document, {local} to {config.sliding_window} tokens on "
-            "either side"
+            f"{config.num_hidden_layers - local} layers attend to the whole document, {local} to "
+            f"{config.sliding_window} tokens on either side"
         )
     positions = {
         "absolute": f"learned positions, up to {config.max_position_embeddings}",
@@ -296,12 +299,12 @@ def describe(config: MiniBertConfig) -> list[str]:
         "none": "no positions",
     }[config.position_embedding_type]
     norm = "RMSNorm" if config.norm_type == "rmsnorm" else "LayerNorm" + ("" if config.norm_bias else " without bias")
-    mlp = f"gated MLP ({config.hidden_act})" if config.gated_mlp else f"MLP ({config.hidden_act})"
+    mlp = f"{'gated ' * config.gated_mlp}MLP ({config.hidden_act})"
     biases = [name for name, has in (("attention", config.attention_bias), ("MLP", config.mlp_bias)) if has]
     dropout = f"dropout {config.hidden_dropout:g}, on attention {config.attention_dropout:g}"
     lines = [
         f"{config.num_hidden_layers} layers, width {config.hidden_size}, {config.num_attention_heads} heads",
-        f"{attention}" + (", and only to what stands before (a decoder)" if config.is_causal else ""),
+        attention + ", and only to what stands before (a decoder)" * config.is_causal,
         f"{positions}; {norm}, {config.norm_placement}-norm; {mlp} of width {config.intermediate_size}",
         f"{'biases in ' + ' and '.join(biases) if biases else 'no biases in attention and MLP'}; {dropout} in training",
         f"vocabulary of {config.vocab_size:,} tokens; {config.type_vocab_size or 'no'} segments",
@@ -314,22 +317,19 @@ def describe(config: MiniBertConfig) -> list[str]:
 def describe_training(training: TrainingArguments) -> dict[str, str]:
     """Batch, optimizer, precision, seed and the machine, of a run on this machine."""
     batch = training.train_batch_size * training.gradient_accumulation_steps * training.world_size
+    hardware = f"{training.device.type} ({platform.machine()}, {os.cpu_count()} cores)"
+    if training.device.type == "cuda":
+        hardware = f"{training.world_size} × {torch.cuda.get_device_name(training.device)}"
+    optimizer, schedule = (getattr(each, "value", each) for each in (training.optim, training.lr_scheduler_type))
     return {
-        "batch": f"{batch} rows",
-        "optimizer": f"{getattr(training.optim, 'value', training.optim)}, learning rate {training.learning_rate:g}, "
-        f"{getattr(training.lr_scheduler_type, 'value', training.lr_scheduler_type)} schedule, weight decay "
+        "batch": f"{batch} sequences",
+        "optimizer": f"{optimizer}, learning rate {training.learning_rate:g}, {schedule} schedule, weight decay "
         f"{training.weight_decay:g}",
         "precision": "bf16" if training.bf16 else "fp16" if training.fp16 else "fp32",
         "seed": str(training.seed),
-        "hardware": describe_hardware(training),
+        "hardware": hardware,
         "software": f"torch {torch.__version__}, transformers {transformers.__version__}",
     }
-
-
-def describe_hardware(training: TrainingArguments) -> str:
-    if training.device.type == "cuda":
-        return f"{training.world_size} × {torch.cuda.get_device_name(training.device)}"
-    return f"{training.device.type} ({platform.machine()}, {os.cpu_count()} cores)"
 
 
 def describe_data(data: str) -> str:
@@ -348,18 +348,18 @@ def facts_from_trainer(
         training: the arguments, if the run was on this machine.
         data: what it was trained and evaluated on, in words.
     """
-    told = {}
+    told: dict[str, str] = {}
+    last: Mapping[str, Any] = {}
     for entry in log_history:
         told["steps"] = f"{entry['step']:,} ({entry.get('epoch', 0):.2f} epochs)"
         if "train_runtime" in entry:
             told["time"] = f"{entry['train_runtime'] / 60:.1f} minutes"
-    evaluations = [entry for entry in log_history if any(key.startswith("eval_") for key in entry)]
-    last = evaluations[-1] if evaluations else {}
-    figures = {key.removeprefix("eval_"): value for key, value in last.items() if key.startswith("eval_")}
+        if any(key.startswith("eval_") for key in entry):
+            last = entry
     results = [
-        Result(name, float(value), data or "held-out data", "validation")
-        for name, value in figures.items()
-        if name not in COSTS | TARGETS and isinstance(value, (int, float)) and math.isfinite(value)
+        Result(name, value, data or "held-out data", "validation")
+        for key, value in last.items()
+        if (name := key.removeprefix("eval_")) != key and name not in COSTS and isinstance(value, (int, float))
     ]
     return CardFacts(data=data, training=told | (describe_training(training) if training else {}), results=results)
 
@@ -371,12 +371,7 @@ def facts_from_state(folder: str | Path) -> CardFacts:
 
 
 def write_card(
-    folder: str | Path,
-    config: MiniBertConfig,
-    report: dict[str, Any],
-    data: str,
-    recipe: dict[str, Any],
-    training: TrainingArguments,
+    folder: str | Path, report: dict[str, Any], data: str, recipe: dict[str, Any], training: TrainingArguments
 ) -> CardFacts:
     """Write the card of a pretraining run into `folder`, beside the saved model and tokenizer.
 
@@ -388,48 +383,34 @@ def write_card(
     Returns:
         the facts that it says, for `HubReady.card`.
     """
-    data = describe_data(data)
-    objective = report.get("objective", "mlm")
+    data, objective = describe_data(data), report.get("objective", "mlm")
+    unused = {field.name for field in dataclasses.fields(MaskingArguments)} if objective == "clm" else set()
+    recipe = {name: x for name, x in recipe.items() if str(x) not in ("None", "False", "[]") and name not in unused}
     told = {
-        "objective": OBJECTIVES.get(objective, objective),
+        "objective": OBJECTIVES[objective],
         "steps": f"{report['steps']:,} ({report['epochs']:.2f} epochs)",
         "tokens": f"{report['training_tokens']:,}",
-        "row length": str(recipe["seq_length"]),
-        "rows": recipe["packing"],
+        "arguments": ", ".join(f"{name} {value}" for name, value in recipe.items()),
+        "time": f"{report['training_seconds'] / 60:.1f} minutes",
+        **describe_training(training),
     }
-    if objective != "clm":
-        masked, random = recipe.get("mask_replace_prob", 0.8), recipe.get("random_replace_prob", 0.1)
-        told["masking"] = (
-            f"{recipe['masking']}, {recipe['mlm_probability']:.0%}; {masked:.0%} of it masked, {random:.0%} random, "
-            f"{1 - masked - random:.0%} kept"
-        )
-    told["time"] = f"{report['training_seconds'] / 60:.1f} minutes"
-    told |= describe_training(training)
     if recipe.get("optimizer") == "muon":
-        rate = recipe["muon_learning_rate"] or training.learning_rate
-        told["optimizer"] = (
-            f"Muon (learning rate {rate:g}) for the matrices of the blocks; for the rest {told['optimizer']}"
-        )
-    if recipe.get("weight_average"):
-        told["weights"] = f"an exponential moving average, decay {recipe['weight_average']:g}"
+        told["optimizer"] = f"Muon for the matrices of the blocks; for the rest {told['optimizer']}"
     prefix, baseline = ("constant_", "always “original”") if objective == "rtd" else ("unigram_", "unigram frequencies")
-    figures = [key for key in report if key not in NO_RESULTS and not key.startswith(prefix)]
+    figures = {
+        key.removeprefix("validation_"): value
+        for key, value in report.items()
+        if isinstance(value, float) and not key.startswith(prefix) and key not in ("epochs", "training_seconds")
+    }
     facts = CardFacts(
         data=data,
         training=told,
         results=[
-            Result(
-                key.removeprefix("validation_"),
-                report[key],
-                "held-out documents",
-                "validation",
-                report.get(f"{prefix}{key.removeprefix('validation_')}"),
-            )
-            for key in figures
-            if isinstance(report[key], (int, float)) and math.isfinite(report[key])
+            Result(name, value, "held-out documents", "validation", report.get(prefix + name))
+            for name, value in figures.items()
         ],
-        results_note=f"At {report['targets']:,} targets of held-out documents." if "targets" in report else None,
-        baseline=baseline if any(key.startswith(prefix) for key in report) else None,
+        results_note=f"At {report['targets']:,} targets of held-out documents.",
+        baseline=baseline,
         max_length=recipe["seq_length"],
     )
     save_card(folder, facts, training.hub_model_id)

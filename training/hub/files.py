@@ -1,18 +1,22 @@
-"""The files of a repository: which belong into it, which never do, and what may not stand in them."""
+"""The files of a repository: which belong into it, which never do, and what may not stand in them.
+
+`huggingface_hub` has neither a search for secrets nor a list of files that must not be published: both stand here.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import fnmatch
 import os
 import re
 import shutil
-from dataclasses import dataclass, field
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 CODE = ("configuration_minibert.py", "attention_minibert.py", "modeling_minibert.py")
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.pkl", "*.pickle", "*.ckpt", "*.joblib")  # optimizer state is among them
 LEFT_OUT = (*PICKLES, "checkpoint-*", "__pycache__", "events.out.tfevents*")
+NOT_LOOKED_AT = (".git", ".cache", ".gitignore")
 SECRET_FILES = (".env", ".env.*", ".netrc", "*.pem", "*.key", "id_rsa", "id_ed25519", "credentials", "credentials.json")
 SECRETS = {
     "a Hugging Face token": rb"\bhf_[A-Za-z0-9]{30,}",
@@ -24,15 +28,12 @@ SECRETS = {
     "a private key": rb"-----BEGIN [A-Z ]*PRIVATE KEY-----",
     "a password in an address": rb"\bhttps?://[^/\s:@\"']+:[^/\s:@\"']{6,}@",
 }
-
-
-@dataclass
-class Staged:
-    """A folder with what is uploaded, and what of the original is not."""
-
-    folder: Path
-    sizes: dict[str, int] = field(default_factory=dict)
-    left_out: list[str] = field(default_factory=list)
+REQUIRED = {  # one of these files each, and what writes it
+    ("config.json",): "model.save_pretrained(folder)",
+    ("model.safetensors", "model.safetensors.index.json"): "model.save_pretrained(folder)",
+    ("tokenizer.json",): "tokenizer.save_pretrained(folder)",
+    ("tokenizer_config.json",): "tokenizer.save_pretrained(folder)",
+}
 
 
 def write_code(folder: str | Path) -> None:
@@ -51,51 +52,49 @@ def write_gitignore(folder: str | Path, keep_checkpoints: bool = False) -> None:
     path = Path(folder) / ".gitignore"
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     ours = [f"/{pattern}" for pattern in LEFT_OUT if not (keep_checkpoints and pattern == "checkpoint-*")]
-    lines += [line for line in ours if line not in lines]
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    path.write_text("\n".join(dict.fromkeys(lines + ours)) + "\n", encoding="utf-8")
 
 
-def stage(folder: Path, target: Path) -> Staged:
-    """Lay out in `target` (links, not copies) what of `folder` is published, with the code files and a `.gitignore`.
+def stage(folder: Path, target: Path) -> list[str]:
+    """Lay out in `target`, a new folder, what of `folder` is published (links, not copies), with the code files and a
+    `.gitignore`.
+
+    Returns:
+        the files that are left out.
 
     Raises:
         ValueError: something that a repository needs is missing, or a secret is in the folder.
     """
-    require_complete(folder)
-    staged = Staged(target)
-    for path in sorted(folder.rglob("*")):
-        relative = PurePosixPath(path.relative_to(folder).as_posix())
-        if relative.parts[0] in (".git", ".cache") or not path.is_file():
-            continue
-        if matches(relative.name, SECRET_FILES):
-            raise ValueError(f"{path}: a file of secrets; take it out of the folder")
-        if any(matches(part, LEFT_OUT) for part in relative.parts) or str(relative) == ".gitignore":
-            staged.left_out.append(str(relative))
-            continue
-        refuse_secrets(path)
-        (target / relative).parent.mkdir(parents=True, exist_ok=True)
-        _link(path.resolve(), target / relative)
+    check_complete(folder)
+    shutil.copytree(
+        folder, target, copy_function=_link, ignore=shutil.ignore_patterns(*LEFT_OUT, *NOT_LOOKED_AT), symlinks=False
+    )
+    left_out = []
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        relative = path.relative_to(folder)
+        if not any(part in NOT_LOOKED_AT for part in relative.parts):
+            if matches(path.name, SECRET_FILES):
+                raise ValueError(f"{path}: a file of secrets; take it out of the folder")
+            if (target / relative).exists():
+                check_secrets(path)
+            else:
+                left_out.append(relative.as_posix())
     if not all((target / name).exists() for name in CODE):
         for name in CODE:
             (target / name).unlink(missing_ok=True)
         write_code(target)
     write_gitignore(target)
-    staged.left_out = [name for name in staged.left_out if name != ".gitignore"]
-    return staged
+    return left_out
 
 
-def measure(staged: Staged) -> Staged:
-    """Fill in the sizes, in bytes."""
-    staged.sizes = {
-        path.relative_to(staged.folder).as_posix(): path.stat().st_size
-        for path in sorted(staged.folder.rglob("*"))
-        if path.is_file()
-    }
-    return staged
+def _link(source: str, target: str) -> None:
+    with contextlib.suppress(OSError):  # not allowed everywhere
+        return os.symlink(os.path.realpath(source), target)
+    shutil.copyfile(source, target)
 
 
-def require_complete(folder: Path) -> None:
-    """Refuse a folder that lacks config, weights or tokenizer.
+def check_complete(folder: Path) -> None:
+    """Check that config, weights and tokenizer are there.
 
     Raises:
         ValueError: naming what is missing and how it gets there.
@@ -104,18 +103,13 @@ def require_complete(folder: Path) -> None:
         raise ValueError(f"paths: {str(folder)!r} is no folder")
     if (folder / "adapter_config.json").exists():
         raise ValueError(f"{folder}: only an adapter; merge it into the model first (model.merge_and_unload())")
-    for names, cure in (
-        (("config.json",), "model.save_pretrained(folder) writes it"),
-        (("model.safetensors", "model.safetensors.index.json"), "model.save_pretrained(folder) writes it"),
-        (("tokenizer.json",), "tokenizer.save_pretrained(folder) writes it"),
-        (("tokenizer_config.json",), "tokenizer.save_pretrained(folder) writes it"),
-    ):
+    for names, cure in REQUIRED.items():
         if not any((folder / name).is_file() for name in names):
-            raise ValueError(f"{folder}: {names[0]} is missing; {cure}")
+            raise ValueError(f"{folder}: {names[0]} is missing; {cure} writes it")
 
 
-def refuse_secrets(path: Path) -> None:
-    """Refuse a file with something in it that looks like a token, a key or a password.
+def check_secrets(path: Path) -> None:
+    """Search a file for what looks like a token, a key or a password.
 
     Raises:
         ValueError: naming the file and the line, not the secret.
@@ -124,8 +118,7 @@ def refuse_secrets(path: Path) -> None:
         return
     content = path.read_bytes()
     for name, pattern in SECRETS.items():
-        match = re.search(pattern, content)
-        if match:
+        if match := re.search(pattern, content):
             line = content.count(b"\n", 0, match.start()) + 1
             raise ValueError(f"{path}, line {line}: there seems to be {name}; take it out")
 
@@ -133,10 +126,3 @@ def refuse_secrets(path: Path) -> None:
 def matches(name: str, patterns: tuple[str, ...]) -> bool:
     """Whether a file name has one of the forms."""
     return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
-
-
-def _link(source: Path, target: Path) -> None:
-    try:
-        os.symlink(source, target)
-    except OSError:  # not allowed everywhere
-        shutil.copyfile(source, target)

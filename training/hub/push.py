@@ -1,7 +1,8 @@
-"""`minibert push FOLDER REPO`: check a saved model as a stranger would, then publish it."""
+"""`minibert push FOLDER REPO`: check a saved model as somebody without the package would load it, then publish it."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import re
@@ -10,55 +11,70 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import yaml
-from huggingface_hub import CommitOperationAdd, HfApi, get_token
+from huggingface_hub import CommitOperationAdd, HfApi, ModelCard, get_token
 from huggingface_hub.errors import HFValidationError
 from huggingface_hub.utils import validate_repo_id
 
 from ..arguments.hub import PushArguments
-from ..report import plot_losses
-from .card import CARD, STATE, CardFacts, check_card, facts_from_state, read_facts, render_card
-from .files import PICKLES, Staged, matches, measure, stage
+from ..report import format_table, plot_losses
+from .card import CARD, FACTS, STATE, CardFacts, facts_from_state, read_card, save_card
+from .files import PICKLES, matches, stage
 from .trainer import hub_card
 
-VERIFY = Path(__file__).with_name("verify_remote_code.py")
+SCRIPT = Path(__file__).with_name("verify_remote_code.py")
 
 
-def push(arguments: PushArguments) -> None:
+def push(arguments: PushArguments) -> dict[str, Any]:
     """Check the model folder, say what goes up and how large it is, and upload it.
 
     The card is uploaded once the files are there, so that its snippets can name their commit. The folder itself is
     never changed.
+
+    Returns:
+        what was uploaded, or would be: `url` of the repository or its branch (None after a dry run), `files` with
+        their sizes in bytes, `left_out` of the folder, and what `verify_remote_code` found (`verified`).
 
     Raises:
         ValueError: the folder is no complete and clean repository, or the Hub cannot be reached or says no; then with
             the command that tries again.
     """
     if len(arguments.paths) != 2:
-        raise ValueError(
-            f"paths: {len(arguments.paths)} given; legal: two, the model's folder and the repository (owner/name)"
-        )
+        raise ValueError(f"paths: {arguments.paths} given; use two: the model's folder and the repository (owner/name)")
     folder, repository = Path(arguments.paths[0]), arguments.paths[1]
     _check_name(repository, "paths")
     with tempfile.TemporaryDirectory() as work:
-        staged = stage(folder, Path(work))
-        card = prepare_card(folder, staged, repository, arguments)
-        found = check_as_a_stranger(staged.folder)
-        show(measure(staged), found, card is None)
+        staged = Path(work) / "staged"
+        left_out = stage(folder, staged)
+        facts = prepare_card(folder, staged, repository, arguments)
+        verified = verify_remote_code(staged)
+        paths = sorted(path for path in staged.rglob("*") if path.is_file())
+        files = {path.relative_to(staged).as_posix(): path.stat().st_size for path in paths}
+        pushed = {"url": None, "files": files, "left_out": left_out, "verified": verified}
+        sizes = [(name, size / 1e6) for name, size in {**files, "together": sum(files.values())}.items()]
+        print(format_table(["file", "MB"], sizes))
+        if left_out:
+            print(f"left out: {', '.join(left_out)}")
+        print(
+            f"A {verified['saved']}; in a process without the package, {len(verified['auto_classes'])} Auto classes "
+            f"load it; no secrets, no pickles; the card is {'your own' if facts is None else 'generated'}"
+        )
         if arguments.dry_run:
             print("Dry run: nothing was uploaded")
-            return
+            return pushed
         try:
-            url = upload(staged, repository, card, arguments)
+            pushed["url"] = upload(staged, repository, facts, arguments)
         except Exception as error:  # every library below has its own for a dead line or a refusal
             reason = " ".join(str(error).split()) or type(error).__name__
             raise ValueError(f"{reason}; {folder} is as it was; to try again: {repeat(arguments)}") from error
-    print(f"Published: {url}")
+    print(f"Published: {pushed['url']}")
+    return pushed
 
 
 def check_push(repository: str) -> None:
-    """Refuse before a training what could not be pushed behind it.
+    """Check before a training what would make pushing its model fail.
 
     Raises:
         ValueError: no name of a repository, or no token.
@@ -67,53 +83,46 @@ def check_push(repository: str) -> None:
     _check_token()
 
 
-def prepare_card(folder: Path, staged: Staged, repository: str, arguments: PushArguments) -> CardFacts | None:
-    """See to the staged README.md.
+def prepare_card(folder: Path, staged: Path, repository: str, arguments: PushArguments) -> CardFacts | None:
+    """See to the staged README.md, and to loss.png for a checkpoint of `Trainer`, which has the figures only.
 
     Returns:
         the facts of a card that is generated; None: the folder's was edited by hand and is uploaded as it is.
 
     Raises:
-        ValueError: the Hub would refuse the card.
+        ValueError: the metadata of a card that was edited by hand are no YAML.
     """
-    path = staged.folder / CARD
-    text = path.read_text(encoding="utf-8") if path.exists() else None
-    facts = None if text is None else read_facts(text)
-    if text is not None and facts is None and not arguments.overwrite_card:
+    path, card = staged / CARD, read_card(folder)
+    if card is not None and card.edited and not arguments.overwrite_card:
         try:
-            check_card(text)
+            ModelCard(card.text)
         except yaml.YAMLError as error:
             raise ValueError(f"{folder / CARD}: the metadata is not YAML: {error}") from None
         print(f"{folder / CARD} was edited by hand and is uploaded as it is (--overwrite-card writes a new one)")
-        if f'"{folder}"' in text:
+        if f'"{folder}"' in card.text:
             print(f"  it still loads {str(folder)!r}, which nobody else has")
         return None
-    facts = facts or read_facts(text or "", even_if_edited=True) or facts_from_state(folder)
+    facts = card.facts if card is not None and card.facts is not None else facts_from_state(folder)
     facts.license = arguments.license or facts.license
     if facts.license is None:
         print("The card names no licence of the weights; --license does")
-    draw_curve(staged.folder)
-    path.unlink(missing_ok=True)
-    path.write_text(render_card(staged.folder, facts, repository, arguments.revision or "main"), encoding="utf-8")
+    if (folder / STATE).exists() and not (folder / "loss.png").exists():
+        history = json.loads((folder / STATE).read_text(encoding="utf-8"))["log_history"]
+        metric = "mlm_loss" if any("eval_mlm_loss" in entry for entry in history) else "loss"
+        if any("loss" in entry for entry in history):
+            plot_losses(history, staged / "loss.png", metric)
+    for name in (CARD, FACTS):  # links
+        path.with_name(name).unlink(missing_ok=True)
+    save_card(staged, facts, repository, arguments.revision or "main")
     return facts
 
 
-def draw_curve(folder: Path) -> None:
-    """Draw loss.png for a checkpoint of `Trainer`, which has the figures in trainer_state.json but no picture."""
-    if (folder / STATE).exists() and not (folder / "loss.png").exists():
-        history = json.loads((folder / STATE).read_text(encoding="utf-8"))["log_history"]
-        if any("loss" in entry for entry in history):
-            plot_losses(
-                history, folder / "loss.png", "mlm_loss" if any("eval_mlm_loss" in e for e in history) else "loss"
-            )
-
-
-def check_as_a_stranger(folder: str | Path, *arguments: str) -> dict:
+def verify_remote_code(folder: str | Path, *arguments: str) -> dict[str, Any]:
     """Load the folder in a clean process without the package: every Auto class, the saved head run
-    (`verify_remote_code.py`).
+    (`verify_remote_code.py`, which takes the `arguments`).
 
     Returns:
-        what it found: `saved`, `auto_classes`, versions.
+        what it found: `saved`, `auto_classes`, `versions`.
 
     Raises:
         ValueError: it does not load there; with the reason.
@@ -125,7 +134,7 @@ def check_as_a_stranger(folder: str | Path, *arguments: str) -> dict:
             "TRANSFORMERS_VERBOSITY": "error",
             "HF_HUB_DISABLE_PROGRESS_BARS": "1",
         }
-        command = [sys.executable, "-I", str(VERIFY), str(folder), *arguments]
+        command = [sys.executable, "-I", str(SCRIPT), str(folder), *arguments]
         result = subprocess.run(command, capture_output=True, text=True, env=environment)
     if result.returncode:
         reason = (result.stderr.strip() or "no reason given").splitlines()[-1]
@@ -133,30 +142,11 @@ def check_as_a_stranger(folder: str | Path, *arguments: str) -> dict:
     return json.loads(result.stdout.splitlines()[-1])
 
 
-def show(staged: Staged, found: dict, own_card: bool) -> None:
-    """What goes up, how large it is, and what was checked."""
-    width = max(map(len, staged.sizes))
-    for name, size in staged.sizes.items():
-        print(f"  {name:{width}}  {human(size):>9}")
-    print(f"  {'together':{width}}  {human(sum(staged.sizes.values())):>9}")
-    if staged.left_out:
-        print(f"  left out: {', '.join(staged.left_out)}")
-    print(
-        f"A {found['saved']}; in a process without the package, {len(found['auto_classes'])} Auto classes load it; no "
-        f"secrets, no pickles; the card is {'your own' if own_card else 'generated'}"
-    )
-
-
-def human(size: float) -> str:
-    for unit in ("B", "kB", "MB"):
-        if size < 1000:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1000
-    return f"{size:.2f} GB"
-
-
-def upload(staged: Staged, repository: str, facts: CardFacts | None, arguments: PushArguments) -> str:
+def upload(staged: Path, repository: str, facts: CardFacts | None, arguments: PushArguments) -> str:
     """Create what is missing on the Hub and commit the files, then the card with the hash of that commit.
+
+    Args:
+        facts: of a card that is generated; None: the staged one was written by hand.
 
     Returns:
         the address of the repository, or of its branch.
@@ -169,33 +159,31 @@ def upload(staged: Staged, repository: str, facts: CardFacts | None, arguments: 
     if revision:
         api.create_branch(repository, branch=revision, exist_ok=True)
     before = api.repo_info(repository, revision=revision).sha
-    on_hub = hub_card(repository, revision)
-    edited_on_hub = on_hub is not None and read_facts(on_hub) is None and not arguments.overwrite_card
-    own = (staged.folder / CARD).read_text(encoding="utf-8")
-    if edited_on_hub and facts is None and on_hub != own:
+    there = hub_card(repository, revision)
+    keep = there is not None and there.edited and not arguments.overwrite_card
+    if keep and facts is None and there.text != (staged / CARD).read_text(encoding="utf-8"):
         raise ValueError(
             f"{CARD} was edited by hand both here and on the Hub: `hf download {repository} {CARD} --local-dir FOLDER` "
             f"takes the Hub's, `hf upload {repository} FOLDER/{CARD} {CARD}` puts yours there, --overwrite-card writes "
             "a new one over both"
         )
-    if edited_on_hub and facts is not None:
-        print(f"The card of {repository} was edited by hand on the Hub and stays as it is (--overwrite-card)")
-    write_card_now = facts is None and not edited_on_hub
     commit = api.upload_folder(
         repo_id=repository,
-        folder_path=staged.folder,
+        folder_path=staged,
         commit_message=arguments.commit_message,
         revision=revision,
-        ignore_patterns=None if write_card_now else [CARD],
+        ignore_patterns=None if facts is None else [CARD, FACTS],
     )
-    if facts is not None and not edited_on_hub:
-        named = re.search(r'revision="([0-9a-f]{40})"', on_hub or "")
+    if keep and facts is not None:
+        print(f"The card of {repository} was edited by hand on the Hub and stays as it is (--overwrite-card)")
+    elif facts is not None:
+        named = re.search(r'revision="([0-9a-f]{40})"', there.text if there else "")
         pin = named[1] if named and commit.oid == before else commit.oid  # no new files, no new hash
-        text = render_card(staged.folder, facts, repository, pin)
-        if text != on_hub:
+        save_card(staged, facts, repository, pin)
+        if there is None or read_card(staged).text != there.text:
             api.create_commit(
                 repository,
-                [CommitOperationAdd(CARD, text.encode())],
+                [CommitOperationAdd(name, staged / name) for name in (CARD, FACTS)],
                 commit_message=f"Model card of {pin[:8]}",
                 revision=revision,
             )
@@ -208,12 +196,10 @@ def upload(staged: Staged, repository: str, facts: CardFacts | None, arguments: 
 def repeat(arguments: PushArguments) -> str:
     """The command line that says the same."""
     words = ["minibert", "push", *arguments.paths]
-    for name in ("revision", "license"):
-        if getattr(arguments, name):
-            words += [f"--{name}", getattr(arguments, name)]
-    if arguments.commit_message != PushArguments.commit_message:
-        words += ["--commit_message", arguments.commit_message]
-    words += [f"--{name}" for name in ("private", "overwrite_card") if getattr(arguments, name)]
+    for each in dataclasses.fields(arguments):
+        value = getattr(arguments, each.name)
+        if each.name != "paths" and value != each.default:
+            words += [f"--{each.name}"] if value is True else [f"--{each.name}", value]
     return shlex.join(words)
 
 

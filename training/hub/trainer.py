@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 from huggingface_hub import HfApi
 from huggingface_hub.errors import RemoteEntryNotFoundError, RepositoryNotFoundError, RevisionNotFoundError
 
-from .card import CARD, CardFacts, facts_from_trainer, published_name, read_facts, save_card
+from .card import CARD, FACTS, CardFacts, SavedCard, facts_from_trainer, published_name, read_card, save_card
 from .files import write_code, write_gitignore
 
 
@@ -61,11 +62,10 @@ class HubReady:
         if not (folder / "config.json").exists():  # an adapter alone, or nothing saved: Trainer knows what to do
             return super().create_model_card(language, license, tags, model_name, finetuned_from, dataset=dataset)
         self._prepare_folder()
-        edited = edited_card(self.hub_model_id, self.args.hub_revision, self.args.hub_token)
-        local = folder / CARD
-        if edited is not None and (not local.exists() or read_facts(local.read_text(encoding="utf-8"))):
+        here, there = read_card(folder), hub_card(self.hub_model_id, self.args.hub_revision, self.args.hub_token)
+        if there is not None and there.edited and not (here is not None and here.edited):
             print(f"The card of {self.hub_model_id} was edited by hand and stays as it is")
-            local.write_text(edited, encoding="utf-8")
+            (folder / CARD).write_text(there.text, encoding="utf-8")
             return
         data = ", ".join([dataset] if isinstance(dataset, str) else dataset or []) or None
         facts = self.card or facts_from_trainer(self.state.log_history, self.args, data)
@@ -76,18 +76,15 @@ class HubReady:
         save_card(folder, facts, self.hub_model_id)
 
 
-def edited_card(repository: str | None, revision: str | None, token: str | None = None) -> str | None:
-    """The card on the Hub, if there is one that was edited by hand."""
-    card = hub_card(repository, revision, token)
-    return card if card is not None and read_facts(card) is None else None
-
-
-def hub_card(repository: str | None, revision: str | None, token: str | None = None) -> str | None:
+def hub_card(repository: str | None, revision: str | None, token: str | None = None) -> SavedCard | None:
     """The card on the Hub; None if there is none."""
     if repository is None:
         return None
+    api = HfApi(token=token)
     try:
-        path = HfApi(token=token).hf_hub_download(repository, CARD, revision=revision)
+        path = api.hf_hub_download(repository, CARD, revision=revision)
     except (RemoteEntryNotFoundError, RevisionNotFoundError, RepositoryNotFoundError):
         return None
-    return Path(path).read_text(encoding="utf-8")
+    with contextlib.suppress(RemoteEntryNotFoundError):  # put beside it; a card that is not ours has none
+        api.hf_hub_download(repository, FACTS, revision=revision)
+    return read_card(Path(path).parent)

@@ -1,11 +1,10 @@
 """Load a published model as somebody without the package does; a script, run in a process of its own.
 
-    python -I verify_remote_code.py FOLDER_OR_REPOSITORY [--revision R] [--logits FILE] [--heads all|saved]
-        [--resave FOLDER]
+    python -I verify_remote_code.py FOLDER_OR_REPOSITORY [--revision R] [--logits FILE] [--resave FOLDER]
 
-It imports torch and transformers only, and refuses to run beside the package. Every Auto class that the config names is
-loaded, the saved head without a missing weight, and run. The last line that it prints is JSON: versions, the saved
-head, the Auto classes that were loaded, and the best word for a mask if there is one.
+It imports torch and transformers only, and makes sure that `import minibert` fails. Every Auto class that the config
+names is loaded; the saved head has to load without a missing weight, and is run. The last line that it prints is JSON:
+the saved head, the Auto classes that were loaded, and versions.
 """
 
 import argparse
@@ -22,23 +21,19 @@ from transformers.dynamic_module_utils import get_class_from_dynamic_module  # n
 TEXTS = ["The first text is this one.", "A second text is a little longer than the first one is."]
 
 
-def load(repository: str, revision: str | None, heads: str) -> tuple[dict, dict[str, torch.Tensor], tuple]:
+def load(repository: str, revision: str | None) -> tuple[dict, dict[str, torch.Tensor], tuple]:
     """What was found, the outputs of the saved head by name, and the saved model with its tokenizer."""
     where = {"trust_remote_code": True} | ({"revision": revision} if revision else {})
     tokenizer = transformers.AutoTokenizer.from_pretrained(repository, **where)
     config = transformers.AutoConfig.from_pretrained(repository, **where)
     saved = config.architectures[0]
-    classes = {
-        auto_class: (reference.split(".")[-1], getattr(transformers, auto_class))
-        for auto_class, reference in config.auto_map.items()
-        if auto_class != "AutoConfig"
-    }
-    if saved not in {name for name, _ in classes.values()}:  # a head that no Auto class is for
-        classes[saved] = (saved, get_class_from_dynamic_module(f"modeling_minibert.{saved}", repository, **where))
-    loaded, outputs, kept = [], {}, None
-    for auto_class, (name, loader) in classes.items():
-        if heads == "saved" and name != saved:
-            continue
+    auto_classes = {name: reference.split(".")[-1] for name, reference in config.auto_map.items()}
+    del auto_classes["AutoConfig"]
+    loaders = {name: getattr(transformers, name) for name in auto_classes}
+    if saved not in auto_classes.values():  # a head that no Auto class is for
+        loaders[saved] = get_class_from_dynamic_module(f"modeling_minibert.{saved}", repository, **where)
+    for auto_class, loader in loaders.items():
+        name = auto_classes.get(auto_class, saved)
         model, info = loader.from_pretrained(
             repository,
             output_loading_info=True,
@@ -50,22 +45,14 @@ def load(repository: str, revision: str | None, heads: str) -> tuple[dict, dict[
         source = type(model).__module__
         if type(model).__name__ != name or not source.startswith("transformers_modules."):
             raise SystemExit(f"{auto_class} gave {source}.{type(model).__name__}, not the repository's {name}")
-        loaded += [auto_class] if auto_class != saved else []
         if name == saved:
             wrong = {key: sorted(info[key]) for key in ("missing_keys", "unexpected_keys", "mismatched_keys")}
             if any(wrong.values()):
                 raise SystemExit(f"the weights do not fit {name}: {wrong}")
             outputs, kept = run(model.eval(), tokenizer), model
-    found = {
-        "saved": saved,
-        "auto_classes": loaded,
-        "versions": {name: version(name) for name in ("transformers", "huggingface_hub", "tokenizers", "torch")}
-        | {"python": sys.version.split()[0]},
-    }
-    if "MaskedLM" in saved and tokenizer.mask_token:
-        fill = transformers.pipeline("fill-mask", model=kept, tokenizer=tokenizer)
-        found["filled"] = fill(f"The {tokenizer.mask_token} of this text.")[0]["token_str"]
-    return found, outputs, (kept, tokenizer)
+    versions = {name: version(name) for name in ("transformers", "huggingface_hub", "tokenizers", "torch")}
+    versions["python"] = sys.version.split()[0]
+    return {"saved": saved, "auto_classes": list(auto_classes), "versions": versions}, outputs, (kept, tokenizer)
 
 
 def run(model: torch.nn.Module, tokenizer) -> dict[str, torch.Tensor]:
@@ -87,17 +74,16 @@ def main() -> None:
     parser.add_argument("repository")
     parser.add_argument("--revision")
     parser.add_argument("--logits", help="safetensors file to write the saved head's outputs to")
-    parser.add_argument("--heads", choices=("all", "saved"), default="all")
     parser.add_argument("--resave", help="folder to save the model and its tokenizer in")
     arguments = parser.parse_args()
-    found, outputs, (model, tokenizer) = load(arguments.repository, arguments.revision, arguments.heads)
+    found, outputs, kept = load(arguments.repository, arguments.revision)
     if arguments.logits:
         from safetensors.torch import save_file
 
         save_file(outputs, arguments.logits)
     if arguments.resave:
-        model.save_pretrained(arguments.resave)
-        tokenizer.save_pretrained(arguments.resave)
+        for each in kept:
+            each.save_pretrained(arguments.resave)
     print(json.dumps(found))
 
 

@@ -115,7 +115,7 @@ def pretrain(
     objective.check_documents(documents.train, documents.validation)
     if tokenizer is None:
         tokenizer = new_tokenizer(tokenizer_arguments, documents.sample, preset)
-    config = settle_config(model_arguments, preset, tokenizer, overrides)
+    settle_config(model_arguments, preset, tokenizer, overrides)  # what is wrong is said before rows are made
     train = objective.rows(documents.train, tokenizer, rows, training=True)
     validation = objective.rows(documents.validation, tokenizer, rows, training=False)
     seen = first_rows(train) if streaming.streaming else train
@@ -146,7 +146,6 @@ def pretrain(
             len(validation),
         )
         model_arguments = dataclasses.replace(model_arguments, size=size)
-        config = settle_config(model_arguments, preset, tokenizer, overrides)
     trainer = build(model_arguments, training, optimization=optimization, budget=budget)
     model = trainer.model
     print(
@@ -176,7 +175,7 @@ def pretrain(
     (output / "report.json").write_text(json.dumps(report, indent=2) + "\n")
     source = ", ".join(corpus.data) or ", ".join(["the built-in corpus", *corpus.packages])
     recipe = dataclasses.asdict(rows) | dataclasses.asdict(objective.masking) | dataclasses.asdict(optimization)
-    trainer.card = write_card(output, config, report, source, recipe, training)
+    trainer.card = write_card(output, report, source, recipe, training)
     print("", *objective.lines(report), "", *objective.examples(output, documents.validation, tokenizer), sep="\n")
     print(f"Saved to {output}: the model, the tokenizer, README.md (the model card), loss.png and report.json")
     if training.push_to_hub:
