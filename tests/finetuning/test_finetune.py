@@ -389,7 +389,7 @@ class TestOtherTasks:
     @pytest.mark.parametrize("hypothesis", ["no place", "{} and {}", "{x}", "{", "{} }"])
     def test_a_hypothesis_has_one_place_for_the_label(self, hypothesis, capsys):
         assert cli.main(["zero-shot", "text", "--labels", "a", "b", "--hypothesis", hypothesis]) == 2
-        assert "legal: one {} for the label" in capsys.readouterr().err
+        assert "use one {} for the label" in capsys.readouterr().err
 
     @pytest.mark.parametrize(
         ("labels", "legal"),
@@ -453,7 +453,7 @@ class TestOtherTasks:
         ("row", "said"),
         [
             ({"question": "a", "choices": ["x", "y", "z"], "answer": 0}, "a list of 2 texts"),
-            ({"question": "a", "choices": ["x", "y"], "answer": 2}, "answer=2 is not legal: a number from 0 to 1"),
+            ({"question": "a", "choices": ["x", "y"], "answer": 2}, "answer=2; use a number from 0 to 1"),
             ({"question": None, "choices": ["x", "y"], "answer": 0}, "'question' is empty"),
         ],
     )
@@ -593,7 +593,7 @@ class TestBadInput:
         value = write_rows(tmp_path / "value.jsonl", [{"text": "a", "label": "good"}, {"text": "b", "label": "so so"}])
         evaluated = ["--model", str(finished), "--test", value]
         assert cli.main(["evaluate", "classify", "--output_dir", str(tmp_path / "e"), *evaluated]) == 2
-        assert "value.jsonl, row 2: the label 'so so'" in capsys.readouterr().err
+        assert "value.jsonl, row 2: label='so so'" in capsys.readouterr().err
         assert (
             cli.main(["evaluate", "classify", "--output_dir", str(tmp_path / "e"), "--model", start, "--data", data])
             == 2
