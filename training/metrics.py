@@ -103,12 +103,7 @@ class Seqeval(_Metric):
             return {"precision": 0.0, "recall": 0.0, "f1": 0.0, "accuracy": accuracy, "per_type": {}}
         report = seqeval.metrics.classification_report(references, predictions, output_dict=True, zero_division=0)
         per_type = {
-            kind: {
-                "precision": float(row["precision"]),
-                "recall": float(row["recall"]),
-                "f1": float(row["f1-score"]),
-                "support": int(row["support"]),
-            }
+            kind: {name.removesuffix("-score"): np.asarray(value).tolist() for name, value in row.items()}
             for kind, row in report.items()
         }
         overall = per_type.pop("micro avg")

@@ -26,7 +26,7 @@ from ...arguments.finetuning import AnswerArguments
 from ...metrics import SquadScores
 from ..data import find_column
 from ..pictures import plot_scores
-from .base import LABEL, Task, bad_value, map_rows, with_column
+from .base import LABEL, Labels, Task, bad_value, map_rows, with_column
 
 QUESTIONS, CONTEXTS = ("question",), ("context", "passage", "text")
 STARTS = "_starts"  # the column that `read` adds beside `LABEL`: the first characters of the answers
@@ -125,9 +125,7 @@ class AnswerQuestions(Task):
                 raise bad_value(row, self.label_column, text, "a part of the context and its first character", why)
         return [(text.strip(), start + len(text) - len(text.lstrip())) for text, start in zip(texts, starts)]
 
-    def learn_labels(
-        self, splits: datasets.DatasetDict, labels: dict[str, list], config: PreTrainedConfig | None
-    ) -> dict[str, list]:
+    def learn_labels(self, splits: datasets.DatasetDict, labels: Labels, config: PreTrainedConfig | None) -> Labels:
         if self.arguments.max_length is None and config is None:  # a model trained for this task keeps its own length
             self.tokenizer.model_max_length = min(MAX_LENGTH, self.tokenizer.model_max_length)
         self._check_lengths()
@@ -210,14 +208,7 @@ def _as_list(value: Any) -> list[Any]:
 
 
 def encode_questions(
-    tokenizer,
-    questions: list[str],
-    contexts: list[str],
-    answers: list[list[str]],
-    starts: list[list[int]],
-    *,
-    stride: int,
-    max_question_length: int,
+    tokenizer, questions, contexts, answers, starts, *, stride: int, max_question_length: int
 ) -> dict[str, list]:
     """Pairs of a question and a part of its context of at most `tokenizer.model_max_length` tokens; neighbouring parts
     share `stride` tokens. One row each, in order. Beside the model's inputs: `start_positions` and `end_positions` of
@@ -225,6 +216,7 @@ def encode_questions(
     the context that it covers, [-1, -1] where it is not of the context; `is_last`, whether the context ends here.
 
     Args:
+        answers, starts: of each question the true ones, as texts and as first characters.
         max_question_length: in tokens; longer questions are cut.
     """
     tokenized = tokenizer(questions, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
@@ -232,14 +224,8 @@ def encode_questions(
         question[: offsets[max_question_length - 1][1]] if len(offsets) > max_question_length else question
         for question, offsets in zip(questions, tokenized["offset_mapping"])
     ]
-    encoded = tokenizer(
-        questions,
-        contexts,
-        truncation="only_second",
-        stride=stride,
-        return_overflowing_tokens=True,
-        return_offsets_mapping=True,
-    )
+    parts = {"truncation": "only_second", "stride": stride, "return_overflowing_tokens": True}
+    encoded = tokenizer(questions, contexts, return_offsets_mapping=True, **parts)
     question_of, all_offsets = encoded.pop("overflow_to_sample_mapping"), encoded.pop("offset_mapping")
     rows = {"start_positions": [], "end_positions": [], "offsets": [], "is_last": []}
     for i, (question, offsets) in enumerate(zip(question_of, all_offsets)):

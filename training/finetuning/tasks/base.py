@@ -29,6 +29,7 @@ from ..data import FILE, check_columns, check_texts, find_column, where
 
 # What stands for a label that is not there: benchmarks publish their test rows so.
 NO_LABEL = (None, "", -1, "-1")
+Labels = dict[str, list[Any]]  # those of the rows of each split
 LABEL = "_label"  # the column that `read` adds: what is to be predicted, as metrics take it
 
 
@@ -120,9 +121,7 @@ class Task(abc.ABC):
     def read_labels(self, split: datasets.Dataset) -> list[Any]:
         """The labels of all rows in one form, each checked by itself."""
 
-    def learn_labels(
-        self, splits: datasets.DatasetDict, labels: dict[str, list[Any]], config: PreTrainedConfig | None
-    ) -> dict[str, list[Any]]:
+    def learn_labels(self, splits: datasets.DatasetDict, labels: Labels, config: PreTrainedConfig | None) -> Labels:
         """Learn from what `read_labels` returned for each split what labels there are; the labels for `with_labels`."""
         return labels
 

@@ -16,7 +16,7 @@ from ....modeling_minibert import MiniBertForSequenceClassification
 from ...metrics import F1, Accuracy, MatthewsCorrelation, Pearson, Spearman
 from ..data import FILE, check_columns, find_column, string_columns
 from ..pictures import plot_confusion, plot_scores, plot_values
-from .base import LABEL, Task, bad_value, map_rows, saved_labels, shortened
+from .base import LABEL, Labels, Task, bad_value, map_rows, saved_labels, shortened
 
 PAIRS = (
     ("sentence1", "sentence2"), ("premise", "hypothesis"), ("question1", "question2"), ("text_a", "text_b"),
@@ -91,9 +91,7 @@ class Classify(Task):
 
     # --- labels ---
 
-    def learn_labels(
-        self, splits: datasets.DatasetDict, labels: dict[str, list[Any]], config: PreTrainedConfig | None
-    ) -> dict[str, list[Any]]:
+    def learn_labels(self, splits: datasets.DatasetDict, labels: Labels, config: PreTrainedConfig | None) -> Labels:
         asked, trained = self.arguments.problem_type, config and config.problem_type
         if config and config.num_labels == 1:
             trained = trained or REGRESSION  # as Transformers reads a model of one label
@@ -107,9 +105,7 @@ class Classify(Task):
             for name, values in labels.items()
         }
 
-    def _names(
-        self, splits: datasets.DatasetDict, values: dict[str, list[Any]], config: PreTrainedConfig | None
-    ) -> list[str]:
+    def _names(self, splits: datasets.DatasetDict, values: Labels, config: PreTrainedConfig | None) -> list[str]:
         """The names of all labels, in the order of their ids."""
         given, saved = self.arguments.labels, saved_labels(config)
         if self.problem_type == REGRESSION:

@@ -23,7 +23,7 @@ from ...arguments.finetuning import TagArguments
 from ...metrics import F1, Accuracy, Seqeval
 from ..data import FILE, check_columns, find_column
 from ..pictures import plot_per_type, plot_scores
-from .base import LABEL, Task, bad_value, map_rows, saved_labels, shortened
+from .base import LABEL, Labels, Task, bad_value, map_rows, saved_labels, shortened
 from .label_schemes import (
     OUTSIDE,
     best_path,
@@ -97,9 +97,7 @@ class Tag(Task):
 
     # --- labels ---
 
-    def learn_labels(
-        self, splits: datasets.DatasetDict, labels: dict[str, list[list[str]]], config: PreTrainedConfig | None
-    ) -> dict[str, list[list[str]]]:
+    def learn_labels(self, splits: datasets.DatasetDict, labels: Labels, config: PreTrainedConfig | None) -> Labels:
         asked, data_scheme = self.arguments.scheme, self.arguments.data_scheme
         seen = {tag for rows in labels.values() for row in rows for tag in row}
         if data_scheme == "auto":
@@ -243,22 +241,14 @@ def spaces_before_words(tokenizer: PreTrainedTokenizerBase) -> None:
             step.add_prefix_space = tokenizer.add_prefix_space = True  # what RobertaTokenizer saves is the latter
 
 
-def encode_sentences(
-    tokenizer,
-    sentences: list[list[str]],
-    tags: list[list[str]],
-    *,
-    labels: list[str],
-    align: str,
-    stride: int,
-    training: bool,
-) -> dict[str, list]:
+def encode_sentences(tokenizer, sentences, tags, *, labels, align, stride, training) -> dict[str, list]:
     """Sentences as windows of at most `tokenizer.model_max_length` tokens, one row each, in order; none of a sentence
     without words. Beside the model's inputs: `words`, the word in the sentence that begins with each token, -1 where
     none does that is this window's own; `is_last`, whether the sentence ends here. And `labels`: in training of the
-    window's own words; else of all its words, for decoding them together.
+    window's own words, and only windows that have such; else of all its words, for decoding them together.
 
     Args:
+        sentences, tags: lists of words, and of one tag each; labels: the tags by id.
         align: in training, "first": the first subword carries the label of its word, the others -100 (Devlin et al.
             2019, section 5.3); "all": every subword carries it.
     """
@@ -284,4 +274,6 @@ def encode_sentences(
         rows["labels"].append(np.where(labelled, ids[words], IGNORED).tolist())
         rows["words"].append(np.where(own & begins, words, -1).tolist())
         rows["is_last"].append(window.own_last == len(sentence))
-    return {**encoded, **rows}
+    # a batch of nothing but windows without a label has no mean loss
+    kept = [i for i, of_window in enumerate(rows["labels"]) if not training or max(of_window) >= 0]
+    return {name: [values[i] for i in kept] for name, values in {**encoded, **rows}.items()}
