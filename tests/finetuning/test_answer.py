@@ -265,9 +265,9 @@ class TestTask:
             make_task(tokenizers["bpe"], [{"question": "a", "context": "b"}], tmp_path)
         with pytest.raises(ValueError, match="row 1: answers='b'; use {text:"):
             make_task(tokenizers["bpe"], [{"question": "a", "context": "b", "answers": "b"}], tmp_path, stride=5)
-        with pytest.raises(ValueError, match="max_question_length: 24 leaves nothing .* of 20 .* use less than 17"):
+        with pytest.raises(ValueError, match="stride: .* inputs of 20 leave -7 .* question of up to 24; use less of"):
             make_task(tokenizers["bpe"], questions(1), tmp_path, max_length=20)
-        with pytest.raises(ValueError, match="stride: 37 .* leave 37 for the context; use 0 to 36"):
+        with pytest.raises(ValueError, match="stride: parts of a context share 37 .* leave 37 for the context"):
             make_task(tokenizers["bpe"], questions(1), tmp_path, stride=37)
         for name in ("n_best", "max_answer_length"):
             with pytest.raises(ValueError, match=f"{name}: 0 finds no answer; use 1 or more"):

@@ -18,8 +18,7 @@ from minibert.training.finetuning.data import FILE, ROW, load_splits, where
 from minibert.training.finetuning.tasks.answering import AnswerQuestions
 from minibert.training.finetuning.tasks.base import take_unlabelled
 from minibert.training.finetuning.tasks.choice import CHOICE_TEXTS, Choose
-from minibert.training.finetuning.tasks.classification import LABEL, MULTI, REGRESSION, SINGLE, Classify
-from minibert.training.finetuning.tasks.nli import Nli
+from minibert.training.finetuning.tasks.classification import LABEL, MULTI, REGRESSION, SINGLE, Classify, Nli
 from minibert.training.finetuning.tasks.tagging import Tag
 
 ROWS = [{"text": f"text {i}", "label": i % 2} for i in range(10)]

@@ -106,7 +106,7 @@ class ClassifyArguments(TaskArguments):
 class NliArguments(ClassifyArguments):
     """Whether a premise entails a hypothesis."""
 
-    task: ClassVar[str] = "nli:Nli"
+    task: ClassVar[str] = "classification:Nli"
 
 
 @dataclass

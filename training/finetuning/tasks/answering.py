@@ -73,23 +73,21 @@ class AnswerQuestions(Task):
     @property
     def shortest_input(self) -> int:
         """The least number of tokens that leaves more room for the context than its parts share."""
-        taken = self.arguments.max_question_length + self.tokenizer.num_special_tokens_to_add(pair=True)
-        return taken * 3 // 2 + 1 if self.arguments.stride is None else taken + self.arguments.stride + 1
+        return self._taken * 3 // 2 + 1 if self.arguments.stride is None else self._taken + self.arguments.stride + 1
+
+    @property
+    def _taken(self) -> int:
+        """Tokens of an input that are not the context's, at most."""
+        return self.arguments.max_question_length + self.tokenizer.num_special_tokens_to_add(pair=True)
 
     def _check_lengths(self) -> None:
-        """Refuse inputs without room for the context."""
-        length, question = self.tokenizer.model_max_length, self.arguments.max_question_length
-        special = self.tokenizer.num_special_tokens_to_add(pair=True)
-        room = length - question - special
-        if room < 1:
+        length = self.tokenizer.model_max_length
+        if not 0 <= self.stride < length - self._taken:
             raise ValueError(
-                f"max_question_length: {question} leaves nothing for the context in inputs of {length} tokens, of which"
-                f" {special} are special ones; use less than {length - special}"
-            )
-        if not 0 <= self.stride < room:
-            raise ValueError(
-                f"stride: {self.stride} does not fit inputs of {length} tokens with questions of up to {question}, "
-                f"which leave {room} for the context; use 0 to {room - 1}"
+                f"stride: parts of a context share {self.stride} tokens, but inputs of {length} leave "
+                f"{length - self._taken} for the context beside a question of up to "
+                f"{self.arguments.max_question_length}; use less of --stride or --max_question_length, or more of "
+                "--max_length"
             )
 
     # --- columns and rows ---

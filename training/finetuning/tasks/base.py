@@ -209,19 +209,15 @@ def take_unlabelled(task: Task, splits: datasets.DatasetDict) -> datasets.Datase
     first, test = next(iter(splits.values())), splits.get("test")
     if test is None or test is first:
         return None
-    column = task.find_labels(first)
-    if column in test.column_names:
-        missing = task.no_labels(first)
-        if not all(_is_missing(value, missing) for value in test[column]):
-            return None
+    column, missing = task.find_labels(first), task.no_labels(first)
+
+    def is_missing(label):
+        return label != [] and all(map(is_missing, label)) if isinstance(label, list) else label in missing
+
+    if column in test.column_names and not all(map(is_missing, test[column])):
+        return None
     print(f"test: no row of {test[0][FILE]!r} has a label ({column}); they are predicted, not scored")
     return splits.pop("test")
-
-
-def _is_missing(label: Any, missing: list[Any]) -> bool:
-    if isinstance(label, list):
-        return bool(label) and all(_is_missing(part, missing) for part in label)
-    return label in missing
 
 
 def with_column(split: datasets.Dataset, name: str, values: list[Any], feature: Any = None) -> datasets.Dataset:

@@ -1,4 +1,4 @@
-"""Classify a text or a pair of texts: one class, several labels, or a value."""
+"""Classify a text or a pair of texts (one class, several labels, or a value), and natural language inference."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ....modeling_minibert import MiniBertForSequenceClassification
 from ...metrics import F1, Accuracy, MatthewsCorrelation, Pearson, Spearman
 from ..data import FILE, check_columns, find_column, string_columns
 from ..pictures import plot_confusion, plot_scores, plot_values
-from .base import LABEL, Labels, Task, bad_value, map_rows, saved_labels, shortened
+from .base import LABEL, NO_LABEL, Labels, Task, bad_value, map_rows, saved_labels, shortened
 
 PAIRS = (
     ("sentence1", "sentence2"), ("premise", "hypothesis"), ("question1", "question2"), ("text_a", "text_b"),
@@ -25,6 +25,7 @@ PAIRS = (
 TEXTS = ("text", "sentence", "content", "review", "document", "tweet", "sentence1", "premise", "question")
 
 SINGLE, MULTI, REGRESSION = "single_label_classification", "multi_label_classification", "regression"
+NO_GOLD = ("-", "-1", -1)  # how SNLI marks pairs that its annotators did not agree on
 FLOAT = datasets.Value("float32")
 # Of each problem type the metric that chooses the best model, and the type of `LABEL`: a class number, 0 or 1 for each
 # label, or a value.
@@ -40,6 +41,7 @@ class Classify(Task):
 
     name = "classify"
     model_class = MiniBertForSequenceClassification
+    text_arguments = "text_column, pair_column"
     label_columns = ("label", "labels", "class", "target", "category", "score", "similarity", "sentiment")
     pairs_only: ClassVar[bool] = False
 
@@ -49,12 +51,8 @@ class Classify(Task):
         text, pair = self.arguments.text_column, self.arguments.pair_column
         if text is None and pair is not None:
             raise ValueError("pair_column: it is the second text; name the first one with --text_column")
-        if text is not None:
-            check_columns(split, [text], "text_column")
-            check_columns(split, [] if pair is None else [pair], "pair_column")
-            columns = [text] if pair is None else [text, pair]
-        else:
-            columns = self._guess_texts(split)
+        columns = self._guess_texts(split) if text is None else [text] if pair is None else [text, pair]
+        check_columns(split, columns, self.text_arguments)
         if self.pairs_only and len(columns) != 2:
             raise ValueError(
                 f"pair_column: the two texts of {split[0][FILE]!r} are not clear; name them with --text_column and "
@@ -199,16 +197,13 @@ class Classify(Task):
             texts = [row[column] for column in self.text_columns]
             # one answer a label, the best one first
             (said,) = classifier([dict(zip(("text", "text_pair"), texts))], top_k=None, truncation=True)
-            shares = [f"{each['label']} {each['score']:.0%}" for each in said]
             if self.problem_type == REGRESSION:
-                answer = f"{said[0]['score']:.2f}"
-            elif self.problem_type == SINGLE:
-                answer = shares[0]
+                answer, true = f"{said[0]['score']:.2f}", f"{row[LABEL]:.2f}"
             else:
-                answer = ", ".join(share for share, each in zip(shares, said) if each["score"] > 0.5) or "none"
-            true = self.readable(row[LABEL])
-            true = f"{true:.2f}" if isinstance(true, float) else true if isinstance(true, str) else ", ".join(true)
-            yield " | ".join(map(shortened, texts)), f"{answer}; in the data: {true or 'none'}"
+                said = said[:1] if self.problem_type == SINGLE else [each for each in said if each["score"] > 0.5]
+                answer = ", ".join(f"{each['label']} {each['score']:.0%}" for each in said)
+                true = ", ".join(_items(self.readable(row[LABEL])))
+            yield " | ".join(map(shortened, texts)), f"{answer or 'none'}; in the data: {true or 'none'}"
 
     def readable(self, label: Any) -> str | list[str] | float:
         if self.problem_type == REGRESSION:
@@ -216,6 +211,33 @@ class Classify(Task):
         if self.problem_type == SINGLE:
             return self.labels[label]
         return [name for name, there in zip(self.labels, label) if there]
+
+
+class Nli(Classify):
+    """Whether a premise entails a hypothesis. Labels have names, since `zero-shot` looks for the one of entailment."""
+
+    name = "nli"
+    pairs_only = True
+
+    def read(self, splits: datasets.DatasetDict, config: PreTrainedConfig | None = None) -> datasets.DatasetDict:
+        column, splits = self.find_labels(next(iter(splits.values()))), datasets.DatasetDict(splits)
+        for name, split in splits.items():
+            values = split[column][:] if column in split.column_names else []
+            if without := sum(value in NO_GOLD for value in values):
+                print(f"{name}: {without:,} pairs without a gold label are left out")
+                if without == len(split):
+                    raise ValueError(f"label_column: no pair of {split[0][FILE]!r} ({name}) has a gold label")
+                splits[name] = split.select([i for i, value in enumerate(values) if value not in NO_GOLD])
+        read = super().read(splits, config)
+        if self.problem_type != SINGLE or all(label.lstrip("-").isdigit() for label in self.labels):
+            raise ValueError(
+                f"labels: {self.label_column!r} has no names for its labels; give them in the order of their "
+                "numbers, as --labels entailment neutral contradiction"
+            )
+        return read
+
+    def no_labels(self, split: datasets.Dataset) -> list[Any]:
+        return [*NO_LABEL, *NO_GOLD]
 
 
 def _plain(split: datasets.Dataset, column: str) -> list[Any]:
