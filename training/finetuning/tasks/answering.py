@@ -274,17 +274,19 @@ def best_answers(
         null = min(null, logits[NULL].sum())
         first, last = np.where(np.array(offsets)[:, :1] >= 0, logits, -np.inf).T  # of the context only
         last = np.pad(last, (0, max_answer_length - 1), constant_values=-np.inf)
-        scores = first[:, None] + sliding_window_view(last, max_answer_length)  # [i, j]: from token i to token i + j
+        scores = (first[:, None] + sliding_window_view(last, max_answer_length)).ravel()  # i, j: from token i to i + j
+        few = min(10 * n_best, scores.size)  # some are the same but for spaces
+        places = np.argpartition(-scores, few - 1)[:few]
         of_window: dict[tuple[int, int], float] = {}
-        for place in np.argsort(-scores, axis=None, kind="stable"):
-            i, j = divmod(int(place), max_answer_length)
-            if scores[i, j] == -np.inf or len(of_window) == n_best:
+        for place in places[np.argsort(-scores[places])].tolist():
+            i, j = divmod(place, max_answer_length)
+            if scores[place] == -np.inf or len(of_window) == n_best:
                 break
             start, end = offsets[i][0], offsets[i + j][1]
             text = context[start:end]  # byte-level tokens begin with the space before a word
             if text.strip():
                 span = (start + len(text) - len(text.lstrip()), start + len(text.rstrip()))
-                of_window.setdefault(span, float(scores[i, j]))
+                of_window.setdefault(span, float(scores[place]))
         for span, score in of_window.items():
             best[span] = max(best.get(span, -np.inf), score)
     ranked = sorted(best.items(), key=lambda item: -item[1])[:n_best]

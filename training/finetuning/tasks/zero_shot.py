@@ -29,13 +29,11 @@ def zero_shot(arguments: ZeroShotArguments) -> list[dict[str, float]]:
     check_entailment(arguments.model, read_config(arguments.model), arguments.multi_label)
     classifier = pipeline("zero-shot-classification", arguments.model)
     options = {"hypothesis_template": arguments.hypothesis, "multi_label": arguments.multi_label}
-    found = []
-    for text in arguments.text:
-        said = classifier(text, arguments.labels, **options)
-        found.append(dict(zip(said["labels"], said["scores"])))
-        print(text)
-        print("\n".join(f"  {score:6.1%}  {label}" for label, score in found[-1].items()))
-    return found
+    found = [classifier(text, arguments.labels, **options) for text in arguments.text]
+    for said in found:
+        shares = [f"  {score:6.1%}  {label}" for label, score in zip(said["labels"], said["scores"])]
+        print(said["sequence"], *shares, sep="\n")
+    return [dict(zip(said["labels"], said["scores"])) for said in found]
 
 
 def check_entailment(path: str, config: PreTrainedConfig, multi_label: bool) -> None:
@@ -46,14 +44,13 @@ def check_entailment(path: str, config: PreTrainedConfig, multi_label: bool) -> 
         ValueError: names the labels.
     """
     labels = [str(config.id2label[i]) for i in sorted(config.id2label)]
-    if trained_for(config) != "ForSequenceClassification" or not any(
-        label.lower().startswith("entail") for label in labels
-    ):
+    entails = [label.lower().startswith("entail") for label in labels]
+    if trained_for(config) != "ForSequenceClassification" or not any(entails):
         raise ValueError(
             f"model: {path!r} tells no entailment (class {(config.architectures or ['none'])[0]}, labels: "
             f"{', '.join(labels)}); train one with `minibert finetune nli`"
         )
-    if multi_label and labels[-1 if labels[0].lower().startswith("entail") else 0].lower().startswith("neutral"):
+    if multi_label and labels[-1 if entails[0] else 0].lower().startswith("neutral"):
         raise ValueError(
             f"multi_label: Transformers' pipeline would compare entailment with neutral in {path!r} (labels: "
             f"{', '.join(labels)}); use a model whose first label is contradiction, or whose first one is entailment "
