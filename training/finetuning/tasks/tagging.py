@@ -129,9 +129,8 @@ class Tag(Task):
                         use, why = f"one of {', '.join(self.labels)}", " was never seen in training"
                         raise bad_value(splits[name][index], self.label_column, tag, use, why)
         self.scheme = scheme
-        self.transitions = None
-        if self.arguments.decoding == "viterbi" and scheme != "none":
-            self.transitions = transitions(self.labels)
+        viterbi = self.arguments.decoding == "viterbi" and scheme != "none"
+        self.transitions = transitions(self.labels) if viterbi else None
         self.fallback = self.labels.index(OUTSIDE) if OUTSIDE in self.labels else 0
         self.metric_for_best_model = "accuracy" if scheme == "none" else "f1"
         return tags
@@ -151,16 +150,9 @@ class Tag(Task):
     # --- the model's inputs and outputs ---
 
     def encode(self, split: datasets.Dataset, training: bool) -> datasets.Dataset:
-        return map_rows(
-            split,
-            [*self.text_columns, LABEL],
-            encode_sentences,
-            self.tokenizer,
-            labels=self.labels,
-            align=self.arguments.align,
-            training=training,
-            stride=self.arguments.stride,
-        )
+        options = {"align": self.arguments.align, "stride": self.arguments.stride, "training": training}
+        columns = [*self.text_columns, LABEL]
+        return map_rows(split, columns, encode_sentences, self.tokenizer, labels=self.labels, **options)
 
     def preprocess_logits(self, logits: torch.Tensor, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
         """The label of each word at its first subword, -100 elsewhere: [batch, length]."""
