@@ -44,7 +44,7 @@ def window(rng, tokens):
 
 class TestBestAnswers:
     @given(st.integers(0, 10_000), st.integers(1, 10), st.integers(1, 12))
-    @settings(max_examples=60, deadline=None)
+    @settings(max_examples=30, deadline=None)
     def test_against_all_spans_of_all_windows(self, seed, longest, n_best):
         rng = np.random.default_rng(seed)
         windows, scores = zip(*(window(rng, tokens) for tokens in (range(6), range(3, 10))))
@@ -88,7 +88,7 @@ def tokenizers():
 class TestAnswerTokens:
     @pytest.mark.parametrize("algorithm", ["wordpiece", "bpe", "unigram"])
     @given(data=st.data())
-    @settings(max_examples=60, deadline=None)
+    @settings(max_examples=30, deadline=None)
     def test_tokens_of_words_give_the_words_back(self, tokenizers, algorithm, data):
         words = data.draw(st.lists(st.text("abcdeéß漢.-", min_size=1, max_size=9), min_size=1, max_size=8))
         context = " ".join(words)

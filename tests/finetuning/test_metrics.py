@@ -74,7 +74,7 @@ class TestClasses:
 
 class TestCorrelations:
     @given(st.lists(st.tuples(st.integers(-9, 9), st.integers(-9, 9)), min_size=3, max_size=20))
-    @settings(max_examples=25, deadline=None)
+    @settings(max_examples=15, deadline=None)
     def test_against_the_formula(self, pairs):
         x, y = np.array(pairs, dtype=float).T
 
@@ -106,7 +106,7 @@ class TestSpans:
             min_size=1,
         )
     )
-    @settings(max_examples=40, deadline=None)
+    @settings(max_examples=20, deadline=None)
     def test_default_mode_counts_equal_spans(self, rows):
         predictions, references = [[p for p, _ in row] for row in rows], [[r for _, r in row] for row in rows]
         result = score(Seqeval(), predictions, references)
@@ -179,7 +179,7 @@ class TestRetrieval:
         assert result["ndcg@3"] == pytest.approx((first + 1 + 0) / 3)
 
     @given(st.lists(st.integers(0, 4), min_size=2, max_size=12), st.integers(1, 12), st.randoms())
-    @settings(max_examples=40, deadline=None)
+    @settings(max_examples=20, deadline=None)
     def test_ndcg_is_scikit_learns(self, grades, k, random):
         names = [str(i) for i in range(len(grades))]
         ranking = names.copy()

@@ -102,7 +102,7 @@ class TestSchemes:
 
     @pytest.mark.parametrize("scheme", SCHEMES)
     @given(data=st.data())
-    @settings(deadline=None)
+    @settings(max_examples=50, deadline=None)
     def test_repair_is_seqevals(self, scheme, data):
         tags = data.draw(st.lists(st.sampled_from(alphabet(scheme)), min_size=1, max_size=7))
         repaired = convert_tags(tags, scheme)
@@ -154,7 +154,7 @@ def tokenizers():
 class TestSubwords:
     @pytest.mark.parametrize("algorithm", ALGORITHMS)
     @given(words=st.lists(st.text(min_size=1, max_size=12), min_size=1, max_size=8))
-    @settings(max_examples=40, deadline=None)
+    @settings(max_examples=25, deadline=None)
     def test_every_word_with_a_subword_carries_its_label_once(self, tokenizers, algorithm, words):
         word_ids = tokenizers[algorithm](words, is_split_into_words=True).word_ids()
         labels = [f"tag {i}" for i in range(len(words))]
@@ -169,7 +169,7 @@ class TestSubwords:
 
 class TestWindows:
     @given(st.lists(st.integers(0, 12), max_size=40), st.integers(1, 15), st.integers(0, 20))
-    @settings(max_examples=300)
+    @settings(max_examples=100, deadline=None)
     def test_no_word_is_lost_and_all_fit(self, lengths, room, stride):
         windows = cut_into_windows(lengths, room, stride)
         assert [w for window in windows for w in range(window.own_first, window.own_last)] == list(range(len(lengths)))
@@ -257,7 +257,8 @@ def folder(tmp_path_factory):
 
 
 QUICK = ["--per_device_train_batch_size", "8", "--learning_rate", "5e-3", "--num_train_epochs", "5", "--bf16", "false",
-         "--disable_tqdm", "true", "--use_cpu", "true"]  # fmt: skip
+         "--disable_tqdm", "true", "--use_cpu", "true", "--eval_strategy", "no", "--save_strategy", "no",
+         "--load_best_model_at_end", "false"]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
