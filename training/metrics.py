@@ -1,14 +1,10 @@
-"""The metrics of all tasks, as `evaluate.Metric`: nothing is fetched, so they need no network.
+"""The metrics of all tasks, as modules of `evaluate` that need no network: `F1().compute(predictions=…, references=…)`.
 
-Used like any metric of `evaluate`: `Accuracy().compute(predictions=…, references=…)`, or `add_batch` and then
-`compute`. Across processes each one is given the same `experiment_id`, the number of processes and its own number
-(`Accuracy(num_process=2, process_id=0, experiment_id="run")`); process 0 gets the result of all rows, the others None.
 Every score is a share between 0 and 1, or a correlation between -1 and 1.
 """
 
 from __future__ import annotations
 
-import math
 import re
 import string
 import warnings
@@ -21,140 +17,103 @@ import evaluate
 import numpy as np
 import scipy.stats
 import seqeval.metrics
-import seqeval.scheme
 import sklearn.metrics
 
-LABEL, NUMBER, TEXT = datasets.Value("int32"), datasets.Value("float64"), datasets.Value("string")
-
-
-def _pairs(value: Any) -> datasets.Features:
-    return datasets.Features({"predictions": value, "references": value})
+CLASS, NUMBER, TEXT = datasets.Value("int32"), datasets.Value("float64"), datasets.Value("string")
 
 
 class _Metric(evaluate.Metric):
-    """A metric whose predictions and references are described by `features`."""
+    """A metric of rows: `rows` are the possible kinds of (prediction, reference)."""
 
-    features_of_rows: datasets.Features | list[datasets.Features]
+    rows: Sequence[tuple[Any, Any]]
 
     def _info(self) -> evaluate.MetricInfo:
-        return evaluate.MetricInfo(
-            description=self.__doc__, citation="", inputs_description="", features=self.features_of_rows
-        )
+        features = [datasets.Features(predictions=predicted, references=true) for predicted, true in self.rows]
+        return evaluate.MetricInfo(description=self.__doc__, citation="", inputs_description="", features=features)
 
 
 class Accuracy(_Metric):
     """Share of rows whose class is right (`accuracy`). A row is a class number, or for several labels a list of 0 and
     1, which is right if all of it is."""
 
-    features_of_rows = [_pairs(LABEL), _pairs(datasets.List(LABEL))]
+    rows = [(CLASS, CLASS), (datasets.List(CLASS), datasets.List(CLASS))]
 
     def _compute(self, predictions, references) -> dict[str, float]:
         return {"accuracy": float(sklearn.metrics.accuracy_score(references, predictions))}
 
 
 class F1(_Metric):
-    """Harmonic mean of precision and recall (`f1`).
+    """Harmonic mean of precision and recall (`f1`) of class numbers, or of several labels (lists of 0 and 1).
 
-    `average`: binary (of class 1), micro, macro, weighted; for rows with several labels (lists of 0 and 1) micro,
-    macro, weighted or samples. `labels`: the classes that count, by default those that occur.
+    `average`: that of scikit-learn's `f1_score`; None: a list with the F1 of each class. `labels`: the classes that
+    count, by default those that occur.
     """
 
-    features_of_rows = [_pairs(LABEL), _pairs(datasets.List(LABEL))]
+    rows = Accuracy.rows
 
-    def _compute(self, predictions, references, average: str = "macro", labels=None) -> dict[str, float]:
-        score = sklearn.metrics.f1_score(references, predictions, average=average, labels=labels, zero_division=0)
-        return {"f1": float(score)}
+    def _compute(self, predictions, references, average="macro", labels=None) -> dict[str, float | list[float]]:
+        f1 = sklearn.metrics.f1_score(references, predictions, average=average, labels=labels, zero_division=0)
+        return {"f1": np.asarray(f1).tolist()}
 
 
 class MatthewsCorrelation(_Metric):
     """Correlation of predicted and true classes (`matthews_correlation`), Matthews 1975; of CoLA in GLUE."""
 
-    features_of_rows = _pairs(LABEL)
+    rows = [(CLASS, CLASS)]
 
     def _compute(self, predictions, references) -> dict[str, float]:
-        return {"matthews_correlation": float(sklearn.metrics.matthews_corrcoef(references, predictions))}
-
-
-def _correlation(function, predictions, references) -> float:
-    """0 where a correlation is not defined: one side is constant, or there are fewer than two rows."""
-    if len(references) < 2:
-        return 0.0
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", scipy.stats.ConstantInputWarning)
-        value = float(function(predictions, references).statistic)
-    return 0.0 if math.isnan(value) else value
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # of a single class, whose correlation is 0
+            return {"matthews_correlation": float(sklearn.metrics.matthews_corrcoef(references, predictions))}
 
 
 class Pearson(_Metric):
-    """Linear correlation (`pearson`); 0 where one side is constant or there is one row only."""
+    """Linear correlation (`pearson`); 0 where it is not defined: one side is constant, or there is one row only."""
 
-    features_of_rows = _pairs(NUMBER)
-
-    def _compute(self, predictions, references) -> dict[str, float]:
-        return {"pearson": _correlation(scipy.stats.pearsonr, predictions, references)}
-
-
-class Spearman(_Metric):
-    """Correlation of ranks, equal values sharing a rank (`spearman`); 0 where one side is constant or there is one row
-    only."""
-
-    features_of_rows = _pairs(NUMBER)
+    rows = [(NUMBER, NUMBER)]
+    key, function = "pearson", staticmethod(scipy.stats.pearsonr)
 
     def _compute(self, predictions, references) -> dict[str, float]:
-        return {"spearman": _correlation(scipy.stats.spearmanr, predictions, references)}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", scipy.stats.ConstantInputWarning)
+            value = self.function(predictions, references).statistic if len(references) > 1 else np.nan
+        return {self.key: float(np.nan_to_num(value))}
 
 
-# --- Spans -----------------------------------------------------------------------------------------------------------
+class Spearman(Pearson):
+    """Correlation of ranks, equal values sharing a rank (`spearman`); 0 where `Pearson` is."""
+
+    key, function = "spearman", staticmethod(scipy.stats.spearmanr)
 
 
 class Seqeval(_Metric):
-    """Entity scores of sequences of tags such as B-PER, computed by seqeval.
+    """Entity scores of sequences of tags such as B-PER, as seqeval and conlleval count them.
 
-    `mode`: None counts as conlleval does and repairs what is not legal; "strict" counts legal entities of `scheme`
-    (IOB1, IOB2, IOE1, IOE2, IOBES or BILOU) only. Returns `precision`, `recall` and `f1` over all entities, `accuracy`
-    over tokens, and under `per_type` for each type the dictionary {precision, recall, f1, support}.
+    Returns `precision`, `recall` and `f1` over all entities, `accuracy` over tokens, and under `per_type` for each type
+    the dictionary {precision, recall, f1, support}.
     """
 
-    features_of_rows = _pairs(datasets.List(TEXT))
+    rows = [(datasets.List(TEXT), datasets.List(TEXT))]
 
-    def _compute(self, predictions, references, mode: str | None = None, scheme: str = "IOB2") -> dict[str, Any]:
-        predictions, references = [list(row) for row in predictions], [list(row) for row in references]
-        lengths = [(len(predicted), len(true)) for predicted, true in zip(predictions, references)]
-        for row, (predicted, true) in enumerate(lengths):
-            if predicted != true:
-                raise ValueError(f"sequence {row} has {predicted} predicted tags and {true} true ones")
-        tokens = [pair for rows in zip(predictions, references) for pair in zip(*rows)]
-        accuracy = sum(predicted == true for predicted, true in tokens) / max(len(tokens), 1)
-        if all(tag == "O" for pair in tokens for tag in pair):  # seqeval fails where there is no entity at all
+    def _compute(self, predictions, references) -> dict[str, Any]:
+        if [len(tags) for tags in predictions] != [len(tags) for tags in references]:
+            raise ValueError("predictions: a sequence has another length than its reference; use one tag a token")
+        accuracy = float(seqeval.metrics.accuracy_score(references, predictions)) if any(references) else 0.0
+        if all(tag == "O" for side in (predictions, references) for tags in side for tag in tags):  # seqeval fails
             return {"precision": 0.0, "recall": 0.0, "f1": 0.0, "accuracy": accuracy, "per_type": {}}
-        report = seqeval.metrics.classification_report(
-            references,
-            predictions,
-            output_dict=True,
-            zero_division=0,
-            mode=mode,
-            scheme=getattr(seqeval.scheme, scheme) if mode == "strict" else None,
-        )
-        rows = {
-            name: {
-                "precision": float(row["precision"]),
-                "recall": float(row["recall"]),
-                "f1": float(row["f1-score"]),
-                "support": int(row["support"]),
-            }
-            for name, row in report.items()
+        report = seqeval.metrics.classification_report(references, predictions, output_dict=True, zero_division=0)
+        per_type = {
+            kind: {name.removesuffix("-score"): np.asarray(value).tolist() for name, value in row.items()}
+            for kind, row in report.items()
         }
-        overall = rows.pop("micro avg")
-        del rows["macro avg"], rows["weighted avg"], overall["support"]
-        return {**overall, "accuracy": accuracy, "per_type": rows}
-
-
-# --- Answers ---------------------------------------------------------------------------------------------------------
+        overall = per_type.pop("micro avg")
+        del per_type["macro avg"], per_type["weighted avg"], overall["support"]
+        return {**overall, "accuracy": accuracy, "per_type": per_type}
 
 
 def normalize_answer(text: str) -> str:
     """As the SQuAD v1.1 script does: lower case, no ASCII punctuation, no English articles, single spaces."""
-    text = "".join(character for character in text.lower() if character not in string.punctuation)
+    text = text.lower().translate(dict.fromkeys(map(ord, string.punctuation)))
     return " ".join(re.sub(r"\b(a|an|the)\b", " ", text).split())
 
 
@@ -175,23 +134,18 @@ class SquadScores(_Metric):
     `f1_answerable` and `f1_unanswerable` are there as well.
     """
 
-    features_of_rows = datasets.Features({"predictions": TEXT, "references": datasets.List(TEXT)})
+    rows = [(TEXT, datasets.List(TEXT))]
 
     def _compute(self, predictions, references) -> dict[str, float]:
-        exact, f1, possible = [], [], []
-        for predicted, answers in zip(predictions, references):
-            possible.append(bool(answers))
-            answers = answers or [""]
-            exact.append(max(normalize_answer(predicted) == normalize_answer(answer) for answer in answers))
-            f1.append(max(answer_f1(predicted, answer) for answer in answers))
-        scores = {"exact_match": float(np.mean(exact)), "f1": float(np.mean(f1))}
-        if len(set(possible)) == 2:
-            scores["f1_answerable"] = float(np.mean([score for score, has in zip(f1, possible) if has]))
-            scores["f1_unanswerable"] = float(np.mean([score for score, has in zip(f1, possible) if not has]))
+        rows = [(predicted, answers or [""]) for predicted, answers in zip(predictions, references)]
+        exact = [max(normalize_answer(p) == normalize_answer(answer) for answer in answers) for p, answers in rows]
+        f1 = np.array([max(answer_f1(predicted, answer) for answer in answers) for predicted, answers in rows])
+        scores = {"exact_match": float(np.mean(exact)), "f1": float(f1.mean())}
+        answerable = np.array([bool(answers) for answers in references])
+        if 0 < answerable.sum() < len(rows):
+            scores["f1_answerable"] = float(f1[answerable].mean())
+            scores["f1_unanswerable"] = float(f1[~answerable].mean())
         return scores
-
-
-# --- Retrieval -------------------------------------------------------------------------------------------------------
 
 
 def discounted_gain(grades: Sequence[float]) -> float:
@@ -204,17 +158,12 @@ class Retrieval(_Metric):
 
     A prediction is the list of document ids found for a query, best first; a reference is {"ids": documents, "grades":
     their relevance}. A document of grade 0 or below is as good as one that is not named. nDCG takes the grades as gains
-    and as ideal the best order of all relevant documents; MRR is 1 over the rank of the first relevant one, 0 below
-    rank k; recall is the share of the relevant documents among the first k, hit whether there is any. A query without
-    a relevant document scores 0 (BEIR's way is to leave such queries out before).
+    and as ideal the best order of all relevant documents (scikit-learn's wants a score of every document); MRR is 1
+    over the rank of the first relevant one, 0 below rank k; recall is the share of the relevant documents among the
+    first k, hit whether there is any. A query without a relevant document scores 0 (BEIR leaves such queries out).
     """
 
-    features_of_rows = datasets.Features(
-        {
-            "predictions": datasets.List(TEXT),
-            "references": {"ids": datasets.List(TEXT), "grades": datasets.List(NUMBER)},
-        }
-    )
+    rows = [(datasets.List(TEXT), {"ids": datasets.List(TEXT), "grades": datasets.List(NUMBER)})]
 
     def _compute(self, predictions, references, ks: Sequence[int] = (10,)) -> dict[str, float]:
         scores: dict[str, list[float]] = {f"{name}@{k}": [] for k in ks for name in ("mrr", "ndcg", "recall", "hit")}

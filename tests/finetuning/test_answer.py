@@ -18,31 +18,33 @@ from minibert.tokenization import train_tokenizer
 from minibert.training.arguments.finetuning import AnswerArguments, DataArguments
 from minibert.training.cli import main as cli
 from minibert.training.finetuning.data import load_splits
-from minibert.training.finetuning.tasks.answering import AnswerQuestions, answer_question
-from minibert.training.finetuning.tasks.spans import WindowScores, answer_tokens, best_answers
+from minibert.training.finetuning.tasks.answering import AnswerQuestions, answer_question, answer_tokens, best_answers
 
 CONTEXT = "one two three four five six seven eight nine ten"
 OFFSETS = [(i, i + len(word)) for word in CONTEXT.split() for i in [CONTEXT.index(word)]]
 
 
-def window(rng, tokens, keep=None):
-    """Scores of a window of the context that shows `tokens`, behind three tokens of a question."""
-    start, end = rng.normal(size=len(tokens)), rng.normal(size=len(tokens))
-    order = [np.argsort(-x)[:keep] for x in (start, end)]
-    return WindowScores(
-        starts=order[0] + 3,
-        start_logits=start[order[0]],
-        ends=order[1] + 3,
-        end_logits=end[order[1]],
-        null_logit=float(rng.normal()),
-        offsets=[(0, 0)] * 3 + [OFFSETS[token] for token in tokens],
-    ), {(OFFSETS[a][0], OFFSETS[b][1]): start[i] + end[j] for i, a in enumerate(tokens) for j, b in enumerate(tokens)
-        if i <= j}  # fmt: skip
+NO_CONTEXT = (-1, -1)
+
+
+def window(rng, tokens):
+    """A window of the context that shows `tokens`, behind three tokens of a question, which score higher; and the
+    scores of all spans in it."""
+    logits = np.concatenate([rng.normal(size=(3, 2)) + 9, rng.normal(size=(len(tokens), 2))])
+    start, end = logits[3:].T
+    spans = {
+        (OFFSETS[a][0], OFFSETS[b][1]): start[i] + end[j]
+        for i, a in enumerate(tokens)
+        for j, b in enumerate(tokens)
+        if i <= j
+    }
+    padding = np.full((4, 2), -100.0)  # as Trainer pads what it gathers
+    return (np.concatenate([logits, padding]), [NO_CONTEXT] * 3 + [OFFSETS[token] for token in tokens]), spans
 
 
 class TestBestAnswers:
     @given(st.integers(0, 10_000), st.integers(1, 10), st.integers(1, 12))
-    @settings(max_examples=60, deadline=None)
+    @settings(max_examples=30, deadline=None)
     def test_against_all_spans_of_all_windows(self, seed, longest, n_best):
         rng = np.random.default_rng(seed)
         windows, scores = zip(*(window(rng, tokens) for tokens in (range(6), range(3, 10))))
@@ -57,29 +59,22 @@ class TestBestAnswers:
         np.testing.assert_allclose([answer.score for answer in found], [score for _, score in expected])
         assert all(answer.text == CONTEXT[answer.start : answer.end] for answer in found)
 
-    def test_the_best_tokens_are_enough_where_the_best_answer_is_made_of_them(self):
-        rng = np.random.default_rng(0)
-        few, _ = window(rng, range(10), keep=4)
-        for answer in best_answers([few], CONTEXT):
-            assert {answer.start, answer.end} <= {OFFSETS[i - 3][0] for i in few.starts} | {
-                OFFSETS[i - 3][1] for i in few.ends
-            }
-
     def test_spaces_of_byte_level_tokens_are_no_part_of_an_answer(self):
-        scores = WindowScores([0], [1.0], [1], [1.0], 0.0, [(3, 7), (7, 13)])
-        (answer,) = best_answers([scores], CONTEXT)
+        logits = np.array([[0.0, 0.0], [1.0, -9.0], [-9.0, 1.0]])
+        answer, *_ = best_answers([(logits, [NO_CONTEXT, (3, 7), (7, 13)])], CONTEXT)
         assert (answer.text, answer.start, answer.end, answer.score) == ("two three", 4, 13, 2.0)
 
     @pytest.mark.parametrize("threshold, first", [(None, "one"), (0.0, ""), (0.9, ""), (1.1, "one")])
     def test_no_answer_where_its_lowest_score_is_higher_by_the_threshold(self, threshold, first):
-        windows = [WindowScores([0], [1.0], [0], [1.0], null, [OFFSETS[0]]) for null in (9.0, 3.0)]
+        windows = [([[null, 0.0], [1.0, 1.0]], [NO_CONTEXT, OFFSETS[0]]) for null in (9.0, 3.0)]
         answers = best_answers(windows, CONTEXT, null_threshold=threshold)
         assert answers[0].text == first
         assert sorted(answer.text for answer in answers) == (["one"] if threshold is None else ["", "one"])
 
-    def test_a_question_without_any_legal_span_has_the_empty_answer(self):
-        scores = WindowScores([1], [1.0], [0], [1.0], 0.5, OFFSETS[:2])
-        assert [answer.text for answer in best_answers([scores], CONTEXT)] == [""]
+    def test_a_question_without_any_valid_span_has_the_empty_answer(self):
+        assert [answer.text for answer in best_answers([([[0.5, 0.0]], [NO_CONTEXT])], CONTEXT)] == [""]
+        blank = [([[0.5, 0.0], [1.0, 1.0]], [NO_CONTEXT, (3, 4)])]
+        assert [answer.text for answer in best_answers(blank, CONTEXT)] == [""]
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +88,7 @@ def tokenizers():
 class TestAnswerTokens:
     @pytest.mark.parametrize("algorithm", ["wordpiece", "bpe", "unigram"])
     @given(data=st.data())
-    @settings(max_examples=60, deadline=None)
+    @settings(max_examples=30, deadline=None)
     def test_tokens_of_words_give_the_words_back(self, tokenizers, algorithm, data):
         words = data.draw(st.lists(st.text("abcdeéß漢.-", min_size=1, max_size=9), min_size=1, max_size=8))
         context = " ".join(words)
@@ -102,18 +97,18 @@ class TestAnswerTokens:
         start = len(" ".join(words[:first])) + (first > 0)
         end = start + len(" ".join(words[first : last + 1]))
         offsets = tokenizers[algorithm](context, return_offsets_mapping=True)["offset_mapping"]
-        offsets = [None, *offsets[1:-1], None]
+        offsets = [NO_CONTEXT, *offsets[1:-1], NO_CONTEXT]
         found = answer_tokens(offsets, start, end)
         assert found is not None
         assert context[offsets[found[0]][0] : offsets[found[1]][1]].strip() == context[start:end]
 
     def test_an_answer_that_a_window_cuts_is_not_in_it(self):
-        offsets = [None, None, *OFFSETS[2:6], None]
+        offsets = [NO_CONTEXT, NO_CONTEXT, *OFFSETS[2:6], NO_CONTEXT]
         assert answer_tokens(offsets, OFFSETS[2][0], OFFSETS[3][1]) == (2, 3)
         assert answer_tokens(offsets, OFFSETS[1][0], OFFSETS[3][1]) is None
         assert answer_tokens(offsets, OFFSETS[5][0], OFFSETS[6][1]) is None
         assert answer_tokens(offsets, OFFSETS[8][0], OFFSETS[9][1]) is None
-        assert answer_tokens([None], 0, 3) is None
+        assert answer_tokens([NO_CONTEXT], 0, 3) is None
 
 
 # --- the task ---
@@ -151,16 +146,13 @@ def as_prediction(task, split):
     """What evaluation would keep if the model knew where the answers are, and found the question even more likely."""
     kept = []
     for row in task.encode(split, training=False):
-        logits = torch.full((2, 1, len(row["input_ids"])), -1.0)
-        logits[:, 0, [first < 0 for first, _ in row["offsets"]]] = 5.0
+        logits = torch.full((2, 1, task.tokenizer.model_max_length), -1.0)
+        logits[:, 0, [i for i, (first, _) in enumerate(row["offsets"]) if first < 0]] = 5.0
         logits[:, 0, 0] = 0.0
         if row["end_positions"]:
             logits[0, 0, row["start_positions"]] = logits[1, 0, row["end_positions"]] = 3.0
-        kept.append([part.numpy()[0] for part in task.preprocess_logits((logits[0], logits[1]), {})])
-    widths = [max(len(row[i]) for row in kept) for i in range(5)]  # as Trainer pads what it gathers
-    pad = lambda part, width: np.pad(part, (0, width - len(part)), constant_values=-100)  # noqa: E731
-    predictions = tuple(np.stack([pad(row[i], width) for row in kept]) for i, width in enumerate(widths))
-    return EvalPrediction(predictions=predictions, label_ids=None)
+        kept.append(task.preprocess_logits((logits[0], logits[1]), {}).numpy())
+    return EvalPrediction(predictions=np.concatenate(kept), label_ids=None)
 
 
 ALGORITHMS = ["wordpiece", "bpe", "unigram"]
@@ -196,29 +188,32 @@ class TestTask:
         task, split = make_task(tokenizers[algorithm], rows, tmp_path, stride=15)
         prediction = as_prediction(task, split)
         assert task.compute_metrics(prediction, split) == {"exact_match": 1.0, "f1": 1.0}
-        assert prediction.predictions[0].shape[1] <= 20 + 24 + 3
         task.draw(prediction, split, tmp_path / "answers.png")
-        assert (tmp_path / "answers.png").stat().st_size > 3000
+        assert (tmp_path / "answers.png").exists()
 
-    def test_the_best_of_the_context_are_kept_however_likely_the_question_is(self, tokenizers, tmp_path):
-        rows = questions(1, length=30)
-        task, split = make_task(tokenizers["bpe"], rows, tmp_path, max_length=200, stride=15, n_best=5)
-        row = task.encode(split, training=False)[0]
-        rng = np.random.default_rng(0)
-        logits = torch.tensor(rng.normal(size=(2, 1, len(row["input_ids"]))))
-        of_context = np.array([first >= 0 for first, _ in row["offsets"]])
-        logits[:, 0, ~of_context] += 100.0
-        starts, *_ = (part[0].numpy() for part in task.preprocess_logits(tuple(logits), {}))
-        best = [i for i in np.argsort(-logits[0, 0].numpy()) if of_context[i]][:5]
-        assert [i for i in starts if of_context[i]][:5] == best
-        assert len(starts) < len(row["input_ids"])
+    def test_every_answer_lies_in_the_context(self, tokenizers, tmp_path):
+        """None on padding, on a special token or in the question, in training and in evaluation: the loss would be
+        infinite there."""
+        rows = questions(6, length=4) + questions(3, seed=1, length=0)  # of one part, and of several
+        rows[1]["answers"] = {"text": [], "answer_start": []}
+        task, split = make_task(tokenizers["bpe"], rows, tmp_path, stride=15)
+        for training in (True, False):
+            encoded = task.encode(split, training=training)
+            features = [{k: v for k, v in row.items() if k not in ("offsets", "is_last")} for row in encoded]
+            batch = task.collator()(features)
+            assert (batch["attention_mask"] == 0).any()
+            for side in ("start_positions", "end_positions"):
+                assert batch["attention_mask"].gather(1, batch[side][:, None]).all()
+                for row in encoded:
+                    assert row[side] == 0 or row["offsets"][row[side]][0] >= 0
+                assert (batch[side] > 0).sum() >= len(rows) - 1
 
     def test_questions_without_an_answer(self, tokenizers, tmp_path):
         rows = questions(4)
         rows[1]["answers"] = {"text": [], "answer_start": []}
         task, split = make_task(tokenizers["wordpiece"], rows, tmp_path, stride=10)
         prediction = as_prediction(task, split)
-        assert [answers[0].text for answers in task.predict(prediction, split)][1] == ""
+        assert task.predicted(prediction, split)[1] == ""
         assert task.compute_metrics(prediction, split)["f1_unanswerable"] == 1.0
 
     def test_long_questions_are_cut(self, tokenizers, tmp_path):
@@ -231,17 +226,17 @@ class TestTask:
         "change, message",
         [
             ({"answers": {"text": ["purple"], "answer_start": [3]}},
-             r"train.jsonl, row 2: the answer 'purple' with answer_start 3 does not match"),
-            ({"answers": {"text": ["The", "a"], "answer_start": [0]}}, "row 2: 2 texts but 1 offsets"),
-            ({"answers": {"text": ["The"], "answer_start": [-3]}}, "row 2: the answer 'The' with answer_start -3"),
-            ({"answers": {"text": ["The"], "answer_start": [None]}}, r"row 2: 'answers' .*\[None\].* legal: {text:"),
+             "train.jsonl, row 2: answers='purple' of question '1' with answer_start 3 does not match"),
+            ({"answers": {"text": ["The", "a"], "answer_start": [0]}}, "row 2: answers={.* use {text: .* as many"),
+            ({"answers": {"text": ["The"], "answer_start": [-3]}}, "row 2: answers='The' .* with answer_start -3"),
+            ({"answers": {"text": ["The"], "answer_start": [None]}}, r"row 2: answers=.*\[None\].* use {text:"),
             ({"context": None}, "row 2: 'context' is empty"),
         ],
     )  # fmt: skip
     def test_bad_rows_are_named(self, tokenizers, tmp_path, change, message):
         rows = questions(3)
         rows[1] |= change
-        with pytest.raises(ValueError, match=message.replace("row 2: ", r"row 2( \(id '1'\))?: ")):
+        with pytest.raises(ValueError, match=message):
             make_task(tokenizers["bpe"], rows, tmp_path, stride=15)
 
     @pytest.mark.parametrize("algorithm", ALGORITHMS)
@@ -250,7 +245,7 @@ class TestTask:
         for text, start in (("Ada", 8), ("  Ada ", 6)):
             rows = [row | {"answers": {"text": text, "answer_start": start}}]
             task, split = make_task(tokenizers[algorithm], rows, tmp_path)
-            assert (split["_answers"][0], split["_starts"][0]) == (["Ada"], [8])
+            assert (split["_label"][0], split["_starts"][0]) == (["Ada"], [8])
             (encoded,) = task.encode(split, training=True)
             first, last = (encoded["offsets"][encoded[f"{side}_positions"]] for side in ("start", "end"))
             assert row["context"][first[0] : last[1]].strip() == "Ada"
@@ -268,23 +263,26 @@ class TestTask:
     def test_bad_columns_and_strides_are_named(self, tokenizers, tmp_path):
         with pytest.raises(ValueError, match="answers_column: .*train.jsonl"):
             make_task(tokenizers["bpe"], [{"question": "a", "context": "b"}], tmp_path)
-        with pytest.raises(ValueError, match="row 1: 'answers' is 'b'; legal: {text:"):
+        with pytest.raises(ValueError, match="row 1: answers='b'; use {text:"):
             make_task(tokenizers["bpe"], [{"question": "a", "context": "b", "answers": "b"}], tmp_path, stride=5)
-        with pytest.raises(ValueError, match="max_question_length: 24 is not legal: inputs of 20 .* below 17"):
+        with pytest.raises(ValueError, match="stride: .* inputs of 20 leave -7 .* question of up to 24; use less of"):
             make_task(tokenizers["bpe"], questions(1), tmp_path, max_length=20)
-        with pytest.raises(ValueError, match="stride: 37 is not legal: .* leave 37"):
+        with pytest.raises(ValueError, match="stride: parts of a context share 37 .* leave 37 for the context"):
             make_task(tokenizers["bpe"], questions(1), tmp_path, stride=37)
+        for name in ("n_best", "max_answer_length"):
+            with pytest.raises(ValueError, match=f"{name}: 0 finds no answer; use 1 or more"):
+                make_task(tokenizers["bpe"], questions(1), tmp_path, **{name: 0})
         make_task(tokenizers["bpe"], questions(1), tmp_path, stride=36)[0]
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("answer")
-    rows = questions(12)
-    write_rows(folder / "train.jsonl", rows * 6)
+    rows = questions(8, length=0)
+    write_rows(folder / "train.jsonl", rows * 4)
     write_rows(folder / "validation.jsonl", rows)
     tokenizer = train_tokenizer(
-        [row["context"] + " " + row["question"] for row in rows] * 9, "wordpiece", 150, show_progress=False
+        [row["context"] + " " + row["question"] for row in rows] * 9, "wordpiece", 104, show_progress=False
     )
     tokenizer.model_max_length = 64
     torch.manual_seed(0)
@@ -298,7 +296,7 @@ def folder(tmp_path_factory):
 
 
 QUICK = ["--bf16", "false", "--disable_tqdm", "true", "--use_cpu", "true"]
-TRAIN = ["--per_device_train_batch_size", "16", "--learning_rate", "3e-3", "--num_train_epochs", "14",
+TRAIN = ["--per_device_train_batch_size", "16", "--learning_rate", "5e-3", "--num_train_epochs", "12",
          "--eval_strategy", "no", "--save_strategy", "no", "--load_best_model_at_end", "false"]  # fmt: skip
 CUT = ["--max_length", "40", "--stride", "10", "--max_question_length", "12"]
 
@@ -313,11 +311,11 @@ def test_it_learns_a_handful_by_heart_and_answers_alone(folder):
     assert (output / "predictions.png").stat().st_size > 3000
     right = 0
     arguments = AnswerArguments(max_length=40, stride=10, max_question_length=12)
-    for row in questions(12):
+    for row in questions(8, length=0):
         answer = answer_question(output, row["question"], row["context"], arguments)
         assert answer.text == row["context"][answer.start : answer.end]
         right += answer.text == row["answers"]["text"][0]
-    assert right / 12 == pytest.approx(report["validation"]["exact_match"])
+    assert right / 8 == pytest.approx(report["validation"]["exact_match"])
     given = ["--test", test, "--output_dir", str(alone)]
     assert cli.main(["evaluate", "answer", "--model", str(output), *given, *CUT, *QUICK]) == 0
     evaluated = json.loads((alone / "metrics.json").read_text())

@@ -34,11 +34,12 @@ from minibert import (
     MiniBertModel,
     train_tokenizer,
 )
+from minibert.training.arguments.finetuning import ZeroShotArguments
 from minibert.training.cli import main as cli
 from minibert.training.conversion import to_native
 from minibert.training.finetuning import compare, pictures
 from minibert.training.finetuning import run as command
-from minibert.training.finetuning.tasks.zero_shot import check_entailment
+from minibert.training.finetuning.tasks.zero_shot import check_entailment, zero_shot
 from minibert.training.finetuning.trainer import make_trainer, score, train
 
 QUICK = [
@@ -372,12 +373,14 @@ class TestOtherTasks:
         ]) == 0  # fmt: skip
         assert AutoModelForSequenceClassification.from_pretrained(output).config.label2id["entailment"] == 1
         capsys.readouterr()
-        zero_shot = ["zero-shot", "the film was great", "--labels", "film", "book", "--hypothesis", "the {}"]
-        assert cli.main([*zero_shot, "--model", str(output)]) == 0
+        asked = ["zero-shot", "the film was great", "--labels", "film", "book", "--hypothesis", "the {}"]
+        assert cli.main([*asked, "--model", str(output)]) == 0
         text, *lines = capsys.readouterr().out.splitlines()
         assert text == "the film was great" and sorted(line.split()[1] for line in lines) == ["book", "film"]
         shares = [float(line.split()[0].rstrip("%")) for line in lines]
         assert sum(shares) == pytest.approx(100, abs=0.2) and shares == sorted(shares, reverse=True)
+        (scores,) = zero_shot(ZeroShotArguments([text], ["film", "book"], str(output), "the {}"))
+        assert [f"{score:6.1%}  {label}" for label, score in scores.items()] == [line[2:] for line in lines]
 
     def test_zero_shot_needs_a_model_of_entailment(self, finished, start, capsys):
         for model, said in ((str(finished), "labels: bad, good"), (start, "MiniBertModel")):
@@ -389,7 +392,7 @@ class TestOtherTasks:
     @pytest.mark.parametrize("hypothesis", ["no place", "{} and {}", "{x}", "{", "{} }"])
     def test_a_hypothesis_has_one_place_for_the_label(self, hypothesis, capsys):
         assert cli.main(["zero-shot", "text", "--labels", "a", "b", "--hypothesis", hypothesis]) == 2
-        assert "legal: one {} for the label" in capsys.readouterr().err
+        assert "use one {} for the label" in capsys.readouterr().err
 
     @pytest.mark.parametrize(
         ("labels", "legal"),
@@ -453,7 +456,7 @@ class TestOtherTasks:
         ("row", "said"),
         [
             ({"question": "a", "choices": ["x", "y", "z"], "answer": 0}, "a list of 2 texts"),
-            ({"question": "a", "choices": ["x", "y"], "answer": 2}, "answer=2 is not legal: a number from 0 to 1"),
+            ({"question": "a", "choices": ["x", "y"], "answer": 2}, "answer=2; use a number from 0 to 1"),
             ({"question": None, "choices": ["x", "y"], "answer": 0}, "'question' is empty"),
         ],
     )
@@ -593,7 +596,7 @@ class TestBadInput:
         value = write_rows(tmp_path / "value.jsonl", [{"text": "a", "label": "good"}, {"text": "b", "label": "so so"}])
         evaluated = ["--model", str(finished), "--test", value]
         assert cli.main(["evaluate", "classify", "--output_dir", str(tmp_path / "e"), *evaluated]) == 2
-        assert "value.jsonl, row 2: the label 'so so'" in capsys.readouterr().err
+        assert "value.jsonl, row 2: label='so so'" in capsys.readouterr().err
         assert (
             cli.main(["evaluate", "classify", "--output_dir", str(tmp_path / "e"), "--model", start, "--data", data])
             == 2

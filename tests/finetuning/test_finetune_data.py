@@ -18,8 +18,7 @@ from minibert.training.finetuning.data import FILE, ROW, load_splits, where
 from minibert.training.finetuning.tasks.answering import AnswerQuestions
 from minibert.training.finetuning.tasks.base import take_unlabelled
 from minibert.training.finetuning.tasks.choice import CHOICE_TEXTS, Choose
-from minibert.training.finetuning.tasks.classification import LABEL, MULTI, REGRESSION, SINGLE, Classify
-from minibert.training.finetuning.tasks.nli import Nli
+from minibert.training.finetuning.tasks.classification import LABEL, MULTI, REGRESSION, SINGLE, Classify, Nli
 from minibert.training.finetuning.tasks.tagging import Tag
 
 ROWS = [{"text": f"text {i}", "label": i % 2} for i in range(10)]
@@ -280,27 +279,35 @@ class TestLabels:
             ([{"text": "a", "label": "x"}, {"text": " \n", "label": "y"}], {}, "train.jsonl, row 2: 'text' is empty"),
             ([{"text": "a", "label": "x"}, {"text": "b", "label": ""}], {}, "train.jsonl, row 2: 'label' is empty"),
             ([{"text": "a", "label": "0.5"}, {"text": "b", "label": ""}], {}, "train.jsonl, row 2: 'label' is empty"),
-            ([{"text": "a", "label": [0, 1]}, {"text": "b", "label": [1, 1]}], {}, "row 2: label=[1, 1] is not legal"),
+            (
+                [{"text": "a", "label": [0, 1]}, {"text": "b", "label": [1, 1]}],
+                {},
+                "row 2: label=[1, 1]; use a list of names",
+            ),
             (
                 [{"text": "a", "label": [0.0, 1.0]}, {"text": "b", "label": [0.0, 0.0]}],
                 {},
-                "row 2: label=[0, 0] is not legal: a list of names (or of their numbers), each of them once; not of",
+                "row 2: label=[0, 0]; use a list of names (or of their numbers), each of them once; not of",
             ),
-            ([{"text": "a", "label": ["x"]}, {"text": "b", "label": ["x", None]}], {}, "row 2: label=['x', None] is"),
-            ([{"text": "a", "label": ["x"]}, {"text": "b", "label": ["x", ""]}], {}, "row 2: label=['x', None] is"),
-            ([{"text": "a", "label": [0.5, 0.2]}] * 2, {}, "row 1: label=[0.5, 0.2] is not legal: a list of names"),
+            ([{"text": "a", "label": ["x"]}, {"text": "b", "label": ["x", None]}], {}, "row 2: label=['x', None]; use"),
+            ([{"text": "a", "label": ["x"]}, {"text": "b", "label": ["x", ""]}], {}, "row 2: label=['x', None]; use"),
+            ([{"text": "a", "label": [0.5, 0.2]}] * 2, {}, "row 1: label=[0.5, 0.2]; use a list of names"),
             ([{"text": "a", "label": 3}] * 3, {}, "one label only (3)"),
             (
                 [{"text": "a", "label": "x"}, {"text": "b", "label": "y"}],
                 {"labels": ["x", "z"]},
-                "row 2: the label 'y' in 'label' is none of --labels; legal: x, z",
+                "row 2: label='y' is none of --labels; use one of x, z",
             ),
-            ([{"text": "a", "label": 0}, {"text": "b", "label": 2}], {"labels": ["x", "z"]}, "row 2: the label 2"),
+            (
+                [{"text": "a", "label": 0}, {"text": "b", "label": 2}],
+                {"labels": ["x", "z"]},
+                "row 2: label=2 is none of --labels",
+            ),
             ([{"text": 3, "label": 0}, {"text": 4, "label": 1}], {}, "text_column"),
             (
                 [{"text": "a", "label": "high"}, {"text": "b", "label": "1"}],
                 {"problem_type": REGRESSION},
-                "row 1: label='high' is not legal",
+                "row 1: label='high'; use a number",
             ),
         ],
     )
@@ -310,7 +317,9 @@ class TestLabels:
         assert said in str(error.value)
 
     def test_a_label_of_the_test_rows_that_was_never_seen(self, tmp_path):
-        with pytest.raises(ValueError, match=r"test\.jsonl, row 2: the label 7 .* never seen in training; legal: 0, 1"):
+        with pytest.raises(
+            ValueError, match=r"test\.jsonl, row 2: label=7 was never seen in training; use one of 0, 1"
+        ):
             read(ROWS, tmp_path, test=[{"text": "a", "label": 1}, {"text": "b", "label": 7}])
 
     def test_pairs_are_guessed_by_name(self, tmp_path):

@@ -106,7 +106,7 @@ class ClassifyArguments(TaskArguments):
 class NliArguments(ClassifyArguments):
     """Whether a premise entails a hypothesis."""
 
-    task: ClassVar[str] = "nli:Nli"
+    task: ClassVar[str] = "classification:Nli"
 
 
 @dataclass
@@ -143,7 +143,7 @@ class TagArguments(TaskArguments):
     data_scheme: Literal["auto", "bio", "io", "bioes", "none"] = argument(
         "auto", "The scheme of the tags in the data; auto: told from their prefixes."
     )
-    repair_tags: bool = argument(False, "Read tags that are not legal in their scheme as seqeval does, no error.")
+    repair_tags: bool = argument(False, "Read tags that are not valid in their scheme as seqeval does, no error.")
     align: Literal["first", "all"] = argument(
         "first", "Which subwords carry the tag of their word in training: the first one, or all of them."
     )
@@ -152,8 +152,8 @@ class TagArguments(TaskArguments):
     )
     decoding: Literal["viterbi", "greedy"] = argument(
         "viterbi",
-        "viterbi: the most probable sequence of tags that is legal; greedy: the most probable tag of each word, and"
-        " what then is not legal repaired as seqeval does.",
+        "viterbi: the most probable valid sequence of tags; greedy: the most probable tag of each word, and what then"
+        " is not valid repaired as seqeval does.",
     )
     stride: int = argument(32, "Tokens that neighbouring parts of a sentence share that is longer than --max_length.")
 
@@ -174,7 +174,7 @@ class AnswerArguments(TaskArguments):
     )
     max_question_length: int = argument(64, "Longest question, in tokens; what is longer is cut.")
     max_answer_length: int = argument(30, "Longest answer, in tokens.")
-    n_best: int = argument(20, "Starts and ends of each part, and answers of each question, that are looked at.")
+    n_best: int = argument(20, "Answers of each question that are looked at.")
     null_threshold: float | None = argument(
         None,
         "How much higher 'no answer' must score than the best answer. By default 0 where the data has questions without"

@@ -1,5 +1,4 @@
-"""What every task that is trained under `Trainer` says about itself; `command.finetune` and `command.evaluate` do the
-rest.
+"""What every task that is trained under `Trainer` says about itself; `finetuning.run` does the rest.
 
 A task is made, reads the data, and is then asked for model inputs, metrics, a picture and a few lines of output:
 
@@ -15,21 +14,23 @@ from __future__ import annotations
 import abc
 import inspect
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
 import datasets
 import torch
 from datasets.fingerprint import Hasher
-from transformers import EvalPrediction, PreTrainedConfig, PreTrainedTokenizerBase
+from transformers import DataCollatorWithPadding, EvalPrediction, PreTrainedConfig, PreTrainedTokenizerBase
 
 from ....modeling_minibert import MiniBertPreTrainedModel
 from ...arguments.finetuning import TaskArguments
-from ..data import FILE
+from ..data import FILE, check_columns, check_texts, find_column, where
 
 # What stands for a label that is not there: benchmarks publish their test rows so.
 NO_LABEL = (None, "", -1, "-1")
+Labels = dict[str, list[Any]]  # those of the rows of each split
+LABEL = "_label"  # the column that `read` adds: what is to be predicted, as metrics take it
 
 
 class Task(abc.ABC):
@@ -42,35 +43,87 @@ class Task(abc.ABC):
 
     name: ClassVar[str]
     model_class: ClassVar[type[MiniBertPreTrainedModel]]
-    metric_for_best_model: str  # a key of what `compute_metrics` returns; may be settled in `read`
+    metric_for_best_model: str  # a key of what `compute_metrics` returns; may be known only after `read`
     greater_is_better: bool = True
     shortest_input: int = 16  # tokens: what `--plan` proposes at least
+    collator_class: ClassVar[type] = DataCollatorWithPadding
+
+    # The arguments that name the columns of texts and labels, and the names that the column of labels is guessed by.
+    text_arguments: ClassVar[str] = "text_column"
+    label_argument: ClassVar[str] = "label_column"
+    label_columns: ClassVar[Sequence[str]]
+
+    text_columns: list[str]  # since `read`
+    label_column: str
+    label_feature: Any = None  # the type of `LABEL`
+    labels: Sequence[str] = ()  # their names by id, where they have any
 
     def __init__(self, arguments: TaskArguments, tokenizer: PreTrainedTokenizerBase):
         self.arguments = arguments
         self.tokenizer = tokenizer
 
-    @abc.abstractmethod
     def read(self, splits: datasets.DatasetDict, config: PreTrainedConfig | None = None) -> datasets.DatasetDict:
         """Find the columns, check every row, learn the labels; the rows that are trained and evaluated on.
 
         Args:
             splits: from `data.load_splits`: "train", "validation", "test", as far as there are any; `data.where(row)`
                 names file and row.
-            config: of a model trained for this task already: its labels are the legal ones, in its order. None: the
+            config: of a model trained for this task already: its labels are the only ones, in its order. None: the
                 labels are those of splits["train"].
 
         Raises:
             ValueError: a column that is missing or not clear; a bad row, naming file and row.
         """
+        first = next(iter(splits.values()))
+        self.label_column, self.text_columns = self.find_labels(first), self.find_texts(first)
+        for split in splits.values():
+            check_columns(split, [self.label_column], self.label_argument)
+            self.check_inputs(split)
+        labels = {name: self.read_labels(split) for name, split in splits.items()}
+        labels = self.learn_labels(splits, labels, config)
+        return datasets.DatasetDict({name: self.with_labels(split, labels[name]) for name, split in splits.items()})
 
-    @abc.abstractmethod
+    def read_unlabelled(self, split: datasets.Dataset) -> datasets.Dataset:
+        """Check rows that have no labels, once `read` was called: as `read` returns them, with labels that mean
+        nothing (an encoded row has some)."""
+        self.check_inputs(split)
+        return self.with_labels(split, [self.blank_label(row) for row in split])
+
+    def with_labels(self, split: datasets.Dataset, labels: list[Any]) -> datasets.Dataset:
+        """`split` with the column `LABEL`, and others that `encode` needs."""
+        return with_column(split, LABEL, labels, self.label_feature)
+
+    def blank_label(self, row: dict[str, Any]) -> Any:
+        """A label that means nothing, for `with_labels`."""
+        return 0
+
+    # --- columns and rows ---
+
     def find_labels(self, split: datasets.Dataset) -> str:
         """The column of the labels, named by the user or guessed; a ValueError where it is not clear."""
+        given = getattr(self.arguments, self.label_argument)
+        return find_column(split, given, self.label_columns, self.label_argument, "the label")
 
     @abc.abstractmethod
+    def find_texts(self, split: datasets.Dataset) -> list[str]:
+        """The columns that the model's inputs are made of."""
+
     def group_columns(self, split: datasets.Dataset) -> list[str]:
         """The columns that make rows copies of each other: rows with the same values there are held out together."""
+        return self.find_texts(split)
+
+    def check_inputs(self, split: datasets.Dataset) -> None:
+        """Refuse a split that lacks one of the texts, or has a row without it."""
+        check_columns(split, self.text_columns, self.text_arguments)
+        check_texts(split, self.text_columns)
+
+    @abc.abstractmethod
+    def read_labels(self, split: datasets.Dataset) -> list[Any]:
+        """The labels of all rows in one form, each checked by itself."""
+
+    def learn_labels(self, splits: datasets.DatasetDict, labels: Labels, config: PreTrainedConfig | None) -> Labels:
+        """Learn from what `read_labels` returned for each split what labels there are; the labels for `with_labels`."""
+        return labels
 
     def classes(self, split: datasets.Dataset) -> list[set[str]]:
         """The labels of each row that cannot be read where training has none of them, as far as there are such."""
@@ -81,56 +134,73 @@ class Task(abc.ABC):
         values = split[self.find_labels(split)][:]
         return [value for value in NO_LABEL if value not in values]
 
-    @abc.abstractmethod
-    def read_unlabelled(self, split: datasets.Dataset) -> datasets.Dataset:
-        """Check rows that have no labels, once `read` was called: as `read` returns them, with labels that mean
-        nothing (an encoded row has some)."""
+    # --- the model's inputs and outputs ---
 
-    @abc.abstractmethod
     def config_fields(self) -> dict[str, Any]:
         """Fields of the model's config that follow from the data: `id2label`, `label2id`, `problem_type`."""
+        id2label = dict(enumerate(self.labels))
+        return {"id2label": id2label, "label2id": {label: i for i, label in id2label.items()}} if id2label else {}
 
     @abc.abstractmethod
     def encode(self, split: datasets.Dataset, training: bool) -> datasets.Dataset:
         """Model inputs of a split that `read` returned, with labels; through `map_rows`."""
 
-    @abc.abstractmethod
     def collator(self) -> Callable[[list[dict[str, Any]]], dict[str, torch.Tensor]]:
         """Makes a batch of encoded rows."""
+        return self.collator_class(self.tokenizer)
 
-    @abc.abstractmethod
     def preprocess_logits(self, logits: Any, inputs: Mapping[str, torch.Tensor]) -> Any:
-        """What evaluation keeps of a batch's logits: little.
+        """What evaluation keeps of a batch's logits: the number of the best class, [batch].
 
         Args:
             inputs: the batch, as `collator` made it.
         """
+        return logits.argmax(-1)
+
+    # Below, `prediction` is what evaluation kept of `examples`, a split that `read` returned.
+
+    def decode(self, prediction: EvalPrediction, examples: datasets.Dataset) -> Sequence[Any]:
+        """What is predicted for each example, in the form of `LABEL`."""
+        return prediction.predictions
 
     @abc.abstractmethod
+    def score(self, predictions: Sequence[Any], references: Sequence[Any]) -> dict[str, float]:
+        """Metrics of what `decode` returned against the column `LABEL`."""
+
     def compute_metrics(self, prediction: EvalPrediction, examples: datasets.Dataset) -> dict[str, float]:
-        """Metrics of a whole split.
+        """Metrics of a whole split."""
+        return self.score(self.decode(prediction, examples), examples[LABEL][:])
 
-        Args:
-            prediction: `predictions`: what `preprocess_logits` kept; `label_ids`: the labels.
-            examples: the split that was encoded, as `read` returned it.
-        """
-
-    @abc.abstractmethod
     def metric_names(self, examples: datasets.Dataset) -> list[str]:
         """The keys of what `compute_metrics` returns for these examples."""
+        return list(self.score(examples[LABEL][:], examples[LABEL][:]))
 
-    @abc.abstractmethod
     def predicted(self, prediction: EvalPrediction, examples: datasets.Dataset) -> list[Any]:
         """What is predicted for each example, as a person reads it: names of labels, a value, a text."""
+        return [self.readable(label) for label in self.decode(prediction, examples)]
+
+    def readable(self, label: Any) -> Any:
+        return label
 
     @abc.abstractmethod
     def draw(self, prediction: EvalPrediction, examples: datasets.Dataset, path: Path) -> None:
         """Draw what was predicted against what is true: a confusion matrix, a table per type, … as PNG."""
 
-    @abc.abstractmethod
     def show(self, folder: Path, examples: datasets.Dataset) -> list[str]:
-        """Lines that show the model saved in `folder` at work on some of `examples`, through the pipeline that
+        """Lines that show the model saved in `folder` at work on some of `examples`."""
+        pairs = self.demonstrate(folder, examples.select(range(min(3, len(examples)))))
+        return [line for given, said in pairs for line in (f"  {given}", f"    {said}")]
+
+    @abc.abstractmethod
+    def demonstrate(self, folder: Path, examples: datasets.Dataset) -> Iterator[tuple[str, str]]:
+        """For each example its text and what the model saved in `folder` says of it, through the pipeline that
         Transformers has for it."""
+
+
+def bad_value(row: dict[str, Any], column: str, value: Any, use: str, why: str = "") -> ValueError:
+    """The error for a value of a row: it names file, row and column, and what to use instead."""
+    given = f"{column!r} is empty" if value is None else f"{column}={value!r}"
+    return ValueError(f"{where(row)}: {given}{why}; use {use}")
 
 
 def take_unlabelled(task: Task, splits: datasets.DatasetDict) -> datasets.Dataset | None:
@@ -139,57 +209,55 @@ def take_unlabelled(task: Task, splits: datasets.DatasetDict) -> datasets.Datase
     first, test = next(iter(splits.values())), splits.get("test")
     if test is None or test is first:
         return None
-    column = task.find_labels(first)
-    if column in test.column_names:
-        missing = task.no_labels(first)
-        if not all(_is_missing(value, missing) for value in test[column]):
-            return None
+    column, missing = task.find_labels(first), task.no_labels(first)
+
+    def is_missing(label):
+        return label != [] and all(map(is_missing, label)) if isinstance(label, list) else label in missing
+
+    if column in test.column_names and not all(map(is_missing, test[column])):
+        return None
     print(f"test: no row of {test[0][FILE]!r} has a label ({column}); they are predicted, not scored")
     return splits.pop("test")
 
 
-def _is_missing(label: Any, missing: list[Any]) -> bool:
-    if isinstance(label, list):
-        return bool(label) and all(_is_missing(part, missing) for part in label)
-    return label in missing
+def with_column(split: datasets.Dataset, name: str, values: list[Any], feature: Any = None) -> datasets.Dataset:
+    """`split` with a column of these values, whatever of that name it had before."""
+    split = split.remove_columns([name] if name in split.column_names else [])
+    return split.add_column(name, values, feature=feature)
 
 
 def map_rows(
-    dataset: datasets.Dataset,
+    split: datasets.Dataset,
+    columns: Sequence[str],
     function: Callable[..., dict[str, list]],
     tokenizer: PreTrainedTokenizerBase,
-    *,
-    desc: str,
-    **kwargs,
+    **options,
 ) -> datasets.Dataset:
-    """`dataset.map` in batches, replacing all columns; cached by `datasets`.
+    """The rows that `function` makes of some columns, in batches; cached by `datasets`.
 
     Args:
-        function: a function of a module (no method, no closure), called as `function(batch, tokenizer, **kwargs)` with
-            a dictionary of columns. It may return more or fewer rows than it was given.
-        kwargs: what else it needs: plain values, which name the cache as well.
+        columns: all that it needs: others must not make it run again.
+        function: a function of a module (no method, no closure), called as `function(tokenizer, *columns, **options)`
+            with lists of values. It may return more or fewer rows than it was given.
+        options: what else it needs: plain values, which name the cache as well.
     """
     # The state that a tokenizer is left in by its last call must not change the name of the cache.
     tokenizer.backend_tokenizer.no_truncation()
     tokenizer.backend_tokenizer.no_padding()
-    return dataset.map(
+    # `datasets` knows an imported function by its name only: rows made by an older version would be served.
+    revision = Hasher.hash(inspect.getsource(inspect.getmodule(function)))
+    return split.select_columns(columns).map(
         _call,
         batched=True,
-        remove_columns=dataset.column_names,
-        # `datasets` knows an imported function by its name only: rows made by an older version would be served.
-        fn_kwargs={
-            "function": function,
-            "revision": Hasher.hash(inspect.getsource(inspect.getmodule(function))),
-            "tokenizer": tokenizer,
-            **kwargs,
-        },
-        desc=desc,
+        remove_columns=columns,
+        input_columns=columns,
+        fn_kwargs={"function": function, "revision": revision, "tokenizer": tokenizer, "options": options},
+        desc="Tokenizing",
     )
 
 
-def _call(batch, function, revision, tokenizer, **kwargs):
-    # A plain dictionary: a lazy batch would format every column at each look.
-    return function(dict(batch), tokenizer, **kwargs)
+def _call(*columns, function, revision, tokenizer, options):
+    return function(tokenizer, *columns, **options)
 
 
 def shortened(text: str) -> str:
@@ -197,25 +265,7 @@ def shortened(text: str) -> str:
     return textwrap.shorten(text, 200, placeholder=" …")
 
 
-def label_fields(labels: Sequence[str]) -> dict[str, Any]:
-    """`id2label` and `label2id` of a config, whose `num_labels` follows from them."""
-    return {"id2label": dict(enumerate(labels)), "label2id": {label: i for i, label in enumerate(labels)}}
-
-
-def saved_labels(config: PreTrainedConfig) -> list[str] | None:
+def saved_labels(config: PreTrainedConfig | None) -> list[str] | None:
     """The label names of a saved model in the order of their ids; None where they were never named (LABEL_0, …)."""
-    labels = [config.id2label[i] for i in sorted(config.id2label)]
+    labels = [config.id2label[i] for i in sorted(config.id2label)] if config else []
     return None if all(label == f"LABEL_{i}" for i, label in enumerate(labels)) else labels
-
-
-def check_same_labels(known: Sequence[str], seen: Sequence[str], file: str) -> None:
-    """Refuse to train a model that has a head for other labels than those of the data.
-
-    Raises:
-        ValueError: a label of the data that the model does not know; names both sets.
-    """
-    if set(seen) - set(known):
-        raise ValueError(
-            f"model: it was fine-tuned for the labels {', '.join(known)}, and {file!r} has {', '.join(seen)}; start "
-            "from a model without such a head"
-        )

@@ -1,8 +1,8 @@
-"""Classify a text or a pair of texts: one class, several labels, or a value."""
+"""Classify a text or a pair of texts (one class, several labels, or a value), and natural language inference."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -10,35 +10,30 @@ import datasets
 import numpy as np
 import sklearn.metrics
 import torch
-from transformers import (
-    AutoModelForSequenceClassification,
-    AutoTokenizer,
-    DataCollatorWithPadding,
-    EvalPrediction,
-    PreTrainedConfig,
-    pipeline,
-)
+from transformers import EvalPrediction, PreTrainedConfig, pipeline
 
 from ....modeling_minibert import MiniBertForSequenceClassification
 from ...metrics import F1, Accuracy, MatthewsCorrelation, Pearson, Spearman
-from ..data import FILE, check_columns, check_texts, find_column, string_columns, where
+from ..data import FILE, check_columns, find_column, string_columns
 from ..pictures import plot_confusion, plot_scores, plot_values
-from .base import Task, check_same_labels, label_fields, map_rows, saved_labels, shortened
+from .base import LABEL, NO_LABEL, Labels, Task, bad_value, map_rows, saved_labels, shortened
 
 PAIRS = (
     ("sentence1", "sentence2"), ("premise", "hypothesis"), ("question1", "question2"), ("text_a", "text_b"),
     ("text", "text_pair"), ("text1", "text2"), ("question", "sentence"), ("question", "passage"),
 )  # fmt: skip
 TEXTS = ("text", "sentence", "content", "review", "document", "tweet", "sentence1", "premise", "question")
-LABELS = ("label", "labels", "class", "target", "category", "score", "similarity", "sentiment")
 
 SINGLE, MULTI, REGRESSION = "single_label_classification", "multi_label_classification", "regression"
-METRICS = {
-    SINGLE: ("accuracy", "f1_macro", "matthews_correlation"),
-    MULTI: ("f1_micro", "f1_macro", "accuracy"),
-    REGRESSION: ("spearman", "pearson", "mse"),
-}  # the first one chooses the best model
-LABEL = "_label"  # the column that `read` adds: a class number, a list of 0 and 1, or a value
+NO_GOLD = ("-", "-1", -1)  # how SNLI marks pairs that its annotators did not agree on
+FLOAT = datasets.Value("float32")
+# Of each problem type the metric that chooses the best model, and the type of `LABEL`: a class number, 0 or 1 for each
+# label, or a value.
+KINDS = {
+    SINGLE: ("accuracy", datasets.Value("int64")),
+    MULTI: ("f1_micro", datasets.List(FLOAT)),
+    REGRESSION: ("spearman", FLOAT),
+}
 
 
 class Classify(Task):
@@ -46,159 +41,18 @@ class Classify(Task):
 
     name = "classify"
     model_class = MiniBertForSequenceClassification
+    text_arguments = "text_column, pair_column"
+    label_columns = ("label", "labels", "class", "target", "category", "score", "similarity", "sentiment")
     pairs_only: ClassVar[bool] = False
 
-    def read(self, splits: datasets.DatasetDict, config: PreTrainedConfig | None = None) -> datasets.DatasetDict:
-        first = next(iter(splits.values()))
-        self.label_column = self.find_labels(first)
-        self.text_columns = self._find_texts(first)
-        for split in splits.values():
-            check_columns(split, [self.label_column], "label_column")
-            check_columns(split, self.text_columns, "text_column")
-            check_texts(split, self.text_columns)
-        values = {name: _plain(split, self.label_column) for name, split in splits.items()}
-        splits = self._drop_unlabelled(splits, values)
-        for name, split in splits.items():
-            for index, value in enumerate(values[name]):
-                if value is None:
-                    raise ValueError(f"{where(split[index])}: {self.label_column!r} is empty; every row needs a label")
-                if isinstance(value, list) and not _are_names(value):
-                    raise ValueError(
-                        f"{where(split[index])}: {self.label_column}={value!r} is not legal: a list of names (or of"
-                        " their numbers), each of them once; not of 0 and 1"
-                    )
+    # --- columns and rows ---
 
-        known = saved_labels(config) if config is not None else None
-        if config is not None and (config.problem_type is not None or config.num_labels == 1):
-            self.problem_type = config.problem_type or REGRESSION  # as Transformers reads a model of one label
-            if self.arguments.problem_type not in (None, self.problem_type):
-                raise ValueError(
-                    f"problem_type: {self.arguments.problem_type!r} is asked for, but the model was fine-tuned for "
-                    f"{self.problem_type!r}"
-                )
-        else:
-            self.problem_type = self.arguments.problem_type or _problem_type(next(iter(values.values())))
-        self.metric_for_best_model = METRICS[self.problem_type][0]
-        if self.problem_type == REGRESSION:
-            if self.arguments.labels:
-                raise ValueError(
-                    f"labels: {', '.join(self.arguments.labels)} cannot name the values of {self.label_column!r};"
-                    " where they are classes, say so with --problem_type single_label_classification"
-                )
-            self.labels = ["score"]
-        else:
-            self.labels = self._learn_labels(splits, values, config, known)
-        read = {}
-        for name, split in splits.items():
-            encoded = [self._encode_label(value, split, index) for index, value in enumerate(values[name])]
-            read[name] = self._with_labels(split, encoded)
-        return datasets.DatasetDict(read)
-
-    def find_labels(self, split: datasets.Dataset) -> str:
-        return find_column(split, self.arguments.label_column, LABELS, "label_column", "the label")
-
-    def read_unlabelled(self, split: datasets.Dataset) -> datasets.Dataset:
-        check_columns(split, self.text_columns, "text_column")
-        check_texts(split, self.text_columns)
-        nothing = {SINGLE: 0, MULTI: [0.0] * len(self.labels), REGRESSION: 0.0}[self.problem_type]
-        return self._with_labels(split, [nothing] * len(split))
-
-    def group_columns(self, split: datasets.Dataset) -> list[str]:
-        return self._find_texts(split)
-
-    def classes(self, split: datasets.Dataset) -> list[set[str]]:
-        column = self.find_labels(split)
-        check_columns(split, [column], "label_column")
-        values = _plain(split, column)
-        kind = self.arguments.problem_type or _problem_type(values)
-        return super().classes(split) if kind == REGRESSION else [set(map(str, _items(value))) for value in values]
-
-    def config_fields(self) -> dict[str, Any]:
-        return {**label_fields(self.labels), "problem_type": self.problem_type}
-
-    def encode(self, split: datasets.Dataset, training: bool) -> datasets.Dataset:
-        # only what it needs: other columns must not make it encode again
-        needed = split.select_columns([*self.text_columns, LABEL])
-        return map_rows(needed, encode_texts, self.tokenizer, columns=self.text_columns, desc="Tokenizing")
-
-    def collator(self) -> Callable[[list[dict[str, Any]]], dict[str, torch.Tensor]]:
-        return DataCollatorWithPadding(self.tokenizer)
-
-    def preprocess_logits(self, logits: torch.Tensor, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        """The class, [batch]; 0 or 1 for every label, [batch, labels]; or the value, [batch]."""
-        if self.problem_type == SINGLE:
-            return logits.argmax(-1)
-        if self.problem_type == MULTI:
-            return (logits > 0).to(torch.uint8)  # a probability above one half
-        return logits.float().squeeze(-1)
-
-    def compute_metrics(self, prediction: EvalPrediction, examples: datasets.Dataset) -> dict[str, float]:
-        given = {"predictions": prediction.predictions, "references": prediction.label_ids}
-        if self.problem_type == REGRESSION:
-            mse = sklearn.metrics.mean_squared_error(prediction.label_ids, prediction.predictions)
-            return Pearson().compute(**given) | Spearman().compute(**given) | {"mse": float(mse)}
-        if self.problem_type == MULTI:
-            given = {name: np.asarray(value).astype(np.int32) for name, value in given.items()}
-            f1 = {f"f1_{average}": F1().compute(**given, average=average)["f1"] for average in ("micro", "macro")}
-            return f1 | Accuracy().compute(**given)
-        f1 = F1().compute(**given, average="macro")["f1"]
-        return Accuracy().compute(**given) | {"f1_macro": f1} | MatthewsCorrelation().compute(**given)
-
-    def metric_names(self, examples: datasets.Dataset) -> list[str]:
-        return list(METRICS[self.problem_type])
-
-    def predicted(self, prediction: EvalPrediction, examples: datasets.Dataset) -> list[str | list[str] | float]:
-        if self.problem_type == REGRESSION:
-            return [float(value) for value in prediction.predictions]
-        if self.problem_type == SINGLE:
-            return [self.labels[label] for label in prediction.predictions]
-        return [[name for name, there in zip(self.labels, row) if there] for row in prediction.predictions]
-
-    def draw(self, prediction: EvalPrediction, examples: datasets.Dataset, path: Path) -> None:
-        predictions, references = prediction.predictions, prediction.label_ids
-        if self.problem_type == REGRESSION:
-            plot_values(predictions, references, path)
-        elif self.problem_type == SINGLE:
-            plot_confusion(predictions, references, self.labels, path)
-        else:
-            scores = {
-                label: F1().compute(
-                    predictions=np.asarray(predictions)[:, i].astype(np.int32),
-                    references=np.asarray(references)[:, i].astype(np.int32),
-                    average="binary",
-                )["f1"]
-                for i, label in enumerate(self.labels)
-            }
-            plot_scores(scores, "F1", path)
-
-    def show(self, folder: Path, examples: datasets.Dataset) -> list[str]:
-        model = AutoModelForSequenceClassification.from_pretrained(folder)
-        tokenizer = AutoTokenizer.from_pretrained(folder)
-        classifier = pipeline("text-classification", model=model, tokenizer=tokenizer)
-        lines = []
-        for row in examples.select(range(min(4, len(examples)))):
-            texts = [row[column] for column in self.text_columns]
-            given = dict(zip(("text", "text_pair"), texts))
-            said = classifier(given, top_k=None, truncation=True)
-            said = said if isinstance(said, list) else [said]
-            lines += [
-                f"  {' | '.join(map(shortened, texts))}",
-                f"    {self._describe(said)}; in the data: {self._true(row[LABEL])}",
-            ]
-        return lines
-
-    # --- columns and labels ---
-
-    def _find_texts(self, split: datasets.Dataset) -> list[str]:
+    def find_texts(self, split: datasets.Dataset) -> list[str]:
         text, pair = self.arguments.text_column, self.arguments.pair_column
         if text is None and pair is not None:
             raise ValueError("pair_column: it is the second text; name the first one with --text_column")
-        if text is not None:
-            check_columns(split, [text], "text_column")
-            check_columns(split, [] if pair is None else [pair], "pair_column")
-            columns = [text] if pair is None else [text, pair]
-        else:
-            columns = self._guess_texts(split)
+        columns = self._guess_texts(split) if text is None else [text] if pair is None else [text, pair]
+        check_columns(split, columns, self.text_arguments)
         if self.pairs_only and len(columns) != 2:
             raise ValueError(
                 f"pair_column: the two texts of {split[0][FILE]!r} are not clear; name them with --text_column and "
@@ -216,92 +70,174 @@ class Classify(Task):
             return strings
         return [find_column(split, None, [name for name in TEXTS if name in strings], "text_column", "the text")]
 
-    def _drop_unlabelled(self, splits: datasets.DatasetDict, values: dict[str, list]) -> datasets.DatasetDict:
-        """`splits` and `values` without the rows that no label is meant to be learned from: none here."""
-        return splits
+    def read_labels(self, split: datasets.Dataset) -> list[Any]:
+        values = _plain(split, self.label_column)
+        for index, value in enumerate(values):
+            if value is None or (isinstance(value, list) and not _are_names(value)):
+                use = "a list of names (or of their numbers), each of them once; not of 0 and 1" if value else "a label"
+                raise bad_value(split[index], self.label_column, value, use)
+        return values
 
-    def _learn_labels(
-        self,
-        splits: datasets.DatasetDict,
-        values: dict[str, list],
-        config: PreTrainedConfig | None,
-        known: list[str] | None,
-    ) -> list[str]:
+    def classes(self, split: datasets.Dataset) -> list[set[str]]:
+        column = self.find_labels(split)
+        values = _plain(split, column)
+        kind = self.arguments.problem_type or _problem_type(values)
+        return super().classes(split) if kind == REGRESSION else [set(map(str, _items(value))) for value in values]
+
+    def blank_label(self, row: dict[str, Any]) -> int | list[int]:
+        return [0] * len(self.labels) if self.problem_type == MULTI else 0
+
+    # --- labels ---
+
+    def learn_labels(self, splits: datasets.DatasetDict, labels: Labels, config: PreTrainedConfig | None) -> Labels:
+        asked, trained = self.arguments.problem_type, config and config.problem_type
+        if config and config.num_labels == 1:
+            trained = trained or REGRESSION  # as Transformers reads a model of one label
+        if trained and asked not in (None, trained):
+            raise ValueError(f"problem_type: {asked!r} is asked for, but the model was fine-tuned for {trained!r}")
+        self.problem_type = trained or asked or _problem_type(next(iter(labels.values())))
+        self.metric_for_best_model, self.label_feature = KINDS[self.problem_type]
+        self.labels = self._names(splits, labels, config)
+        return {
+            name: [self._encoded(value, splits[name], index) for index, value in enumerate(values)]
+            for name, values in labels.items()
+        }
+
+    def _names(self, splits: datasets.DatasetDict, values: Labels, config: PreTrainedConfig | None) -> list[str]:
         """The names of all labels, in the order of their ids."""
-        given = self.arguments.labels
+        given, saved = self.arguments.labels, saved_labels(config)
+        if self.problem_type == REGRESSION:
+            if given:
+                raise ValueError(
+                    f"labels: {', '.join(given)} cannot name the values of {self.label_column!r}; where they are "
+                    "classes, say so with --problem_type single_label_classification"
+                )
+            return ["score"]
         if len(set(given)) != len(given):
             raise ValueError(f"labels: {', '.join(given)} names one label twice")
-        if known is not None and given and given != known:
-            raise ValueError(f"labels: {', '.join(given)}, but the model knows {', '.join(known)}")
-        known = known or given
+        if saved and given and given != saved:
+            raise ValueError(f"labels: {', '.join(given)}, but the model knows {', '.join(saved)}")
         if "train" not in values:
-            return known or [str(i) for i in range(config.num_labels)]  # a model that never named its labels
+            return saved or given or [str(i) for i in range(config.num_labels)]  # a model that never named its labels
         seen = {item for value in values["train"] for item in _items(value)}
         if not all(isinstance(item, int) for item in seen):
             seen = {str(item) for item in seen}
-        labels = [str(item) for item in sorted(seen)]
-        if config is not None and known:
-            unknown = [str(item) for item in sorted(seen) if _find_label(item, known) is None]
-            check_same_labels(known, labels if unknown else known, splits["train"][0][FILE])
-        if known:
-            return known
-        if len(labels) < 2:
+        names, file = [str(item) for item in sorted(seen)], splits["train"][0][FILE]
+        known = saved or given
+        if config and known and any(_find_label(item, known) is None for item in seen):
             raise ValueError(
-                f"{self.label_column}: {splits['train'][0][FILE]!r} has one label only ({', '.join(labels)}); there is "
-                "nothing to learn"
+                f"model: it was fine-tuned for the labels {', '.join(known)}, and {file!r} has {', '.join(names)}; "
+                "start from a model without such a head"
             )
-        return labels
+        if len(names) < 2 and not known:
+            raise ValueError(
+                f"{self.label_column}: {file!r} has one label only ({', '.join(names)}); there is nothing to learn"
+            )
+        return known or names
 
-    def _with_labels(self, split: datasets.Dataset, labels: list) -> datasets.Dataset:
-        feature = datasets.Value("int64" if self.problem_type == SINGLE else "float32")
-        feature = datasets.List(feature) if self.problem_type == MULTI else feature
-        split = split.remove_columns([LABEL] if LABEL in split.column_names else [])
-        return split.add_column(LABEL, labels, feature=feature)
-
-    def _encode_label(self, value: Any, split: datasets.Dataset, index: int) -> int | float | list[float]:
+    def _encoded(self, value: Any, split: datasets.Dataset, index: int) -> int | float | list[float]:
+        """What the model learns: a class number, 0 or 1 for each label, or a value."""
         if self.problem_type == REGRESSION:
             try:
-                number = float(value)
+                if np.isfinite(number := float(value)):
+                    return number
             except (TypeError, ValueError):
-                number = float("nan")
-            if not np.isfinite(number):
-                raise ValueError(f"{where(split[index])}: {self.label_column}={value!r} is not legal: a number")
-            return number
+                pass
+            raise bad_value(split[index], self.label_column, value, "a number")
         if isinstance(value, list) != (self.problem_type == MULTI):
-            raise ValueError(
-                f"{where(split[index])}: {self.label_column}={value!r} is not legal for {self.problem_type}: "
-                f"{'a list of labels' if self.problem_type == MULTI else 'one label'}"
-            )
-        ids = [self._label_id(item, split, index) for item in _items(value)]
+            use = "a list of labels" if self.problem_type == MULTI else "one label"
+            raise bad_value(split[index], self.label_column, value, f"{use} ({self.problem_type})")
+        ids = [_find_label(item, self.labels) for item in _items(value)]
+        if None in ids:
+            unknown, use = _items(value)[ids.index(None)], f"one of {', '.join(self.labels)}"
+            why = " is none of --labels" if self.arguments.labels else " was never seen in training"
+            raise bad_value(split[index], self.label_column, unknown, use, why)
+        return ids[0] if self.problem_type == SINGLE else [float(i in ids) for i in range(len(self.labels))]
+
+    def config_fields(self) -> dict[str, Any]:
+        return {**super().config_fields(), "problem_type": self.problem_type}
+
+    # --- the model's inputs and outputs ---
+
+    def encode(self, split: datasets.Dataset, training: bool) -> datasets.Dataset:
+        return map_rows(split, [*self.text_columns, LABEL], encode_texts, self.tokenizer)
+
+    def preprocess_logits(self, logits: torch.Tensor, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        """The class, [batch]; 0 or 1 for every label, [batch, labels]; or the value, [batch]."""
         if self.problem_type == SINGLE:
-            return ids[0]
-        return [float(i in ids) for i in range(len(self.labels))]
+            return logits.argmax(-1)
+        if self.problem_type == MULTI:
+            return (logits > 0).to(torch.uint8)  # a probability above one half
+        return logits.float().squeeze(-1)
 
-    def _label_id(self, label: int | str, split: datasets.Dataset, index: int) -> int:
-        found = _find_label(label, self.labels)
-        if found is None:
-            why = "is none of --labels" if self.arguments.labels else "was never seen in training"
-            raise ValueError(
-                f"{where(split[index])}: the label {label!r} in {self.label_column!r} {why}; "
-                f"legal: {', '.join(self.labels)}"
-            )
-        return found
-
-    def _describe(self, said: list[dict[str, Any]]) -> str:
+    def score(self, predictions: Sequence[Any], references: Sequence[Any]) -> dict[str, float]:
         if self.problem_type == REGRESSION:
-            return f"{said[0]['score']:.2f}"
-        if self.problem_type == SINGLE:
-            best = max(said, key=lambda label: label["score"])
-            return f"{best['label']} {best['score']:.0%}"
-        chosen = [f"{label['label']} {label['score']:.0%}" for label in said if label["score"] > 0.5]
-        return ", ".join(chosen) or "none"
+            given = {"predictions": predictions, "references": references}
+            mse = sklearn.metrics.mean_squared_error(references, predictions)
+            return Pearson().compute(**given) | Spearman().compute(**given) | {"mse": float(mse)}
+        given = {"predictions": np.asarray(predictions, np.int32), "references": np.asarray(references, np.int32)}
+        f1 = {"f1_macro": F1().compute(**given)["f1"]}
+        if self.problem_type == MULTI:
+            return {"f1_micro": F1().compute(**given, average="micro")["f1"]} | f1 | Accuracy().compute(**given)
+        return Accuracy().compute(**given) | f1 | MatthewsCorrelation().compute(**given)
 
-    def _true(self, label: int | float | list[float]) -> str:
+    def draw(self, prediction: EvalPrediction, examples: datasets.Dataset, path: Path) -> None:
+        predictions, references = self.decode(prediction, examples), examples[LABEL][:]
         if self.problem_type == REGRESSION:
-            return f"{label:.2f}"
+            plot_values(predictions, references, path)
+        elif self.problem_type == SINGLE:
+            plot_confusion(predictions, references, self.labels, path)
+        else:
+            f1 = F1().compute(predictions=predictions, references=np.asarray(references, np.int32), average=None)["f1"]
+            plot_scores(dict(zip(self.labels, f1)), "F1", path)
+
+    def demonstrate(self, folder: Path, examples: datasets.Dataset) -> Iterator[tuple[str, str]]:
+        classifier = pipeline("text-classification", str(folder))
+        for row in examples:
+            texts = [row[column] for column in self.text_columns]
+            # one answer a label, the best one first
+            (said,) = classifier([dict(zip(("text", "text_pair"), texts))], top_k=None, truncation=True)
+            if self.problem_type == REGRESSION:
+                answer, true = f"{said[0]['score']:.2f}", f"{row[LABEL]:.2f}"
+            else:
+                said = said[:1] if self.problem_type == SINGLE else [each for each in said if each["score"] > 0.5]
+                answer = ", ".join(f"{each['label']} {each['score']:.0%}" for each in said)
+                true = ", ".join(_items(self.readable(row[LABEL])))
+            yield " | ".join(map(shortened, texts)), f"{answer or 'none'}; in the data: {true or 'none'}"
+
+    def readable(self, label: Any) -> str | list[str] | float:
+        if self.problem_type == REGRESSION:
+            return float(label)
         if self.problem_type == SINGLE:
             return self.labels[label]
-        return ", ".join(name for name, there in zip(self.labels, label) if there) or "none"
+        return [name for name, there in zip(self.labels, label) if there]
+
+
+class Nli(Classify):
+    """Whether a premise entails a hypothesis. Labels have names, since `zero-shot` looks for the one of entailment."""
+
+    name = "nli"
+    pairs_only = True
+
+    def read(self, splits: datasets.DatasetDict, config: PreTrainedConfig | None = None) -> datasets.DatasetDict:
+        column, splits = self.find_labels(next(iter(splits.values()))), datasets.DatasetDict(splits)
+        for name, split in splits.items():
+            values = split[column][:] if column in split.column_names else []
+            if without := sum(value in NO_GOLD for value in values):
+                print(f"{name}: {without:,} pairs without a gold label are left out")
+                if without == len(split):
+                    raise ValueError(f"label_column: no pair of {split[0][FILE]!r} ({name}) has a gold label")
+                splits[name] = split.select([i for i, value in enumerate(values) if value not in NO_GOLD])
+        read = super().read(splits, config)
+        if self.problem_type != SINGLE or all(label.lstrip("-").isdigit() for label in self.labels):
+            raise ValueError(
+                f"labels: {self.label_column!r} has no names for its labels; give them in the order of their "
+                "numbers, as --labels entailment neutral contradiction"
+            )
+        return read
+
+    def no_labels(self, split: datasets.Dataset) -> list[Any]:
+        return [*NO_LABEL, *NO_GOLD]
 
 
 def _plain(split: datasets.Dataset, column: str) -> list[Any]:
@@ -351,6 +287,7 @@ def _find_label(label: int | str, labels: list[str]) -> int | None:
     return None
 
 
-def encode_texts(batch: dict[str, list], tokenizer, columns: list[str]) -> dict[str, list]:
+def encode_texts(tokenizer, *columns: list) -> dict[str, list]:
     """Token ids of one text or two, cut to `tokenizer.model_max_length` (the longer one first), and `labels`."""
-    return {**tokenizer(*(batch[column] for column in columns), truncation=True), "labels": batch[LABEL]}
+    *texts, labels = columns
+    return {**tokenizer(*texts, truncation=True), "labels": labels}

@@ -2,8 +2,6 @@
 
 import math
 import socket
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -58,6 +56,8 @@ class TestClasses:
         per_class = [2 * 1 / (2 + 2), 2 * 1 / (1 + 2), 2 * 2 / (3 + 2)]  # 2 tp / (predicted + true)
         assert score(F1(), predictions, references)["f1"] == pytest.approx(np.mean(per_class))
         assert score(F1(), predictions, references, average="micro")["f1"] == pytest.approx(4 / 6)
+        assert score(F1(), predictions, references, average=None)["f1"] == pytest.approx(per_class)
+        assert score(F1(), predictions, references, average=None, labels=[2])["f1"] == pytest.approx(per_class[2:])
 
     def test_f1_of_several_labels(self):
         predictions, references = np.array([[1, 0, 1], [0, 0, 1]]), np.array([[1, 1, 0], [0, 0, 1]])
@@ -74,7 +74,7 @@ class TestClasses:
 
 class TestCorrelations:
     @given(st.lists(st.tuples(st.integers(-9, 9), st.integers(-9, 9)), min_size=3, max_size=20))
-    @settings(max_examples=25, deadline=None)
+    @settings(max_examples=15, deadline=None)
     def test_against_the_formula(self, pairs):
         x, y = np.array(pairs, dtype=float).T
 
@@ -106,7 +106,7 @@ class TestSpans:
             min_size=1,
         )
     )
-    @settings(max_examples=40, deadline=None)
+    @settings(max_examples=20, deadline=None)
     def test_default_mode_counts_equal_spans(self, rows):
         predictions, references = [[p for p, _ in row] for row in rows], [[r for _, r in row] for row in rows]
         result = score(Seqeval(), predictions, references)
@@ -128,14 +128,13 @@ class TestSpans:
                 assert name not in result["per_type"]
         assert result["accuracy"] == pytest.approx(np.mean([p == r for row in rows for p, r in row]))
 
-    def test_strict_mode_does_not_repair(self):
-        predictions, references = [["I-PER", "I-PER", "O", "B-LOC"]], [["B-PER", "I-PER", "O", "B-LOC"]]
-        assert score(Seqeval(), predictions, references)["f1"] == 1.0
-        strict = score(Seqeval(), predictions, references, mode="strict")
-        assert (strict["precision"], strict["recall"]) == (1.0, 0.5)
+    def test_no_entity_anywhere(self):
+        expected = {"precision": 0.0, "recall": 0.0, "f1": 0.0, "per_type": {}}
+        assert score(Seqeval(), [["O", "O"]], [["O", "O"]]) == expected | {"accuracy": 1.0}
+        assert score(Seqeval(), [[]], [[]]) == expected | {"accuracy": 0.0}
 
     def test_uneven_sequences_are_refused(self):
-        with pytest.raises(ValueError, match="sequence 1 has 1 predicted tags and 2 true"):
+        with pytest.raises(ValueError, match="a sequence has another length"):
             score(Seqeval(), [["O"], ["O"]], [["O"], ["O", "O"]])
 
 
@@ -180,7 +179,7 @@ class TestRetrieval:
         assert result["ndcg@3"] == pytest.approx((first + 1 + 0) / 3)
 
     @given(st.lists(st.integers(0, 4), min_size=2, max_size=12), st.integers(1, 12), st.randoms())
-    @settings(max_examples=40, deadline=None)
+    @settings(max_examples=20, deadline=None)
     def test_ndcg_is_scikit_learns(self, grades, k, random):
         names = [str(i) for i in range(len(grades))]
         ranking = names.copy()
@@ -193,26 +192,3 @@ class TestRetrieval:
     def test_a_document_found_twice_is_refused(self):
         with pytest.raises(ValueError, match="found twice"):
             score(Retrieval(), [["a", "a"]], [{"ids": ["a"], "grades": [1]}])
-
-
-PROCESS = """
-import sys
-from minibert.training.metrics import Accuracy, F1
-number, folder = int(sys.argv[1]), sys.argv[2]
-rows = [([0, 1, 2], [0, 1, 1]), ([2, 2], [2, 0])][number]
-for metric in (Accuracy, F1):
-    metric = metric(num_process=2, process_id=number, experiment_id="test", cache_dir=folder)
-    metric.add_batch(predictions=rows[0], references=rows[1])
-    print(metric.compute())
-"""
-
-
-def test_two_processes_score_the_rows_of_both(tmp_path):
-    processes = [
-        subprocess.Popen([sys.executable, "-c", PROCESS, str(i), str(tmp_path)], stdout=subprocess.PIPE, text=True)
-        for i in range(2)
-    ]
-    main, other = (process.communicate(timeout=100)[0].splitlines() for process in processes)
-    f1 = sklearn.metrics.f1_score([0, 1, 1, 2, 0], [0, 1, 2, 2, 2], average="macro")
-    assert main == [str({"accuracy": 0.6}), str({"f1": float(f1)})]
-    assert other == ["None", "None"]
