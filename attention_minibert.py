@@ -15,9 +15,8 @@ Shape suffixes: b batch, s columns of the padded batch, t unpadded tokens, n doc
 q queries, k keys, c blocks of a local layer.
 """
 
-import functools
 import inspect
-from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import nn
@@ -85,7 +84,8 @@ class Documents:
     ):
         self.shape, self.device = (batch_size, length), device
         self.index_t = self.cu_seqlens = self.real_bs = self.id_bs = None
-        self.is_packed, self.explicit_positions = False, position_ids is not None
+        self.is_packed = False
+        self._lengths, self._order = None, None if position_ids is not None else "contiguous"
         self.is_flat = batch_size == 1 and cu_seq_lens is not None and attention_mask is None and seq_idx is None
 
         def rows(x):
@@ -164,10 +164,12 @@ class Documents:
         first_row = (first_t if self.index_t is None else self.index_t[first_t]) // length
         self.is_packed = bool((first_row[1:] == first_row[:-1]).any())
 
-    @functools.cached_property
+    @property
     def order(self) -> str:
         """How positions go on within documents: "contiguous" (by 1), "rising" or "any"."""
-        return self._find_order() if self.explicit_positions else "contiguous"
+        if self._order is None:
+            self._order = self._find_order()
+        return self._order
 
     @torch.compiler.disable
     def _find_order(self) -> str:
@@ -175,10 +177,12 @@ class Documents:
         lowest, highest = (int(x) for x in step.aminmax()) if len(step) else (1, 1)
         return "any" if lowest < 1 else "contiguous" if highest == 1 else "rising"
 
-    @functools.cached_property
+    @property
     def lengths(self) -> list[int]:
         """Tokens of each document."""
-        return self.cu_seqlens.diff().tolist()
+        if self._lengths is None:
+            self._lengths = self.cu_seqlens.diff().tolist()
+        return self._lengths
 
     def bucket_rows(self, dtype: torch.dtype) -> int:
         """Rows to append to the unpadded tokens so that few lengths occur, 16 between a power of two and the next. In
@@ -257,7 +261,7 @@ class Documents:
 
     # --- padded rows ---
 
-    def visible(self, window: int | None, causal: bool) -> Callable:
+    def visible(self, window: int | None, causal: bool) -> Any:
         """The rule as a function (batch, head, query, key) → bool, in the form of Transformers' mask functions."""
         id_bs, position_bs = self.id_bs, self.position_bs
 
@@ -352,9 +356,7 @@ def chunked_attention(q, k, v, bias: torch.Tensor | None, is_causal: bool, dropo
     return out
 
 
-def choose_kernel(
-    device: torch.device, dtype: torch.dtype, dropout: float, queries: int, keys: int
-) -> tuple[Callable, str]:
+def choose_kernel(device: torch.device, dtype: torch.dtype, dropout: float, queries: int, keys: int) -> tuple[Any, str]:
     """The kernel for one piece of a plan, and why."""
     if device.type != "cpu":
         return sdpa, "no variable-length kernel"
@@ -412,7 +414,7 @@ class AttentionPlan:
         mask = _visible(id_ns, position_ns, self.window, self.causal).unsqueeze(1)
         return None if mask.all() else _as_bias(mask, self.dtype)
 
-    def kernel_for(self, queries: int, keys: int) -> Callable:
+    def kernel_for(self, queries: int, keys: int) -> Any:
         kernel, why = choose_kernel(self.documents.device, self.dtype, self.dropout, queries, keys)
         self.reasons[kernel.__name__] = why
         return kernel

@@ -189,11 +189,12 @@ class MiniBertPredictionHead(nn.Module):
 @dataclass
 class MiniBertModelOutput(BaseModelOutputWithPooling):
     """What `MiniBertModel` returns. With `padded_output=False`, for the heads, `unpadded` are the final states of the
-    unpadded tokens, [tokens, width], and `documents` says where those tokens belong; `last_hidden_state` is there only
-    beside the other `hidden_states`."""
+    unpadded tokens, [tokens, width], `documents` says where those tokens belong, and `plans` how the layers attended;
+    `last_hidden_state` is there only beside the other `hidden_states`."""
 
     unpadded: torch.Tensor | None = None
     documents: Any = None
+    plans: Any = None
 
 
 @dataclass
@@ -343,7 +344,7 @@ class MiniBertModel(MiniBertPreTrainedModel):
         if padded_output:
             return MiniBertModelOutput(last_hidden_state=documents.restore(hidden_td), pooler_output=pooled)
         padded = documents.restore(hidden_td) if wants_layers else None
-        return MiniBertModelOutput(padded, pooled, unpadded=hidden_td, documents=documents)
+        return MiniBertModelOutput(padded, pooled, unpadded=hidden_td, documents=documents, plans=plans)
 
     @staticmethod
     def _check_inputs(input_ids: MaybeTensor, inputs_embeds: MaybeTensor, attention_mask: MaybeTensor) -> torch.Tensor:

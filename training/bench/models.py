@@ -14,7 +14,6 @@ from transformers import BertForMaskedLM, DebertaV2Config, DebertaV2Model, PreTr
 from transformers.modeling_outputs import MaskedLMOutput
 from transformers.utils import is_flash_attn_2_available, is_flash_attn_3_available
 
-from ...attention_minibert import choose_kernel
 from ...configuration_minibert import MiniBertConfig
 from ...modeling_minibert import MiniBertForMaskedLM, MiniBertModel
 from ..conversion import to_native
@@ -153,14 +152,7 @@ def attention_reasons(model: PreTrainedModel, batch: Mapping[str, torch.Tensor])
     Args:
         model: as it runs: its device, mode and dtype, within the autocast that it runs under.
     """
-    config, device = model.config, model.device
-    autocast = torch.is_autocast_enabled(device.type)
-    dtype = torch.get_autocast_dtype(device.type) if autocast else model.dtype
-    width = config.hidden_size // config.num_attention_heads
-    dropout = config.attention_dropout if model.training else 0.0
-    return {
-        kind: "{} ({})".format(
-            *choose_kernel(device, dtype, width, kind != "full_attention", "position_ids" not in batch, dropout)
-        )
-        for kind in sorted(set(config.layer_types))
-    }
+    with torch.set_grad_enabled(model.training):
+        inputs = {name: x for name, x in batch.items() if name != "labels"}
+        plans = model.base_model(**inputs, padded_output=False).plans
+    return {kind: plan.reason for (kind, _), plan in sorted(plans.items())}

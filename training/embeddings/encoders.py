@@ -111,7 +111,7 @@ class Embedder:
             pooled = outputs.documents.pool(outputs.documents.select(states), "mean")
         else:
             outputs = self.model(**batch, padded_output=False)
-            pooled = outputs.documents.pool(outputs.stream, self.pooling)
+            pooled = outputs.documents.pool(outputs.unpadded, self.pooling)
         return F.normalize(pooled, dim=-1) if self.normalize else pooled
 
     def fingerprint(self) -> str:
