@@ -13,8 +13,10 @@ All raise:
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterable
 from os import PathLike
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .cli.main import split_command
@@ -22,7 +24,7 @@ from .cli.parsing import run_command
 from .result import TrainingResult
 
 if TYPE_CHECKING:
-    import torch
+    import numpy as np
 
 
 def pretrain(**arguments: Any) -> TrainingResult:
@@ -78,8 +80,8 @@ def fill(text: str | Iterable[str], **arguments: Any) -> list[list[list[dict[str
     return run_command("fill", given={"text": _texts(text), **arguments})
 
 
-def embed(text: str | Iterable[str], **arguments: Any) -> torch.Tensor:
-    """The vectors of texts, [texts, width], row i of text i; float32, on the CPU.
+def embed(text: str | Iterable[str], **arguments: Any) -> np.ndarray:
+    """The vectors of texts, [texts, width], row i of text i; float32.
 
     Args:
         model (str): a folder or a Hub name.
@@ -87,7 +89,9 @@ def embed(text: str | Iterable[str], **arguments: Any) -> torch.Tensor:
             each by default as the model was saved.
         output (str): a new .safetensors or .npy file to save them in as well; by default none.
     """
-    return run_command("embed", given={"text": _texts(text), **arguments})
+    with tempfile.TemporaryDirectory() as folder:  # the command always writes a file
+        output = str(Path(folder) / "vectors.npy")
+        return run_command("embed", given={"text": _texts(text), "output": output, **arguments})
 
 
 def search(index: str | PathLike, *queries: str, **arguments: Any) -> list[list[tuple[Any, float]]]:
