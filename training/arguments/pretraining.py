@@ -17,7 +17,7 @@ def argument(default: Any, help: str) -> Any:
     return field(default=default, metadata={"help": help})
 
 
-# What --minutes settles its own way where the user did not: fields of transformers.TrainingArguments, and the size.
+# What --minutes chooses where the user did not: fields of transformers.TrainingArguments, and the size.
 UNLESS_MINUTES: dict[str, Any] = {"num_train_epochs": 2.0, "per_device_train_batch_size": 4}
 SIZE_UNLESS_MINUTES = "mini"
 
@@ -80,8 +80,8 @@ class RowArguments:
     seq_length: int = argument(512, "Longest row, in tokens.")
     packing: Literal["packed", "padded", "concatenated"] = argument(
         "packed",
-        "packed: several documents a row, each attending only to itself; padded: one document a row; concatenated: one"
-        " stream cut into rows, whose documents see each other.",
+        "packed: several documents a row, each attending only to itself; padded: one document a row; concatenated: all"
+        " documents joined and cut into rows, in which they see each other.",
     )
     num_proc: int | None = argument(None, "Processes that prepare the data; the tokenizer uses all cores by itself.")
 
@@ -109,7 +109,7 @@ class ModelArguments:
     model_name_or_path: str | None = argument(
         None,
         "A trained MiniBERT (folder or Hub name) to go on from, with its tokenizer, instead of a preset; fields of its"
-        " config that leave the weights' shapes alone (global_rope_theta, max_position_embeddings with RoPE, …) can be"
+        " config that leave the weights' shapes alone (rope_parameters, max_position_embeddings with RoPE, …) can be"
         " changed.",
     )
 
@@ -131,7 +131,7 @@ class MaskingArguments:
         "How random tokens are drawn: all alike, or as often as in the corpus (of a stream, in its first 1,000 rows).",
     )
     rate_schedule: Literal["constant", "linear", "steps"] = argument(
-        "constant", "How the share of targets moves over the training, through --rate_points."
+        "constant", "How the share of targets changes over the training, through --rate_points."
     )
     rate_points: list[str] = argument([], "Points share-of-the-training:rate of the schedule, such as 0.5:0.2 1:0.15.")
     at_least_one_target: bool | None = argument(
@@ -157,7 +157,7 @@ class ObjectiveArguments:
 
 @dataclass
 class OptimizationArguments:
-    """How the weights move, beside what TrainingArguments say (--optim, --learning_rate, --lr_scheduler_type, …)."""
+    """Optimizer and schedule, beside what TrainingArguments say (--optim, --learning_rate, --lr_scheduler_type, …)."""
 
     optimizer: Literal["adamw", "muon"] = argument(
         "adamw",

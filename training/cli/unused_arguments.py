@@ -1,9 +1,9 @@
-"""Which arguments count only beside others: what is given and would do nothing is refused."""
+"""Which arguments count only beside others: what is given and would do nothing is rejected."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from ..arguments.pretraining import MaskingArguments, TokenizerArguments
@@ -14,81 +14,68 @@ class Condition:
     """Arguments that have an effect only where another one, the switch, has certain values.
 
     Attributes:
-        arguments: their names.
         switch: the name of the other.
         holds: whether they have an effect, by the value of the switch.
-        legal: the values of the switch with which they have, in words.
+        where: the values of the switch with which they have, in words.
+        arguments: their names.
     """
 
-    arguments: tuple[str, ...]
     switch: str
     holds: Callable[[Any], bool]
-    legal: str
+    where: str
+    arguments: tuple[str, ...]
 
 
-def _fields(arguments: type) -> tuple[str, ...]:
-    return tuple(field.name for field in dataclasses.fields(arguments))
+def _with(switch: str, *arguments: str) -> Condition:
+    return Condition(switch, bool, f"with --{switch}", arguments)
 
 
-OF_A_NEW_TOKENIZER = (*_fields(TokenizerArguments), "sample_documents")
+def _without(switch: str, *arguments: str) -> Condition:
+    return Condition(switch, lambda value: not value, f"without --{switch}", arguments)
 
-CORPUS_CONDITIONS = (
-    Condition(("text_column", "sample_by"), "data", bool, "with --data"),
-    Condition(("packages",), "data", lambda entries: not entries, "without --data"),
-)
 
-SOURCE_CONDITIONS = (
-    *CORPUS_CONDITIONS,
-    Condition(("shuffle_buffer", "sample_documents"), "streaming", bool, "with --streaming"),
-    Condition(
-        ("weights", "sampling_alpha"), "data", lambda entries: len(entries) > 1, "with several entries of --data"
-    ),
-)
+def _with_objective(names: tuple[str, ...], *arguments: str) -> Condition:
+    return Condition("objective", names.__contains__, f"with --objective {', '.join(names)}", arguments)
 
-PRETRAIN_CONDITIONS = (
-    *SOURCE_CONDITIONS,
-    Condition(("short_seq_prob",), "objective", lambda name: name == "mlm+nsp", "with --objective mlm+nsp"),
-    Condition(
-        ("generator_size", "discriminator_weight", "generator_temperature"),
-        "objective",
-        lambda name: name == "rtd",
-        "with --objective rtd",
-    ),
-    Condition(_fields(MaskingArguments), "objective", lambda name: name != "clm", "with --objective mlm, mlm+nsp, rtd"),
-    Condition(("packing", "num_proc"), "objective", lambda name: name != "mlm+nsp", "with --objective mlm, rtd, clm"),
-    Condition(("num_proc",), "streaming", lambda streams: not streams, "without --streaming"),
-    Condition(OF_A_NEW_TOKENIZER, "tokenizer", lambda name: name is None, "without --tokenizer"),
-    Condition(
-        (*OF_A_NEW_TOKENIZER, "model", "size"),
-        "model_name_or_path",
-        lambda name: name is None,
-        "without --model_name_or_path",
-    ),
+
+OF_A_NEW_TOKENIZER = (*(field.name for field in dataclasses.fields(TokenizerArguments)), "sample_documents")
+OF_MASKING = tuple(field.name for field in dataclasses.fields(MaskingArguments))
+
+# Of the commands that read a corpus.
+CONDITIONS = (
+    _with("data", "text_column", "sample_by"),
+    _without("data", "packages"),
+    Condition("data", lambda data: len(data) > 1, "with several entries of --data", ("weights", "sampling_alpha")),
+    _with("streaming", "shuffle_buffer", "sample_documents"),
+    _without("streaming", "num_proc"),
+    _with_objective(("mlm+nsp",), "short_seq_prob"),
+    _with_objective(("rtd",), "generator_size", "discriminator_weight", "generator_temperature"),
+    _with_objective(("mlm", "mlm+nsp", "rtd"), *OF_MASKING),
+    _with_objective(("mlm", "rtd", "clm"), "packing", "num_proc"),
+    _without("tokenizer", *OF_A_NEW_TOKENIZER),
+    _without("model_name_or_path", *OF_A_NEW_TOKENIZER, "model", "size"),
 )
 
 
-def refuse_idle(
-    conditions: Iterable[Condition], values: Mapping[str, Any], line: Collection[str], recipe: Collection[str] = ()
-) -> None:
-    """Refuse arguments that were given and have no effect.
+def reject_unused(values: Mapping[str, Any], given: Collection[str], recipe: Collection[str] = ()) -> None:
+    """Reject arguments that were given and have no effect.
 
-    What stands on the command line wins over a recipe: where the switch stands there, keys of the recipe may do
-    nothing (`--recipe modern --model_name_or_path …` needs none of its tokenizer).
+    What is given beside a recipe wins over it: where that is the switch, keys of the recipe may do nothing
+    (`--recipe modern --model_name_or_path …` needs none of its tokenizer).
 
     Args:
-        values: of all arguments.
-        line, recipe: the names of those that the command line and the recipe give.
+        values: of all arguments of a command that reads a corpus.
+        given, recipe: the names of those that the command line (or the Python call) and the recipe give.
 
     Raises:
-        ValueError: naming the argument, its value, and where it has an effect.
+        ValueError: names the argument, its value, and where it has an effect.
     """
-    for condition in conditions:
-        switch = values[condition.switch]
-        if condition.holds(switch):
+    for condition in CONDITIONS:
+        switch = values.get(condition.switch)
+        if condition.switch not in values or condition.holds(switch):
             continue
-        given = {*line} if condition.switch in line else {*line, *recipe}
         for name in condition.arguments:
-            if name in given:
+            if name in given or (name in recipe and condition.switch not in given):
                 text = " ".join(switch) if isinstance(switch, list) else switch
-                where = f"with --{condition.switch} {text}" if switch else f"without --{condition.switch}"
-                raise ValueError(f"{name}: {values[name]!r} has no effect {where}; legal: {condition.legal}")
+                here = f"with --{condition.switch} {text}" if switch else f"without --{condition.switch}"
+                raise ValueError(f"{name}: {values[name]!r} has no effect {here}; use it {condition.where}")
