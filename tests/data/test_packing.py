@@ -160,7 +160,7 @@ class NoSep:
 @pytest.mark.parametrize(
     "tokenizer, seq_length, mode, message",
     [
-        (Ids, 8, "pack", "packing: 'pack' is not one of packed, padded, concatenated"),
+        (Ids, 8, "pack", "packing: 'pack' is unknown; use one of packed, padded, concatenated"),
         (Ids, 2, "packed", "seq_length: 2 is too short"),
         (NoSep, 8, "packed", "sep_token_id"),
     ],
