@@ -326,7 +326,11 @@ def test_bad_sources_are_refused(folder):
         ([good, folder / "blank.txt"], {"weights": [1.0, 1.0]}, "no text of the source '.*blank.txt' is in it"),
         ([folder / "latin.txt"], {}, "latin.txt' is not UTF-8 text: byte 0xe9 at offset 3"),
         ([folder / "broken.jsonl"], {}, "broken.jsonl"),
-        ([folder / "numbers.csv"], {}, "text_column: which column holds the text is not clear; columns of strings: no"),
+        (
+            [folder / "numbers.csv"],
+            {},
+            "text_column: which column holds the text is not clear; use one of the columns of strings: no",
+        ),
         ([folder / "missing.txt"], {}, "missing.txt' does not exist"),
     ):
         with pytest.raises(ValueError, match=message):
