@@ -272,16 +272,8 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
         targets, leaders = choose_targets(
             self.masking, rate, candidates, self._word_starts[input_ids], row_numbers, begins, draws, one_each
         )
-        masked = replace_targets(
-            input_ids,
-            targets,
-            leaders,
-            draws,
-            mask_token_id=self.tokenizer.mask_token_id,
-            mask_replace_prob=self.mask_replace_prob,
-            random_replace_prob=self.random_replace_prob,
-            cumulative=self._cumulative,
-        )
+        shares, mask = (self.mask_replace_prob, self.random_replace_prob), self.tokenizer.mask_token_id
+        masked = replace_targets(input_ids, targets, leaders, draws, mask, *shares, self._cumulative)
         return masked, np.where(targets, input_ids, IGNORE_INDEX)
 
     def _draws(self, rows: Sequence[np.ndarray]) -> tuple[np.ndarray, float]:

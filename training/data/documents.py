@@ -159,14 +159,8 @@ def tokenize_documents(
         tokenizer: a fast tokenizer; its backend is called once per batch and uses all cores by itself.
         num_proc: processes, each tokenizing on a single core; worth it only where many cores wait for one another.
     """
-    return map_tables(
-        documents,
-        tokenize_table,
-        desc="Tokenizing",
-        batch_size=TOKENIZER_BATCH,
-        num_proc=num_proc,
-        backend=tokenizer_backend(tokenizer),
-    )
+    options = dict(desc="Tokenizing", batch_size=TOKENIZER_BATCH, num_proc=num_proc)
+    return map_tables(documents, tokenize_table, backend=tokenizer_backend(tokenizer), **options)
 
 
 def tokenizer_backend(tokenizer: PreTrainedTokenizerFast) -> str:
@@ -198,7 +192,7 @@ def map_tables(
     on_disk = isinstance(dataset, datasets.Dataset)
     if on_disk:
         options |= {"num_proc": num_proc, "remove_columns": dataset.column_names, "desc": desc}
-    with _no_progress_bars() if on_disk and len(dataset) <= batch_size else contextlib.nullcontext():
+    with _no_progress_bars(on_disk and len(dataset) <= batch_size):
         mapped = dataset.with_format("arrow").map(_call, batched=True, batch_size=batch_size, **options)
     return mapped.with_format(None)
 
@@ -208,16 +202,16 @@ def _revision(function: Callable) -> str:
 
 
 @contextlib.contextmanager
-def _no_progress_bars() -> Iterator[None]:
-    """None of `datasets`: a bar for a single batch is over before it can be read."""
-    if datasets.are_progress_bars_disabled():
-        yield
-        return
-    datasets.disable_progress_bars()
+def _no_progress_bars(quiet: bool) -> Iterator[None]:
+    """None of `datasets` where `quiet`: a bar for a single batch is over before it can be read."""
+    quiet = quiet and not datasets.are_progress_bars_disabled()
+    if quiet:
+        datasets.disable_progress_bars()
     try:
         yield
     finally:
-        datasets.enable_progress_bars()
+        if quiet:
+            datasets.enable_progress_bars()
 
 
 def smallest_dtype(count: int) -> type[np.integer]:

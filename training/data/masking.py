@@ -157,7 +157,6 @@ def replace_targets(
     targets: np.ndarray,
     leaders: np.ndarray,
     draws: np.ndarray,
-    *,
     mask_token_id: int,
     mask_replace_prob: float,
     random_replace_prob: float,

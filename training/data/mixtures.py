@@ -93,8 +93,7 @@ def load_sample(
 ) -> datasets.Dataset | datasets.IterableDataset:
     """What a tokenizer is trained on when nothing is held out: see `prepare_documents`."""
     if streaming.streaming:
-        _, streams, probabilities = _streams(corpus, mixture, streaming)
-        mixed = mix_streams(streams, probabilities, seed, streaming.shuffle_buffer, endless=False)
+        mixed = mix_streams(*_streams(corpus, mixture, streaming)[1:], seed, streaming.shuffle_buffer, endless=False)
         return mixed.take(streaming.sample_documents)
     names, alpha = check_mixture(corpus.data, mixture)
     return _mix(names, load_documents(**vars(corpus)), mixture.weights, alpha, seed)
