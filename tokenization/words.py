@@ -43,12 +43,11 @@ def word_start_table(tokenizer: PreTrainedTokenizerFast) -> np.ndarray:
     vocab = backend.get_vocab(with_added_tokens=True)
     starts = np.ones(max(vocab.values()) + 1, dtype=bool)
 
-    model = backend.model
-    prefix = getattr(model, "continuing_subword_prefix", None)
+    prefix = getattr(backend.model, "continuing_subword_prefix", None)
     if prefix:
         for token, index in vocab.items():
             starts[index] = index in added or not token.startswith(prefix)
-    elif not isinstance(model, models.WordLevel):
+    elif not isinstance(backend.model, models.WordLevel):
         decoder = _piece_decoder(backend)
         for token, index in vocab.items():
             starts[index] = index in added or _is_split_off(decoder.decode([token]), backend.pre_tokenizer)
@@ -80,8 +79,6 @@ def _piece_decoder(backend: Any) -> decoders.Decoder:
 
 def _flattened(step: dict | None) -> list[dict]:
     """The single steps of a pre-tokenizer's JSON, which nests sequences."""
-    if step is None:
-        return []
-    if step["type"] == "Sequence":
-        return [inner for part in step["pretokenizers"] for inner in _flattened(part)]
-    return [step]
+    if step is None or step["type"] != "Sequence":
+        return [step] if step else []
+    return [inner for part in step["pretokenizers"] for inner in _flattened(part)]

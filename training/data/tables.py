@@ -28,7 +28,7 @@ LOADERS = {
 TABLES = tuple(suffix for suffix in LOADERS if suffix != ".txt")
 
 ENCLOSED = (
-    "a quote that begins a cell encloses it; legal: such a cell in quotes and its own ones doubled, or another format"
+    "a quote that begins a cell encloses it; put such a cell in quotes and double its own ones, or use another format"
 )
 
 # "name" or "owner/name", then the configuration where a data set has several.
@@ -87,11 +87,7 @@ def load_files(
 
 
 def hub_name(item: str) -> tuple[str, str | None]:
-    """Data set and configuration that `item` names, where there is no such path.
-
-    Raises:
-        ValueError: it can be no name on the Hub.
-    """
+    """Data set and configuration that `item` names, where there is no such path; a ValueError if it can be none."""
     named = HUB_NAME.fullmatch(item)
     if named is None or Path(item).suffix in LOADERS:
         raise ValueError(f"data: {item!r} does not exist")
@@ -120,11 +116,7 @@ def string_columns(dataset: datasets.Dataset) -> list[str]:
 
 
 def _without_tabs(table: pa.Table) -> pa.Table:
-    """`table`, if no cell has a tab.
-
-    Raises:
-        ValueError: one has.
-    """
+    """`table`, if no cell has a tab; else a ValueError."""
     for column in table.columns:
         if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
             with_tab = column.filter(pc.match_substring(column, "\t"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,7 @@ from transformers import PreTrainedTokenizerBase
 from ....configuration_minibert import MiniBertConfig
 from ....modeling_minibert import MiniBertForMaskedLM
 from ...data.collators import MaskedLMCollator, check_masking
-from ...data.documents import tokenize_documents
 from ...data.masking import unigram_counts
-from ...data.packing import pack_documents
 from ..fill import fill_masks
 from .base import Objective, token_lines
 
@@ -28,7 +27,7 @@ class MaskedLM(Objective):
 
     def check(self, config: MiniBertConfig) -> None:
         super().check(config)
-        check_masking(dataclasses.replace(self.masking, rate_points=read_rate_points(self.masking.rate_points)))
+        check_masking(dataclasses.replace(self.masking, rate_points=self.rate_points))
         if self.masking.static_masking and self.masking.rate_schedule != "constant":
             raise ValueError(
                 f"rate_schedule: {self.masking.rate_schedule!r} does not go with --static_masking, whose masks are"
@@ -43,15 +42,9 @@ class MaskedLM(Objective):
                 " give it one with tokenizer.add_special_tokens({'mask_token': '[MASK]'})"
             )
 
-    def rows(self, documents, tokenizer, rows, training):
-        if not (training and self.masking.static_masking):
-            return super().rows(documents, tokenizer, rows, training)
-        tokenized = tokenize_documents(documents, tokenizer, rows.num_proc)
-        collator = self.collator(tokenizer, tokenized)
-        if collator.at_least_one_target is None:  # what it takes for unpacked will be packed
-            collator.at_least_one_target = True
-        masked = tokenized.map(collator.mask_rows, batched=True, num_proc=rows.num_proc, desc="Masking")
-        return pack_documents(masked, tokenizer, rows.seq_length, rows.packing, rows.num_proc)
+    @functools.cached_property
+    def rate_points(self) -> dict[float, float]:
+        return read_rate_points(self.masking.rate_points)
 
     def collator(self, tokenizer: PreTrainedTokenizerBase, train: datasets.Dataset) -> MaskedLMCollator:
         counts = None
@@ -66,8 +59,9 @@ class MaskedLM(Objective):
             random_replacement=self.masking.random_replacement,
             unigram_counts=counts,
             rate_schedule=self.masking.rate_schedule,
-            rate_points=read_rate_points(self.masking.rate_points),
+            rate_points=self.rate_points,
             at_least_one_target=self.masking.at_least_one_target,
+            static_masking=self.masking.static_masking,
             seed=self.seed,
         )
 
