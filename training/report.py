@@ -194,7 +194,7 @@ def plot_senses(path: str | Path, senses: dict[str, Any], same: np.ndarray, diff
     panels = 3 if len(errors) > 1 else 2
     with picture(path, "Do cosines tell the senses of a word apart?", panels, (4.7 * panels, 5)) as axes:
         for key, label in (("auc", "AUC"), ("auc_of_words", "AUC, mean of words"), ("accuracy", "accuracy")):
-            axes[0].plot(list(telling), [found[key] for found in telling.values()], "o", label=label)
+            axes[0].plot(list(telling), [found[key] for found in telling.values()], "o-", label=label)
         axes[0].axhline(0.5, color="gray", linestyle="--", linewidth=1, label="chance")
         axes[0].tick_params(axis="x", rotation=45)
         axes[0].set_title("same sense or another?", fontsize=10)
