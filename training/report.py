@@ -96,7 +96,7 @@ NAMED_WORDS = 60
 def _frequency_axis(axes, frequency: Sequence[int]) -> None:
     """A logarithmic axis with a handful of round numbers, however short it is."""
     axes.set(xscale="log", xlabel="times in the corpus")
-    ticks = sorted({float(f"{tick:.1g}") for tick in np.geomspace(min(frequency), max(frequency), 5)})
+    ticks = sorted({float(f"{tick:.2g}") for tick in np.geomspace(min(frequency), max(frequency), 5)})
     axes.set_xticks(ticks, [f"{tick:,.0f}" for tick in ticks])
     axes.minorticks_off()
 

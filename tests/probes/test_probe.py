@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from helpers import write_rows
+from matplotlib.figure import Figure
 from scipy.stats import spearmanr
 from sklearn.metrics import roc_auc_score
 from sklearn.neighbors import KNeighborsClassifier, NearestCentroid
@@ -17,6 +18,9 @@ from tokenizers import pre_tokenizers
 from transformers import BertConfig, BertForMaskedLM, BertModel
 
 from minibert import MiniBertConfig, MiniBertForMaskedLM, MiniBertForPreTraining, MiniBertModel, train_tokenizer
+from minibert.training import report
+from minibert.training.arguments.pretraining import CorpusArguments
+from minibert.training.arguments.probes import NeighboursArguments, ProbeArguments
 from minibert.training.cli.main import main
 from minibert.training.conversion import from_native
 from minibert.training.probes import isotropy, neighbours, similarity, uses, vectors, wsd
@@ -403,6 +407,23 @@ def test_telling_senses_apart():
     assert similarity.tell_apart(np.ones(400), same, lemmas, fit)["auc"] == 0.5
 
 
+def test_equal_vectors_tell_nothing_apart():
+    """A word's static vector is the same in every use: rounding errors, which differ by word, are no ranking."""
+    rng = np.random.default_rng(0)
+    static = rng.normal(size=(20, 384)).astype(np.float32)
+    x = static.repeat(10, 0) * rng.uniform(0.5, 2, size=(200, 1)).astype(np.float32)
+    lemmas = np.arange(20).repeat(10)
+    pairs = np.array(
+        [pair for word in range(20) for pair in itertools.combinations(range(10 * word, 10 * word + 5), 2)]
+    )
+    same = rng.random(len(pairs)) < 0.5
+    cosines = similarity.pair_cosines(x, pairs)
+    assert set(cosines) == {1}
+    found = similarity.tell_apart(cosines, same, lemmas[pairs[:, 0]], rng.random(len(pairs)) < 0.5)
+    assert found["auc"] == found["auc_of_words"] == 0.5
+    assert set(similarity.self_similarity(x[:10])[None]) == {1}
+
+
 def test_self_similarity_by_brute_force():
     x = np.random.default_rng(0).normal(size=(6, 3, 8)) + 1
     unit = x / np.linalg.norm(x, axis=-1, keepdims=True)
@@ -531,21 +552,80 @@ def read_results(folder, *figures):
     return json.loads((folder / "results.json").read_text(encoding="utf-8"))
 
 
+@pytest.fixture
+def figures(monkeypatch):
+    """The figures that are saved, by title; every one has a title, and labels that do not overlap."""
+    saved = {}
+    save = Figure.savefig
+
+    def collect(figure, *given, **options):
+        save(figure, *given, **options)
+        saved[figure.get_suptitle()] = figure
+        renderer = figure.canvas.get_renderer()
+        for axis in (axis for axes in figure.axes for axis in (axes.xaxis, axes.yaxis)):
+            labels = [label for label in axis.get_ticklabels(which="both") if label.get_text() and label.get_visible()]
+            boxes = [label.get_window_extent(renderer) for label in labels if not label.get_rotation()]
+            assert not any(a.overlaps(b) for a, b in itertools.combinations(boxes, 2)), [x.get_text() for x in labels]
+        for axes in figure.axes:
+            boxes = [text.get_window_extent(renderer) for text in axes.texts if text.get_text().isdigit()]
+            assert not any(a.overlaps(b) for a, b in itertools.combinations(boxes, 2))
+            assert all(len(line.get_xdata()) > 1 for line in axes.lines)
+
+    monkeypatch.setattr(Figure, "savefig", collect)
+    yield saved
+    assert saved and all(saved)
+
+
+@pytest.mark.parametrize("highest", [11, 3_000_000])
+def test_ticks_of_frequencies_are_few_and_apart(tmp_path, figures, highest):
+    frequency = np.array([10, 10, highest])
+    report.plot_frequency(
+        tmp_path / "frequency.png", frequency, np.random.default_rng(0).random((3, 3)), [0, 0.1, -0.1]
+    )
+    (figure,) = figures.values()
+    assert 2 <= len(figure.axes[0].get_xticks()) <= 5
+
+
+def test_words_and_methods_can_be_read_in_the_wsd_picture(tmp_path, figures, monkeypatch):
+    """Seven methods and more words than are shown: a number in a cell for each of the words with most rows."""
+    monkeypatch.setattr(report, "NAMED_WORDS", 20)
+    words = {f"w{n}": 2 if n >= 80 else 1 for n in range(100)}
+    accuracy = {name: dict.fromkeys(words, 1.0) for name in ("bag of words", *(f"method {n}" for n in range(6)))}
+    report.plot_wsd(tmp_path / "wsd.png", "test", words, accuracy, {"word, raw": {1: 50.0}})
+    (figure,) = figures.values()
+    (axes,) = figure.axes  # no curve of a single point
+    assert len(axes.texts) == 7 * report.NAMED_WORDS
+    assert all(int(label.get_text().split()[0][1:]) >= 80 for label in axes.get_yticklabels())
+
+
+def test_two_uses_are_not_drawn(folder, tmp_path):
+    (tmp_path / "two.txt").write_text("The bank lent money. A cold river bank.", encoding="utf-8")
+    assert run_neighbours(folder, tmp_path / "two.txt", tmp_path / "out", "bank") == 0
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["results.json"]
+
+
+def test_results_are_returned(folder, corpus, tmp_path):
+    arguments = NeighboursArguments(words=["bank"], uses=5, output_dir=str(tmp_path))
+    found = neighbours.neighbours(CorpusArguments(data=[str(corpus)]), ProbeArguments(model=str(folder)), arguments)
+    assert found == read_results(tmp_path, "uses")
+
+
 def run_wsd(folder, files, *more):
     options = [f"--{name}={path}" for name, path in files.items()]
     return main(["probe", "wsd", "--model", str(folder), *options, *more])
 
 
-def test_wsd_command(folder, files, tmp_path, capsys, monkeypatch):
+def test_wsd_command(folder, files, tmp_path, capsys, monkeypatch, figures):
     monkeypatch.setattr(wsd, "NEIGHBOURS", (0, 5))  # fewer settings
-    monkeypatch.setattr(wsd, "SCALINGS", wsd.SCALINGS[:3])
+    monkeypatch.setattr(wsd, "SCALINGS", wsd.SCALINGS[:2])
     write_rows(
         tmp_path / "other.jsonl", [{"tokens": "a big seal", "target_index": 2, "lemma": "seal", "sense": "animal"}]
     )
     test = [str(files.pop("test")), str(tmp_path / "other.jsonl")]
     out = tmp_path / "out"
     assert run_wsd(folder, files, "--test", *test, "--layers", "last", "1-2", "--output_dir", str(out)) == 0
-    printed = capsys.readouterr().out
+    printed, progress = capsys.readouterr()
+    assert all(f"{step}: " in progress for step in ("Word vectors of train", "Settings", "Methods"))
     assert "lemmas without training uses" in printed and "bag of words" in printed
     results = read_results(out, "wsd")
     assert results["rows"] == {"train": 24, "validation": 24, "test": 24, "other": 1}
@@ -574,7 +654,7 @@ BAD_ROWS = {
 
 @pytest.mark.parametrize("message", BAD_ROWS)
 def test_bad_rows_are_named(folder, files, tmp_path, capsys, monkeypatch, message):
-    monkeypatch.setattr(wsd, "span_vectors", None)  # nothing is encoded before the error
+    monkeypatch.setattr(wsd, "word_vectors", None)  # nothing is encoded before the error
     rows = list(labelled_rows(0))
     rows[4] |= BAD_ROWS[message]
     write_rows(files["test"], rows)
@@ -613,7 +693,7 @@ def test_bad_files_are_named(folder, files, tmp_path, capsys, content, message):
 
 
 def test_words_without_tokens_are_named(folder, files, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(wsd, "span_vectors", None)
+    monkeypatch.setattr(wsd, "word_vectors", None)
     rows = list(labelled_rows(0))
     rows[1]["tokens"][3] = "\u200b"
     write_rows(files["test"], rows)
@@ -625,7 +705,7 @@ def run_neighbours(folder, corpus, out, *more):
     return main(["probe", "neighbours", *more, "--model", str(folder), f"--data={corpus}", f"--output_dir={out}"])
 
 
-def test_neighbours_command(folder, corpus, tmp_path, capsys):
+def test_neighbours_command(folder, corpus, tmp_path, capsys, figures):
     given = ["bank", "coins", "--text", "by the bank of the river", "--show", "3", "--uses", "20"]
     assert (
         run_neighbours(folder, corpus, tmp_path / "out", *given, "--masked_tokens", "30", "--recall_at", "1", "9") == 0
@@ -679,14 +759,19 @@ def test_masks_without_a_head_are_refused(folder, corpus, tokenizer, tmp_path, c
     assert "has no head that predicts masked tokens (MiniBertModel)" in error_line(capsys)
 
 
-def test_similarity_command(folder, corpus, files, tmp_path, capsys):
+def test_similarity_command(folder, corpus, files, tmp_path, capsys, figures):
     given = ["--words", "12", "--uses_per_word", "4", "--pairs", "60", "--output_dir", str(tmp_path / "out")]
     command = ["probe", "similarity", "--model", str(folder), f"--data={corpus}", f"--uses={files['train']}", *given]
     assert main(command) == 0
-    assert "AUC" in capsys.readouterr().out
+    printed = capsys.readouterr().out
     results = read_results(tmp_path / "out", "senses", "frequency")
     found = results["senses"]["vectors"]
-    assert found["static"]["auc"] == 0.5 and found["static"]["same_sense"] == pytest.approx(1)
+    assert found["static"]["auc"] == found["static"]["auc_of_words"] == 0.5 and found["static"]["same_sense"] == 1
+    assert found["static"]["all_alike"] and "static vectors cannot tell senses apart" in printed
+    ticks = [
+        label.get_text() for label in figures["Do cosines tell the senses of a word apart?"].axes[0].get_xticklabels()
+    ]
+    assert ticks == [name for name, of_states in found.items() if not of_states["all_alike"]] and "static" not in ticks
     assert found["state 3"]["same_sense"] < 0.999 and found["state 3"]["auc"] != 0.5
     text = corpus.read_text(encoding="utf-8")
     assert results["senses"]["words"] == {"bank": text.count("bank")}
@@ -694,7 +779,7 @@ def test_similarity_command(folder, corpus, files, tmp_path, capsys):
         assert entry["count"] == len([word for word in text.replace(".", " ").split() if word == entry["word"]])
 
 
-def test_isotropy_command(folder, corpus, tmp_path, capsys):
+def test_isotropy_command(folder, corpus, tmp_path, capsys, figures):
     rng = np.random.default_rng(0)
     pairs = ((" ".join(rng.permutation(RIVER)[:7]), " ".join(rng.permutation(MONEY)[:7])) for _ in range(12))
     write_rows(

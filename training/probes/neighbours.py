@@ -64,7 +64,13 @@ def recall(ranks_n: np.ndarray, at: Sequence[int]) -> dict[str, float]:
 def mask_tokens(
     tokenizer: PreTrainedTokenizerFast, texts: Sequence[str], rng: np.random.Generator
 ) -> tuple[list[Row], list[int]]:
-    """One random token of every text masked: the rows, and the tokens that were there. Unknown tokens stay."""
+    """One random token of every text masked: the rows, and the tokens that were there. Unknown tokens stay.
+
+    Raises:
+        ValueError: no mask token, or nothing to mask.
+    """
+    if tokenizer.mask_token_id is None:
+        raise ValueError("model: its tokenizer has no mask token")
     rows, right = [], []
     for row in encode_texts(tokenizer, texts):
         places = [p for p in range(row.start, row.stop) if row.input_ids[p] != tokenizer.unk_token_id]
@@ -73,6 +79,8 @@ def mask_tokens(
             right.append(row.input_ids[place])
             ids = [*row.input_ids[:place], tokenizer.mask_token_id, *row.input_ids[place + 1 :]]
             rows.append(Row(ids, place, place + 1))
+    if not rows:
+        raise ValueError("data: no sentence of two words with a token that the tokenizer knows")
     return rows, right
 
 
@@ -128,7 +136,9 @@ def neighbours(corpus: CorpusArguments, probe: ProbeArguments, arguments: Neighb
     model, tokenizer = load_model(probe.model, masked_lm=arguments.masked_tokens > 0)
     layers = parse_layers(arguments.layers, model.config.num_hidden_layers)
     rows = encode_uses(tokenizer, uses) if uses else []
-    masked = draw_masks(documents, tokenizer, arguments.masked_tokens, rng) if arguments.masked_tokens else None
+    masked = arguments.masked_tokens and mask_tokens(
+        tokenizer, draw_sentences(documents, arguments.masked_tokens, rng), rng
+    )
     results: dict[str, Any] = {"model": probe.model, "data": source, "arguments": asdict(arguments)}
     pictures = {}
     if uses:
@@ -141,7 +151,11 @@ def neighbours(corpus: CorpusArguments, probe: ProbeArguments, arguments: Neighb
             }
             for query, nearest in zip(queries, nearest_uses(vectors, queries, arguments.show))
         ]
-        _print_uses(results)
+        print(f"Uses compared: {', '.join(f'{count} of {word!r}' for word, count in results['uses'].items())}")
+        for entry in results["nearest"]:
+            print(f"\n{entry['use']}")
+            for near in entry["nearest"]:
+                print(f"  {near['cosine']:6.3f}  {near['use']}")
         if len(uses) > 2:  # two points have nothing to show
             pca = PCA(n_components=2).fit(vectors)
             pictures["uses"] = partial(
@@ -183,18 +197,6 @@ def _collect(
     return uses, queries
 
 
-def draw_masks(
-    documents: datasets.Dataset, tokenizer: PreTrainedTokenizerFast, count: int, rng: np.random.Generator
-) -> tuple[list[Row], list[int]]:
-    """A token masked in each of `count` random sentences, as `mask_tokens` gives them."""
-    if tokenizer.mask_token_id is None:
-        raise ValueError("model: its tokenizer has no mask token")
-    rows, right = mask_tokens(tokenizer, draw_sentences(documents, count, rng), rng)
-    if not rows:
-        raise ValueError("data: no sentence of two words with a token that the tokenizer knows")
-    return rows, right
-
-
 def retrieval(model, tokenizer, rows, right, batch_tokens: int, at: Sequence[int]) -> dict[str, Any]:
     """Look masked tokens up: recall@k of every way of `lookup_ranks`, and of naming the most frequent tokens of these
     sentences whatever the context."""
@@ -213,15 +215,6 @@ def retrieval(model, tokenizer, rows, right, batch_tokens: int, at: Sequence[int
         **{name: of_last for name, (of_last,) in found.items()},
         "most frequent tokens": recall(unigram, at),
     }
-
-
-def _print_uses(results: dict[str, Any]) -> None:
-    counts = ", ".join(f"{count} of {word!r}" for word, count in results["uses"].items())
-    print(f"Uses compared: {counts}")
-    for entry in results["nearest"]:
-        print(f"\n{entry['use']}")
-        for near in entry["nearest"]:
-            print(f"  {near['cosine']:6.3f}  {near['use']}")
 
 
 def _print_retrieval(found: dict[str, Any], at: Sequence[int]) -> None:

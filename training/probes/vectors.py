@@ -171,50 +171,34 @@ def hidden_states(
             bar.update(len(batch))
 
 
-def span_vectors(
-    model: MiniBertPreTrainedModel,
-    rows: Sequence[Row],
-    spans: Sequence[Sequence[tuple[int, int]]],
-    batch_tokens: int,
-    desc: str = "Word vectors",
-) -> np.ndarray:
-    """The mean state of spans of tokens, at every state of the model.
-
-    Args:
-        model: a `MiniBertModel`.
-        spans: of every row the same number of spans, as tokens [start, stop).
-        batch_tokens: tokens in a batch, padding included.
-        desc: what the progress bar says.
-
-    Returns:
-        [rows, spans of a row, L + 1, width], fp32.
-    """
-    spans = np.asarray(spans)
-    vectors = np.empty((*spans.shape[:2], model.config.num_hidden_layers + 1, model.config.hidden_size), np.float32)
-    for batch, states in hidden_states(model, rows, batch_tokens, desc):
-        start, stop = torch.from_numpy(spans[batch]).to(states.device).unsqueeze(-1).unbind(2)  # [b, spans, 1] each
-        column = torch.arange(states.shape[2], device=states.device)
-        weights = ((start <= column) & (column < stop)) / (stop - start)
-        vectors[batch] = torch.einsum("lbsd,bks->bkld", states, weights).cpu().numpy()
-    return vectors
-
-
 def word_vectors(
     model: MiniBertPreTrainedModel,
     rows: Sequence[Row],
     batch_tokens: int,
     subwords: str = "mean",
     desc: str = "Word vectors",
+    sentences: bool = False,
 ) -> np.ndarray:
-    """The vectors of the rows' words at every state, [rows, L + 1, width], fp32.
+    """The vectors of the rows' words at every state of the model.
 
     Args:
         model: a `MiniBertModel`.
         batch_tokens: tokens in a batch, padding included.
         subwords: a word of several tokens is their "mean", or the "first" of them.
         desc: what the progress bar says.
+        sentences: beside the words' the mean of all tokens, special ones too, which is what sentence-transformers has.
+
+    Returns:
+        [rows, L + 1, width], or with the sentences [rows, 2, L + 1, width]; fp32.
     """
-    return span_vectors(model, rows, [[row.word(subwords)] for row in rows], batch_tokens, desc)[:, 0]
+    spans = np.array([[row.word(subwords), (0, len(row.input_ids))] for row in rows])[:, : 2 if sentences else 1]
+    vectors = np.empty((*spans.shape[:2], model.config.num_hidden_layers + 1, model.config.hidden_size), np.float32)
+    for batch, states in hidden_states(model, rows, batch_tokens, desc):
+        start, stop = torch.from_numpy(spans[batch]).to(states.device).unsqueeze(-1).unbind(2)  # [b, spans, 1] each
+        column = torch.arange(states.shape[2], device=states.device)
+        weights = ((start <= column) & (column < stop)) / (stop - start)
+        vectors[batch] = torch.einsum("lbsd,bks->bkld", states, weights).cpu().numpy()
+    return vectors if sentences else vectors[:, 0]
 
 
 def static_vectors(model: MiniBertPreTrainedModel, rows: Sequence[Row], subwords: str = "mean") -> np.ndarray:

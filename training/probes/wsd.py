@@ -31,7 +31,7 @@ from tqdm.auto import tqdm
 from ..arguments.probes import ProbeArguments, WsdArguments
 from ..report import format_table, plot_wsd
 from .uses import Use, check, read_uses, save_results
-from .vectors import Layers, encode_uses, load_model, parse_layers, span_vectors, unit
+from .vectors import Layers, encode_uses, load_model, parse_layers, unit, word_vectors
 
 VECTORS = ("word", "sentence", "word + sentence")
 SCALINGS = ("raw", "z-scored", "centred by word", "z-scored by word")
@@ -203,9 +203,9 @@ def wsd(probe: ProbeArguments, arguments: WsdArguments) -> dict[str, Any]:
     # of all files before the first is run, since a word may be left without tokens
     encoded = [encode_uses(tokenizer, split.uses) for split in everything.values()]
     for (name, split), rows in zip(everything.items(), encoded):
-        # a sentence is the mean of all its tokens, special ones too, which is what sentence-transformers averages
-        spans = [[row.word(arguments.subwords), (0, len(row.input_ids))] for row in rows]
-        split.states = span_vectors(model, rows, spans, probe.batch_tokens, f"Word vectors of {name}")
+        split.states = word_vectors(
+            model, rows, probe.batch_tokens, arguments.subwords, f"Word vectors of {name}", sentences=True
+        )
 
     def on_texts(fit: Fit) -> Callable[[Split], np.ndarray]:
         return lambda split: by_word(known, split, known.texts, split.texts, fit)
