@@ -97,14 +97,15 @@ def isotropy(corpus: CorpusArguments, probe: ProbeArguments, arguments: Isotropy
 
     # means and deviations come from other sentences than the tokens that are compared
     half = len(rows) // 2
-    scalers = corpus_moments(model, rows[half:], probe.batch_tokens)
-    places = [int(rng.integers(row.start, row.stop)) for row in rows[:half]]
+    rows, others = rows[:half], rows[half:]
+    scalers = corpus_moments(model, others, probe.batch_tokens)
+    places = [int(rng.integers(row.start, row.stop)) for row in rows]
     drawn = [replace(row, start=place, stop=place + 1) for row, place in zip(rows, places)]
     tokens = word_vectors(model, drawn, probe.batch_tokens, desc="Random tokens")
     sides = [word_vectors(model, side, probe.batch_tokens, desc="STS") for side in sides if side]
     scores = np.array([pair[2] for pair in pairs])
 
-    states = []
+    states, table = [], []
     for state, scaler in enumerate(scalers):
         raw = [x[:, state] for x in (tokens, *sides)]
         # z-scoring is linear: that of a sentence, which is a mean, is the mean of its z-scored tokens
@@ -114,11 +115,17 @@ def isotropy(corpus: CorpusArguments, probe: ProbeArguments, arguments: Isotropy
             states[-1][name] = rogue_dimensions(drawn)
             if pairs:
                 states[-1][name]["sts_spearman"] = sts_spearman(*both, scores)
+        found, z_scored = states[-1]["raw"], states[-1]["z_scored"]
+        share = "" if found["share"] is None else f"{found['share']:.1%}"
+        top = " ".join(map(str, found["top"]))
+        table.append([state, found["mean_cosine"], top, share, z_scored["mean_cosine"], z_scored["contribution"]])
+        table[-1] += [x["sts_spearman"] for x in (found, z_scored) if pairs]
 
-    print(_table(states, bool(pairs)))
+    header = ["state", "mean cosine", f"top {ROGUE}", "share", "z-scored: mean cosine", f"top {ROGUE} give"]
+    print(format_table(header + (["STS", "z-scored: STS"] if pairs else []), table, digits=3))
     print(
         f"\nMean cosine over all pairs of {half:,} random tokens, each of another sentence; the {ROGUE} dimensions that"
-        f" give most to it\nand their share; z-scored with the means and deviations of {len(rows) - half:,} other"
+        f" give most to it\nand their share; z-scored with the means and deviations of {len(others):,} other"
         " sentences."
     )
     if pairs:
@@ -128,21 +135,9 @@ def isotropy(corpus: CorpusArguments, probe: ProbeArguments, arguments: Isotropy
         "data": corpus.data or ["built-in corpus"],
         "arguments": asdict(arguments),
         "tokens": half,
-        "sentences_for_moments": len(rows) - half,
+        "sentences_for_moments": len(others),
         "sts_pairs": len(pairs),
         "states": states,
     }
     save_results(arguments.output_dir, results, isotropy=lambda path: plot_isotropy(path, states, ROGUE))
     return results
-
-
-def _table(states: Sequence[dict[str, Any]], sts: bool) -> str:
-    header = ["state", "mean cosine", f"top {ROGUE}", "share", "z-scored: mean cosine", f"top {ROGUE} give"]
-    rows = []
-    for found in states:
-        raw, scored = found["raw"], found["z_scored"]
-        share = "" if raw["share"] is None else f"{raw['share']:.1%}"
-        top = " ".join(map(str, raw["top"]))
-        row = [found["state"], raw["mean_cosine"], top, share, scored["mean_cosine"], scored["contribution"]]
-        rows.append(row + ([raw["sts_spearman"], scored["sts_spearman"]] if sts else []))
-    return format_table(header + (["STS", "z-scored: STS"] if sts else []), rows, digits=3)
