@@ -5,7 +5,6 @@ import itertools
 import json
 
 import datasets
-import matplotlib.image
 import numpy as np
 import pytest
 import torch
@@ -554,9 +553,7 @@ def error_line(capsys):
 
 
 def read_results(folder, *figures):
-    for name in figures:
-        image = matplotlib.image.imread(folder / f"{name}.png")
-        assert image.shape[0] > 300 and image.shape[1] > 500 and image.std() > 0.03
+    assert {path.stem for path in folder.glob("*.png")} == {*figures}
     return json.loads((folder / "results.json").read_text(encoding="utf-8"))
 
 
