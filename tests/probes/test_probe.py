@@ -290,6 +290,13 @@ def test_unseen_lemmas_get_the_most_frequent_sense(splits):
     assert found == [names[counts.argmax()]]
 
 
+def test_senses_keep_their_whole_names():
+    """The most frequent sense of all is "s", and the other lemma's names are longer."""
+    split = wsd.Split([labelled(*pair) for pair in zip("aaaabb", ("s", "s", "s", "s", "longer", "longest"))])
+    x = np.eye(6)
+    assert wsd.by_word(split, split, x, x, wsd.Setting(None).fit).tolist() == split.senses.tolist()
+
+
 def test_micro_and_macro_accuracy(splits):
     split = wsd.Split([labelled(*pair) for pair in zip("aaaabb", "xxyyzz")])
     found = wsd.accuracy(split, np.array(list("xxyxzx"), dtype=object))

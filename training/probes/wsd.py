@@ -121,7 +121,8 @@ def fit_most_frequent(x: np.ndarray, senses: np.ndarray) -> DummyClassifier:
 def by_word(known: Split, split: Split, x_known: np.ndarray, x: np.ndarray, fit: Fit) -> np.ndarray:
     """The senses [n] of the uses of `split`, every lemma by a classifier of its own. A lemma without training uses gets
     the most frequent sense of all, a lemma with one sense that sense."""
-    predicted = fit_most_frequent(x_known, known.senses).predict(x)
+    # as objects: the classifier's own array has room for names as long as its one sense only
+    predicted = fit_most_frequent(x_known, known.senses).predict(x).astype(object)
     for lemma, of_split in split.rows.items():
         of_known = known.rows.get(lemma, [])
         senses = known.senses[of_known]
