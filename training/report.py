@@ -13,6 +13,7 @@ from typing import Any
 import matplotlib
 
 matplotlib.use("Agg")
+import numpy as np
 from matplotlib import pyplot as plt
 from matplotlib.ticker import LogFormatter
 
@@ -194,3 +195,179 @@ def plot_tokens(figures: Mapping[str, Mapping[str, Mapping[str, float]]], path: 
         axes.set(xlabel="language", ylabel="tokens per passage")
         axes.grid(axis="y", alpha=0.3)
         axes.legend()
+
+
+# --- probes ----------------------------------------------------------------------------------------------------------
+
+# Words that a picture names at most.
+NAMED_WORDS = 60
+
+
+def _frequency_axis(axes, frequency: Sequence[int]) -> None:
+    """A logarithmic axis with a handful of round numbers, however short it is."""
+    axes.set(xscale="log", xlabel="times in the corpus")
+    ticks = sorted({float(f"{tick:.2g}") for tick in np.geomspace(min(frequency), max(frequency), 5)})
+    axes.set_xticks(ticks, [f"{tick:,.0f}" for tick in ticks])
+    axes.minorticks_off()
+
+
+def plot_wsd(
+    path: str | Path,
+    file: str,
+    words: dict[str, int],
+    accuracy: dict[str, dict[str, float]],
+    curves: dict[str, dict[int, float]],
+) -> None:
+    """Accuracy by word and method in %, and that of the states on the validation file.
+
+    Args:
+        words: the rows of each word; of many, those with most are shown.
+        accuracy: of each method the accuracy by word, 0 to 1.
+        curves: for each kind of vectors the micro accuracy (%) by state; drawn from two states on.
+    """
+    shown = sorted(words, key=lambda word: -words[word])[:NAMED_WORDS]
+    shown.sort(key=accuracy["bag of words"].get, reverse=True)
+    values = 100 * np.array([[of_method[word] for of_method in accuracy.values()] for word in shown])
+    panels = 2 if any(len(curve) > 1 for curve in curves.values()) else 1
+    width = 3.5 + 0.7 * len(accuracy)
+    size = (width + 6 * (panels - 1), max(5.0, 2.5 + 0.27 * len(shown)))
+    title = f"Word senses on {file}: accuracy (%)"
+    with picture(path, title, panels, size, width_ratios=[width, 6][:panels], squeeze=False) as axes:
+        first = axes[0, 0]
+        first.imshow(values, cmap="Blues", vmin=0, vmax=100, aspect="auto")
+        for (row, column), value in np.ndenumerate(values):
+            color = "white" if value > 60 else "black"
+            first.text(column, row, f"{value:.0f}", ha="center", va="center", fontsize=8, color=color)
+        first.set_yticks(range(len(shown)), [f"{word} ({words[word]})" for word in shown])
+        first.set_xticks(range(len(accuracy)), accuracy, rotation=35, ha="right", fontsize=8)
+        most = "" if len(shown) == len(words) else f", the {len(shown)} with most rows"
+        first.set_title(f"by word (rows){most}", fontsize=10)
+        if panels == 2:
+            second = axes[0, 1]
+            for name, curve in curves.items():
+                second.plot(*zip(*curve.items()), "o--" if "z-scored" in name else "o-", label=name)
+            second.set_title("sense means, on the validation file", fontsize=10)
+            second.set(xlabel="state (layer)", ylabel="micro accuracy (%)", xticks=sorted(next(iter(curves.values()))))
+            second.grid(alpha=0.3)
+            second.legend(fontsize=8)
+
+
+def plot_uses(
+    path: str | Path, places: np.ndarray, shares: Sequence[float], words: Sequence[str], shown: dict[int, str]
+) -> None:
+    """Uses of words on the two directions in which their vectors differ most.
+
+    Args:
+        places: of every use, [uses, 2].
+        shares: of the variance, the two directions'.
+        words: the word of every use.
+        shown: the uses that are numbered, and what they read.
+    """
+    first, second = shares
+    with picture(path, f"Uses of {', '.join(dict.fromkeys(words))}", size=(9, 6.5)) as axes:
+        for word in dict.fromkeys(words):
+            chosen = [number for number, of_use in enumerate(words) if of_use == word]
+            axes.scatter(*places[chosen].T, s=14, alpha=0.6, label=f"{word} ({len(chosen)})")
+        for number, use in enumerate(shown, 1):
+            axes.annotate(str(number), places[use], fontsize=10, fontweight="bold")
+        texts = "\n".join(f"{number}  {text}" for number, text in list(enumerate(shown.values(), 1))[:8])
+        axes.set_xlabel(f"first direction ({first:.0%} of the variance)\n\n{texts}", fontsize=8)
+        axes.set_ylabel(f"second direction ({second:.0%})", fontsize=8)
+        axes.grid(alpha=0.3)
+        axes.legend()
+
+
+def plot_recall(path: str | Path, found: dict[str, Any], at: Sequence[int]) -> None:
+    """The recall of masked tokens that each way of looking up has, `found` as `probe neighbours` makes it."""
+    bars = {f"{name}, last state": of_states[-1] for name, of_states in found["states"].items()}
+    bars |= {name: value for name, value in found.items() if name not in ("count", "states")}
+    places = np.arange(len(at))
+    with picture(path, f"{found['count']:,} masked tokens, looked up in the embedding matrix", size=(9, 5)) as axes:
+        for number, (name, entry) in enumerate(bars.items()):
+            heights = [100 * entry[str(k)] for k in at]
+            axes.bar(places + 0.8 * (number / len(bars) - 0.4), heights, width=0.8 / len(bars), label=name)
+        axes.set(xticks=places, xticklabels=[f"recall@{k}" for k in at], ylabel="% of the masked tokens")
+        axes.grid(alpha=0.3, axis="y")
+        axes.legend(fontsize=8)
+
+
+def plot_senses(path: str | Path, senses: dict[str, Any], same: np.ndarray, different: np.ndarray) -> None:
+    """How well cosines tell senses apart: by state, at the last state by pair, and by the word's frequency.
+
+    Args:
+        senses: as `probe similarity` makes it; vectors that cannot tell are not drawn.
+        same: the last state's cosines of pairs of the same sense; different: of the others.
+    """
+    *_, last = senses["vectors"].values()
+    telling = {name: found for name, found in senses["vectors"].items() if not found["all_alike"]}
+    errors = last["errors"]
+    panels = 3 if len(errors) > 1 else 2
+    with picture(path, "Do cosines tell the senses of a word apart?", panels, (4.7 * panels, 5)) as axes:
+        for key, label in (("auc", "AUC"), ("auc_of_words", "AUC, mean of words"), ("accuracy", "accuracy")):
+            axes[0].plot(list(telling), [found[key] for found in telling.values()], "o-", label=label)
+        axes[0].axhline(0.5, color="gray", linestyle="--", linewidth=1, label="chance")
+        axes[0].tick_params(axis="x", rotation=45)
+        axes[0].set_title("same sense or another?", fontsize=10)
+        edges = np.linspace(min(same.min(), different.min()), max(same.max(), different.max()), 40)
+        for cosines, label in ((same, "same sense"), (different, "different senses")):
+            axes[1].hist(cosines, edges, alpha=0.5, label=label)
+        axes[1].set(xlabel="cosine", ylabel="pairs")
+        axes[1].set_title("two uses of a word, last state", fontsize=10)
+        for panel in axes[:2]:
+            panel.grid(alpha=0.3)
+            panel.legend(fontsize=8)
+        if panels == 3:
+            frequency = [senses["words"][word] for word in errors]
+            axes[2].scatter(frequency, errors.values(), s=16)
+            for word, error in errors.items() if len(errors) <= NAMED_WORDS else ():
+                axes[2].annotate(word, (senses["words"][word], error), fontsize=7)
+            axes[2].axhline(0, color="gray", linewidth=1)
+            _frequency_axis(axes[2], frequency)
+            axes[2].set_ylabel("error (above 0: seen as too different)")
+            axes[2].set_title("the cosine's error by frequency, last state", fontsize=10)
+            axes[2].grid(alpha=0.3)
+
+
+def plot_frequency(path: str | Path, frequency: np.ndarray, alike: np.ndarray, slopes: Sequence[float]) -> None:
+    """How alike a word's uses are, by the word's frequency.
+
+    Args:
+        frequency: how often the words stand in the corpus, [words].
+        alike: the mean cosine of each word's uses, [words, states].
+        slopes: its change for a word ten times as frequent, by state.
+    """
+    with picture(path, "Are the uses of a frequent word less alike?", 2, (11, 4.8)) as axes:
+        for state, name in {1: "state 1", alike.shape[1] - 1: "last state"}.items():
+            axes[0].plot(frequency, alike[:, state], ".", alpha=0.6, label=name)
+        axes[0].set_ylabel("mean cosine of the word's uses")
+        _frequency_axis(axes[0], frequency)
+        axes[0].legend()
+        axes[1].bar(range(len(slopes)), slopes)
+        axes[1].axhline(0, color="black", linewidth=0.8)
+        axes[1].set(xlabel="state (0: embeddings)", ylabel="change for a word ten times as frequent")
+        for panel in axes:
+            panel.grid(alpha=0.3)
+
+
+def plot_isotropy(path: str | Path, states: Sequence[dict[str, Any]], rogue: int) -> None:
+    """The mean cosine of random tokens, what the `rogue` top dimensions give to it, and the correlation on STS where
+    it was measured; by state, as `probe isotropy` finds them."""
+    panels = 2 if "sts_spearman" in states[0]["raw"] else 1
+    numbers = np.array([found["state"] for found in states])
+    with picture(path, "How alike the vectors are", panels, (4 + 4 * panels, 4.8), squeeze=False) as axes:
+        bars = axes[0, 0]
+        for shift, key, label, color in ((-0.2, "raw", "raw", "C0"), (0.2, "z_scored", "z-scored", "C1")):
+            bars.bar(numbers + shift, [found[key]["mean_cosine"] for found in states], 0.38, color=color, label=label)
+            given = [found[key]["contribution"] for found in states]
+            hatched = f"of this the top {rogue} dimensions" if key == "z_scored" else None
+            bars.bar(numbers + shift, given, 0.38, fill=False, hatch="////", linewidth=0, label=hatched)
+            if panels == 2:
+                axes[0, 1].plot(numbers, [found[key]["sts_spearman"] for found in states], "o-", label=label)
+        bars.axhline(0, color="black", linewidth=0.8)
+        bars.set_ylabel("mean cosine of random tokens")
+        if panels == 2:
+            axes[0, 1].set_ylabel("Spearman correlation on STS")
+        for panel in axes[0]:
+            panel.set(xlabel="state (0: embeddings)", xticks=numbers)
+            panel.grid(alpha=0.3, axis="y")
+            panel.legend(fontsize=8)

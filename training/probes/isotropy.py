@@ -12,18 +12,19 @@ every sentence. So the STS correlation is not quite that of sentence-transformer
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
-from matplotlib.figure import Figure
 from scipy.stats import spearmanr
+from sklearn.preprocessing import StandardScaler
 
 from ..arguments.pretraining import CorpusArguments
 from ..arguments.probes import IsotropyArguments, ProbeArguments
 from ..data.documents import load_documents
-from .data import check_positive, draw_sentences, read_pairs, save, table
-from .vectors import Use, hidden_states, load_model, max_length, span_vectors, unit, whole_rows
+from ..report import format_table, plot_isotropy
+from .uses import check, draw_sentences, read_pairs, save_results
+from .vectors import Row, encode_texts, hidden_states, load_model, unit, word_vectors
 
 ROGUE = 3
 
@@ -49,30 +50,21 @@ def rogue_dimensions(vectors: np.ndarray) -> dict[str, Any]:
     mean cosine is too near to 0 for shares to say anything)."""
     given = contributions(vectors)
     top = np.argsort(-given)[:ROGUE]
-    mean = float(given.sum())
-    share = float(given[top].sum()) / mean if mean > 0.01 else None
-    return {"mean_cosine": mean, "top": top.tolist(), "contribution": float(given[top].sum()), "share": share}
+    mean, contribution = float(given.sum()), float(given[top].sum())
+    share = contribution / mean if mean > 0.01 else None
+    return {"mean_cosine": mean, "top": top.tolist(), "contribution": contribution, "share": share}
 
 
-def corpus_moments(model, rows: Sequence[Use], batch_tokens: int) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and standard deviation of all tokens but special ones, at every state: [L + 1, width] each, fp64."""
-    total, squares, count = 0.0, 0.0, 0
-    for batch, states, mask in hidden_states(model, [row.input_ids for row in rows], batch_tokens, "Corpus"):
-        inside = mask.new_zeros(mask.shape)
+def corpus_moments(model, rows: Sequence[Row], batch_tokens: int) -> list[StandardScaler]:
+    """Mean and standard deviation of all tokens but special ones, in fp64: a scaler for every state."""
+    scalers = [StandardScaler() for _ in range(model.config.num_hidden_layers + 1)]
+    for batch, states in hidden_states(model, rows, batch_tokens, "Corpus"):
+        inside = np.zeros(states.shape[1:3], dtype=bool)
         for number, row in enumerate(batch):
             inside[number, rows[row].start : rows[row].stop] = True
-        tokens = states[:, inside].double()
-        total += tokens.sum(1)
-        squares += (tokens**2).sum(1)
-        count += tokens.shape[1]
-    mean = total / count
-    deviation = (squares / count - mean**2).clamp(min=0).sqrt()
-    return mean.cpu().numpy(), deviation.cpu().numpy()
-
-
-def z_score(vectors: np.ndarray, mean: np.ndarray, deviation: np.ndarray) -> np.ndarray:
-    """Vectors [n, width] as deviations from the mean; a dimension that never varies becomes 0."""
-    return np.where(deviation > 0, (vectors - mean) / np.where(deviation > 0, deviation, 1), 0)
+        for scaler, tokens in zip(scalers, states.double().cpu().numpy()[:, inside]):
+            scaler.partial_fit(tokens)
+    return scalers
 
 
 def sts_spearman(first: np.ndarray, second: np.ndarray, scores: np.ndarray) -> float:
@@ -80,116 +72,72 @@ def sts_spearman(first: np.ndarray, second: np.ndarray, scores: np.ndarray) -> f
     return float(spearmanr((unit(first) * unit(second)).sum(-1), scores).statistic)
 
 
-def isotropy(corpus: CorpusArguments, probe: ProbeArguments, arguments: IsotropyArguments) -> None:
+def isotropy(corpus: CorpusArguments, probe: ProbeArguments, arguments: IsotropyArguments) -> dict[str, Any]:
     """Measure every state; print a table; write `results.json` and `isotropy.png`.
+
+    Returns:
+        what is written to `results.json`: "states" has the figures of every state, "raw" and "z_scored".
 
     Raises:
         ValueError: bad arguments, files or rows, or no MiniBERT at the path, before any work.
     """
-    check_positive(probe, "batch_tokens")
-    check_positive(arguments, "tokens")
-    if arguments.tokens < 2:
-        raise ValueError(f"tokens: {arguments.tokens}; legal: 2 and more, since pairs are compared")
+    check(probe, batch_tokens=1)
+    check(arguments, tokens=2, seed=0)
     pairs = read_pairs(arguments.sts, "sts") if arguments.sts else []
     rng = np.random.default_rng(arguments.seed)
     texts = draw_sentences(load_documents(**asdict(corpus)), 2 * arguments.tokens, rng)
     model, tokenizer = load_model(probe.model)
-    limit = max_length(model, tokenizer)
-    rows = whole_rows(tokenizer, texts, limit)
+    rows = encode_texts(tokenizer, texts)
     if len(rows) < 4:
         raise ValueError(f"data: {len(rows)} sentences; at least 4 are needed")
-    pair_rows = []
+    sides = []
     for side in (0, 1):
         names = [f"sts: {arguments.sts}, row {number}: sentence{side + 1}" for number in range(1, len(pairs) + 1)]
-        pair_rows.append(whole_rows(tokenizer, [pair[side] for pair in pairs], limit, names))
+        sides.append(encode_texts(tokenizer, [pair[side] for pair in pairs], names))
 
     # means and deviations come from other sentences than the tokens that are compared
     half = len(rows) // 2
-    mean, deviation = corpus_moments(model, rows[half:], probe.batch_tokens)
-    places = [int(rng.integers(row.start, row.stop)) for row in rows[:half]]
-    spans = [[(place, place + 1)] for place in places]
-    tokens = span_vectors(model, [row.input_ids for row in rows[:half]], spans, probe.batch_tokens, "Random tokens")[
-        :, 0
-    ]
-    sides = [
-        span_vectors(model, [row.input_ids for row in side], [[row.word()] for row in side], probe.batch_tokens, "STS")[
-            :, 0
-        ]
-        for side in pair_rows
-        if side
-    ]
+    rows, others = rows[:half], rows[half:]
+    scalers = corpus_moments(model, others, probe.batch_tokens)
+    places = [int(rng.integers(row.start, row.stop)) for row in rows]
+    drawn = [replace(row, start=place, stop=place + 1) for row, place in zip(rows, places)]
+    tokens = word_vectors(model, drawn, probe.batch_tokens, desc="Random tokens")
+    sides = [word_vectors(model, side, probe.batch_tokens, desc="STS") for side in sides if side]
     scores = np.array([pair[2] for pair in pairs])
 
-    states = []
-    for state in range(tokens.shape[1]):
-        moments = mean[state], deviation[state]
-        found = {
-            "state": state,
-            "raw": rogue_dimensions(tokens[:, state]),
-            "z_scored": rogue_dimensions(z_score(tokens[:, state], *moments)),
-        }
-        if sides:
-            # z-scoring is linear: that of a mean is the mean of the z-scored tokens
-            found["raw"]["sts_spearman"] = sts_spearman(*(side[:, state] for side in sides), scores)
-            scored = (z_score(side[:, state], *moments) for side in sides)
-            found["z_scored"]["sts_spearman"] = sts_spearman(*scored, scores)
-        states.append(found)
+    states, table = [], []
+    for state, scaler in enumerate(scalers):
+        raw = [x[:, state] for x in (tokens, *sides)]
+        # z-scoring is linear: that of a sentence, which is a mean, is the mean of its z-scored tokens
+        scaled = [scaler.transform(x.astype(np.float64)) for x in raw]
+        states.append({"state": state})
+        for name, (drawn, *both) in (("raw", raw), ("z_scored", scaled)):
+            states[-1][name] = rogue_dimensions(drawn)
+            if pairs:
+                states[-1][name]["sts_spearman"] = sts_spearman(*both, scores)
+        found, z_scored = states[-1]["raw"], states[-1]["z_scored"]
+        share = "" if found["share"] is None else f"{found['share']:.1%}"
+        top = " ".join(map(str, found["top"]))
+        table.append([state, found["mean_cosine"], top, share, z_scored["mean_cosine"], z_scored["contribution"]])
+        table[-1] += [x["sts_spearman"] for x in (found, z_scored) if pairs]
 
-    print(_table(states, bool(sides)))
+    header = ["state", "mean cosine", f"top {ROGUE}", "share", "z-scored: mean cosine", f"top {ROGUE} give"]
+    print(format_table(header + (["STS", "z-scored: STS"] if pairs else []), table, digits=3))
     print(
         f"\nMean cosine over all pairs of {half:,} random tokens, each of another sentence; the {ROGUE} dimensions that"
-        f" give most to it\nand their share; z-scored with the means and deviations of {len(rows) - half:,} other"
+        f" give most to it\nand their share; z-scored with the means and deviations of {len(others):,} other"
         " sentences."
-        + (
-            f"\nSTS: Spearman over {len(pairs):,} pairs, sentences as the mean of their tokens without special ones."
-            if sides
-            else ""
-        )
     )
+    if pairs:
+        print(f"STS: Spearman over {len(pairs):,} pairs, sentences as the mean of their tokens without special ones.")
     results = {
         "model": probe.model,
         "data": corpus.data or ["built-in corpus"],
         "arguments": asdict(arguments),
         "tokens": half,
-        "sentences_for_moments": len(rows) - half,
+        "sentences_for_moments": len(others),
         "sts_pairs": len(pairs),
         "states": states,
     }
-    save(arguments.output_dir, results, isotropy=_draw(states, bool(sides)))
-
-
-def _table(states: Sequence[dict[str, Any]], sts: bool) -> str:
-    header = ["state", "mean cosine", f"top {ROGUE}", "share", "z-scored: mean cosine", f"top {ROGUE} give"]
-    lines = [header + (["STS", "z-scored: STS"] if sts else [])]
-    for found in states:
-        raw, scored = found["raw"], found["z_scored"]
-        top = " ".join(map(str, raw["top"]))
-        share = "" if raw["share"] is None else f"{raw['share']:.1%}"
-        line = [found["state"], raw["mean_cosine"], top, share, scored["mean_cosine"], scored["contribution"]]
-        lines.append(line + ([raw["sts_spearman"], scored["sts_spearman"]] if sts else []))
-    return table(lines)
-
-
-def _draw(states: Sequence[dict[str, Any]], sts: bool) -> Figure:
-    figure = Figure(figsize=(12 if sts else 8, 4.5), layout="constrained")
-    panels = figure.subplots(1, 2 if sts else 1, squeeze=False)[0]
-    numbers = [found["state"] for found in states]
-    for shift, key, label, color in ((-0.2, "raw", "raw", "C0"), (0.2, "z_scored", "z-scored", "C1")):
-        places = [number + shift for number in numbers]
-        means = [found[key]["mean_cosine"] for found in states]
-        panels[0].bar(places, means, width=0.38, color=color, label=label)
-        given = [found[key]["contribution"] for found in states]
-        hatched = f"of this the top {ROGUE} dimensions" if key == "z_scored" else None
-        panels[0].bar(
-            places, given, width=0.38, fill=False, hatch="////", edgecolor="black", linewidth=0, label=hatched
-        )
-        if sts:
-            panels[1].plot(numbers, [found[key]["sts_spearman"] for found in states], "o-", color=color, label=label)
-    panels[0].axhline(0, color="black", linewidth=0.8)
-    panels[0].set(xlabel="state (0: embeddings)", ylabel="mean cosine of random tokens", xticks=numbers)
-    if sts:
-        panels[1].set(xlabel="state (0: embeddings)", ylabel="Spearman correlation on STS", xticks=numbers)
-    for panel in panels:
-        panel.grid(alpha=0.3, axis="y")
-        panel.legend(fontsize=8)
-    return figure
+    save_results(arguments.output_dir, results, isotropy=lambda path: plot_isotropy(path, states, ROGUE))
+    return results

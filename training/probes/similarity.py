@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
-import datasets
 import numpy as np
-from matplotlib.figure import Figure
+import regex  # comes with Transformers; its \w has the vowel signs of Hindi and the like, that of re has not
 from scipy.stats import linregress, spearmanr
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score, roc_curve
@@ -24,33 +24,21 @@ from tqdm.auto import tqdm
 from ..arguments.pretraining import CorpusArguments
 from ..arguments.probes import ProbeArguments, SimilarityArguments
 from ..data.documents import load_documents
-from .data import WORD, LabelledUse, check_positive, each_text, read_uses, sample, save, sentences, table
-from .vectors import (
-    load_model,
-    max_length,
-    static_vectors,
-    unit,
-    uses_in_text,
-    uses_in_words,
-    word_vectors,
-)
+from ..data.sentences import sentences
+from ..report import format_table, plot_frequency, plot_senses
+from .uses import Use, check, read_uses, sample, save_results
+from .vectors import encode_uses, load_model, static_vectors, unit, word_vectors
 
-# Words that a plot names at most.
-NAMED = 60
+WORD = regex.compile(r"\w+")
 
 # Words are drawn from this many bands of frequency alike, each spanning the same factor.
 BANDS = 10
 
-
-def count_words(documents: datasets.Dataset) -> Counter:
-    """How often each word stands in the corpus, in lower case."""
-    counts: Counter = Counter()
-    for text in each_text(documents):
-        counts.update(WORD.findall(text.lower()))
-    return counts
+# Decimals of a cosine: what single precision can tell apart. Of equal vectors all cosines are equal so.
+DECIMALS = 6
 
 
-def make_pairs(uses: Sequence[LabelledUse], count: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+def make_pairs(uses: Sequence[Use], count: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     """Pairs of uses of one lemma, as many of the same sense as of different ones, each lemma as often as any other; of
     more lemmas than `count` has room for, some drawn at random.
 
@@ -72,23 +60,23 @@ def make_pairs(uses: Sequence[LabelledUse], count: int, rng: np.random.Generator
         repeated = [place for places in senses.values() if len(places) > 1 for place in places]
         others = {sense: [place for place in everything if uses[place].sense != sense] for sense in senses}
         for firsts, partners, same in ((repeated, senses, True), (everything, others, False)):
-            wanted, drawn = max(count // (2 * len(lemmas)), 1), set()
-            for _ in range(20 * wanted):  # pairs that were drawn already do not count
+            target, drawn = max(count // (2 * len(lemmas)), 1), set()
+            for _ in range(20 * target):  # pairs that were drawn already do not count
                 first = firsts[rng.integers(len(firsts))]
                 possible = partners[uses[first].sense]
                 second = possible[rng.integers(len(possible))]
                 if first != second:
                     drawn.add((min(first, second), max(first, second)))
-                if len(drawn) == wanted:
+                if len(drawn) == target:
                     break
             found |= dict.fromkeys(sorted(drawn), same)
     return np.array(list(found), dtype=int).reshape(-1, 2), np.array(list(found.values()), dtype=bool)
 
 
 def pair_cosines(vectors: np.ndarray, pairs: np.ndarray) -> np.ndarray:
-    """The cosine of each pair: `vectors` [n, …, width], pairs [pairs, 2]; gives [pairs, …]."""
-    units = unit(vectors)
-    return (units[pairs[:, 0]] * units[pairs[:, 1]]).sum(-1)
+    """The cosine of each pair: `vectors` [n, width], pairs [pairs, 2]; gives [pairs], fp64, to `DECIMALS`."""
+    units = unit(vectors.astype(np.float64))
+    return (units[pairs[:, 0]] * units[pairs[:, 1]]).sum(-1).round(DECIMALS)
 
 
 def tell_apart(cosines: np.ndarray, same: np.ndarray, lemmas: np.ndarray, fit: np.ndarray) -> dict[str, float]:
@@ -99,8 +87,8 @@ def tell_apart(cosines: np.ndarray, same: np.ndarray, lemmas: np.ndarray, fit: n
         fit: [pairs], True for those that the threshold is chosen on; the accuracy is that of the others.
 
     Returns:
-        the means of both kinds; `auc` over all pairs, `auc_of_words` as the mean over lemmas; `accuracy`, 0.5 by
-        chance.
+        the means of both kinds; `auc` over all pairs, `auc_of_words` as the mean over lemmas (equal cosines count a
+        half); `accuracy`, 0.5 by chance.
     """
     false_rate, true_rate, thresholds = roc_curve(same[fit], cosines[fit])
     threshold = thresholds[np.argmax(true_rate - false_rate)]
@@ -152,83 +140,77 @@ def draw_words(counts: Counter, minimum: int, count: int, rng: np.random.Generat
     return sample(words, count, rng)
 
 
-def find_uses(documents: datasets.Dataset, words: Sequence[str], count: int, rng: np.random.Generator):
-    """For each word at most `count` random sentences and where it stands there first: {word: [(text, span)]}."""
-    wanted = set(words)
-    found: dict[str, list[tuple[str, tuple[int, int]]]] = {word: [] for word in words}
+def draw_uses(texts: Sequence[str], words: Sequence[str], count: int, rng: np.random.Generator) -> dict[str, list[Use]]:
+    """For each word that stands in `count` different texts or more, `count` random ones, where it stands first."""
+    found: dict[str, list[Use]] = {word: [] for word in words}
     seen: Counter = Counter()
-    for text in dict.fromkeys(sentences(documents)):
+    for text in tqdm(dict.fromkeys(texts), desc="Uses", unit=" sentences", leave=False, delay=1):
         first = {}
         for match in WORD.finditer(text):
             word = match[0].lower()
-            if word in wanted and word not in first:
-                first[word] = match.span()
-        for word, span in first.items():  # every sentence of a word gets the same chance (reservoir sampling)
+            if word in found and word not in first:
+                first[word] = Use(text, *match.span(), lemma=word)
+        for word, use in first.items():  # every sentence of a word gets the same chance (reservoir sampling)
             seen[word] += 1
             if len(found[word]) < count:
-                found[word].append((text, span))
+                found[word].append(use)
             elif (place := int(rng.integers(seen[word]))) < count:
-                found[word][place] = (text, span)
-    return found
+                found[word][place] = use
+    return {word: uses for word, uses in found.items() if len(uses) == count}
 
 
 def self_similarity(vectors: np.ndarray) -> np.ndarray:
-    """The mean cosine of all pairs of a word's uses (Ethayarajh 2019): [uses, …, width] gives [...]."""
-    units, count = unit(vectors), len(vectors)
-    return ((units.sum(0) ** 2).sum(-1) - (units**2).sum((0, -1))) / (count * (count - 1))
+    """The mean cosine of all pairs of a word's uses (Ethayarajh 2019): [uses, …, width] gives [...], to `DECIMALS`."""
+    units, count = unit(vectors.astype(np.float64)), len(vectors)
+    mean = ((units.sum(0) ** 2).sum(-1) - (units**2).sum((0, -1))) / (count * (count - 1))
+    return mean.round(DECIMALS)
 
 
-def similarity(corpus: CorpusArguments, probe: ProbeArguments, arguments: SimilarityArguments) -> None:
+def similarity(corpus: CorpusArguments, probe: ProbeArguments, arguments: SimilarityArguments) -> dict[str, Any]:
     """Measure; print tables; write `results.json` and plots.
+
+    Returns:
+        what is written to `results.json`: "senses" (with labelled uses) and "frequency".
 
     Raises:
         ValueError: bad arguments, files or rows, or no MiniBERT at the path, before any work.
     """
-    check_positive(probe, "batch_tokens")
-    check_positive(arguments, "pairs", "words")
-    if arguments.uses_per_word < 2:
-        raise ValueError(f"uses_per_word: {arguments.uses_per_word}; legal: 2 and more, since uses are compared")
+    check(probe, batch_tokens=1)
+    check(arguments, pairs=1, words=1, uses_per_word=2, seed=0)
     rng = np.random.default_rng(arguments.seed)
     uses = read_uses(arguments.uses, "uses") if arguments.uses else []
     pairs, same = make_pairs(uses, arguments.pairs, rng)
     if uses and len(pairs) < 4:
-        raise ValueError(f"uses: {arguments.uses!r} gives {len(pairs)} pairs; legal: words with uses of several senses")
-    documents = load_documents(**asdict(corpus))
-    counts = count_words(documents)
+        raise ValueError(f"uses: {arguments.uses!r} gives {len(pairs)} pairs; use words with uses of several senses")
+    texts = list(sentences(load_documents(**asdict(corpus))))
+    counts = Counter(word for text in texts for word in WORD.findall(text.lower()))
     words = draw_words(counts, arguments.uses_per_word, arguments.words, rng)
-    found = find_uses(documents, words, arguments.uses_per_word, rng)
-    found = {word: of_word for word, of_word in found.items() if len(of_word) == arguments.uses_per_word}
+    found = draw_uses(texts, words, arguments.uses_per_word, rng)
     if len(found) < 3:
         raise ValueError(
             f"data: {len(found)} words stand in {arguments.uses_per_word} different sentences; at least 3 are needed"
         )
     model, tokenizer = load_model(probe.model)
-    limit = max_length(model, tokenizer)
     results = {
         "model": probe.model,
         "data": corpus.data or ["built-in corpus"],
         "arguments": asdict(arguments),
         "corpus_words": counts.total(),
     }
-    figures = {}
+    pictures = {}
     if uses:
         used, places = np.unique(pairs, return_inverse=True)
         chosen, places = [uses[at] for at in used], places.reshape(pairs.shape)
-        rows = uses_in_words(
-            tokenizer,
-            [use.tokens for use in chosen],
-            [use.target_index for use in chosen],
-            limit,
-            [use.name for use in chosen],
-        )
-        static = pair_cosines(static_vectors(model, rows, arguments.subwords), places)
-        contextual = pair_cosines(word_vectors(model, rows, probe.batch_tokens, arguments.subwords), places)
-        results["senses"] = _senses(chosen, places, same, static, contextual, counts, rng)
-        print(_senses_table(results["senses"]))
-        figures["senses"] = _draw_senses(results["senses"], contextual[:, -1], same)
+        rows = encode_uses(tokenizer, chosen)
+        cosines = {"static": pair_cosines(static_vectors(model, rows, arguments.subwords), places)}
+        vectors = word_vectors(model, rows, probe.batch_tokens, arguments.subwords)
+        cosines |= {f"state {state}": pair_cosines(x, places) for state, x in enumerate(vectors.swapaxes(0, 1))}
+        senses = results["senses"] = tell_senses(chosen, places, same, cosines, counts, rng)
+        print(_senses_table(senses))
+        last = cosines[f"state {model.config.num_hidden_layers}"]
+        pictures["senses"] = partial(plot_senses, senses=senses, same=last[same], different=last[~same])
 
-    texts = [use for of_word in found.values() for use in of_word]
-    rows = uses_in_text(tokenizer, [text for text, _ in texts], [span for _, span in texts], limit)
+    rows = encode_uses(tokenizer, [use for of_word in found.values() for use in of_word])
     vectors = word_vectors(model, rows, probe.batch_tokens, arguments.subwords)
     vectors = vectors.reshape(len(found), arguments.uses_per_word, *vectors.shape[1:])
     alike = np.stack([self_similarity(of_word) for of_word in vectors])  # [words, states]
@@ -236,65 +218,78 @@ def similarity(corpus: CorpusArguments, probe: ProbeArguments, arguments: Simila
     results["frequency"] = {
         "states": [against_frequency(of_state, frequency) for of_state in alike.T],
         "words": [
-            {"word": word, "count": int(count), "self_similarity": of_word.tolist()}
-            for word, count, of_word in zip(found, frequency, alike)
+            {"word": word, "count": counts[word], "self_similarity": of_word.tolist()}
+            for word, of_word in zip(found, alike)
         ],
     }
-    print(_frequency_table(results["frequency"], arguments.uses_per_word))
-    figures["frequency"] = _draw_frequency(frequency, alike, results["frequency"])
-    save(arguments.output_dir, results, **figures)
+    trends = results["frequency"]["states"]
+    slopes = [trend["per_tenfold"] if trend else 0.0 for trend in trends]
+    rows = [[state, float(mean), _trend(trend)] for state, (mean, trend) in enumerate(zip(alike.mean(0), trends))]
+    print("\n" + format_table(["state", "mean cosine of a word's uses", "against frequency"], rows, digits=3))
+    print(f"{len(found)} words of the corpus, {arguments.uses_per_word} uses each.")
+    pictures["frequency"] = partial(plot_frequency, frequency=frequency, alike=alike, slopes=slopes)
+    save_results(arguments.output_dir, results, **pictures)
+    return results
 
 
-def _senses(chosen, pairs, same, static, contextual, counts, rng) -> dict[str, Any]:
-    lemmas = np.array([chosen[first].lemma for first, _ in pairs])
+def tell_senses(
+    uses: Sequence[Use],
+    pairs: np.ndarray,
+    same: np.ndarray,
+    cosines: dict[str, np.ndarray],
+    counts: Counter,
+    rng: np.random.Generator,
+) -> dict[str, Any]:
+    """How well each kind of vectors tells senses apart, and its errors by the words' frequency.
+
+    Args:
+        pairs: [pairs, 2], places in `uses`.
+        same: whether the pairs are of the same sense, [pairs].
+        cosines: [pairs] of each kind of vectors.
+        counts: how often each word stands in the corpus.
+    """
+    lemmas = np.array([uses[first].lemma for first, _ in pairs])
     fit = np.zeros(len(pairs), dtype=bool)
     for kind in (same, ~same):  # half of each kind
         fit[rng.permutation(np.flatnonzero(kind))[: kind.sum() // 2]] = True
-    forms = [chosen[first].tokens[chosen[first].target_index].lower() for first, _ in pairs]
+    forms = np.array([uses[first].word.lower() for first, _ in pairs])
     known = np.array([counts[form] > 0 for form in forms])
-    rows = {"static": static, **{f"state {number}": cosines for number, cosines in enumerate(contextual.T)}}
+    both = 0 < same[known].sum() < known.sum()
     found = {}
-    for name, cosines in rows.items():
-        errors = errors_of_words(cosines[known], same[known], np.array(forms)[known]) if _both(same[known]) else {}
-        by_word = np.array(list(errors.values())), np.array([counts[word] for word in errors])
+    for name, of_pairs in cosines.items():
+        constant = bool(np.ptp(of_pairs) == 0)
+        errors = errors_of_words(of_pairs[known], same[known], forms[known]) if both and not constant else {}
         found[name] = {
-            **tell_apart(cosines, same, lemmas, fit),
-            "error_by_frequency": against_frequency(*by_word),
+            **tell_apart(of_pairs, same, lemmas, fit),
+            "all_alike": constant,
+            "error_by_frequency": against_frequency(
+                np.array(list(errors.values())), np.array([counts[word] for word in errors])
+            ),
             "errors": errors,
         }
-    unknown = sorted({form for form, is_known in zip(forms, known) if not is_known})
     return {
         "pairs": len(pairs),
         "pairs_of_the_same_sense": int(same.sum()),
-        "words": {form: counts[form] for form in sorted(set(forms))},
-        "not_in_the_corpus": unknown,
+        "words": {form: counts[form] for form in sorted(set(forms.tolist()))},
+        "not_in_the_corpus": sorted(set(forms[~known].tolist())),
         "vectors": found,
     }
 
 
-def _both(labels: np.ndarray) -> bool:
-    return labels.any() and not labels.all()
-
-
 def _senses_table(senses: dict[str, Any]) -> str:
     header = ["vectors", "same sense", "different", "AUC", "AUC of words", "accuracy", "error ~ frequency"]
-    lines = [header]
+    columns = ("same_sense", "different_sense", "auc", "auc_of_words", "accuracy")
+    rows, alike = [], []
     for name, found in senses["vectors"].items():
-        columns = ("same_sense", "different_sense", "auc", "auc_of_words", "accuracy")
-        lines.append([name, *(found[column] for column in columns), _trend(found["error_by_frequency"])])
+        rows.append([name, *(found[column] for column in columns), _trend(found["error_by_frequency"])])
+        if found["all_alike"]:
+            alike.append(f"{name} vectors cannot tell senses apart: a word has the same one in every use.")
+            rows[-1][-1] = "cannot tell"
     same = senses["pairs_of_the_same_sense"]
     note = f"{senses['pairs']:,} pairs of uses of one word, {same:,} of the same sense. AUC by chance: 0.5."
     if senses["not_in_the_corpus"]:
         note += f" Not in the corpus, so of unknown frequency: {', '.join(senses['not_in_the_corpus'])}."
-    return f"{table(lines)}\n{note}"
-
-
-def _frequency_table(frequency: dict[str, Any], uses: int) -> str:
-    lines = [["state", "mean cosine of a word's uses", "against frequency"]]
-    means = np.mean([word["self_similarity"] for word in frequency["words"]], axis=0)
-    for state, (mean, found) in enumerate(zip(means, frequency["states"])):
-        lines.append([state, float(mean), _trend(found)])
-    return f"\n{table(lines)}\n{len(frequency['words'])} words of the corpus, {uses} uses each."
+    return "\n".join([format_table(header, rows, digits=3), *alike, note])
 
 
 def _trend(found: dict[str, float] | None) -> str:
@@ -302,47 +297,3 @@ def _trend(found: dict[str, float] | None) -> str:
         return "all alike, or too few words"
     correlation = f"ρ {found['spearman']:+.2f} (p {found['p']:.2g}, {found['words']} words)"
     return f"{found['per_tenfold']:+.3f} a tenfold, {correlation}"
-
-
-def _draw_senses(senses: dict[str, Any], last: np.ndarray, same: np.ndarray) -> Figure:
-    figure = Figure(figsize=(14, 4.5), layout="constrained")
-    panels = figure.subplots(1, 3)
-    names = list(senses["vectors"])
-    for key, label in (("auc", "AUC"), ("auc_of_words", "AUC, mean of words"), ("accuracy", "accuracy")):
-        panels[0].plot(names, [senses["vectors"][name][key] for name in names], "o-", label=label)
-    panels[0].axhline(0.5, color="gray", linestyle="--", linewidth=1, label="chance")
-    panels[0].tick_params(axis="x", rotation=45)
-    panels[0].set_title("Same sense or another?")
-    edges = np.linspace(last.min(), last.max(), 40)
-    for kind, label in ((same, "same sense"), (~same, "different senses")):
-        panels[1].hist(last[kind], edges, alpha=0.5, label=label)
-    panels[1].set(xlabel="cosine at the last state", ylabel="pairs", title="Two uses of a word")
-    errors = senses["vectors"][names[-1]]["errors"]
-    for word, error in errors.items():
-        panels[2].plot(senses["words"][word], error, "o", color="C0", markersize=4)
-        if len(errors) <= NAMED:
-            panels[2].annotate(word, (senses["words"][word], error), fontsize=7)
-    panels[2].axhline(0, color="gray", linewidth=1)
-    panels[2].set(xscale="log", xlabel="times in the corpus", ylabel="error (above 0: seen as too different)",
-                  title="The cosine's error by frequency, last state")  # fmt: skip
-    for panel in panels:
-        panel.grid(alpha=0.3)
-    for panel in panels[:2]:
-        panel.legend(fontsize=8)
-    return figure
-
-
-def _draw_frequency(frequency: np.ndarray, alike: np.ndarray, found: dict[str, Any]) -> Figure:
-    figure = Figure(figsize=(11, 4.5), layout="constrained")
-    panels = figure.subplots(1, 2)
-    for state, name in ((1, "state 1"), (alike.shape[1] - 1, "last state")):
-        panels[0].plot(frequency, alike[:, state], ".", alpha=0.6, label=name)
-    panels[0].set(xscale="log", xlabel="times in the corpus", ylabel="mean cosine of the word's uses")
-    slopes = [0.0 if entry is None else entry["per_tenfold"] for entry in found["states"]]
-    panels[1].bar(range(len(slopes)), slopes)
-    panels[1].axhline(0, color="black", linewidth=0.8)
-    panels[1].set(xlabel="state (0: embeddings)", ylabel="change for a word ten times as frequent")
-    for panel in panels:
-        panel.grid(alpha=0.3)
-    panels[0].legend()
-    return figure

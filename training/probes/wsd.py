@@ -11,36 +11,36 @@ Micro accuracy is the share of rows that are right; macro accuracy is the mean o
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from matplotlib.figure import Figure
-from sklearn.base import ClassifierMixin
+from sklearn.dummy import DummyClassifier
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.neighbors import KNeighborsClassifier
-from sklearn.pipeline import make_pipeline
+from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 from tqdm.auto import tqdm
 
 from ..arguments.probes import ProbeArguments, WsdArguments
-from .data import LabelledUse, check_positive, read_uses, save, table
-from .vectors import Layers, load_model, max_length, parse_layers, span_vectors, unit, uses_in_words
+from ..report import format_table, plot_wsd
+from .uses import Use, check, read_uses, save_results
+from .vectors import Layers, encode_uses, load_model, parse_layers, unit, word_vectors
 
 VECTORS = ("word", "sentence", "word + sentence")
 SCALINGS = ("raw", "z-scored", "centred by word", "z-scored by word")
 NEIGHBOURS = (0, 1, 5, 10)  # 0: sense means
 
-# Words that the plot shows at most.
-SHOWN = 60
-
 # With as many dimensions as labelled uses, logistic regression needs to be held back.
 PROBE_C = 0.01
+
+Fit = Callable[[np.ndarray, np.ndarray], Any]  # features [n, …] and senses [n] to a classifier with `predict`
 
 
 @dataclass(frozen=True)
@@ -64,126 +64,108 @@ class Setting:
         method = f"{self.neighbours} nearest" if self.neighbours else "sense means"
         return ", ".join([method, self.vector, self.layers.name, self.scaling])
 
+    def fit(self, x: np.ndarray, senses: np.ndarray) -> Pipeline:
+        """A classifier of one lemma, by the cosine to k of the uses `x` [n, d] or to the means of their senses."""
+        steps = []
+        if self.scaling.endswith("by word"):
+            steps.append(StandardScaler(with_std=self.scaling.startswith("z")).fit(x))
+            x = steps[0].transform(x)
+        if self.neighbours == 0:
+            names = np.unique(senses)
+            x, senses = np.stack([x[senses == name].mean(0) for name in names]), names
+        neighbours = min(self.neighbours or 1, len(x))
+        return make_pipeline(
+            *steps, KNeighborsClassifier(neighbours, metric="cosine", algorithm="brute").fit(x, senses)
+        )
+
 
 class Split:
     """Labelled uses as columns: `lemmas`, `senses` and `texts` [n], and `states` [n, 2 (word, sentence), L + 1, d]; and
     `rows`, those of every lemma."""
 
-    def __init__(self, uses: Sequence[LabelledUse]):
+    def __init__(self, uses: Sequence[Use]):
         self.uses = uses
         self.lemmas = np.array([use.lemma for use in uses], dtype=object)
         self.senses = np.array([use.sense for use in uses], dtype=object)
-        self.texts = np.array([" ".join(use.tokens) for use in uses], dtype=object)
+        self.texts = np.array([use.text for use in uses], dtype=object)
         self.states = np.empty(0)
-        rows = defaultdict(list)
-        for row, use in enumerate(uses):
-            rows[use.lemma].append(row)
-        self.rows = {lemma: np.array(rows[lemma]) for lemma in sorted(rows)}
+        self.rows = {lemma: np.flatnonzero(self.lemmas == lemma) for lemma in sorted(set(self.lemmas))}
 
-    def vectors(self, setting: Setting) -> np.ndarray:
+    def vectors(self, layers: Layers, vector: str = "word") -> np.ndarray:
         """[n, d], or [n, 2 d] of words and sentences."""
-        if setting.vector == "word + sentence":
-            return unit(setting.layers(self.states)).reshape(len(self.states), -1)
-        return setting.layers(self.states[:, VECTORS.index(setting.vector)])
+        if vector == "word + sentence":
+            return unit(layers(self.states)).reshape(len(self.states), -1)
+        return layers(self.states[:, VECTORS.index(vector)])
 
 
-class MostFrequentSense(ClassifierMixin):
-    """The most frequent sense in training, the first in the alphabet of equals."""
-
-    def fit(self, x: Any, senses: np.ndarray) -> MostFrequentSense:
-        counts = Counter(senses)
-        self.sense = min(counts, key=lambda sense: (-counts[sense], sense))
-        return self
-
-    def predict(self, x: Any) -> np.ndarray:
-        return np.full(len(x), self.sense, dtype=object)
+def fit_bag_of_words(texts: np.ndarray, senses: np.ndarray) -> Pipeline:
+    """TF-IDF of the sentences' words, logarithmic counts, and logistic regression. Words of one character are left out,
+    unless there are no others (Chinese may stand character by character)."""
+    words = r"\b\w\w+\b"
+    if not any(re.search(words, text) for text in texts):
+        words = r"\S+"
+    vectorizer = TfidfVectorizer(sublinear_tf=True, token_pattern=words)
+    return make_pipeline(vectorizer, LogisticRegression(C=10, max_iter=1000)).fit(texts, senses)
 
 
-def nearest(neighbours: int, x: np.ndarray, senses: np.ndarray) -> KNeighborsClassifier:
-    """A classifier by the cosine to k of the uses `x` [n, d], or to the means of their senses (0)."""
-    if neighbours == 0:
-        names = np.unique(senses)
-        x, senses = np.stack([x[senses == name].mean(0) for name in names]), names
-    return KNeighborsClassifier(min(neighbours or 1, len(x)), metric="cosine", algorithm="brute").fit(x, senses)
+def fit_logistic_regression(x: np.ndarray, senses: np.ndarray) -> Pipeline:
+    """Logistic regression over z-scored vectors."""
+    return make_pipeline(StandardScaler(), LogisticRegression(C=PROBE_C, max_iter=1000)).fit(x, senses)
 
 
-def predict(known: Split, split: Split, setting: Setting) -> np.ndarray:
-    """The senses [n] that a setting finds for the uses of `split`, from those of `known`."""
-    x_known, x = known.vectors(setting), split.vectors(setting)
-    if setting.scaling == "z-scored":
-        scaler = StandardScaler().fit(x_known)
-        x_known, x = scaler.transform(x_known), scaler.transform(x)
-
-    def fit_and_predict(x_known, senses, x):
-        if setting.scaling.endswith("by word"):
-            scaler = StandardScaler(with_std=setting.scaling.startswith("z")).fit(x_known)
-            x_known, x = scaler.transform(x_known), scaler.transform(x)
-        return nearest(setting.neighbours, x_known, senses).predict(x)
-
-    return by_word(known, split, x_known, x, fit_and_predict)
+def fit_most_frequent(x: np.ndarray, senses: np.ndarray) -> DummyClassifier:
+    """The most frequent sense, the first in the alphabet of equals."""
+    return DummyClassifier(strategy="most_frequent").fit(x, senses)
 
 
-def by_word(known: Split, split: Split, x_known: np.ndarray, x: np.ndarray, fit_and_predict) -> np.ndarray:
-    """Every word by a classifier of its own. A lemma without training uses gets the most frequent sense of all, a lemma
-    with one sense that sense."""
-    predicted = MostFrequentSense().fit(None, known.senses).predict(x)
-    for lemma, of_split in tqdm(split.rows.items(), desc="Words", leave=False, delay=2):
+def by_word(known: Split, split: Split, x_known: np.ndarray, x: np.ndarray, fit: Fit) -> np.ndarray:
+    """The senses [n] of the uses of `split`, every lemma by a classifier of its own. A lemma without training uses gets
+    the most frequent sense of all, a lemma with one sense that sense."""
+    # as objects: the classifier's own array has room for names as long as its one sense only
+    predicted = fit_most_frequent(x_known, known.senses).predict(x).astype(object)
+    for lemma, of_split in split.rows.items():
         of_known = known.rows.get(lemma, [])
         senses = known.senses[of_known]
         if len(set(senses)) == 1:
             predicted[of_split] = senses[0]
         elif len(senses):
-            predicted[of_split] = fit_and_predict(x_known[of_known], senses, x[of_split])
+            predicted[of_split] = fit(x_known[of_known], senses).predict(x[of_split])
     return predicted
 
 
-def with_classifier(make) -> Any:
-    """`fit_and_predict` of `by_word` from a constructor of a scikit-learn classifier."""
-    return lambda x_known, senses, x: make().fit(x_known, senses).predict(x)
-
-
-def bag_of_words(x_known: np.ndarray, senses: np.ndarray, x: np.ndarray) -> np.ndarray:
-    """`fit_and_predict` of `by_word`: TF-IDF of the sentences' words, logarithmic counts, and logistic regression.
-    Words of one character are left out, unless there are no others (Chinese may stand character by character)."""
-    words = r"\b\w\w+\b"
-    if not any(re.search(words, text) for text in x_known):
-        words = r"\S+"
-    vectorizer = TfidfVectorizer(sublinear_tf=True, token_pattern=words)
-    return make_pipeline(vectorizer, LogisticRegression(C=10, max_iter=1000)).fit(x_known, senses).predict(x)
-
-
-def linear_probe():
-    """Logistic regression over z-scored vectors."""
-    return make_pipeline(StandardScaler(), LogisticRegression(C=PROBE_C, max_iter=1000))
+def predict(known: Split, split: Split, settings: Sequence[Setting]) -> list[np.ndarray]:
+    """The senses [n] that each setting finds for the uses of `split`, from those of `known`. The settings differ in
+    their neighbours and scaling only, so that vectors are made once."""
+    vectors = [part.vectors(settings[0].layers, settings[0].vector) for part in (known, split)]
+    scaler = StandardScaler().fit(vectors[0])
+    scaled = [scaler.transform(x) for x in vectors]
+    return [by_word(known, split, *(scaled if s.scaling == "z-scored" else vectors), s.fit) for s in settings]
 
 
 def accuracy(split: Split, predicted: np.ndarray) -> dict[str, Any]:
     """Micro and macro accuracy (see the module's docstring), and that of every word."""
     right = predicted == split.senses
-    words = {lemma: right[rows].mean() for lemma, rows in split.rows.items()}
-    return {"micro": right.mean(), "macro": np.mean(list(words.values())), "words": words}
+    words = {lemma: float(right[rows].mean()) for lemma, rows in split.rows.items()}
+    return {"micro": float(right.mean()), "macro": float(np.mean(list(words.values()))), "words": words}
 
 
-def difference(split: Split, predicted: np.ndarray, baseline: np.ndarray) -> tuple[float, float]:
+def difference(split: Split, predicted: np.ndarray, baseline: np.ndarray) -> dict[str, float]:
     """Micro accuracy above the baseline's, and half of its 95 % interval (the rows are paired)."""
     above = (predicted == split.senses).astype(float) - (baseline == split.senses)
-    return above.mean(), 1.96 * above.std() / np.sqrt(len(above))
+    return {"difference": float(above.mean()), "half_interval": float(1.96 * above.std() / np.sqrt(len(above)))}
 
 
-def settings(num_layers: int) -> list[Setting]:
-    """All that is tried on the validation file: every state but the embeddings, and the means of the last ones."""
-    names = [str(state) for state in range(1, num_layers + 1)] + [f"{s}-{num_layers}" for s in range(1, num_layers)]
-    layers = [parse_layers(name, num_layers) for name in names]
-    return [Setting(*choice) for choice in product(layers, VECTORS, SCALINGS, NEIGHBOURS)]
-
-
-def choose(known: Split, validation: Split, num_layers: int) -> tuple[dict[str, Setting], dict[str, Any]]:
+def choose(known: Split, validation: Split, num_layers: int) -> tuple[dict[str, Setting], dict[Setting, tuple]]:
     """The best settings by micro accuracy on the validation file (of equals by macro), of three families; and the
-    accuracies of all that were tried."""
+    (micro, macro) accuracies of all that were tried: every state but the embeddings, and the means of the last ones."""
+    names = [str(state) for state in range(1, num_layers + 1)] + [f"{s}-{num_layers}" for s in range(1, num_layers)]
     tried = {}
-    for setting in tqdm(settings(num_layers), desc="Settings", leave=False):
-        found = accuracy(validation, predict(known, validation, setting))
-        tried[setting] = (found["micro"], found["macro"])
+    vectors = list(product([parse_layers(name, num_layers) for name in names], VECTORS))
+    for layers, vector in tqdm(vectors, desc="Settings", unit=" vectors", leave=False):
+        settings = [Setting(layers, vector, *choice) for choice in product(SCALINGS, NEIGHBOURS)]
+        for setting, predicted in zip(settings, predict(known, validation, settings)):
+            found = accuracy(validation, predicted)
+            tried[setting] = (found["micro"], found["macro"])
     families = {
         "best 1-NN of the word": [s for s in tried if s.vector == "word" and s.neighbours < 2],
         "best k-NN of the word": [s for s in tried if s.vector == "word" and s.neighbours > 1],
@@ -192,118 +174,88 @@ def choose(known: Split, validation: Split, num_layers: int) -> tuple[dict[str, 
     return {name: max(family, key=tried.get) for name, family in families.items()}, tried
 
 
-def wsd(probe: ProbeArguments, arguments: WsdArguments) -> None:
+def wsd(probe: ProbeArguments, arguments: WsdArguments) -> dict[str, Any]:
     """Measure; print a table; write `results.json` and `wsd.png`.
+
+    Returns:
+        what is written to `results.json`: "accuracy" of every method on every file, "above_bag_of_words", the "best"
+        settings and all "tried".
 
     Raises:
         ValueError: bad arguments, files or rows, or no MiniBERT at the path, before any work.
     """
-    check_positive(probe, "batch_tokens")
-    check_positive(arguments)
-    if not arguments.train or not arguments.test:
-        missing = "train" if not arguments.train else "test"
-        raise ValueError(f"{missing}: no file given; legal: a file with the columns tokens, target_index, lemma, sense")
-    known = Split(read_uses(arguments.train, "train"))
+    check(probe, batch_tokens=1)
+    check(arguments)
+    for field in ("train", "test"):
+        if not getattr(arguments, field):
+            raise ValueError(f"{field}: none given; use a file with the columns tokens, target_index, lemma, sense")
     files = ([arguments.validation] if arguments.validation else []) + arguments.test
-    stems = [Path(file).stem for file in files]
-    names = stems if len({"train", *stems}) > len(stems) else files
-    splits = {
-        name: Split(read_uses(file, "validation" if file == arguments.validation else "test"))
-        for name, file in zip(names, files)
-    }
-    validation = splits[names[0]] if arguments.validation else None
+    names = [Path(file).stem for file in files]
+    if len({"train", *names}) <= len(names):
+        names = files
     measured = names[1:] if arguments.validation else names
+    known = Split(read_uses(arguments.train, "train"))
+    splits = {
+        name: Split(read_uses(file, "test" if name in measured else "validation")) for name, file in zip(names, files)
+    }
     model, tokenizer = load_model(probe.model)
     layers = [parse_layers(name, model.config.num_hidden_layers) for name in arguments.layers]
-    limit = max_length(model, tokenizer)
-    encoded = {  # of all files before the first is run, since a word may be left without tokens
-        split: uses_in_words(
-            tokenizer,
-            [use.tokens for use in split.uses],
-            [use.target_index for use in split.uses],
-            limit,
-            [use.name for use in split.uses],
+    everything = {"train": known, **splits}
+    # of all files before the first is run, since a word may be left without tokens
+    encoded = [encode_uses(tokenizer, split.uses) for split in everything.values()]
+    for (name, split), rows in zip(everything.items(), encoded):
+        split.states = word_vectors(
+            model, rows, probe.batch_tokens, arguments.subwords, f"Word vectors of {name}", sentences=True
         )
-        for split in (known, *splits.values())
-    }
 
-    for split, uses in encoded.items():
-        spans = [[use.word(arguments.subwords), use.sentence] for use in uses]
-        split.states = span_vectors(model, [use.input_ids for use in uses], spans, probe.batch_tokens, "Word vectors")
+    def on_texts(fit: Fit) -> Callable[[Split], np.ndarray]:
+        return lambda split: by_word(known, split, known.texts, split.texts, fit)
 
-    methods: dict[str, dict[str, np.ndarray]] = {}
+    def on_vectors(chosen: Layers) -> Callable[[Split], np.ndarray]:
+        return lambda split: by_word(
+            known, split, known.vectors(chosen), split.vectors(chosen), fit_logistic_regression
+        )
 
-    def add(name: str, predict_split) -> None:
-        methods[name] = {split_name: predict_split(split) for split_name, split in splits.items()}
+    def with_setting(setting: Setting) -> Callable[[Split], np.ndarray]:
+        return lambda split: predict(known, split, [setting])[0]
 
-    def with_features(features, fit_and_predict):
-        return lambda split: by_word(known, split, features(known), features(split), fit_and_predict)
-
-    add("most frequent sense", with_features(lambda split: split.texts, with_classifier(MostFrequentSense)))
-    add("bag of words", with_features(lambda split: split.texts, bag_of_words))
+    methods = {"most frequent sense": on_texts(fit_most_frequent), "bag of words": on_texts(fit_bag_of_words)}
     for chosen in layers:
-        setting = Setting(chosen)
-        add(f"sense means, {chosen.name}", lambda split, setting=setting: predict(known, split, setting))
-        vectors = with_features(lambda split, setting=setting: split.vectors(setting), with_classifier(linear_probe))
-        add(f"logistic regression, {chosen.name}", vectors)
-    best, tried = choose(known, validation, model.config.num_hidden_layers) if validation else ({}, {})
-    for name, setting in best.items():
-        add(name, lambda split, setting=setting: predict(known, split, setting))
+        methods[f"sense means, {chosen.name}"] = with_setting(Setting(chosen))
+        methods[f"logistic regression, {chosen.name}"] = on_vectors(chosen)
+    best, tried = {}, {}
+    if arguments.validation:
+        best, tried = choose(known, splits[names[0]], model.config.num_hidden_layers)
+    methods |= {name: with_setting(setting) for name, setting in best.items()}
 
-    scores = {
-        name: {split_name: accuracy(splits[split_name], predicted) for split_name, predicted in predictions.items()}
-        for name, predictions in methods.items()
-    }
-    against = {
-        name: {
-            split_name: difference(splits[split_name], predictions[split_name], methods["bag of words"][split_name])
-            for split_name in measured
-        }
-        for name, predictions in methods.items()
-    }
-    _print(splits, measured, scores, against, best, known)
+    predictions = {name: {} for name in methods}
+    for name, file in tqdm(list(product(methods, splits)), desc="Methods", unit=" predictions", leave=False):
+        predictions[name][file] = methods[name](splits[file])
     results = {
         "model": probe.model,
         "arguments": asdict(arguments),
-        "rows": {"train": len(known.uses), **{name: len(split.uses) for name, split in splits.items()}},
-        "accuracy": scores,
+        "rows": {name: len(split.uses) for name, split in everything.items()},
+        "accuracy": {
+            name: {file: accuracy(splits[file], predicted) for file, predicted in of_files.items()}
+            for name, of_files in predictions.items()
+        },
         "above_bag_of_words": {
-            name: {split: {"difference": above, "half_interval": half} for split, (above, half) in row.items()}
-            for name, row in against.items()
+            name: {
+                file: difference(splits[file], of_files[file], predictions["bag of words"][file]) for file in measured
+            }
+            for name, of_files in predictions.items()
         },
         "best": {name: asdict(setting) for name, setting in best.items()},
         "tried": [{"setting": str(setting), "micro": m, "macro": n} for setting, (m, n) in tried.items()],
     }
-    figure = _draw(measured[0], splits[measured[0]], scores, tried)
-    save(arguments.output_dir, results, wsd=figure)
-
-
-def _print(splits, measured, scores, against, best, known) -> None:
-    header = ["method"]
-    for name in splits:
-        header += [f"{name} micro", "macro", *(["above bag of words"] if name in measured else [])]
-    lines = [header]
-    for method, found in scores.items():
-        line = [method]
-        for name in splits:
-            line += [float(found[name]["micro"]), float(found[name]["macro"])]
-            if name in measured:
-                above, half = against[method][name]
-                line.append(f"{above:+.3f} ± {half:.3f}" if half else "")
-        lines.append(line)
-    print(table(lines))
-    print("\nmicro: share of rows; macro: mean over words; ±: 95 % interval of the paired difference.")
+    print(_table(results, measured))
     for name, setting in best.items():
         print(f"{name}, chosen by the validation file: {setting}")
-    words = sorted({lemma for name in measured for lemma in splits[name].lemmas})
-    name = measured[0]
-    print(f"\nAccuracy on {name} by word:")
-    rows = [["word", "rows", *scores]]
-    for word in words:
-        if word in splits[name].rows:
-            count = len(splits[name].rows[word])
-            rows.append([word, count, *(float(found[name]["words"][word]) for found in scores.values())])
-    print(table(rows))
+    first = measured[0]
+    words = {word: len(rows) for word, rows in splits[first].rows.items()}
+    of_words = {name: found[first]["words"] for name, found in results["accuracy"].items()}
+    rows = [[word, count, *(found[word] for found in of_words.values())] for word, count in words.items()]
+    print(f"\nAccuracy on {first} by word:\n{format_table(['word', 'rows', *of_words], rows, digits=3)}")
     for name, split in splits.items():
         unseen = ~np.isin(split.lemmas, known.lemmas)
         if unseen.any():
@@ -311,34 +263,29 @@ def _print(splits, measured, scores, against, best, known) -> None:
         new = {*zip(split.lemmas, split.senses)} - {*zip(known.lemmas, known.senses)}
         if new:
             print(f"{name}: {len(new)} senses have no training use: {', '.join(sorted(sense for _, sense in new)[:8])}")
+    curves: dict[str, dict[int, float]] = defaultdict(dict)
+    for setting, (micro, _) in tried.items():
+        single = setting.layers.first == setting.layers.last
+        if single and setting.neighbours == 0 and setting.vector in VECTORS[:2] and setting.scaling in SCALINGS[:2]:
+            curves[f"{setting.vector}, {setting.scaling}"][setting.layers.first] = 100 * micro
+    draw = partial(plot_wsd, file=first, words=words, accuracy=of_words, curves=curves)
+    save_results(arguments.output_dir, results, wsd=draw)
+    return results
 
 
-def _draw(name: str, split: Split, scores: dict[str, Any], tried: dict[Setting, tuple[float, float]]) -> Figure:
-    words = sorted(split.rows, key=lambda word: -len(split.rows[word]))[:SHOWN]
-    title = "By word" if len(words) == len(split.rows) else f"By word, the {SHOWN} with most rows"
-    words.sort(key=scores["bag of words"][name]["words"].get)
-    figure = Figure(figsize=(13, max(4.5, 1.5 + 0.25 * len(words))), layout="constrained")
-    panels = figure.subplots(1, 2 if tried else 1, squeeze=False)[0]
-    for (method, found), marker in zip(scores.items(), "xosD^v*P<>hd" * 2):
-        values = [100 * found[name]["words"][word] for word in words]
-        panels[0].plot(values, range(len(words)), marker, markersize=5, alpha=0.8, label=method)
-    panels[0].set(yticks=range(len(words)), yticklabels=words, xlabel=f"accuracy on {name} (%)", title=title)
-    panels[0].grid(alpha=0.3)
-    figure.legend(
-        *panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=5, fontsize=8, frameon=False
-    )
-    if tried:
-        for vector, color in zip(VECTORS[:2], ("C0", "C1")):
-            for scaling, style in zip(SCALINGS[:2], ("-", "--")):
-                chosen = {
-                    setting.layers.first: micro
-                    for setting, (micro, _) in tried.items()
-                    if setting.layers.first == setting.layers.last
-                    and (setting.vector, setting.scaling, setting.neighbours) == (vector, scaling, 0)
-                }
-                panels[1].plot(*zip(*((s, 100 * m) for s, m in chosen.items())), color=color, linestyle=style,
-                               marker="o", label=f"{vector}, {scaling}")  # fmt: skip
-        panels[1].set(xlabel="state (layer)", ylabel="micro accuracy on the validation file (%)", title="Sense means")
-        panels[1].grid(alpha=0.3)
-        panels[1].legend(fontsize=8)
-    return figure
+def _table(results: dict[str, Any], measured: Sequence[str]) -> str:
+    header = ["method"]
+    for file in results["rows"]:
+        if file != "train":
+            header += [f"{file} micro", "macro", *(["above bag of words"] if file in measured else [])]
+    rows = []
+    for method, found in results["accuracy"].items():
+        rows.append([method])
+        for file, scores in found.items():
+            rows[-1] += [scores["micro"], scores["macro"]]
+            if file in measured:
+                above = results["above_bag_of_words"][method][file]
+                shown = f"{above['difference']:+.3f} ± {above['half_interval']:.3f}"
+                rows[-1].append(shown if above["half_interval"] else "")
+    note = "micro: share of rows; macro: mean over words; ±: 95 % interval of the paired difference."
+    return f"{format_table(header, rows, digits=3)}\n\n{note}"

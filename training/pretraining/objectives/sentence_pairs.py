@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import zlib
 from collections.abc import Mapping
 from typing import Any
@@ -18,11 +17,9 @@ from ....modeling_minibert import MiniBertForPreTraining
 from ...arguments.pretraining import RowArguments
 from ...data.documents import map_tables, tokenize_table, tokenizer_backend
 from ...data.masking import IGNORE_INDEX
+from ...data.sentences import SENTENCE_END
 from .base import token_lines, token_score
 from .masked_lm import MaskedLM
-
-# Where a line is cut into segments: behind the marks that end a sentence.
-SENTENCE_END = re.compile(r"(?<=[.!?…。！？।])\s+|(?<=[。！？])")
 
 # Documents whose segments may stand beside one another as random pairs.
 WINDOW = 2048
