@@ -17,10 +17,12 @@ from minibert import MiniBertConfig, MiniBertForCausalLM, MiniBertForMaskedLM, M
 from minibert.training.arguments.pretraining import MaskingArguments, ObjectiveArguments, RowArguments
 from minibert.training.cli import main as cli
 from minibert.training.data.packing import pack_documents
+from minibert.training.data.sentences import split_sentences
 from minibert.training.pretraining import run as pretraining
-from minibert.training.pretraining.objectives import OBJECTIVES, PretrainingTrainer
+from minibert.training.pretraining.objectives import OBJECTIVES
 from minibert.training.pretraining.objectives.causal_lm import CausalLMCollator
-from minibert.training.pretraining.objectives.sentence_pairs import IS_NEXT, IS_RANDOM, make_pairs, split_segments
+from minibert.training.pretraining.objectives.sentence_pairs import IS_NEXT, IS_RANDOM, make_pairs
+from minibert.training.pretraining.trainer import PretrainingTrainer
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 QUICK = [
@@ -74,8 +76,8 @@ def pairs(stories, word_tokenizer):
 
 
 def test_segments_are_lines_and_sentences():
-    assert split_segments("One. Two!\nThree?\n\n  \nis 3.5 Four") == ["One.", "Two!", "Three?", "is 3.5 Four"]
-    assert split_segments("今日は。明日も。") == ["今日は。", "明日も。"]
+    assert split_sentences("One. Two!\nThree?\n\n  \nis 3.5 Four") == ["One.", "Two!", "Three?", "is 3.5 Four"]
+    assert split_sentences("今日は。明日も。") == ["今日は。", "明日も。"]
 
 
 def test_pairs_are_what_their_labels_say(stories, word_tokenizer, pairs):
@@ -173,7 +175,7 @@ def test_a_source_without_another_document_makes_no_pairs(stories, word_tokenize
     rest = make_pairs(documents.select(range(20)), word_tokenizer, 32, seed=1)
     assert alone["input_ids"][:] == rest["input_ids"][:]
     objective = OBJECTIVES["mlm+nsp"](ObjectiveArguments("mlm+nsp"), MaskingArguments(), seed=0)
-    with pytest.raises(ValueError, match="1 document of 'third' to train on; legal: 2 different ones"):
+    with pytest.raises(ValueError, match="1 document of 'third' to train on; give 2 different ones"):
         objective.check_documents(documents, documents)
     objective.check_documents(documents.select(range(20)), documents)  # held out it may be
 
@@ -181,9 +183,9 @@ def test_a_source_without_another_document_makes_no_pairs(stories, word_tokenize
 def test_documents_of_one_segment_make_no_pairs(word_tokenizer):
     with pytest.raises(ValueError, match="none of 3 documents has two segments"):
         make_pairs(as_dataset(["w1 w2", "w3", "w4 w5 w6"]), word_tokenizer, 32)
-    with pytest.raises(ValueError, match="2 equal documents; legal: 2 different ones"):
+    with pytest.raises(ValueError, match="2 equal documents; give 2 different ones"):
         make_pairs(as_dataset(["w1. w2.", "w1. w2."]), word_tokenizer, 32)
-    with pytest.raises(ValueError, match="1 document; legal: 2 different ones"):
+    with pytest.raises(ValueError, match="1 document; give 2 different ones"):
         make_pairs(as_dataset(["w1. w2."]), word_tokenizer, 32)
 
 
@@ -201,7 +203,7 @@ def trained(tmp_path, objective_name, rows, tokenizer, batch, accumulation, arch
     torch.manual_seed(0)
     config = MiniBertConfig.from_tokenizer(
         tokenizer, architecture, "tiny", num_hidden_layers=1, hidden_dropout=0.0, attention_dropout=0.0,
-        **objective.config_fields(),
+        **objective.config_fields,
     )  # fmt: skip
     model = objective.model(config, None)
     losses = Losses()
@@ -432,7 +434,7 @@ def test_bad_input(masked_lm, corpus, word_tokenizer, tmp_path, capsys, monkeypa
         (["--tokenizer", str(tmp_path / "maskless")], "has no mask token"),
         (["--mlm_probability", "1.5"], "mlm_probability: 1.5"),
         (["--seq_length", "2"], "seq_length: 2 is too short"),
-        (["--rate_schedule", "linear", "--rate_points", "half:0.2"], "rate_points: 'half:0.2' is no point"),
+        (["--rate_schedule", "linear", "--rate_points", "half:0.2"], "rate_points: 'half:0.2' are no points"),
         (["--rate_schedule", "linear"], "rate_points"),
         (["--mask_replace_prob", "0.9", "--random_replace_prob", "0.2"], "sum to more than 1"),
     ):

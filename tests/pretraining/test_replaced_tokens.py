@@ -24,12 +24,13 @@ from transformers import (
 
 from minibert import MiniBertConfig, MiniBertForMaskedLM, MiniBertForReplacedTokenDetection
 from minibert.tokenization import train_tokenizer
-from minibert.training.arguments.pretraining import MaskingArguments, ObjectiveArguments
+from minibert.training.arguments.pretraining import MaskingArguments, ObjectiveArguments, RowArguments
 from minibert.training.cli import main as cli
 from minibert.training.data.documents import tokenize_documents
 from minibert.training.data.packing import pack_documents
-from minibert.training.pretraining.objectives import OBJECTIVES, PretrainingTrainer
+from minibert.training.pretraining.objectives import OBJECTIVES
 from minibert.training.pretraining.objectives.replaced_tokens import generator_config, sample_tokens
+from minibert.training.pretraining.trainer import PretrainingTrainer
 
 QUICK = [
     "--size", "tiny", "--num_hidden_layers", "2", "--vocab_size", "150", "--seq_length", "64",
@@ -72,7 +73,7 @@ def build(tokenizer, architecture="modernbert", masking=None, fields=None, **arg
                  hidden_dropout=0.0, attention_dropout=0.0, max_position_embeddings=64,
                  initializer_range=0.1)  # fmt: skip
     config = MiniBertConfig.from_tokenizer(tokenizer, architecture, "tiny", **small | (fields or {}))
-    objective.check(config)
+    objective.check(config, RowArguments())
     torch.manual_seed(0)
     return objective, objective.model(config, None)
 
@@ -457,7 +458,7 @@ def test_what_the_user_says_about_masks_holds(tokenizer):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--generator_size", "0"], "generator_size: 0.0 does not go with --objective rtd; legal: above 0, at most 1"),
+        (["--generator_size", "0"], "generator_size: 0.0 is no share of the width; use a number above 0, at most 1"),
         (["--generator_size", "1.5"], "generator_size: 1.5"),
         (["--generator_temperature", "0"], "generator_temperature: 0.0"),
         (["--generator_temperature", "nan"], "generator_temperature: nan"),

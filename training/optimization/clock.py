@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 from accelerate.utils import broadcast_object_list
-from transformers import ProgressCallback, TrainerCallback
+from transformers import TrainerCallback
 from transformers.trainer_callback import ExportableState, TrainerState
 from transformers.trainer_utils import has_length
 
@@ -21,7 +21,6 @@ from .schedule import DECAY_SHARE, warmup_stable_decay
 # Time is granted once more, this share of all of it, where a stall ate it before the decay began.
 GRACE = 0.025
 RECENT_STEPS = 5
-TRAINER_STATE_NAME = "trainer_state.json"
 
 
 class TimeBudget(TrainerCallback, ExportableState):
@@ -55,7 +54,7 @@ class TimeBudget(TrainerCallback, ExportableState):
         clock: Callable[[], float] = time.monotonic,
     ):
         if not 0 < minutes < math.inf:
-            raise ValueError(f"minutes: {minutes} is no time to train in; legal: above 0")
+            raise ValueError(f"minutes: {minutes} is no time to train in; give a number above 0")
         self.seconds = 60.0 * minutes
         self.deadline = self.seconds  # of the training itself, on the scale of `elapsed`, with the reserve
         self.warmup, self.decay = warmup, decay
@@ -81,7 +80,7 @@ class TimeBudget(TrainerCallback, ExportableState):
         self.reserve = reserve
 
     def look_ahead(self) -> int:
-        """Steps that will fit from now on, at least 1; settles where the next one takes the schedule."""
+        """Steps that will fit from now on, at least 1; decides where the next one takes the schedule."""
         elapsed = self.elapsed
         if self.progress < 1 - self.decay:
             self.deadline = max(self.deadline, elapsed + self.reserve + GRACE * self.seconds)
@@ -121,7 +120,7 @@ class TimeBudget(TrainerCallback, ExportableState):
     @staticmethod
     def saved_in(checkpoint: str | Path) -> dict[str, Any] | None:
         """What a checkpoint keeps of the budget of its training; None if that had none."""
-        path = Path(checkpoint) / TRAINER_STATE_NAME
+        path = Path(checkpoint) / "trainer_state.json"
         if not path.is_file():
             return None
         saved = TrainerState.load_from_json(str(path)).stateful_callbacks.get(TimeBudget.__name__)
@@ -160,15 +159,6 @@ class TimeBudget(TrainerCallback, ExportableState):
 
     def on_evaluate(self, args, state, control, metrics=None, **kwargs):
         self.reserve = metrics.get("eval_runtime", self.reserve)
-
-
-class ExpectedSteps(ProgressCallback):
-    """`Trainer`'s progress bar, which ends at the steps that a `TimeBudget` expects as things stand."""
-
-    def on_step_end(self, args, state, control, **kwargs):
-        if state.is_world_process_zero:
-            self.training_bar.total = state.max_steps
-        super().on_step_end(args, state, control, **kwargs)
 
 
 def of_first_rank(value: Any) -> Any:

@@ -7,10 +7,11 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from tqdm.auto import tqdm
-from transformers import PrinterCallback, Trainer, TrainerCallback, TrainingArguments, set_seed
+from transformers import Trainer, TrainerCallback, TrainingArguments, set_seed
 
 from .clock import TimeBudget, of_first_rank
 
@@ -42,16 +43,6 @@ class Throughput:
     rows: int
     seconds: float
     tokens: float
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What is trained in the time there is: rows of a device's batch, and seconds of an optimizer step."""
-
-    size: str
-    rows: int
-    accumulation: int
-    seconds_per_step: float
 
 
 class _StepTimer(TrainerCallback):
@@ -86,7 +77,6 @@ def measure(make_trainer: MakeTrainer, size: str, training: TrainingArguments, r
             disable_tqdm=True,
         ),
     )
-    trainer.remove_callback(PrinterCallback)
     timer = _StepTimer()
     trainer.add_callback(timer)
     trainer.train()
@@ -96,19 +86,15 @@ def measure(make_trainer: MakeTrainer, size: str, training: TrainingArguments, r
 
 def saturate(make_trainer: MakeTrainer, size: str, training: TrainingArguments, most: float = MOST_ROWS) -> Throughput:
     """`measure` with as many rows as keep the machine busy, up to `most`, or as fit into its memory."""
-    found, rows = None, FIRST_ROWS
-    while found is None or rows <= most:
+    found = measure(make_trainer, size, training, FIRST_ROWS)
+    while found.seconds <= BUSY and 2 * found.rows <= most:
         try:
-            faster = measure(make_trainer, size, training, rows)
+            larger = measure(make_trainer, size, training, 2 * found.rows)
         except torch.OutOfMemoryError:
-            if found is None:
-                raise
             break
-        if found is not None and faster.tokens / faster.seconds < found.tokens / found.seconds:
+        if larger.tokens / larger.seconds < found.tokens / found.seconds:
             break
-        found, rows = faster, 2 * rows
-        if found.seconds > BUSY:
-            break
+        found = larger
     return found
 
 
@@ -118,7 +104,7 @@ def choose(
     training: TrainingArguments,
     seconds: Callable[[], float],
     train_rows: float = math.inf,
-) -> Plan:
+) -> dict[str, Any]:
     """What to train: the largest size that sees `TOKENS_PER_PARAMETER` in the time left, at the speed measured here.
 
     Rows that are not given are as many as keep the machine busy; gradients are then accumulated (unless the user said
@@ -131,6 +117,9 @@ def choose(
         seconds: how many are left at the moment it is called.
         train_rows: rows to train on, infinite for a stream.
 
+    Returns:
+        `size`, `rows` of a device's batch, `accumulation`, and `seconds_per_step` of an optimizer step.
+
     Raises:
         ValueError: not even a few steps fit into the time.
     """
@@ -138,9 +127,9 @@ def choose(
     def left() -> float:
         return of_first_rank(max(seconds(), 0.0))
 
-    rows, chosen = training.per_device_train_batch_size, None
+    rows, plan = training.per_device_train_batch_size, None
     most = train_rows / STEPS_IN_EPOCH / training.world_size
-    for size in tqdm(sizes, desc="Measuring", unit=" sizes", leave=False, disable=training.disable_tqdm):
+    for size in tqdm(sizes, desc="Measuring", unit=" sizes", leave=False, disable=training.disable_tqdm or None):
         if rows is None:
             found = saturate(make_trainer, size, training, min(most, MOST_ROWS))
         else:
@@ -152,19 +141,20 @@ def choose(
             f" a parameter ({found.parameters:,} beside the embeddings)"
         )
         enough = affordable >= TOKENS_PER_PARAMETER
-        if chosen is None or enough:
+        if plan is None or enough:
             accumulation = training.gradient_accumulation_steps
             if rows is None and accumulation == 1:
                 accumulation = max(1, math.floor(min(left() / found.seconds / STEPS, most / found.rows)))
-            chosen = Plan(size, found.rows, accumulation, accumulation * found.seconds)
+            per_step = accumulation * found.seconds
+            plan = dict(size=size, rows=found.rows, accumulation=accumulation, seconds_per_step=per_step)
         if not enough:
             break
-    if left() < LEAST_STEPS * chosen.seconds_per_step:
+    if left() < LEAST_STEPS * plan["seconds_per_step"]:
         raise ValueError(
-            f"minutes: they are as good as over before training begins, a step of the model ({chosen.size}) takes"
-            f" {chosen.seconds_per_step:.2g} s; give more"
+            f"minutes: they are as good as over before training begins, a step of the model ({plan['size']}) takes"
+            f" {plan['seconds_per_step']:.2g} s; give more"
         )
-    return chosen
+    return plan
 
 
 def plan_training(
@@ -184,15 +174,15 @@ def plan_training(
     """
     if not budget.plan:
         plan = choose(make_trainer, sizes, training, lambda: budget.seconds - budget.elapsed, train_rows)
-        budget.plan = dataclasses.asdict(plan)
-        batches = validation_rows / (plan.rows * training.world_size)
-        budget.expect(plan.seconds_per_step, FORWARD * batches * plan.seconds_per_step / plan.accumulation)
+        budget.plan = plan
+        batches = validation_rows / (plan["rows"] * training.world_size)
+        seconds = plan["seconds_per_step"]
+        budget.expect(seconds, FORWARD * batches * seconds / plan["accumulation"])
         set_seed(training.seed)  # the model does not depend on what was measured
-        print(
-            f"Training a model of size {plan.size} on batches of {plan.rows * plan.accumulation * training.world_size}"
-            f" rows, {plan.seconds_per_step:.2g} s each"
-        )
-    plan = Plan(**budget.plan)
-    return plan.size, dataclasses.replace(
-        training, per_device_train_batch_size=plan.rows, gradient_accumulation_steps=plan.accumulation
+        rows = plan["rows"] * plan["accumulation"] * training.world_size
+        print(f"Training a model of size {plan['size']} on batches of {rows} rows, {seconds:.2g} s each")
+    return budget.plan["size"], dataclasses.replace(
+        training,
+        per_device_train_batch_size=budget.plan["rows"],
+        gradient_accumulation_steps=budget.plan["accumulation"],
     )

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import copy
-import itertools
 import math
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import datasets
 import numpy as np
 import torch
 from torch import nn
@@ -21,7 +20,9 @@ from ....configuration_minibert import MiniBertConfig
 from ....modeling_minibert import MiniBertForMaskedLM, MiniBertForReplacedTokenDetection
 from ...arguments.pretraining import RowArguments
 from ...data.masking import IGNORE_INDEX
+from ...report import format_table
 from .base import token_score
+from .examples import find_content_word
 from .masked_lm import MaskedLM
 
 GENERATOR = "generator"  # the folder it is saved in, beside the discriminator
@@ -203,22 +204,21 @@ class ReplacedTokenDetection(MaskedLM):
     name = "rtd"
     metric = "rtd_loss"
     parts = ("mlm_loss", "rtd_loss")
+    smooths_labels = False
     replacement = {"mask_replace_prob": 1.0, "random_replace_prob": 0.0}
 
-    def check(self, config: MiniBertConfig) -> None:
-        super().check(config)
-        arguments = self.arguments
-        for name, legal, holds in (
-            ("generator_size", "above 0, at most 1", 0 < arguments.generator_size <= 1),
-            ("discriminator_weight", "0 and more", 0 <= arguments.discriminator_weight < math.inf),
-            ("generator_temperature", "above 0", 0 < arguments.generator_temperature < math.inf),
-        ):
-            if not holds:
-                raise ValueError(f"{name}: {getattr(arguments, name)} does not go with --objective rtd; legal: {legal}")
-
-    def check_rows(self, rows: RowArguments) -> None:
-        if self.masking.static_masking:
-            raise ValueError("static_masking: True does not go with --objective rtd; legal: False")
+    def check(self, config: MiniBertConfig, rows: RowArguments) -> None:
+        super().check(config, rows)
+        size, weight, temperature = (
+            getattr(self.arguments, name)
+            for name in ("generator_size", "discriminator_weight", "generator_temperature")
+        )
+        if not 0 < size <= 1:
+            raise ValueError(f"generator_size: {size} is no share of the width; use a number above 0, at most 1")
+        if not 0 <= weight < math.inf:
+            raise ValueError(f"discriminator_weight: {weight} is no weight; use 0 or more")
+        if not 0 < temperature < math.inf:
+            raise ValueError(f"generator_temperature: {temperature} is no temperature; use a number above 0")
 
     def model(self, config: MiniBertConfig, checkpoint: str | None) -> DetectorWithGenerator:
         """A generator is always new; the discriminator starts from the checkpoint, if there is one."""
@@ -284,22 +284,22 @@ class ReplacedTokenDetection(MaskedLM):
     def baselines(self, report: Mapping[str, Any]) -> dict[str, float]:
         return {"the same probability for every token": report["constant_loss"]}
 
-    def lines(self, report: Mapping[str, Any]) -> list[str]:
-        lines = [
-            f"At {report['targets']:,} tokens of the held-out documents, "
-            f"{1 - report['constant_accuracy']:.1%} of which the generator replaced:",
-            f"{'':17}{'loss':>8}" + "".join(f"{name:>11}" for name in ("accuracy", "precision", "recall", "F1")),
-            f"{'MiniBERT':17}{report['validation_loss']:8.3f}"
-            + "".join(f"{report[name]:11.1%}" for name in ("accuracy", *DETECTION)),
-            f"{'always original':17}{report['constant_loss']:8.3f}{report['constant_accuracy']:11.1%}",
+    def describe(self, report: Mapping[str, Any], positions: str = "tokens") -> str:
+        """The report to print: the model beside one that answers "original" everywhere, and the generator."""
+        ours = [f"{report[name]:.1%}" for name in ("accuracy", *DETECTION)]
+        rows = [
+            ("MiniBERT", f"{report['validation_loss']:.3f}", *ours),
+            ("always original", f"{report['constant_loss']:.3f}", f"{report['constant_accuracy']:.1%}", "", "", ""),
         ]
         generator = report["generator"]
-        return [
-            *lines,
-            f"The generator at {generator['targets']:,} masked positions: loss {generator['loss']:.3f} (unigram "
-            f"{generator['unigram_loss']:.3f}), accuracy {generator['accuracy']:.1%} (unigram "
-            f"{generator['unigram_accuracy']:.1%})",
-        ]
+        replaced = 1 - report["constant_accuracy"]
+        return (
+            f"At {report['targets']:,} {positions} of the held-out documents, {replaced:.1%} of which the generator"
+            f" replaced:\n{format_table(('', 'loss', 'accuracy', 'precision', 'recall', 'F1'), rows)}\n"
+            f"The generator at {generator['targets']:,} masked positions: loss {generator['loss']:.3f} (unigram"
+            f" {generator['unigram_loss']:.3f}), accuracy {generator['accuracy']:.1%} (unigram"
+            f" {generator['unigram_accuracy']:.1%})"
+        )
 
     def save(self, trainer: Trainer) -> None:
         """The discriminator as an ordinary model, and the generator as another in the folder `generator`."""
@@ -309,47 +309,39 @@ class ReplacedTokenDetection(MaskedLM):
         trainer.model = both.discriminator()
         trainer.save_model()
 
-    def examples(self, folder: Path, documents: datasets.Dataset, tokenizer: PreTrainedTokenizerBase) -> list[str]:
-        """A word replaced in a few held-out sentences, and the words that the saved model flags."""
+    def examples(self, folder: Path, sentences: Sequence[str], tokenizer: PreTrainedTokenizerBase) -> list[str]:
+        """A word of each sentence replaced by one of another sentence, and the words that the saved model flags."""
         model = MiniBertForReplacedTokenDetection.from_pretrained(folder).eval()
-        sentences = (text.splitlines()[0].split() for text in documents["text"])
-        sentences = [words for words in sentences if 6 <= len(words) <= 25][:5]
+        places = [find_content_word(sentence, tokenizer) for sentence in sentences]
+        words = [sentence[place] for sentence, place in zip(sentences, places)]
         lines = ["Held-out text with a word replaced, and what the saved model takes for replaced:"]
-        for words, others in itertools.pairwise(sentences):
-            place = len(words) // 2
-            candidates = (word for word in others[len(others) // 2 :] if word not in words)
-            original, strange = words[place], next(candidates, None)
-            if strange is None:
+        for sentence, place, word in zip(sentences, places, words):
+            other = next((each for each in words if each.lower() not in sentence.lower()), None)
+            if other is None:
                 continue
-            words = [*words[:place], strange, *words[place + 1 :]]
-            scores = word_scores(model, tokenizer, words)
-            flagged = ", ".join(f"{word} {score:.0%}" for word, score in zip(words, scores) if score > 0.5)
-            lines += [
-                f"  {' '.join(words)}",
-                f"    was: {original}; {strange}: {scores[place]:.0%}; flagged: {flagged or 'nothing'}",
-            ]
+            text = sentence[: place.start] + other + sentence[place.stop :]
+            scores = word_scores(model, tokenizer, text)
+            flagged = ", ".join(f"{found} {score:.0%}" for _, found, score in scores if score > 0.5)
+            strange = [score for start, _, score in scores if start <= place.start][-1]
+            lines += [f"  {text}", f"    was: {word}; {other}: {strange:.0%}; flagged: {flagged or 'nothing'}"]
         return lines
 
 
 @torch.no_grad()
 def word_scores(
-    model: MiniBertForReplacedTokenDetection, tokenizer: PreTrainedTokenizerBase, words: list[str]
-) -> list[float]:
-    """How likely it is that each word was replaced: the probability of its most suspicious token; 0 for words that are
-    cut off, or have no token."""
-    batch = tokenizer(
-        " ".join(words),
-        return_offsets_mapping=True,
-        return_special_tokens_mask=True,
-        truncation=True,
-        return_tensors="pt",
-    )
+    model: MiniBertForReplacedTokenDetection, tokenizer: PreTrainedTokenizerBase, text: str
+) -> list[tuple[int, str, float]]:
+    """Where each word of a text begins, the word, and how likely it is that it was replaced: the probability of its
+    most suspicious token."""
+    batch = tokenizer(text, return_offsets_mapping=True, return_special_tokens_mask=True, return_tensors="pt")
     spans, special = batch.pop("offset_mapping")[0].tolist(), batch.pop("special_tokens_mask")[0].tolist()
     probabilities = model(**batch).logits[0].sigmoid().tolist()
-    scores, start = [], 0
-    for word in words:
-        end = start + len(word)
-        inside = [p for p, (a, b), s in zip(probabilities, spans, special) if not s and a < end and b > start]
-        scores.append(max(inside, default=0.0))
-        start = end + 1
-    return scores
+    tokens = [(p, start, end) for p, (start, end), s in zip(probabilities, spans, special) if not s]
+    return [
+        (
+            match.start(),
+            match[0],
+            max((p for p, start, end in tokens if start < match.end() and end > match.start()), default=0.0),
+        )
+        for match in re.finditer(r"\S+", text)
+    ]

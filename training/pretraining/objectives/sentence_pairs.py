@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import zlib
 from collections.abc import Mapping
 from typing import Any
@@ -18,11 +17,9 @@ from ....modeling_minibert import MiniBertForPreTraining
 from ...arguments.pretraining import RowArguments
 from ...data.documents import map_tables, tokenize_table, tokenizer_backend
 from ...data.masking import IGNORE_INDEX
-from .base import token_lines, token_score
+from ...data.sentences import split_sentences
+from .base import token_score
 from .masked_lm import MaskedLM
-
-# Where a line is cut into segments: behind the marks that end a sentence.
-SENTENCE_END = re.compile(r"(?<=[.!?…。！？।])\s+|(?<=[。！？])")
 
 # Documents whose segments may stand beside one another as random pairs.
 WINDOW = 2048
@@ -36,23 +33,20 @@ class MaskedLMWithNextSentence(MaskedLM):
     name = "mlm+nsp"
     model_class = MiniBertForPreTraining
     parts = ("mlm_loss", "nsp_loss")
-    streams = False
+    streams = smooths_labels = False
+    minimum_validation = 2  # a random segment comes from another document
 
-    def check(self, config: MiniBertConfig) -> None:
-        super().check(config)
+    def check(self, config: MiniBertConfig, rows: RowArguments) -> None:
+        super().check(config, rows)
         if config.type_vocab_size < 2:
             raise ValueError(
                 f"type_vocab_size: {config.type_vocab_size} does not go with --objective mlm+nsp, whose pairs need two"
-                " segments; legal: 2 and more (--model bert has them)"
+                " segments; use 2 or more (--model bert has them)"
             )
         if not 0 <= self.arguments.short_seq_prob <= 1:
-            raise ValueError(f"short_seq_prob: {self.arguments.short_seq_prob} is no share; legal: 0 to 1")
-
-    def check_rows(self, rows: RowArguments) -> None:
+            raise ValueError(f"short_seq_prob: {self.arguments.short_seq_prob} is no share; use 0 to 1")
         if rows.seq_length < 8:
-            raise ValueError(f"seq_length: {rows.seq_length} has no room for pairs; legal: 8 and more")
-        if self.masking.static_masking:
-            raise ValueError("static_masking: True does not go with --objective mlm+nsp; legal: False")
+            raise ValueError(f"seq_length: {rows.seq_length} has no room for pairs; use 8 or more")
 
     def check_documents(self, train: datasets.Dataset, validation: datasets.Dataset) -> None:
         for name, part in by_source(train).items():
@@ -60,7 +54,7 @@ class MaskedLMWithNextSentence(MaskedLM):
         check_segments(max(by_source(validation).values(), key=len), "held out (--validation_size)")
 
     def rows(
-        self, documents: datasets.Dataset, tokenizer: PreTrainedTokenizerBase, rows: RowArguments, training: bool
+        self, documents: datasets.Dataset, tokenizer: PreTrainedTokenizerBase, rows: RowArguments
     ) -> datasets.Dataset:
         return make_pairs(documents, tokenizer, rows.seq_length, self.arguments.short_seq_prob, self.seed)
 
@@ -86,9 +80,9 @@ class MaskedLMWithNextSentence(MaskedLM):
         ours = {"nsp_loss": figures["eval_nsp_loss"], "nsp_accuracy": figures["eval_nsp_accuracy"]}
         return super().report(figures, baseline) | ours
 
-    def lines(self, report: Mapping[str, Any]) -> list[str]:
+    def describe(self, report: Mapping[str, Any], positions: str = "masked positions") -> str:
         pairs = f"next sentence: loss {report['nsp_loss']:.3f} (guessing {np.log(2):.3f}), "
-        return [*token_lines(report, "masked positions"), f"{pairs}accuracy {report['nsp_accuracy']:.1%}"]
+        return f"{super().describe(report, positions)}\n{pairs}accuracy {report['nsp_accuracy']:.1%}"
 
 
 def make_pairs(
@@ -141,7 +135,7 @@ def make_pairs(
     pairs = datasets.concatenate_datasets([pairs_of(part) for part in by_source(documents).values()])
     if not len(pairs):
         raise ValueError(
-            f"next sentences: {len(documents):,} documents make no pair; legal: different ones, of several lines or"
+            f"next sentences: {len(documents):,} documents make no pair; give different ones, of several lines or"
             " sentences with a token"
         )
     return pairs
@@ -167,23 +161,13 @@ def check_segments(documents: datasets.Dataset, what: str = "") -> None:
     if all(text == first for text in texts):
         number = f"{len(documents)} equal documents" if len(documents) > 1 else f"{len(documents)} document"
         raise ValueError(
-            f"next sentences: {number}{what}; legal: 2 different ones and more, random segments come from others"
+            f"next sentences: {number}{what}; give 2 different ones or more, random segments come from others"
         )
-    if all(len(split_segments(text)) < 2 for text in documents["text"]):
+    if all(len(split_sentences(text)) < 2 for text in documents["text"]):
         raise ValueError(
-            f"next sentences: none of {len(documents):,} documents{what} has two segments; legal: documents of several"
+            f"next sentences: none of {len(documents):,} documents{what} has two segments; give documents of several"
             " lines or sentences"
         )
-
-
-def split_segments(text: str) -> list[str]:
-    """The sentences of a document: its lines, cut behind the marks that end a sentence."""
-    return [
-        segment
-        for line in text.splitlines()
-        for segment in SENTENCE_END.split(line)
-        if segment and not segment.isspace()
-    ]
 
 
 def _pairs(
@@ -196,7 +180,7 @@ def _pairs(
     sep_token_id: int,
 ) -> pa.Table:
     texts = table["text"].to_pylist()
-    documents = [split_segments(text) for text in texts]
+    documents = [split_sentences(text) for text in texts]
     flat = [segment for document in documents for segment in document]
     tokenized = tokenize_table(pa.table({"text": pa.array(flat, pa.string())}), backend)["input_ids"]
     tokens = iter(tokenized.to_pylist())
