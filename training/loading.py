@@ -45,10 +45,13 @@ def minibert_config(path: str) -> MiniBertConfig:
 
 @contextmanager
 def quietly() -> Iterator[None]:
-    """While loading: that a head or a pooler is new, or left out, is no warning."""
-    verbosity = logging.get_verbosity()
+    """While loading or saving: no bar, and that a head or a pooler is new, or left out, is no warning."""
+    verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
+    logging.disable_progress_bar()
     try:
         yield
     finally:
         logging.set_verbosity(verbosity)
+        if bars:
+            logging.enable_progress_bar()

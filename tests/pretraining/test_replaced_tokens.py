@@ -458,7 +458,7 @@ def test_what_the_user_says_about_masks_holds(tokenizer):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--generator_size", "0"], "generator_size: 0.0 is no share of the width; use a number above 0, at most 1"),
+        (["--generator_size", "0"], "generator_size: 0.0 does not go with --objective rtd; use above 0, at most 1"),
         (["--generator_size", "1.5"], "generator_size: 1.5"),
         (["--generator_temperature", "0"], "generator_temperature: 0.0"),
         (["--generator_temperature", "nan"], "generator_temperature: nan"),

@@ -47,11 +47,7 @@ class TimeBudget(TrainerCallback, ExportableState):
     """
 
     def __init__(
-        self,
-        minutes: float,
-        warmup: float = 0.0,
-        decay: float = DECAY_SHARE,
-        clock: Callable[[], float] = time.monotonic,
+        self, minutes: float, warmup: float = 0.0, decay: float = DECAY_SHARE, clock: Callable = time.monotonic
     ):
         if not 0 < minutes < math.inf:
             raise ValueError(f"minutes: {minutes} is no time to train in; give a number above 0")
@@ -68,6 +64,11 @@ class TimeBudget(TrainerCallback, ExportableState):
     def elapsed(self) -> float:
         """Seconds used up, over all runs that were resumed."""
         return self.before + self.clock() - self.start
+
+    @property
+    def left(self) -> float:
+        """Seconds that are left, the evaluation at the end included."""
+        return max(self.seconds - self.elapsed, 0.0)
 
     @property
     def factor(self) -> float:
@@ -106,25 +107,15 @@ class TimeBudget(TrainerCallback, ExportableState):
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint keeps, in trainer_state.json."""
-        return {
-            "args": {"minutes": self.seconds / 60, "warmup": self.warmup, "decay": self.decay},
-            "attributes": {
-                "before": self.elapsed,
-                "durations": list(self.durations),
-                "reserve": self.reserve,
-                "progress": self.progress,
-                "plan": self.plan,
-            },
-        }
+        kept = {"before": self.elapsed, "durations": list(self.durations)}
+        kept |= {name: getattr(self, name) for name in ("reserve", "progress", "plan")}
+        return {"args": {"minutes": self.seconds / 60}, "attributes": kept}
 
     @staticmethod
     def saved_in(checkpoint: str | Path) -> dict[str, Any] | None:
         """What a checkpoint keeps of the budget of its training; None if that had none."""
-        path = Path(checkpoint) / "trainer_state.json"
-        if not path.is_file():
-            return None
-        saved = TrainerState.load_from_json(str(path)).stateful_callbacks.get(TimeBudget.__name__)
-        return saved and saved["attributes"]
+        state = TrainerState.load_from_json(str(Path(checkpoint) / "trainer_state.json"))
+        return state.stateful_callbacks.get(TimeBudget.__name__, {}).get("attributes")
 
     def resume(self, checkpoint: str | Path) -> None:
         """Go on from where the time of a checkpoint's training stood.
@@ -135,9 +126,8 @@ class TimeBudget(TrainerCallback, ExportableState):
         saved = self.saved_in(checkpoint)
         if saved is None:
             raise ValueError(f"minutes: the checkpoint {str(checkpoint)!r} is of a training in steps; leave them out")
-        self.before, self.progress = saved["before"], saved["progress"]
-        self.durations.extend(saved["durations"])
-        self.reserve, self.plan = saved["reserve"], saved["plan"]
+        self.durations.extend(saved.pop("durations"))
+        vars(self).update(saved)
 
     def on_train_begin(self, args, state, control, **kwargs):
         state.max_steps = state.global_step + self.begin()

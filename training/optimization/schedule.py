@@ -32,19 +32,16 @@ def schedule_arguments(training: TrainingArguments, steps: int) -> dict[str, Any
         ValueError: the decay is below 0, or warmup and decay together are longer than the training.
     """
     decay, warmup = decay_of(training), training.warmup_steps
+    given = f"lr_scheduler_kwargs: num_decay_steps={decay}"
     if not decay >= 0:
-        raise ValueError(f"lr_scheduler_kwargs: num_decay_steps={decay} is negative; use steps, or a share below 1")
+        raise ValueError(f"{given} is negative; use steps, or a share below 1")
     if decay < 1 and warmup < 1 and decay + warmup > 1:
-        raise ValueError(
-            f"lr_scheduler_kwargs: num_decay_steps={decay} and warmup_steps={warmup} are shares of one training; use at"
-            " most 1 together"
-        )
+        raise ValueError(f"{given} and warmup_steps={warmup} are shares of one training; use at most 1 together")
     warmup = training.get_warmup_steps(steps)
     decay = min(math.ceil(decay * steps), max(steps - warmup, 0)) if decay < 1 else int(decay)
     if warmup + decay > steps > 0:
         raise ValueError(
-            f"lr_scheduler_kwargs: {decay} steps of decay and {warmup} of warmup do not fit into the {steps} steps of"
-            " this training; use fewer (num_decay_steps and warmup_steps below 1 are shares)"
+            f"{given}: {decay} steps of decay and {warmup} of warmup do not fit into the {steps}; use fewer"
         )
     return {"decay_type": DECAY_TYPE} | (training.lr_scheduler_kwargs or {}) | {"num_decay_steps": decay}
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Mapping
 from contextlib import nullcontext
 from typing import Any
@@ -21,6 +20,7 @@ from .schedule import decay_of, rows_in_batch, schedule_arguments
 # With a budget of time `Trainer` needs a number of steps that it never reaches.
 ENDLESS = 10**9
 WARMUP_STABLE_DECAY = "warmup_stable_decay"
+ADAMW = ("adamw_torch_fused", "adamw_torch")  # what Muon can stand beside
 
 
 def check_optimization(
@@ -39,71 +39,40 @@ def check_optimization(
     Raises:
         ValueError: naming the argument.
     """
-    minutes, by_clock = optimization.minutes, optimization.minutes is not None
-    muon, muon_rate = optimization.optimizer == "muon", optimization.muon_learning_rate
-    warmup, average = optimization.batch_warmup, optimization.weight_average
-    scheduler, optim = training.lr_scheduler_type, training.optim.value
+    muon, by_clock = optimization.optimizer == "muon", optimization.minutes is not None
+    warmup, average, optim = optimization.batch_warmup, optimization.weight_average, training.optim.value
+    scheduler, lengths = training.lr_scheduler_type, {"max_steps": training.max_steps > 0}
+    lengths["num_train_epochs"] = training.num_train_epochs is not None
     decay_alone = set(training.lr_scheduler_kwargs or {}) <= {"num_decay_steps"} and decay_of(training) < 1
+    clash = "does not go with --minutes"
     for refused, message in (
-        (
-            muon and not hasattr(torch.optim, "Muon"),
-            f"optimizer: muon needs torch 2.9 or newer, this is {torch.__version__}; use adamw",
-        ),
+        (muon and not hasattr(torch.optim, "Muon"), "optimizer: muon needs torch 2.9 or newer; use adamw"),
         (
             muon and (training.fsdp or training.deepspeed),
-            "optimizer: muon needs whole matrices, which fsdp and deepspeed cut up; use adamw",
+            "optimizer: muon needs whole matrices, without fsdp, deepspeed",
         ),
+        (muon and optim not in ADAMW, f"optimizer: muon and --optim {optim} are two optimizers; give one"),
+        (optimization.muon_learning_rate is not None and not muon, "muon_learning_rate: needs --optimizer muon"),
         (
-            muon and optim not in ("adamw_torch_fused", "adamw_torch"),
-            f"optimizer: muon and --optim {optim} are two optimizers; give one of them",
-        ),
-        (muon_rate is not None and not muon, "muon_learning_rate: needs --optimizer muon"),
-        (
-            muon_rate is not None and not muon_rate > 0,
-            f"muon_learning_rate: {muon_rate} is no rate; use a number above 0",
-        ),
-        (
-            average is not None and not 0 < average < 1,
-            f"weight_average: {average} is no decay; use a number above 0 and below 1",
+            not 0 < (average or 0.5) < 1 or average == 0,
+            f"weight_average: {average} is no decay; use 0 to 1, e.g. 0.999",
         ),
         (not warmup >= 0, f"batch_warmup: {warmup} is negative; use 0 (none), a share below 1, or steps"),
-        (
-            warmup >= 1 and by_clock,
-            f"batch_warmup: {warmup:g} steps do not go with --minutes; use a share below 1",
-        ),
-        (
-            warmup > training.max_steps > 0,
-            f"batch_warmup: {warmup:g} steps are more than the training has, max_steps={training.max_steps}",
-        ),
-        (
-            warmup and training.per_device_train_batch_size == 1,
-            "batch_warmup: a batch of one row cannot grow; raise --per_device_train_batch_size",
-        ),
-        (
-            by_clock and not 0 < (minutes or 0) < math.inf,
-            f"minutes: {minutes} is no time to train in; give a number above 0",
-        ),
-        (
-            by_clock and training.max_steps > 0,
-            "minutes: --max_steps says how long the training is, too; give one of them",
-        ),
-        (
-            by_clock and training.num_train_epochs is not None,
-            "minutes: --num_train_epochs says how long the training is, too; give one of them",
-        ),
+        (warmup >= 1 and by_clock, f"batch_warmup: {warmup:g} {clash}; use a share below 1"),
+        (warmup > training.max_steps > 0, f"batch_warmup: {warmup:g} is more than max_steps={training.max_steps}"),
+        (warmup and training.per_device_train_batch_size == 1, "batch_warmup: a batch of one row cannot grow"),
+        *((by_clock and lengths[name], f"minutes: --{name} {clash}: both say how long to train") for name in lengths),
         (
             by_clock and scheduler not in ("linear", WARMUP_STABLE_DECAY),
-            f"minutes: they come with a warmup_stable_decay of their own, and lr_scheduler_type {scheduler.value} does"
-            " not go with them; leave it out",
+            f"lr_scheduler_type: {scheduler.value} {clash}, which have a {WARMUP_STABLE_DECAY} of their own",
         ),
         (
             by_clock and training.warmup_steps >= 1,
-            f"warmup_steps: {training.warmup_steps} does not go with --minutes; use a share below 1",
+            f"warmup_steps: {training.warmup_steps} {clash}; use a share below 1",
         ),
         (
             by_clock and not decay_alone,
-            f"lr_scheduler_kwargs: {training.lr_scheduler_kwargs} does not go with --minutes; use num_decay_steps, a"
-            " share below 1",
+            f"lr_scheduler_kwargs: {training.lr_scheduler_kwargs} {clash}; use num_decay_steps, a share below 1",
         ),
         (
             checkpoint is not None and not by_clock and TimeBudget.saved_in(checkpoint),
@@ -119,9 +88,8 @@ def check_optimization(
         return dataclasses.replace(
             training, max_steps=ENDLESS, num_train_epochs=epochs, lr_scheduler_type=WARMUP_STABLE_DECAY
         )
-    return dataclasses.replace(
-        training, **{name: default for name, default in defaults.items() if getattr(training, name) is None}
-    )
+    undecided = {name: default for name, default in defaults.items() if getattr(training, name) is None}
+    return dataclasses.replace(training, **undecided)
 
 
 def time_budget(
@@ -192,8 +160,7 @@ class OptimizationMixin:
     def create_scheduler(self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None):
         if self.optimization.batch_warmup > num_training_steps:
             raise ValueError(
-                f"batch_warmup: {self.optimization.batch_warmup:g} steps are more than the {num_training_steps} of this"
-                " training; use fewer, or a share below 1"
+                f"batch_warmup: {self.optimization.batch_warmup:g} is more than {num_training_steps} steps; use fewer"
             )
         if self.budget is not None:
             self.budget.begin()

@@ -17,22 +17,9 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase, TrainingArgumen
 from ...configuration_minibert import BERT_SIZES, MiniBertConfig
 from ...modeling_minibert import MiniBertModel
 from ...tokenization import train_tokenizer
-from ..arguments.pretraining import (
-    SIZE_UNLESS_MINUTES,
-    UNLESS_MINUTES,
-    CorpusArguments,
-    MaskingArguments,
-    MixtureArguments,
-    ModelArguments,
-    ObjectiveArguments,
-    OptimizationArguments,
-    RowArguments,
-    StreamingArguments,
-    TokenizerArguments,
-)
+from ..arguments import pretraining as arguments
 from ..checkpoints import checkpoint_to_resume
 from ..data.mixtures import prepare_documents
-from ..data.packing import check_packing
 from ..data.streaming import check_stream, check_workers, first_rows
 from ..hub.card import write_card
 from ..loading import minibert_config
@@ -49,15 +36,15 @@ MINIMUM_DOCUMENTS = 10
 
 
 def pretrain(
-    model_arguments: ModelArguments,
-    corpus: CorpusArguments,
-    mixture: MixtureArguments,
-    streaming: StreamingArguments,
-    rows: RowArguments,
-    tokenizer_arguments: TokenizerArguments,
-    objective_arguments: ObjectiveArguments,
-    masking: MaskingArguments,
-    optimization: OptimizationArguments,
+    model_arguments: arguments.ModelArguments,
+    corpus: arguments.CorpusArguments,
+    mixture: arguments.MixtureArguments,
+    streaming: arguments.StreamingArguments,
+    rows: arguments.RowArguments,
+    tokenizer_arguments: arguments.TokenizerArguments,
+    objective_arguments: arguments.ObjectiveArguments,
+    masking: arguments.MaskingArguments,
+    optimization: arguments.OptimizationArguments,
     training: TrainingArguments,
     overrides: dict[str, Any],
 ) -> TrainingResult:
@@ -72,12 +59,14 @@ def pretrain(
     # What can be refused before anything is read.
     check_launcher()
     checkpoint = checkpoint_to_resume(training)
-    training = check_optimization(optimization, training, UNLESS_MINUTES, checkpoint)
+    training = check_optimization(optimization, training, arguments.UNLESS_MINUTES, checkpoint)
     budget = time_budget(optimization, training, checkpoint)
     objective = OBJECTIVES[objective_arguments.objective](objective_arguments, masking, training.seed)
     overrides = objective.config_fields | overrides
     preset = resolve_config(model_arguments, overrides)
-    check_rows(rows, streaming, objective, preset, training)
+    objective.check(preset, rows, streaming.streaming, training.label_smoothing_factor)
+    if streaming.streaming:
+        check_stream(training)
     trained = model_arguments.model_name_or_path
     tokenizer = read_tokenizer(model_arguments, preset, objective)
     training = dataclasses.replace(resolve_precision(training), include_num_input_tokens_seen="non_padding")
@@ -169,7 +158,7 @@ def pretrain(
     trainer.card = write_card(output, trainer.model.config, report, source, recipe, training)
     sentences = choose_sentences(documents.validation["text"], tokenizer)
     print("", objective.describe(report), "", *objective.examples(output, sentences, tokenizer), "", sep="\n")
-    print(f"Saved to {output}: the model, the tokenizer, README.md (the model card), report.json")
+    print(f"Saved to {output}: the model, the tokenizer, README.md (the model card), report.json and pictures")
     if training.push_to_hub:
         trainer.push_to_hub()
     if budget is not None:
@@ -178,7 +167,9 @@ def pretrain(
 
 
 def resolve_config(
-    arguments: ModelArguments, overrides: dict[str, Any], tokenizer: PreTrainedTokenizerBase | None = None
+    model_arguments: arguments.ModelArguments,
+    overrides: dict[str, Any],
+    tokenizer: PreTrainedTokenizerBase | None = None,
 ) -> MiniBertConfig:
     """The config of the model that is trained: that of the one to go on from, or a preset with the vocabulary and the
     ids of the tokenizer, as soon as there is one.
@@ -186,11 +177,11 @@ def resolve_config(
     Raises:
         ValueError: no MiniBERT to go on from, or overrides that change the shapes of its weights.
     """
-    path, size = arguments.model_name_or_path, arguments.size or SIZE_UNLESS_MINUTES
+    path, size = model_arguments.model_name_or_path, model_arguments.size or arguments.SIZE_UNLESS_MINUTES
     if path is None and tokenizer is None:
-        return getattr(MiniBertConfig, arguments.model)(size, **overrides)
+        return getattr(MiniBertConfig, model_arguments.model)(size, **overrides)
     if path is None:
-        return MiniBertConfig.from_tokenizer(tokenizer, arguments.model, size, **overrides)
+        return MiniBertConfig.from_tokenizer(tokenizer, model_arguments.model, size, **overrides)
     saved, changed = minibert_config(path), MiniBertConfig.from_pretrained(path, **overrides)
     with torch.device("meta"):
         before, after = (
@@ -205,39 +196,8 @@ def resolve_config(
     return changed
 
 
-def check_rows(
-    rows: RowArguments,
-    streaming: StreamingArguments,
-    objective: Objective,
-    config: MiniBertConfig,
-    training: TrainingArguments,
-) -> None:
-    """Refuse what the objective, the rows and the model cannot do together.
-
-    Raises:
-        ValueError: naming the argument.
-    """
-    objective.check(config, rows)
-    check_packing(rows.packing, rows.seq_length)
-    if training.label_smoothing_factor and not objective.smooths_labels:
-        raise ValueError(
-            f"label_smoothing_factor: {training.label_smoothing_factor} does not go with --objective {objective.name},"
-            " whose loss Trainer cannot smooth; use 0, or --objective mlm"
-        )
-    if streaming.streaming:
-        check_stream(training)
-        if not objective.streams or objective.masking.static_masking:
-            what = "--static_masking" if objective.streams else f"--objective {objective.name}"
-            raise ValueError(f"streaming: True does not go with {what}; use False")
-    if rows.seq_length > config.max_position_embeddings:
-        raise ValueError(
-            f"seq_length: {rows.seq_length} is beyond max_position_embeddings={config.max_position_embeddings} of the"
-            " model; use at most that, or raise --max_position_embeddings"
-        )
-
-
 def read_tokenizer(
-    arguments: ModelArguments, config: MiniBertConfig, objective: Objective
+    model_arguments: arguments.ModelArguments, config: MiniBertConfig, objective: Objective
 ) -> PreTrainedTokenizerBase | None:
     """The tokenizer that was named, or that of the model to go on from, cutting at the length of the model that is
     trained; None where one is to be trained.
@@ -245,7 +205,7 @@ def read_tokenizer(
     Raises:
         ValueError: it does not serve the model or the objective.
     """
-    trained, named = arguments.model_name_or_path, arguments.tokenizer
+    trained, named = model_arguments.model_name_or_path, model_arguments.tokenizer
     if trained is not None and named is not None:
         raise ValueError(
             f"tokenizer: {named!r} would give the ids of {trained!r} other meanings; leave it out beside"

@@ -19,7 +19,7 @@ from ...arguments.pretraining import MaskingArguments, ObjectiveArguments, RowAr
 from ...data.collators import MaskedLMCollator
 from ...data.documents import tokenize_documents
 from ...data.masking import IGNORE_INDEX, unigram_counts
-from ...data.packing import fill_rate, pack_documents
+from ...data.packing import check_packing, fill_rate, pack_documents
 from ...report import format_table
 
 
@@ -33,6 +33,7 @@ class Objective(abc.ABC):
     name: ClassVar[str]
     model_class: ClassVar[type[PreTrainedModel]]
     metric: ClassVar[str] = "mlm_loss"  # the loss that is drawn, compared and reported
+    positions: ClassVar[str] = "masked positions"  # what the targets are, in words
     parts: ClassVar[tuple[str, ...]] = ()  # outputs of the model that are logged beside the loss
     streams: ClassVar[bool] = True  # whether its rows can be made while documents are read
     smooths_labels: ClassVar[bool] = False  # whether `Trainer` smooths the right labels
@@ -46,14 +47,31 @@ class Objective(abc.ABC):
         unsaid = {name: share for name, share in self.replacement.items() if getattr(masking, name) is None}
         self.masking = dataclasses.replace(masking, **unsaid)
 
-    def check(self, config: MiniBertConfig, rows: RowArguments) -> None:
-        """Refuse, before any work, a config or rows that cannot serve the objective.
+    def check(
+        self, config: MiniBertConfig, rows: RowArguments, streaming: bool = False, label_smoothing: float = 0.0
+    ) -> None:
+        """Refuse, before any work, what does not go together.
 
         Raises:
             ValueError: naming the field.
         """
-        if config.is_causal:
-            raise ValueError(f"is_causal: True does not go with --objective {self.name}; use False, or --objective clm")
+        wrong, causal = f"does not go with --objective {self.name}", self.config_fields.get("is_causal", False)
+        if config.is_causal != causal:
+            raise ValueError(f"is_causal: {config.is_causal} {wrong}; use {causal}")
+        if label_smoothing and not self.smooths_labels:
+            raise ValueError(f"label_smoothing_factor: {label_smoothing} {wrong}, whose loss it would break; use 0")
+        if self.masking.static_masking and (streaming or self.name != "mlm"):
+            raise ValueError(
+                f"static_masking: True {'does not go with --streaming' if streaming else wrong}; use False"
+            )
+        if streaming and not self.streams:
+            raise ValueError(f"streaming: True {wrong}; use False")
+        check_packing(rows.packing, rows.seq_length)
+        if rows.seq_length > config.max_position_embeddings:
+            raise ValueError(
+                f"seq_length: {rows.seq_length} is beyond max_position_embeddings={config.max_position_embeddings} of"
+                " the model; use at most that, or raise --max_position_embeddings"
+            )
 
     def prepare_tokenizer(self, tokenizer: PreTrainedTokenizerBase) -> None:
         """Refuse, before rows are made, a tokenizer that cannot serve the objective.
@@ -121,14 +139,14 @@ class Objective(abc.ABC):
         """Losses to draw beside the curve, by name."""
         return {"unigram baseline": report["unigram_loss"]}
 
-    def describe(self, report: Mapping[str, Any], positions: str = "masked positions") -> str:
+    def describe(self, report: Mapping[str, Any]) -> str:
         """The report to print: the model beside the unigram baseline."""
         rows = [
             (name, f"{report[loss]:.3f}", f"{report[prefix + 'perplexity']:.1f}", f"{report[prefix + 'accuracy']:.1%}")
             for name, prefix, loss in (("MiniBERT", "", "validation_loss"), ("unigram", "unigram_", "unigram_loss"))
         ]
         table = format_table(("", "loss", "perplexity", "accuracy"), rows)
-        return f"At {report['targets']:,} {positions} of the held-out documents:\n{table}"
+        return f"At {report['targets']:,} {self.positions} of the held-out documents:\n{table}"
 
     def save(self, trainer: Trainer) -> None:
         """Save what the training was for, into the output folder; `trainer.model` is then what was saved."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,6 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ....configuration_minibert import MiniBertConfig
 from ....modeling_minibert import MiniBertForCausalLM
-from ...arguments.pretraining import RowArguments
 from ...data.collators import MaskedLMCollator
 from ...data.masking import IGNORE_INDEX
 from .base import Objective
@@ -48,12 +47,8 @@ class CausalLM(Objective):
 
     name = "clm"
     model_class = MiniBertForCausalLM
-    metric = "clm_loss"
+    metric, positions = "clm_loss", "next tokens"
     config_fields = {"is_causal": True}
-
-    def check(self, config: MiniBertConfig, rows: RowArguments) -> None:
-        if not config.is_causal:
-            raise ValueError("is_causal: False does not go with --objective clm; use True, or leave it out")
 
     def prepare_tokenizer(self, tokenizer: PreTrainedTokenizerBase) -> None:
         super().prepare_tokenizer(tokenizer)
@@ -68,9 +63,6 @@ class CausalLM(Objective):
 
     def collator(self, tokenizer: PreTrainedTokenizerBase, train: datasets.Dataset) -> CausalLMCollator:
         return CausalLMCollator(tokenizer, seed=self.seed)
-
-    def describe(self, report: Mapping[str, Any], positions: str = "next tokens") -> str:
-        return super().describe(report, positions)
 
     def examples(self, folder: Path, sentences: Sequence[str], tokenizer: PreTrainedTokenizerBase) -> list[str]:
         """The beginning of each sentence, continued greedily by the model that was saved."""

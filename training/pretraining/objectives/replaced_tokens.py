@@ -33,18 +33,12 @@ TABLES = ("tok_embeddings", "position_embeddings", "token_type_embeddings")
 
 
 def generator_config(config: MiniBertConfig, size: float) -> MiniBertConfig:
-    """The generator's config: as deep as the discriminator, its width times `size` rounded to whole heads (of the same
-    width), its MLP as much narrower as it is itself.
-
-    Args:
-        config: the discriminator's.
-        size: above 0, at most 1.
-    """
-    head_width = config.hidden_size // config.num_attention_heads
+    """The generator's config: as deep as the discriminator's `config`, its width times `size` rounded to whole heads
+    (of the same width), its MLP as much narrower as it is itself."""
     heads = max(1, round(size * config.num_attention_heads))
-    narrow = copy.deepcopy(config)
-    narrow.num_attention_heads, narrow.hidden_size = heads, heads * head_width
-    narrow.intermediate_size = max(1, round(config.intermediate_size * heads / config.num_attention_heads))
+    share, narrow = heads / config.num_attention_heads, copy.deepcopy(config)
+    narrow.num_attention_heads, narrow.hidden_size = heads, round(config.hidden_size * share)
+    narrow.intermediate_size = max(1, round(config.intermediate_size * share))
     return narrow
 
 
@@ -67,15 +61,10 @@ def sample_tokens(
 
 @dataclass
 class DetectorWithGeneratorOutput(ModelOutput):
-    """Output of `DetectorWithGenerator`.
-
-    Args:
-        loss: `mlm_loss` (the generator's) plus the weighted `rtd_loss` (the discriminator's).
-        logits: [batch, length], the discriminator's, above 0 where a token looks replaced.
-        replaced: [batch, length], whether it was: 0 or 1, -100 at padding.
-        generator_logits: [targets, vocabulary], in the order of the flattened batch.
-        corrupted_ids: [batch, length], what the discriminator read.
-    """
+    """`loss` is `mlm_loss` (the generator's) plus the weighted `rtd_loss` (the discriminator's); `logits` [batch,
+    length] are the discriminator's, above 0 where a token looks replaced, and `replaced` whether it was (0, 1, -100 at
+    padding); `generator_logits` [targets, vocabulary] are in the order of the flattened batch; `corrupted_ids` [batch,
+    length] is what the discriminator read."""
 
     loss: torch.Tensor | None = None
     logits: torch.Tensor | None = None
@@ -207,18 +196,12 @@ class ReplacedTokenDetection(MaskedLM):
     smooths_labels = False
     replacement = {"mask_replace_prob": 1.0, "random_replace_prob": 0.0}
 
-    def check(self, config: MiniBertConfig, rows: RowArguments) -> None:
-        super().check(config, rows)
-        size, weight, temperature = (
-            getattr(self.arguments, name)
-            for name in ("generator_size", "discriminator_weight", "generator_temperature")
-        )
-        if not 0 < size <= 1:
-            raise ValueError(f"generator_size: {size} is no share of the width; use a number above 0, at most 1")
-        if not 0 <= weight < math.inf:
-            raise ValueError(f"discriminator_weight: {weight} is no weight; use 0 or more")
-        if not 0 < temperature < math.inf:
-            raise ValueError(f"generator_temperature: {temperature} is no temperature; use a number above 0")
+    def check(self, config: MiniBertConfig, rows: RowArguments, *others) -> None:
+        super().check(config, rows, *others)
+        for name, most in (("generator_size", 1), ("discriminator_weight", 1e9), ("generator_temperature", 1e9)):
+            value = getattr(self.arguments, name)
+            if not 0 <= value <= most or (value == 0 and name.startswith("generator")):
+                raise ValueError(f"{name}: {value} does not go with --objective rtd; use above 0, at most {most:g}")
 
     def model(self, config: MiniBertConfig, checkpoint: str | None) -> DetectorWithGenerator:
         """A generator is always new; the discriminator starts from the checkpoint, if there is one."""
@@ -284,21 +267,18 @@ class ReplacedTokenDetection(MaskedLM):
     def baselines(self, report: Mapping[str, Any]) -> dict[str, float]:
         return {"the same probability for every token": report["constant_loss"]}
 
-    def describe(self, report: Mapping[str, Any], positions: str = "tokens") -> str:
+    def describe(self, report: Mapping[str, Any]) -> str:
         """The report to print: the model beside one that answers "original" everywhere, and the generator."""
-        ours = [f"{report[name]:.1%}" for name in ("accuracy", *DETECTION)]
-        rows = [
-            ("MiniBERT", f"{report['validation_loss']:.3f}", *ours),
-            ("always original", f"{report['constant_loss']:.3f}", f"{report['constant_accuracy']:.1%}", "", "", ""),
-        ]
-        generator = report["generator"]
-        replaced = 1 - report["constant_accuracy"]
+        shares, generator = [f"{report[name]:.1%}" for name in ("accuracy", *DETECTION)], report["generator"]
+        constant = [f"{report['constant_loss']:.3f}", f"{report['constant_accuracy']:.1%}", *3 * [""]]
+        rows = [("MiniBERT", f"{report['validation_loss']:.3f}", *shares), ("always original", *constant)]
+        table = format_table(("", "loss", "accuracy", "precision", "recall", "F1"), rows)
+        losses = f"{generator['loss']:.3f} (unigram {generator['unigram_loss']:.3f})"
+        shares = f"{generator['accuracy']:.1%} (unigram {generator['unigram_accuracy']:.1%})"
         return (
-            f"At {report['targets']:,} {positions} of the held-out documents, {replaced:.1%} of which the generator"
-            f" replaced:\n{format_table(('', 'loss', 'accuracy', 'precision', 'recall', 'F1'), rows)}\n"
-            f"The generator at {generator['targets']:,} masked positions: loss {generator['loss']:.3f} (unigram"
-            f" {generator['unigram_loss']:.3f}), accuracy {generator['accuracy']:.1%} (unigram"
-            f" {generator['unigram_accuracy']:.1%})"
+            f"At {report['targets']:,} tokens of the held-out documents, {1 - report['constant_accuracy']:.1%} of which"
+            f" the generator replaced:\n{table}\n"
+            f"The generator at {generator['targets']:,} masked positions: loss {losses}, accuracy {shares}"
         )
 
     def save(self, trainer: Trainer) -> None:
@@ -317,31 +297,23 @@ class ReplacedTokenDetection(MaskedLM):
         lines = ["Held-out text with a word replaced, and what the saved model takes for replaced:"]
         for sentence, place, word in zip(sentences, places, words):
             other = next((each for each in words if each.lower() not in sentence.lower()), None)
-            if other is None:
-                continue
-            text = sentence[: place.start] + other + sentence[place.stop :]
-            scores = word_scores(model, tokenizer, text)
-            flagged = ", ".join(f"{found} {score:.0%}" for _, found, score in scores if score > 0.5)
-            strange = [score for start, _, score in scores if start <= place.start][-1]
-            lines += [f"  {text}", f"    was: {word}; {other}: {strange:.0%}; flagged: {flagged or 'nothing'}"]
+            if other is not None:
+                text = sentence[: place.start] + other + sentence[place.stop :]
+                scores = word_scores(model, tokenizer, text)
+                flagged = ", ".join(f"{found} {score:.0%}" for found, score in scores if score > 0.5)
+                lines += [f"  {text}", f"    was: {word}; flagged: {flagged or 'nothing'}"]
         return lines
 
 
 @torch.no_grad()
 def word_scores(
     model: MiniBertForReplacedTokenDetection, tokenizer: PreTrainedTokenizerBase, text: str
-) -> list[tuple[int, str, float]]:
-    """Where each word of a text begins, the word, and how likely it is that it was replaced: the probability of its
-    most suspicious token."""
-    batch = tokenizer(text, return_offsets_mapping=True, return_special_tokens_mask=True, return_tensors="pt")
-    spans, special = batch.pop("offset_mapping")[0].tolist(), batch.pop("special_tokens_mask")[0].tolist()
+) -> list[tuple[str, float]]:
+    """The words of a text, and how likely each was replaced: the probability of its most suspicious token."""
+    batch = tokenizer(text, return_offsets_mapping=True, return_tensors="pt")
+    spans = batch.pop("offset_mapping")[0].tolist()
     probabilities = model(**batch).logits[0].sigmoid().tolist()
-    tokens = [(p, start, end) for p, (start, end), s in zip(probabilities, spans, special) if not s]
     return [
-        (
-            match.start(),
-            match[0],
-            max((p for p, start, end in tokens if start < match.end() and end > match.start()), default=0.0),
-        )
-        for match in re.finditer(r"\S+", text)
+        (word[0], max((p for p, (a, b) in zip(probabilities, spans) if a < word.end() and b > word.start()), default=0))
+        for word in re.finditer(r"\S+", text)
     ]

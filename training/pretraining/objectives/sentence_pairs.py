@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import datasets
@@ -36,8 +36,8 @@ class MaskedLMWithNextSentence(MaskedLM):
     streams = smooths_labels = False
     minimum_validation = 2  # a random segment comes from another document
 
-    def check(self, config: MiniBertConfig, rows: RowArguments) -> None:
-        super().check(config, rows)
+    def check(self, config: MiniBertConfig, rows: RowArguments, *others) -> None:
+        super().check(config, rows, *others)
         if config.type_vocab_size < 2:
             raise ValueError(
                 f"type_vocab_size: {config.type_vocab_size} does not go with --objective mlm+nsp, whose pairs need two"
@@ -59,7 +59,7 @@ class MaskedLMWithNextSentence(MaskedLM):
         return make_pairs(documents, tokenizer, rows.seq_length, self.arguments.short_seq_prob, self.seed)
 
     def describe_rows(self, rows: datasets.Dataset, seq_length: int) -> str:
-        random = np.mean(rows["next_sentence_label"]) if len(rows) else 0.0
+        random = np.mean(rows["next_sentence_label"])
         return f"{len(rows):,} pairs of segments of up to {seq_length} tokens, {random:.1%} of them random"
 
     def counts(self, batch: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -67,10 +67,8 @@ class MaskedLMWithNextSentence(MaskedLM):
 
     def score(self, outputs: Any, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
         labels = batch["next_sentence_label"]
-        logits = outputs["seq_relationship_logits"].float()
-        loss = torch.nn.functional.cross_entropy(logits, labels, reduction="sum")
-        pairs = torch.stack([loss, (logits.argmax(-1) == labels).sum(), loss.new_tensor(len(labels))])
-        return torch.cat([token_score(outputs["prediction_logits"], batch["labels"]), pairs.double()])
+        pairs = token_score(outputs["seq_relationship_logits"], labels)
+        return torch.cat([token_score(outputs["prediction_logits"], batch["labels"]), pairs])
 
     def figures(self, sums: np.ndarray) -> dict[str, float]:
         loss, right, pairs = sums[3:]
@@ -80,9 +78,9 @@ class MaskedLMWithNextSentence(MaskedLM):
         ours = {"nsp_loss": figures["eval_nsp_loss"], "nsp_accuracy": figures["eval_nsp_accuracy"]}
         return super().report(figures, baseline) | ours
 
-    def describe(self, report: Mapping[str, Any], positions: str = "masked positions") -> str:
+    def describe(self, report: Mapping[str, Any]) -> str:
         pairs = f"next sentence: loss {report['nsp_loss']:.3f} (guessing {np.log(2):.3f}), "
-        return f"{super().describe(report, positions)}\n{pairs}accuracy {report['nsp_accuracy']:.1%}"
+        return f"{super().describe(report)}\n{pairs}accuracy {report['nsp_accuracy']:.1%}"
 
 
 def make_pairs(
@@ -105,40 +103,35 @@ def make_pairs(
     shorter on average, and it alone can be the beginning of a document.
 
     Args:
-        documents: a column `text`, whose segments are its lines, cut at the ends of sentences; and a column `source` (a
-            `ClassLabel`), the language, if there are several.
+        documents: a column `text`, whose segments are its sentences; and a column `source` (a `ClassLabel`), the
+            language, if there are several.
         seq_length: longest row, in tokens.
 
     Raises:
         ValueError: too few documents have two segments or more, or there is a single document.
     """
-    for name in ("cls_token_id", "sep_token_id"):
-        if getattr(tokenizer, name) is None:
-            raise ValueError(f"{name}: the tokenizer has none, but pairs need [CLS] and [SEP]")
     check_segments(documents)
-
-    def pairs_of(part: datasets.Dataset) -> datasets.Dataset:
+    pairs = []
+    for part in by_source(documents).values():
         windows = -(-len(part) // WINDOW)
-        return map_tables(
-            part,
-            _pairs,
-            desc="Making pairs",
-            batch_size=-(-len(part) // windows),  # windows of one size: none is left with a single document
-            backend=tokenizer_backend(tokenizer),
-            seq_length=seq_length,
-            short_seq_prob=short_seq_prob,
-            seed=seed,
-            cls_token_id=tokenizer.cls_token_id,
-            sep_token_id=tokenizer.sep_token_id,
+        pairs.append(
+            map_tables(
+                part,
+                _pairs,
+                desc="Making pairs",
+                batch_size=-(-len(part) // windows),  # windows of one size: none is left with a single document
+                backend=tokenizer_backend(tokenizer),
+                seq_length=seq_length,
+                short_seq_prob=short_seq_prob,
+                seed=seed,
+                cls_token_id=tokenizer.cls_token_id,
+                sep_token_id=tokenizer.sep_token_id,
+            )
         )
-
-    pairs = datasets.concatenate_datasets([pairs_of(part) for part in by_source(documents).values()])
-    if not len(pairs):
-        raise ValueError(
-            f"next sentences: {len(documents):,} documents make no pair; give different ones, of several lines or"
-            " sentences with a token"
-        )
-    return pairs
+    rows = datasets.concatenate_datasets(pairs)
+    if not len(rows):
+        raise ValueError(f"data: {len(documents):,} documents make no pair; give different ones, of several sentences")
+    return rows
 
 
 def by_source(documents: datasets.Dataset) -> dict[str, datasets.Dataset]:
@@ -149,25 +142,17 @@ def by_source(documents: datasets.Dataset) -> dict[str, datasets.Dataset]:
     return {names[number]: documents.select(np.flatnonzero(numbers == number)) for number in np.unique(numbers)}
 
 
-def check_segments(documents: datasets.Dataset, what: str = "") -> None:
+def check_segments(documents: datasets.Dataset, what: str = "for pairs") -> None:
     """Refuse documents that no pairs can be made of; of a usual corpus only the first ones are looked at.
 
     Raises:
         ValueError: there is a single document (or copies of one), or none has two segments.
     """
-    what = f" {what}" if what else ""
-    texts = iter(documents["text"])
-    first = next(texts, None)
-    if all(text == first for text in texts):
-        number = f"{len(documents)} equal documents" if len(documents) > 1 else f"{len(documents)} document"
-        raise ValueError(
-            f"next sentences: {number}{what}; give 2 different ones or more, random segments come from others"
-        )
-    if all(len(split_sentences(text)) < 2 for text in documents["text"]):
-        raise ValueError(
-            f"next sentences: none of {len(documents):,} documents{what} has two segments; give documents of several"
-            " lines or sentences"
-        )
+    texts, count = documents["text"], len(documents)
+    if all(text == texts[0] for text in texts):
+        raise ValueError(f"data: {count} document(s) {what}, all alike; give 2 different ones, B is drawn from others")
+    if all(len(split_sentences(text)) < 2 for text in texts):
+        raise ValueError(f"data: none of {count:,} documents {what} has two segments; give some of several sentences")
 
 
 def _pairs(
@@ -188,18 +173,17 @@ def _pairs(
     texts = [text for text, document in zip(texts, documents) if document]
     documents = [document for document in documents if document]
     generator = np.random.default_rng([seed, zlib.crc32("".join(flat).encode())])
-    rows: dict[str, list] = {"input_ids": [], "token_type_ids": [], "next_sentence_label": []}
-    if len(set(texts)) > 1:
-        for number in range(len(documents)):
-            for a, b, label in _pairs_of(documents, texts, number, seq_length - 3, short_seq_prob, generator):
-                rows["input_ids"].append([cls_token_id, *a, sep_token_id, *b, sep_token_id])
-                rows["token_type_ids"].append([0] * (len(a) + 2) + [1] * (len(b) + 1))
-                rows["next_sentence_label"].append(label)
+    ids, segments, labels = [], [], []
+    for number in range(len(documents)) if len(set(texts)) > 1 else ():
+        for a, b, label in _pairs_of(documents, texts, number, seq_length - 3, short_seq_prob, generator):
+            ids.append([cls_token_id, *a, sep_token_id, *b, sep_token_id])
+            segments.append([0] * (len(a) + 2) + [1] * (len(b) + 1))
+            labels.append(label)
     return pa.table(
         {
-            "input_ids": pa.array(rows["input_ids"], tokenized.type),
-            "token_type_ids": pa.array(rows["token_type_ids"], pa.list_(pa.int8())),
-            "next_sentence_label": pa.array(rows["next_sentence_label"], pa.int64()),
+            "input_ids": pa.array(ids, tokenized.type),
+            "token_type_ids": pa.array(segments, pa.list_(pa.int8())),
+            "next_sentence_label": pa.array(labels, pa.int64()),
         }
     )
 
@@ -211,15 +195,15 @@ def _pairs_of(
     room: int,
     short_seq_prob: float,
     generator: np.random.Generator,
-):
+) -> Iterator[tuple[list[int], list[int], int]]:
     """The pairs (A, B, label) that begin in one document; A and B together hold at most `room` tokens."""
     document, position = documents[number], 0
     while position < len(document):
-        wanted = room
+        target = room
         if generator.random() < short_seq_prob:
-            wanted = int(generator.integers(2, room + 1))
+            target = int(generator.integers(2, room + 1))
         end, gathered = position, 0
-        while end < len(document) and gathered < wanted:
+        while end < len(document) and gathered < target:
             gathered += len(document[end])
             end += 1
         if end - position < 2:
@@ -228,8 +212,10 @@ def _pairs_of(
                 return
             end += 1
         middle = int(generator.integers(position + 1, end))
-        a = [token for segment in document[position:middle] for token in segment]
-        b = [token for segment in document[middle:end] for token in segment]
+        a, b = (
+            [token for segment in part for token in segment]
+            for part in (document[position:middle], document[middle:end])
+        )
         label, position = IS_NEXT, end
         if generator.random() < 0.5:
             label, position = IS_RANDOM, middle
@@ -242,7 +228,7 @@ def _pairs_of(
                 b += segment
                 if len(b) >= needed:
                     break
-        while len(a) + len(b) > wanted:
+        while len(a) + len(b) > target:
             longer = a if len(a) > len(b) else b
             longer.pop(0 if generator.random() < 0.5 else -1)
         yield a, b, label
