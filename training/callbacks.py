@@ -64,6 +64,8 @@ def describe_log(logs: Mapping[str, float]) -> str:
     figures = {name.removeprefix("eval_"): value for name, value in logs.items() if name.startswith("eval_")}
     without = ("runtime", "per_second", "preparation_time", "targets")
     shown = {name: value for name, value in figures.items() if not name.endswith(without)}
+    if any(name.endswith("_loss") for name in shown):  # of which "loss" is a mean over batches
+        del shown["loss"]
     return "evaluation: " + "  ".join(f"{name} {value:.4g}" for name, value in shown.items()) if shown else ""
 
 

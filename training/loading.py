@@ -44,14 +44,24 @@ def minibert_config(path: str) -> MiniBertConfig:
 
 
 @contextmanager
-def quietly() -> Iterator[None]:
-    """While loading or saving: no bar, and that a head or a pooler is new, or left out, is no warning."""
-    verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
+def without_bars() -> Iterator[None]:
+    """While loading or saving: no bar of Transformers, where that is over at once."""
+    bars = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
     try:
         yield
     finally:
-        logging.set_verbosity(verbosity)
         if bars:
             logging.enable_progress_bar()
+
+
+@contextmanager
+def quietly() -> Iterator[None]:
+    """While loading: no bar, and that a head or a pooler is new, or left out, is no warning."""
+    verbosity = logging.get_verbosity()
+    logging.set_verbosity_error()
+    try:
+        with without_bars():
+            yield
+    finally:
+        logging.set_verbosity(verbosity)

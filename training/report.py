@@ -64,7 +64,7 @@ def picture(
 def plot_losses(
     log_history: Sequence[dict], path: str | Path, metric: str, baselines: dict[str, float] | None = None
 ) -> None:
-    """Draw training and validation loss over optimizer steps.
+    """Draw training and validation loss over optimizer steps; nothing where neither has two points.
 
     Args:
         log_history: `Trainer`'s (`state.log_history`).
@@ -72,13 +72,17 @@ def plot_losses(
         metric: the loss that evaluations log as `eval_…`, and training as itself where it logs it apart.
         baselines: losses drawn as horizontal lines, by name.
     """
+    curves = {}
+    for key, label in ((metric, "training"), (f"eval_{metric}", "validation")):
+        curves[label] = [(entry["step"], entry[key]) for entry in log_history if key in entry]
+        if not curves[label] and key == metric:
+            curves[label] = [(entry["step"], entry["loss"]) for entry in log_history if "loss" in entry]
+    if max(map(len, curves.values())) < 2:
+        return
     with picture(path, "Loss in training") as axes:
-        for key, label, marker in ((metric, "training", None), (f"eval_{metric}", "validation", "o")):
-            points = [(entry["step"], entry[key]) for entry in log_history if key in entry]
-            if not points and key == metric:
-                points = [(entry["step"], entry["loss"]) for entry in log_history if "loss" in entry]
+        for label, points in curves.items():
             if points:
-                axes.plot(*zip(*points), marker=marker, label=label)
+                axes.plot(*zip(*points), marker="o" if label == "validation" else None, label=label)
         for name, value in (baselines or {}).items():
             axes.axhline(value, color="gray", linestyle="--", linewidth=1, label=name)
         axes.set(xlabel="optimizer step", ylabel=f"{metric.replace('_', ' ')} (nats)")

@@ -12,7 +12,8 @@ RECIPES = sorted((Path(minibert.__file__).parent / "training" / "pretraining" / 
 SMALL = [
     "--size", "tiny", "--vocab_size", "300", "--seq_length", "64", "--per_device_train_batch_size", "4",
     "--gradient_accumulation_steps", "2", "--max_steps", "2", "--disable_tqdm", "true", "--bf16", "false",
-    "--eval_strategy", "no", "--save_strategy", "no",
+    "--eval_strategy", "no", "--save_strategy", "no", "--num_hidden_layers", "2",
+    "--hidden_size", "32", "--num_attention_heads", "4", "--intermediate_size", "48",
 ]  # fmt: skip
 
 

@@ -35,6 +35,7 @@ from minibert.training.pretraining.trainer import PretrainingTrainer
 QUICK = [
     "--size", "tiny", "--num_hidden_layers", "2", "--vocab_size", "150", "--seq_length", "64",
     "--per_device_train_batch_size", "16", "--disable_tqdm", "true", "--bf16", "false", "--objective", "rtd",
+    "--hidden_size", "32", "--num_attention_heads", "4", "--intermediate_size", "48",
 ]  # fmt: skip
 
 
@@ -405,9 +406,9 @@ def test_from_the_command_line(corpus, tmp_path, capsys):
     assert not any(loading.values()) and model.num_parameters() == report["parameters"]
     assert model.config.architectures == ["MiniBertForReplacedTokenDetection"]
     generator, loading = MiniBertForMaskedLM.from_pretrained(output / "generator", output_loading_info=True)
-    assert not any(loading.values()) and generator.config.hidden_size == 64
+    assert not any(loading.values()) and generator.config.hidden_size == 8
     assert AutoModelForMaskedLM.from_pretrained(output / "generator").num_parameters() == generator.num_parameters()
-    assert AutoModel.from_pretrained(output).config.hidden_size == 128
+    assert AutoModel.from_pretrained(output).config.hidden_size == 32
     assert not [path for path in output.rglob("*") if path.suffix in (".bin", ".pt", ".pkl")]
     assert (output / "loss.png").stat().st_size > 5000
     card = (output / "README.md").read_text()

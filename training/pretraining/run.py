@@ -22,7 +22,7 @@ from ..checkpoints import checkpoint_to_resume
 from ..data.mixtures import prepare_documents
 from ..data.streaming import check_stream, check_workers, first_rows
 from ..hub.card import write_card
-from ..loading import minibert_config
+from ..loading import minibert_config, without_bars
 from ..optimization import check_optimization, plan_training, time_budget
 from ..precision import check_launcher, resolve_precision
 from ..report import plot_losses
@@ -35,6 +35,7 @@ from .trainer import PretrainingTrainer
 MINIMUM_DOCUMENTS = 10
 
 
+@without_bars()
 def pretrain(
     model_arguments: arguments.ModelArguments,
     corpus: arguments.CorpusArguments,
