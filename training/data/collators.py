@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import dataclasses
 import math
+import multiprocessing
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -26,11 +28,21 @@ RANDOM_REPLACEMENTS = ("uniform", "unigram")
 RATE_SCHEDULES = ("constant", "linear", "steps")
 EVALUATION_RATE = 0.15
 
-# What the shared progress tensor holds, see `MaskedLMCollator.set_progress`.
-_VERSION, _EPOCH, _STEP, _TOTAL_STEPS, _BATCHES_PER_STEP, _STREAMED, _WITNESS = range(7)
+# Columns with one value a token; any other has one number a row.
+TOKEN_COLUMNS = ("input_ids", "labels", "attention_mask", "token_type_ids", "position_ids", "special_tokens_mask")
 
-# Columns that tokenizers add, which say something to the collator at most.
-_NOT_FOR_THE_MODEL = ("special_tokens_mask", "offset_mapping")
+
+class _Progress(ctypes.Structure):
+    """How far training is, in shared memory: what the main process writes, workers that live for several epochs read.
+
+    `told` counts the calls of `set_progress`, `first_row` is a checksum (see `_warn_of_repetition`), the others are
+    the arguments of `set_progress`.
+    """
+
+    _fields_ = [
+        (name, ctypes.c_int64)
+        for name in ("told", "epoch", "step", "total_steps", "batches_per_step", "streamed", "first_row")
+    ]
 
 
 @dataclass
@@ -39,7 +51,7 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
 
     A row is a mapping with `input_ids`, and if it has them `attention_mask`, `token_type_ids`, `special_tokens_mask`
     and `position_ids` (packed rows: positions restart at every document); numbers such as `next_sentence_label` are
-    stacked. Rows that already have `labels` (see `mask_rows`) are only padded.
+    stacked. Rows that already have `labels` are not masked again.
 
     The batch has `input_ids`, `labels` (-100 where nothing is predicted), `attention_mask` and the other columns of
     the rows, each [batch, sequence]. `attention_mask` is there also when nothing is padded, so that all batches have
@@ -59,7 +71,10 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
     Without a seed the masks come from torch's global generator, new ones on every call, as in the parent class.
 
     **Evaluation.** A `Trainer` evaluates with the same collator. For fixed masks at a fixed rate, mask the evaluation
-    set once: `dataset.map(collator.for_evaluation().mask_rows, batched=True)`.
+    set once:
+
+        evaluation = collator.for_evaluation()
+        dataset.map(lambda row: {name: column[0] for name, column in evaluation([row], return_tensors="np").items()})
 
     Args (beyond those of the parent, whose meaning stands unless said here):
         whole_word_mask: the parent's way to ask for `masking="whole_word"`.
@@ -72,15 +87,22 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
             them).
         rate_schedule: how the rate moves over training from `mlm_probability` through `rate_points`: not at all
             ("constant"), in straight lines between the points ("linear"), or in jumps at the points ("steps"). It is
-            settled for each optimizer step, and needs `MaskingProgress`.
+            the same for all batches of an optimizer step, and needs `MaskingProgress`.
         rate_points: rates by share of the training done, such as {1.0: 0.15} or {0.5: 0.2, 0.9: 0.15}; the last one
             holds from there on.
         at_least_one_target: every document gets a target, also where chance gives it none (in short documents this
             lifts the rate). By default for rows with `position_ids` only.
+        static_masking: the masks of epoch 0 in all epochs (BERT's; RoBERTa, arXiv 1907.11692, has "dynamic" ones).
+        unpadded: the batch is one row, the real tokens of all rows one after the other, with the bounds of their
+            documents, as `DataCollatorWithFlattening(return_flash_attn_kwargs=True)` makes it: `input_ids`, `labels`
+            (and `token_type_ids`, if the rows have them), [1, tokens]; `cu_seq_lens_q` and `cu_seq_lens_k`, the same
+            int32 tensor [documents + 1]; `max_length_q` and `max_length_k`, the longest document as an int. A document
+            begins where `position_ids` restart at 0; a row without them is one document. There is neither an
+            `attention_mask` nor `position_ids`. The masks are those of the padded batch.
 
     Raises:
         ValueError: for a tokenizer without mask token, a rate outside [0, 1], replacement rates that sum to more than
-            1, or an unknown name.
+            1, an unknown name, or settings that contradict each other.
     """
 
     masking: str = "token"
@@ -89,14 +111,27 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
     rate_schedule: str = "constant"
     rate_points: Mapping[float, float] = dataclasses.field(default_factory=dict)
     at_least_one_target: bool | None = None
+    static_masking: bool = False
+    unpadded: bool = False
 
     def __post_init__(self):
         if self.whole_word_mask:
             if self.masking == "span":
-                raise ValueError("whole_word_mask: True contradicts masking='span'")
+                raise ValueError("whole_word_mask: True contradicts masking='span'; leave one of them out")
             self.masking = "whole_word"
             self.whole_word_mask = False  # the parent would warn and mask with [MASK] alone
-        self._check()
+        if self.mlm and self.tokenizer.mask_token is None:
+            raise ValueError(
+                "tokenizer: it has no mask token, which masked language modelling needs; give it one with"
+                " tokenizer.add_special_tokens({'mask_token': '[MASK]'})"
+            )
+        check_masking(self)
+        if (self.random_replacement == "unigram") != (self.unigram_counts is not None):
+            raise ValueError("unigram_counts: needed with random_replacement='unigram', and only there")
+        if self.static_masking and self.seed is None:
+            raise ValueError("static_masking: True needs a seed; give one")
+        if self.unpadded and self.pad_to_multiple_of:
+            raise ValueError(f"pad_to_multiple_of: {self.pad_to_multiple_of} has no effect with unpadded=True")
         super().__post_init__()
 
         vocabulary = list(self.tokenizer.get_vocab().values())
@@ -107,24 +142,12 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
         self._regular[special] = False
         self._word_starts = np.zeros_like(self._regular)  # [V]
         if self.masking != "token":
-            table = np.asarray(word_start_table(self.tokenizer), dtype=bool)[: len(self._regular)]
+            table = word_start_table(self.tokenizer)[: len(self._regular)]
             self._word_starts[: len(table)] = table
         self._cumulative = np.concatenate([[0], np.cumsum(self._random_weights())])  # [V + 1]
-
-        # Shared memory: workers that stay alive from epoch to epoch read what the main process writes.
-        self._progress = torch.zeros(7, dtype=torch.int64).share_memory_()
-        self._progress[_BATCHES_PER_STEP] = 1
-        self._seen_version, self._calls = 0, 0
-
-    def _check(self) -> None:
-        if self.mlm and self.tokenizer.mask_token is None:
-            raise ValueError(
-                "tokenizer: it has no mask token, which masked language modelling needs; give it one with"
-                " tokenizer.add_special_tokens({'mask_token': '[MASK]'})"
-            )
-        check_masking(self)
-        if (self.random_replacement == "unigram") != (self.unigram_counts is not None):
-            raise ValueError("unigram_counts: needed with random_replacement='unigram', and only there")
+        self._progress = multiprocessing.RawValue(_Progress)
+        self._progress.batches_per_step = 1
+        self._told, self._batches = 0, 0  # of this process: `told` when it last looked, and the batches made since then
 
     def _random_weights(self) -> np.ndarray:
         """int64 [V]: relative frequency of every id as a random token."""
@@ -134,7 +157,7 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
             given = np.asarray(self.unigram_counts, dtype=np.int64)
             counts[: len(given)] = given[: len(counts)]
             if (counts < 0).any():
-                raise ValueError(f"unigram_counts: {counts.min()} is no count; legal: 0 and above")
+                raise ValueError(f"unigram_counts: {counts.min()} is no count; use 0 and above")
             weights *= counts
         if self.mlm and self.random_replace_prob > 0 and np.count_nonzero(weights) < 2:
             raise ValueError(
@@ -155,58 +178,52 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
             batches_per_step: batches collated for one optimizer step.
             streamed: the rows are of a stream; the same row gets other masks in another batch.
         """
-        version = int(self._progress[_VERSION]) + 1
-        said = torch.tensor([version, epoch, step, total_steps, batches_per_step, streamed])
-        self._progress[: len(said)] = said
+        progress = self._progress
+        progress.epoch, progress.step, progress.total_steps = epoch, step, total_steps
+        progress.batches_per_step, progress.streamed = batches_per_step, streamed
+        progress.told += 1
 
     def for_evaluation(self, mlm_probability: float = EVALUATION_RATE, seed: int = 0) -> MaskedLMCollator:
         """A collator of the same kind with a constant rate and the same masks on every pass, for comparable losses."""
-        twin = dataclasses.replace(
-            self, mlm_probability=mlm_probability, seed=seed, rate_schedule="constant", rate_points={}
-        )
-        twin.set_progress(epoch=0)
-        return twin
+        constant = dict(rate_schedule="constant", rate_points={}, static_masking=True)
+        return dataclasses.replace(self, mlm_probability=mlm_probability, seed=seed, **constant)
 
-    def mask_rows(self, batch: Mapping[str, Sequence]) -> dict[str, list[np.ndarray]]:
-        """Static masking: `dataset.map(collator.mask_rows, batched=True)` draws the masks once and keeps them.
-
-        They are those of epoch 0 at the rate `mlm_probability`.
-
-        Args:
-            batch: columns of several rows, as `datasets` passes them.
-
-        Returns:
-            The columns `input_ids` (masked) and `labels`.
-        """
-        rows = [dict(zip(batch, values)) for values in zip(*batch.values())]
-        input_ids, lengths = _flatten(rows, "input_ids")
-        masked, labels = self._mask(rows, input_ids, lengths, epoch=0, rate=self.mlm_probability)
-        ends = np.cumsum(lengths)[:-1]
-        return {"input_ids": np.split(masked, ends), "labels": np.split(labels, ends)}
-
-    def numpy_call(self, examples: Sequence[Any]) -> dict[str, np.ndarray]:
-        """The batch as NumPy arrays, int64."""
+    def numpy_call(self, examples: Sequence[Any]) -> dict[str, Any]:
+        """The batch as NumPy arrays, int64 (`cu_seq_lens_…` int32)."""
         rows = [example if isinstance(example, Mapping) else {"input_ids": example} for example in examples]
         input_ids, lengths = _flatten(rows, "input_ids")
-        padding = self._token_columns()
-        columns = {
-            name: _flatten(rows, name, lengths)[0] if name in padding else _stack(rows, name)
-            for name in rows[0]
-            if name not in ("input_ids", *_NOT_FOR_THE_MODEL)
-        }
-        if "labels" not in columns:
-            self._notice_repetition(rows)
-            batch, rate = self._next_batch()
-            epoch, streamed = int(self._progress[_EPOCH]), bool(self._progress[_STREAMED])
-            input_ids, columns["labels"] = self._mask(
-                rows, input_ids, lengths, epoch, rate, batch if streamed else None
-            )
-        elif self.mlm and np.array_equal(columns["labels"], input_ids):
+        tokens = {name: _flatten(rows, name, lengths)[0] for name in TOKEN_COLUMNS if name in rows[0]}
+        numbers = {name: _stack(rows, name) for name in rows[0] if name not in (*TOKEN_COLUMNS, "offset_mapping")}
+        tokens.setdefault("attention_mask", np.ones_like(input_ids))
+        row_numbers = np.repeat(np.arange(len(lengths)), lengths)
+        begins = np.diff(row_numbers, prepend=-1) > 0  # a document begins with its row …
+        if "position_ids" in tokens:  # … and where a position does not follow the one before
+            begins |= np.diff(tokens["position_ids"], prepend=-1) != 1
+
+        if "labels" not in tokens:
+            tokens["input_ids"], tokens["labels"] = self._mask(tokens, lengths, row_numbers, begins)
+        elif self.mlm and np.array_equal(tokens["labels"], input_ids):
             raise ValueError(
                 "labels: they repeat input_ids, so nothing is masked; remove the column, the collator makes it"
             )
-        columns.setdefault("attention_mask", np.ones_like(input_ids))
+        tokens.pop("special_tokens_mask", None)
+        if self.unpadded and numbers:
+            raise ValueError(
+                f"{next(iter(numbers))}: a number a row does not go with unpadded=True, whose batch is one row; remove"
+                " the column, or leave unpadded out"
+            )
+        return _unpad(tokens, begins) if self.unpadded else self._pad(tokens, lengths) | numbers
 
+    def torch_call(self, examples: Sequence[Any]) -> dict[str, Any]:
+        """The batch as torch tensors."""
+        batch = {
+            name: torch.from_numpy(column) if isinstance(column, np.ndarray) else column
+            for name, column in self.numpy_call(examples).items()
+        }
+        return batch | ({"cu_seq_lens_k": batch["cu_seq_lens_q"]} if self.unpadded else {})
+
+    def _pad(self, tokens: Mapping[str, np.ndarray], lengths: np.ndarray) -> dict[str, np.ndarray]:
+        """The flat columns as [rows, width]."""
         width = int(lengths.max())
         if self.pad_to_multiple_of:
             width = math.ceil(width / self.pad_to_multiple_of) * self.pad_to_multiple_of
@@ -215,63 +232,43 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
         real = np.arange(width) < lengths[:, None]
         if self.tokenizer.padding_side == "left":
             real = real[:, ::-1]
-        batch = {"input_ids": _pad(input_ids, real, self.tokenizer.pad_token_id or 0)}
-        for name, column in columns.items():
-            batch[name] = _pad(column, real, padding[name]) if name in padding else column
-        return batch
-
-    def torch_call(self, examples: Sequence[Any]) -> dict[str, torch.Tensor]:
-        """The batch as torch tensors."""
-        return {name: torch.from_numpy(column) for name, column in self.numpy_call(examples).items()}
-
-    def _token_columns(self) -> dict[str, int]:
-        """Columns with one value per token, and what they are padded with."""
-        return {
-            "attention_mask": 0,
+        padding = {
+            "input_ids": self.tokenizer.pad_token_id or 0,
             "token_type_ids": self.tokenizer.pad_token_type_id,
-            "position_ids": 0,
             "labels": IGNORE_INDEX,
         }
+        batch = {name: np.full(real.shape, padding.get(name, 0)) for name in tokens}
+        for name, column in tokens.items():
+            batch[name][real] = column
+        return batch
 
     def _mask(
-        self,
-        rows: Sequence[Mapping],
-        input_ids: np.ndarray,
-        lengths: np.ndarray,
-        epoch: int,
-        rate: float,
-        batch: int | None = None,
+        self, tokens: Mapping[str, np.ndarray], lengths: np.ndarray, row_numbers: np.ndarray, begins: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Masked token ids and labels, int64 [T], of the rows' T tokens one after the other."""
+        """What the model reads, and the labels, int64 [T], of T tokens: the rows one after the other.
+
+        Args:
+            tokens: the columns of the rows, int64 [T] each.
+            lengths: int [rows].
+            row_numbers: int [T], the row of every token.
+            begins: bool [T], true at the first token of every document.
+        """
+        input_ids = tokens["input_ids"]
         if len(input_ids) and not 0 <= input_ids.min() <= input_ids.max() < len(self._regular):
             raise ValueError(
-                f"input_ids: {input_ids.min()} to {input_ids.max()} do not fit the tokenizer;"
-                f" legal: 0 to {len(self._regular) - 1}"
+                f"input_ids: {input_ids.min()} to {input_ids.max()} do not fit the tokenizer; use ids from 0 to"
+                f" {len(self._regular) - 1}"
             )
         if not self.mlm:
             return input_ids, np.where(input_ids == self.tokenizer.pad_token_id, IGNORE_INDEX, input_ids)
-        candidates = self._regular[input_ids]
-        if "attention_mask" in rows[0]:
-            candidates &= _flatten(rows, "attention_mask", lengths)[0] != 0
-        if "special_tokens_mask" in rows[0]:
-            candidates &= _flatten(rows, "special_tokens_mask", lengths)[0] == 0
-
-        row_numbers = np.repeat(np.arange(len(lengths)), lengths)
-        begins = np.diff(row_numbers, prepend=-1) > 0
-        packed = "position_ids" in rows[0]
-        if packed:  # a document begins where a position does not follow the one before
-            begins |= np.diff(_flatten(rows, "position_ids", lengths)[0], prepend=-1) != 1
-
-        draws = self._draws(input_ids, lengths, epoch, batch)
+        candidates = self._regular[input_ids] & (tokens["attention_mask"] != 0)
+        if "special_tokens_mask" in tokens:
+            candidates &= tokens["special_tokens_mask"] == 0
+        one_each = "position_ids" in tokens if self.at_least_one_target is None else self.at_least_one_target
+        rows = np.split(input_ids, np.cumsum(lengths)[:-1])
+        draws, rate = self._draws(rows)
         targets, leaders = choose_targets(
-            self.masking,
-            rate,
-            candidates,
-            self._word_starts[input_ids],
-            row_numbers,
-            np.cumsum(begins),
-            draws,
-            packed if self.at_least_one_target is None else self.at_least_one_target,
+            self.masking, rate, candidates, self._word_starts[input_ids], row_numbers, begins, draws, one_each
         )
         masked = replace_targets(
             input_ids,
@@ -285,82 +282,80 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
         )
         return masked, np.where(targets, input_ids, IGNORE_INDEX)
 
-    def _draws(self, input_ids: np.ndarray, lengths: np.ndarray, epoch: int, batch: int | None) -> np.ndarray:
-        """Uniform numbers, float64 [4, T]."""
+    def _draws(self, rows: Sequence[np.ndarray]) -> tuple[np.ndarray, float]:
+        """Uniform numbers for the tokens of the batch now at hand, float64 [4, T], and its rate.
+
+        A data loader hands its batches to its workers in turn, so that a worker's n-th batch is the epoch's batch
+        n · workers + its own number, however far ahead it works (but not with `dataloader_in_order=False`).
+        """
+        self._warn_of_repetition(rows)
+        progress, worker = self._progress, get_worker_info()
+        if progress.told != self._told:
+            self._told, self._batches = progress.told, 0
+        batch = self._batches if worker is None else self._batches * worker.num_workers + worker.id
+        self._batches += 1
+        batch += progress.step * progress.batches_per_step  # … and now counted from the beginning of the training
+
+        done = batch // progress.batches_per_step / progress.total_steps if progress.total_steps else 0.0
+        shares, rates = zip(*sorted({0.0: self.mlm_probability, **self.rate_points}.items()))
+        if self.rate_schedule == "linear":
+            rate = float(np.interp(done, shares, rates))
+        else:
+            rate = rates[np.searchsorted(shares, done, side="right") - 1]
+
         if self.seed is None:
             key = int(torch.randint(2**63 - 1, ()))
-            return np.random.Generator(np.random.Philox(key)).random((4, len(input_ids)))
-        rows = np.split(input_ids, np.cumsum(lengths)[:-1])
-        return np.concatenate([row_draws(self.seed, epoch, row, batch) for row in rows], axis=1)
+            return np.random.Generator(np.random.Philox(key)).random((4, sum(map(len, rows)))), rate
+        epoch, batch = (0, None) if self.static_masking else (progress.epoch, batch if progress.streamed else None)
+        return np.concatenate([row_draws(self.seed, epoch, row, batch) for row in rows], axis=1), rate
 
-    def _notice_repetition(self, rows: Sequence[Mapping]) -> None:
+    def _warn_of_repetition(self, rows: Sequence[np.ndarray]) -> None:
         """Warn once, over all processes, when rows come again and nobody has ever said that an epoch is over."""
-        witness = int(self._progress[_WITNESS])
-        if self.seed is None or self._progress[_VERSION] > 0 or witness < 0:
+        progress = self._progress
+        if self.seed is None or self.static_masking or progress.told or progress.first_row < 0:
             return
-        checksums = [1 + zlib.crc32(np.asarray(row["input_ids"])) for row in rows]
-        if witness == 0:
-            self._progress[_WITNESS] = checksums[0]
-        elif witness in checksums:
-            self._progress[_WITNESS] = -1
+        checksums = [1 + zlib.crc32(row) for row in rows]
+        if progress.first_row == 0:
+            progress.first_row = checksums[0]
+        elif progress.first_row in checksums:
+            progress.first_row = -1
             logger.warning(
                 "MaskedLMCollator: a row came again and was masked as before, since the collator was not told of a new"
                 " epoch. Give the Trainer callbacks=[MaskingProgress(collator)], or call collator.set_progress(epoch)."
             )
 
-    def _next_batch(self) -> tuple[int, float]:
-        """The number of the batch now at hand, counted from the beginning of the training, and its rate, by the number
-        of batches that this process has seen in the epoch.
-
-        A data loader hands its batches to its workers in turn, so that a worker's n-th batch is the epoch's batch
-        n · workers + its own number, however far ahead it works (but not with `dataloader_in_order=False`).
-        """
-        version, _, step, total_steps, batches_per_step, *_ = self._progress.tolist()
-        if version != self._seen_version:
-            self._seen_version, self._calls = version, 0
-        worker = get_worker_info()
-        batch = self._calls if worker is None else self._calls * worker.num_workers + worker.id
-        self._calls += 1
-        batch += step * batches_per_step
-        done = batch // batches_per_step / total_steps if total_steps else 0.0
-
-        shares, rates = zip(*sorted({0.0: self.mlm_probability, **self.rate_points}.items()))
-        if self.rate_schedule == "linear":
-            return batch, float(np.interp(done, shares, rates))
-        return batch, rates[np.searchsorted(shares, done, side="right") - 1]
-
 
 def check_masking(masking: Any) -> None:
-    """Refuse illegal settings of masking: those of a `MaskedLMCollator`, or anything with attributes of its names.
+    """Check the settings of masking: those of a `MaskedLMCollator`, or anything with attributes of its names.
 
     Raises:
-        ValueError: naming the setting, its value and what is legal.
+        ValueError: naming the setting, its value and what to use.
     """
     rates = {name: getattr(masking, name) for name in ("mlm_probability", "mask_replace_prob", "random_replace_prob")}
     rates |= {f"rate_points[{share}]": rate for share, rate in masking.rate_points.items()}
     for name, rate in rates.items():
         if not isinstance(rate, Real) or not 0 <= rate <= 1:
-            raise ValueError(f"{name}: {rate!r} is no rate; legal: 0 to 1")
+            raise ValueError(f"{name}: {rate!r} is no rate; use a number from 0 to 1")
     if masking.mask_replace_prob + masking.random_replace_prob > 1 + 1e-9:
         raise ValueError(
             f"mask_replace_prob, random_replace_prob: {masking.mask_replace_prob} and {masking.random_replace_prob}"
-            " sum to more than 1; legal: at most 1 together, the rest stays as it is"
+            " sum to more than 1; use at most 1 together, the rest stays as it is"
         )
-    for name, legal in (
+    for name, known in (
         ("masking", MASKING_KINDS),
         ("random_replacement", RANDOM_REPLACEMENTS),
         ("rate_schedule", RATE_SCHEDULES),
     ):
-        if getattr(masking, name) not in legal:
-            raise ValueError(f"{name}: {getattr(masking, name)!r} is not known; legal: {', '.join(legal)}")
+        if getattr(masking, name) not in known:
+            raise ValueError(f"{name}: {getattr(masking, name)!r} is not known; use one of {', '.join(known)}")
     if (masking.rate_schedule == "constant") != (not masking.rate_points):
         raise ValueError(
-            f"rate_points: {dict(masking.rate_points)} does not go with rate_schedule={masking.rate_schedule!r};"
-            " legal: points for linear and steps, none for constant"
+            f"rate_points: {dict(masking.rate_points)} does not go with rate_schedule={masking.rate_schedule!r}; use"
+            " points with linear and steps, none with constant"
         )
     for share in masking.rate_points:
         if not isinstance(share, Real) or not 0 < share <= 1:
-            raise ValueError(f"rate_points: {share!r} is no share of the training; legal: above 0, at most 1")
+            raise ValueError(f"rate_points: {share!r} is no share of the training; use one above 0, at most 1")
 
 
 class MaskingProgress(TrainerCallback):
@@ -406,7 +401,7 @@ def _flatten(rows: Sequence[Mapping], name: str, lengths: np.ndarray | None = No
     found = np.array([len(part) for part in parts])
     if lengths is not None and not np.array_equal(found, lengths):
         row = int(np.flatnonzero(found != lengths)[0])
-        raise ValueError(f"{name}: {found[row]} values for {lengths[row]} input_ids; legal: one for each")
+        raise ValueError(f"{name}: {found[row]} values for {lengths[row]} input_ids; use one for each")
     return np.concatenate(parts), found
 
 
@@ -418,14 +413,20 @@ def _stack(rows: Sequence[Mapping], name: str) -> np.ndarray:
     except ValueError:  # lists of several lengths
         batchable = False
     if not batchable:
-        raise ValueError(
-            f"{name}: the collator cannot batch this column; legal beside the token columns: one number a row"
-        )
+        raise ValueError(f"{name}: the collator cannot batch this column; remove it, or give it one number a row")
     return column.astype(np.float32 if column.dtype.kind == "f" else np.int64)
 
 
-def _pad(flat: np.ndarray, real: np.ndarray, value: int) -> np.ndarray:
-    """The flat column laid out as [rows, width]: its values where `real`, elsewhere `value`."""
-    padded = np.full(real.shape, value, dtype=np.int64)
-    padded[real] = flat
-    return padded
+def _unpad(tokens: dict[str, np.ndarray], begins: np.ndarray) -> dict[str, Any]:
+    """The flat columns as [1, T], without padding, and the bounds of the documents, which begin where `begins`."""
+    real = tokens.pop("attention_mask") != 0
+    lengths = np.unique(np.cumsum(begins)[real], return_counts=True)[1]
+    bounds = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
+    positions = tokens.pop("position_ids", None)
+    if positions is not None and (positions[real] != np.arange(bounds[-1]) - np.repeat(bounds[:-1], lengths)).any():
+        raise ValueError(
+            "position_ids: with unpadded=True they must restart at 0 with every document; leave unpadded out"
+        )
+    longest = int(lengths.max(initial=0))
+    batch: dict[str, Any] = {name: column[None, real] for name, column in tokens.items()}
+    return batch | dict(cu_seq_lens_q=bounds, cu_seq_lens_k=bounds, max_length_q=longest, max_length_k=longest)

@@ -4,16 +4,12 @@ A batch of T tokens (rows one after the other, no padding between them) is maske
 in time and memory linear in T. All randomness comes in as four uniform numbers per token, so that every result is a
 pure function of its arguments; `row_draws` makes them from the seed, the epoch and the row's own tokens (and,
 of a stream, the batch).
-
-`create_mlm_batch` at the end is the same objective (single tokens, random words) in plain Python, to read and to test
-against.
 """
 
 from __future__ import annotations
 
 import hashlib
-import random
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -49,7 +45,7 @@ def choose_targets(
     candidates: np.ndarray,
     word_starts: np.ndarray,
     rows: np.ndarray,
-    documents: np.ndarray,
+    begins: np.ndarray,
     draws: np.ndarray,
     at_least_one: bool,
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -66,16 +62,17 @@ def choose_targets(
         candidates: bool [T], the tokens that may be chosen: neither special nor padding.
         word_starts: bool [T], tokens that begin a word wherever they stand. A candidate also begins one after a token
             that is no candidate, and at the beginning of a document.
-        rows, documents: int [T], numbers that never decrease: the row and the document of every token.
+        rows: int [T], numbers that never decrease: the row of every token.
+        begins: bool [T], true at the first token of every document.
         draws: float [4, T], uniform in [0, 1).
         at_least_one: a document in which chance chose nothing gets one target, a word drawn uniformly.
 
     Returns:
-        `targets`, bool [T], and `leaders`, int [T]: the token whose ACTION draw settles what becomes of this one. All
+        `targets`, bool [T], and `leaders`, int [T]: the token whose ACTION draw decides what becomes of this one. All
         tokens of a word, or of a span, have the same leader.
     """
     follows = np.zeros_like(candidates)
-    follows[1:] = candidates[:-1] & (documents[1:] == documents[:-1])
+    follows[1:] = candidates[:-1] & ~begins[1:]
     word_starts = candidates & (word_starts | ~follows | (masking == "token"))
     firsts = np.flatnonzero(word_starts)  # [W] the first token of every word
     if len(firsts) == 0 or rate == 0:
@@ -89,10 +86,10 @@ def choose_targets(
         chosen, leaders = draws[SELECT, firsts] < rate, firsts
 
     if at_least_one:  # the word with the smallest draw, in every document without a chosen one
-        begins = _group_starts(documents[firsts])
+        documents = _group_starts(np.cumsum(begins)[firsts])
         extent = draws[EXTENT, firsts]
-        smallest = np.where(np.logical_or.reduceat(chosen, begins), -1.0, np.minimum.reduceat(extent, begins))
-        forced = extent == np.repeat(smallest, np.diff(begins, append=len(firsts)))
+        smallest = np.where(np.logical_or.reduceat(chosen, documents), -1.0, np.minimum.reduceat(extent, documents))
+        forced = extent == np.repeat(smallest, np.diff(documents, append=len(firsts)))
         chosen, leaders = chosen | forced, np.where(forced, firsts, leaders)
     return candidates & chosen[words], leaders[words]
 
@@ -198,72 +195,9 @@ def _draw_other(originals: np.ndarray, uniform: np.ndarray, cumulative: np.ndarr
 
 
 def unigram_counts(rows: Iterable[Sequence[int]], vocab_size: int) -> np.ndarray:
-    """How often every id occurs in `rows` of token ids: int64 [vocab_size], for `MaskedLMCollator(unigram_counts=…)`.
-
-    Raises:
-        ValueError: an id is not below `vocab_size`.
-    """
+    """How often every id, all of them below `vocab_size`, occurs in `rows` of token ids: int64 [vocab_size], for
+    `MaskedLMCollator(unigram_counts=…)`."""
     counts = np.zeros(vocab_size, dtype=np.int64)
     for row in rows:
-        found = np.bincount(np.asarray(row, dtype=np.int64), minlength=vocab_size)
-        if len(found) > vocab_size:
-            raise ValueError(f"vocab_size: {vocab_size} is too small, the rows hold the id {len(found) - 1}")
-        counts += found
+        counts += np.bincount(np.asarray(row, dtype=np.int64), minlength=vocab_size)
     return counts
-
-
-def create_mlm_batch(
-    tokens: Sequence[int] | Sequence[Sequence[int]],
-    vocab_size: int,
-    mask_prob: float = 0.15,
-    rng: random.Random | None = None,
-    *,
-    mask_token_id: int = 4,
-    special_token_ids: Collection[int] = range(5),
-) -> tuple[list, list]:
-    """BERT's masked language modelling, one token at a time (Devlin et al. 2019, 3.1).
-
-    Each token that is not special becomes a target with probability `mask_prob`. Of the targets 80 % are replaced by
-    [MASK], 10 % by a random other token, and 10 % stay.
-
-    Args:
-        tokens: the ids of one sequence, or a list of such sequences.
-        vocab_size: random tokens are drawn from the ids below it.
-        mask_prob: expected share of targets.
-        rng: where the chance comes from; by default the module `random`.
-        mask_token_id, special_token_ids: by default those of `minibert.tokenization.train_tokenizer`
-            ([PAD], [UNK], [CLS], [SEP], [MASK] = 0 to 4).
-
-    Returns:
-        `masked` and `labels` in the shape of `tokens`; labels are the original ids at targets and -100 elsewhere.
-
-    Raises:
-        ValueError: `mask_prob` is no probability, or fewer than two tokens are not special.
-    """
-    if not 0 <= mask_prob <= 1:
-        raise ValueError(f"mask_prob: {mask_prob} is no probability; legal: 0 to 1")
-    words = [token for token in range(vocab_size) if token not in special_token_ids]
-    if len(words) < 2:
-        raise ValueError(
-            f"vocab_size: {vocab_size} leaves no other token to draw beside {len(special_token_ids)} special ones"
-        )
-    rng = rng or random
-
-    def mask_one(sequence: Sequence[int]) -> tuple[list[int], list[int]]:
-        masked, labels = list(sequence), [IGNORE_INDEX] * len(sequence)
-        for position, token in enumerate(sequence):
-            if token in special_token_ids or rng.random() >= mask_prob:
-                continue
-            labels[position] = token
-            chance = rng.random()
-            if chance < 0.8:
-                masked[position] = mask_token_id
-            elif chance < 0.9:
-                while masked[position] == token:
-                    masked[position] = rng.choice(words)
-        return masked, labels
-
-    if len(tokens) and isinstance(tokens[0], Sequence):
-        batch = [mask_one(sequence) for sequence in tokens]
-        return [masked for masked, _ in batch], [labels for _, labels in batch]
-    return mask_one(tokens)

@@ -28,10 +28,7 @@ class PretrainingTrainer(OptimizationMixin, HubReady, Trainer):
         self.evaluation_collator = data_collator.for_evaluation()
         self._parts: dict[str, torch.Tensor] = {}  # sums since the last log
         self._parts_since = 0
-        if objective.masking.static_masking:
-            data_collator.set_progress(epoch=0)  # and never another one
-        else:
-            self.add_callback(MaskingProgress(data_collator))
+        self.add_callback(MaskingProgress(data_collator))
         add_callbacks(self)
 
     def get_eval_dataloader(self, eval_dataset=None):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import datasets
 import numpy as np
@@ -29,16 +28,10 @@ class CausalLMCollator(MaskedLMCollator):
 
     mlm: bool = False
 
-    def numpy_call(self, examples: Sequence[Any]) -> dict[str, np.ndarray]:
-        batch = super().numpy_call(examples)
-        real = batch["attention_mask"] != 0
-        before = np.zeros_like(real)
-        before[:, 1:] = real[:, :-1]
-        follows = real & before
-        if "position_ids" in batch:
-            follows &= batch["position_ids"] != 0
-        batch["labels"][~follows] = IGNORE_INDEX
-        return batch
+    def _mask(self, tokens, lengths, row_numbers, begins):
+        input_ids, labels = super()._mask(tokens, lengths, row_numbers, begins)
+        real = tokens["attention_mask"] != 0
+        return input_ids, np.where(real & np.roll(real, 1) & ~begins, labels, IGNORE_INDEX)
 
 
 class CausalLM(Objective):

@@ -29,7 +29,7 @@ class MaskedLM(Objective):
         super().check(config, rows, *others)
         check_masking(self.masking)
         if self.masking.static_masking and self.masking.rate_schedule != "constant":
-            raise ValueError(f"rate_schedule: {self.masking.rate_schedule!r} needs new masks; no --static_masking then")
+            raise ValueError(f"rate_schedule: {self.masking.rate_schedule!r} does not go with --static_masking")
 
     def prepare_tokenizer(self, tokenizer: PreTrainedTokenizerBase) -> None:
         super().prepare_tokenizer(tokenizer)
@@ -54,6 +54,7 @@ class MaskedLM(Objective):
             rate_schedule=masking.rate_schedule,
             rate_points=masking.rate_points,
             at_least_one_target=masking.at_least_one_target,
+            static_masking=masking.static_masking,
             seed=self.seed,
         )
 
