@@ -2,16 +2,16 @@
 
 `import minibert` makes the family known to Transformers' Auto classes. The import itself loads neither torch nor
 Transformers (the command line answers `--help` without them): public names are loaded when they are asked for, and the
-registration runs as soon as Transformers' Auto classes are there.
+registration runs as soon as the Auto classes are there.
 """
 
 import importlib
 import importlib.abc
-import importlib.util
 import sys
 
 __version__ = "0.1.0"
 
+# Where each public name is defined.
 _PUBLIC = {
     "MiniBertConfig": "configuration_minibert",
     **dict.fromkeys(
@@ -30,12 +30,13 @@ _PUBLIC = {
         ),
         "modeling_minibert",
     ),
+    **dict.fromkeys(
+        ("pretrain", "finetune", "evaluate", "fill", "embed", "search", "rerank", "convert", "push"), "training.api"
+    ),
     "train_tokenizer": "tokenization",
     "MaskedLMCollator": "training.data.collators",
 }
 __all__ = ["__version__", *_PUBLIC]
-
-_AUTO_CONFIG, _AUTO_CLASSES = (f"transformers.models.auto.{name}" for name in ("configuration_auto", "modeling_auto"))
 
 
 def __getattr__(name: str):
@@ -48,8 +49,13 @@ def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
 
 
+_AUTO_CONFIG, _AUTO_CLASSES = (f"transformers.models.auto.{name}" for name in ("configuration_auto", "modeling_auto"))
+
+
 def _register() -> None:
     """Tell the Auto classes that are loaded about MiniBERT, and saved models about the code they need on the Hub."""
+    if _after_import.loading:
+        return
     if _AUTO_CONFIG in sys.modules:
         from transformers import AutoConfig
 
@@ -71,44 +77,51 @@ def _register() -> None:
         modeling_minibert.MiniBertForReplacedTokenDetection.register_for_auto_class("AutoModelForPreTraining")
 
 
-class _RegisterAfterImport(importlib.abc.MetaPathFinder):
-    """Calls `_register` when Auto classes have been loaded, by somebody or on the way of loading the model; but not
-    while a module of Transformers or of ours is only half there (the model needs some that import the Auto classes
-    themselves)."""
+def _register_lora_targets() -> None:
+    """Tell peft which layers `LoraConfig` adapts where it names no `target_modules`."""
+    constants = sys.modules["peft.utils.constants"]
+    constants.TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING["minibert"] = ["Wqkv", "Wo", "Wi"]
 
-    def __init__(self):
-        self.seen: set[str] = set()
-        self.loading = 0
-        self.registered = {_AUTO_CONFIG: False, _AUTO_CLASSES: False}
+
+# What is called when a module has been loaded. Our model needs `modeling_layers`, which imports the Auto classes
+# itself, and our own modules may be what loads these: `_register` waits until none of the five is only half there.
+_AFTER_IMPORT = {
+    _AUTO_CONFIG: _register,
+    _AUTO_CLASSES: _register,
+    "transformers.modeling_layers": _register,
+    f"{__name__}.configuration_minibert": _register,
+    f"{__name__}.modeling_minibert": _register,
+    "peft.utils.constants": _register_lora_targets,
+}
+
+
+class _AfterImport(importlib.abc.MetaPathFinder):
+    """Calls the functions of `_AFTER_IMPORT`."""
+
+    loading = 0  # how many of the modules are being loaded, one from within the other
 
     def find_spec(self, fullname, path=None, target=None):
-        if fullname in self.seen or not fullname.startswith(("transformers.", f"{__name__}.")):
+        if fullname not in _AFTER_IMPORT:
             return None
-        self.seen.add(fullname)
-        spec = importlib.util.find_spec(fullname)
-        if spec is not None and spec.loader is not None:
-            spec.loader.exec_module = self.count(spec.loader.exec_module)
+        found = (finder.find_spec(fullname, path, target) for finder in sys.meta_path if finder is not self)
+        spec = next(filter(None, found), None)
+        if spec is not None:
+            spec.loader.exec_module = self.then_call(_AFTER_IMPORT[fullname], spec.loader.exec_module)
         return spec
 
-    def count(self, load):
-        def load_and_register(module):
+    def then_call(self, function, load):
+        def load_and_call(module):
             self.loading += 1
             try:
                 load(module)
             finally:
                 self.loading -= 1
-            self.register_what_is_new()
+            function()
 
-        return load_and_register
-
-    def register_what_is_new(self):
-        loaded = {name: name in sys.modules for name in self.registered}
-        if not self.loading and loaded != self.registered:
-            self.registered = loaded
-            _register()
-            if all(loaded.values()) and self in sys.meta_path:
-                sys.meta_path.remove(self)
+        return load_and_call
 
 
-sys.meta_path.insert(0, _RegisterAfterImport())
-sys.meta_path[0].register_what_is_new()
+_after_import = _AfterImport()
+sys.meta_path.insert(0, _after_import)
+for _name in _AFTER_IMPORT.keys() & sys.modules.keys():
+    _AFTER_IMPORT[_name]()

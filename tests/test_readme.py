@@ -9,6 +9,7 @@ from transformers import AutoTokenizer
 
 from minibert import MiniBertConfig, MiniBertForMaskedLM, train_tokenizer
 from minibert.training.cli import main as cli
+from minibert.training.cli import parsing
 
 README = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
 BASH = "\n".join(re.findall(r"```bash\n(.*?)```", README, re.DOTALL))
@@ -35,10 +36,10 @@ def test_snippet(snippet, folder, monkeypatch):
 
 
 @pytest.mark.parametrize("line", COMMANDS)
-def test_command_is_understood(line, folder, monkeypatch):
-    monkeypatch.chdir(folder)  # where there is no folder of training arguments to write to by mistake
+def test_command_is_understood(line, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # where no output folder is in use
     name, arguments = cli.split_command(shlex.split(line, comments=True)[1:])
-    cli.parse(name, arguments)
+    parsing.parse(name, arguments)
 
 
 def test_there_are_snippets():

@@ -1,17 +1,19 @@
-"""What is given and would have no effect is refused: on the command line always, in a recipe if that is at fault."""
+"""What is given and would have no effect is rejected: on the command line always, in a recipe if that is at fault."""
 
 import dataclasses
 
 import pytest
 
 from minibert.training.cli import main as cli
+from minibert.training.cli import parsing
+from minibert.training.cli.commands import COMMANDS
 
 NSP = "--objective mlm+nsp --model bert"
 STREAM = "--data a.txt --streaming --max_steps 5"
 
 
 @pytest.mark.parametrize(
-    ("line", "idle", "where", "legal"),
+    ("line", "unused", "where", "instead"),
     [
         ("--short_seq_prob 0.1", "short_seq_prob: 0.1", "with --objective mlm", "with --objective mlm+nsp"),
         ("--objective rtd --short_seq_prob 0", "short_seq_prob: 0.0", "with --objective rtd", "--objective mlm+nsp"),
@@ -43,11 +45,11 @@ STREAM = "--data a.txt --streaming --max_steps 5"
         ("--model_name_or_path m --size tiny", "size: 'tiny'", "with --model_name_or_path m", "without --model"),
     ],
 )
-def test_refused_before_any_work(line, idle, where, legal, tmp_path, capsys):
+def test_rejected_before_any_work(line, unused, where, instead, tmp_path, capsys):
     output = tmp_path / "run"
     assert cli.main(["pretrain", *line.split(), "--output_dir", str(output)]) == 2
     error = capsys.readouterr().err.strip()
-    assert error.startswith(f"minibert: error: {idle} has no effect {where}; legal: ") and legal in error
+    assert error.startswith(f"minibert: error: {unused} has no effect {where}; use it ") and instead in error
     assert not output.exists()
 
 
@@ -65,7 +67,7 @@ def test_refused_before_any_work(line, idle, where, legal, tmp_path, capsys):
 )
 def test_other_commands_refuse_it_too(line, error, capsys):
     assert cli.main(line.split()) == 2
-    assert capsys.readouterr().err.startswith(f"minibert: error: {error}; legal: ")
+    assert capsys.readouterr().err.startswith(f"minibert: error: {error}; use it ")
 
 
 @pytest.mark.parametrize(
@@ -83,11 +85,11 @@ def test_other_commands_refuse_it_too(line, error, capsys):
     ],
 )
 def test_what_has_an_effect_is_not_refused(line):
-    cli.parse("pretrain", line.split())
+    parsing.parse("pretrain", line.split())
 
 
 def test_names_of_the_table():
-    for command in cli.COMMANDS.values():
+    for command in COMMANDS.values():
         names = {field.name for item in command.arguments for field in dataclasses.fields(item)}
         for condition in command.conditions:
             assert {condition.switch, *condition.arguments} <= names
@@ -107,19 +109,19 @@ def test_names_of_the_table():
         ("electra", "--objective mlm"),
     ],
 )
-def test_the_command_line_may_idle_keys_of_a_recipe(recipe, line):
-    cli.parse("pretrain", ["--recipe", recipe, *line.split()])
+def test_the_command_line_may_make_keys_unused_of_a_recipe(recipe, line):
+    parsing.parse("pretrain", ["--recipe", recipe, *line.split()])
 
 
-def test_a_recipe_may_not_idle_its_own_keys(tmp_path):
+def test_a_recipe_may_not_have_unused_own_keys(tmp_path):
     recipe = tmp_path / "recipe.yaml"
     recipe.write_text("objective: mlm\nshort_seq_prob: 0.2\n")
-    with pytest.raises(ValueError, match="short_seq_prob: 0.2 has no effect with --objective mlm; legal: with"):
-        cli.parse("pretrain", ["--recipe", str(recipe)])
+    with pytest.raises(ValueError, match="short_seq_prob: 0.2 has no effect with --objective mlm; use it with"):
+        parsing.parse("pretrain", ["--recipe", str(recipe)])
     recipe.write_text("short_seq_prob: 0.2\n")
     with pytest.raises(ValueError, match="short_seq_prob: 0.2 has no effect with --objective mlm;"):
-        cli.parse("pretrain", ["--recipe", str(recipe)])
-    cli.parse("pretrain", ["--recipe", str(recipe), "--objective", "mlm+nsp"])
+        parsing.parse("pretrain", ["--recipe", str(recipe)])
+    parsing.parse("pretrain", ["--recipe", str(recipe), "--objective", "mlm+nsp"])
     recipe.write_text("objective: mlm+nsp\nmodel: bert\nshort_seq_prob: 0.2\n")
     with pytest.raises(ValueError, match="packing: 'padded' has no effect with --objective mlm\\+nsp"):
-        cli.parse("pretrain", ["--recipe", str(recipe), "--packing", "padded"])
+        parsing.parse("pretrain", ["--recipe", str(recipe), "--packing", "padded"])

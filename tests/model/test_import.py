@@ -17,49 +17,73 @@ def run(code: str) -> str:
 
 
 def test_the_import_is_light():
-    """Neither torch nor Transformers, nor anything else that takes time to load."""
+    """Neither torch nor Transformers, nor anything else that takes time to load; asking for a command neither."""
     code = """
         import sys
         import minibert
-        heavy = {"torch", "transformers", "tokenizers", "datasets", "numpy"}
-        print(minibert.__version__, *sorted(heavy & set(sys.modules)))
+        print(minibert.__version__, callable(minibert.pretrain))
+        heavy = {"torch", "transformers", "tokenizers", "datasets", "numpy", "huggingface_hub", "matplotlib"}
+        print(*sorted(heavy & set(sys.modules)))
         print(*dir(minibert))
     """
-    first, names = run(code).splitlines()
-    assert first == minibert.__version__
+    first, loaded, names = run(code).splitlines()
+    assert first == f"{minibert.__version__} True" and loaded == ""
     assert set(minibert.__all__) <= set(names.split())
 
 
-IS_REGISTERED = """
-    config = transformers.AutoConfig.for_model(
-        "minibert", vocab_size=9, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8
-    )
-    assert type(config).__module__ == "minibert.configuration_minibert", type(config)
-    from minibert.configuration_minibert import AUTO_MAP
-    for name, reference in AUTO_MAP.items():
-        if name != "AutoConfig":
-            model = getattr(transformers, name).from_config(config)
-            assert type(model).__module__ == "minibert.modeling_minibert"
-            assert type(model).__name__ == reference.split(".")[1]
-    print("registered")
+# What is imported first: `AutoConfig` is loaded without the Auto classes for models, `modeling_layers` (as every model
+# does) loads them while it is only half there itself, and so do our own modules.
+ORDERS = [
+    "import minibert, transformers",
+    "import transformers, minibert",
+    "from transformers import AutoModel; import minibert",
+    "from transformers import AutoConfig; import minibert",
+    "import minibert; from transformers import AutoModelForMaskedLM",
+    "import minibert; from transformers.modeling_layers import GradientCheckpointingLayer",
+    "import minibert; from transformers import BertModel",
+    "import minibert; from minibert import MiniBertForMaskedLM",
+    "import minibert; from minibert.attention_minibert import MiniBertAttention",
+    "from minibert.configuration_minibert import MiniBertConfig",
+    "import minibert; from transformers import Trainer",
+    "import minibert; from transformers import pipeline",
+]
+
+# Every order in a process of its own, which is a copy of one that has torch already.
+REGISTRATION = """
+    import os, sys, traceback
+    import numpy, torch
+
+    def check(order):
+        exec(order, {})
+        import transformers
+        assert type(transformers.AutoConfig.for_model("minibert")).__module__ == "minibert.configuration_minibert"
+        from minibert.configuration_minibert import AUTO_MAP
+        config = transformers.AutoConfig.for_model(
+            "minibert", vocab_size=9, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8
+        )
+        for name, reference in AUTO_MAP.items():
+            if name != "AutoConfig":
+                model = getattr(transformers, name).from_config(config)
+                assert type(model).__module__ == "minibert.modeling_minibert"
+                assert type(model).__name__ == reference.split(".")[1]
+
+    for order in {orders!r}:
+        child = os.fork()
+        if not child:
+            try:
+                check(order)
+            except BaseException:
+                traceback.print_exc()
+                os._exit(1)
+            os._exit(0)
+        if os.waitpid(child, 0)[1]:
+            sys.exit(f"not registered after: {{order}}")
 """
 
 
-@pytest.mark.parametrize(
-    "imports",
-    [
-        "import minibert, transformers",
-        "import transformers, minibert",
-        "from transformers import AutoModel; import transformers, minibert",
-        "from transformers import AutoConfig; import transformers, minibert",
-        "import minibert; from transformers import AutoModelForMaskedLM; import transformers",
-        "import minibert; from minibert import MiniBertForMaskedLM; import transformers",
-        "from minibert.configuration_minibert import MiniBertConfig; import transformers",
-    ],
-)
-def test_registration_whichever_is_imported_first(imports):
-    """`AutoConfig` first: it is loaded without the Auto classes for models."""
-    assert run(imports + textwrap.dedent(IS_REGISTERED)).strip() == "registered"
+@pytest.mark.skipif(not hasattr(__import__("os"), "fork"), reason="processes are copied by fork")
+def test_registration_whichever_is_imported_first():
+    run(textwrap.dedent(REGISTRATION).format(orders=ORDERS))
 
 
 def test_a_model_saves_its_code_without_any_auto_class(tmp_path):
@@ -71,6 +95,15 @@ def test_a_model_saves_its_code_without_any_auto_class(tmp_path):
     run(code)
     files = {"configuration_minibert.py", "attention_minibert.py", "modeling_minibert.py"}
     assert {file.name for file in tmp_path.glob("*.py")} == files
+
+
+def test_lora_knows_the_layers():
+    """`LoraConfig` without `target_modules`, whichever of peft and minibert is imported first."""
+    peft = pytest.importorskip("peft")
+    config = minibert.MiniBertConfig.modernbert("tiny", vocab_size=9)
+    adapted = peft.get_peft_model(minibert.MiniBertModel(config), peft.LoraConfig())
+    names = {name.rpartition(".lora_A")[0].rpartition(".")[2] for name, _ in adapted.named_parameters()} - {""}
+    assert names == {"Wqkv", "Wo", "Wi"}
 
 
 def test_public_names():

@@ -8,11 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ..arguments import embeddings as embedding_arguments
-from ..arguments import finetuning as task_arguments
-from ..arguments import pretraining as arguments
-from ..arguments import probes as probe_arguments
-from ..arguments.hub import PushArguments
+from ..arguments import embeddings, finetuning, hub, pretraining, probes
 from .unused_arguments import CORPUS_CONDITIONS, PRETRAIN_CONDITIONS, SOURCE_CONDITIONS, Condition
 
 
@@ -22,220 +18,197 @@ class Command:
 
     Its function is called with an instance of every dataclass in `arguments`, in this order, then with a
     `transformers.TrainingArguments` if there are `training_defaults`, then with the dictionary of changed model fields
-    if there are `config_overrides`. What it returns is the exit status (None: 0).
+    if there are `config_overrides`. What it returns is what `minibert.pretrain` and its like return; of a command line,
+    a number is the exit status.
     """
 
-    function: str  # "module:function"
+    function: str  # "module:function", the module within `minibert.training`
     help: str
     arguments: tuple[type, ...]
     positional: str | None = None  # the argument that words without a flag belong to
-    training_defaults: dict[str, Any] | None = None
+    training_defaults: dict[str, Any] | None = None  # where it takes TrainingArguments: those that are ours
+    saves_model: bool = False  # into an output folder that must not hold one
     config_overrides: bool = False
     conditions: tuple[Condition, ...] = ()  # on which arguments have an effect
 
 
+# What the command of several arguments' dataclasses would repeat.
+SOURCE = (pretraining.CorpusArguments, pretraining.MixtureArguments, pretraining.StreamingArguments)
+PROBE = (pretraining.CorpusArguments, probes.ProbeArguments)
+# Where `finetune` and `evaluate` do the same for every task: its arguments, what is trained, what is measured.
+TASKS = {
+    "classify": (
+        finetuning.ClassifyArguments,
+        "a classifier of texts or pairs of texts: one class, several labels or a value",
+        "a fine-tuned classifier",
+    ),
+    "nli": (
+        finetuning.NliArguments,
+        "a model that tells whether a premise entails a hypothesis",
+        "a fine-tuned model of entailment",
+    ),
+    "choose": (
+        finetuning.ChooseArguments,
+        "a model that chooses one of several continuations or answers",
+        "a fine-tuned model of multiple choice",
+    ),
+    "tag": (finetuning.TagArguments, "a tagger of words: entities, parts of speech", "a fine-tuned tagger"),
+    "answer": (
+        finetuning.AnswerArguments,
+        "a model that answers questions with a part of a text",
+        "a fine-tuned model of question answering",
+    ),
+}
+
 COMMANDS = {
     "pretrain": Command(
-        "minibert.training.pretraining.run:pretrain",
+        "pretraining.run:pretrain",
         "train a tokenizer and pretrain a model on text",
         (
-            arguments.ModelArguments,
-            arguments.CorpusArguments,
-            arguments.MixtureArguments,
-            arguments.StreamingArguments,
-            arguments.RowArguments,
-            arguments.TokenizerArguments,
-            arguments.ObjectiveArguments,
-            arguments.MaskingArguments,
-            arguments.OptimizationArguments,
+            pretraining.ModelArguments,
+            *SOURCE,
+            pretraining.RowArguments,
+            pretraining.TokenizerArguments,
+            pretraining.ObjectiveArguments,
+            pretraining.MaskingArguments,
+            pretraining.OptimizationArguments,
         ),
-        training_defaults=arguments.PRETRAIN_DEFAULTS,
+        training_defaults=pretraining.PRETRAIN_DEFAULTS,
+        saves_model=True,
         config_overrides=True,
         conditions=PRETRAIN_CONDITIONS,
     ),
     "fill": Command(
-        "minibert.training.pretraining.fill:fill",
-        "fill the masks in a text with a trained model",
-        (arguments.FillArguments,),
-        positional="text",
+        "pretraining.fill:fill", "fill the masks in a text with a trained model", (pretraining.FillArguments,), "text"
     ),
     "tokenizer": Command(
-        "minibert.training.pretraining.tokenizer:train",
+        "pretraining.tokenizer:train",
         "train a tokenizer on text",
-        (
-            arguments.CorpusArguments,
-            arguments.MixtureArguments,
-            arguments.StreamingArguments,
-            arguments.TokenizerArguments,
-            arguments.TokenizerCommandArguments,
-        ),
+        (*SOURCE, pretraining.TokenizerArguments, pretraining.TokenizerCommandArguments),
         conditions=SOURCE_CONDITIONS,
     ),
     "fertility": Command(
-        "minibert.training.data.fertility:fertility",
+        "data.fertility:fertility",
         "count the tokens that tokenizers make of the same text in several languages",
-        (arguments.FertilityArguments,),
-        positional="tokenizers",
+        (pretraining.FertilityArguments,),
+        "tokenizers",
     ),
     "convert": Command(
-        "minibert.training.conversion:convert",
+        "conversion:convert",
         "convert a model between MiniBERT and BERT or ModernBERT",
-        (arguments.ConvertArguments,),
-        positional="paths",
+        (pretraining.ConvertArguments,),
+        "paths",
     ),
     "push": Command(
-        "minibert.training.hub.push:push",
-        "check a saved model as a stranger would load it, and publish it on the Hub",
-        (PushArguments,),
-        positional="paths",
+        "hub.push:push",
+        "check a saved model as somebody without the package loads it, and publish it on the Hub",
+        (hub.PushArguments,),
+        "paths",
     ),
     "probe neighbours": Command(
-        "minibert.training.probes.neighbours:neighbours",
+        "probes.neighbours:neighbours",
         "show a word's nearest uses in a corpus, and look masked tokens up in the embedding matrix",
-        (arguments.CorpusArguments, probe_arguments.ProbeArguments, probe_arguments.NeighboursArguments),
-        positional="words",
+        (*PROBE, probes.NeighboursArguments),
+        "words",
         conditions=CORPUS_CONDITIONS,
     ),
     "probe wsd": Command(
-        "minibert.training.probes.wsd:wsd",
+        "probes.wsd:wsd",
         "tell the senses of words from their nearest labelled uses, beside a bag of words",
-        (probe_arguments.ProbeArguments, probe_arguments.WsdArguments),
+        (probes.ProbeArguments, probes.WsdArguments),
     ),
     "probe similarity": Command(
-        "minibert.training.probes.similarity:similarity",
+        "probes.similarity:similarity",
         "compare uses of the same word: static against contextual vectors, and the cosine's error by frequency",
-        (arguments.CorpusArguments, probe_arguments.ProbeArguments, probe_arguments.SimilarityArguments),
+        (*PROBE, probes.SimilarityArguments),
         conditions=CORPUS_CONDITIONS,
     ),
     "probe isotropy": Command(
-        "minibert.training.probes.isotropy:isotropy",
+        "probes.isotropy:isotropy",
         "measure how alike the vectors of random tokens are, before and after z-scoring",
-        (arguments.CorpusArguments, probe_arguments.ProbeArguments, probe_arguments.IsotropyArguments),
+        (*PROBE, probes.IsotropyArguments),
         conditions=CORPUS_CONDITIONS,
     ),
-    "finetune classify": Command(
-        "minibert.training.finetuning.run:finetune",
-        "train a classifier of texts or pairs of texts: one class, several labels or a value",
-        (task_arguments.ClassifyArguments, task_arguments.DataArguments, task_arguments.FinetuneArguments),
-        training_defaults=task_arguments.FINETUNE_DEFAULTS,
-    ),
-    "finetune nli": Command(
-        "minibert.training.finetuning.run:finetune",
-        "train a model that tells whether a premise entails a hypothesis",
-        (task_arguments.NliArguments, task_arguments.DataArguments, task_arguments.FinetuneArguments),
-        training_defaults=task_arguments.FINETUNE_DEFAULTS,
-    ),
-    "finetune choose": Command(
-        "minibert.training.finetuning.run:finetune",
-        "train a model that chooses one of several continuations or answers",
-        (task_arguments.ChooseArguments, task_arguments.DataArguments, task_arguments.FinetuneArguments),
-        training_defaults=task_arguments.FINETUNE_DEFAULTS,
-    ),
-    "finetune tag": Command(
-        "minibert.training.finetuning.run:finetune",
-        "train a tagger of words: entities, parts of speech",
-        (task_arguments.TagArguments, task_arguments.DataArguments, task_arguments.FinetuneArguments),
-        training_defaults=task_arguments.FINETUNE_DEFAULTS,
-    ),
-    "finetune answer": Command(
-        "minibert.training.finetuning.run:finetune",
-        "train a model that answers questions with a part of a text",
-        (task_arguments.AnswerArguments, task_arguments.DataArguments, task_arguments.FinetuneArguments),
-        training_defaults=task_arguments.FINETUNE_DEFAULTS,
-    ),
-    "evaluate classify": Command(
-        "minibert.training.finetuning.run:evaluate",
-        "measure a fine-tuned classifier",
-        (task_arguments.ClassifyArguments, task_arguments.DataArguments, task_arguments.EvaluateArguments),
-        training_defaults=task_arguments.EVALUATE_DEFAULTS,
-    ),
-    "evaluate nli": Command(
-        "minibert.training.finetuning.run:evaluate",
-        "measure a fine-tuned model of entailment",
-        (task_arguments.NliArguments, task_arguments.DataArguments, task_arguments.EvaluateArguments),
-        training_defaults=task_arguments.EVALUATE_DEFAULTS,
-    ),
-    "evaluate choose": Command(
-        "minibert.training.finetuning.run:evaluate",
-        "measure a fine-tuned model of multiple choice",
-        (task_arguments.ChooseArguments, task_arguments.DataArguments, task_arguments.EvaluateArguments),
-        training_defaults=task_arguments.EVALUATE_DEFAULTS,
-    ),
-    "evaluate tag": Command(
-        "minibert.training.finetuning.run:evaluate",
-        "measure a fine-tuned tagger",
-        (task_arguments.TagArguments, task_arguments.DataArguments, task_arguments.EvaluateArguments),
-        training_defaults=task_arguments.EVALUATE_DEFAULTS,
-    ),
-    "evaluate answer": Command(
-        "minibert.training.finetuning.run:evaluate",
-        "measure a fine-tuned model of question answering",
-        (task_arguments.AnswerArguments, task_arguments.DataArguments, task_arguments.EvaluateArguments),
-        training_defaults=task_arguments.EVALUATE_DEFAULTS,
-    ),
+    **{
+        f"finetune {task}": Command(
+            "finetuning.run:finetune",
+            f"train {trained}",
+            (arguments, finetuning.DataArguments, finetuning.FinetuneArguments),
+            training_defaults=finetuning.FINETUNE_DEFAULTS,
+            saves_model=True,
+        )
+        for task, (arguments, trained, _) in TASKS.items()
+    },
+    **{
+        f"evaluate {task}": Command(
+            "finetuning.run:evaluate",
+            f"measure {measured}",
+            (arguments, finetuning.DataArguments, finetuning.EvaluateArguments),
+            training_defaults=finetuning.EVALUATE_DEFAULTS,
+        )
+        for task, (arguments, _, measured) in TASKS.items()
+    },
     "zero-shot": Command(
-        "minibert.training.finetuning.tasks.zero_shot:zero_shot",
+        "finetuning.tasks.zero_shot:zero_shot",
         "classify texts by any labels, with a fine-tuned model of entailment",
-        (task_arguments.ZeroShotArguments,),
-        positional="text",
+        (finetuning.ZeroShotArguments,),
+        "text",
     ),
     "mask-stats": Command(
-        "minibert.training.data.mask_stats:mask_stats",
+        "data.mask_stats:mask_stats",
         "observe how often tokens are masked, against what is expected",
-        (arguments.CorpusArguments, arguments.MaskStatsArguments),
+        (pretraining.CorpusArguments, pretraining.MaskStatsArguments),
         conditions=CORPUS_CONDITIONS,
     ),
     "bench": Command(
-        "minibert.training.bench.run:bench",
+        "bench.run:bench",
         "measure speed and memory against Transformers' models on this machine",
-        (arguments.CorpusArguments, arguments.BenchArguments),
-        positional="cells",
+        (pretraining.CorpusArguments, pretraining.BenchArguments),
+        "cells",
         conditions=CORPUS_CONDITIONS,
     ),
     "embed": Command(
-        "minibert.training.embeddings.embed:embed",
+        "embeddings.embed:embed",
         "turn texts into vectors",
-        (embedding_arguments.EmbedArguments, embedding_arguments.PoolingArguments),
-        positional="text",
+        (embeddings.EmbedArguments, embeddings.PoolingArguments),
+        "text",
     ),
     "search": Command(
-        "minibert.training.embeddings.search:search",
+        "embeddings.search:search",
         "build an index over text and find what is near to queries",
-        (embedding_arguments.SearchArguments,),
-        positional="words",
+        (embeddings.SearchArguments,),
+        "words",
     ),
     "rerank": Command(
-        "minibert.training.embeddings.rerank:rerank",
+        "embeddings.rerank:rerank",
         "put passages in the order of how well they answer a query",
-        (embedding_arguments.RerankArguments,),
-        positional="words",
+        (embeddings.RerankArguments,),
+        "words",
     ),
     "finetune embed": Command(
-        "minibert.training.embeddings.train:finetune_embed",
+        "embeddings.train:finetune_embed",
         "train an embedding model on pairs, triples or scored pairs",
-        (embedding_arguments.EmbedTrainingArguments, embedding_arguments.PairArguments),
-        positional="data",
-        training_defaults=embedding_arguments.EMBED_DEFAULTS,
+        (embeddings.EmbedTrainingArguments, embeddings.PairArguments),
+        "data",
+        training_defaults=embeddings.EMBED_DEFAULTS,
+        saves_model=True,
     ),
     "finetune rerank": Command(
-        "minibert.training.embeddings.train:finetune_rerank",
+        "embeddings.train:finetune_rerank",
         "train a reranker on pairs and the negatives found for them",
-        (embedding_arguments.RerankTrainingArguments, embedding_arguments.PairArguments),
-        positional="data",
-        training_defaults=embedding_arguments.RERANK_DEFAULTS,
+        (embeddings.RerankTrainingArguments, embeddings.PairArguments),
+        "data",
+        training_defaults=embeddings.RERANK_DEFAULTS,
+        saves_model=True,
     ),
     "evaluate embed": Command(
-        "minibert.training.embeddings.evaluate:evaluate_embed",
+        "embeddings.evaluate:evaluate_embed",
         "measure an embedding model on similarity or retrieval",
-        (
-            embedding_arguments.EvaluateArguments,
-            embedding_arguments.PoolingArguments,
-            embedding_arguments.ReferenceArguments,
-        ),
+        (embeddings.EvaluateArguments, embeddings.PoolingArguments, embeddings.ReferenceArguments),
     ),
     "evaluate rerank": Command(
-        "minibert.training.embeddings.evaluate:evaluate_rerank",
+        "embeddings.evaluate:evaluate_rerank",
         "measure what a reranker makes of the passages an embedding model finds",
-        (embedding_arguments.EvaluateArguments, embedding_arguments.EvaluateRerankArguments),
+        (embeddings.EvaluateArguments, embeddings.EvaluateRerankArguments),
     ),
 }

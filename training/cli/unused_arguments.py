@@ -1,4 +1,4 @@
-"""Which arguments count only beside others: what is given and would do nothing is refused."""
+"""Which arguments count only beside others: what is given and would do nothing is rejected."""
 
 from __future__ import annotations
 
@@ -17,78 +17,75 @@ class Condition:
         arguments: their names.
         switch: the name of the other.
         holds: whether they have an effect, by the value of the switch.
-        legal: the values of the switch with which they have, in words.
+        where: the values of the switch with which they have, in words.
     """
 
     arguments: tuple[str, ...]
     switch: str
     holds: Callable[[Any], bool]
-    legal: str
+    where: str
 
 
 def _fields(arguments: type) -> tuple[str, ...]:
     return tuple(field.name for field in dataclasses.fields(arguments))
 
 
+def _with(switch: str, *arguments: str) -> Condition:
+    return Condition(arguments, switch, bool, f"with --{switch}")
+
+
+def _without(switch: str, *arguments: str) -> Condition:
+    return Condition(arguments, switch, lambda value: not value, f"without --{switch}")
+
+
+def _with_objective(names: tuple[str, ...], *arguments: str) -> Condition:
+    return Condition(arguments, "objective", names.__contains__, f"with --objective {', '.join(names)}")
+
+
 OF_A_NEW_TOKENIZER = (*_fields(TokenizerArguments), "sample_documents")
 
-CORPUS_CONDITIONS = (
-    Condition(("text_column", "sample_by"), "data", bool, "with --data"),
-    Condition(("packages",), "data", lambda entries: not entries, "without --data"),
-)
+CORPUS_CONDITIONS = (_with("data", "text_column", "sample_by"), _without("data", "packages"))
 
 SOURCE_CONDITIONS = (
     *CORPUS_CONDITIONS,
-    Condition(("shuffle_buffer", "sample_documents"), "streaming", bool, "with --streaming"),
-    Condition(
-        ("weights", "sampling_alpha"), "data", lambda entries: len(entries) > 1, "with several entries of --data"
-    ),
+    _with("streaming", "shuffle_buffer", "sample_documents"),
+    Condition(("weights", "sampling_alpha"), "data", lambda data: len(data) > 1, "with several entries of --data"),
 )
 
 PRETRAIN_CONDITIONS = (
     *SOURCE_CONDITIONS,
-    Condition(("short_seq_prob",), "objective", lambda name: name == "mlm+nsp", "with --objective mlm+nsp"),
-    Condition(
-        ("generator_size", "discriminator_weight", "generator_temperature"),
-        "objective",
-        lambda name: name == "rtd",
-        "with --objective rtd",
-    ),
-    Condition(_fields(MaskingArguments), "objective", lambda name: name != "clm", "with --objective mlm, mlm+nsp, rtd"),
-    Condition(("packing", "num_proc"), "objective", lambda name: name != "mlm+nsp", "with --objective mlm, rtd, clm"),
-    Condition(("num_proc",), "streaming", lambda streams: not streams, "without --streaming"),
-    Condition(OF_A_NEW_TOKENIZER, "tokenizer", lambda name: name is None, "without --tokenizer"),
-    Condition(
-        (*OF_A_NEW_TOKENIZER, "model", "size"),
-        "model_name_or_path",
-        lambda name: name is None,
-        "without --model_name_or_path",
-    ),
+    _with_objective(("mlm+nsp",), "short_seq_prob"),
+    _with_objective(("rtd",), "generator_size", "discriminator_weight", "generator_temperature"),
+    _with_objective(("mlm", "mlm+nsp", "rtd"), *_fields(MaskingArguments)),
+    _with_objective(("mlm", "rtd", "clm"), "packing", "num_proc"),
+    _without("streaming", "num_proc"),
+    _without("tokenizer", *OF_A_NEW_TOKENIZER),
+    _without("model_name_or_path", *OF_A_NEW_TOKENIZER, "model", "size"),
 )
 
 
-def refuse_idle(
-    conditions: Iterable[Condition], values: Mapping[str, Any], line: Collection[str], recipe: Collection[str] = ()
+def reject_unused(
+    conditions: Iterable[Condition], values: Mapping[str, Any], given: Collection[str], recipe: Collection[str] = ()
 ) -> None:
-    """Refuse arguments that were given and have no effect.
+    """Reject arguments that were given and have no effect.
 
-    What stands on the command line wins over a recipe: where the switch stands there, keys of the recipe may do
-    nothing (`--recipe modern --model_name_or_path …` needs none of its tokenizer).
+    What is given beside a recipe wins over it: where that is the switch, keys of the recipe may do nothing
+    (`--recipe modern --model_name_or_path …` needs none of its tokenizer).
 
     Args:
         values: of all arguments.
-        line, recipe: the names of those that the command line and the recipe give.
+        given, recipe: the names of those that the command line (or the Python call) and the recipe give.
 
     Raises:
-        ValueError: naming the argument, its value, and where it has an effect.
+        ValueError: names the argument, its value, and where it has an effect.
     """
     for condition in conditions:
         switch = values[condition.switch]
         if condition.holds(switch):
             continue
-        given = {*line} if condition.switch in line else {*line, *recipe}
+        unused = {*given} if condition.switch in given else {*given, *recipe}
         for name in condition.arguments:
-            if name in given:
+            if name in unused:
                 text = " ".join(switch) if isinstance(switch, list) else switch
-                where = f"with --{condition.switch} {text}" if switch else f"without --{condition.switch}"
-                raise ValueError(f"{name}: {values[name]!r} has no effect {where}; legal: {condition.legal}")
+                here = f"with --{condition.switch} {text}" if switch else f"without --{condition.switch}"
+                raise ValueError(f"{name}: {values[name]!r} has no effect {here}; use it {condition.where}")

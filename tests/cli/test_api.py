@@ -1,0 +1,125 @@
+"""`minibert.pretrain(…)` and its like: the command line's names and checks, and the results of the commands."""
+
+import shlex
+from pathlib import Path
+
+import pytest
+from transformers import TrainingArguments
+
+import minibert
+from minibert.training.arguments import finetuning, pretraining
+from minibert.training.cli import main as cli
+from minibert.training.cli import parsing
+from minibert.training.cli.commands import COMMANDS
+
+
+def arguments_of(called, kind):
+    return next(instance for instance in called.arguments if isinstance(instance, kind))
+
+
+@pytest.mark.parametrize(
+    ("given", "line"),
+    [
+        (dict(data="my-text", size="mini", minutes=30), "--data my-text --size mini --minutes 30"),
+        (dict(data=["a", Path("b")], weights=[1, 0.5]), "--data a b --weights 1 0.5"),
+        (dict(data=("a",), streaming=True, max_steps=5), "--data a --streaming --max_steps 5"),
+        (dict(at_least_one_target=False, bf16=True), "--at_least_one_target false --bf16 true"),
+        (
+            dict(learning_rate=1e-5, lr_scheduler_kwargs={"num_cycles": 2}),
+            "--learning_rate 1e-5 --lr_scheduler_kwargs '{\"num_cycles\": 2}'",
+        ),
+        (dict(norm_type="rmsnorm", classifier_dropout=None), "--norm_type rmsnorm --classifier_dropout null"),
+        (dict(norm_bias=True, layer_types=["full_attention"]), "--norm_bias --layer_types [full_attention]"),
+        (
+            dict(rope_parameters={"full_attention": {"rope_theta": 5e5}}),
+            "--rope_parameters '{full_attention: {rope_theta: 5e5}}'",
+        ),
+        (dict(recipe="modern", max_steps=7, vocab_size=300), "--recipe modern --max_steps 7 --vocab_size 300"),
+        (dict(minutes=None, tokenizer=None, num_proc=None), ""),
+    ],
+)
+def test_keyword_arguments_are_the_command_line(given, line):
+    """Compared as what the function is called with."""
+    from_python, from_line = parsing.parse("pretrain", given=given), parsing.parse("pretrain", shlex.split(line))
+    assert list(map(str, from_python)) == list(map(str, from_line))
+
+
+@pytest.mark.parametrize(
+    ("given", "line"),
+    [
+        (dict(lerning_rate=3), "--lerning_rate 3"),
+        (dict(norm_tipe="x"), "--norm_tipe x"),
+        (dict(size="huge"), "--size huge"),
+        (dict(max_steps="many"), "--max_steps many"),
+        (dict(max_steps=2.5), "--max_steps 2.5"),
+        (dict(streaming="perhaps"), "--streaming perhaps"),
+        (dict(weights=["much"]), "--weights much"),
+        (dict(short_seq_prob=0.1), "--short_seq_prob 0.1"),
+        (dict(recipe="modren"), "--recipe modren"),
+        (dict(hidden_size=100, num_attention_heads=3), "--hidden_size 100 --num_attention_heads 3"),
+    ],
+)
+def test_errors_are_those_of_the_command_line(given, line, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError) as refused:
+        minibert.pretrain(**given)
+    capsys.readouterr()
+    assert cli.main(["pretrain", *line.split()]) == 2
+    assert capsys.readouterr().err == f"minibert: error: {' '.join(str(refused.value).split())}\n"
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (dict(size=["mini", "tiny"]), "size: .* is a list; give one value"),
+        (dict(seq_length=None), "seq_length has no value; leave it out"),
+        (dict(label_names=["a"], report_to=["x", "y"]), "report_to: .* is a list; give one value"),
+    ],
+)
+def test_values_that_a_command_line_cannot_have(given, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match=message):
+        minibert.pretrain(**given)
+
+
+def test_results_are_handed_on(called):
+    called.result = object()
+    assert minibert.pretrain(size="tiny") is called.result
+    assert arguments_of(called, pretraining.ModelArguments).size == "tiny"
+    assert minibert.finetune("classify", data="sst2", seed=4, labels=["no", "yes"]) is called.result
+    assert arguments_of(called, finetuning.ClassifyArguments).labels == ["no", "yes"]
+    assert arguments_of(called, TrainingArguments).seed == 4
+    assert minibert.evaluate("tag", test=["t.jsonl"]) is called.result
+    assert arguments_of(called, finetuning.DataArguments).test == ["t.jsonl"]
+
+
+def test_texts_are_handed_over_as_they_are(called):
+    """Also where they look like arguments, are empty, or are not a list."""
+    texts = ["--data", "-1", "", "two\nlines", "--"]
+    minibert.embed(iter(texts), model="m")
+    assert called.arguments[0].text == texts and called.arguments[1].model == "m"
+    minibert.embed("one")
+    assert called.arguments[0].text == ["one"]
+    minibert.fill("a [MASK]", top_k=2)
+    assert (called.arguments[0].text, called.arguments[0].top_k) == (["a [MASK]"], 2)
+    minibert.rerank("--query", texts, model="m")
+    assert called.arguments[0].words == ["--query", *texts]
+    minibert.search(Path("idx"), "a query", data=[Path("notes")])
+    assert called.arguments[0].words == ["idx", "a query"] and called.arguments[0].data == ["notes"]
+    minibert.convert(Path("a"), "b", architecture="bert")
+    assert called.arguments[0] == pretraining.ConvertArguments(paths=["a", "b"], architecture="bert")
+    minibert.push("runs/m", "me/m", dry_run=True)
+    assert called.arguments[0].paths == ["runs/m", "me/m"] and called.arguments[0].dry_run is True
+
+
+def test_unknown_task():
+    with pytest.raises(ValueError, match="finetune: 'clasify' is unknown; use one of classify, nli, choose, tag"):
+        minibert.finetune("clasify")
+
+
+def test_every_function_says_what_it_takes():
+    for name in COMMANDS:
+        function = getattr(minibert, name.split()[0], None)
+        if name.split()[0] in minibert.__all__:
+            assert "model" in function.__doc__ or "source" in function.__doc__

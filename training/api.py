@@ -1,0 +1,140 @@
+"""The commands as Python functions: `minibert.pretrain(data="my-text/", size="mini")`.
+
+Keyword arguments are the command line's (`minibert pretrain --help`, or `--help-all`), read and checked by the same
+code: numbers, strings, booleans, lists, paths as strings or `Path`, and where an argument is undecided by default also
+None. `recipe=` names a YAML file of them. Each function prints what its command prints, and returns the result.
+
+All raise:
+    ValueError: bad input, with the command line's message: the argument, its value and what to use instead; before any
+        work, and without touching an output folder that is in use.
+    OSError: a file that cannot be read or written.
+    ModuleNotFoundError: a package that only some commands need is missing; says which extra installs it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from os import PathLike
+from typing import TYPE_CHECKING, Any
+
+from .cli.main import split_command
+from .cli.parsing import run_command
+from .result import TrainingResult
+
+if TYPE_CHECKING:
+    import torch
+
+
+def pretrain(**arguments: Any) -> TrainingResult:
+    """Train a tokenizer (unless one is given) and a model on text; save both with a card, a loss curve and a report.
+
+    Args:
+        data (str or list[str]): text, jsonl, csv, tsv or parquet files, folders, globs or Hub data sets; without it,
+            the documentation in this Python installation.
+        model (str): "modernbert" (default) or "bert"; size (str): "tiny", "mini" (default), "small", "medium", "base"
+            or "large". Any field of `MiniBertConfig` changes the preset.
+        objective (str): "mlm" (default), "mlm+nsp", "rtd" or "clm".
+        minutes (float): train for so long by the clock; or num_train_epochs (default 2) or max_steps.
+        seq_length (int): longest row, in tokens; 512 by default.
+        output_dir (str): where all is saved; "runs/minibert" by default. Any field of `TrainingArguments` is accepted.
+    """
+    return run_command("pretrain", given=arguments)
+
+
+def finetune(task: str, **arguments: Any) -> TrainingResult:
+    """Train a model for a task, measure it, and save it with its card, metrics and a picture.
+
+    Args:
+        task: "classify", "nli", "tag", "answer", "choose", "embed" or "rerank".
+        model (str): what to start from: a MiniBERT, BERT or ModernBERT; a folder or a Hub name.
+        data (str): a folder with train, validation and test files, one file, or a Hub data set; or train, validation
+            and test (each a list of files). For "embed" and "rerank", a list of tables.
+        output_dir (str): "runs/finetune" by default ("runs/embed", "runs/rerank"). Any field of `TrainingArguments` is
+            accepted (learning_rate, num_train_epochs, seed, …).
+        seeds (int), freeze (str), lora (int), patience (int): for the first five tasks; see `minibert finetune TASK
+            --help`, also for each task's own arguments.
+    """
+    return run_command(_command("finetune", task), given=arguments)
+
+
+def evaluate(task: str, **arguments: Any) -> dict[str, Any]:
+    """Measure a trained model; returns its scores by name (of each split, for the first five tasks).
+
+    Args:
+        task: "classify", "nli", "tag", "answer", "choose", "embed" or "rerank".
+        model (str): the model: a folder or a Hub name.
+        data (str): as `finetune` takes it; for "embed" and "rerank" a retrieval folder, or a table of scored pairs.
+    """
+    return run_command(_command("evaluate", task), given=arguments)
+
+
+def fill(text: str | Iterable[str], **arguments: Any) -> list[list[list[dict[str, Any]]]]:
+    """The candidates for every [MASK] of every text, best first, as `pipeline("fill-mask")` describes them.
+
+    Args:
+        model (str): a trained model: a folder or a Hub name.
+        top_k (int): candidates for each mask; 5 by default.
+    """
+    return run_command("fill", given={"text": _texts(text), **arguments})
+
+
+def embed(text: str | Iterable[str], **arguments: Any) -> torch.Tensor:
+    """The vectors of texts, [texts, width], row i of text i; float32, on the CPU.
+
+    Args:
+        model (str): a folder or a Hub name.
+        pooling (str): "mean", "cls" or "last_four"; normalize (bool): vectors of length 1; max_length (int), in tokens:
+            each by default as the model was saved.
+        output (str): a new .safetensors or .npy file to save them in as well; by default none.
+    """
+    return run_command("embed", given={"text": _texts(text), **arguments})
+
+
+def search(index: str | PathLike, *queries: str, **arguments: Any) -> list[list[tuple[Any, float]]]:
+    """The passages nearest to every query with their cosines (or the reranker's scores), best first.
+
+    Args:
+        index: the folder of the index. With data, it is built or brought up to date first.
+        data (list[str]): files and folders to search.
+        model (str): the embedding model; by default the index's own.
+        top_k (int): passages for each query; 5 by default. reranker (str): a model that puts them in order.
+    """
+    return run_command("search", given={"words": [str(index), *queries], **arguments})
+
+
+def rerank(query: str, passages: Iterable[str], **arguments: Any) -> list[tuple[str, float]]:
+    """The passages with their scores, best first.
+
+    Args:
+        model (str): the reranker: a folder or a Hub name.
+        top_k (int): how many; by default all.
+    """
+    return run_command("rerank", given={"words": [query, *_texts(passages)], **arguments})
+
+
+def convert(source: str | PathLike, target: str | PathLike, **arguments: Any) -> Any:
+    """Convert a saved BERT or ModernBERT to MiniBERT, or back, bit for bit; its tokenizer goes along.
+
+    Args:
+        source: a folder or a Hub name. target: a new folder.
+        architecture (str): "bert" or "modernbert", for what a MiniBERT becomes; by default what it was, or can be.
+    """
+    return run_command("convert", given={"paths": [str(source), str(target)], **arguments})
+
+
+def push(folder: str | PathLike, repository: str, **arguments: Any) -> Any:
+    """Check a saved model as somebody without the package loads it, and publish it on the Hub.
+
+    Args:
+        folder: the saved model. repository: "owner/name", or a name of your own.
+        dry_run (bool): check everything, upload nothing. revision (str), private (bool), license (str), …
+    """
+    return run_command("push", given={"paths": [str(folder), repository], **arguments})
+
+
+def _command(group: str, task: str) -> str:
+    return split_command([group, task])[0]
+
+
+def _texts(texts: str | Iterable[str]) -> list[str]:
+    return [texts] if isinstance(texts, str) else list(texts)
