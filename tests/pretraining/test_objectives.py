@@ -18,6 +18,7 @@ from transformers import (
     TrainerCallback,
     TrainingArguments,
 )
+from transformers.loss.loss_utils import ForCausalLMLoss
 
 from minibert import MiniBertConfig, MiniBertForCausalLM, MiniBertForMaskedLM, MiniBertForPreTraining
 from minibert.training.arguments.pretraining import MaskingArguments, ObjectiveArguments
@@ -420,7 +421,8 @@ def test_a_decoder_stops_at_the_end_of_a_document(decoder):
 
 
 def test_supervised_fine_tuning_with_packing(decoder, tmp_path):
-    """TRL's loss of packed documents is that of the documents alone."""
+    """TRL's loss of packed documents is that of the documents alone. Of itself it multiplies the last hidden states by
+    the decoder's matrix, past the head, so it is told to take the model's logits."""
     trl = pytest.importorskip("trl", reason="TRL is not installed")
     tokenizer, model = AutoTokenizer.from_pretrained(decoder), AutoModelForCausalLM.from_pretrained(decoder)
     texts = ["the cat sees.", "the dog hears.", "the tree sees. the cat hears."] * 4
@@ -428,7 +430,13 @@ def test_supervised_fine_tuning_with_packing(decoder, tmp_path):
                               use_cpu=True, bf16=False, report_to="none", save_strategy="no", logging_steps=1,
                               learning_rate=0.0)  # fmt: skip
     data = datasets.Dataset.from_dict({"text": texts})
-    trainer = trl.SFTTrainer(model, args=arguments, train_dataset=data, processing_class=tokenizer)
+
+    def loss(outputs, labels, num_items_in_batch):
+        return ForCausalLMLoss(outputs.logits, labels, model.config.vocab_size, num_items_in_batch)
+
+    trainer = trl.SFTTrainer(
+        model, args=arguments, train_dataset=data, processing_class=tokenizer, compute_loss_func=loss
+    )
     trainer.train()
     total = count = 0
     for text in texts:
@@ -494,7 +502,7 @@ def test_bad_input(masked_lm, corpus, word_tokenizer, tmp_path, capsys, monkeypa
         (["--tokenizer", str(tmp_path / "maskless")], "has no mask token"),
         (["--mlm_probability", "1.5"], "mlm_probability: 1.5"),
         (["--seq_length", "2"], "seq_length: 2 is too short"),
-        (["--rate_schedule", "linear", "--rate_points", "half:0.2"], "rate_points: 'half:0.2' are no points"),
+        (["--rate_schedule", "linear", "--rate_points", "half:0.2"], "rate_points: 'half:0.2'"),
         (["--rate_schedule", "linear"], "rate_points"),
         (["--mask_replace_prob", "0.9", "--random_replace_prob", "0.2"], "sum to more than 1"),
     ):

@@ -25,7 +25,7 @@ from ..hub.card import write_card
 from ..loading import minibert_config, without_bars
 from ..optimization import check_optimization, plan_training, time_budget
 from ..precision import check_launcher, resolve_precision
-from ..report import plot_losses
+from ..report import describe_pretraining, plot_losses
 from ..result import TrainingResult
 from .objectives import OBJECTIVES, Objective
 from .objectives.base import unigram_baseline
@@ -152,13 +152,13 @@ def pretrain(
     }
     (output / "training_args.bin").unlink(missing_ok=True)  # a pickle that nothing needs once training is over
     trainer.save_state()
-    plot_losses(trainer.state.log_history, output / "loss.png", objective.metric, objective.baselines(report))
+    plot_losses(trainer.state.log_history, output / "loss.png", objective.metric, report)
     (output / "report.json").write_text(json.dumps(report, indent=2) + "\n")
     source = ", ".join(corpus.data) or ", ".join(["the built-in corpus", *corpus.packages])
     recipe = dataclasses.asdict(rows) | dataclasses.asdict(objective.masking) | dataclasses.asdict(optimization)
     trainer.card = write_card(output, trainer.model.config, report, source, recipe, training)
     sentences = choose_sentences(documents.validation["text"], tokenizer)
-    print("", objective.describe(report), "", *objective.examples(output, sentences, tokenizer), "", sep="\n")
+    print("", describe_pretraining(report), "", *objective.examples(output, sentences, tokenizer), "", sep="\n")
     print(f"Saved to {output}: the model, the tokenizer, README.md (the model card), report.json and pictures")
     if training.push_to_hub:
         trainer.push_to_hub()

@@ -8,22 +8,16 @@ from pathlib import Path
 from transformers import PreTrainedTokenizerBase
 
 from ...tokenization import train_tokenizer
-from ..arguments.pretraining import (
-    CorpusArguments,
-    MixtureArguments,
-    StreamingArguments,
-    TokenizerArguments,
-    TokenizerCommandArguments,
-)
+from ..arguments import pretraining as arguments
 from ..data.mixtures import load_sample
 
 
 def train(
-    corpus: CorpusArguments,
-    mixture: MixtureArguments,
-    streaming: StreamingArguments,
-    tokenizer: TokenizerArguments,
-    command: TokenizerCommandArguments,
+    corpus: arguments.CorpusArguments,
+    mixture: arguments.MixtureArguments,
+    streaming: arguments.StreamingArguments,
+    tokenizer: arguments.TokenizerArguments,
+    command: arguments.TokenizerCommandArguments,
 ) -> PreTrainedTokenizerBase:
     """Train a tokenizer, save it and give it back.
 

@@ -20,7 +20,6 @@ from ...data.collators import MaskedLMCollator
 from ...data.documents import tokenize_documents
 from ...data.masking import IGNORE_INDEX, unigram_counts
 from ...data.packing import check_packing, fill_rate, pack_documents
-from ...report import format_table
 
 
 class Objective(abc.ABC):
@@ -33,7 +32,6 @@ class Objective(abc.ABC):
     name: ClassVar[str]
     model_class: ClassVar[type[PreTrainedModel]]
     metric: ClassVar[str] = "mlm_loss"  # the loss that is drawn, compared and reported
-    positions: ClassVar[str] = "masked positions"  # what the targets are, in words
     parts: ClassVar[tuple[str, ...]] = ()  # outputs of the model that are logged beside the loss
     streams: ClassVar[bool] = True  # whether its rows can be made while documents are read
     smooths_labels: ClassVar[bool] = False  # whether `Trainer` smooths the right labels
@@ -134,19 +132,6 @@ class Objective(abc.ABC):
             "unigram_perplexity": math.exp(baseline[0]),
             "unigram_accuracy": baseline[1],
         }
-
-    def baselines(self, report: Mapping[str, Any]) -> dict[str, float]:
-        """Losses to draw beside the curve, by name."""
-        return {"unigram baseline": report["unigram_loss"]}
-
-    def describe(self, report: Mapping[str, Any]) -> str:
-        """The report to print: the model beside the unigram baseline."""
-        rows = [
-            (name, f"{report[loss]:.3f}", f"{report[prefix + 'perplexity']:.1f}", f"{report[prefix + 'accuracy']:.1%}")
-            for name, prefix, loss in (("MiniBERT", "", "validation_loss"), ("unigram", "unigram_", "unigram_loss"))
-        ]
-        table = format_table(("", "loss", "perplexity", "accuracy"), rows)
-        return f"At {report['targets']:,} {self.positions} of the held-out documents:\n{table}"
 
     def save(self, trainer: Trainer) -> None:
         """Save what the training was for, into the output folder; `trainer.model` is then what was saved."""

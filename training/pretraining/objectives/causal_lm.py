@@ -40,7 +40,7 @@ class CausalLM(Objective):
 
     name = "clm"
     model_class = MiniBertForCausalLM
-    metric, positions = "clm_loss", "next tokens"
+    metric = "clm_loss"
     config_fields = {"is_causal": True}
 
     def prepare_tokenizer(self, tokenizer: PreTrainedTokenizerBase) -> None:

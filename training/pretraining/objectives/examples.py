@@ -26,10 +26,11 @@ def choose_sentences(texts: Iterable[str], tokenizer: PreTrainedTokenizerBase, c
 
     best = []
     for _, text in zip(range(DOCUMENTS), texts):
-        sentences = (" ".join(sentence.split()[:MOST_WORDS]) for sentence in split_sentences(text)[:SENTENCES])
-        short = [sentence[:MOST_CHARACTERS] for sentence in sentences]
-        fitting = [each for each in short if len(tokenizer(each)["input_ids"]) <= tokenizer.model_max_length]
-        best += [max(fitting, key=ordinary)] if fitting else []
+        sentences = [" ".join(sentence.split()[:MOST_WORDS]) for sentence in split_sentences(text)[:SENTENCES]]
+        sentence = max(sentences, key=ordinary)[:MOST_CHARACTERS]
+        while len(tokenizer(sentence)["input_ids"]) > tokenizer.model_max_length:
+            sentence = sentence[: len(sentence) // 2]
+        best.append(sentence)
     return sorted(dict.fromkeys(best), key=ordinary, reverse=True)[:count]
 
 

@@ -20,7 +20,6 @@ from ....configuration_minibert import MiniBertConfig
 from ....modeling_minibert import MiniBertForMaskedLM, MiniBertForReplacedTokenDetection
 from ...arguments.pretraining import RowArguments
 from ...data.masking import IGNORE_INDEX
-from ...report import format_table
 from .base import token_score
 from .examples import find_content_word
 from .masked_lm import MaskedLM
@@ -264,23 +263,6 @@ class ReplacedTokenDetection(MaskedLM):
             },
         }
 
-    def baselines(self, report: Mapping[str, Any]) -> dict[str, float]:
-        return {"the same probability for every token": report["constant_loss"]}
-
-    def describe(self, report: Mapping[str, Any]) -> str:
-        """The report to print: the model beside one that answers "original" everywhere, and the generator."""
-        shares, generator = [f"{report[name]:.1%}" for name in ("accuracy", *DETECTION)], report["generator"]
-        constant = [f"{report['constant_loss']:.3f}", f"{report['constant_accuracy']:.1%}", *3 * [""]]
-        rows = [("MiniBERT", f"{report['validation_loss']:.3f}", *shares), ("always original", *constant)]
-        table = format_table(("", "loss", "accuracy", "precision", "recall", "F1"), rows)
-        losses = f"{generator['loss']:.3f} (unigram {generator['unigram_loss']:.3f})"
-        shares = f"{generator['accuracy']:.1%} (unigram {generator['unigram_accuracy']:.1%})"
-        return (
-            f"At {report['targets']:,} tokens of the held-out documents, {1 - report['constant_accuracy']:.1%} of which"
-            f" the generator replaced:\n{table}\n"
-            f"The generator at {generator['targets']:,} masked positions: loss {losses}, accuracy {shares}"
-        )
-
     def save(self, trainer: Trainer) -> None:
         """The discriminator as an ordinary model, and the generator as another in the folder `generator`."""
         both, folder = trainer.model, Path(trainer.args.output_dir) / GENERATOR
@@ -296,12 +278,10 @@ class ReplacedTokenDetection(MaskedLM):
         words = [sentence[place] for sentence, place in zip(sentences, places)]
         lines = ["Held-out text with a word replaced, and what the saved model takes for replaced:"]
         for sentence, place, word in zip(sentences, places, words):
-            other = next((each for each in words if each.lower() not in sentence.lower()), None)
-            if other is not None:
-                text = sentence[: place.start] + other + sentence[place.stop :]
-                scores = word_scores(model, tokenizer, text)
-                flagged = ", ".join(f"{found} {score:.0%}" for found, score in scores if score > 0.5)
-                lines += [f"  {text}", f"    was: {word}; flagged: {flagged or 'nothing'}"]
+            other = next((each for each in words if each.lower() not in sentence.lower()), word[::-1])
+            text = sentence[: place.start] + other + sentence[place.stop :]
+            flagged = (f"{found} {score:.0%}" for found, score in word_scores(model, tokenizer, text) if score > 0.5)
+            lines += [f"  {text}", f"    was: {word}; flagged: {', '.join(flagged) or 'nothing'}"]
         return lines
 
 

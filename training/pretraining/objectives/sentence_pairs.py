@@ -78,10 +78,6 @@ class MaskedLMWithNextSentence(MaskedLM):
         ours = {"nsp_loss": figures["eval_nsp_loss"], "nsp_accuracy": figures["eval_nsp_accuracy"]}
         return super().report(figures, baseline) | ours
 
-    def describe(self, report: Mapping[str, Any]) -> str:
-        pairs = f"next sentence: loss {report['nsp_loss']:.3f} (guessing {np.log(2):.3f}), "
-        return f"{super().describe(report)}\n{pairs}accuracy {report['nsp_accuracy']:.1%}"
-
 
 def make_pairs(
     documents: datasets.Dataset,
