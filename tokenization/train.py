@@ -7,7 +7,7 @@ import json
 import warnings
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sized
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sized
 from itertools import accumulate
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
@@ -21,6 +21,9 @@ ALGORITHMS = ("wordpiece", "bpe", "unigram")
 # English vocabulary, up to which rarer ones are taken in where there is room.
 CHARACTER_COVERAGE = 0.9995
 USUAL_ALPHABET = 1000
+
+# Characters of text from which training takes seconds, and progress bars are worth it.
+LARGE = 2_000_000
 
 SPACE = "▁"
 BYTE_PIECES = [f"<0x{byte:02X}>" for byte in range(256)]
@@ -51,8 +54,9 @@ def train_tokenizer(
     """Train a tokenizer on `texts`; the same texts give the same tokenizer, id for id.
 
     The result is a stock fast tokenizer of Transformers: what its `save_pretrained` writes, `AutoTokenizer` reloads
-    without this package. Ids 0 to 4 are the padding, unknown, class, separator and mask token. One text becomes
-    `[CLS] A [SEP]`, a pair `[CLS] A [SEP] B [SEP]` with segments 0 and 1.
+    without this package. Ids 0 to 4 are the padding, unknown, class, separator and mask token; the class token is the
+    `bos_token` too, and the separator the `eos_token`. One text becomes `[CLS] A [SEP]`, a pair
+    `[CLS] A [SEP] B [SEP]` with segments 0 and 1.
 
     - `"wordpiece"` (Schuster and Nakajima, 2012; Devlin et al., 2019): BERT's normalizer, which drops control
       characters and makes every Chinese character a word of its own, and BERT's split at whitespace and punctuation.
@@ -83,43 +87,58 @@ def train_tokenizer(
             a whole word with its space.
         model_max_length: Length in tokens to which `truncation=True` cuts.
         token_type_ids: Whether the tokenizer puts out `token_type_ids`; False for models with `type_vocab_size=0`.
-        show_progress: Whether to show progress bars.
+        show_progress: Whether to show progress bars, where there is text for seconds of work.
 
     Raises:
-        ValueError: Before training, when an argument is not legal, when `texts` holds anything but strings, or no
-            text, or when `vocab_size` is too small, with the smallest that is legal.
+        ValueError: Before training, for an unknown algorithm, when `texts` holds anything but strings, or no text, or
+            when `vocab_size` is too small, with the smallest possible.
     """
     names = dict(
         pad_token=pad_token, unk_token=unk_token, cls_token=cls_token, sep_token=sep_token, mask_token=mask_token
     )
-    _check_arguments(texts, algorithm, vocab_size, min_frequency, model_max_length, names)
+    special_tokens = list(names.values())
+    if algorithm not in ALGORITHMS:
+        raise ValueError(f"algorithm: {algorithm!r} is unknown; use one of {', '.join(ALGORITHMS)}")
+    if isinstance(texts, (str, bytes)):
+        raise ValueError(f"texts: a single {type(texts).__name__}; use a list, or another iterable, of strings")
+    if algorithm == "unigram" and min_frequency is not None:
+        raise ValueError(f"min_frequency: {min_frequency} has no effect with unigram; leave it out")
+    for field, name in names.items():
+        if not isinstance(name, str) or not name.strip() or special_tokens.count(name) > 1:
+            raise ValueError(f"{field}: {name!r} is blank or given twice; use five different strings")
     if isinstance(texts, Iterator):
         texts = list(texts)
     characters = _count_characters(texts, show_progress)
+    show_progress &= characters.total() > LARGE
 
-    special_tokens = list(names.values())
-    min_frequency = 2 if min_frequency is None else min_frequency
-    if algorithm == "wordpiece":
-        lowercase = lowercase is not False
-        backend = _wordpiece(texts, characters, vocab_size, special_tokens, lowercase, min_frequency, show_progress)
-    elif algorithm == "bpe":
-        backend = _bpe(texts, vocab_size, special_tokens, lowercase, min_frequency, show_progress)
+    def train(backend: Tokenizer, trainer: type[Trainer], **options) -> Tokenizer:
+        """A trained copy of `backend`, which itself stays free of the trainer's special tokens."""
+        trained = copy.deepcopy(backend)
+        length = len(texts) if isinstance(texts, Sized) else None
+        trained.train_from_iterator(texts, trainer(show_progress=show_progress, **options), length=length)
+        return trained
+
+    if algorithm == "unigram":
+        backend = _unigram(train, characters, vocab_size, special_tokens, lowercase)
     else:
-        backend = _unigram(texts, characters, vocab_size, special_tokens, lowercase, show_progress)
+        merge = dict(vocab_size=vocab_size, min_frequency=2 if min_frequency is None else min_frequency)
+        make = _wordpiece if algorithm == "wordpiece" else _bpe
+        backend = make(train, characters, merge, special_tokens, lowercase)
 
-    names["mask_token"] = AddedToken(mask_token, lstrip=algorithm != "wordpiece", normalized=False, special=True)
-    backend.add_special_tokens(list(names.values()))
     template = processors.BertProcessing(*((name, backend.token_to_id(name)) for name in (sep_token, cls_token)))
     if algorithm == "bpe":
         # Without this a token's offsets take in the space before it.
         template = processors.Sequence([processors.ByteLevel(trim_offsets=True), template])
+    names["mask_token"] = AddedToken(mask_token, lstrip=algorithm != "wordpiece", normalized=False, special=True)
+    backend.add_special_tokens(list(names.values()))
     backend.post_processor = template
-
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=backend,
         model_max_length=model_max_length,
         model_input_names=["input_ids", *(["token_type_ids"] if token_type_ids else []), "attention_mask"],
         clean_up_tokenization_spaces=False,
+        bos_token=cls_token,  # as RoBERTa has them: a decoder's `generate` stops at [SEP]
+        eos_token=sep_token,
         **names,
     )
     if len(tokenizer) < vocab_size:
@@ -131,76 +150,57 @@ def train_tokenizer(
 
 
 def _wordpiece(
-    texts: Iterable[str],
-    characters: Counter[str],
-    vocab_size: int,
-    special_tokens: list[str],
-    lowercase: bool,
-    min_frequency: int,
-    show_progress: bool,
+    train: Callable[..., Tokenizer], characters: Counter, merge: dict, special_tokens: list[str], lowercase: bool | None
 ) -> Tokenizer:
     backend = Tokenizer(models.WordPiece(unk_token=special_tokens[1]))
-    backend.normalizer = normalizers.BertNormalizer(lowercase=lowercase)
+    backend.normalizer = normalizers.BertNormalizer(lowercase=lowercase is not False)
     backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     backend.decoder = decoders.WordPiece()
 
-    characters = _normalized(characters, backend.normalizer)
-    alphabet = _alphabet({c: n for c, n in characters.items() if not c.isspace()}, vocab_size - len(special_tokens))
+    counts = {c: n for c, n in _normalized(characters, backend.normalizer).items() if not c.isspace()}
+    alphabet = _alphabet(counts, merge["vocab_size"] - len(special_tokens))
     # Chinese characters and punctuation are words of their own and continue none.
     pairs = {c: backend.normalizer.normalize_str("a" + c) for c in alphabet}
     continuing = ["##" + c for c in alphabet if len(backend.pre_tokenizer.pre_tokenize_str(pairs[c])) == 1]
     _check_vocab_size(
-        vocab_size,
-        len(special_tokens) + len(alphabet) + len(continuing),
-        f"{len(special_tokens)} special tokens and {len(alphabet)} characters, {len(continuing)} of them also as '##'",
+        merge["vocab_size"],
+        {"special tokens": special_tokens, "characters": alphabet, "of these that continue a word": continuing},
     )
     # The trainer numbers the continuing characters in the order of a randomly seeded hash map and breaks ties by these
     # numbers (tokenizers#1794): given as special tokens, they have their numbers before it starts. The alphabet is
     # given too, because its own choice among equally rare characters is as random.
-    trainer = WordPieceTrainer(
-        vocab_size=vocab_size,
-        min_frequency=min_frequency,
+    trained = train(
+        backend,
+        WordPieceTrainer,
         special_tokens=special_tokens + continuing,
         initial_alphabet=alphabet,
         limit_alphabet=len(alphabet),
-        show_progress=show_progress,
+        **merge,
     )
-    vocab = _train(backend, trainer, texts).get_vocab()
-    backend.model = models.WordPiece(vocab, unk_token=special_tokens[1])
+    backend.model = models.WordPiece(trained.get_vocab(), unk_token=special_tokens[1])
     return backend
 
 
 def _bpe(
-    texts: Iterable[str],
-    vocab_size: int,
-    special_tokens: list[str],
-    lowercase: bool,
-    min_frequency: int,
-    show_progress: bool,
+    train: Callable[..., Tokenizer], characters: Counter, merge: dict, special_tokens: list[str], lowercase: bool | None
 ) -> Tokenizer:
     backend = Tokenizer(models.BPE())
     if lowercase:
         backend.normalizer = normalizers.Lowercase()
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
     backend.decoder = decoders.Sequence([decoders.ByteLevel(), decoders.Strip(" ", 1, 0)])
-    trainer = BpeTrainer(
-        vocab_size=vocab_size,
-        min_frequency=min_frequency,
-        special_tokens=special_tokens,
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=show_progress,
-    )
-    backend.model = _train(backend, trainer, texts).model
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    _check_vocab_size(merge["vocab_size"], {"special tokens": special_tokens, "bytes": alphabet})
+    backend.model = train(backend, BpeTrainer, special_tokens=special_tokens, initial_alphabet=alphabet, **merge).model
     return backend
 
 
 def _unigram(
-    texts: Iterable[str],
-    characters: Counter[str],
+    train: Callable[..., Tokenizer],
+    characters: Counter,
     vocab_size: int,
     special_tokens: list[str],
-    lowercase: bool,
-    show_progress: bool,
+    lowercase: bool | None,
 ) -> Tokenizer:
     backend = Tokenizer(models.Unigram())
     if lowercase:
@@ -215,17 +215,13 @@ def _unigram(
 
     head = special_tokens + BYTE_PIECES
     alphabet = {SPACE, *_alphabet({c: n for c, n in characters.items() if c != " "}, vocab_size - len(head))}
-    _check_vocab_size(
-        vocab_size,
-        len(head) + len(alphabet),
-        f"{len(special_tokens)} special tokens, {len(BYTE_PIECES)} bytes and {len(alphabet)} characters",
-    )
+    _check_vocab_size(vocab_size, {"special tokens": special_tokens, "bytes": BYTE_PIECES, "characters": alphabet})
     # The trainer takes its first pieces from what repeats in the list of distinct words, where even a frequent word
     # stands once: "this" is found in "this," and "this." only. So it is trained on chunks with their punctuation, to
     # twice the size, and pieces that cross the border of a word are dropped.
     backend.pre_tokenizer = pre_tokenizers.Sequence([spaces, chunks])
-    trainer = UnigramTrainer(vocab_size=2 * vocab_size + len(characters), show_progress=show_progress)
-    pieces = json.loads(_train(backend, trainer, texts).to_str())["model"]["vocab"]
+    trained = train(backend, UnigramTrainer, vocab_size=2 * vocab_size + len(characters))
+    pieces = json.loads(trained.to_str())["model"]["vocab"]
     backend.pre_tokenizer = pre_tokenizers.Sequence([spaces, words])
 
     # Two sources of chance are taken out. Characters too rare to have a score of their own get the lowest one plus
@@ -235,10 +231,9 @@ def _unigram(
     scores = {
         piece: round(lowest if len(piece) == 1 and score <= unscored else score, 4)
         for piece, score in pieces
-        if piece in alphabet or (len(piece) > 1 and len(words.pre_tokenize_str(piece)) == 1)
+        if piece not in special_tokens
+        and (piece in alphabet or (len(piece) > 1 and len(words.pre_tokenize_str(piece)) == 1))
     }
-    for name in special_tokens:
-        scores.pop(name, None)
     # The alphabet, then the likeliest others, as many as there is room for. The score of the byte pieces plays no
     # part, as they stand for characters without a piece.
     ranked = sorted(scores, key=lambda piece: (piece not in alphabet, -scores[piece], piece))
@@ -247,26 +242,19 @@ def _unigram(
     return backend
 
 
-def _train(backend: Tokenizer, trainer: Trainer, texts: Iterable[str]) -> Tokenizer:
-    """A trained copy of `backend`, which itself stays free of the trainer's special tokens."""
-    trained = copy.deepcopy(backend)
-    trained.train_from_iterator(texts, trainer, length=len(texts) if isinstance(texts, Sized) else None)
-    return trained
-
-
 def _count_characters(texts: Iterable[str], show_progress: bool) -> Counter[str]:
     """How often each character occurs in `texts`; all are read, so that a bad one is found before training."""
     characters: Counter[str] = Counter()
-    for i, text in enumerate(tqdm(texts, desc="Reading text", unit=" texts", disable=not show_progress)):
+    for i, text in enumerate(tqdm(texts, desc="Reading text", unit=" texts", disable=not show_progress, delay=1)):
         if not isinstance(text, str):
-            raise ValueError(f"texts[{i}] is of type {type(text).__name__}: every item must be a string")
+            raise ValueError(f"texts[{i}]: of type {type(text).__name__}; use strings")
         try:
             text.encode()
         except UnicodeEncodeError as error:
-            raise ValueError(f"texts[{i}] is no legal Unicode text: {error}") from None
+            raise ValueError(f"texts[{i}]: not Unicode text: {error}") from None
         characters.update(text)
     if not any(map(str.strip, characters)):
-        raise ValueError("texts is empty: it must give at least one string that is not blank")
+        raise ValueError("texts: empty; give at least one string that is not blank")
     return characters
 
 
@@ -287,36 +275,8 @@ def _alphabet(characters: Mapping[str, int], room: int) -> list[str]:
     return ranked[: max(needed, min(USUAL_ALPHABET, room // 8))]
 
 
-def _check_arguments(
-    texts: Iterable[str],
-    algorithm: str,
-    vocab_size: int,
-    min_frequency: int | None,
-    model_max_length: int,
-    names: Mapping[str, str],
-) -> None:
-    if algorithm not in ALGORITHMS:
-        raise ValueError(f"algorithm={algorithm!r} is unknown: it must be one of {', '.join(ALGORITHMS)}")
-    if isinstance(texts, (str, bytes)) or not isinstance(texts, Iterable):
-        raise ValueError(f"texts is of type {type(texts).__name__}: it must be an iterable of strings")
-    numbers = {"vocab_size": vocab_size, "model_max_length": model_max_length}
-    if min_frequency is not None:
-        if algorithm == "unigram":
-            raise ValueError(f"min_frequency={min_frequency!r}: unigram has none, leave it out")
-        numbers["min_frequency"] = min_frequency
-    for field, value in numbers.items():
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise ValueError(f"{field}={value!r}: it must be an integer of at least 1")
-    for field, name in names.items():
-        if not isinstance(name, str) or not name.strip():
-            raise ValueError(f"{field}={name!r}: it must be a string that is not blank")
-        if namesakes := [other for other in names if other != field and names[other] == name]:
-            raise ValueError(f"{field}={name!r} is also the {namesakes[0]}: special tokens must differ")
-    if algorithm != "wordpiece":
-        content = f"{len(names)} special tokens and {len(BYTE_PIECES)} bytes"
-        _check_vocab_size(vocab_size, len(names) + len(BYTE_PIECES), content)
-
-
-def _check_vocab_size(vocab_size: int, smallest: int, content: str) -> None:
+def _check_vocab_size(vocab_size: int, content: Mapping[str, Collection[str]]) -> None:
+    smallest = sum(map(len, content.values()))
     if vocab_size < smallest:
-        raise ValueError(f"vocab_size={vocab_size} is too small: it must be at least {smallest}, for {content}")
+        listed = ", ".join(f"{len(tokens)} {name}" for name, tokens in content.items())
+        raise ValueError(f"vocab_size: {vocab_size} is too small; use at least {smallest}, for {listed}")

@@ -125,3 +125,49 @@ def describe_pretraining(report: Mapping[str, Any]) -> str:
             f" {generator['unigram_accuracy']:.1%})"
         )
     return "\n".join(lines)
+
+
+# --- data ---
+
+
+def plot_rates(measured: Mapping[tuple[str, int], Mapping[str, Any]], path: str | Path) -> None:
+    """Masking rates as `mask_stats.Rate`s by their name, of every (what was observed, over how many tokens): a panel
+    for each rate, with 95 % intervals against the expected value."""
+    labels, sizes = (list(dict.fromkeys(column)) for column in zip(*measured))
+    names = list(next(iter(measured.values())))
+    height = 1.8 + 0.3 * len(labels)
+    with picture(path, "Observed masking rates", len(names), (12, height), sharey=True, squeeze=False) as panels:
+        for name, panel in zip(names, panels[0]):
+            for place, size in enumerate(sizes):
+                shown = [(label, measured[label, size][name]) for label in labels]
+                panel.errorbar(
+                    [100 * rate.observed for _, rate in shown],
+                    [labels.index(label) + 0.3 * (place / len(sizes) - 0.25) for label, _ in shown],
+                    xerr=[100 * rate.half_interval for _, rate in shown],
+                    fmt="o",
+                    markersize=3,
+                    capsize=2,
+                    label=f"{size:,} tokens",
+                )
+            panel.axvline(100 * shown[0][1].expected, color="0.6", linewidth=1, zorder=0)
+            panel.set_title(f"{name}: expected {shown[0][1].expected:.1%}", fontsize=10)
+            panel.set_xlabel("% of tokens" if name == names[0] else "% of chosen tokens")
+            panel.locator_params(axis="x", nbins=5)
+        panel.set_yticks(range(len(labels)), labels)
+        panel.invert_yaxis()
+        handles = panel.get_legend_handles_labels()
+        panel.figure.legend(*handles, loc="outside lower center", ncols=len(sizes), frameon=False)
+
+
+def plot_tokens(figures: Mapping[str, Mapping[str, Mapping[str, float]]], path: str | Path) -> None:
+    """The figures of `minibert fertility` as bars: a group for every language, a bar for every tokenizer."""
+    languages = list(next(iter(figures.values())))
+    width = 0.8 / len(figures)
+    with picture(path, "Tokens of the same text, by tokenizer", size=(max(6, 0.8 * len(languages)), 4.5)) as axes:
+        for i, (name, counts) in enumerate(figures.items()):
+            places = [place + (i - (len(figures) - 1) / 2) * width for place in range(len(languages))]
+            axes.bar(places, [counts[language]["tokens_per_passage"] for language in languages], width, label=name)
+        axes.set_xticks(range(len(languages)), languages)
+        axes.set(xlabel="language", ylabel="tokens per passage")
+        axes.grid(axis="y", alpha=0.3)
+        axes.legend()

@@ -20,7 +20,7 @@ from minibert.training.pretraining.objectives.base import token_score, unigram_b
 QUICK = [
     "--model", "modernbert", "--size", "tiny", "--num_hidden_layers", "2", "--vocab_size", "150", "--seq_length", "64",
     "--per_device_train_batch_size", "16", "--disable_tqdm", "true", "--bf16", "false",
-    "--hidden_size", "32", "--num_attention_heads", "4", "--intermediate_size", "48",
+    "--hidden_size", "64", "--num_attention_heads", "4", "--intermediate_size", "96",
 ]  # fmt: skip
 
 
@@ -43,8 +43,8 @@ def corpus(tmp_path_factory):
 @pytest.fixture(scope="module")
 def run(corpus, tmp_path_factory):
     output = tmp_path_factory.mktemp("runs") / "animals"
-    status = cli.main(["pretrain", "--data", str(corpus), "--output_dir", str(output), "--max_steps", "300",
-                       "--learning_rate", "1e-2", "--eval_strategy", "no", "--save_strategy", "no",
+    status = cli.main(["pretrain", "--data", str(corpus), "--output_dir", str(output), "--max_steps", "250",
+                       "--learning_rate", "5e-3", "--eval_strategy", "no", "--save_strategy", "no",
                        *QUICK])  # fmt: skip
     assert status == 0
     return output
@@ -205,7 +205,7 @@ def test_the_report_is_that_of_the_best_model_where_that_is_kept(corpus, tmp_pat
     output = tmp_path / "run"
     assert cli.main(["pretrain", "--data", str(corpus), "--output_dir", str(output), "--max_steps", "12",
                      "--eval_strategy", "steps", "--eval_steps", "3", "--save_strategy", "steps", "--save_steps", "3",
-                     "--learning_rate", "3", "--lr_scheduler_type", "constant",
+                     "--learning_rate", "0.3", "--lr_scheduler_type", "constant_with_warmup", "--warmup_steps", "12",
                      "--load_best_model_at_end", "true", *QUICK]) == 0  # fmt: skip
     history = json.loads((output / "trainer_state.json").read_text())["log_history"]
     losses = {entry["step"]: entry["eval_mlm_loss"] for entry in history if "eval_mlm_loss" in entry}

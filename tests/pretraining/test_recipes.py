@@ -68,7 +68,7 @@ def test_it_trains_two_steps(path, sources, short_model, tmp_path, capsys):
 
 def test_a_recipe_that_is_not_there(capsys):
     assert cli.main(["pretrain", "--recipe", "moderm"]) == 2
-    assert "close matches: modern; legal: a YAML file, bert-classic" in capsys.readouterr().err
+    assert "close matches: modern; use a YAML file, or one of bert-classic" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("length", ["--minutes 3", "--max_steps=7"])

@@ -35,7 +35,7 @@ from minibert.training.pretraining.trainer import PretrainingTrainer
 QUICK = [
     "--size", "tiny", "--num_hidden_layers", "2", "--vocab_size", "150", "--seq_length", "64",
     "--per_device_train_batch_size", "16", "--disable_tqdm", "true", "--bf16", "false", "--objective", "rtd",
-    "--hidden_size", "32", "--num_attention_heads", "4", "--intermediate_size", "48",
+    "--hidden_size", "64", "--num_attention_heads", "4", "--intermediate_size", "96",
 ]  # fmt: skip
 
 
@@ -74,7 +74,7 @@ def build(tokenizer, architecture="modernbert", masking=None, fields=None, **arg
                  hidden_dropout=0.0, attention_dropout=0.0, max_position_embeddings=64,
                  initializer_range=0.1)  # fmt: skip
     config = MiniBertConfig.from_tokenizer(tokenizer, architecture, "tiny", **small | (fields or {}))
-    objective.check(config, RowArguments())
+    objective.check(config, RowArguments(seq_length=64))
     torch.manual_seed(0)
     return objective, objective.model(config, None)
 
@@ -396,8 +396,8 @@ def corpus(tmp_path_factory):
 
 def test_from_the_command_line(corpus, tmp_path, capsys):
     output = tmp_path / "run"
-    assert cli.main(["pretrain", "--data", str(corpus), "--output_dir", str(output), "--max_steps", "60",
-                     "--learning_rate", "1e-3", "--save_strategy", "no", "--eval_strategy", "no",
+    assert cli.main(["pretrain", "--data", str(corpus), "--output_dir", str(output), "--max_steps", "80",
+                     "--learning_rate", "5e-3", "--save_strategy", "no", "--eval_strategy", "no",
                      "--model", "bert", *QUICK]) == 0  # fmt: skip
     report = json.loads((output / "report.json").read_text())
     assert report["objective"] == "rtd" and report["validation_loss"] < 0.9 * report["constant_loss"]
@@ -406,9 +406,9 @@ def test_from_the_command_line(corpus, tmp_path, capsys):
     assert not any(loading.values()) and model.num_parameters() == report["parameters"]
     assert model.config.architectures == ["MiniBertForReplacedTokenDetection"]
     generator, loading = MiniBertForMaskedLM.from_pretrained(output / "generator", output_loading_info=True)
-    assert not any(loading.values()) and generator.config.hidden_size == 8
+    assert not any(loading.values()) and generator.config.hidden_size == 16
     assert AutoModelForMaskedLM.from_pretrained(output / "generator").num_parameters() == generator.num_parameters()
-    assert AutoModel.from_pretrained(output).config.hidden_size == 32
+    assert AutoModel.from_pretrained(output).config.hidden_size == 64
     assert not [path for path in output.rglob("*") if path.suffix in (".bin", ".pt", ".pkl")]
     assert (output / "loss.png").stat().st_size > 5000
     card = (output / "README.md").read_text()

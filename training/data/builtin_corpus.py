@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import itertools
 import os
 import sysconfig
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-
-from tqdm.auto import tqdm
 
 # Test suites hold fixtures rather than documentation; site-packages may lie inside the standard library's folder.
 SKIPPED_FOLDERS = frozenset({"test", "tests", "idle_test", "site-packages", "dist-packages", "__pycache__"})
@@ -23,33 +22,49 @@ SKIPPED_FOLDERS = frozenset({"test", "tests", "idle_test", "site-packages", "dis
 # Shorter docstrings ("Return True.") hold next to nothing to predict from.
 MIN_CHARACTERS = 36
 
+DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
-def builtin_documents(packages: Sequence[str] = ()) -> list[str]:
-    """The documents of the built-in corpus, always in the same order for one Python installation.
+
+def builtin_files(packages: Sequence[str] = ()) -> list[Path]:
+    """The source files of the built-in corpus, always in the same order for one Python installation.
 
     Args:
         packages: import names of installed top-level packages or modules whose docstrings are added. They are looked
             up and read, never imported.
 
-    Returns:
-        One string per document: dedented, at least `MIN_CHARACTERS` long, no two alike.
-
     Raises:
-        ValueError: a package that is not installed or has no Python source, or a Python without documentation.
+        ValueError: a package that is not installed or has no Python source, or a Python without its own.
     """
-    roots = [Path(sysconfig.get_paths()["stdlib"])]
-    roots += [root for package in packages for root in _package_sources(package)]
-    files = [file for root in roots for file in _python_files(root)]
-
-    documents = dict.fromkeys(_language_reference())
-    for file in tqdm(files, desc="Reading docstrings", unit=" files", delay=1, leave=False):
-        documents.update(dict.fromkeys(_docstrings(file)))
-    kept = [document for document in documents if len(document) >= MIN_CHARACTERS]
-    if not kept:
+    library = Path(sysconfig.get_paths()["stdlib"])
+    files = _python_files(library)
+    if not files:
         raise ValueError(
-            f"the built-in corpus is empty: no Python sources in {roots[0]}; give your own text with --data"
+            f"the built-in corpus is empty: no Python sources in {library}; give your own text with --data"
         )
-    return kept
+    for package in packages:
+        # find_spec imports the parents of a dotted name, so only top-level names are looked up.
+        spec = importlib.util.find_spec(package) if package.isidentifier() else None
+        if spec is None:
+            raise ValueError(
+                f"packages: no package {package!r} is installed here; use the import name of an installed top-level"
+                " package, such as numpy"
+            )
+        found = [
+            file for root in spec.submodule_search_locations or [spec.origin] for file in _python_files(Path(root))
+        ]
+        if not found:
+            raise ValueError(f"packages: {package!r} has no Python source to read docstrings from ({spec.origin})")
+        files += found
+    return files
+
+
+def builtin_documents(files: Iterable[Path]) -> Iterator[str]:
+    """The language reference and the docstrings of `files`: dedented, at least `MIN_CHARACTERS` long, no two alike."""
+    seen = set()
+    for document in itertools.chain(_language_reference(), *map(_docstrings, files)):
+        if len(document) >= MIN_CHARACTERS and document not in seen:
+            seen.add(document)
+            yield document
 
 
 def _language_reference() -> list[str]:
@@ -59,24 +74,6 @@ def _language_reference() -> list[str]:
     except ImportError:
         return []
     return [topics[name].strip() for name in sorted(topics)]
-
-
-def _package_sources(name: str) -> list[Path]:
-    """The folders (or the single file) of an installed top-level package."""
-    # find_spec imports the parents of a dotted name, so only top-level names are looked up.
-    spec = importlib.util.find_spec(name) if name.isidentifier() else None
-    if spec is None:
-        raise ValueError(
-            f"packages: no package {name!r} is installed here; legal: the import name of an installed top-level"
-            " package, such as numpy"
-        )
-    if spec.submodule_search_locations is not None:
-        roots = [Path(location) for location in spec.submodule_search_locations]
-    else:
-        roots = [Path(spec.origin or "")]
-    if not any(_python_files(root) for root in roots):
-        raise ValueError(f"packages: {name!r} has no Python source to read docstrings from ({spec.origin})")
-    return roots
 
 
 def _python_files(root: Path) -> list[Path]:
@@ -98,10 +95,11 @@ def _docstrings(file: Path) -> Iterator[str]:
             tree = ast.parse(file.read_bytes())
     except (SyntaxError, ValueError):
         return
-    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-    nodes = [node for node in ast.walk(tree) if isinstance(node, documented)]
-    for node in sorted(nodes, key=lambda node: getattr(node, "lineno", 0)):
-        docstring = ast.get_docstring(node, clean=True)
-        if docstring:
+    nodes = [tree]
+    while nodes:
+        node = nodes.pop()
+        if isinstance(node, DOCUMENTED) and (docstring := ast.get_docstring(node)):
             # A docstring may spell lone surrogates ("\\ud800"), which no UTF-8 file can hold.
             yield docstring.encode("utf-8", "ignore").decode().strip()
+        children = ast.iter_child_nodes(node)  # no docstring stands inside an expression
+        nodes += reversed([n for n in children if isinstance(n, (ast.stmt, ast.excepthandler, ast.match_case))])

@@ -6,10 +6,12 @@ Everything returns a `datasets.Dataset`, cached on disk by `datasets`; what take
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import TypeVar
 
 import datasets
@@ -20,7 +22,7 @@ from datasets.fingerprint import Hasher
 from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerFast
 
-from .builtin_corpus import builtin_documents
+from .builtin_corpus import builtin_documents, builtin_files
 from .sources import language_of, plan_source, select_text
 
 DatasetOrStream = TypeVar("DatasetOrStream", datasets.Dataset, datasets.IterableDataset)
@@ -57,33 +59,48 @@ def load_documents(
     """
     if data and packages:
         raise ValueError("packages: these extend the built-in corpus, which is not read when data is given")
-
     if data:
         parts = load_sources(data, text_column=text_column, sample_by=sample_by)
         for item, part in zip(data, parts):
             if not len(part):
-                raise ValueError(f"data: no text in {item!r}: blank; legal: one document and more in every entry")
-        documents = _join(data, parts) if len(parts) > 1 else parts[0]
+                raise ValueError(f"data: no text in {item!r}: blank; every entry needs one document or more")
+        documents = parts[0]
+        if len(parts) > 1:
+            names = [language or item for language, item in map(language_of, data)]
+            label = datasets.ClassLabel(names=list(dict.fromkeys(names)))
+            source = np.repeat(label.str2int(names), [len(part) for part in parts])
+            documents = datasets.concatenate_datasets(parts).add_column("source", source, feature=label)
     else:
-        documents = _from_builtin_corpus(packages)
-    if len(documents) < max(minimum, 1):
-        source = ", ".join(data) if data else "the built-in corpus"
-        found = f"{len(documents)} documents" if len(documents) else "no text"
-        raise ValueError(f"data: {found} in {source}; at least {max(minimum, 1)} documents are needed")
+        # from_generator: what it makes lies in the cache, so that later steps are cached as well. The generator runs
+        # when a file, or the code that reads it, has changed.
+        files = [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in builtin_files(packages)]
+        documents = datasets.Dataset.from_generator(
+            _builtin_rows,
+            gen_kwargs={"files": tuple(files), "revision": _revision(builtin_documents)},
+            features=datasets.Features({"text": datasets.Value("string")}),
+        )
+    if len(documents) < minimum:
+        source = ", ".join(data) or "the built-in corpus"
+        raise ValueError(f"data: {len(documents)} documents in {source}; give {minimum} or more")
     return documents
 
 
 def load_sources(
-    data: Sequence[str], *, text_column: str | None = None, sample_by: str = "auto", streaming: bool = False
+    data: Sequence[str | Sequence[str]],
+    *,
+    text_column: str | None = None,
+    sample_by: str = "auto",
+    streaming: bool = False,
 ) -> list[datasets.Dataset] | list[datasets.IterableDataset]:
     """The documents of every entry of `data`, as `load_documents` reads them; with `streaming`, as they are asked for.
 
-    A stream reads its files in their order, and ends.
+    A list in the place of an entry is files and globs that are read one after the other. A stream reads its files in
+    their order, and ends.
 
     Raises:
         ValueError: as `load_documents`, but for a source without text.
     """
-    plans = [plan_source(item, sample_by, streaming) for item in data]
+    plans = [plan_source([entry] if isinstance(entry, str) else entry, sample_by, streaming) for entry in data]
     sources = []
     for loads in plans:
         texts = [select_text(load(), text_column) for load in loads]
@@ -92,45 +109,33 @@ def load_sources(
     return sources
 
 
-def split_documents(
-    documents: datasets.Dataset, validation_size: float | int = 0.05, seed: int = 0
-) -> datasets.DatasetDict:
-    """Hold out whole documents: a `DatasetDict` with "train" and "validation", each in the order of `documents`.
+def hold_out(documents: datasets.Dataset, validation_size: float | int, seed: int = 0, minimum: int = 1) -> np.ndarray:
+    """Which documents (column `text`) to validate on rather than train on: bool [documents].
 
-    Which documents are held out depends on their text and the seed only, so equal documents are never on both sides.
+    It depends on their text and the seed only, so equal documents are never on both sides.
 
     Args:
-        documents: a data set with a column `text`.
-        validation_size: a share of the documents (below 1) or their number (1 and above). At least one document is
-            held out.
+        validation_size: a share of the documents (below 1) or their number (1 and above).
         seed: another seed holds out others.
+        minimum: different documents that are held out at least where `validation_size` is a share.
 
     Raises:
         ValueError: `validation_size` is not positive, or leaves no document to train on.
     """
-    is_held_out = hold_out(documents, validation_size, seed)
-    return datasets.DatasetDict(
-        train=documents.select(np.flatnonzero(~is_held_out)),
-        validation=documents.select(np.flatnonzero(is_held_out)),
-    )
-
-
-def hold_out(documents: datasets.Dataset, validation_size: float | int, seed: int) -> np.ndarray:
-    """Which documents `split_documents` holds out: bool [documents]."""
     if validation_size <= 0:
         raise ValueError(
-            f"validation_size: {validation_size} holds nothing out; legal: a share between 0 and 1, or a number of"
-            " texts"
+            f"validation_size: {validation_size} holds nothing out; use a share between 0 and 1, or a number of texts"
         )
-    wanted = max(1, round(validation_size * len(documents) if validation_size < 1 else validation_size))
+    share = validation_size < 1
+    target = max(1, round(validation_size * len(documents) if share else validation_size))
     batches = documents.with_format("arrow").select_columns("text").iter(batch_size=1000)
     digests = np.concatenate([text_digests(batch["text"].to_pylist(), seed) for batch in batches])
     values, counts = np.unique(digests, return_counts=True)  # ascending: a random order of the distinct documents
-    held_out = values[: np.searchsorted(np.cumsum(counts), wanted) + 1]
+    held_out = values[: max(np.searchsorted(np.cumsum(counts), target) + 1, minimum if share else 1)]
     if len(held_out) == len(values):
         raise ValueError(
             f"validation_size: holding out {validation_size} of {len(documents)} texts ({len(values)} different"
-            " ones) leaves none to train on"
+            f" ones{f', {minimum} at least' if share else ''}) leaves none to train on"
         )
     return np.isin(digests, held_out)
 
@@ -189,11 +194,30 @@ def map_tables(
     `datasets` names its cache after an imported function's name, whatever its code; the source of the function's
     module is added here, so that rows made by an older version are not served.
     """
-    revision = Hasher.hash(inspect.getsource(inspect.getmodule(function)))
-    options = {"fn_kwargs": {"function": function, "revision": revision, **kwargs}}
-    if isinstance(dataset, datasets.Dataset):
+    options: dict = {"fn_kwargs": {"function": function, "revision": _revision(function), **kwargs}}
+    on_disk = isinstance(dataset, datasets.Dataset)
+    if on_disk:
         options |= {"num_proc": num_proc, "remove_columns": dataset.column_names, "desc": desc}
-    return dataset.with_format("arrow").map(_call, batched=True, batch_size=batch_size, **options).with_format(None)
+    with _no_progress_bars() if on_disk and len(dataset) <= batch_size else contextlib.nullcontext():
+        mapped = dataset.with_format("arrow").map(_call, batched=True, batch_size=batch_size, **options)
+    return mapped.with_format(None)
+
+
+def _revision(function: Callable) -> str:
+    return Hasher.hash(inspect.getsource(inspect.getmodule(function)))
+
+
+@contextlib.contextmanager
+def _no_progress_bars() -> Iterator[None]:
+    """None of `datasets`: a bar for a single batch is over before it can be read."""
+    if datasets.are_progress_bars_disabled():
+        yield
+        return
+    datasets.disable_progress_bars()
+    try:
+        yield
+    finally:
+        datasets.enable_progress_bars()
 
 
 def smallest_dtype(count: int) -> type[np.integer]:
@@ -235,25 +259,5 @@ def tokenize_table(table: pa.Table, backend: str) -> pa.Table:
     return pa.table({"input_ids": list_array(np.concatenate(ids), np.fromiter(map(len, ids), dtype=np.int64))})
 
 
-def _join(data: Sequence[str], parts: Sequence[datasets.Dataset]) -> datasets.Dataset:
-    names = [language or item for language, item in map(language_of, data)]
-    label = datasets.ClassLabel(names=list(dict.fromkeys(names)))
-    source = np.repeat(label.str2int(names), [len(part) for part in parts])
-    return datasets.concatenate_datasets(parts).add_column("source", source, feature=label)
-
-
-# --- Sources ---------------------------------------------------------------------------------------------------------
-
-
-def _from_builtin_corpus(packages: Sequence[str]) -> datasets.Dataset:
-    # from_generator rather than from_dict: what it makes lies in the cache, so that later steps are cached as well.
-    return datasets.Dataset.from_generator(
-        _rows,
-        gen_kwargs={"documents": tuple(builtin_documents(packages))},
-        features=datasets.Features({"text": datasets.Value("string")}),
-    )
-
-
-def _rows(documents: tuple[str, ...]) -> Iterator[dict[str, str]]:
-    for document in documents:
-        yield {"text": document}
+def _builtin_rows(files: Sequence[tuple], revision: str) -> Iterator[dict[str, str]]:
+    return ({"text": document} for document in builtin_documents(Path(name) for name, *_ in files))

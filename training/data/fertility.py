@@ -8,7 +8,7 @@ spaces between words, and tokens per character for the rest.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +16,7 @@ from tqdm.auto import tqdm
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from ..arguments.pretraining import FertilityArguments
-from ..report import plt
+from ..report import format_table, plot_tokens
 from .documents import load_sources
 from .sources import language_of
 from .tables import LOADERS
@@ -25,20 +25,28 @@ from .tables import LOADERS
 PRINTED = {"tokens_per_passage": 1, "tokens_per_word": 2, "tokens_per_character": 3}
 
 
-def fertility(arguments: FertilityArguments) -> None:
+def fertility(arguments: FertilityArguments) -> dict[str, dict[str, dict[str, float]]]:
     """Count, print a table, and save it as JSON with a bar plot.
+
+    Returns:
+        The figures of `count_tokens` by tokenizer (the last part of its path, or the whole where two would be alike)
+        and language.
 
     Raises:
         ValueError: nothing to compare, two tokenizers or two languages of one name, a tokenizer that cannot be loaded,
             a file without text, or passages that are not parallel; before any counting.
     """
-    if not arguments.tokenizers:
-        raise ValueError("tokenizers: none given; legal: folders or Hub names, such as runs/tokenizer")
+    paths = arguments.tokenizers
+    if not paths:
+        raise ValueError("tokenizers: none given; use folders or Hub names, such as runs/tokenizer")
+    if repeated := [path for path in paths if paths.count(path) > 1]:
+        raise ValueError(f"tokenizers: {repeated[0]!r} is given twice; leave one out")
     passages = load_passages(arguments.data)
+    last = [Path(path).name for path in paths]
     tokenizers = {}
-    for name, path in _labels(arguments.tokenizers).items():
+    for path, name in zip(paths, last):
         try:
-            tokenizers[name] = AutoTokenizer.from_pretrained(path)
+            tokenizers[name if last.count(name) == 1 else path] = AutoTokenizer.from_pretrained(path)
         except (OSError, ValueError) as error:
             reason = str(error).strip().splitlines()[0]
             raise ValueError(f"tokenizers: {path!r} cannot be loaded: {reason}") from error
@@ -53,8 +61,12 @@ def fertility(arguments: FertilityArguments) -> None:
     output.mkdir(parents=True, exist_ok=True)
     (output / "fertility.json").write_text(json.dumps(figures, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     plot_tokens(figures, output / "fertility.png")
-    print(table(figures))
+    for measure, digits in PRINTED.items():
+        rows = [(language, *(of[language][measure] for of in figures.values())) for language in passages]
+        rows.append(("mean", *(np.mean(column).item() for column in list(zip(*rows))[1:])))
+        print(format_table((f"tokens per {measure.rpartition('_')[2]}", *figures), rows, digits), end="\n\n")
     print(f"Saved to {output}: fertility.json and fertility.png")
+    return figures
 
 
 def count_tokens(tokenizer: PreTrainedTokenizerBase, passages: Sequence[str]) -> dict[str, float]:
@@ -86,61 +98,14 @@ def load_passages(data: Sequence[str]) -> dict[str, list[str]]:
         found = sorted(file for file in folder.iterdir() if file.suffix in LOADERS) if folder.is_dir() else [folder]
         files += [(language or file.stem, str(file)) for file in found]
     if not files:
-        raise ValueError(f"data: no file of passages in {', '.join(data) or 'nothing'}; legal: one file a language")
+        raise ValueError(f"data: no file of passages in {', '.join(data) or 'nothing'}; give one file a language")
     languages = [language for language, _ in files]
     if repeated := [language for language in languages if languages.count(language) > 1]:
-        raise ValueError(f"data: two files of the language {repeated[0]!r}; legal: one, or other names (de2=file.txt)")
+        raise ValueError(f"data: two files of the language {repeated[0]!r}; give one, or name it (de2=file.txt)")
     sources = load_sources([file for _, file in files], sample_by="line")
     passages = {language: source["text"][:] for language, source in zip(languages, sources)}
     counts = {language: len(texts) for language, texts in passages.items()}
     if len(set(counts.values())) > 1 or not all(counts.values()):
         listed = ", ".join(f"{language} {count}" for language, count in counts.items())
-        raise ValueError(
-            f"data: the files are not parallel; legal: as many passages in each, one a line (here {listed})"
-        )
+        raise ValueError(f"data: the files are not parallel: {listed} passages; give as many in each, one a line")
     return passages
-
-
-def table(figures: Mapping[str, Mapping[str, Mapping[str, float]]]) -> str:
-    """One line a language, and the mean of all; for each measure a column a tokenizer."""
-    names = list(figures)
-    languages = list(figures[names[0]])
-    width = max(map(len, ["language", *languages]))
-    groups = [(f"tokens per {measure.rsplit('_', 1)[1]}", measure, digits) for measure, digits in PRINTED.items()]
-    column = 2 + max(*(-(-len(title) // len(names)) for title, _, _ in groups), *map(len, names))
-    lines = [" " * width + "".join(f"{title:>{column * len(names)}}" for title, _, _ in groups)]
-    lines.append(f"{'language':{width}}" + "".join(f"{name:>{column}}" for name in names) * len(groups))
-    for language in [*languages, "mean"]:
-        of = languages if language == "mean" else [language]
-        cells = [
-            f"{np.mean([figures[name][key][measure] for key in of]):>{column}.{digits}f}"
-            for _, measure, digits in groups
-            for name in names
-        ]
-        lines.append(f"{language:{width}}" + "".join(cells))
-    return "\n".join(lines)
-
-
-def plot_tokens(figures: Mapping[str, Mapping[str, Mapping[str, float]]], path: str | Path) -> None:
-    """Bars of the tokens per passage: a group for every language, a bar for every tokenizer."""
-    languages = list(next(iter(figures.values())))
-    places, width = np.arange(len(languages)), 0.8 / len(figures)
-    figure, axes = plt.subplots(figsize=(max(6, 0.8 * len(languages)), 4.5), layout="constrained")
-    for i, (name, counts) in enumerate(figures.items()):
-        heights = [counts[language]["tokens_per_passage"] for language in languages]
-        axes.bar(places + (i - (len(figures) - 1) / 2) * width, heights, width, label=name)
-    axes.set_xticks(places, languages)
-    axes.set(xlabel="language", ylabel="tokens per passage")
-    axes.grid(axis="y", alpha=0.3)
-    axes.legend()
-    figure.savefig(path, dpi=120)
-    plt.close(figure)
-
-
-def _labels(paths: Sequence[str]) -> dict[str, str]:
-    """Short names for the tokenizers: the last part of each path, or the whole where two would be alike."""
-    last = [Path(path).name or path for path in paths]
-    names = [name if last.count(name) == 1 else path for name, path in zip(last, paths)]
-    if repeated := [name for name in names if names.count(name) > 1]:
-        raise ValueError(f"tokenizers: {repeated[0]!r} is given twice")
-    return dict(zip(names, paths))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from torch.utils.data import DataLoader
@@ -13,6 +13,7 @@ from tqdm.auto import tqdm
 from ...tokenization import train_tokenizer
 from ...tokenization.train import ALGORITHMS
 from ..arguments.pretraining import CorpusArguments, MaskStatsArguments
+from ..report import format_table, plot_rates
 from .collators import MaskedLMCollator
 from .documents import load_documents, tokenize_documents
 from .masking import IGNORE_INDEX, MASKING_KINDS
@@ -26,11 +27,9 @@ SEQ_LENGTH = 128
 BATCH_SIZE = 64
 
 
-@dataclass
-class Rate:
+class Rate(NamedTuple):
     """A share observed over many rows, beside its expected value."""
 
-    name: str
     expected: float
     observed: float
     standard_error: float
@@ -46,21 +45,6 @@ class Rate:
         return 1.96 * self.standard_error
 
 
-@dataclass
-class Measurement:
-    """The rates of one tokenizer and one kind of masking over about `wanted` tokens, to be exact over `tokens`."""
-
-    tokenizer: str
-    masking: str
-    wanted: int
-    tokens: int
-    rates: list[Rate]
-
-    @property
-    def label(self) -> str:
-        return f"{self.tokenizer}, {self.masking}"
-
-
 def mask_stats(corpus: CorpusArguments, arguments: MaskStatsArguments) -> int:
     """Print and draw the rates for each tokenizer, kind of masking and number of tokens.
 
@@ -73,9 +57,19 @@ def mask_stats(corpus: CorpusArguments, arguments: MaskStatsArguments) -> int:
     Raises:
         ValueError: bad arguments, or no text, before anything is trained or masked.
     """
-    _check(arguments)
+    for name, known in (("algorithms", ALGORITHMS), ("kinds", MASKING_KINDS)):
+        for given in getattr(arguments, name):
+            if given not in known:
+                raise ValueError(f"{name}: {given!r} is not known; use one of {', '.join(known)}")
+    if min(arguments.tokens) < 1:
+        raise ValueError(f"tokens: {min(arguments.tokens)} is no number of tokens; use 1 or more")
+    if not 0 <= arguments.mlm_probability <= 1:
+        raise ValueError(f"mlm_probability: {arguments.mlm_probability} is no rate; use a number from 0 to 1")
     documents = load_documents(**vars(corpus))
-    measurements = []
+    folder = Path(arguments.output_dir)
+    folder.mkdir(parents=True, exist_ok=True)
+
+    lines, drawn, deviations = [], {}, []
     for algorithm in arguments.algorithms:
         tokenizer = train_tokenizer(documents["text"], algorithm=algorithm, vocab_size=VOCAB_SIZE)
         rows = pack_documents(tokenize_documents(documents, tokenizer), tokenizer, SEQ_LENGTH).with_format("numpy")
@@ -92,23 +86,25 @@ def mask_stats(corpus: CorpusArguments, arguments: MaskStatsArguments) -> int:
             for tokens in sorted(arguments.tokens):
                 taken = counts[: np.searchsorted(totals, tokens) + 1]
                 found = rates(collator, taken)
-                measurements.append(Measurement(algorithm, kind, tokens, int(taken[:, 0].sum()), found))
+                drawn[f"{algorithm}, {kind}", tokens] = found
+                deviations += [rate.deviation for rate in found.values()]
+                furthest = max(rate.deviation for rate in found.values())
+                shares = [f"{100 * rate.observed:.2f} ± {100 * rate.half_interval:.2f} %" for rate in found.values()]
+                mark = "  WRONG" if furthest > TOLERANCE else ""
+                lines.append((algorithm, kind, int(taken[:, 0].sum()), *shares, f"{furthest:.1f} SE{mark}"))
 
-    checked = [rate for measurement in measurements for rate in measurement.rates]
-    wrong = sum(rate.deviation > TOLERANCE for rate in checked)
-    report = (
-        f"{table(measurements)}\n{wrong} of {len(checked)} rates lie more than {TOLERANCE:g} standard errors (SE) off."
-    )
+    wrong = sum(deviation > TOLERANCE for deviation in deviations)
+    names = [f"{name} {rate.expected:.1%}" for name, rate in found.items()]
+    table = format_table(("tokenizer", "masking", "tokens", *names, "furthest off"), lines)
+    report = f"{table}\n{wrong} of {len(deviations)} rates lie more than {TOLERANCE:g} standard errors (SE) off."
     print(report)
-    folder = Path(arguments.output_dir)
-    folder.mkdir(parents=True, exist_ok=True)
     (folder / "mask-stats.txt").write_text(report + "\n", encoding="utf-8")
-    draw(measurements, folder / "mask-stats.png")
+    plot_rates(drawn, folder / "mask-stats.png")
     print(f"Written: {folder / 'mask-stats.txt'}, {folder / 'mask-stats.png'}")
     return 1 if wrong else 0
 
 
-def count_outcomes(collator: MaskedLMCollator, rows: Sequence, tokens: int, title: str = "") -> np.ndarray:
+def count_outcomes(collator: MaskedLMCollator, rows: Sequence, tokens: int, title: str = "Masking") -> np.ndarray:
     """Mask rows, in as many epochs as it takes, until `tokens` tokens could have been chosen.
 
     Returns:
@@ -117,7 +113,7 @@ def count_outcomes(collator: MaskedLMCollator, rows: Sequence, tokens: int, titl
     """
     special = collator.tokenizer.all_special_ids
     counts, seen, epoch = [], 0, 0
-    with tqdm(total=tokens, desc=title or "Masking", unit=" tokens", unit_scale=True, leave=False) as progress:
+    with tqdm(total=tokens, desc=title, unit=" tokens", unit_scale=True, leave=False, delay=1) as progress:
         while seen < tokens:
             collator.set_progress(epoch)
             for batch in DataLoader(rows, batch_size=BATCH_SIZE, collate_fn=collator):
@@ -139,8 +135,8 @@ def count_outcomes(collator: MaskedLMCollator, rows: Sequence, tokens: int, titl
     return np.concatenate(counts)
 
 
-def rates(collator: MaskedLMCollator, counts: np.ndarray) -> list[Rate]:
-    """The shares of targets among tokens, and of the three outcomes among targets.
+def rates(collator: MaskedLMCollator, counts: np.ndarray) -> dict[str, Rate]:
+    """The shares of targets among tokens, and of the three outcomes among targets, by name.
 
     The tokens of a word or span share their fate, those of different rows do not: so the standard error of a share
     comes from the rows' deviations from the expected value (a ratio estimator clustered by row).
@@ -148,88 +144,15 @@ def rates(collator: MaskedLMCollator, counts: np.ndarray) -> list[Rate]:
     Args:
         counts: [rows, 5], see `count_outcomes`.
     """
-    kept = 1 - collator.mask_replace_prob - collator.random_replace_prob
-    shares = (
+    masked, random = collator.mask_replace_prob, collator.random_replace_prob
+    found = {}
+    for name, expected, part, whole in (
         ("chosen", collator.mlm_probability, 1, 0),
-        ("[MASK]", collator.mask_replace_prob, 2, 1),
-        ("random", collator.random_replace_prob, 3, 1),
-        ("kept", kept, 4, 1),
-    )
-    found = []
-    for name, expected, part, whole in shares:
+        ("[MASK]", masked, 2, 1),
+        ("random", random, 3, 1),
+        ("kept", 1 - masked - random, 4, 1),
+    ):
         total = max(counts[:, whole].sum(), 1)
         deviations = counts[:, part] - expected * counts[:, whole]
-        found.append(Rate(name, expected, counts[:, part].sum() / total, np.sqrt((deviations**2).sum()) / total))
+        found[name] = Rate(expected, counts[:, part].sum() / total, np.sqrt((deviations**2).sum()) / total)
     return found
-
-
-def table(measurements: Sequence[Measurement]) -> str:
-    """One line per measurement: the shares in percent with their 95 % intervals."""
-    names = [f"{rate.name} {rate.expected:.1%}" for rate in measurements[0].rates]
-    lines = [("tokenizer", "masking", "tokens", *names, "furthest off")]
-    for measurement in measurements:
-        shares = [f"{100 * rate.observed:.2f} ± {100 * rate.half_interval:.2f} %" for rate in measurement.rates]
-        furthest = max(rate.deviation for rate in measurement.rates)
-        mark = "  WRONG" if furthest > TOLERANCE else ""
-        lines.append(
-            (
-                measurement.tokenizer,
-                measurement.masking,
-                f"{measurement.tokens:,}",
-                *shares,
-                f"{furthest:.1f} SE{mark}",
-            )
-        )
-    widths = [max(map(len, column)) for column in zip(*lines)]
-    return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip() for line in lines)
-
-
-def draw(measurements: Sequence[Measurement], path: Path) -> None:
-    """One panel per share: observed values with 95 % intervals against the expected one, as PNG."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    labels = list(dict.fromkeys(measurement.label for measurement in measurements))
-    sizes = sorted({measurement.wanted for measurement in measurements})
-    figure = Figure(figsize=(12, 1.5 + 0.3 * len(labels)), layout="constrained")
-    FigureCanvasAgg(figure)
-    panels = figure.subplots(1, len(measurements[0].rates), sharey=True, squeeze=False)[0]
-    for number, panel in enumerate(panels):
-        wanted = measurements[0].rates[number]
-        panel.axvline(100 * wanted.expected, color="0.6", linewidth=1, zorder=0)
-        for place, size in enumerate(sizes):
-            shown = [measurement for measurement in measurements if measurement.wanted == size]
-            panel.errorbar(
-                [100 * measurement.rates[number].observed for measurement in shown],
-                [labels.index(measurement.label) + 0.3 * (place / len(sizes) - 0.25) for measurement in shown],
-                xerr=[100 * measurement.rates[number].half_interval for measurement in shown],
-                fmt="o",
-                markersize=3,
-                capsize=2,
-                label=f"{size:,} tokens",
-            )
-        panel.set_title(f"{wanted.name}: expected {wanted.expected:.1%}", fontsize=10)
-        panel.set_xlabel("% of tokens" if number == 0 else "% of chosen tokens")
-    panels[0].set_yticks(range(len(labels)), labels)
-    panels[0].invert_yaxis()
-    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=len(sizes), frameon=False)
-    figure.savefig(path, dpi=150)
-
-
-def _check(arguments: MaskStatsArguments) -> None:
-    """All that can be wrong with the arguments, before any work."""
-    legal = {"algorithms": ALGORITHMS, "kinds": MASKING_KINDS}
-    for name in ("tokens", *legal):
-        if not getattr(arguments, name):
-            raise ValueError(f"{name}: empty; legal: one or more")
-    for tokens in arguments.tokens:
-        if tokens < 1:
-            raise ValueError(f"tokens: {tokens} is no number of tokens; legal: 1 and more")
-    for name, names in legal.items():
-        for given in getattr(arguments, name):
-            if given not in names:
-                raise ValueError(f"{name}: {given!r} is not known; legal: {', '.join(names)}")
-    if not 0 <= arguments.mlm_probability <= 1:
-        raise ValueError(f"mlm_probability: {arguments.mlm_probability} is no rate; legal: 0 to 1")
-    if Path(arguments.output_dir).is_file():
-        raise ValueError(f"output_dir: {arguments.output_dir!r} is a file; legal: a folder, existing or new")

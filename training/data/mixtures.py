@@ -9,15 +9,16 @@ packed, so that a row holds documents of several sources.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import datasets
 import numpy as np
 
 from ..arguments.pretraining import CorpusArguments, MixtureArguments, StreamingArguments
-from .documents import load_documents, load_sources, split_documents
-from .sources import language_of
+from ..report import format_table
+from .documents import hold_out, load_documents, load_sources
+from .sources import is_plain, language_of
 from .streaming import VALIDATION_DOCUMENTS, first_documents, mix_streams, split_stream
 
 # The exponent for languages (XLM-R, Conneau et al. 2020).
@@ -50,41 +51,41 @@ def prepare_documents(
     validation_size: float,
     seed: int,
     minimum: int = 1,
+    minimum_validation: int = 1,
 ) -> Documents:
     """Load the corpus, hold out whole documents, and mix the sources; of several, a table of their shares is printed.
 
     Args:
-        validation_size: see `data.split_documents` and `streaming.split_stream`.
+        validation_size: see `documents.hold_out` and `streaming.split_stream`.
         seed: of the split, the mixture and the order of a stream.
         minimum: the number of documents that the caller needs.
+        minimum_validation: different documents that are held out at least where `validation_size` is a share; of
+            several languages, of one of them.
 
     Raises:
-        ValueError: bad input, before any work: weights or an alpha that are not legal, a source without text, what
-            `data.load_documents` refuses.
+        ValueError: bad input, before any work: weights or an alpha that do not fit, a source without text, what
+            `documents.load_documents` rejects.
     """
     if streaming.streaming:
         names, streams, probabilities = _streams(corpus, mixture, streaming)
         splits = [split_stream(stream, validation_size, seed) for stream in streams]
         validation = first_documents([held_out for _, held_out in splits], VALIDATION_DOCUMENTS)
-        if not len(validation):
+        if len(validation) < minimum_validation:
             raise ValueError(f"validation_size: {validation_size} holds no document of the stream out; raise it")
         streams = [train for train, _ in splits]
-        _refuse_empty(names, [next(iter(stream), None) is not None for stream in streams], "is left to train on")
-        return Documents(
-            mix_streams(streams, probabilities, seed, streaming.shuffle_buffer),
-            validation,
-            mix_streams(streams, probabilities, seed, streaming.shuffle_buffer, endless=False).take(
-                streaming.sample_documents
-            ),
-        )
+        _check_not_empty(names, map(_has_document, streams), "is left to train on")
+        train, sample = (mix_streams(streams, probabilities, seed, streaming.shuffle_buffer, e) for e in (True, False))
+        return Documents(train, validation, sample.take(streaming.sample_documents))
 
     names, alpha = check_mixture(corpus.data, mixture)
-    splits = split_documents(load_documents(**vars(corpus), minimum=minimum), validation_size, seed)
-    mixed = _mix(names, splits["train"], mixture.weights, alpha, seed)
-    several_languages = len(names) > 1 and all(language_of(item)[0] for item in corpus.data)
-    columns = ["text", "source"] if several_languages else ["text"]
-    mixed, validation = mixed.select_columns(columns), splits["validation"].select_columns(columns)
-    return Documents(mixed, validation, mixed)
+    documents = load_documents(**vars(corpus), minimum=minimum)
+    columns, needed = ["text"], minimum_validation
+    if len(names) > 1 and all(language_of(item)[0] for item in corpus.data):
+        columns, needed = ["text", "source"], len(names) * (minimum_validation - 1) + 1  # the pigeonhole principle
+    held_out = hold_out(documents, validation_size, seed, needed)
+    train = _mix(names, documents.select(np.flatnonzero(~held_out)), mixture.weights, alpha, seed)
+    train = train.select_columns(columns)
+    return Documents(train, documents.select(np.flatnonzero(held_out)).select_columns(columns), train)
 
 
 def load_sample(
@@ -123,7 +124,7 @@ def draw_documents(sizes: Sequence[int], probabilities: np.ndarray, seed: int) -
     if lengths.max() > LONGEST_EPOCH * sum(sizes):
         raise ValueError(
             f"weights: an epoch, in which every document comes at least once, would have {lengths.max():,.0f}"
-            f" documents, of {sum(sizes):,}; legal: at most {LONGEST_EPOCH} times as many; raise the smallest weights"
+            f" documents, of {sum(sizes):,}, more than {LONGEST_EPOCH} times as many; raise the smallest weights"
         )
     begins = np.cumsum(sizes) - sizes
     parts = [datasets.Dataset.from_dict({"row": np.arange(begin, begin + size)}) for begin, size in zip(begins, sizes)]
@@ -143,76 +144,84 @@ def check_mixture(data: Sequence[str], mixture: MixtureArguments) -> tuple[list[
     languages = [language_of(item)[0] for item in data]
     if any(languages) and None in languages:
         unnamed = data[languages.index(None)]
-        raise ValueError(f"data: {unnamed!r} names no language but others do; legal: language=item for all or none")
+        raise ValueError(f"data: {unnamed!r} names no language but others do; use language=item for all or none")
     names = [language or item for language, item in zip(languages, data)]
     weights, alpha = mixture.weights, mixture.sampling_alpha
     if weights and len(weights) != len(data):
         sources = ", ".join(names) or "the built-in corpus"
-        raise ValueError(f"weights: {len(weights)} for the sources {sources}; legal: one for every entry of data")
+        raise ValueError(f"weights: {len(weights)} for the sources {sources}; give one for every entry of data")
     for name, weight in zip(names, weights):
         if not (weight > 0 and math.isfinite(weight)):
-            raise ValueError(f"weights: {weight} for {name!r}; legal: numbers above 0, such as 0.5 or 300")
+            raise ValueError(f"weights: {weight} for {name!r}; use numbers above 0, such as 0.5 or 300")
     if alpha is None:
         alpha = LANGUAGE_ALPHA if any(languages) and not weights else 1.0
     if not 0 <= alpha <= 1:
-        raise ValueError(f"sampling_alpha: {alpha} is not legal; legal: 0 (all sources alike) to 1 (their own sizes)")
+        raise ValueError(f"sampling_alpha: {alpha}; use a number from 0 (all sources alike) to 1 (their own sizes)")
     repeated = [name for name in names if names.count(name) > 1]
     if repeated and (weights or alpha != 1):
-        raise ValueError(f"data: {repeated[0]!r} is given twice; legal in a mixture: every source once")
+        raise ValueError(f"data: {repeated[0]!r} is given twice; give every source of a mixture once")
     return names, alpha if len(names) > 1 else 1.0
 
 
 def _streams(
     corpus: CorpusArguments, mixture: MixtureArguments, streaming: StreamingArguments
 ) -> tuple[list[str], list[datasets.IterableDataset], np.ndarray]:
+    """The names of the sources, the streams, and with which probability each is drawn from."""
     names, alpha = check_mixture(corpus.data, mixture)
-    if not corpus.data or corpus.packages:
+    if not corpus.data:
         raise ValueError("streaming: it needs --data; the built-in corpus is not streamed")
-    for name in ("shuffle_buffer", "sample_documents"):
-        lowest = int(name == "sample_documents")
+    for name, lowest in (("shuffle_buffer", 0), ("sample_documents", 1)):
         if getattr(streaming, name) < lowest:
-            raise ValueError(f"{name}: {getattr(streaming, name)} is not legal; legal: {lowest} and more")
+            raise ValueError(f"{name}: {getattr(streaming, name)} is too small; use {lowest} or more")
+    entries: Sequence = corpus.data
     if len(names) > 1 and not mixture.weights:
-        raise ValueError(
-            f"weights: needed with --streaming and {len(names)} sources ({', '.join(names)}), as the documents of a"
-            " stream are not counted; legal: one for every entry of data, such as their numbers of documents"
-        )
-    streams = load_sources(corpus.data, text_column=corpus.text_column, sample_by=corpus.sample_by, streaming=True)
-    _refuse_empty(names, [next(iter(stream), None) is not None for stream in streams], "is in it")
+        if alpha != 1 or not all(map(is_plain, entries)):
+            raise ValueError(
+                f"weights: needed with --streaming and {len(names)} sources ({', '.join(names)}), as the documents of"
+                " a stream are not counted; give one for every entry of data, such as their numbers of documents"
+            )
+        names, entries = [", ".join(names)], [entries]  # files that are read one after the other
+    streams = load_sources(entries, text_column=corpus.text_column, sample_by=corpus.sample_by, streaming=True)
+    _check_not_empty(names, map(_has_document, streams), "is in it")
     probabilities = sampling_probabilities(mixture.weights or [1.0], alpha)
     if len(names) > 1:
-        width = max(map(len, ["source", *names]))
-        print(f"{'source':{width}}  share of the documents drawn")
-        for name, probability in zip(names, probabilities):
-            print(f"{name:{width}}  {probability:.1%}")
+        rows = [(name, f"{probability:.1%}") for name, probability in zip(names, probabilities)]
+        print(format_table(("source", "share of the documents drawn"), rows))
     return names, streams, probabilities
 
 
 def _mix(
     names: Sequence[str], documents: datasets.Dataset, weights: Sequence[float], alpha: float, seed: int
 ) -> datasets.Dataset:
-    """An epoch of the mixture, out of documents that are sorted by their source, and its table printed; the documents
-    as they are, where their numbers are to stay."""
+    """An epoch of the mixture, out of documents that are sorted by their source, and a table of it printed; the
+    documents as they are, where their numbers are to stay."""
     if len(names) < 2 or (alpha == 1 and not weights):
         return documents
     source = documents.with_format("numpy")["source"][:]
     sizes = np.bincount(source, minlength=len(names))
-    _refuse_empty(names, sizes, "is left to train on")
-    rows = draw_documents(sizes, sampling_probabilities(weights or sizes, alpha), seed)
-    print_shares(names, sizes, np.bincount(source[rows], minlength=len(names)))
-    return documents.select(rows)
+    _check_not_empty(names, sizes, "is left to train on")
+    drawn = draw_documents(sizes, sampling_probabilities(weights or sizes, alpha), seed)
+    counts = np.bincount(source[drawn], minlength=len(names))
+    rows = [
+        (
+            name,
+            f"{size:,}",
+            f"{size / sum(sizes):.1%}",
+            f"{count:,}",
+            f"{count / sum(counts):.1%}",
+            f"{count / size:.2f}",
+        )
+        for name, size, count in zip(names, sizes, counts)
+    ]
+    print(format_table(("source", "documents", "share", "sampled", "share", "times seen"), rows))
+    return documents.select(drawn)
 
 
-def print_shares(names: Sequence[str], sizes: Sequence[int], drawn: Sequence[int]) -> None:
-    """A table: the documents of every source, how many of an epoch's are its, and how often each is seen."""
-    width = max(map(len, ["source", *names]))
-    print(f"{'source':{width}}{'documents':>12}{'share':>9}{'sampled':>12}{'share':>9}{'times seen':>12}")
-    for name, size, count in zip(names, sizes, drawn):
-        shares = f"{size:>12,}{size / sum(sizes):>9.1%}{count:>12,}{count / sum(drawn):>9.1%}"
-        print(f"{name:{width}}{shares}{count / size:>12.2f}")
+def _has_document(stream: datasets.IterableDataset) -> bool:
+    return next(iter(stream), None) is not None
 
 
-def _refuse_empty(names: Sequence[str], sizes: Sequence[int], where: str) -> None:
+def _check_not_empty(names: Sequence[str], sizes: Iterable[int], where: str) -> None:
     for name, size in zip(names, sizes):
         if not size:
-            raise ValueError(f"data: no text of the source {name!r} {where}; legal in a mixture: one document and more")
+            raise ValueError(f"data: no text of the source {name!r} {where}; every source needs one document or more")

@@ -14,7 +14,6 @@ import pyarrow.compute as pc
 from transformers import PreTrainedTokenizerBase
 
 from .documents import list_array, map_tables, smallest_dtype
-from .masking import IGNORE_INDEX
 
 MODES = ("packed", "padded", "concatenated")
 
@@ -29,52 +28,40 @@ def pack_documents(
     mode: str = "packed",
     num_proc: int | None = None,
 ) -> datasets.Dataset:
-    """Rows of `input_ids` and `position_ids`, at most `seq_length` tokens each; and `labels`, if the documents are
-    masked already.
+    """Rows of `input_ids` and `position_ids`, at most `seq_length` tokens each.
 
     Args:
         tokenized: token ids of whole documents without special tokens, in a column `input_ids`
-            (what `tokenize_documents` returns), and `labels` as `MaskedLMCollator.mask_rows` makes them, if wanted.
-            Empty documents are dropped.
+            (what `tokenize_documents` returns). Empty documents are dropped.
         tokenizer: gives the ids of [CLS] and [SEP].
         mode: "packed": several documents a row, best-fit decreasing over a window of documents (Johnson 1974). A
             document is cut only when it is longer than a row; then every piece is a document `[CLS] … [SEP]` of its
             own. Rows and the documents in them keep the order of the corpus as far as the packing allows.
             "padded": one document, or piece of one, a row.
-            "concatenated": what Transformers' run_mlm does, for comparison: all documents in one stream, cut every
-            `seq_length` tokens; positions run through the row, so documents see each other. The rest at the end of a
-            window, which run_mlm drops, is a shorter row.
+            "concatenated": what Transformers' run_mlm does, for comparison: all documents one after the other, cut
+            every `seq_length` tokens; positions run through the row, so documents see each other. The rest at the end
+            of a window, which run_mlm drops, is a shorter row.
         num_proc: processes, each packing its share of the documents.
 
     Raises:
         ValueError: an unknown mode, a tokenizer without [CLS] or [SEP], or a `seq_length` with no room for a token.
     """
     check_packing(mode, seq_length)
-    for name in ("cls_token_id", "sep_token_id"):
-        if getattr(tokenizer, name) is None:
-            raise ValueError(f"{name}: the tokenizer has none, but rows need [CLS] and [SEP]")
-    return map_tables(
-        tokenized,
-        _pack,
-        desc="Packing",
-        batch_size=WINDOW,
-        num_proc=num_proc,
-        mode=mode,
-        seq_length=seq_length,
-        cls_token_id=tokenizer.cls_token_id,
-        sep_token_id=tokenizer.sep_token_id,
-    )
+    special = {name: getattr(tokenizer, name) for name in ("cls_token_id", "sep_token_id")}
+    if None in special.values():
+        raise ValueError(
+            f"cls_token_id, sep_token_id: {[*special.values()]} of the tokenizer; give it both, rows need them"
+        )
+    options = dict(desc="Packing", batch_size=WINDOW, num_proc=num_proc)
+    return map_tables(tokenized, _pack, **options, mode=mode, seq_length=seq_length, **special)
 
 
 def check_packing(mode: str, seq_length: int) -> None:
-    """
-    Raises:
-        ValueError: an unknown mode, or a `seq_length` with no room for a token.
-    """
+    """Raises a ValueError for an unknown mode, or a `seq_length` with no room for a token."""
     if mode not in MODES:
-        raise ValueError(f"packing: {mode!r} is not one of {', '.join(MODES)}")
+        raise ValueError(f"packing: {mode!r} is unknown; use one of {', '.join(MODES)}")
     if seq_length < 3:
-        raise ValueError(f"seq_length: {seq_length} is too short; legal: 3 ([CLS], one token, [SEP]) and more")
+        raise ValueError(f"seq_length: {seq_length} is too short; use 3 ([CLS], one token, [SEP]) or more")
 
 
 def fill_rate(rows: datasets.Dataset, seq_length: int) -> float:
@@ -125,51 +112,33 @@ def best_fit_decreasing(lengths: np.ndarray, capacity: int) -> np.ndarray:
 def _pack(table: pa.Table, mode: str, seq_length: int, cls_token_id: int, sep_token_id: int) -> pa.Table:
     """One window of documents to rows, on flat buffers: no Python object per token."""
     documents = table["input_ids"].combine_chunks()
-    tokens = documents.flatten().to_numpy()
-    labels = table["labels"].combine_chunks().flatten().to_numpy() if "labels" in table.column_names else None
     lengths = pc.list_value_length(documents).to_numpy().astype(np.int64)
-    starts = np.cumsum(lengths) - lengths
-    if mode == "concatenated":
-        starts, lengths = starts[lengths > 0], lengths[lengths > 0]
-        stream, _ = _frame(tokens, starts, lengths, cls_token_id, sep_token_id)
-        row_lengths = np.diff(np.append(np.arange(0, len(stream), seq_length), len(stream)))
-        positions = np.arange(len(stream)) % seq_length
-    else:
-        starts, lengths = _cut(starts, lengths, seq_length - 2)
-        row_lengths = lengths + 2
-        if mode == "packed":
-            rows = best_fit_decreasing(lengths + 2, seq_length)
-            order = np.argsort(rows, kind="stable")
-            row_lengths = np.add.reduceat(row_lengths[order], np.unique(rows[order], return_index=True)[1])
-            starts, lengths = starts[order], lengths[order]
-        stream, positions = _frame(tokens, starts, lengths, cls_token_id, sep_token_id)
-    columns = {
-        "input_ids": list_array(stream, row_lengths),
-        "position_ids": list_array(positions.astype(smallest_dtype(seq_length)), row_lengths),
-    }
-    if labels is not None:
-        labels, _ = _frame(labels.astype(np.int32), starts, lengths, IGNORE_INDEX, IGNORE_INDEX)
-        columns["labels"] = list_array(labels, row_lengths)
-    return pa.table(columns)
-
-
-def _cut(starts: np.ndarray, lengths: np.ndarray, capacity: int) -> tuple[np.ndarray, np.ndarray]:
-    """Starts and lengths of the pieces: documents whole, or in pieces of `capacity` tokens and a rest if longer."""
+    # Starts and lengths of the pieces: documents whole, or in pieces that fill a row and a rest.
+    capacity = seq_length - 2 if mode != "concatenated" else max(lengths.max(initial=0), 1)
     counts = -(-lengths // capacity)
     offsets = (np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)) * capacity
-    return np.repeat(starts, counts) + offsets, np.minimum(np.repeat(lengths, counts) - offsets, capacity)
+    starts = np.repeat(np.cumsum(lengths) - lengths, counts) + offsets
+    framed = np.minimum(np.repeat(lengths, counts) - offsets, capacity) + 2  # with [CLS] and [SEP]
+    row_lengths = framed
+    if mode == "packed":
+        rows = best_fit_decreasing(framed, seq_length)
+        order = np.argsort(rows, kind="stable")
+        starts, framed, row_lengths = starts[order], framed[order], np.bincount(rows, weights=framed).astype(np.int64)
 
-
-def _frame(
-    tokens: np.ndarray, starts: np.ndarray, lengths: np.ndarray, cls_token_id: int, sep_token_id: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """The pieces one after the other, each as [CLS] … [SEP]: the ids, and positions that restart with every piece."""
-    framed = lengths + 2
     ends = np.cumsum(framed)
     begins = ends - framed
     places = np.arange(framed.sum())
     # Every place but those of [CLS] and [SEP] takes the token at the same distance from the piece's beginning.
-    stream = tokens.take(places + np.repeat(starts - begins - 1, framed), mode="clip")
-    stream[begins] = cls_token_id
-    stream[ends - 1] = sep_token_id
-    return stream, places - np.repeat(begins, framed)
+    tokens = documents.flatten().to_numpy().take(places + np.repeat(starts - begins - 1, framed), mode="clip")
+    tokens[begins] = cls_token_id
+    tokens[ends - 1] = sep_token_id
+    positions = places - np.repeat(begins, framed)
+    if mode == "concatenated":
+        row_lengths = np.diff(np.append(places[::seq_length], len(places)))
+        positions = places % seq_length
+    return pa.table(
+        {
+            "input_ids": list_array(tokens, row_lengths),
+            "position_ids": list_array(positions.astype(smallest_dtype(seq_length)), row_lengths),
+        }
+    )

@@ -14,7 +14,7 @@ import itertools
 import mmap
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import datasets
@@ -44,32 +44,44 @@ def language_of(item: str) -> tuple[str | None, str]:
     return named["language"], named["item"]
 
 
+def is_plain(item: str) -> bool:
+    """Whether an entry is a file or a glob, of no language: neither a folder nor a data set of the Hub."""
+    language, path = language_of(item)
+    path = os.path.expanduser(path)
+    is_file = os.path.isfile(path) or glob.has_magic(path) or Path(path).suffix in LOADERS
+    return language is None and is_file and not os.path.isdir(path)
+
+
 def plan_source(
-    item: str, sample_by: str, streaming: bool = False
+    items: Sequence[str], sample_by: str, streaming: bool = False
 ) -> list[Callable[[], datasets.Dataset | datasets.IterableDataset]]:
-    """Check one entry of `data` and say how to load it: local files grouped by loader, or a data set of the Hub.
+    """Check one entry of `data`, or several that are one source, and say how to load it: local files grouped by loader,
+    or a data set of the Hub.
 
     Raises:
         ValueError: an entry that does not exist or holds no data, or a file that is not UTF-8 (with the byte offset;
             of a file that is to be streamed, the first `LOOK_AHEAD` bytes are looked at).
     """
     if sample_by not in SAMPLE_BY:
-        raise ValueError(f"sample_by: {sample_by!r} is not one of {', '.join(SAMPLE_BY)}")
+        raise ValueError(f"sample_by: {sample_by!r} is unknown; use one of {', '.join(SAMPLE_BY)}")
     stream = {"streaming": True} if streaming else {}
-    _, item = language_of(item)
-    path = os.path.expanduser(item)
-    if os.path.isdir(path):
-        files = _files_in(path)
-        if not files:
-            raise ValueError(f"data: no file with a name ending in {', '.join(LOADERS)} in the folder {item!r}")
-    elif os.path.exists(path):
-        files = [path]
-    elif glob.has_magic(path):
-        files = sorted(file for file in glob.glob(path, recursive=True) if os.path.isfile(file))
-        if not files:
-            raise ValueError(f"data: no file matches {item!r}")
-    else:
-        return [functools.partial(load_hub, *hub_name(item), split="train", **stream)]
+    files = []
+    for item in items:
+        _, item = language_of(item)
+        path = os.path.expanduser(item)
+        if os.path.isdir(path):
+            found = _files_in(path)
+            missing = f"no file with a name ending in {', '.join(LOADERS)} in the folder {item!r}"
+        elif os.path.exists(path):
+            found = [path]
+        elif glob.has_magic(path):
+            found = sorted(file for file in glob.glob(path, recursive=True) if os.path.isfile(file))
+            missing = f"no file matches {item!r}"
+        else:
+            return [functools.partial(load_hub, *hub_name(item), split="train", **stream)]
+        if not found:
+            raise ValueError(f"data: {missing}")
+        files += found
 
     limit = LOOK_AHEAD if streaming else None
     groups: dict[tuple, list[str]] = {}
@@ -78,11 +90,11 @@ def plan_source(
         suffix = suffix if suffix in LOADERS else ".txt"  # a file given by name may end in anything
         if suffix != ".parquet":
             _check_utf8(file, limit)
-        layout = None if suffix != ".txt" else _layout(file, limit) if sample_by == "auto" else sample_by
         if os.path.getsize(file):
+            layout = None if suffix != ".txt" else _layout(file, limit) if sample_by == "auto" else sample_by
             groups.setdefault((suffix, layout), []).append(file)
     if not groups:
-        raise ValueError(f"data: no text in {item!r}: empty")
+        raise ValueError(f"data: no text in {', '.join(map(repr, items))}: empty")
     return [
         functools.partial(load_files, files, suffix, **stream | ({"sample_by": layout} if layout else {}))
         for (suffix, layout), files in groups.items()
@@ -97,25 +109,18 @@ def select_text(
     Raises:
         ValueError: `name` is no column of strings, or it is None and which column holds the text is not clear.
     """
-    streamed = isinstance(dataset, datasets.IterableDataset)
-    strings = _string_columns(dataset)
-    if name is None:
-        name = "text" if "text" in strings else strings[0] if len(strings) == 1 else None
-    if name not in strings:
-        wanted = "which column holds the text is not clear" if name is None else f"{name!r} is no column of strings"
-        raise ValueError(f"text_column: {wanted}; columns of strings: {', '.join(strings) or 'none'}")
-    dataset = dataset.select_columns(name)
-    if name != "text":
-        dataset = dataset.rename_column(name, "text")
-    return dataset if streamed else dataset.cast_column("text", datasets.Value("string"))
-
-
-def _string_columns(dataset: datasets.Dataset | datasets.IterableDataset) -> list[str]:
     if dataset.features is None:  # a stream that has not been read knows nothing of its columns
         rows = list(itertools.islice(dataset, ROWS_TO_SEE))
         columns = dict.fromkeys(column for row in rows for column in row)
-        return [column for column in columns if any(isinstance(row.get(column), str) for row in rows)]
-    return string_columns(dataset)
+        strings = [column for column in columns if any(isinstance(row.get(column), str) for row in rows)]
+    else:
+        strings = string_columns(dataset)
+    if name is None:
+        name = "text" if "text" in strings else strings[0] if len(strings) == 1 else None
+    if name not in strings:
+        fault = "which column holds the text is not clear" if name is None else f"{name!r} is no column of strings"
+        raise ValueError(f"text_column: {fault}; use one of the columns of strings: {', '.join(strings) or 'none'}")
+    return dataset.select_columns(name) if name == "text" else dataset.select_columns(name).rename_column(name, "text")
 
 
 def _files_in(folder: str) -> list[str]:
@@ -147,9 +152,6 @@ def _check_utf8(file: str, limit: int | None) -> None:
 
 
 def _layout(file: str, limit: int | None) -> str:
-    size = os.path.getsize(file)
-    if size == 0:
-        return "line"
     with open(file, "rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as content:
-        found = BLANK_LINE_BETWEEN_LINES.search(content, 0, size if limit is None else min(size, limit))
+        found = BLANK_LINE_BETWEEN_LINES.search(content, 0, min(len(content), limit or len(content)))
     return "paragraph" if found else "line"

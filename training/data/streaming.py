@@ -31,36 +31,42 @@ def split_stream(
 ) -> tuple[datasets.IterableDataset, datasets.IterableDataset]:
     """Hold out whole documents: two streams, of those to train on and of the others, each in the order of `stream`.
 
-    A document is held out when the hash of its text (and the seed) falls below the share, so that copies are never on
-    both sides. `data.split_documents` holds out the documents with the lowest hashes: the same ones, but for a few at
-    the border, as a stream's documents cannot be counted beforehand.
-
-    Args:
-        stream: documents, in a column `text`.
-        validation_size: the share of the documents that are held out.
+    A document is held out when the hash of its text (and the seed) falls below the share `validation_size`, so that
+    copies are never on both sides. `documents.hold_out` holds out the documents with the lowest hashes: the same ones,
+    but for a few at the border, as a stream's documents cannot be counted beforehand.
 
     Raises:
         ValueError: `validation_size` is no share.
     """
     if not 0 < validation_size < 1:
         raise ValueError(
-            f"validation_size: {validation_size} cannot be held out of a stream, whose documents are not counted; legal"
-            " with --streaming: a share between 0 and 1"
+            f"validation_size: {validation_size} cannot be held out of a stream, whose documents are not counted; use"
+            " a share between 0 and 1"
         )
     options = dict(desc="Splitting", batch_size=1000, share=validation_size, seed=seed)
     train, validation = (map_tables(stream, _one_side, held_out=held_out, **options) for held_out in (False, True))
     return train, validation
 
 
+def _one_side(table: pa.Table, share: float, seed: int, held_out: bool) -> pa.Table:
+    below = text_digests(table["text"].to_pylist(), seed) < np.uint64(share * 2.0**64)
+    return table.filter(pa.array(below == held_out))
+
+
 def first_documents(streams: Sequence[datasets.IterableDataset], count: int) -> datasets.Dataset:
     """The first documents of every stream, `count` in all where the streams have as many."""
     each = -(-count // len(streams))
-    texts = [
-        row["text"]
-        for stream in streams
-        for row in tqdm(islice(stream, each), desc="Reading held-out documents", total=each, delay=1, leave=False)
-    ]
+    texts = [row["text"] for stream in streams for row in _first(stream, each, "Reading held-out documents")]
     return datasets.Dataset.from_dict({"text": texts}, features=datasets.Features({"text": datasets.Value("string")}))
+
+
+def first_rows(rows: datasets.IterableDataset) -> datasets.Dataset:
+    """The first `SAMPLE_ROWS` rows of a stream, to count in."""
+    return datasets.Dataset.from_list(list(_first(rows, SAMPLE_ROWS, "Reading rows")))
+
+
+def _first(stream: datasets.IterableDataset, count: int, desc: str) -> tqdm:
+    return tqdm(islice(stream, count), desc=desc, total=count, delay=1, leave=False)
 
 
 def mix_streams(
@@ -89,43 +95,25 @@ def mix_streams(
     return mixed.shuffle(seed=seed, buffer_size=shuffle_buffer) if shuffle_buffer else mixed
 
 
-def first_rows(rows: datasets.IterableDataset) -> datasets.Dataset:
-    """The first `SAMPLE_ROWS` rows of a stream, to count in."""
-    first = tqdm(islice(rows, SAMPLE_ROWS), desc="Reading rows", total=SAMPLE_ROWS, delay=1, leave=False)
-    return datasets.Dataset.from_list(list(first))
-
-
 def check_stream(training: TrainingArguments) -> None:
-    """Have every rank read its own part of the stream, once it is clear that training ends.
+    """Have every rank read its own part of the stream, once it is clear that training ends (else a ValueError).
 
     `accelerate` would by default have the first rank read for all and send the batches on, which it cannot do with
     batches of unequal width.
-
-    Raises:
-        ValueError: `max_steps` is not given.
     """
     if training.max_steps <= 0:
-        raise ValueError("max_steps: needed with --streaming, as a stream has no end; legal: 1 and more, or --minutes")
+        raise ValueError("max_steps: needed with --streaming, as a stream has no end; give it, or --minutes")
     training.accelerator_config.dispatch_batches = False
 
 
 def check_workers(stream: datasets.IterableDataset, training: TrainingArguments) -> None:
-    """Refuse workers that would get no file: `datasets` stops them, and batches no longer come from all in turn, by
-    which a worker's collator tells how far training is.
-
-    Raises:
-        ValueError: more workers than files of a rank.
-    """
+    """Reject (ValueError) workers that would get no file: `datasets` stops them, and batches no longer come from all in
+    turn, by which a worker's collator tells how far training is."""
     files, ranks = stream.num_shards, training.world_size
     if files >= ranks:
         files //= ranks  # what the rank with the fewest gets
     if training.dataloader_num_workers > files:
         raise ValueError(
-            f"dataloader_num_workers: {training.dataloader_num_workers} for a stream of {files} files; legal: at most"
-            " as many (of a mixture, as its source with the fewest)"
+            f"dataloader_num_workers: {training.dataloader_num_workers} for a stream of {files} files; use at most as"
+            " many (of a mixture, as its source with the fewest)"
         )
-
-
-def _one_side(table: pa.Table, share: float, seed: int, held_out: bool) -> pa.Table:
-    below = text_digests(table["text"].to_pylist(), seed) < np.uint64(share * 2.0**64)
-    return table.filter(pa.array(below == held_out))

@@ -81,6 +81,7 @@ def pretrain(
         validation_size=rows.validation_size,
         seed=training.seed,
         minimum=MINIMUM_DOCUMENTS,
+        minimum_validation=objective.minimum_validation,
     )
     if streaming.streaming:
         check_workers(documents.train, training)
