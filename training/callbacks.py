@@ -29,8 +29,10 @@ class ConsoleLog(ProgressCallback):
     """Prints every log of a training as one line: the step, losses, learning rate and speed, or the figures of an
     evaluation; and in a terminal (without `--disable_tqdm`) a bar below them."""
 
+    since = (0, 0.0)  # tokens seen, and the time, at the last log
+
     def on_train_begin(self, args, state, control, **kwargs):
-        self.current_step, self.tokens, self.time = 0, state.num_input_tokens_seen, time.perf_counter()
+        self.current_step, self.since = 0, (state.num_input_tokens_seen, time.perf_counter())
         if state.is_world_process_zero:
             self.training_bar = tqdm(total=state.max_steps, dynamic_ncols=True, disable=args.disable_tqdm or None)
 
@@ -44,15 +46,12 @@ class ConsoleLog(ProgressCallback):
             super().on_prediction_step(args, state, control, eval_dataloader, **kwargs)
 
     def on_log(self, args, state, control, logs=None, **kwargs):
-        tokens, now = state.num_input_tokens_seen, time.perf_counter()
-        speed = ""
-        if "loss" in logs:
-            if tokens > self.tokens:
-                speed = f"  {(tokens - self.tokens) / (now - self.time):,.0f} tokens/s"
-            self.tokens, self.time = tokens, now
-        text = describe_log(logs)
+        text, (tokens, before), now = describe_log(logs), self.since, time.perf_counter()
+        if "loss" in logs and state.num_input_tokens_seen > tokens:
+            text += f"  {(state.num_input_tokens_seen - tokens) / (now - before):,.0f} tokens/s"
+        self.since = state.num_input_tokens_seen, now
         if state.is_world_process_zero and text:
-            tqdm.write(f"step {state.global_step:>{len(str(state.max_steps))}}/{state.max_steps}  {text}{speed}")
+            tqdm.write(f"step {state.global_step:>{len(str(state.max_steps))}}/{state.max_steps}  {text}")
 
 
 def describe_log(logs: Mapping[str, float]) -> str:

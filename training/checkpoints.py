@@ -107,7 +107,7 @@ def find_damage(checkpoint: Path) -> str | None:
             hint = " (to be resumed, train with --save_only_model false)" if names[0] == "optimizer.pt" else ""
             return f"{names[0]} is missing{hint}"
     manifest = checkpoint / MANIFEST
-    if manifest.exists():
+    if _is_complete(manifest):
         for name, (size, checksum) in json.loads(manifest.read_text()).items():
             path = checkpoint / name
             if not path.exists():
@@ -147,6 +147,8 @@ def _checksum(path: Path) -> int:
 
 def _is_complete(path: Path) -> bool:
     try:
+        if not path.exists():
+            return False
         if path.suffix == ".json":
             json.loads(path.read_text(encoding="utf-8"))
         elif path.suffix == ".safetensors":

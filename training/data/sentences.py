@@ -1,11 +1,27 @@
-"""Sentences of documents."""
+"""The sentences of documents."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+
+import datasets
+from tqdm.auto import tqdm
 
 # Where a line is cut into sentences: behind the marks that end one.
 SENTENCE_END = re.compile(r"(?<=[.!?…。！？।])\s+|(?<=[。！？])")
+
+BLANK_LINE = re.compile(r"\n\s*\n")  # a single line break may be nothing but a full line
+
+
+def sentences(documents: datasets.Dataset) -> Iterator[str]:
+    """The sentences of all documents in their order, each on one line, with a progress bar."""
+    with tqdm(total=len(documents), desc="Reading", unit=" documents", leave=False, delay=1) as bar:
+        for batch in documents.iter(1000):
+            for text in batch["text"]:
+                for paragraph in BLANK_LINE.split(text):
+                    yield from filter(None, (" ".join(part.split()) for part in SENTENCE_END.split(paragraph)))
+                bar.update()
 
 
 def split_sentences(text: str) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from typing import Any
 
 import torch
@@ -33,12 +33,8 @@ class MuonAdamW(torch.optim.Optimizer):
         super().__init__([*self._adamw.param_groups, *self._muon.param_groups], {})
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+    def step(self, closure: None = None) -> None:
         """One step of both."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
         # The groups and the state are new objects after `load_state_dict`, so they are handed over at every step.
         self._adamw.state = self.state
         self._adamw.param_groups = [group for group in self.param_groups if "parts" not in group]
@@ -52,7 +48,6 @@ class MuonAdamW(torch.optim.Optimizer):
         self._muon.step()
         self._muon.param_groups = []  # or the gradients would live on through the parts'
         self._muon.state.clear()
-        return loss
 
     def _parts(self, parameter: nn.Parameter, count: int) -> list[torch.Tensor]:
         """The parts of a matrix as Muon's parameters: views, like their gradients and momentum, of the whole's."""

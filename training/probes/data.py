@@ -14,8 +14,8 @@ import numpy as np
 import regex  # comes with Transformers; its \w has the vowel signs of Hindi and the like, that of re has not
 from tqdm.auto import tqdm
 
+from ..data.sentences import SENTENCE_END
 from ..data.tables import load_table
-from ..pretraining.objectives.sentence_pairs import SENTENCE_END
 
 BLANK_LINE = re.compile(r"\n\s*\n")  # a single line break may be nothing but a full line
 
