@@ -1,46 +1,76 @@
-"""What the README shows, runs."""
+"""What README.md and docs/ show, runs."""
 
 import re
 import shlex
 from pathlib import Path
 
 import pytest
-from transformers import AutoTokenizer
+from transformers import BertConfig, BertForMaskedLM
 
 from minibert import MiniBertConfig, MiniBertForMaskedLM, train_tokenizer
 from minibert.training.cli import main as cli
-from minibert.training.cli import parsing
 
-README = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
-BASH = "\n".join(re.findall(r"```bash\n(.*?)```", README, re.DOTALL))
-COMMANDS = [line for line in BASH.splitlines() if line.startswith("minibert ")]
-SNIPPETS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+ROOT = Path(__file__).parent.parent
+TEXTS = {file.name: file.read_text(encoding="utf-8") for file in [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md"))]}
+BLOCKS = [
+    (name, kind, block)
+    for name, text in TEXTS.items()
+    for kind, block in re.findall(r"```(\w+)\n(.*?)```", text, re.DOTALL)
+]
+SNIPPETS = [(name, block) for name, kind, block in BLOCKS if kind == "python"]
+COMMANDS = [
+    line for _, kind, block in BLOCKS if kind == "bash" for line in block.splitlines() if line.startswith("minibert ")
+]
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A place where `minibert pretrain --output_dir runs/minibert` seems to have run."""
+    """Where the first command seems to have run, and what else the snippets read."""
     folder = tmp_path_factory.mktemp("readme")
-    tokenizer = train_tokenizer(["return the end of the list", "a good book, a dull book"] * 20, vocab_size=80)
-    config = MiniBertConfig.from_tokenizer(tokenizer, size="tiny")
-    MiniBertForMaskedLM(config).save_pretrained(folder / "runs" / "minibert")
-    tokenizer.save_pretrained(folder / "runs" / "minibert")
-    assert AutoTokenizer.from_pretrained(folder / "runs" / "minibert").mask_token == "[MASK]"
+    sentences = ["return the end of the list", "a good book, a dull book", "flour and sugar for baking"] * 20
+    tokenizer = train_tokenizer(sentences, vocab_size=60)
+    sizes = dict(hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32)
+    bert = BertForMaskedLM(BertConfig(vocab_size=len(tokenizer), **sizes))
+    ours = MiniBertForMaskedLM(MiniBertConfig.from_tokenizer(tokenizer, size="tiny"))
+    for model, name in ((ours, "runs/minibert"), (bert, "bert-base-uncased")):
+        model.save_pretrained(folder / name)
+        tokenizer.save_pretrained(folder / name)
+    for name in ("my-text", "notes", "reviews"):
+        (folder / name).mkdir()
+    (folder / "my-text" / "text.txt").write_text("\n".join(sentences))
+    (folder / "notes" / "cake.md").write_text("Flour and sugar for baking.")
+    rows = "".join(f"a {word} book {i},{label}\n" for i in range(20) for word, label in [("good", 1), ("dull", 0)])
+    (folder / "reviews" / "train.csv").write_text("text,label\n" + rows)
+    (folder / "README.md").write_text(TEXTS["README.md"], encoding="utf-8")
     return folder
 
 
-@pytest.mark.parametrize("snippet", SNIPPETS, ids=range(len(SNIPPETS)))
-def test_snippet(snippet, folder, monkeypatch):
+@pytest.mark.parametrize(("name", "snippet"), SNIPPETS, ids=[f"{name}-{i}" for i, (name, _) in enumerate(SNIPPETS)])
+def test_snippet(name, snippet, folder, cache, monkeypatch):
+    """With fewer steps than it says."""
     monkeypatch.chdir(folder)
-    exec(compile(snippet, "README.md", "exec"), {"__name__": "__main__"})
+    exec(compile(re.sub(r"max_steps=\d+", "max_steps=2", snippet), name, "exec"), {"__name__": "__main__"})
 
 
 @pytest.mark.parametrize("line", COMMANDS)
 def test_command_is_understood(line, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # where no output folder is in use
-    name, arguments = cli.split_command(shlex.split(line, comments=True)[1:])
-    parsing.parse(name, arguments)
+    cli.parse(*cli.split_command(shlex.split(line, comments=True)[1:]))
 
 
-def test_there_are_snippets():
-    assert len(SNIPPETS) >= 5 and len(COMMANDS) > 30
+def test_what_readme_promises():
+    """Short enough to read, and the two commands as they are."""
+    assert len(TEXTS["README.md"].splitlines()) < 180
+    for command in (
+        "pip install . -c constraints.txt && minibert pretrain --output_dir runs/minibert",
+        'pip install ".[test]" -c constraints.txt && pytest tests',
+    ):
+        assert f"```bash\n{command}\n```" in TEXTS["README.md"]
+    assert len(SNIPPETS) >= 9 and len(COMMANDS) > 30
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_links_lead_somewhere(name):
+    folder = ROOT if name == "README.md" else ROOT / "docs"
+    for link in re.findall(r"\]\((?!http)([^)#]+)", TEXTS[name]):
+        assert (folder / link).exists(), link

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..arguments import embeddings, finetuning, hub, pretraining, probes
-from .unused_arguments import CORPUS_CONDITIONS, PRETRAIN_CONDITIONS, SOURCE_CONDITIONS, Condition
 
 
 @dataclass(frozen=True)
@@ -27,9 +26,7 @@ class Command:
     arguments: tuple[type, ...]
     positional: str | None = None  # the argument that words without a flag belong to
     training_defaults: dict[str, Any] | None = None  # where it takes TrainingArguments: those that are ours
-    saves_model: bool = False  # into an output folder that must not hold one
     config_overrides: bool = False
-    conditions: tuple[Condition, ...] = ()  # on which arguments have an effect
 
 
 # What the command of several arguments' dataclasses would repeat.
@@ -74,9 +71,7 @@ COMMANDS = {
             pretraining.OptimizationArguments,
         ),
         training_defaults=pretraining.PRETRAIN_DEFAULTS,
-        saves_model=True,
         config_overrides=True,
-        conditions=PRETRAIN_CONDITIONS,
     ),
     "fill": Command(
         "pretraining.fill:fill", "fill the masks in a text with a trained model", (pretraining.FillArguments,), "text"
@@ -85,7 +80,6 @@ COMMANDS = {
         "pretraining.tokenizer:train",
         "train a tokenizer on text",
         (*SOURCE, pretraining.TokenizerArguments, pretraining.TokenizerCommandArguments),
-        conditions=SOURCE_CONDITIONS,
     ),
     "fertility": Command(
         "data.fertility:fertility",
@@ -110,7 +104,6 @@ COMMANDS = {
         "show a word's nearest uses in a corpus, and look masked tokens up in the embedding matrix",
         (*PROBE, probes.NeighboursArguments),
         "words",
-        conditions=CORPUS_CONDITIONS,
     ),
     "probe wsd": Command(
         "probes.wsd:wsd",
@@ -121,13 +114,11 @@ COMMANDS = {
         "probes.similarity:similarity",
         "compare uses of the same word: static against contextual vectors, and the cosine's error by frequency",
         (*PROBE, probes.SimilarityArguments),
-        conditions=CORPUS_CONDITIONS,
     ),
     "probe isotropy": Command(
         "probes.isotropy:isotropy",
         "measure how alike the vectors of random tokens are, before and after z-scoring",
         (*PROBE, probes.IsotropyArguments),
-        conditions=CORPUS_CONDITIONS,
     ),
     **{
         f"finetune {task}": Command(
@@ -135,7 +126,6 @@ COMMANDS = {
             f"train {trained}",
             (arguments, finetuning.DataArguments, finetuning.FinetuneArguments),
             training_defaults=finetuning.FINETUNE_DEFAULTS,
-            saves_model=True,
         )
         for task, (arguments, trained, _) in TASKS.items()
     },
@@ -158,14 +148,12 @@ COMMANDS = {
         "data.mask_stats:mask_stats",
         "observe how often tokens are masked, against what is expected",
         (pretraining.CorpusArguments, pretraining.MaskStatsArguments),
-        conditions=CORPUS_CONDITIONS,
     ),
     "bench": Command(
         "bench.run:bench",
         "measure speed and memory against Transformers' models on this machine",
         (pretraining.CorpusArguments, pretraining.BenchArguments),
         "cells",
-        conditions=CORPUS_CONDITIONS,
     ),
     "embed": Command(
         "embeddings.embed:embed",
@@ -191,7 +179,6 @@ COMMANDS = {
         (embeddings.EmbedTrainingArguments, embeddings.PairArguments),
         "data",
         training_defaults=embeddings.EMBED_DEFAULTS,
-        saves_model=True,
     ),
     "finetune rerank": Command(
         "embeddings.train:finetune_rerank",
@@ -199,7 +186,6 @@ COMMANDS = {
         (embeddings.RerankTrainingArguments, embeddings.PairArguments),
         "data",
         training_defaults=embeddings.RERANK_DEFAULTS,
-        saves_model=True,
     ),
     "evaluate embed": Command(
         "embeddings.evaluate:evaluate_embed",

@@ -24,6 +24,7 @@ from typing import Any, NoReturn
 
 import yaml
 
+from ..arguments.pretraining import CorpusArguments
 from .commands import COMMANDS
 from .unused_arguments import reject_unused
 
@@ -87,11 +88,11 @@ def parse(name: str, argv: Sequence[str] = (), given: Mapping[str, Any] | None =
         recipe = {key: value for key, value in recipe.items() if key not in LENGTHS}
     instances, rest = parser.read(argv, recipe, given)
     values = {field: value for instance in instances for field, value in vars(instance).items()}
-    reject_unused(command.conditions, values, named, recipe)
+    if CorpusArguments in command.arguments:
+        reject_unused(values, named, recipe)
     if command.training_defaults is not None:
-        if command.saves_model and not (values.get("plan") or values.get("compare")):
-            on_line = {field: texts[-1] for field, texts in _sort_rest(rest)[1].items() if texts}
-            _check_output_folder(**command.training_defaults | recipe | given | on_line)
+        on_line = {field: texts[-1] for field, texts in _sort_rest(rest)[1].items() if texts}
+        _check_output_folder(name, command.training_defaults | recipe | given | on_line | values)
         instances, rest = build_parser(name, everything=True).read(argv, recipe, given)
 
     config_fields = _config_fields() - values.keys() if command.config_overrides else set()
@@ -162,21 +163,19 @@ class Parser(hf_argparser.HfArgumentParser):
 
 def build_parser(name: str, everything: bool = False) -> Parser:
     """The parser of a command; with `everything`, of the fields of `TrainingArguments` too, which imports torch."""
-    command = COMMANDS[name]
-    trains = command.training_defaults is not None
+    command, kinds, epilog = COMMANDS[name], list(COMMANDS[name].arguments), ""
     words = f" [{command.positional} …]" if command.positional else ""
-    epilog = []
-    if trains:
+    if trains := command.training_defaults is not None:
         ours = ", ".join(f"{key} {value}" for key, value in command.training_defaults.items() if value is not None)
-        epilog.append(
+        epilog = (
             "Every field of transformers.TrainingArguments is an argument too (--max_steps, --learning_rate, …;"
             f" our defaults: {ours}); --help-all shows them."
         )
     if command.config_overrides:
         listed = ", ".join(sorted(_config_fields())) if everything else "--hidden_size, --norm_type, …"
-        epilog.append(f"So is every field of MiniBertConfig, to change the model ({listed}).")
-    kinds = list(command.arguments)
+        epilog += f" So is every field of MiniBertConfig, to change the model ({listed})."
     if trains and everything:
+        import torch
         from transformers import TrainingArguments
 
         kinds.append(TrainingArguments)
@@ -185,15 +184,13 @@ def build_parser(name: str, everything: bool = False) -> Parser:
         prog=f"minibert {name}",
         usage=f"minibert {name}{words} [--recipe FILE] [--argument value …]",
         description=command.help[0].upper() + command.help[1:] + ".",
-        epilog=" ".join(epilog),
+        epilog=epilog,
         allow_abbrev=False,
     )
     parser.add_argument(
         "--recipe", metavar="FILE", help="YAML file of arguments, or the name of one of ours; the command line wins."
     )
     if trains and everything:
-        import torch
-
         # Without use_cpu Transformers refuses --bf16 where there is no accelerator, before anything of ours is asked.
         parser.training_defaults = {"use_cpu": not torch.accelerator.is_available()} | command.training_defaults
         parser.set_defaults(**parser.training_defaults)
@@ -318,9 +315,10 @@ def _from_yaml(texts: list[str]) -> Any:
     return True if not values else values[0] if len(values) == 1 else values
 
 
-def _check_output_folder(output_dir: str, resume_from_checkpoint: Any = None, **_: Any) -> None:
-    """Refuse a folder in use before anything is loaded; training checks it again, and what is resumed too."""
+def _check_output_folder(name: str, values: Mapping[str, Any]) -> None:
+    """Refuse a folder in use before anything is loaded; what goes on in one is checked when it is trained."""
     from ..checkpoints import check_unused
 
-    if str(resume_from_checkpoint).lower() in ("none", "false"):
-        check_unused(Path(output_dir))
+    resumes = str(values.get("resume_from_checkpoint")).lower() not in ("none", "false")
+    if not (name.startswith("evaluate") or values.get("plan") or values.get("compare") or resumes):
+        check_unused(Path(values["output_dir"]))

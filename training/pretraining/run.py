@@ -96,6 +96,7 @@ def pretrain(
             token_type_ids=preset.type_vocab_size > 0,
         )
         objective.prepare_tokenizer(tokenizer)
+    resolve_config(model_arguments, overrides, tokenizer)  # what does not fit is said before rows are made
 
     # Rows and their masks
     train = objective.rows(documents.train, tokenizer, rows)
