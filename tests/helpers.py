@@ -1,5 +1,6 @@
 """What several tests use."""
 
+import functools
 import json
 import random
 
@@ -92,10 +93,12 @@ def make_texts(count, seed):
 TEXTS = make_texts(800, seed=0)
 
 
+@functools.cache
 def padded_rows(tokenizer):
     return [{"input_ids": ids} for ids in tokenizer(TEXTS, truncation=True)["input_ids"]]
 
 
+@functools.cache
 def packed_rows(tokenizer, documents_a_row=5):
     rows = []
     ids = tokenizer(TEXTS, truncation=True)["input_ids"]

@@ -11,7 +11,7 @@ import pytest
 
 from minibert.tokenization import train_tokenizer
 from minibert.training.data import documents as data
-from minibert.training.data.documents import load_documents, split_documents, tokenize_documents
+from minibert.training.data.documents import hold_out, load_documents, tokenize_documents
 
 pytestmark = pytest.mark.usefixtures("cache")
 
@@ -149,14 +149,16 @@ def test_hub_refuses(monkeypatch):
 # --- the built-in corpus ---
 
 
-def test_builtin_corpus(monkeypatch):
-    asked = []
-    monkeypatch.setattr(data, "builtin_documents", lambda packages: asked.append(packages) or ["a", "b\n\nc"])
-    dataset = load_documents(packages=["numpy"])
-    assert dataset["text"][:] == ["a", "b\n\nc"] and asked == [["numpy"]]
-    assert load_documents(packages=["numpy"]).cache_files == dataset.cache_files != []
-    monkeypatch.setattr(data, "builtin_documents", lambda packages: ["another"])
-    assert texts() == ["another"]
+def test_builtin_corpus(write, tmp_path, monkeypatch):
+    """A library of one file, read again when the file has changed."""
+    monkeypatch.setattr("sysconfig.get_paths", lambda: {"stdlib": str(tmp_path)})
+    monkeypatch.setattr("minibert.training.data.builtin_corpus._language_reference", lambda: [])
+    write("module.py", '"""A docstring that is long enough to learn from it."""')
+    dataset = load_documents()
+    assert dataset["text"][:] == ["A docstring that is long enough to learn from it."]
+    assert load_documents().cache_files == dataset.cache_files != []
+    write("module.py", '"""Another docstring, and it is long enough as well."""')
+    assert texts() == ["Another docstring, and it is long enough as well."]
 
 
 def test_packages_need_the_builtin_corpus(write):
@@ -201,9 +203,9 @@ def test_refused(write, monkeypatch, item, message):
 
 def test_other_refusals(write):
     write("two.txt", "one\ntwo")
-    with pytest.raises(ValueError, match="2 documents in two.txt; at least 3"):
+    with pytest.raises(ValueError, match="2 documents in two.txt; give 3 or more"):
         load_documents(["two.txt"], minimum=3)
-    with pytest.raises(ValueError, match="sample_by: 'word' is not one of auto, line, paragraph, document"):
+    with pytest.raises(ValueError, match="sample_by: 'word' is unknown; use one of auto, line, paragraph, document"):
         load_documents(["two.txt"], sample_by="word")
 
 
@@ -222,27 +224,39 @@ def documents(count, repeats=1):
     return datasets.Dataset.from_dict({"text": [f"document {i // repeats}" for i in range(count)]})
 
 
+def split(dataset, size, seed=0, **options):
+    held_out = hold_out(dataset, size, seed, **options)
+    texts = np.array(dataset["text"][:])
+    return texts[~held_out].tolist(), texts[held_out].tolist()
+
+
 @pytest.mark.parametrize("size, expected", [(0.05, 5), (0.5, 50), (7, 7), (1, 1), (0.001, 1), (99, 99)])
 def test_split(size, expected):
-    split = split_documents(documents(100), size, seed=3)
-    train, validation = split["train"]["text"][:], split["validation"]["text"][:]
+    train, validation = split(documents(100), size, seed=3)
     assert len(validation) == expected
     assert sorted(train + validation) == sorted(documents(100)["text"])
-    order = documents(100)["text"][:].index
-    assert train == sorted(train, key=order) and validation == sorted(validation, key=order)
+
+
+@pytest.mark.parametrize("size, expected", [(0.05, 3), (0.4, 4), (1, 1)])
+def test_a_share_holds_out_at_least_what_is_needed(size, expected):
+    assert len(split(documents(10), size, minimum=3)[1]) == expected  # a number is taken at its word
+    if size == 0.05:
+        assert len(set(split(documents(20, repeats=2), size, minimum=3)[1])) == 3  # copies do not count
+        with pytest.raises(ValueError, match="2 different ones, 3 at least. leaves none to train on"):
+            hold_out(documents(10, repeats=5), size, minimum=3)
 
 
 def test_equal_documents_stay_together():
     for seed in range(20):
-        split = split_documents(documents(90, repeats=3), 0.2, seed)
-        assert not set(split["train"]["text"]) & set(split["validation"]["text"])
-        assert 18 <= len(split["validation"]) < 18 + 3
+        train, validation = split(documents(90, repeats=3), 0.2, seed)
+        assert not set(train) & set(validation)
+        assert 18 <= len(validation) < 18 + 3
 
 
 def test_split_depends_on_text_and_seed_only():
-    held_out = [set(split_documents(documents(100), 0.1, seed)["validation"]["text"]) for seed in (1, 1, 2)]
+    held_out = [set(split(documents(100), 0.1, seed)[1]) for seed in (1, 1, 2)]
     assert held_out[0] == held_out[1] != held_out[2]
-    assert set(split_documents(documents(100).shuffle(seed=5), 0.1, 1)["validation"]["text"]) == held_out[0]
+    assert set(split(documents(100).shuffle(seed=5), 0.1, 1)[1]) == held_out[0]
 
 
 @pytest.mark.parametrize(
@@ -250,7 +264,27 @@ def test_split_depends_on_text_and_seed_only():
 )
 def test_split_refused(count, repeats, size):
     with pytest.raises(ValueError, match=f"validation_size: .*{size}"):
-        split_documents(documents(count, repeats), size)
+        hold_out(documents(count, repeats), size)
+
+
+# --- progress bars ---
+
+
+def test_a_single_batch_has_no_progress_bar(write, tokenizer, capfd):
+    """Casting, reading and tokenizing a few documents is over before a bar can be read; of many it is shown."""
+    pa.parquet.write_table(pa.table({"body": pa.array(["some text"], pa.large_string())}), write("a.parquet", ""))
+    datasets.enable_progress_bars()
+    try:
+        dataset = load_documents(["a.parquet"])
+        assert dataset.features["text"].dtype == "string"
+        tokenize_documents(dataset, tokenizer)
+        said = capfd.readouterr().err
+        assert not any(bar in said for bar in ("Casting", "Reading documents", "Tokenizing"))
+        assert not datasets.are_progress_bars_disabled()
+        tokenize_documents(documents(1000), tokenizer)
+        assert "Tokenizing" in capfd.readouterr().err
+    finally:
+        datasets.disable_progress_bars()
 
 
 # --- tokenizing ---

@@ -3,8 +3,10 @@
 import json
 import math
 import os
+from collections import Counter
 from pathlib import Path
 
+import matplotlib.image
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -13,7 +15,7 @@ from hypothesis import strategies as st
 from minibert.tokenization import train_tokenizer
 from minibert.training.arguments.pretraining import CorpusArguments, MixtureArguments, StreamingArguments
 from minibert.training.cli import main as cli
-from minibert.training.data.documents import load_documents, split_documents, tokenize_documents
+from minibert.training.data.documents import hold_out, load_documents, tokenize_documents
 from minibert.training.data.fertility import count_tokens
 from minibert.training.data.mixtures import draw_documents, load_sample, prepare_documents, sampling_probabilities
 from minibert.training.data.packing import pack_documents
@@ -33,15 +35,21 @@ def sources(tmp_path):
     return [f"{language}={tmp_path / language}.txt" for language in SIZES]
 
 
-def prepare(data, weights=(), sampling_alpha=None, validation_size=0.1, seed=0, minimum=1):
+def prepare(data, weights=(), sampling_alpha=None, validation_size=0.1, seed=0, **options):
     return prepare_documents(
         CorpusArguments(data=list(data)),
         MixtureArguments(weights=list(weights), sampling_alpha=sampling_alpha),
         StreamingArguments(),
         validation_size=validation_size,
         seed=seed,
-        minimum=minimum,
+        **options,
     )
+
+
+def split(data):
+    documents = load_documents(data)
+    held_out = hold_out(documents, 0.1, 0)
+    return [documents.select(np.flatnonzero(side)) for side in (~held_out, held_out)]
 
 
 def counts(documents):
@@ -105,11 +113,11 @@ def test_an_endless_epoch_is_refused():
 def test_without_a_mixture_nothing_changes(sources):
     plain = [source.partition("=")[2] for source in sources]
     documents = prepare(plain)
-    expected = split_documents(load_documents(plain), 0.1, 0)
-    assert documents.train["text"][:] == expected["train"]["text"][:]
-    assert documents.validation["text"][:] == expected["validation"]["text"][:]
+    expected = split(plain)
+    assert documents.train["text"][:] == expected[0]["text"][:]
+    assert documents.validation["text"][:] == expected[1]["text"][:]
     assert documents.sample is documents.train
-    assert prepare(sources, sampling_alpha=1.0).train["text"][:] == expected["train"]["text"][:]
+    assert prepare(sources, sampling_alpha=1.0).train["text"][:] == expected[0]["text"][:]
 
 
 @pytest.mark.parametrize(
@@ -124,11 +132,11 @@ def test_without_a_mixture_nothing_changes(sources):
 )
 def test_a_mixture_of_languages(sources, capsys, arguments, weights, alpha):
     documents = prepare(sources, **arguments)
-    held_out = split_documents(load_documents(sources), 0.1, 0)  # the split does not depend on the mixture
-    assert documents.validation["text"][:] == held_out["validation"]["text"][:]
-    assert set(documents.train["text"]) == set(held_out["train"]["text"])
+    train, validation = split(sources)  # the split does not depend on the mixture
+    assert documents.validation["text"][:] == validation["text"][:]
+    assert set(documents.train["text"]) == set(train["text"])
 
-    sizes, drawn = counts(held_out["train"]), counts(documents.train)
+    sizes, drawn = counts(train), counts(documents.train)
     powers = {name: (n if weights is None else weights[i]) ** alpha for i, (name, n) in enumerate(sizes.items())}
     total = sum(drawn.values())
     for name, power in powers.items():
@@ -151,6 +159,21 @@ def test_documents_of_several_languages_keep_their_source(sources, arguments):
     assert prepare(sources[:1]).train.column_names == ["text"]
     files = [source.partition("=")[2] for source in sources]  # which may be as many as documents
     assert prepare(files, **arguments).train.column_names == ["text"]
+
+
+@pytest.mark.parametrize("languages", [1, 3])
+def test_a_small_corpus_holds_out_what_an_objective_needs(tmp_path, languages):
+    """5 % of 20 documents are one; of several languages, one of them has the two documents that are needed."""
+    for language in range(languages):
+        (tmp_path / f"{language}.txt").write_text(
+            "\n".join(f"l{language} document {i}" for i in range(20 // languages))
+        )
+    data = [f"l{language}={tmp_path / str(language)}.txt" for language in range(languages)]
+    for seed in range(3):
+        documents = prepare(data, validation_size=0.05, seed=seed, minimum_validation=2)
+        held_out = Counter(text.split()[0] for text in documents.validation["text"])
+        assert held_out.total() == languages + 1 and max(held_out.values()) >= 2
+        assert len(prepare(data, validation_size=0.05, seed=seed).validation) == 1
 
 
 def test_equal_documents_of_two_sources_stay_together(tmp_path):
@@ -187,15 +210,15 @@ def test_the_tokenizers_sample(sources):
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        ({"weights": [1.0, 2.0]}, "weights: 2 for the sources de, fr, tr; legal: one for every entry"),
-        ({"weights": [1.0, -2.0, 1.0]}, "weights: -2.0 for 'fr'; legal: numbers above 0"),
+        ({"weights": [1.0, 2.0]}, "weights: 2 for the sources de, fr, tr; give one for every entry"),
+        ({"weights": [1.0, -2.0, 1.0]}, "weights: -2.0 for 'fr'; use numbers above 0"),
         ({"weights": [1.0, 2.0, 0.0]}, "weights: 0.0 for 'tr'"),
         ({"weights": [math.nan, 2.0, 1.0]}, "weights: nan for 'de'"),
         ({"weights": [1.0, math.inf, 1.0]}, "weights: inf for 'fr'"),
-        ({"sampling_alpha": 1.5}, "sampling_alpha: 1.5 is not legal; legal: 0 .* to 1"),
+        ({"sampling_alpha": 1.5}, "sampling_alpha: 1.5; use a number from 0 .* to 1"),
         ({"sampling_alpha": -0.1}, "sampling_alpha: -0.1"),
         ({"sampling_alpha": math.nan}, "sampling_alpha: nan"),
-        ({"minimum": 500}, "data: 402 documents in .*; at least 500"),
+        ({"minimum": 500}, "data: 402 documents in .*; give 500 or more"),
     ],
 )
 def test_refused(sources, arguments, message):
@@ -243,9 +266,11 @@ def test_commands(sources, tmp_path, capsys):
     figures = json.loads((output / "fertility.json").read_text())
     assert list(figures) == ["balanced", "natural"] and list(figures["natural"]) == ["de", "tr"]
     lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == ["tokens", "per", "passage", "balanced", "natural"]
     row = next(line.split() for line in lines if line.startswith("tr "))
-    assert row[1:3] == [f"{figures[name]['tr']['tokens_per_passage']:.1f}" for name in figures]
-    assert (output / "fertility.png").stat().st_size > 5000
+    assert row[1:] == [f"{figures[name]['tr']['tokens_per_passage']:.1f}" for name in figures]
+    assert sum(line.startswith("mean ") for line in lines) == 3
+    assert matplotlib.image.imread(output / "fertility.png").std() > 0.05
 
 
 def test_counted_by_hand():
@@ -290,7 +315,7 @@ def test_fertility_refuses(tmp_path, capsys):
         ([str(folder)], "data: no file of passages"),
         (
             [str(folder), "--data", *files],
-            "not parallel; legal: as many passages in each, one a line (here de 2, fr 1)",
+            "not parallel: de 2, fr 1 passages; give as many in each",
         ),
         ([str(folder), "--data", files[0], files[0]], "two files of the language 'de'"),
         ([str(folder), str(folder), "--data", files[0]], "is given twice"),

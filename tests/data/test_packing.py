@@ -7,6 +7,7 @@ import time
 import datasets
 import numpy as np
 import pytest
+from helpers import TEXTS
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -160,7 +161,7 @@ class NoSep:
 @pytest.mark.parametrize(
     "tokenizer, seq_length, mode, message",
     [
-        (Ids, 8, "pack", "packing: 'pack' is not one of packed, padded, concatenated"),
+        (Ids, 8, "pack", "packing: 'pack' is unknown; use one of packed, padded, concatenated"),
         (Ids, 2, "packed", "seq_length: 2 is too short"),
         (NoSep, 8, "packed", "sep_token_id"),
     ],
@@ -172,32 +173,33 @@ def test_refused(tokenizer, seq_length, mode, message):
 
 
 @pytest.fixture(scope="module")
-def builtin(tmp_path_factory):
-    """The built-in corpus with a tokenizer trained on it: (documents, tokenizer, tokenized documents)."""
+def tokenized(tmp_path_factory):
+    """Documents of 3 to 60 words, their tokenizer, and their tokens in a cache."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path_factory.mktemp("cache"))
-        documents = load_documents()
-        tokenizer = train_tokenizer(documents["text"], vocab_size=4096, show_progress=False)
+        file = tmp_path_factory.mktemp("corpus") / "text.txt"
+        file.write_text("\n".join(TEXTS))
+        documents = load_documents([str(file)])
+        tokenizer = train_tokenizer(TEXTS, vocab_size=500, show_progress=False)
         yield documents, tokenizer, tokenize_documents(documents, tokenizer)
 
 
-def test_builtin_corpus_fills_its_rows(builtin):
-    _, tokenizer, tokenized = builtin
-    rows = pack_documents(tokenized, tokenizer, 512)
-    assert fill_rate(rows, 512) > 0.97
-    assert fill_rate(pack_documents(tokenized, tokenizer, 512, "padded"), 512) < 0.5
+def test_packed_rows_are_full(tokenized):
+    _, tokenizer, tokens = tokenized
+    assert fill_rate(pack_documents(tokens, tokenizer, 256), 256) > 0.97
+    assert fill_rate(pack_documents(tokens, tokenizer, 256, "padded"), 256) < 0.5
 
 
-def test_cache(builtin, monkeypatch):
-    _, tokenizer, tokenized = builtin
-    first = pack_documents(tokenized, tokenizer, 256)
-    again = pack_documents(tokenized, tokenizer, 256)
+def test_cache(tokenized, monkeypatch):
+    _, tokenizer, tokens = tokenized
+    first = pack_documents(tokens, tokenizer, 256)
+    again = pack_documents(tokens, tokenizer, 256)
     assert first.cache_files and first.cache_files == again.cache_files
-    assert pack_documents(tokenized, tokenizer, 255).cache_files != first.cache_files
+    assert pack_documents(tokens, tokenizer, 255).cache_files != first.cache_files
     # Rows of an older version of the code are not served.
     getsource = inspect.getsource
     monkeypatch.setattr(inspect, "getsource", lambda thing: getsource(thing) + "# another version")
-    assert pack_documents(tokenized, tokenizer, 256).cache_files != first.cache_files
+    assert pack_documents(tokens, tokenizer, 256).cache_files != first.cache_files
 
 
 def group_texts(examples, seq_length):
@@ -208,8 +210,11 @@ def group_texts(examples, seq_length):
 
 
 @pytest.mark.slow
-def test_packing_is_much_faster_than_group_texts(builtin):
-    documents, tokenizer, tokenized = builtin
+def test_packing_is_much_faster_than_group_texts(tmp_path, monkeypatch):
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path)
+    documents = load_documents()
+    tokenizer = train_tokenizer(documents["text"], vocab_size=4096, show_progress=False)
+    tokenized = tokenize_documents(documents, tokenizer)
     columns = documents.map(
         lambda batch: tokenizer(batch["text"], return_special_tokens_mask=True), batched=True, remove_columns="text"
     )

@@ -244,7 +244,7 @@ def test_a_resumed_run_goes_on_with_the_same_batches(tokenizer, tmp_path, small_
 @pytest.mark.parametrize("workers", [0, 1])
 def test_a_row_that_a_stream_has_again_gets_other_masks(tokenizer, tmp_path, workers):
     """The same four rows in all 24 batches of one epoch."""
-    data = Stream([row for _ in range(30) for row in padded_rows(tokenizer)[:4]])
+    data = Stream(padded_rows(tokenizer)[:4] * 30)
     seen = train(tokenizer, tmp_path, data, dataloader_num_workers=workers)
     assert same(seen, list(expected_batches(tokenizer, seen, 24, streamed=True)))
     originals = {tuple(original(batch, 0)) for batch in seen}

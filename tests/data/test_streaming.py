@@ -23,7 +23,7 @@ from minibert.training.arguments.pretraining import CorpusArguments, MixtureArgu
 from minibert.training.cli import main as cli
 from minibert.training.data import mixtures, streaming
 from minibert.training.data.collators import EVALUATION_RATE, MaskedLMCollator
-from minibert.training.data.documents import load_documents, load_sources, split_documents, tokenize_documents
+from minibert.training.data.documents import hold_out, load_documents, load_sources, tokenize_documents
 from minibert.training.data.mixtures import load_sample, prepare_documents
 from minibert.training.data.packing import pack_documents
 from minibert.training.data.streaming import check_workers, first_documents, mix_streams, split_stream
@@ -99,7 +99,8 @@ def test_the_split_is_that_from_disk(folder, share):
         assert Counter(train + validation) == Counter(texts(stream))
         n = len(train) + len(validation)
         assert abs(len(validation) - share * n) < 5 * math.sqrt(n * share * (1 - share))
-        from_disk = set(split_documents(load_documents([str(folder)]), share, seed)["validation"]["text"])
+        documents = load_documents([str(folder)])
+        from_disk = set(documents.select(np.flatnonzero(hold_out(documents, share, seed)))["text"])
         assert from_disk <= set(validation) or set(validation) <= from_disk
         for text in validation:
             digest = hashlib.blake2b(text.encode(), digest_size=8, key=str(seed).encode()).digest()
@@ -137,6 +138,17 @@ def test_without_a_buffer_the_order_is_kept(folder):
     expected = texts(split_stream(stream, 0.1, 0)[0])
     assert texts(documents.train, 2 * len(expected)) == 2 * expected
     assert texts(documents.sample) == expected
+
+
+def test_plain_files_are_one_source(folder, capsys):
+    """As when a shell expands `--data big/*.txt`: without names and weights they are read one after the other."""
+    data = [folder / "2.txt", folder / "0.txt", f"{folder}/[13].txt"]
+    documents = prepare(data, shuffle_buffer=0)
+    streams = load_sources([str(folder / f"{number}.txt") for number in (2, 0, 1, 3)], streaming=True)
+    expected = [text for stream in streams for text in texts(split_stream(stream, 0.1, 0)[0])]
+    assert texts(documents.sample) == expected and texts(documents.train, 2 * len(expected)) == 2 * expected
+    assert documents.train.num_shards == 4  # each file can have a rank or a worker of its own
+    assert not capsys.readouterr().out  # no table of sources
 
 
 # --- mixtures ---
@@ -250,8 +262,8 @@ def test_resuming_gives_the_uninterrupted_run_bit_for_bit(folder, tmp_path, monk
         ([], "max_steps: needed with --streaming"),
         (["--max_steps", "5", "--validation_size", "20"], "validation_size: 20.0 cannot be held out of a stream"),
         (["--max_steps", "5", "--validation_size", "1e-9"], "validation_size: 1e-09 holds no document"),
-        (["--max_steps", "5", "--shuffle_buffer", "-1"], "shuffle_buffer: -1 is not legal; legal: 0 and more"),
-        (["--max_steps", "5", "--sample_documents", "0"], "sample_documents: 0 is not legal; legal: 1 and more"),
+        (["--max_steps", "5", "--shuffle_buffer", "-1"], "shuffle_buffer: -1 is too small; use 0 or more"),
+        (["--max_steps", "5", "--sample_documents", "0"], "sample_documents: 0 is too small; use 1 or more"),
         (["--max_steps", "5", "--static_masking", "true"], "streaming: True does not go with --static_masking"),
         (["--max_steps", "5", "--dataloader_num_workers", "2"], "dataloader_num_workers: 2 for a stream of 1 files"),
         (
@@ -306,12 +318,19 @@ def test_bad_sources_are_refused(folder):
     good = folder / "0.txt"
     for data, arguments, message in (
         ([], {}, "streaming: it needs --data"),
-        ([good, folder / "1.txt"], {}, "weights: needed with --streaming and 2 sources"),
+        ([good, folder], {}, "weights: needed with --streaming and 2 sources"),
+        ([f"a={good}", f"b={folder / '1.txt'}"], {}, "weights: needed with --streaming and 2 sources"),
+        ([good, folder / "1.txt"], {"sampling_alpha": 0.5}, "weights: needed with --streaming and 2 sources"),
+        ([good, folder / "missing.txt"], {}, "missing.txt' does not exist"),
         ([good, folder / "1.txt"], {"weights": [1.0]}, "weights: 1 for the sources"),
         ([good, folder / "blank.txt"], {"weights": [1.0, 1.0]}, "no text of the source '.*blank.txt' is in it"),
         ([folder / "latin.txt"], {}, "latin.txt' is not UTF-8 text: byte 0xe9 at offset 3"),
         ([folder / "broken.jsonl"], {}, "broken.jsonl"),
-        ([folder / "numbers.csv"], {}, "text_column: which column holds the text is not clear; columns of strings: no"),
+        (
+            [folder / "numbers.csv"],
+            {},
+            "text_column: which column holds the text is not clear; use one of the columns of strings: no",
+        ),
         ([folder / "missing.txt"], {}, "missing.txt' does not exist"),
     ):
         with pytest.raises(ValueError, match=message):

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import ctypes
 import dataclasses
 import math
-import multiprocessing
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -32,17 +30,17 @@ EVALUATION_RATE = 0.15
 TOKEN_COLUMNS = ("input_ids", "labels", "attention_mask", "token_type_ids", "position_ids", "special_tokens_mask")
 
 
-class _Progress(ctypes.Structure):
-    """How far training is, in shared memory: what the main process writes, workers that live for several epochs read.
+class _Progress(NamedTuple):
+    """How far training is. It lies in shared memory: workers that live for several epochs read what the main process
+    writes. See `MaskedLMCollator.set_progress`."""
 
-    `told` counts the calls of `set_progress`, `first_row` is a checksum (see `_warn_of_repetition`), the others are
-    the arguments of `set_progress`.
-    """
-
-    _fields_ = [
-        (name, ctypes.c_int64)
-        for name in ("told", "epoch", "step", "total_steps", "batches_per_step", "streamed", "first_row")
-    ]
+    epoch: int = 0
+    step: int = 0
+    total_steps: int = 0
+    batches_per_step: int = 1
+    streamed: bool = False
+    told: int = 0  # calls of `set_progress`
+    first_row: int = 0  # checksum of a row that any process has masked, or -1: see `_warn_of_repetition`
 
 
 @dataclass
@@ -145,8 +143,7 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
             table = word_start_table(self.tokenizer)[: len(self._regular)]
             self._word_starts[: len(table)] = table
         self._cumulative = np.concatenate([[0], np.cumsum(self._random_weights())])  # [V + 1]
-        self._progress = multiprocessing.RawValue(_Progress)
-        self._progress.batches_per_step = 1
+        self._shared = torch.tensor(_Progress()).share_memory_()
         self._told, self._batches = 0, 0  # of this process: `told` when it last looked, and the batches made since then
 
     def _random_weights(self) -> np.ndarray:
@@ -178,10 +175,15 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
             batches_per_step: batches collated for one optimizer step.
             streamed: the rows are of a stream; the same row gets other masks in another batch.
         """
-        progress = self._progress
-        progress.epoch, progress.step, progress.total_steps = epoch, step, total_steps
-        progress.batches_per_step, progress.streamed = batches_per_step, streamed
-        progress.told += 1
+        told = self._progress.told + 1
+        self._write(_Progress(epoch, step, total_steps, batches_per_step, streamed, told))
+
+    @property
+    def _progress(self) -> _Progress:
+        return _Progress(*self._shared.tolist())
+
+    def _write(self, progress: _Progress) -> None:
+        self._shared.copy_(torch.tensor(progress))
 
     def for_evaluation(self, mlm_probability: float = EVALUATION_RATE, seed: int = 0) -> MaskedLMCollator:
         """A collator of the same kind with a constant rate and the same masks on every pass, for comparable losses."""
@@ -316,9 +318,9 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
             return
         checksums = [1 + zlib.crc32(row) for row in rows]
         if progress.first_row == 0:
-            progress.first_row = checksums[0]
+            self._write(progress._replace(first_row=checksums[0]))
         elif progress.first_row in checksums:
-            progress.first_row = -1
+            self._write(progress._replace(first_row=-1))
             logger.warning(
                 "MaskedLMCollator: a row came again and was masked as before, since the collator was not told of a new"
                 " epoch. Give the Trainer callbacks=[MaskingProgress(collator)], or call collator.set_progress(epoch)."
