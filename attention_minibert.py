@@ -1,26 +1,30 @@
 # Copyright 2026 The MiniBERT authors. Licensed under the Apache License, Version 2.0.
-"""Where the real tokens of a batch lie, and how they attend to each other without touching padding.
+"""Where the real tokens of a batch lie, and how they attend to each other.
 
 `Documents` turns whatever a caller hands over (a padding mask, position ids that restart, `seq_idx`, `cu_seq_lens_q`)
 into one description: which tokens are real, which document each belongs to, and its position there. From it come
-- the *stream*: the real tokens of the whole batch one after the other, [tokens, …], on which the model works;
+- the *unpadded tokens*: the real tokens of the whole batch one after the other, [tokens, …], on which the model works;
 - a dense boolean mask for everything that wants padded rows (eager, flex, functions a user registered, export).
 
-Then the kernels over the stream, and the attention layer. One definition for all: token i sees token j if both belong
-to one document, |position_i - position_j| <= window in local layers, and position_j <= position_i in a causal model.
+`plan_attention` then decides, once a forward for each kind of layer, which kernel runs, on what pieces, with which
+masks, and says why: an `AttentionPlan`, which the layers call. One definition for all kernels: token i sees token j if
+both belong to one document, |position_i - position_j| <= window in local layers, and position_j <= position_i in a
+causal model.
 
-Shape suffixes: b batch, s columns of the padded batch, t tokens of the stream, n documents, h heads, d head width,
+Shape suffixes: b batch, s columns of the padded batch, t unpadded tokens, n documents, h heads, d head width,
 q queries, k keys, c blocks of a local layer.
 """
 
+import functools
 import inspect
+from collections.abc import Callable
 
 import torch
 from torch import nn
 from torch.nn import functional as F
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.utils import is_flash_attn_2_available
-from transformers.utils.import_utils import is_tracing
+from transformers.utils.import_utils import is_torchdynamo_exporting, is_tracing
 
 from .configuration_minibert import MiniBertConfig
 
@@ -36,14 +40,14 @@ else:
 # Early versions of `varlen_attn` know no window.
 VARLEN_HAS_WINDOW = varlen_attn is not None and "window_size" in inspect.signature(varlen_attn).parameters
 
-# Neighbouring documents that are shorter than this together share one kernel call on CPU, under a block-diagonal mask.
-CPU_CHUNK = 128
-# Where plain products do the attention there, documents share a padded call if their lengths, in steps of this many
-# tokens, are equal.
+# Documents that are shorter than this share kernel calls on CPU.
+CPU_SHORT = 128
+# Where unfused attention runs there, documents share a padded call if their lengths, in steps of this many tokens, are
+# equal.
 CPU_STEP = 16
-# Plain products take up to this many queries at a time, so that their scores stay in the cache; in training, where the
-# scores of all pairs would have to be kept, longer documents go to SDPA.
-CPU_PLAIN = 512
+# Unfused attention takes up to this many queries at a time, so that their scores stay in the cache; in training, where
+# the scores of all pairs would have to be kept, longer documents go to SDPA.
+CPU_UNFUSED = 512
 # Local layers are cut into blocks of at least this many queries.
 LOCAL_BLOCK = 32
 # With these instructions but no AMX, SDPA's CPU kernel does bf16 products at the rate of fp32; a matmul is faster.
@@ -62,6 +66,11 @@ class Documents:
         cu_seq_lens: [documents + 1], where documents start in the flattened batch; second in rank.
 
     Without `position_ids`, positions count the real tokens of a document from 0.
+
+    `real_bs` is None without padding, `id_bs` (documents numbered over the batch, -1 at padding) if every row is one
+    document. `is_flat`: one unpadded row that says where its documents start, so that nothing has to be found.
+    `unpad` sets `index_t`, the places of the unpadded tokens in the flattened batch (None: all of it), `id_t`,
+    `position_t`, `cu_seqlens` and `is_packed` (some row holds several documents).
     """
 
     def __init__(
@@ -75,25 +84,30 @@ class Documents:
         cu_seq_lens: torch.Tensor | None = None,
     ):
         self.shape, self.device = (batch_size, length), device
-        self.index_t = self.cu_seqlens = None  # of the stream: set by `pack`
-        self.is_packed = False  # more than one document in some row
-        self.counted = position_ids is None  # positions count tokens, so that distances in the stream are distances
-        self.masks: dict = {}  # what layers share
+        self.index_t = self.cu_seqlens = self.real_bs = self.id_bs = None
+        self.is_packed, self.explicit_positions = False, position_ids is not None
+        self.is_flat = batch_size == 1 and cu_seq_lens is not None and attention_mask is None and seq_idx is None
 
         def rows(x):
             return x.to(device).view(-1, length).expand(batch_size, length)
 
         columns = torch.arange(length, device=device)
-        self.real_bs = self.id_bs = None
         if attention_mask is None and position_ids is None and seq_idx is None and cu_seq_lens is None:
             self.position_bs = columns.expand(batch_size, length)
+            return
+        if self.is_flat:
+            self.bounds = cu_seq_lens.to(device)
+            number = torch.bucketize(columns, self.bounds[1:-1].contiguous(), right=True)
+            self.id_bs = number.unsqueeze(0)
+            counted = (columns - self.bounds[number]).unsqueeze(0)
+            self.position_bs = counted if position_ids is None else rows(position_ids)
             return
 
         if attention_mask is None:
             real = torch.ones(batch_size, length, dtype=torch.bool, device=device)
         else:
             real = rows(attention_mask) != 0
-        before = _carry(real, columns.expand(batch_size, length), -1)  # column of the real token before this one
+        before = _forward_fill(real, columns.expand(batch_size, length), -1)  # column of the real token before this one
         starts = before < 0
         if seq_idx is not None or cu_seq_lens is not None:
             if seq_idx is not None:
@@ -110,75 +124,80 @@ class Documents:
         self.starts_bs = starts & real
         self.real_bs = None if attention_mask is None else real
         # padding is its own document, so that no row of a mask is empty
-        self.id_bs = torch.where(real, self.starts_bs.flatten().cumsum(0).view_as(real) - 1, -1)
+        self.id_bs = torch.where(real, self.starts_bs.flatten().long().cumsum(0).view_as(real) - 1, -1)
         if position_ids is not None:
             self.position_bs = rows(position_ids)
         else:
-            count = real.cumsum(1)
-            first = torch.where(self.starts_bs, count, _carry(self.starts_bs, count, 1))
+            count = real.long().cumsum(1)
+            first = torch.where(self.starts_bs, count, _forward_fill(self.starts_bs, count, 1))
             self.position_bs = (count - first).clamp(min=0)
 
-    # --- the stream ---
+    # --- the unpadded tokens ---
 
-    def pack(self) -> "Documents":
-        """Find the stream: the real tokens in row order. Unless every row is one document, this looks at values, so
-        that it cannot be captured in a graph."""
-        if self.id_bs is not None:
-            return self._find()
+    def unpad(self) -> "Documents":
+        """Find the unpadded tokens, in row order. Looks at values, so that it cannot be captured in a graph and waits
+        for the device, unless every row is one document without padding or one row comes with `cu_seq_lens`."""
+        if self.cu_seqlens is not None:
+            return self
         batch_size, length = self.shape
-        self.cu_seqlens = torch.arange(0, batch_size * length + 1, length, dtype=torch.int32, device=self.device)
-        self.id_t = torch.arange(batch_size, device=self.device).unsqueeze(1).expand(self.shape).flatten()
-        self.position_t = self.position_bs.flatten()
+        if self.id_bs is None:
+            self.cu_seqlens = torch.arange(0, batch_size * length + 1, length, dtype=torch.int32, device=self.device)
+            self.id_t = torch.arange(batch_size, device=self.device).unsqueeze(1).expand(self.shape).flatten()
+            self.position_t = self.position_bs.flatten()
+        elif self.is_flat:
+            self.cu_seqlens, self.id_t, self.position_t = self.bounds.int(), self.id_bs[0], self.position_bs[0]
+            self.is_packed = len(self.cu_seqlens) > 2
+        else:
+            self._find()
         return self
 
-    @torch.compiler.disable  # sizes depend on the data; the blocks behind it are compiled as one graph
-    def _find(self) -> "Documents":
-        batch_size, length = self.shape
+    @torch.compiler.disable  # sizes depend on the data; the layers behind it are compiled as one graph
+    def _find(self):
+        length = self.shape[1]
         if self.real_bs is not None:
             self.index_t = self.real_bs.flatten().nonzero().squeeze(1)
-            if len(self.index_t) == batch_size * length:
+            if len(self.index_t) == self.real_bs.numel():
                 self.index_t = None
-            elif len(self.index_t) == 0:  # nothing but padding: keep one token, so that no kernel meets an empty tensor
-                anything = torch.zeros(self.shape, dtype=torch.bool, device=self.device)
-                anything[0, 0] = True
-                self.__init__(batch_size, length, self.device, anything)
-                return self.pack()
         self.id_t, self.position_t = self.select(self.id_bs), self.select(self.position_bs)
         first_t = self.select(self.starts_bs).nonzero().squeeze(1)
         self.cu_seqlens = F.pad(first_t, (0, 1), value=len(self.id_t)).int()
         first_row = (first_t if self.index_t is None else self.index_t[first_t]) // length
         self.is_packed = bool((first_row[1:] == first_row[:-1]).any())
-        if not self.counted:
-            self.counted = bool(((self.position_t.diff() == 1) | (self.id_t.diff() != 0)).all())
-        return self
 
-    @classmethod
-    def of_stream(cls, cu_seqlens: torch.Tensor, id_t: torch.Tensor, position_t: torch.Tensor) -> "Documents":
-        """Documents known by their stream alone."""
-        self = cls(1, len(id_t), id_t.device)
-        self.cu_seqlens, self.id_t, self.position_t, self.counted = cu_seqlens, id_t, position_t, False
-        return self
+    @functools.cached_property
+    def order(self) -> str:
+        """How positions go on within documents: "contiguous" (by 1), "rising" or "any"."""
+        return self._find_order() if self.explicit_positions else "contiguous"
 
+    @torch.compiler.disable
+    def _find_order(self) -> str:
+        step = torch.where(self.id_t.diff() == 0, self.position_t.diff(), 1)
+        lowest, highest = (int(x) for x in step.aminmax()) if len(step) else (1, 1)
+        return "any" if lowest < 1 else "contiguous" if highest == 1 else "rising"
+
+    @functools.cached_property
     def lengths(self) -> list[int]:
         """Tokens of each document."""
-        if "lengths" not in self.masks:
-            self.masks["lengths"] = self.cu_seqlens.diff().tolist()
-        return self.masks["lengths"]
+        return self.cu_seqlens.diff().tolist()
 
-    def idle_rows(self, dtype: torch.dtype) -> int:
-        """Rows to append to the stream so that few lengths occur, 16 between a power of two and the next. In half
-        precision on CPU, kernels are built for each shape that is met; the work on the idle rows, 2% on average, takes
-        less time."""
+    def bucket_rows(self, dtype: torch.dtype) -> int:
+        """Rows to append to the unpadded tokens so that few lengths occur, 16 between a power of two and the next. In
+        half precision on CPU, kernels are built for each shape that is met; the work on these rows, 2 % on average,
+        takes less time."""
         half = dtype in (torch.bfloat16, torch.float16) or torch.is_autocast_enabled("cpu")
-        if not half or self.device.type != "cpu" or is_tracing():
-            return 0
         tokens = len(self.id_t)
-        return -tokens % max(16, 1 << max(0, tokens.bit_length() - 5))
+        return -tokens % max(16, 1 << max(0, tokens.bit_length() - 5)) if half and self.device.type == "cpu" else 0
 
     def select(self, x_bs: torch.Tensor) -> torch.Tensor:
         """[batch, length, …] → [tokens, …]"""
         x = x_bs.flatten(0, 1)
         return x if self.index_t is None else x[self.index_t]
+
+    def select_labels(self, labels_bs: torch.Tensor) -> torch.Tensor:
+        """[batch, length] → [tokens]; nothing is predicted at padding that was not dropped."""
+        if self.cu_seqlens is None and self.real_bs is not None:
+            labels_bs = labels_bs.masked_fill(~self.real_bs, -100)
+        return self.select(labels_bs)
 
     def restore(self, x_t: torch.Tensor, fill: float = 0.0) -> torch.Tensor:
         """[tokens, width] → [batch, length, width], `fill` at padding."""
@@ -197,20 +216,24 @@ class Documents:
 
     def has_next(self) -> torch.Tensor:
         """[tokens], whether the token is followed by another one of its document."""
-        id_t = self.id_t if self.cu_seqlens is not None else None if self.id_bs is None else self.id_bs.flatten()
-        if id_t is None:
+        if self.cu_seqlens is not None:
+            id_t = self.id_t
+        elif self.id_bs is not None:
+            id_t = self.id_bs.flatten()
+        else:
             id_t = torch.arange(self.shape[0], device=self.device).unsqueeze(1).expand(self.shape).flatten()
         return F.pad(id_t[1:] == id_t[:-1], (0, 1), value=False)
 
     def pool(self, hidden_t: torch.Tensor, pooling: str) -> torch.Tensor:
         """The `cls` (first), `last` or `mean` vector of each row, [batch, width]; of each document, [documents, width],
         if a row holds several. A row without real tokens gives zeros."""
+        wide = torch.promote_types(hidden_t.dtype, torch.float32)
         if self.cu_seqlens is None:
             return self._pool_rows(self._rows(hidden_t), pooling)
         first, last = self.cu_seqlens[:-1].long(), self.cu_seqlens[1:].long() - 1
         if pooling == "mean":
-            sums = hidden_t.new_zeros(len(first), hidden_t.shape[-1], dtype=torch.float32)
-            sums = sums.index_add(0, self.id_t, hidden_t.float())
+            sums = hidden_t.new_zeros(len(first), hidden_t.shape[-1], dtype=wide)
+            sums = sums.index_add(0, self.id_t, hidden_t.to(wide))
             pooled = (sums / (last - first + 1).unsqueeze(1)).to(hidden_t.dtype)
         else:
             pooled = hidden_t[first if pooling == "cls" else last]
@@ -226,16 +249,15 @@ class Documents:
         else:
             chosen_bs = self.real_bs
         if pooling != "mean":
-            count_bs = chosen_bs.cumsum(1)
-            wanted = 1 if pooling == "cls" else count_bs[:, -1:]
-            chosen_bs = chosen_bs & (count_bs == wanted)
+            count_bs = chosen_bs.long().cumsum(1)
+            chosen_bs = chosen_bs & (count_bs == (1 if pooling == "cls" else count_bs[:, -1:]))
         weight_bs = chosen_bs.to(hidden_bsd.dtype)
         summed = torch.bmm(weight_bs.unsqueeze(1), hidden_bsd).squeeze(1)
         return summed / weight_bs.sum(1, keepdim=True).clamp(min=1)
 
     # --- padded rows ---
 
-    def visible(self, window: int | None, causal: bool):
+    def visible(self, window: int | None, causal: bool) -> Callable:
         """The rule as a function (batch, head, query, key) → bool, in the form of Transformers' mask functions."""
         id_bs, position_bs = self.id_bs, self.position_bs
 
@@ -250,14 +272,22 @@ class Documents:
         """[batch, 1, length, length], True where a query (second to last) sees a key; None if it always does."""
         if self.id_bs is None and window is None and not causal:
             return None
-        return _visible(self.id_bs, self.position_bs, self.id_bs, self.position_bs, window, causal).unsqueeze(1)
+        return _visible(self.id_bs, self.position_bs, window, causal).unsqueeze(1)
 
 
-def _carry(marked_bs: torch.Tensor, value_bs: torch.Tensor, start: int) -> torch.Tensor:
+def is_captured(x: torch.Tensor) -> bool:
+    """Whether one graph is being captured that may not depend on values: torch.export, ONNX, tracing, the meta device;
+    and torch.compile on CPU, where no kernel takes documents of any length (on CUDA some do)."""
+    if torch.compiler.is_compiling() and not is_torchdynamo_exporting():
+        return x.device.type == "cpu"
+    return is_tracing(x) or x.device.type == "meta"
+
+
+def _forward_fill(marked_bs: torch.Tensor, value_bs: torch.Tensor, start: int) -> torch.Tensor:
     """[batch, length], the value at the last marked column before each column, `start` where there is none. By scatter
     and gather: ONNX has no running maximum."""
     batch_size, length = marked_bs.shape
-    rank = marked_bs.cumsum(1)
+    rank = marked_bs.long().cumsum(1)
     held = value_bs.new_full((batch_size, length + 2), start)
     held = held.scatter(1, torch.where(marked_bs, rank, length + 1), value_bs)  # the last slot takes the unmarked
     return held.gather(1, rank - marked_bs.long())
@@ -269,191 +299,275 @@ def _within(seen: torch.Tensor, distance: torch.Tensor, window: int | None, caus
     return seen & (distance >= 0) if causal else seen
 
 
+def _visible(id_s: torch.Tensor | None, position_s: torch.Tensor, window: int | None, causal: bool) -> torch.Tensor:
+    """Documents and positions […, s] → who sees whom, […, s queries, s keys]."""
+    distance = position_s.unsqueeze(-1) - position_s.unsqueeze(-2)
+    seen = torch.ones_like(distance, dtype=torch.bool) if id_s is None else id_s.unsqueeze(-1) == id_s.unsqueeze(-2)
+    return _within(seen, distance, window, causal)
+
+
 def _as_bias(mask: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """What a boolean mask adds to the scores. Made once for all layers; SDPA would do it in each."""
     return torch.zeros_like(mask, dtype=dtype).masked_fill_(~mask, float("-inf"))
 
 
-def _visible(id_q, position_q, id_k, position_k, window, causal) -> torch.Tensor:
-    """[…, queries], […, keys] → […, queries, keys]"""
-    distance = position_q.unsqueeze(-1) - position_k.unsqueeze(-2)
-    seen = torch.ones_like(distance, dtype=torch.bool) if id_q is None else id_q.unsqueeze(-1) == id_k.unsqueeze(-2)
-    return _within(seen, distance, window, causal)
+# --- kernels: softmax(q kᵀ / √d + bias) v for […, heads, queries, head width] ---
 
 
-# --- kernels ---
+def sdpa(q, k, v, bias: torch.Tensor | None, is_causal: bool, dropout: float) -> torch.Tensor:
+    """One call of SDPA."""
+    return F.scaled_dot_product_attention(q, k, v, bias, dropout_p=dropout, is_causal=is_causal)
+
+
+def unfused_attention(q, k, v, bias: torch.Tensor | None, is_causal: bool, dropout: float) -> torch.Tensor:
+    """Two matrix products with a softmax between them."""
+    scores = torch.matmul(q * q.shape[-1] ** -0.5, k.transpose(-2, -1))
+    if is_causal:
+        bias = torch.full(scores.shape[-2:], float("-inf"), dtype=scores.dtype, device=q.device).triu(1)
+    if bias is not None:
+        scores = scores + bias
+    probs = F.softmax(scores, dim=-1)
+    if dropout:
+        probs, v = probs * random_keep(probs, dropout), v / (1 - dropout)
+    return torch.matmul(probs, v)
+
+
+def chunked_attention(q, k, v, bias: torch.Tensor | None, is_causal: bool, dropout: float) -> torch.Tensor:
+    """The same for [n, heads, queries, head width] without gradients or dropout, a head and `CPU_UNFUSED` queries at a
+    time, whose scores stay in the cache."""
+    out, length = torch.empty_like(q, memory_format=torch.contiguous_format), q.shape[2]
+    q = q * q.shape[-1] ** -0.5
+    for n in range(len(q)):
+        for h in range(q.shape[1]):
+            k_sd, v_sd = k[n, h].contiguous(), v[n, h].contiguous()
+            for start in range(0, length, CPU_UNFUSED):
+                stop = min(start + CPU_UNFUSED, length)
+                keys = stop if is_causal else length
+                scores = torch.mm(q[n, h, start:stop], k_sd[:keys].t())
+                if is_causal:
+                    scores += torch.full_like(scores, float("-inf")).triu(1 + start)
+                if bias is not None:
+                    scores += bias[n if len(bias) > 1 else 0, 0, start:stop, :keys]
+                torch.mm(F.softmax(scores, dim=-1), v_sd[:keys], out=out[n, h, start:stop])
+    return out
 
 
 def choose_kernel(
-    device: torch.device, dtype: torch.dtype, head_width: int, window: bool, counted: bool, dropout: float
-) -> tuple[str, str]:
-    """The kernel for one attention call over the stream, and why.
-
-    Decided anew for every call from the tensors it meets, never from what happens to be installed alone.
-    """
-    if device.type == "cpu":
-        if window:
-            return "blocks", "a window on any device"
-        if dropout or (dtype == torch.bfloat16 and BF16_WITHOUT_AMX):
-            return "documents", f"plain products: {'attention dropout' if dropout else 'bf16 without AMX'}"
-        return "documents", "SDPA's CPU kernel"
-    if device.type == "cuda":
-        if window and not counted:
-            return "blocks", "window distances follow explicit position ids"
-        if dtype not in (torch.float16, torch.bfloat16):
-            reason = f"flash attention has no {str(dtype).removeprefix('torch.')}"
-        elif torch.cuda.get_device_capability(device)[0] < 8:
-            reason = "flash attention needs compute capability 8.0"
-        elif head_width % 8 or head_width > 256:
-            reason = f"flash attention has no head width {head_width}"
-        elif not dropout and VARLEN_HAS_WINDOW:
-            return "varlen", "torch.nn.attention.varlen"
-        elif flash_attn_varlen_func is not None:
-            return "flash_attn", "attention dropout" if dropout else "this torch has no windowed varlen_attn"
-        else:
-            reason = "attention dropout without flash-attn" if dropout else "neither varlen_attn nor flash-attn"
-    else:
-        reason = f"no variable-length kernel on {device.type}"
-    return ("blocks" if window else "dense"), reason
+    device: torch.device, dtype: torch.dtype, dropout: float, queries: int, keys: int
+) -> tuple[Callable, str]:
+    """The kernel for one piece of a plan, and why."""
+    if device.type != "cpu":
+        return sdpa, "no variable-length kernel"
+    if dropout:  # SDPA falls back to a path that spends most of its time drawing random numbers one by one
+        return unfused_attention, "attention dropout"
+    if dtype == torch.bfloat16 and torch.is_grad_enabled() and queries <= CPU_UNFUSED:
+        return unfused_attention, "SDPA's backward in bf16 loses to plain products for short rows"
+    if dtype == torch.bfloat16 and BF16_WITHOUT_AMX and not torch.is_grad_enabled() and queries == keys:
+        return (unfused_attention if queries <= CPU_UNFUSED else chunked_attention), "bf16 without AMX"
+    return sdpa, "the fastest on CPU"
 
 
-def stream_attention(
-    q_thd: torch.Tensor,
-    k_thd: torch.Tensor,
-    v_thd: torch.Tensor,
-    documents: Documents,
-    window: int | None = None,
-    causal: bool = False,
-    dropout: float = 0.0,
-) -> torch.Tensor:
-    """Attention over the stream, [tokens, heads, head width] → the same.
+# --- plans ---
+
+
+class AttentionPlan:
+    """How the layers of one kind attend in this forward, over the unpadded tokens.
 
     Args:
         window: a token sees those at a distance of at most this; None: its whole document.
         dropout: rate on the attention probabilities (0 outside training).
+        dtype: of the queries, keys and values.
+        reason: why this plan was taken.
     """
-    if q_thd.device.type == "cpu" and torch.compiler.is_compiling():
-        seed = torch.randint(2**62, (1,)) if dropout else torch.zeros(1, dtype=torch.long)
-        return cpu_attention_op(
-            q_thd, k_thd, v_thd, documents.cu_seqlens, documents.id_t, documents.position_t,
-            -1 if window is None else window, causal, dropout, seed,
-        )  # fmt: skip
-    if q_thd.device.type == "cpu":
-        return _cpu_attention(q_thd, k_thd, v_thd, documents, window, causal, dropout)
-    kernel, _ = choose_kernel(
-        q_thd.device, q_thd.dtype, q_thd.shape[-1], window is not None, documents.counted, dropout
-    )
-    if kernel == "blocks":
-        return _block_attention(q_thd, k_thd, v_thd, documents, window, causal, dropout)
-    if kernel == "dense":
-        return _grouped_attention(q_thd, k_thd, v_thd, documents, None, causal, dropout, documents.shape[1])
-    cu_seqlens, longest = documents.cu_seqlens, documents.shape[1]  # a bound that does not change from batch to batch
-    sides = (-1 if window is None else window, 0 if causal else -1 if window is None else window)
-    if kernel == "varlen":
-        return varlen_attn(q_thd, k_thd, v_thd, cu_seqlens, cu_seqlens, longest, longest, window_size=sides)
-    return flash_attn_varlen_func(
-        q_thd, k_thd, v_thd, cu_seqlens, cu_seqlens, longest, longest,
-        dropout_p=dropout, causal=causal, window_size=sides,
-    )  # fmt: skip
+
+    name: str  # what runs, in a few words
+
+    def __init__(
+        self, documents: Documents, window: int | None, causal: bool, dropout: float, dtype: torch.dtype, reason: str
+    ):
+        self.documents, self.window, self.causal, self.dropout = documents, window, causal, dropout
+        self.dtype, self.reasons = dtype, {self.name: reason}
+        self.tokens = len(documents.id_t)
+        self.prepare()
+
+    @property
+    def reason(self) -> str:
+        """What runs and why: the plan, then the kernels of its pieces."""
+        return ", ".join(f"{name} ({why})" for name, why in self.reasons.items())
+
+    def prepare(self):
+        """What all layers share: pieces and masks."""
+
+    def attend(self, q_thd: torch.Tensor, k_thd: torch.Tensor, v_thd: torch.Tensor) -> torch.Tensor:
+        """[tokens, heads, head width] three times → [tokens, heads, head width]"""
+        raise NotImplementedError
+
+    def __call__(self, module: nn.Module, q_bshd, k_bshd, v_bshd) -> tuple[torch.Tensor, None]:
+        """The same with a leading dimension of 1. Rows behind the tokens (shape bucketing) are left alone."""
+        out = self.attend(*(x[0, : self.tokens] for x in (q_bshd, k_bshd, v_bshd)))
+        return F.pad(out, (0, 0, 0, 0, 0, q_bshd.shape[1] - self.tokens)).unsqueeze(0), None
+
+    def masked(self, id_ns: torch.Tensor, position_ns: torch.Tensor) -> torch.Tensor | None:
+        """What is added to the scores of rows of tokens, [n, 1, s, s]; None if nothing is hidden."""
+        mask = _visible(id_ns, position_ns, self.window, self.causal).unsqueeze(1)
+        return None if mask.all() else _as_bias(mask, self.dtype)
+
+    def kernel_for(self, queries: int, keys: int) -> Callable:
+        kernel, why = choose_kernel(self.documents.device, self.dtype, self.dropout, queries, keys)
+        self.reasons[kernel.__name__] = why
+        return kernel
 
 
-def _cpu_attention(q_thd, k_thd, v_thd, documents, window, causal, dropout) -> torch.Tensor:
-    """One call a document; short ones share some. Long local layers go by blocks."""
-    if window is not None:
-        longest = max(documents.lengths())
-        if longest > 4 * max(window, LOCAL_BLOCK):
-            return _block_attention(q_thd, k_thd, v_thd, documents, window, causal, dropout)
-        if longest <= window + 1 and documents.counted:
-            window = None
-    if _plain_products(q_thd, dropout) and _mostly_short(documents):
-        return _grouped_attention(q_thd, k_thd, v_thd, documents, window, causal, dropout, CPU_STEP)
-    sizes, masks = _cpu_chunks(documents, window, causal, q_thd.dtype)
-    parts = [
-        _softmax_attention(*(x.transpose(0, 1).unsqueeze(0) for x in qkv), mask, causal and mask is None, dropout)
-        for *qkv, mask in zip(q_thd.split(sizes), k_thd.split(sizes), v_thd.split(sizes), masks)
-    ]
-    outs = [part.squeeze(0).transpose(0, 1) for part in parts]
-    return torch.cat(outs) if len(outs) > 1 else outs[0]  # of one tensor `cat` would be a copy
+class VarlenPlan(AttentionPlan):
+    """One call of a variable-length kernel of CUDA for all documents."""
+
+    name = "varlen_attn"
+
+    def prepare(self):
+        self.longest = self.documents.shape[1]  # a bound that does not change from batch to batch
+        left = -1 if self.window is None else self.window
+        self.sides = left, 0 if self.causal else left
+
+    def attend(self, q_thd, k_thd, v_thd):
+        bounds = (self.documents.cu_seqlens,) * 2 + (self.longest,) * 2
+        return varlen_attn(q_thd, k_thd, v_thd, *bounds, window_size=self.sides)
 
 
-def _cpu_chunks(documents, window, causal, dtype) -> tuple[list[int], list[torch.Tensor | None]]:
-    """Sizes of the pieces of the stream that share a call, and what their masks add."""
-    key = ("chunks", window, causal, dtype)
-    if key not in documents.masks:
-        sizes, several = [], []
-        for length in documents.lengths():
-            if sizes and sizes[-1] + length <= CPU_CHUNK:
-                sizes[-1] += length
+class FlashPlan(VarlenPlan):
+    """The same by the package flash-attn."""
+
+    name = "flash_attn_varlen_func"
+
+    def attend(self, q_thd, k_thd, v_thd):
+        bounds = (self.documents.cu_seqlens,) * 2 + (self.longest,) * 2
+        switches = dict(dropout_p=self.dropout, causal=self.causal, window_size=self.sides)
+        return flash_attn_varlen_func(q_thd, k_thd, v_thd, *bounds, **switches)
+
+
+class DocumentsPlan(AttentionPlan):
+    """One call a document; short neighbours share one under a block-diagonal mask."""
+
+    name = "one call a document"
+
+    def prepare(self):
+        documents = self.documents
+        self.sizes, several = [], []
+        for length in documents.lengths:
+            if self.sizes and self.sizes[-1] + length <= CPU_SHORT:
+                self.sizes[-1] += length
                 several[-1] = True
             else:
-                sizes.append(length)
+                self.sizes.append(length)
                 several.append(False)
-        masks = [
-            _as_bias(_visible(i, p, i, p, window, causal)[None, None], dtype) if many or window is not None else None
-            for i, p, many in zip(documents.id_t.split(sizes), documents.position_t.split(sizes), several)
+        hidden = self.window is not None or (self.causal and documents.order == "any")
+        self.biases = [
+            self.masked(i.unsqueeze(0), p.unsqueeze(0)) if many or hidden else None
+            for i, p, many in zip(documents.id_t.split(self.sizes), documents.position_t.split(self.sizes), several)
         ]
-        documents.masks[key] = sizes, masks
-    return documents.masks[key]
+        self.diagonal = [self.causal and not (many or hidden) for many in several]
+        self.kernels = [self.kernel_for(size, size) for size in self.sizes]
+
+    def attend(self, q_thd, k_thd, v_thd):
+        pieces = zip(*(x.split(self.sizes) for x in (q_thd, k_thd, v_thd)))
+        outs = [
+            kernel(*(x.transpose(0, 1).unsqueeze(0) for x in piece), bias, diagonal, self.dropout)
+            for piece, kernel, bias, diagonal in zip(pieces, self.kernels, self.biases, self.diagonal)
+        ]
+        outs = [out.squeeze(0).transpose(0, 1) for out in outs] or [v_thd]  # nothing but padding
+        return torch.cat(outs) if len(outs) > 1 else outs[0]  # of one tensor `cat` would be a copy
 
 
-def _mostly_short(documents) -> bool:
-    if "mostly short" not in documents.masks:
-        lengths = documents.lengths()
-        short = sum(n for n in lengths if n < CPU_CHUNK)
-        documents.masks["mostly short"] = len(lengths) > 1 and 2 * short > sum(lengths)
-    return documents.masks["mostly short"]
+class GroupsPlan(AttentionPlan):
+    """Documents whose lengths, in steps of `step` tokens, are equal, as rows of one padded call. Unfused attention
+    costs as much for pairs of tokens that do not see each other as for others, so that a few padded columns are cheaper
+    than block-diagonal masks."""
 
+    name = "documents of like length together"
+    step = CPU_STEP
 
-def _grouped_attention(q_thd, k_thd, v_thd, documents, window, causal, dropout, step) -> torch.Tensor:
-    """Documents whose lengths, in steps of `step` tokens, are equal, as rows of one padded call. Plain products cost as
-    much for pairs of tokens that do not see each other as for others, so that a few padded columns are cheaper than
-    block-diagonal masks; where there is no variable-length kernel, one large step makes one call of all documents."""
-    slot_t, places, groups = _groups(documents, window, causal, q_thd.dtype, step)
-    sizes = [count * longest for count, longest, _ in groups]
-    padded = (x.new_zeros(places, *x.shape[1:]).index_copy(0, slot_t, x).split(sizes) for x in (q_thd, k_thd, v_thd))
-    parts = [
-        _softmax_attention(*(x.unflatten(0, group[:2]).transpose(1, 2) for x in qkv), group[2], False, dropout)
-        for *qkv, group in zip(*padded, groups)
-    ]
-    return torch.cat([part.transpose(1, 2).flatten(0, 1) for part in parts]).index_select(0, slot_t)
-
-
-def _groups(
-    documents, window, causal, dtype, step
-) -> tuple[torch.Tensor, int, list[tuple[int, int, torch.Tensor | None]]]:
-    """The place of each token of the stream in the padded groups one after the other, [tokens]; the number of places;
-    and of each group the documents, their places and what its mask adds."""
-    key = ("groups", window, causal, dtype, step)
-    if key not in documents.masks:
-        device, lengths = documents.device, documents.lengths()
+    def prepare(self):
+        documents, device = self.documents, self.documents.device
+        lengths = documents.lengths
         lengths_n, starts_n = documents.cu_seqlens.diff().long(), documents.cu_seqlens[:-1].long()
         alike: dict[int, list[int]] = {}
         for i, length in enumerate(lengths):
-            alike.setdefault(-(-length // step), []).append(i)
-        first_n, places, members = torch.empty_like(starts_n), 0, []
+            alike.setdefault(-(-length // self.step), []).append(i)
+        first_n, self.places, members = torch.empty_like(starts_n), 0, []
         for chosen in alike.values():
             longest = max(lengths[i] for i in chosen)
-            first_n[chosen] = places + longest * torch.arange(len(chosen), device=device)
-            members.append((places, len(chosen), longest))
-            places += len(chosen) * longest
-        slot_t = torch.arange(len(documents.id_t), device=device) + (first_n - starts_n).repeat_interleave(lengths_n)
-        id_p = torch.full((places,), -1, device=device).index_copy(0, slot_t, documents.id_t.long())
-        position_p = torch.zeros_like(id_p).index_copy(0, slot_t, documents.position_t.long())
-        groups = []
-        for start, count, longest in members:
-            id_nl, position_nl = (x[start : start + count * longest].view(count, longest) for x in (id_p, position_p))
-            if window is not None or causal:
-                mask = _visible(id_nl, position_nl, id_nl, position_nl, window, causal).unsqueeze(1)
-            else:
-                mask = (id_nl >= 0)[:, None, None]
-            groups.append((count, longest, None if mask.all() else _as_bias(mask, dtype)))
-        documents.masks[key] = slot_t, places, groups
-    return documents.masks[key]
+            first_n[chosen] = self.places + longest * torch.arange(len(chosen), device=device)
+            members.append((len(chosen), longest))
+            self.places += len(chosen) * longest
+        # the place of each token in the padded groups one after the other
+        self.slot_t = torch.arange(self.tokens, device=device) + (first_n - starts_n).repeat_interleave(lengths_n)
+        id_p = torch.full((self.places,), -1, device=device).index_copy(0, self.slot_t, documents.id_t.long())
+        position_p = torch.zeros_like(id_p).index_copy(0, self.slot_t, documents.position_t.long())
+        self.sizes = [count * longest for count, longest in members]
+        rows = [
+            [x.view(shape) for x in pair]
+            for *pair, shape in zip(id_p.split(self.sizes), position_p.split(self.sizes), members)
+        ]
+        # rows of padding see each other, so that no row of a mask is empty
+        self.groups = [
+            (shape, self.kernel_for(shape[1], shape[1]), self.masked(*row)) for shape, row in zip(members, rows)
+        ]
+
+    def attend(self, q_thd, k_thd, v_thd):
+        padded = (
+            x.new_zeros(self.places, *x.shape[1:]).index_copy(0, self.slot_t, x).split(self.sizes)
+            for x in (q_thd, k_thd, v_thd)
+        )
+        outs = [
+            kernel(*(x.unflatten(0, shape).transpose(1, 2) for x in qkv), bias, False, self.dropout)
+            for *qkv, (shape, kernel, bias) in zip(*padded, self.groups)
+        ]
+        return torch.cat([out.transpose(1, 2).flatten(0, 1) for out in outs]).index_select(0, self.slot_t)
+
+
+class OneGroupPlan(GroupsPlan):
+    """All documents as rows of one padded call, where there is no variable-length kernel."""
+
+    name = "documents as padded rows"
+    step = 2**31
+
+
+class BlocksPlan(AttentionPlan):
+    """Local attention in O(tokens · window): a block of queries meets only the keys that any of them may see, those of
+    its own places and `window` more on either side (the chunks of Beltagy et al. 2020, over the unpadded tokens)."""
+
+    name = "blocks of queries"
+
+    def prepare(self):
+        documents, window = self.documents, self.window
+        # Small blocks waste less on keys out of reach; large ones leave fewer gradients of shared keys to add up.
+        self.block = block = max(LOCAL_BLOCK, 2 * window if torch.is_grad_enabled() else window // 2)
+        self.blocks = blocks = -(-self.tokens // block)
+        self.tail, span = blocks * block - self.tokens, block + 2 * window
+        id_t = F.pad(documents.id_t.int(), (0, self.tail), value=-1)  # padding sees padding behind the tokens …
+        id_k = F.pad(F.pad(id_t, (0, window), value=-1), (window, 0), value=-2).unfold(0, span, block)  # … not before
+        if documents.order == "contiguous":  # distances are the same in every block
+            position_q = torch.arange(block, device=documents.device)
+            position_k = torch.arange(-window, block + window, device=documents.device)
+        else:
+            position_t = F.pad(documents.position_t.int(), (0, self.tail))
+            position_q = position_t.view(blocks, block)
+            position_k = F.pad(position_t, (window, window)).unfold(0, span, block)
+        distance = position_q.unsqueeze(-1) - position_k.unsqueeze(-2)
+        seen = _within(id_t.view(blocks, block, 1) == id_k.unsqueeze(1), distance, window, self.causal)
+        self.bias = _as_bias(seen.unsqueeze(1), self.dtype)
+        self.kernel_of_blocks = self.kernel_for(block, span)
+
+    def attend(self, q_thd, k_thd, v_thd):
+        q_thd = F.pad(q_thd, (0, 0, 0, 0, 0, self.tail))
+        q_chbd = q_thd.unflatten(0, (self.blocks, self.block)).transpose(1, 2)
+        k_chkd, v_chkd = (_Windows.apply(x, self.window, self.block).transpose(1, 2) for x in (k_thd, v_thd))
+        out_chbd = self.kernel_of_blocks(q_chbd, k_chkd, v_chkd, self.bias, False, self.dropout)
+        return out_chbd.transpose(1, 2).flatten(0, 1)[: self.tokens]
 
 
 class _Windows(torch.autograd.Function):
-    """Overlapping windows of a padded stream: [tokens, …] → [blocks, block + 2 · window, …], a view without copies. The
-    gradient adds the windows up in a few passes (that of `Tensor.unfold` adds number by number)."""
+    """Overlapping windows of a padded sequence: [tokens, …] → [blocks, block + 2 · window, …], a view without copies.
+    The gradient adds the windows up in a few passes (that of `Tensor.unfold` adds number by number)."""
 
     @staticmethod
     def forward(x_t, window: int, block: int):
@@ -476,154 +590,93 @@ class _Windows(torch.autograd.Function):
         return total[ctx.window : ctx.window + ctx.tokens], None, None
 
 
-def _block_attention(q_thd, k_thd, v_thd, documents, window, causal, dropout) -> torch.Tensor:
-    """Local attention in O(tokens · window): a block of queries meets only the keys that any of them may see, those of
-    its own places and `window` more on either side (the chunks of Beltagy et al. 2020, over one stream)."""
-    # Small blocks waste less on keys out of reach; large ones leave fewer gradients of shared keys to add up.
-    tokens, block = len(q_thd), max(LOCAL_BLOCK, 2 * window if _trains(q_thd) else window // 2)
-    blocks = -(-tokens // block)
-    tail, span = blocks * block - tokens, block + 2 * window
+class PaddedPlan:
+    """Padded rows under a mask, through Transformers' attention interface: for eager attention, flex attention and
+    functions that a user registered, for outputs of every layer, and for whatever is captured in one graph.
 
-    key = ("blocks", window, causal, q_thd.dtype, block)
-    if key not in documents.masks:
-        id_t = F.pad(documents.id_t.int(), (0, tail), value=-1)  # padding queries see padding keys behind the stream …
-        id_k = F.pad(F.pad(id_t, (0, window), value=-1), (window, 0), value=-2).unfold(0, span, block)  # … not before
-        if documents.counted:  # distances are the same in every block
-            position_q = torch.arange(block, device=id_t.device)
-            position_k = torch.arange(-window, block + window, device=id_t.device)
+    Args:
+        mask: in the form that the backend takes.
+        keywords: handed on to the backend.
+    """
+
+    name = "padded rows"
+
+    def __init__(self, backend: str, mask=None, window: int | None = None, dropout: float = 0.0, **keywords):
+        if "flash" in backend and mask is not None:
+            backend = "sdpa"  # flash attention takes no mask of pairs
+        self.backend, self.mask, self.dropout = backend, mask, dropout
+        # flash attention in Transformers takes the number of tokens seen on one side, the token itself included
+        self.keywords = dict(sliding_window=None if window is None else window + 1, **keywords)
+        self.reason = f"attn_implementation={backend!r} on padded rows"
+
+    def __call__(self, module: nn.Module, q_bshd, k_bshd, v_bshd) -> tuple[torch.Tensor, torch.Tensor | None]:
+        attend = ALL_ATTENTION_FUNCTIONS.get_interface(self.backend, eager_attention_forward)
+        qkv = (x.transpose(1, 2) for x in (q_bshd, k_bshd, v_bshd))
+        return attend(module, *qkv, self.mask, dropout=self.dropout, scaling=module.scaling, **self.keywords)
+
+
+def plan_attention(
+    documents: Documents, window: int | None, causal: bool, dropout: float, dtype: torch.dtype, head_width: int
+) -> AttentionPlan:
+    """The plan for one kind of layer over the unpadded tokens: decided from the batch at hand, never from what happens
+    to be installed alone.
+
+    Args:
+        dtype, head_width: of the queries, keys and values.
+    """
+    device, order = documents.device, documents.order
+    if device.type == "cpu":
+        lengths = documents.lengths
+        longest, short = max(lengths, default=0), sum(n for n in lengths if n < CPU_SHORT)
+        if window is not None and longest <= window + 1 and order == "contiguous":
+            window = None  # it hides nothing
+    blocked = window is not None and (device.type != "cpu" or longest > 4 * max(window, LOCAL_BLOCK))
+    if order == "any" and (window is not None or causal):
+        kind = DocumentsPlan if device.type == "cpu" else OneGroupPlan
+        reason = "explicit masks, for position ids that fall or repeat within documents"
+    elif blocked and (device.type == "cpu" or order != "contiguous"):
+        kind, reason = BlocksPlan, "a window, and long documents" if order == "contiguous" else "explicit position ids"
+    elif device.type == "cpu":
+        unfused = choose_kernel(device, dtype, dropout, CPU_SHORT, CPU_SHORT)[0] is not sdpa
+        if unfused and len(lengths) > 1 and 2 * short > sum(lengths):
+            kind, reason = GroupsPlan, "mostly short documents on CPU"
         else:
-            position_t = F.pad(documents.position_t.int(), (0, tail))
-            position_q = position_t.view(blocks, block)
-            position_k = F.pad(position_t, (window, window)).unfold(0, span, block)
-        near = _visible(None, position_q, None, position_k, window, causal)
-        mask = ((id_t.view(blocks, block, 1) == id_k.unsqueeze(1)) & near).unsqueeze(1)
-        documents.masks[key] = _as_bias(mask, q_thd.dtype)
-
-    if tail:
-        q_thd = F.pad(q_thd, (0, 0, 0, 0, 0, tail))
-    q_chbd = q_thd.unflatten(0, (blocks, block)).transpose(1, 2)
-    k_chkd, v_chkd = (_Windows.apply(x, window, block).transpose(1, 2) for x in (k_thd, v_thd))
-    out_chbd = _softmax_attention(q_chbd, k_chkd, v_chkd, documents.masks[key], False, dropout)
-    return out_chbd.transpose(1, 2).flatten(0, 1)[:tokens]
+            kind, reason = DocumentsPlan, "CPU"
+    else:
+        kind, reason = _choose_gpu_plan(device, dtype, head_width, dropout, blocked)
+    return kind(documents, window, causal, dropout, dtype, reason)
 
 
-def _trains(q: torch.Tensor) -> bool:
-    return q.requires_grad and torch.is_grad_enabled()
-
-
-def _plain_products(q: torch.Tensor, dropout: float) -> bool:
-    """Whether three plain products beat SDPA. On CPU they do with dropout, where SDPA falls back to a path that spends
-    most of its time drawing random numbers one by one; in bf16 in training, where the backward of its kernel loses to
-    them for short rows; and in bf16 on some processors."""
-    if q.device.type != "cpu":
-        return False
-    return dropout > 0 or (q.dtype == torch.bfloat16 and (_trains(q) or BF16_WITHOUT_AMX))
-
-
-def _softmax_attention(q, k, v, mask, is_causal: bool, dropout: float) -> torch.Tensor:
-    """softmax(q kᵀ / √d + mask) v for […, heads, queries, head width]."""
-    plain, queries = _plain_products(q, dropout), q.shape[-2]
-    if plain and not dropout:
-        trains = _trains(q)
-        if not trains and queries == k.shape[-2] > CPU_PLAIN:
-            return _attention_by_parts(q, k, v, mask, is_causal)
-        plain = queries <= CPU_PLAIN if trains else queries == k.shape[-2]  # not the blocks of local layers
-    if not plain:
-        return F.scaled_dot_product_attention(q, k, v, mask, dropout_p=dropout, is_causal=is_causal)
-    scores = torch.matmul(q * q.shape[-1] ** -0.5, k.transpose(-2, -1))
-    if is_causal:
-        mask = torch.full(scores.shape[-2:], float("-inf"), dtype=scores.dtype).triu(1)
-    if mask is not None:
-        scores = scores.add_(mask)
-    probs = F.softmax(scores, dim=-1)
-    if dropout:
-        probs, v = probs * random_keep(probs, dropout), v / (1 - dropout)
-    return torch.matmul(probs, v)
-
-
-def _attention_by_parts(q, k, v, mask, is_causal: bool) -> torch.Tensor:
-    """The same for [n, heads, queries, head width] without gradients, a head and `CPU_PLAIN` queries at a time."""
-    out, length = torch.empty_like(q, memory_format=torch.contiguous_format), q.shape[2]
-    q = q * q.shape[-1] ** -0.5
-    heads = q.shape[1]
-    for i in range(len(q) * heads):
-        n, h = divmod(i, heads)
-        k_sd, v_sd = k[n, h].contiguous(), v[n, h].contiguous()
-        bias = None if mask is None else mask.expand(len(q), 1, length, length)[n, 0]
-        for start in range(0, length, CPU_PLAIN):
-            stop = min(start + CPU_PLAIN, length)
-            keys = stop if is_causal else length
-            scores = torch.mm(q[n, h, start:stop], k_sd[:keys].t())
-            if is_causal:
-                scores += torch.full_like(scores, float("-inf")).triu(1 + start)
-            if bias is not None:
-                scores += bias[start:stop, :keys]
-            torch.mm(F.softmax(scores, dim=-1), v_sd[:keys], out=out[n, h, start:stop])
-    return out
-
-
-@torch.library.custom_op("minibert::cpu_attention", mutates_args=())
-def cpu_attention_op(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, cu_seqlens: torch.Tensor, id_t: torch.Tensor,
-    position_t: torch.Tensor, window: int, causal: bool, dropout: float, seed: torch.Tensor,
-) -> torch.Tensor:  # fmt: skip
-    """`_cpu_attention` as one opaque operator: compiled graphs neither break on it nor depend on document lengths."""
-    documents = Documents.of_stream(cu_seqlens, id_t, position_t)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(int(seed))
-        return _cpu_attention(q, k, v, documents, None if window < 0 else window, causal, dropout).contiguous()
-
-
-@cpu_attention_op.register_fake
-def _(q, k, v, cu_seqlens, id_t, position_t, window, causal, dropout, seed):
-    return torch.empty_like(q, memory_format=torch.contiguous_format)
-
-
-@torch.library.custom_op("minibert::cpu_attention_backward", mutates_args=())
-def cpu_attention_backward_op(
-    grad: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, cu_seqlens: torch.Tensor,
-    id_t: torch.Tensor, position_t: torch.Tensor, window: int, causal: bool, dropout: float, seed: torch.Tensor,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:  # fmt: skip
-    """Runs the forward again (an operator can keep no graph) and differentiates it. Autograd records nothing inside an
-    operator, but a functional transformation does."""
-    documents = Documents.of_stream(cu_seqlens, id_t, position_t)
-
-    def attend(q, k, v):
-        return _cpu_attention(q, k, v, documents, None if window < 0 else window, causal, dropout)
-
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(int(seed))
-        _, backward = torch.func.vjp(attend, q, k, v)
-        return tuple(x.contiguous() for x in backward(grad))
-
-
-@cpu_attention_backward_op.register_fake
-def _(grad, q, k, v, cu_seqlens, id_t, position_t, window, causal, dropout, seed):
-    return tuple(torch.empty_like(x, memory_format=torch.contiguous_format) for x in (q, k, v))
-
-
-def _save_for_backward(ctx, inputs, output):
-    ctx.save_for_backward(*inputs[:6], inputs[9])
-    ctx.switches = inputs[6:9]
-
-
-def _cpu_attention_backward(ctx, grad):
-    *tensors, seed = ctx.saved_tensors
-    return *cpu_attention_backward_op(grad, *tensors, *ctx.switches, seed), *[None] * 7
-
-
-cpu_attention_op.register_autograd(_cpu_attention_backward, setup_context=_save_for_backward)
+def _choose_gpu_plan(device, dtype, head_width, dropout, blocked) -> tuple[type[AttentionPlan], str]:
+    """A variable-length kernel if there is one that can do it."""
+    if device.type != "cuda":
+        reason = f"no variable-length kernel on {device.type}"
+    elif dtype not in (torch.float16, torch.bfloat16):
+        reason = f"flash attention has no {str(dtype).removeprefix('torch.')}"
+    elif torch.cuda.get_device_capability(device)[0] < 8:
+        reason = "flash attention needs compute capability 8.0"
+    elif head_width % 8 or head_width > 256:
+        reason = f"flash attention has no head width {head_width}"
+    elif not dropout and VARLEN_HAS_WINDOW:
+        return VarlenPlan, "torch.nn.attention.varlen"
+    elif flash_attn_varlen_func is not None:
+        return FlashPlan, "attention dropout" if dropout else "this torch has no windowed varlen_attn"
+    else:
+        reason = "attention dropout without flash-attn" if dropout else "neither varlen_attn nor flash-attn"
+    return (BlocksPlan if blocked else OneGroupPlan), reason
 
 
 # --- dropout ---
 
 
 def random_keep(like: torch.Tensor, rate: float) -> torch.Tensor:
-    """A factor for each number of `like`, 1 with probability 1 - rate (to 1/65536), else 0, on CPU.
+    """A factor for each number of `like`, 1 with probability 1 - rate (to 1/65536), else 0.
 
-    One draw of the generator gives four decisions of 16 bits; `bernoulli_` makes one draw a decision. Factors are of
-    the dtype of `like`: to multiply by booleans takes longer.
+    On CPU one draw of the generator gives four decisions of 16 bits; `bernoulli_` makes one draw a decision. Factors
+    are of the dtype of `like`: to multiply by booleans takes longer.
     """
+    if like.device.type != "cpu":
+        return torch.empty_like(like).bernoulli_(1 - rate)
     draws = torch.empty(-(-like.numel() // 4), dtype=torch.int64).random_(torch.iinfo(torch.int64).min, None)
     draws = draws.view(torch.int16)[: like.numel()].view(like.shape)
     return torch.ge(draws, round(rate * 65536) - 32768, out=torch.empty(like.shape, dtype=like.dtype))
@@ -658,39 +711,16 @@ def output_std(config: MiniBertConfig) -> float:
 
 
 def rotary_angles(position_bs: torch.Tensor, head_width: int, theta: float) -> tuple[torch.Tensor, torch.Tensor]:
-    """cos and sin of the rotary angles (Su et al. 2021, eq. 34), [b, s, 1, 1, head width / 2], always in fp32."""
+    """cos and sin of the rotary angles (Su et al. 2021, eq. 34), [b, s, 1, head width / 2], always in fp32."""
     exponent = torch.arange(0, head_width, 2, device=position_bs.device, dtype=torch.float32) / head_width
-    angles = position_bs.to(torch.float32)[..., None, None, None] * theta**-exponent
+    angles = position_bs.to(torch.float32)[..., None, None] * theta**-exponent
     return angles.cos(), angles.sin()
 
 
-class _Rotation(torch.autograd.Function):
-    """The rotation in four passes over half of the data, and its gradient, the rotation back, in four more."""
-
-    @staticmethod
-    def forward(x, cos, sin):
-        out = torch.empty_like(x)
-        (first, second), (out_first, out_second) = x.chunk(2, dim=-1), out.chunk(2, dim=-1)
-        torch.mul(first, cos, out=out_first).addcmul_(second, sin, value=-1)
-        torch.mul(second, cos, out=out_second).addcmul_(first, sin)
-        return out
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        ctx.save_for_backward(*inputs[1:])
-
-    @staticmethod
-    def backward(ctx, grad):
-        cos, sin = ctx.saved_tensors
-        return _Rotation.apply(grad, cos, -sin), None, None
-
-
 def rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
-    """Rotate the pairs (x_i, x_{i + width / 2}) of [b, s, …, h, head width]."""
+    """Rotate the pairs (x_i, x_{i + width / 2}) of [b, s, h, head width]."""
     cos, sin = cos.to(x.dtype), sin.to(x.dtype)
-    if not is_tracing(x):
-        return _Rotation.apply(x, cos, sin)
-    first, second = x.chunk(2, dim=-1)  # a compiler makes one pass of this
+    first, second = x.chunk(2, dim=-1)
     return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
 
 
@@ -714,12 +744,13 @@ def eager_attention_forward(
     """
     scaling = query.shape[-1] ** -0.5 if scaling is None else scaling
     scores = torch.matmul(query, key.transpose(-2, -1)) * scaling
+    # not -inf: a caller's mask may have rows that see nothing, and one NaN would reach every token
+    lowest = torch.finfo(scores.dtype).min
     if attention_mask is not None and attention_mask.dtype == torch.bool:
-        # not -inf: a caller's mask may have rows that see nothing, and one NaN would reach every token
-        scores = scores.masked_fill(~attention_mask, torch.finfo(scores.dtype).min)
+        scores = scores.masked_fill(~attention_mask, lowest)
     elif attention_mask is not None:
-        scores = scores + attention_mask
-    probs = F.softmax(scores, dim=-1, dtype=torch.float32).to(query.dtype)
+        scores = (scores + attention_mask).clamp(min=lowest)
+    probs = F.softmax(scores, dim=-1, dtype=torch.promote_types(scores.dtype, torch.float32)).to(query.dtype)
     probs = F.dropout(probs, dropout, module.training)
     return torch.matmul(probs, value).transpose(1, 2).contiguous(), probs
 
@@ -743,42 +774,17 @@ class MiniBertAttention(nn.Module):
     def forward(
         self,
         hidden_states: torch.Tensor,
-        attention_mask: torch.Tensor | None = None,
+        plan: AttentionPlan | PaddedPlan | None = None,
         rotary: tuple[torch.Tensor, torch.Tensor] | None = None,
-        documents: Documents | None = None,
-        is_causal: bool = False,
-        **kwargs,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """[b, s, d] → [b, s, d] and the probabilities, if the backend has them. With `documents`, b is 1 and s are the
-        tokens of the stream."""
-        shape = hidden_states.shape
-        qkv = self.Wqkv(hidden_states).unflatten(-1, (3, -1, self.head_width))
-        if rotary is None:
-            q, k, v = qkv.unbind(2)
-        else:
-            qk, v = qkv.split((2, 1), dim=2)
-            (q, k), v = rotate(qk, *rotary).unbind(2), v.squeeze(2)
-        dropout = self.attention_dropout if self.training else 0.0
-        if documents is not None:
-            tokens = len(documents.id_t)  # rows behind them are idle
-            q_thd, k_thd, v_thd = (x[0, :tokens] for x in (q, k, v))
-            out = stream_attention(q_thd, k_thd, v_thd, documents, self.window, is_causal, dropout)
-            if tokens < shape[1]:
-                out = F.pad(out, (0, 0, 0, 0, 0, shape[1] - tokens))
-            return self.Wo(out.reshape(shape)), None
-        backend = self.config._attn_implementation
-        if "flash" in backend and attention_mask is not None:
-            backend = "sdpa"  # flash attention takes no mask of pairs
-        attend = ALL_ATTENTION_FUNCTIONS.get_interface(backend, eager_attention_forward)
-        out, probs = attend(
-            self,
-            *(x.transpose(1, 2) for x in (q, k, v)),
-            attention_mask,
-            dropout=dropout,
-            scaling=self.scaling,
-            # flash attention in Transformers takes the number of tokens seen on one side, the token itself included
-            sliding_window=None if self.window is None else self.window + 1,
-            is_causal=is_causal,
-            **kwargs,
-        )
-        return self.Wo(out.reshape(shape)), probs
+        """[b, s, d] → [b, s, d] and the probabilities, if the backend has them. With an `AttentionPlan` b is 1 and s
+        are the unpadded tokens; without a plan, rows without padding."""
+        heads = (*hidden_states.shape[:2], self.config.num_attention_heads, self.head_width)
+        q, k, v = (x.view(heads) for x in self.Wqkv(hidden_states).chunk(3, dim=-1))
+        if rotary is not None:
+            q, k = rotate(q, *rotary), rotate(k, *rotary)
+        if plan is None:
+            dropout = self.attention_dropout if self.training else 0.0
+            plan = PaddedPlan(self.config._attn_implementation, window=self.window, dropout=dropout)
+        out, probs = plan(self, q, k, v)
+        return self.Wo(out.reshape(hidden_states.shape)), probs

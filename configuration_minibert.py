@@ -63,11 +63,11 @@ class MiniBertConfig(PreTrainedConfig):
     """Configuration of every MiniBERT model. The defaults are ModernBERT-base.
 
     Keyword-only. A keyword that is no field, a value of the wrong type and a combination that no model can have are
-    refused with a message that names the field, the value and what is legal. `from_pretrained` keeps unknown keys of a
+    refused with a message that names the field, the value and what to use. `from_pretrained` keeps unknown keys of a
     saved config with a warning instead, since other libraries and newer versions write them.
 
     Raises:
-        ValueError: an unknown keyword (with the nearest legal names).
+        ValueError: an unknown keyword (with the nearest names).
         huggingface_hub.errors.StrictDataclassError: a value of the wrong type, or an impossible combination.
     """
 
@@ -143,11 +143,11 @@ class MiniBertConfig(PreTrainedConfig):
     converted_from: str | None = None  # model_type of the architecture whose weights these were, if they were converted
 
     def __post_init__(self, **kwargs):
-        legal = {field.name for field in fields(self)} | set(self.attribute_map)
+        known = {field.name for field in fields(self)} | set(self.attribute_map)
         for name, value in kwargs.items():
-            if name not in legal and name not in FRAMEWORK_KEYWORDS:
-                near = difflib.get_close_matches(name, sorted(legal), n=3, cutoff=0.5)
-                hint = f"did you mean {' or '.join(near)}?" if near else f"legal fields: {', '.join(sorted(legal))}"
+            if name not in known and name not in FRAMEWORK_KEYWORDS:
+                near = difflib.get_close_matches(name, sorted(known), n=3, cutoff=0.5)
+                hint = f"did you mean {' or '.join(near)}?" if near else f"use one of {', '.join(sorted(known))}"
                 raise ValueError(f"MiniBertConfig has no field {name!r} (given: {value!r}); {hint}")
         if self.layer_types is None and self.global_attn_every_n_layers > 0:
             self.layer_types = [
@@ -170,9 +170,9 @@ class MiniBertConfig(PreTrainedConfig):
     def validate_architecture(self):
         """Refuse what no model can be. Runs when a config is built and when it is saved."""
 
-        def require(condition: bool, field: str, legal: str):
+        def require(condition: bool, field: str, instead: str):
             if not condition:
-                raise ValueError(f"{field}={getattr(self, field)!r} is not legal: {legal}")
+                raise ValueError(f"{field}={getattr(self, field)!r}: {instead}")
 
         for field in ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size",
                       "max_position_embeddings", "global_attn_every_n_layers"):  # fmt: skip
@@ -190,36 +190,36 @@ class MiniBertConfig(PreTrainedConfig):
                 "sinusoidal positions need an even width")  # fmt: skip
         require(self.local_attention >= 2, "local_attention", "the window must be at least 2 (one neighbour a side)")
         for field in ("hidden_act", "classifier_activation"):
-            require(getattr(self, field) in ACT2FN, field, f"one of {', '.join(sorted(ACT2FN))}")
+            require(getattr(self, field) in ACT2FN, field, f"use one of {', '.join(sorted(ACT2FN))}")
         for field in ("hidden_dropout", "embedding_dropout", "attention_dropout", "classifier_dropout"):
             value = getattr(self, field)
-            require(value is None or 0 <= value < 1, field, "a rate p with 0 <= p < 1")
+            require(value is None or 0 <= value < 1, field, "use a rate p with 0 <= p < 1")
         for field in ("norm_eps", "initializer_range"):
             require(getattr(self, field) > 0, field, "it must be above 0")
         require(self.initializer_cutoff_factor is None or self.initializer_cutoff_factor > 0,
-                "initializer_cutoff_factor", "above 0, or None")  # fmt: skip
+                "initializer_cutoff_factor", "use a number above 0, or None")  # fmt: skip
 
     def _validate_rope_parameters(self):
         for name, parameters in self.rope_parameters.items():
             if name not in DEFAULT_ROPE_THETA:
-                raise ValueError(f"rope_parameters names {name!r}: legal are {', '.join(DEFAULT_ROPE_THETA)}")
+                raise ValueError(f"rope_parameters names {name!r}: use {', '.join(DEFAULT_ROPE_THETA)}")
             for key in parameters.keys() - {"rope_type", "rope_theta"}:
-                raise ValueError(f"rope_parameters[{name!r}] has {key!r}: legal are rope_type and rope_theta")
+                raise ValueError(f"rope_parameters[{name!r}] has {key!r}: use rope_type and rope_theta")
             if parameters["rope_type"] != "default":
                 raise ValueError(
-                    f"rope_parameters[{name!r}]['rope_type']={parameters['rope_type']!r} is not legal: only 'default' "
-                    "(to extend the context, raise rope_theta)"
+                    f"rope_parameters[{name!r}]['rope_type']={parameters['rope_type']!r}: use 'default' (to extend the "
+                    "context, raise rope_theta)"
                 )
             theta = parameters["rope_theta"]
             if isinstance(theta, bool) or not isinstance(theta, (int, float)) or theta <= 0:
-                raise ValueError(f"rope_parameters[{name!r}]['rope_theta']={theta!r} is not legal: a number above 0")
+                raise ValueError(f"rope_parameters[{name!r}]['rope_theta']={theta!r}: use a number above 0")
 
     def validate_layer_type(self):
         """One of the two attention patterns for every layer."""
         layer_types = self.layer_types or []
         for layer_type in layer_types:
             if layer_type not in DEFAULT_ROPE_THETA:
-                raise ValueError(f"layer_types has {layer_type!r}: legal are {', '.join(DEFAULT_ROPE_THETA)}")
+                raise ValueError(f"layer_types has {layer_type!r}: use {', '.join(DEFAULT_ROPE_THETA)}")
         if len(layer_types) != self.num_hidden_layers:
             raise ValueError(
                 f"layer_types has {len(layer_types)} entries, num_hidden_layers={self.num_hidden_layers}: give one a "
@@ -245,11 +245,11 @@ class MiniBertConfig(PreTrainedConfig):
         Unknown keys are kept as attributes, with a warning. A depth or a global/local rhythm that is overridden
         rebuilds a `layer_types` list that had followed the old one.
         """
-        legal = {field.name for field in fields(cls)} | set(cls.attribute_map) | FRAMEWORK_KEYWORDS
-        known = {key: value for key, value in config_dict.items() if key in legal}
-        unknown = {key: value for key, value in config_dict.items() if key not in legal}
+        ours = {field.name for field in fields(cls)} | set(cls.attribute_map) | FRAMEWORK_KEYWORDS
+        known = {key: value for key, value in config_dict.items() if key in ours}
+        unknown = {key: value for key, value in config_dict.items() if key not in ours}
         unknown.pop("transformers_version", None)
-        overrides = {key: kwargs.pop(key) for key in list(kwargs) if key in legal and key not in FRAMEWORK_KEYWORDS}
+        overrides = {key: kwargs.pop(key) for key in list(kwargs) if key in ours - FRAMEWORK_KEYWORDS}
         overrides = {key: value for key, value in overrides.items() if key != "dtype" or value != "auto"}
         if {"num_hidden_layers", "global_attn_every_n_layers"} & overrides.keys() and "layer_types" not in overrides:
             every, depth = known.get("global_attn_every_n_layers", 3), known.get("num_hidden_layers", 22)
@@ -290,7 +290,7 @@ class MiniBertConfig(PreTrainedConfig):
     @classmethod
     def _preset(cls, name: str, sizes: dict[str, tuple], size: str, overrides: dict, switches: dict):
         if size not in sizes:
-            raise ValueError(f"size={size!r} is no {name} preset: legal are {', '.join(sizes)}")
+            raise ValueError(f"size={size!r} is no {name} preset: use one of {', '.join(sizes)}")
         shape = zip(("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"), sizes[size])
         # An alias in the overrides must replace the preset's value, not stand beside it.
         renamed = {cls.attribute_map.get(key, key): value for key, value in overrides.items()}
@@ -311,10 +311,10 @@ class MiniBertConfig(PreTrainedConfig):
             ValueError: an override contradicts the tokenizer.
         """
         if architecture not in ("bert", "modernbert"):
-            raise ValueError(f"architecture={architecture!r} is not legal: bert or modernbert")
+            raise ValueError(f"architecture={architecture!r}: use bert or modernbert")
         multiple = pad_vocab_to_multiple_of
         if multiple < 1:
-            raise ValueError(f"pad_vocab_to_multiple_of={multiple!r} is not legal: it must be at least 1")
+            raise ValueError(f"pad_vocab_to_multiple_of={multiple!r}: it must be at least 1")
         ids = {f"{name}_token_id": getattr(tokenizer, f"{name}_token_id", None)
                for name in ("pad", "unk", "cls", "sep", "mask", "bos", "eos")}  # fmt: skip
         taken = {"vocab_size": -(-len(tokenizer) // multiple) * multiple} | ids

@@ -2,11 +2,12 @@
 """MiniBERT: the encoder and every head, read from top to bottom.
 
 The road of one batch: `MiniBertModel.forward` describes the documents of the batch (`Documents`), drops padding, embeds
-the real tokens, runs the blocks over that stream, and pads again only for callers who need the padded shape. Heads
-work on the stream: the vocabulary is computed at the labelled positions alone while training.
+the real tokens, plans the attention of each kind of layer, runs the layers over the unpadded tokens, and pads again
+only for callers who need the padded shape. Heads work on the unpadded tokens: while training, the vocabulary is
+computed at the labelled positions alone.
 
-Shape suffixes: b batch, s columns of the padded batch, t tokens (of the stream, or all columns where nothing was
-dropped), n rows or documents, d width, v vocabulary, c classes.
+Shape suffixes: b batch, s columns of the padded batch, t tokens (unpadded, or all columns where nothing was dropped),
+n rows or documents, d width, v vocabulary, c classes.
 """
 
 import copy
@@ -32,17 +33,21 @@ from transformers.modeling_outputs import (
     TokenClassifierOutput,
 )
 from transformers.modeling_utils import PreTrainedModel
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 from transformers.utils import ModelOutput, can_return_tuple
 from transformers.utils.generic import merge_with_config_defaults
-from transformers.utils.import_utils import is_torchdynamo_exporting, is_tracing
+from transformers.utils.import_utils import is_tracing
 from transformers.utils.output_capturing import capture_outputs
 
 from .attention_minibert import (
     Documents,
     MiniBertAttention,
     MiniBertDropout,
+    PaddedPlan,
     build_linear,
+    is_captured,
     output_std,
+    plan_attention,
     rotary_angles,
 )
 from .configuration_minibert import MiniBertConfig
@@ -69,34 +74,6 @@ def sinusoidal_positions(position_bs: torch.Tensor, width: int) -> torch.Tensor:
 # --- embedding, MLP, block ---
 
 
-class _SharedLookup(torch.autograd.Function):
-    """Word vectors, and the table itself for the decoder that is tied to it. The gradient of both is one tensor: the
-    decoder's, to which the rows that were looked up are added. (Apart, the lookup's gradient would be a second table,
-    all zeros but for those rows.)"""
-
-    @staticmethod
-    def forward(input_ids, weight, padding_idx):
-        return F.embedding(input_ids, weight), weight.view_as(weight)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        ctx.save_for_backward(inputs[0])
-        ctx.padding_idx, ctx.table = inputs[2], (inputs[1].shape, inputs[1].dtype)
-        ctx.set_materialize_grads(False)
-
-    @staticmethod
-    def backward(ctx, grad_looked_up, grad_weight):
-        (input_ids,) = ctx.saved_tensors
-        if grad_looked_up is None:
-            return None, grad_weight, None
-        if grad_weight is None:
-            grad_weight = grad_looked_up.new_zeros(ctx.table[0], dtype=ctx.table[1])
-        if ctx.padding_idx is not None:
-            grad_looked_up = grad_looked_up.masked_fill((input_ids == ctx.padding_idx).unsqueeze(-1), 0)
-        rows = grad_looked_up.flatten(0, -2).to(grad_weight.dtype)
-        return None, grad_weight.index_add_(0, input_ids.flatten(), rows), None
-
-
 class MiniBertEmbeddings(nn.Module):
     """Words, plus learned or sinusoidal positions and segments where the config has them; then norm and dropout."""
 
@@ -120,21 +97,9 @@ class MiniBertEmbeddings(nn.Module):
         inputs_embeds: torch.Tensor | None,
         token_type_ids: torch.Tensor | None,
         position_ids: torch.Tensor,
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """[b, s, d]; and, in training, the table of word vectors for a decoder tied to it."""
-        words, table = self.tok_embeddings, None
-        if inputs_embeds is not None:
-            x = inputs_embeds
-        elif (
-            type(words) is nn.Embedding  # what others put in its place or hook to it (NEFTune, PEFT) must run
-            and not words._forward_hooks
-            and words.weight.requires_grad
-            and torch.is_grad_enabled()
-            and not is_tracing(input_ids)
-        ):
-            x, table = _SharedLookup.apply(input_ids, words.weight, words.padding_idx)
-        else:
-            x = words(input_ids)
+    ) -> torch.Tensor:
+        """[b, s, d]"""
+        x = self.tok_embeddings(input_ids) if inputs_embeds is None else inputs_embeds
         if self.token_type_embeddings is not None:
             if token_type_ids is None:
                 token_type_ids = position_ids.new_zeros(1, 1)
@@ -143,7 +108,7 @@ class MiniBertEmbeddings(nn.Module):
             x = x + self.position_embeddings(position_ids)
         elif self.sinusoidal:
             x = x + sinusoidal_positions(position_ids, x.shape[-1]).to(x.dtype)
-        return self.dropout(self.norm(x)), table
+        return self.dropout(self.norm(x))
 
 
 class MiniBertMLP(nn.Module):
@@ -180,6 +145,11 @@ class MiniBertLayer(GradientCheckpointingLayer):
         self.mlp_norm = build_norm(config)
         self.mlp = MiniBertMLP(config)
         self.dropout = MiniBertDropout(config.hidden_dropout)
+
+    @property
+    def kind(self) -> tuple[str, bool]:
+        """Layers of one kind share an attention plan: those of one pattern, unless some are frozen in eval mode."""
+        return self.attention_type, self.attn.training
 
     def forward(self, hidden_states: torch.Tensor, **kwargs) -> torch.Tensor:
         if self.pre_norm:
@@ -218,13 +188,12 @@ class MiniBertPredictionHead(nn.Module):
 
 @dataclass
 class MiniBertModelOutput(BaseModelOutputWithPooling):
-    """What `MiniBertModel` returns. With `padded_output=False`, for the heads, `stream` are the final states of the
-    stream, [tokens, width], `documents` says where those tokens belong, and in training `table` are the word vectors,
-    for a decoder tied to them; `last_hidden_state` is there only beside the other `hidden_states`."""
+    """What `MiniBertModel` returns. With `padded_output=False`, for the heads, `unpadded` are the final states of the
+    unpadded tokens, [tokens, width], and `documents` says where those tokens belong; `last_hidden_state` is there only
+    beside the other `hidden_states`."""
 
-    stream: torch.Tensor | None = None
+    unpadded: torch.Tensor | None = None
     documents: Any = None
-    table: torch.Tensor | None = None
 
 
 @dataclass
@@ -259,7 +228,7 @@ class MiniBertPreTrainedModel(PreTrainedModel):
     _can_record_outputs = {"hidden_states": MiniBertLayer, "attentions": MiniBertAttention}
 
     def encode(self, *inputs: torch.Tensor | None, **kwargs) -> "MiniBertModelOutput":
-        """What every head starts with: the stream of `MiniBertModel`."""
+        """What every head starts with: the unpadded tokens of `MiniBertModel`."""
         return self.model(*inputs, padded_output=False, return_dict=True, **kwargs)
 
     @torch.no_grad()
@@ -297,6 +266,7 @@ class MiniBertModel(MiniBertPreTrainedModel):
         # A decoder's first token has seen nothing, its last one everything.
         self.pooling = "last" if config.is_causal else config.classifier_pooling
         self.windows = {layer.attention_type: layer.attn.window for layer in self.layers}
+        self.head_width = self.layers[0].attn.head_width
         self.rope_theta = {}
         if config.position_embedding_type == "rope":
             self.rope_theta = {name: config.rope_parameters[name]["rope_theta"] for name in self.windows}
@@ -329,99 +299,96 @@ class MiniBertModel(MiniBertPreTrainedModel):
             seq_idx: [batch, length], the document of each token (wins over `position_ids`).
             cu_seq_lens_q: [documents + 1], where documents start in the flattened batch. (`cu_seq_lens_k` and the
                 maximum lengths belong to the same convention and add nothing for self-attention.)
-            padded_output: False returns the stream, see `MiniBertModelOutput`.
+            padded_output: False returns the unpadded tokens, see `MiniBertModelOutput`.
             is_causal: overrides the config's.
 
         Returns:
             `last_hidden_state` [batch, length, width], zero at padding; `pooler_output` [rows or documents, width].
         """
-        if (input_ids is None) == (inputs_embeds is None):
-            raise ValueError("give exactly one of input_ids and inputs_embeds")
-        inputs = input_ids if inputs_embeds is None else inputs_embeds
-        batch_size, length = inputs.shape[:2]
-        mask_shape = None if attention_mask is None else tuple(attention_mask.shape)
-        if mask_shape is not None and len(mask_shape) != 4 and mask_shape != (batch_size, length):
-            raise ValueError(
-                f"attention_mask has the shape {mask_shape}, the inputs {(batch_size, length)}: legal are "
-                "[batch, length] and [batch, 1, length, length]"
-            )
-        causal = self.config.is_causal if is_causal is None else is_causal
+        inputs = self._check_inputs(input_ids, inputs_embeds, attention_mask)
         mask_2d = attention_mask if attention_mask is not None and attention_mask.dim() == 2 else None
-        documents = Documents(batch_size, length, inputs.device, mask_2d, position_ids, seq_idx, cu_seq_lens_q)
-        backend = self.config._attn_implementation
+        documents = Documents(*inputs.shape[:2], inputs.device, mask_2d, position_ids, seq_idx, cu_seq_lens_q)
         wants_layers = any(
             kwargs.get(name, getattr(self.config, name, False)) not in (None, False)
             for name in ("output_hidden_states", "output_attentions")
         )
-        # dynamo may break its graph to find the stream; what captures one whole graph may not
-        captured = is_tracing(inputs) and (is_torchdynamo_exporting() or not torch.compiler.is_compiling())
-        captured = captured or inputs.device.type == "meta"
-        if not captured:
-            self._check_positions(documents, position_ids)
-        padding_free = (
-            (backend == "sdpa" or "flash" in backend)
-            and not (wants_layers or captured)
-            and (attention_mask is None or mask_2d is not None)
-        )
-        if padding_free:
-            documents.pack()
-            # the window of flash attention counts tokens
-            padding_free = backend == "sdpa" or documents.counted or not any(self.windows.values())
-        idle = 0
-        if padding_free:
-            position_bs = documents.position_t.unsqueeze(0)
-            input_ids, inputs_embeds, token_type_ids = (
+        captured = is_captured(inputs)
+        unpad = not (wants_layers or captured) and (attention_mask is None or mask_2d is not None)
+        unpad = unpad and self._unpads(documents)
+        self._check_positions(documents, position_ids)
+        if token_type_ids is not None:
+            token_type_ids = token_type_ids.expand(documents.shape)
+        position_bs, extra = documents.position_bs, 0
+        if unpad:
+            input_ids, token_type_ids, position_bs, inputs_embeds = (
                 None if x is None else documents.select(x).unsqueeze(0)
-                for x in (input_ids, inputs_embeds, self._expand(token_type_ids, documents.shape))
+                for x in (input_ids, token_type_ids, position_bs, inputs_embeds)
             )
-            masks = dict.fromkeys(self.windows)
-            if backend == "sdpa":
-                kwargs["documents"] = documents
-                idle = documents.idle_rows(self.dtype)
-            else:
-                kwargs.update(dict.fromkeys(("cu_seq_lens_q", "cu_seq_lens_k"), documents.cu_seqlens))
-                kwargs.update(max_length_q=length, max_length_k=length)
-        else:
-            position_bs = documents.position_bs
-            token_type_ids = self._expand(token_type_ids, documents.shape)
-            masks = {name: self._mask(documents, inputs, attention_mask, w, causal) for name, w in self.windows.items()}
+            extra = documents.bucket_rows(self.dtype)
 
-        hidden, table = self.embeddings(input_ids, inputs_embeds, token_type_ids, position_bs)
-        if idle:
-            hidden, position_bs = F.pad(hidden, (0, 0, 0, idle)), F.pad(position_bs, (0, idle))
-        rotary = {
-            name: rotary_angles(position_bs, self.layers[0].attn.head_width, theta)
-            for name, theta in self.rope_theta.items()
-        }
+        hidden = self.embeddings(input_ids, inputs_embeds, token_type_ids, position_bs)
+        if extra:
+            hidden, position_bs = F.pad(hidden, (0, 0, 0, extra)), F.pad(position_bs, (0, extra))
+        rotary = {kind: rotary_angles(position_bs, self.head_width, theta) for kind, theta in self.rope_theta.items()}
+        causal = self.config.is_causal if is_causal is None else is_causal
+        plans = self._plan(documents, hidden, attention_mask, causal, unpad, kwargs)
         for layer in self.layers:
-            hidden = layer(
-                hidden,
-                attention_mask=masks[layer.attention_type],
-                rotary=rotary.get(layer.attention_type),
-                is_causal=causal,
-                **kwargs,
-            )
+            hidden = layer(hidden, plan=plans[layer.kind], rotary=rotary.get(layer.attention_type))
         hidden = self.final_norm(hidden)
 
-        if padding_free:
-            hidden_td = hidden[0, : hidden.shape[1] - idle]
-        elif captured or documents.id_bs is None:
-            hidden_td = hidden.flatten(0, 1)
-        else:  # from here on a stream like any other
-            hidden_td = documents.pack().select(hidden)
+        hidden_td = hidden.flatten(0, 1)[: hidden.shape[1] - extra] if unpad else hidden.flatten(0, 1)
+        if not unpad and (documents.is_flat or not captured):  # from here on unpadded like any other
+            hidden_td = documents.unpad().select(hidden)
         pooled = None if self.pooler is None else self.pooler(documents.pool(hidden_td, self.pooling))
-        padded = documents.restore(hidden_td) if padded_output or wants_layers else None
         if padded_output:
-            return MiniBertModelOutput(last_hidden_state=padded, pooler_output=pooled)
-        return MiniBertModelOutput(padded, pooled, stream=hidden_td, documents=documents, table=table)
+            return MiniBertModelOutput(last_hidden_state=documents.restore(hidden_td), pooler_output=pooled)
+        padded = documents.restore(hidden_td) if wants_layers else None
+        return MiniBertModelOutput(padded, pooled, unpadded=hidden_td, documents=documents)
 
     @staticmethod
-    def _expand(x_bs: torch.Tensor | None, shape: tuple[int, int]) -> torch.Tensor | None:
-        return None if x_bs is None else x_bs.expand(shape)
+    def _check_inputs(input_ids: MaybeTensor, inputs_embeds: MaybeTensor, attention_mask: MaybeTensor) -> torch.Tensor:
+        if (input_ids is None) == (inputs_embeds is None):
+            raise ValueError("give exactly one of input_ids and inputs_embeds")
+        inputs = input_ids if inputs_embeds is None else inputs_embeds
+        shape = tuple(inputs.shape[:2])
+        if attention_mask is not None and attention_mask.dim() != 4 and tuple(attention_mask.shape) != shape:
+            raise ValueError(
+                f"attention_mask has the shape {tuple(attention_mask.shape)}, the inputs {shape}: give "
+                "[batch, length] or [batch, 1, length, length]"
+            )
+        return inputs
 
-    def _check_positions(self, documents: Documents, position_ids: torch.Tensor | None):
+    def _unpads(self, documents: Documents) -> bool:
+        """Drop padding, if the backend can do without it; whether it was dropped."""
+        backend = self.config._attn_implementation
+        if backend == "sdpa":
+            documents.unpad()
+            return True
+        # the window of flash attention counts tokens
+        return "flash" in backend and (documents.unpad().order == "contiguous" or not any(self.windows.values()))
+
+    def _plan(self, documents, hidden, attention_mask, causal, unpadded, keywords) -> dict[Any, Any]:
+        """For each kind of layer how it attends."""
+        backend, plans = self.config._attn_implementation, {}
+        for kind in {layer.kind for layer in self.layers}:
+            window, dropout = self.windows[kind[0]], self.config.attention_dropout if kind[1] else 0.0
+            if unpadded and backend == "sdpa":
+                device = hidden.device.type
+                dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype
+                plans[kind] = plan_attention(documents, window, causal, dropout, dtype, self.head_width)
+                continue
+            if unpadded:  # flash attention
+                mask, longest = None, documents.shape[1]
+                keywords = keywords | dict.fromkeys(("cu_seq_lens_q", "cu_seq_lens_k"), documents.cu_seqlens)
+                keywords = keywords | dict(max_length_q=longest, max_length_k=longest)
+            else:
+                mask = self._mask(documents, hidden, attention_mask, window, causal)
+            plans[kind] = PaddedPlan(backend, mask, window, dropout, is_causal=causal, **keywords)
+        return plans
+
+    def _check_positions(self, documents: Documents, position_ids: MaybeTensor):
         """Learned positions end somewhere; say so before an index error does."""
-        if self.embeddings.position_embeddings is None:
+        if self.embeddings.position_embeddings is None or is_captured(documents.position_bs):
             return
         table, length = self.embeddings.position_embeddings.num_embeddings, documents.shape[1]
         if (position_ids is not None or length > table) and int(documents.position_bs.max()) >= table:
@@ -430,7 +397,7 @@ class MiniBertModel(MiniBertPreTrainedModel):
                 f"{table} tokens (tokenizer(..., truncation=True, max_length={table}))"
             )
 
-    def _mask(self, documents, inputs, attention_mask, window, causal):
+    def _mask(self, documents, hidden, attention_mask, window, causal):
         """The mask of one kind of layer for padded rows, in the form the backend takes."""
         backend = self.config._attn_implementation
         if attention_mask is not None and attention_mask.dim() == 4:
@@ -444,10 +411,8 @@ class MiniBertModel(MiniBertPreTrainedModel):
             return None  # flash attention takes window and direction as arguments
         if backend in ("eager", "sdpa") or "flash" in backend or backend not in ALL_MASK_ATTENTION_FUNCTIONS:
             return documents.dense_mask(window, causal)
-        embeds = inputs if inputs.dim() == 3 else inputs.new_empty((*inputs.shape, 1), dtype=self.dtype)
-        return create_bidirectional_mask(
-            self.config, embeds, attention_mask=None, and_mask_function=documents.visible(window, causal)
-        )
+        rule = documents.visible(window, causal)
+        return create_bidirectional_mask(self.config, hidden, attention_mask=None, and_mask_function=rule)
 
 
 # --- losses ---
@@ -458,23 +423,26 @@ def mean_loss(
 ) -> torch.Tensor:
     """The sum of the losses of a (micro-)batch over the number of targets: those of the whole batch, if `Trainer` says
     how many there are over all steps of gradient accumulation, else its own. No target at all gives 0, not NaN."""
-    if num_items_in_batch is None:
-        num_items_in_batch = count.clamp(min=1) if isinstance(count, torch.Tensor) else max(count, 1)
-    elif isinstance(num_items_in_batch, torch.Tensor):
-        num_items_in_batch = num_items_in_batch.to(loss_sum.device)
-    return loss_sum / num_items_in_batch
+    total = count if num_items_in_batch is None else num_items_in_batch
+    return loss_sum / (total.to(loss_sum.device).clamp(min=1) if isinstance(total, torch.Tensor) else max(total, 1))
+
+
+def at_least_fp32(x: torch.Tensor) -> torch.Tensor:
+    """Half precision as fp32, anything else as it is."""
+    return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
 class _CrossEntropy(torch.autograd.Function):
-    """Summed cross-entropy of [targets, classes] in fp32, a few rows at a time: what it needs beside the logits stays
-    in the processor's cache, where separate operators write four tensors of the logits' size and read them back."""
+    """Summed cross-entropy of [targets, classes] in fp32 on CPU, a few rows at a time: what it needs beside the logits
+    stays in the processor's cache, where separate operators write four tensors of the logits' size and read them
+    back."""
 
     ROWS = 64
 
     @staticmethod
     def forward(logits, labels):
-        log_sums = torch.cat([rows.float().logsumexp(-1) for rows in logits.split(_CrossEntropy.ROWS)])
-        at_labels = logits.gather(1, labels.clamp(min=0).unsqueeze(1)).squeeze(1).float()
+        log_sums = torch.cat([at_least_fp32(rows).logsumexp(-1) for rows in logits.split(_CrossEntropy.ROWS)])
+        at_labels = at_least_fp32(logits.gather(1, labels.clamp(min=0).unsqueeze(1)).squeeze(1))
         return (log_sums - at_labels).masked_fill(labels < 0, 0).sum(), log_sums
 
     @staticmethod
@@ -485,10 +453,14 @@ class _CrossEntropy(torch.autograd.Function):
     @staticmethod
     def backward(ctx, grad, _):
         logits, labels, log_sums = ctx.saved_tensors
+        if torch.is_grad_enabled():  # the gradient will be differentiated again
+            probs = at_least_fp32(logits).softmax(-1)
+            hits = F.one_hot(labels.clamp(min=0), logits.shape[1])
+            return ((probs - hits) * (grad * (labels >= 0)).unsqueeze(1)).to(logits.dtype), None
         out = torch.empty_like(logits)
         parts = (x.split(_CrossEntropy.ROWS) for x in (out, logits, labels, log_sums))
         for to, rows, label, log_sum in zip(*parts):
-            probs = (rows.float() - log_sum.unsqueeze(1)).exp_()
+            probs = (at_least_fp32(rows) - log_sum.unsqueeze(1)).exp_()
             probs.scatter_add_(1, label.clamp(min=0).unsqueeze(1), probs.new_full((len(label), 1), -1))
             to.copy_(probs.mul_((grad * (label >= 0)).unsqueeze(1)))
         return out, None
@@ -497,11 +469,12 @@ class _CrossEntropy(torch.autograd.Function):
 def cross_entropy(
     logits: torch.Tensor, labels: torch.Tensor, num_items_in_batch=None, ignore_index: int = -100
 ) -> torch.Tensor:
-    """Mean cross-entropy of [targets, classes] in fp32, labels `ignore_index` left out."""
+    """Mean cross-entropy of [targets, classes] in fp32 (fp64 stays), labels `ignore_index` left out."""
     labels = labels.to(logits.device)
     counted = labels != ignore_index
-    if is_tracing(logits) or not len(logits):  # a compiler fuses what it sees
-        loss_sum = F.cross_entropy(logits.float(), labels, ignore_index=ignore_index, reduction="sum")
+    if is_tracing(logits) or logits.device.type != "cpu" or not len(logits):
+        wide = at_least_fp32(logits)
+        loss_sum = F.cross_entropy(wide, labels, ignore_index=ignore_index, reduction="sum")
     else:
         loss_sum, _ = _CrossEntropy.apply(logits, labels.masked_fill(~counted, -1))
     return mean_loss(loss_sum, counted.sum(), num_items_in_batch)
@@ -510,7 +483,7 @@ def cross_entropy(
 def classification_loss(
     config: MiniBertConfig, logits_nc: torch.Tensor, labels: torch.Tensor, num_items_in_batch=None
 ) -> torch.Tensor:
-    """Regression, single-label or multi-label, as `config.problem_type` says; where it says nothing it is settled, as
+    """Regression, single-label or multi-label, as `config.problem_type` says; where it says nothing it is resolved, as
     in Transformers, by the number of labels and the type of the first labels seen."""
     if config.problem_type is None:
         if config.num_labels == 1:
@@ -521,9 +494,10 @@ def classification_loss(
             config.problem_type = "multi_label_classification"
     if config.problem_type == "single_label_classification":
         return cross_entropy(logits_nc, labels.view(-1), num_items_in_batch)
-    labels = labels.to(logits_nc.device, torch.float32).view(logits_nc.shape)
+    logits_nc = at_least_fp32(logits_nc)
+    labels = labels.to(logits_nc).view(logits_nc.shape)
     compute = F.mse_loss if config.problem_type == "regression" else F.binary_cross_entropy_with_logits
-    return mean_loss(compute(logits_nc.float(), labels, reduction="sum"), labels.numel(), num_items_in_batch)
+    return mean_loss(compute(logits_nc, labels, reduction="sum"), labels.numel(), num_items_in_batch)
 
 
 # --- language modelling ---
@@ -553,25 +527,31 @@ class MiniBertVocabularyHead(MiniBertPreTrainedModel):
         labels_t: torch.Tensor | None,
         sparse_prediction: bool | None,
         num_items_in_batch=None,
+        masked_lm_positions: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Logits and loss. `labels_t` are labels of the stream, -100 where there is nothing to predict.
+        """Logits and loss. `labels_t` are labels of the unpadded tokens, -100 where there is nothing to predict.
+
+        Args:
+            sparse_prediction: see the return value; None: in training, given labels, but not in a compiled graph that
+                is not told `masked_lm_positions`, since it cannot know how many there are.
+            masked_lm_positions: [labelled positions], places in `labels_t`, for a caller who knows them already: to
+                find them waits for the device.
 
         Returns:
-            logits: [labelled positions, vocabulary] with `sparse_prediction` (None: in training, given labels), in the
-                order of the flattened batch; else [batch, length, vocabulary].
+            logits: [labelled positions, vocabulary] with `sparse_prediction`, in the order of the flattened batch; else
+                [batch, length, vocabulary].
             loss: the mean over labelled positions; None without labels.
         """
-        hidden_td = outputs.stream
-        sparse = labels_t is not None and (self.training if sparse_prediction is None else sparse_prediction)
+        hidden_td = outputs.unpadded
+        if sparse_prediction is None:
+            sparse_prediction = self.training and not (masked_lm_positions is None and is_tracing(hidden_td))
+        sparse = labels_t is not None and sparse_prediction
         if sparse:
-            chosen = (labels_t != -100).nonzero().squeeze(1)
+            chosen = masked_lm_positions
+            if chosen is None:
+                chosen = (labels_t != -100).nonzero().squeeze(1)
             hidden_td, labels_t = hidden_td[chosen], labels_t[chosen]
-        hidden_td = self.head(hidden_td)
-        tied = self.decoder.weight is self.model.embeddings.tok_embeddings.weight
-        if outputs.table is not None and tied and type(self.decoder) is nn.Linear and not self.decoder._forward_hooks:
-            logits_tv = F.linear(hidden_td, outputs.table, self.decoder.bias)
-        else:
-            logits_tv = self.decoder(hidden_td)
+        logits_tv = self.decoder(self.head(hidden_td))
         loss = None if labels_t is None else cross_entropy(logits_tv, labels_t, num_items_in_batch)
         return (logits_tv if sparse else outputs.documents.restore(logits_tv)), loss
 
@@ -587,7 +567,7 @@ class MiniBertForMaskedLM(MiniBertVocabularyHead):
     def forward(
         self, input_ids: MaybeTensor = None, attention_mask: MaybeTensor = None, token_type_ids: MaybeTensor = None,
         position_ids: MaybeTensor = None, inputs_embeds: MaybeTensor = None, seq_idx: MaybeTensor = None,
-        labels: MaybeTensor = None, sparse_prediction: bool | None = None,
+        labels: MaybeTensor = None, sparse_prediction: bool | None = None, masked_lm_positions: MaybeTensor = None,
         num_items_in_batch: int | torch.Tensor | None = None, **kwargs,
     ) -> MaskedLMOutput:  # fmt: skip
         """Predict masked tokens.
@@ -595,11 +575,15 @@ class MiniBertForMaskedLM(MiniBertVocabularyHead):
         Args:
             labels: [batch, length], the original id at masked positions, -100 elsewhere.
             sparse_prediction: logits at labelled positions only, [labelled positions, vocabulary], in the order of the
-                flattened batch; None: in training, given labels.
+                flattened batch; None: in training, given labels (in a compiled graph: given `masked_lm_positions`).
+            masked_lm_positions: [labelled positions], where `labels` are not -100 in a flattened batch without padding;
+                found here if left out, which waits for the device.
         """
         outputs = self.encode(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, seq_idx, **kwargs)
-        labels_t = None if labels is None else outputs.documents.select(labels)
-        logits, loss = self.predict_tokens(outputs, labels_t, sparse_prediction, num_items_in_batch)
+        labels_t = None if labels is None else outputs.documents.select_labels(labels)
+        logits, loss = self.predict_tokens(
+            outputs, labels_t, sparse_prediction, num_items_in_batch, masked_lm_positions
+        )
         return MaskedLMOutput(loss, logits, outputs.hidden_states, outputs.attentions)
 
 
@@ -630,7 +614,7 @@ class MiniBertForPreTraining(MiniBertVocabularyHead):
                 loss is taken to be its share of masked tokens: exact if all micro-batches hold equally many.
         """
         outputs = self.encode(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, seq_idx, **kwargs)
-        labels_t = None if labels is None else outputs.documents.select(labels)
+        labels_t = None if labels is None else outputs.documents.select_labels(labels)
         logits, mlm_loss = self.predict_tokens(outputs, labels_t, sparse_prediction, num_items_in_batch)
         relationship = self.seq_relationship(outputs.pooler_output)
         nsp_loss = None
@@ -688,9 +672,9 @@ class MiniBertForCausalLM(MiniBertVocabularyHead, GenerationMixin):
         outputs = self.encode(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, seq_idx, **kwargs)
         labels_t = None
         if shift_labels is not None:
-            labels_t = outputs.documents.select(shift_labels)
+            labels_t = outputs.documents.select_labels(shift_labels)
         elif labels is not None:
-            labels_t = F.pad(outputs.documents.select(labels)[1:], (0, 1), value=-100)
+            labels_t = F.pad(outputs.documents.select_labels(labels)[1:], (0, 1), value=-100)
             labels_t = labels_t.masked_fill(~outputs.documents.has_next(), -100)
         logits, loss = self.predict_tokens(outputs, labels_t, sparse_prediction, num_items_in_batch)
         return CausalLMOutput(loss, logits, outputs.hidden_states, outputs.attentions)
@@ -717,7 +701,7 @@ class MiniBertSequenceHead(MiniBertPreTrainedModel):
         if self.head is None:
             pooled = outputs.pooler_output
         else:
-            pooled = self.head(outputs.documents.pool(outputs.stream, self.model.pooling))
+            pooled = self.head(outputs.documents.pool(outputs.unpadded, self.model.pooling))
         return self.classifier(self.dropout(pooled))
 
 
@@ -838,10 +822,10 @@ class MiniBertForTokenClassification(MiniBertTokenHead):
             labels: [batch, length], -100 where there is nothing to predict.
         """
         outputs = self.encode(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, seq_idx, **kwargs)
-        logits_tc = self.classifier(self.dropout(self.head(outputs.stream)))
+        logits_tc = self.classifier(self.dropout(self.head(outputs.unpadded)))
         loss = None
         if labels is not None:
-            loss = cross_entropy(logits_tc, outputs.documents.select(labels), num_items_in_batch)
+            loss = cross_entropy(logits_tc, outputs.documents.select_labels(labels), num_items_in_batch)
         logits = outputs.documents.restore(logits_tc)
         return TokenClassifierOutput(loss, logits, outputs.hidden_states, outputs.attentions)
 
@@ -871,13 +855,13 @@ class MiniBertForReplacedTokenDetection(MiniBertPreTrainedModel):
             labels: [batch, length], 1 where a token was replaced, 0 where it was not, -100 where it does not count.
         """
         outputs = self.encode(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, seq_idx, **kwargs)
-        logits_t1 = self.detector(self.act(self.dense(outputs.stream)))
+        logits_t1 = self.detector(self.act(self.dense(outputs.unpadded)))
         loss = None
         if labels is not None:
-            labels_t = outputs.documents.select(labels).to(logits_t1.device)
-            counted, replaced = labels_t != -100, labels_t.clamp(min=0).float()
+            labels_t = outputs.documents.select_labels(labels).to(logits_t1.device)
+            counted, logits_t = labels_t != -100, at_least_fp32(logits_t1.squeeze(1))
             loss_sum = F.binary_cross_entropy_with_logits(
-                logits_t1.squeeze(1).float(), replaced, weight=counted.float(), reduction="sum"
+                logits_t, labels_t.clamp(min=0).to(logits_t), weight=counted.to(logits_t), reduction="sum"
             )
             loss = mean_loss(loss_sum, counted.sum(), num_items_in_batch)
         logits = outputs.documents.restore(logits_t1).squeeze(-1)
@@ -901,24 +885,32 @@ class MiniBertForQuestionAnswering(MiniBertTokenHead):
         """Find the answer.
 
         Args:
-            start_positions, end_positions: [batch], columns; what lies behind the row is not learned from.
+            start_positions, end_positions: [batch], columns; padding and what lies behind the row are not learned from.
         """
         outputs = self.encode(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, seq_idx, **kwargs)
-        logits_tc = self.classifier(self.dropout(self.head(outputs.stream)))
+        logits_tc = self.classifier(self.dropout(self.head(outputs.unpadded)))
         logits = outputs.documents.restore(logits_tc, fill=torch.finfo(logits_tc.dtype).min)
         start_logits, end_logits = (x.contiguous() for x in logits.unbind(-1))
         loss = None
         if start_positions is not None and end_positions is not None:
-            length = start_logits.shape[1]
-            loss = (
-                sum(
-                    cross_entropy(x, y.view(-1).clamp(0, length), num_items_in_batch, ignore_index=length)
-                    for x, y in ((start_logits, start_positions), (end_logits, end_positions))
-                )
-                / 2
-            )
+            answers = zip((start_logits, end_logits), (start_positions, end_positions))
+            losses = [self._loss(x, y.view(-1), outputs.documents.real_bs, num_items_in_batch) for x, y in answers]
+            loss = sum(losses) / 2
         return QuestionAnsweringModelOutput(loss, start_logits, end_logits, outputs.hidden_states, outputs.attentions)
 
+    @staticmethod
+    def _loss(logits_bs, column_b, real_bs, num_items_in_batch) -> torch.Tensor:
+        length = logits_bs.shape[1]
+        column_b = column_b.clamp(0, length)
+        if real_bs is not None:
+            real_b = F.pad(real_bs, (0, 1)).gather(1, column_b.unsqueeze(1)).squeeze(1)
+            column_b = column_b.masked_fill(~real_b, length)
+        return cross_entropy(logits_bs, column_b, num_items_in_batch, ignore_index=length)
+
+
+# `Trainer` knows by this table which models predict the next token: with `label_smoothing_factor` it computes the loss
+# itself, and would otherwise compare each token with its own input.
+MODEL_FOR_CAUSAL_LM_MAPPING_NAMES["minibert"] = "MiniBertForCausalLM"
 
 __all__ = [  # noqa: RUF022 - in reading order
     "MiniBertPreTrainedModel",

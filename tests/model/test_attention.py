@@ -6,6 +6,7 @@ float64, written out for each document alone.
 
 import inspect
 import itertools
+import re
 from unittest import mock
 
 import pytest
@@ -15,15 +16,16 @@ from transformers import AttentionInterface
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from minibert import attention_minibert as attention
+from minibert import modeling_minibert as modeling
 from minibert.attention_minibert import (
     Documents,
     MiniBertAttention,
     MiniBertDropout,
-    choose_kernel,
-    cpu_attention_op,
+    chunked_attention,
     eager_attention_forward,
+    plan_attention,
     random_keep,
-    stream_attention,
+    unfused_attention,
 )
 from minibert.configuration_minibert import MiniBertConfig
 from minibert.modeling_minibert import MiniBertForMaskedLM, MiniBertModel
@@ -128,9 +130,9 @@ def prepare(backend: str, monkeypatch) -> tuple[str, dict]:
     if backend == "sdpa, blocks":
         monkeypatch.setattr(attention, "LOCAL_BLOCK", 2)
     elif backend == "sdpa, one call a document":
-        monkeypatch.setattr(attention, "CPU_CHUNK", 1)
+        monkeypatch.setattr(attention, "CPU_SHORT", 1)
     elif backend == "sdpa, like lengths":
-        monkeypatch.setattr(attention, "_plain_products", lambda q, dropout: True)
+        monkeypatch.setattr(attention, "choose_kernel", lambda *args: (unfused_attention, "a test"))
     elif implementation == "flash_attention_2":
         monkeypatch.setitem(ALL_ATTENTION_FUNCTIONS, "flash_attention_2", flash_stand_in)
     elif implementation == "of a user":
@@ -190,30 +192,31 @@ def test_truth_table_of_flex_attention(layout, monkeypatch):
     check_truth_table("flex_attention", layout, PATTERNS, monkeypatch, dtype=torch.float32)
 
 
-def test_the_kernels_of_the_truth_table_ran(monkeypatch):
+def test_the_plans_of_the_truth_table_ran(monkeypatch):
     """Its rows are short: the names of its backends must not promise what they do not do."""
-    calls = []
-    for name in ("_block_attention", "_grouped_attention", "_softmax_attention"):
-        original = getattr(attention, name)
-        monkeypatch.setattr(attention, name, lambda *a, name=name, f=original: (calls.append(name), f(*a))[1])
+    plans = []
+    monkeypatch.setattr(modeling, "plan_attention", lambda *args: plans.append(plan_attention(*args)) or plans[-1])
     expected = {
-        "sdpa": ["_softmax_attention"],  # documents share a call
-        "sdpa, one call a document": ["_softmax_attention"] * 4,
-        "sdpa, like lengths": ["_grouped_attention", "_softmax_attention"],
-        "sdpa, blocks": ["_block_attention", "_softmax_attention"],
+        "sdpa": [("one call a document", [10, 10])],  # two documents share a call
+        "sdpa, one call a document": [("one call a document", [9, 1, 4, 6])],
+        "sdpa, like lengths": [("documents of like length together", None)],
+        "sdpa, blocks": [("blocks of queries", None)],
         "sdpa, padded rows": [],
     }
-    for backend, kernels in expected.items():
+    for backend, names in expected.items():
         with monkeypatch.context() as patch:
             implementation, keywords = prepare(backend, patch)
+            if backend == "sdpa":
+                patch.setattr(attention, "CPU_SHORT", 10)
             _, inputs, _ = describe("packed, seq_idx")
             config = MiniBertConfig(
                 vocab_size=2, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=4,
                 local_attention=2 * WINDOW, layer_types=["sliding_attention"], attn_implementation=implementation,
             )  # fmt: skip
-            calls.clear()
+            plans.clear()
             MiniBertModel(config).eval()(inputs_embeds=torch.randn(2, 10, 8), **inputs, **keywords)
-            assert calls == kernels, backend
+            assert [plan.name for plan in plans] == [name for name, _ in names], backend
+            assert [sizes and plan.sizes for plan, (_, sizes) in zip(plans, names)] == [sizes for _, sizes in names]
 
 
 # --- the kernels against the formula ---
@@ -221,24 +224,32 @@ def test_the_kernels_of_the_truth_table_ran(monkeypatch):
 HEADS, HEAD_WIDTH = 2, 16
 # With the half-windows below: one token, documents of exactly the window, longer than it, longer than several blocks;
 # no total is a multiple of a block.
-STREAMS = {
+LENGTHS = {
     "mixed": [1, 4, 5, 8, 9, 150, 3, 65],
     "short": [20, 1, 1, 9, 33, 7, 128, 2],
     "one token": [1],
-    "long": [300, 1, 701],
+    "long": [260, 1, 190],
     "the window": [129],
     "one more than a block": [65, 64, 63],
     "alike": [7, 7, 7],
 }
 
 
-def as_documents(lengths: list[int], gaps: bool = False) -> Documents:
-    """Documents of these lengths, in two rows if there are several; with `gaps`, positions leave numbers out."""
+# How positions go on within a document of n tokens.
+POSITIONS = {
+    "counted": None,
+    "gaps": lambda n: torch.arange(n) + torch.arange(n) // 3,
+    "repeated": lambda n: torch.arange(n) // 3,
+    "falling": lambda n: n - torch.arange(n),
+}
+
+
+def as_documents(lengths: list[int], positions: str = "counted") -> Documents:
+    """Documents of these lengths."""
     ids = torch.repeat_interleave(torch.arange(len(lengths)), torch.tensor(lengths)).unsqueeze(0)
-    positions = None
-    if gaps:
-        positions = torch.cat([torch.arange(n) + torch.arange(n) // 3 for n in lengths]).unsqueeze(0)
-    return Documents(1, sum(lengths), torch.device("cpu"), position_ids=positions, seq_idx=ids).pack()
+    count = POSITIONS[positions]
+    positions = None if count is None else torch.cat([count(n) for n in lengths]).unsqueeze(0)
+    return Documents(1, sum(lengths), torch.device("cpu"), position_ids=positions, seq_idx=ids).unpad()
 
 
 def by_document(q, k, v, lengths, position_t, window, causal) -> torch.Tensor:
@@ -266,49 +277,48 @@ def eager(q, k, v, documents, window, causal, dropout) -> torch.Tensor:
     return out[0]
 
 
-def by_parts(q, k, v, documents, window, causal, dropout) -> torch.Tensor:
-    """Every document in parts, without gradients, as in inference."""
-    lengths = documents.lengths()
-    parts = []
-    for q_part, k_part, v_part, p in zip(*(x.split(lengths) for x in (q, k, v, documents.position_t))):
-        rows = (x.detach().transpose(0, 1).unsqueeze(0) for x in (q_part, k_part, v_part))
-        near = None if window is None else (p.unsqueeze(1) - p).abs() <= window
-        mask = None if near is None else attention._as_bias(near[None, None], q.dtype)
-        parts.append(attention._attention_by_parts(*rows, mask, causal)[0].transpose(0, 1))
-    return torch.cat(parts)
+def of(kind):
+    """A plan of one kind, whatever would be chosen."""
+    return lambda q, k, v, documents, window, causal, dropout: kind(
+        documents, window, causal, dropout, q.dtype, "a test"
+    ).attend(q, k, v)
+
+
+def planned(q, k, v, documents, window=None, causal=False, dropout=0.0) -> torch.Tensor:
+    plan = plan_attention(documents, window, causal, dropout, q.dtype, q.shape[-1])
+    return plan.attend(q, k, v)
 
 
 KERNELS = {
-    "stream": stream_attention,
-    "cpu": attention._cpu_attention,
-    "operator": lambda *args: cpu_attention_op(
-        *args[:3], args[3].cu_seqlens, args[3].id_t, args[3].position_t, -1 if args[4] is None else args[4], *args[5:],
-        torch.zeros(1, dtype=torch.long),
-    ),
-    "blocks": attention._block_attention,
-    "grouped": lambda *args: attention._grouped_attention(*args, attention.CPU_STEP),
-    "dense": lambda *args: attention._grouped_attention(*args, 10**6),  # all documents in one call
+    "planned": planned,
+    "documents": of(attention.DocumentsPlan),
+    "blocks": of(attention.BlocksPlan),
+    "groups": of(attention.GroupsPlan),
+    "one group": of(attention.OneGroupPlan),
     "eager": eager,
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
-@pytest.mark.parametrize("stream", STREAMS)
+@pytest.mark.parametrize("name", LENGTHS)
 @pytest.mark.parametrize("kernel", KERNELS)
-def test_kernels_against_the_formula(kernel, stream, dtype):
-    """Output and gradients, with windows smaller and larger than half a block, in both directions and causal."""
-    lengths = STREAMS[stream]
+def test_kernels_against_the_formula(kernel, name, dtype):
+    """Output and gradients, with windows smaller and larger than half a block, in both directions and causal, whatever
+    the positions are. (Blocks are for positions that rise.)"""
+    lengths = LENGTHS[name]
     windows = [1, 4, 64] if kernel == "blocks" else [None, 1, 4, 64]
     q, k, v = random_qkv(sum(lengths), dtype)
     grad = torch.randn(q.shape).to(dtype)
-    for window, causal, gaps in itertools.product(windows, [False, True], [False, True]):
-        if gaps and window is None:
+    for window, causal, positions in itertools.product(windows, [False, True], POSITIONS):
+        if (window is None and not causal and positions != "counted") or (
+            kernel == "blocks" and positions in ("repeated", "falling")
+        ):
             continue
-        documents = as_documents(lengths, gaps)
+        documents = as_documents(lengths, positions)
         expected = by_document(q, k, v, lengths, documents.position_t, window, causal)
         actual = KERNELS[kernel](q, k, v, documents, window, causal, 0.0)
         assert actual.dtype == dtype and actual.shape == q.shape
-        where = f"window={window}, causal={causal}, gaps={gaps}"
+        where = f"window={window}, causal={causal}, positions {positions}"
         close(actual, expected, dtype, where)
         for name, *pair in zip(
             "qkv", *(torch.autograd.grad(x, (q, k, v), grad.to(x.dtype)) for x in (actual, expected))
@@ -317,24 +327,26 @@ def test_kernels_against_the_formula(kernel, stream, dtype):
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
-@pytest.mark.parametrize("step", [5, 64, 10**6])
-@pytest.mark.parametrize("stream", STREAMS)
-def test_attention_by_parts_against_the_formula(stream, step, dtype, monkeypatch):
-    monkeypatch.setattr(attention, "CPU_PLAIN", step)
-    lengths = STREAMS[stream]
-    q, k, v = random_qkv(sum(lengths), dtype)
-    for window, causal, gaps in itertools.product([None, 4, 64], [False, True], [False, True]):
-        documents = as_documents(lengths, gaps)
+@pytest.mark.parametrize("step", [5, 64])
+@pytest.mark.parametrize("name", ["mixed", "long"])
+def test_chunked_attention_against_the_formula(name, step, dtype, monkeypatch):
+    monkeypatch.setattr(attention, "CPU_UNFUSED", step)
+    monkeypatch.setattr(attention, "choose_kernel", lambda *args: (chunked_attention, "a test"))
+    lengths = LENGTHS[name]
+    q, k, v = (x.detach() for x in random_qkv(sum(lengths), dtype))
+    for window, causal, positions in itertools.product([None, 4, 64], [False, True], ["counted", "gaps"]):
+        documents = as_documents(lengths, positions)
         expected = by_document(q, k, v, lengths, documents.position_t, window, causal)
-        where = f"window={window}, causal={causal}, gaps={gaps}"
-        close(by_parts(q, k, v, documents, window, causal, 0.0), expected, dtype, where)
+        where = f"window={window}, causal={causal}, positions {positions}"
+        close(KERNELS["documents"](q, k, v, documents, window, causal, 0.0), expected, dtype, where)
 
 
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("window", [None, 300])
+@torch.no_grad()
 def test_bf16_without_amx_takes_plain_products(window, causal, monkeypatch):
     """In inference; and what comes out is the same as on other processors, within the tolerance."""
-    monkeypatch.setattr(attention, "CPU_PLAIN", 256)
+    monkeypatch.setattr(attention, "CPU_UNFUSED", 256)
     for lengths in ([700], [100, 400, 200], [20, 30, 600], [9] * 30):
         q, k, v = (x.detach() for x in random_qkv(sum(lengths), BF16))
         expected = by_document(q, k, v, lengths, as_documents(lengths).position_t, window, causal)
@@ -342,7 +354,7 @@ def test_bf16_without_amx_takes_plain_products(window, causal, monkeypatch):
             monkeypatch.setattr(attention, "BF16_WITHOUT_AMX", plain)
             sdpa = torch.nn.functional.scaled_dot_product_attention
             with mock.patch.object(attention.F, "scaled_dot_product_attention", wraps=sdpa) as spy:
-                actual = stream_attention(q, k, v, as_documents(lengths), window, causal)
+                actual = planned(q, k, v, as_documents(lengths), window, causal)
             close(actual, expected, BF16, f"{lengths}, plain={plain}")
             assert spy.called != plain
 
@@ -357,7 +369,7 @@ def close(actual, expected, dtype, where):
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 def test_kernels_take_what_the_layer_hands_over(dtype):
     """Views of one fused projection: no kernel may rely on contiguous memory, nor write into it."""
-    lengths = STREAMS["mixed"]
+    lengths = LENGTHS["mixed"]
     documents = as_documents(lengths)
     torch.manual_seed(0)
     qkv = torch.randn(sum(lengths), 3, HEADS, HEAD_WIDTH).to(dtype)
@@ -371,28 +383,28 @@ def test_kernels_take_what_the_layer_hands_over(dtype):
 
 
 def test_padding_among_the_rows():
-    """The stream of a padded batch, with a row of nothing but padding, is that of its documents."""
+    """The unpadded tokens of a batch with a row of nothing but padding are those of its documents."""
     mask = torch.tensor([[1] * 140 + [0] * 7, [0] * 147, [0] * 100 + [1] * 47, [1, 0, 1] * 49])
-    documents = Documents(4, 147, torch.device("cpu"), mask).pack()
+    documents = Documents(4, 147, torch.device("cpu"), mask).unpad()
     lengths = [140, 47, 98]
     q, k, v = random_qkv(sum(lengths), torch.float32)
     for window in (None, 4):
         expected = by_document(q, k, v, lengths, torch.cat([torch.arange(n) for n in lengths]), window, False)
-        close(stream_attention(q, k, v, documents, window), expected, torch.float32, f"window={window}")
+        close(planned(q, k, v, documents, window), expected, torch.float32, f"window={window}")
 
 
 def test_cost_of_local_layers_does_not_grow_with_the_square(monkeypatch):
     """Scores that are computed: a constant number of keys a query, whatever the length."""
     pairs = []
-    original = attention._softmax_attention
-    monkeypatch.setattr(
-        attention,
-        "_softmax_attention",
-        lambda q, k, *rest: (pairs.append(q[..., 0].numel() * k.shape[-2]), original(q, k, *rest))[1],
-    )
+
+    def counting(q, k, *rest):
+        pairs.append(q[..., 0].numel() * k.shape[-2])
+        return unfused_attention(q, k, *rest)
+
+    monkeypatch.setattr(attention, "choose_kernel", lambda *args: (counting, "a test"))
     for tokens in (2048, 8192):
         q, k, v = random_qkv(tokens, torch.float32)
-        stream_attention(q, k, v, as_documents([tokens]), window=64)
+        planned(q, k, v, as_documents([tokens]), window=64)
     assert pairs[1] == 4 * pairs[0] and pairs[0] <= HEADS * 2048 * 4 * 64
 
 
@@ -402,59 +414,70 @@ BF16, FP16, FP32 = torch.bfloat16, torch.float16, torch.float32
 
 
 @pytest.mark.parametrize(
-    "device, capability, installed, dtype, head_width, window, counted, dropout, kernel, reason",
+    "device, capability, installed, dtype, head_width, window, positions, dropout, plan, reason",
     [
-        ("cpu", None, "varlen flash", FP32, 64, False, True, 0.0, "documents", "SDPA"),
-        ("cpu", None, "", BF16, 64, False, True, 0.0, "documents", "SDPA"),
-        ("cpu", None, "bf16 without AMX", BF16, 64, False, True, 0.0, "documents", "plain products: bf16"),
-        ("cpu", None, "bf16 without AMX", FP16, 64, False, True, 0.0, "documents", "SDPA"),
-        ("cpu", None, "", FP32, 64, False, True, 0.1, "documents", "plain products: attention dropout"),
-        ("cpu", None, "varlen flash", BF16, 64, True, True, 0.1, "blocks", "any device"),
-        ("cuda", 8, "varlen", BF16, 64, False, True, 0.0, "varlen", "varlen"),
-        ("cuda", 9, "varlen flash", FP16, 64, True, True, 0.0, "varlen", "varlen"),
-        ("cuda", 8, "varlen", FP32, 64, False, True, 0.0, "dense", "no float32"),
-        ("cuda", 8, "varlen flash", FP32, 64, True, True, 0.0, "blocks", "no float32"),
-        ("cuda", 7, "varlen flash", FP16, 64, False, True, 0.0, "dense", "compute capability"),
-        ("cuda", 7, "varlen flash", BF16, 64, True, True, 0.0, "blocks", "compute capability"),
-        ("cuda", 8, "varlen", BF16, 20, False, True, 0.0, "dense", "head width 20"),
-        ("cuda", 8, "varlen", BF16, 264, True, True, 0.0, "blocks", "head width 264"),
-        ("cuda", 8, "varlen", BF16, 256, True, True, 0.0, "varlen", "varlen"),
+        ("cpu", None, "varlen flash", FP32, 64, None, "counted", 0.0, "one call a document", "sdpa"),
+        (
+            "cpu",
+            None,
+            "",
+            BF16,
+            64,
+            None,
+            "counted",
+            0.0,
+            "one call a document",
+            "unfused_attention .*backward in bf16",
+        ),
+        ("cpu", None, "", FP32, 64, None, "counted", 0.1, "one call a document", "unfused_attention .*dropout"),
+        ("cpu", None, "varlen flash", BF16, 64, 8, "counted", 0.1, "blocks", "unfused_attention .*dropout"),
+        ("cpu", None, "", FP32, 64, 200, "counted", 0.0, "one call a document", "sdpa"),
+        ("cpu", None, "", FP32, 64, 8, "falling", 0.0, "one call a document", "fall or repeat"),
+        ("cuda", 8, "varlen", BF16, 64, None, "counted", 0.0, "varlen_attn", "varlen"),
+        ("cuda", 9, "varlen flash", FP16, 64, 8, "counted", 0.0, "varlen_attn", "varlen"),
+        ("cuda", 8, "varlen", FP32, 64, None, "counted", 0.0, "documents as padded", "no float32"),
+        ("cuda", 8, "varlen flash", FP32, 64, 8, "counted", 0.0, "blocks", "no float32"),
+        ("cuda", 7, "varlen flash", FP16, 64, None, "counted", 0.0, "documents as padded", "compute capability"),
+        ("cuda", 7, "varlen flash", BF16, 64, 8, "counted", 0.0, "blocks", "compute capability"),
+        ("cuda", 8, "varlen", BF16, 20, None, "counted", 0.0, "documents as padded", "head width 20"),
+        ("cuda", 8, "varlen", BF16, 264, 8, "counted", 0.0, "blocks", "head width 264"),
         # distances that the kernels do not know
-        ("cuda", 8, "varlen flash", BF16, 64, True, False, 0.0, "blocks", "position ids"),
-        ("cuda", 8, "varlen flash", BF16, 64, False, False, 0.0, "varlen", "varlen"),
+        ("cuda", 8, "varlen flash", BF16, 64, 8, "gaps", 0.0, "blocks", "position ids"),
+        ("cuda", 8, "varlen flash", BF16, 64, None, "gaps", 0.0, "varlen_attn", "varlen"),
+        ("cuda", 8, "varlen flash", BF16, 64, 8, "falling", 0.0, "documents as padded", "fall or repeat"),
+        ("cuda", 8, "varlen flash", BF16, 64, None, "falling", 0.0, "varlen_attn", "varlen"),
         # varlen_attn has no dropout
-        ("cuda", 8, "varlen flash", BF16, 64, False, True, 0.1, "flash_attn", "dropout"),
-        ("cuda", 8, "varlen", BF16, 64, False, True, 0.1, "dense", "dropout"),
-        ("cuda", 8, "varlen", BF16, 64, True, True, 0.1, "blocks", "dropout"),
+        ("cuda", 8, "varlen flash", BF16, 64, None, "counted", 0.1, "flash_attn", "dropout"),
+        ("cuda", 8, "varlen", BF16, 64, None, "counted", 0.1, "documents as padded", "dropout"),
+        ("cuda", 8, "varlen", BF16, 64, 8, "counted", 0.1, "blocks", "dropout"),
         # an older torch
-        ("cuda", 8, "flash", BF16, 64, True, True, 0.0, "flash_attn", "no windowed varlen_attn"),
-        ("cuda", 8, "", BF16, 64, False, True, 0.0, "dense", "neither"),
-        ("cuda", 8, "", BF16, 64, True, True, 0.0, "blocks", "neither"),
-        ("mps", None, "varlen flash", FP16, 64, False, True, 0.0, "dense", "mps"),
-        ("mps", None, "varlen flash", FP32, 64, True, True, 0.1, "blocks", "mps"),
+        ("cuda", 8, "flash", BF16, 64, 8, "counted", 0.0, "flash_attn", "no windowed varlen_attn"),
+        ("cuda", 8, "", BF16, 64, None, "counted", 0.0, "documents as padded", "neither"),
+        ("mps", None, "varlen flash", FP16, 64, None, "counted", 0.0, "documents as padded", "mps"),
+        ("mps", None, "varlen flash", FP32, 64, 8, "counted", 0.1, "blocks", "mps"),
     ],
 )
-def test_choose_kernel(
-    device, capability, installed, dtype, head_width, window, counted, dropout, kernel, reason, monkeypatch
+def test_which_plan_is_taken(
+    device, capability, installed, dtype, head_width, window, positions, dropout, plan, reason, monkeypatch
 ):
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device=None: (capability, 0))
-    monkeypatch.setattr(attention, "BF16_WITHOUT_AMX", "AMX" in installed)
     monkeypatch.setattr(attention, "VARLEN_HAS_WINDOW", "varlen" in installed)
     monkeypatch.setattr(attention, "flash_attn_varlen_func", print if "flash" in installed else None)
-    chosen, why = choose_kernel(torch.device(device), dtype, head_width, window, counted, dropout)
-    assert chosen == kernel and reason in why
-
-
-class Elsewhere(torch.Tensor):
-    """A tensor that says it is on a GPU."""
-
-    device = property(lambda self: torch.device("cuda"))
+    documents = as_documents([150, 20], positions)
+    documents.order  # noqa: B018 - found where the tensors really are
+    documents.device = torch.device(device)
+    if device != "cpu":
+        monkeypatch.setattr(attention.AttentionPlan, "prepare", lambda self: None)
+        for kind in (attention.GroupsPlan, attention.BlocksPlan, attention.DocumentsPlan, attention.VarlenPlan):
+            monkeypatch.setattr(kind, "prepare", lambda self: None)
+    chosen = plan_attention(documents, window, False, dropout, dtype, head_width)
+    assert chosen.name.startswith(plan) and re.search(reason, chosen.reason), chosen.reason
 
 
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("window", [None, 4])
-@pytest.mark.parametrize("kernel", ["varlen", "flash_attn"])
-def test_variable_length_kernels_are_called_as_documented(kernel, window, causal, monkeypatch):
+@pytest.mark.parametrize("kind", [attention.VarlenPlan, attention.FlashPlan])
+def test_variable_length_kernels_are_called_as_documented(kind, window, causal, monkeypatch):
     """Both take (left, right) neighbours, -1 for all; flash-attn has a causal switch besides, varlen_attn has none."""
 
     def stand_in(
@@ -465,21 +488,20 @@ def test_variable_length_kernels_are_called_as_documented(kernel, window, causal
         assert max_q == max_k >= max(lengths) and dropout_p == 0.0
         left, right = window_size[0], 0 if causal else window_size[1]
         parts = []
-        for qkv in zip(*(x.as_subclass(torch.Tensor).split(lengths) for x in (q, k, v))):
+        for qkv in zip(*(x.split(lengths) for x in (q, k, v))):
             i = torch.arange(len(qkv[0]))
             distance = i.unsqueeze(1) - i
             seen = (distance <= left) | torch.tensor(left < 0)
             parts.append(formula(*qkv, seen & ((-distance <= right) | torch.tensor(right < 0))))
         return torch.cat(parts)
 
-    monkeypatch.setattr(attention, "choose_kernel", lambda *args: (kernel, ""))
     monkeypatch.setattr(attention, "varlen_attn", stand_in)
     monkeypatch.setattr(attention, "flash_attn_varlen_func", stand_in)
-    lengths = STREAMS["mixed"]
+    lengths = LENGTHS["mixed"]
     documents = as_documents(lengths)
     q, k, v = (x.detach() for x in random_qkv(sum(lengths), torch.float32))
-    out = stream_attention(*(x.as_subclass(Elsewhere) for x in (q, k, v)), documents, window, causal)
-    close(out, by_document(q, k, v, lengths, documents.position_t, window, causal), torch.float32, kernel)
+    out = of(kind)(q, k, v, documents, window, causal, 0.0)
+    close(out, by_document(q, k, v, lengths, documents.position_t, window, causal), torch.float32, kind.name)
 
 
 @pytest.mark.skipif(not attention.VARLEN_HAS_WINDOW, reason="this torch has no varlen_attn with a window")
@@ -487,69 +509,6 @@ def test_varlen_attn_has_the_arguments_that_we_give_it():
     from torch.nn.attention.varlen import varlen_attn
 
     inspect.signature(varlen_attn).bind("q", "k", "v", "cu_seqlens", "cu_seqlens", 7, 7, window_size=(4, 4))
-
-
-@pytest.mark.parametrize("window, kernel", [(None, "dense"), (4, "blocks")])
-def test_other_devices_use_the_kernel_that_was_chosen(window, kernel, monkeypatch):
-    monkeypatch.setattr(attention, "choose_kernel", lambda *args: (kernel, ""))
-    monkeypatch.setattr(attention, "_grouped_attention", lambda *args: ("dense", args[4:]))
-    monkeypatch.setattr(attention, "_block_attention", lambda *args: ("blocks", args[4:]))
-    q, k, v = (x.detach().as_subclass(Elsewhere) for x in random_qkv(9, torch.float32))
-    expected = (window, True, 0.5) if window else (None, True, 0.5, 9)  # one group of up to 9 tokens
-    assert stream_attention(q, k, v, as_documents([9]), window, True, 0.5) == (kernel, expected)
-
-
-# --- the operator of compiled graphs ---
-
-
-@pytest.mark.parametrize("window, causal, dropout", [(-1, False, 0.0), (4, True, 0.0), (4, False, 0.2)])
-def test_operator_obeys_the_rules_for_operators(window, causal, dropout):
-    lengths = [9, 1, 140]
-    documents = as_documents(lengths)
-    q, k, v = random_qkv(sum(lengths), torch.float32)
-    arguments = (q, k, v, documents.cu_seqlens, documents.id_t, documents.position_t, window, causal, dropout)
-    torch.library.opcheck(cpu_attention_op, (*arguments, torch.tensor([3])))
-
-
-def test_operator_draws_the_same_dropout_forward_and_backward():
-    """With one seed the output is linear in v, so it is ⟨gradient, v⟩ that ⟨output, cotangent⟩ must equal."""
-    lengths = [9, 40, 140]
-    documents = as_documents(lengths)
-    for window in (-1, 4):
-        q, k, v = random_qkv(sum(lengths), torch.float32)
-        state = torch.get_rng_state()
-        arguments = (q, k, v, documents.cu_seqlens, documents.id_t, documents.position_t, window, False, 0.4)
-        out = cpu_attention_op(*arguments, torch.tensor([3]))
-        cotangent = torch.randn(out.shape, generator=torch.Generator().manual_seed(1))
-        (grad_v,) = torch.autograd.grad(out, v, cotangent)
-        assert_close((grad_v * v).sum(), (out * cotangent).sum(), rtol=1e-4, atol=1e-3)
-        assert torch.equal(out, cpu_attention_op(*arguments, torch.tensor([3])))
-        assert not torch.allclose(out, cpu_attention_op(*arguments, torch.tensor([4])))
-        assert torch.equal(state, torch.get_rng_state())
-
-
-def test_compiled_attention_is_one_graph_whatever_the_lengths():
-    """No graph break, the same numbers, dropout that follows the seed, and no recompilation once torch has seen that
-    the number of documents changes."""
-    graphs = []
-
-    def backend(graph, example_inputs):
-        graphs.append(graph)
-        return graph.forward
-
-    torch.compiler.reset()
-    compiled = torch.compile(stream_attention, backend=backend, fullgraph=True)
-    for i, lengths in enumerate([[150, 10], [40, 40, 80], [1, 159], [160], [10] * 16]):
-        documents = as_documents(lengths)
-        q, k, v = random_qkv(sum(lengths), torch.float32)
-        out = compiled(q, k, v, documents, 4)
-        close(out, by_document(q, k, v, lengths, documents.position_t, 4, False), torch.float32, str(lengths))
-        assert len(graphs) <= min(i + 1, 2), lengths
-    draws = []
-    for seed in (0, 0, 1):
-        torch.manual_seed(seed)
-        draws.append(compiled(q, k, v, documents, 4, False, 0.5))
-    assert torch.equal(draws[0], draws[1]) and not torch.equal(draws[0], draws[2])
 
 
 # --- dropout ---
@@ -603,7 +562,7 @@ def test_dropout_module():
     assert torch.equal(MiniBertDropout(0.0)(x), x)
 
 
-@pytest.mark.parametrize("kernel", ["stream", "operator", "blocks", "eager"])
+@pytest.mark.parametrize("kernel", ["planned", "documents", "blocks", "eager"])
 def test_attention_dropout_is_unbiased_and_has_the_rate(kernel):
     """One document many times over. Each weight p is p / (1 - r) with probability 1 - r, else 0, and drawn alone: the
     mean is the output without dropout, the variance of an output is r / (1 - r) · Σ p² v²."""
@@ -664,18 +623,18 @@ def test_a_row_of_a_mask_that_sees_nothing_makes_no_nan(implementation, dtype):
 # --- rows for the sake of few shapes ---
 
 
-def test_few_lengths_of_the_stream_in_half_precision():
+def test_few_shapes_in_half_precision():
     for tokens in range(1, 3000, 7):
         documents = as_documents([tokens])
-        assert 0 <= documents.idle_rows(BF16) < max(16, tokens / 16)
-        assert documents.idle_rows(FP32) == 0
-    lengths = {tokens + as_documents([tokens]).idle_rows(FP16) for tokens in range(1024, 2048)}
+        assert 0 <= documents.bucket_rows(BF16) < max(16, tokens / 16)
+        assert documents.bucket_rows(FP32) == 0
+    lengths = {tokens + as_documents([tokens]).bucket_rows(FP16) for tokens in range(1024, 2048)}
     assert len(lengths) <= 17
 
 
 @pytest.mark.parametrize("switches", [{}, {"position_embedding_type": "absolute", "norm_placement": "post"}], ids=str)
-def test_idle_rows_change_nothing(switches, monkeypatch):
-    """Outputs, pooled vectors, loss and gradients are those of the stream as it is."""
+def test_shape_buckets_change_nothing(switches, monkeypatch):
+    """Outputs, pooled vectors, loss and gradients are those of the tokens as they are."""
     config = MiniBertConfig.modernbert("tiny", vocab_size=64, local_attention=4, attention_dropout=0.0, **switches)
     torch.manual_seed(0)
     model = MiniBertForMaskedLM(config).train()
@@ -684,9 +643,9 @@ def test_idle_rows_change_nothing(switches, monkeypatch):
     mask[0, 20:] = mask[2, :11] = 0
     labels = torch.where((torch.rand(ids.shape) < 0.3) & mask.bool(), ids, -100)
     used, found = [], []
-    original = Documents.idle_rows
+    original = Documents.bucket_rows
     for rows in (lambda *args: used.append(original(*args)) or used[-1], lambda *args: 0):
-        monkeypatch.setattr(Documents, "idle_rows", rows)
+        monkeypatch.setattr(Documents, "bucket_rows", rows)
         model.zero_grad()
         with torch.autocast("cpu", dtype=torch.bfloat16):
             loss = model(input_ids=ids, attention_mask=mask, labels=labels).loss
@@ -694,5 +653,5 @@ def test_idle_rows_change_nothing(switches, monkeypatch):
         loss.backward()
         found.append([loss.detach(), hidden.detach(), *(p.grad for p in model.parameters())])
     assert used[0] > 0
-    for idle, plain in zip(*found):
-        assert_close(idle.float(), plain.float(), rtol=0.02, atol=0.02 * float(plain.abs().max()) + 1e-7)
+    for bucketed, plain in zip(*found):
+        assert_close(bucketed.float(), plain.float(), rtol=0.02, atol=0.02 * float(plain.abs().max()) + 1e-7)

@@ -90,12 +90,12 @@ def layouts(draw, one_document_a_row: bool = False, holes: bool = True, padding:
 
 def check(documents: Documents, layout: Layout, positions: list[int]):
     """Everything that `documents` says, against `layout`."""
-    documents.pack()
+    documents.unpad()
     places = torch.arange(layout.shape[0] * layout.shape[1]).view(layout.shape)
     assert documents.select(places).tolist() == [b * layout.shape[1] + s for b, s in layout.tokens]
     assert documents.id_t.tolist() == layout.ids
     assert documents.position_t.tolist() == positions
-    assert documents.lengths() == layout.lengths
+    assert documents.lengths == layout.lengths
     assert documents.cu_seqlens.tolist() == [*layout.first, len(layout.ids)]
     assert documents.cu_seqlens.dtype == torch.int32  # what the variable-length kernels take
     last = [*(first - 1 for first in layout.first[1:]), len(layout.ids) - 1]
@@ -103,7 +103,8 @@ def check(documents: Documents, layout: Layout, positions: list[int]):
     assert documents.is_packed == layout.packed
     ids = layout.ids
     steps = [positions[i + 1] - positions[i] for i in range(len(ids) - 1) if ids[i] == ids[i + 1]]
-    assert documents.counted == all(step == 1 for step in steps)
+    rising = all(step >= 1 for step in steps)
+    assert documents.order == ("contiguous" if all(step == 1 for step in steps) else "rising" if rising else "any")
 
 
 SETTINGS = settings(deadline=None, derandomize=True, max_examples=150)
@@ -159,6 +160,17 @@ def test_cu_seq_lens_come_second(layout, with_positions):
     check(documents, layout, [s for _, s in layout.tokens] if with_positions else layout.positions)
 
 
+@given(layouts(padding=False))
+@SETTINGS
+def test_one_row_with_cu_seq_lens_needs_no_search(layout):
+    """Nothing is looked for: neither boundaries nor positions."""
+    flat = Layout([[number for row in layout.rows for number in row]])
+    documents = Documents(*flat.shape, torch.device("cpu"), cu_seq_lens=flat.cu_seq_lens())
+    assert documents.is_flat
+    documents._find = None
+    check(documents, flat, flat.positions)
+
+
 def test_a_row_ends_every_document():
     """Equal numbers, or one range of `cu_seq_lens`, in two rows are two documents."""
     layout = Layout([[0, 0], [1, 1]])
@@ -177,11 +189,11 @@ def test_without_anything_every_row_is_a_document():
     check(Documents(3, 4, torch.device("cpu")), layout, [0, 1, 2, 3] * 3)
 
 
-# --- between the stream and the padded batch ---
+# --- between the unpadded tokens and the padded batch ---
 
 
 def as_documents(layout: Layout) -> Documents:
-    return Documents(*layout.shape, torch.device("cpu"), layout.mask(), seq_idx=layout.grid(layout.ids, -1)).pack()
+    return Documents(*layout.shape, torch.device("cpu"), layout.mask(), seq_idx=layout.grid(layout.ids, -1)).unpad()
 
 
 @given(layouts(), st.sampled_from([0.0, -7.5]))
@@ -217,13 +229,13 @@ def test_pool(layout, pooling):
 @given(layouts(one_document_a_row=True), st.sampled_from(["cls", "last", "mean"]), st.booleans())
 @SETTINGS
 def test_pool_of_padded_rows(layout, pooling, with_mask):
-    """What is captured in a graph never looks for the stream; it must pool alike."""
+    """What is captured in a graph never looks for the unpadded tokens; it must pool alike."""
     if not with_mask:
         layout = Layout([[b] * layout.shape[1] for b in range(layout.shape[0])])
     mask = layout.mask() if with_mask else None
     x = torch.randn(*layout.shape, WIDTH)
-    stream = as_documents(layout)
-    expected = stream.pool(stream.select(x), pooling)
+    unpadded = as_documents(layout)
+    expected = unpadded.pool(unpadded.select(x), pooling)
     assert_close(Documents(*layout.shape, torch.device("cpu"), mask).pool(x.flatten(0, 1), pooling), expected)
 
 
@@ -268,11 +280,11 @@ def test_no_mask_where_none_is_needed():
     assert documents.dense_mask(None, causal=True) is not None
 
 
-def test_nothing_but_padding_leaves_one_token():
-    """So that no kernel meets an empty tensor."""
-    documents = Documents(2, 4, torch.device("cpu"), torch.zeros(2, 4)).pack()
-    assert documents.lengths() == [1] and documents.select(torch.arange(8).view(2, 4)).tolist() == [0]
-    assert documents.pool(torch.ones(1, WIDTH), "cls").shape == (2, WIDTH)
+def test_nothing_but_padding_leaves_nothing():
+    documents = Documents(2, 4, torch.device("cpu"), torch.zeros(2, 4)).unpad()
+    assert documents.lengths == [] and documents.select(torch.arange(8).view(2, 4)).tolist() == []
+    for pooling in ("cls", "last", "mean"):
+        assert torch.equal(documents.pool(torch.ones(0, WIDTH), pooling), torch.zeros(2, WIDTH))
 
 
 # --- Transformers' collator ---

@@ -623,7 +623,7 @@ def test_bad_input_is_refused():
         with pytest.raises(ValueError, match="exactly one of input_ids and inputs_embeds"):
             model(**inputs)
     for shape in ((2, 8), (9, 2), (1, 9), (2, 9, 9), (9,)):
-        with pytest.raises(ValueError, match=r"attention_mask has the shape \(.*legal are"):
+        with pytest.raises(ValueError, match=r"attention_mask has the shape \(.*give"):
             model(ids, attention_mask=torch.ones(shape))
     long = torch.randint(1, VOCAB, (1, 41))
     for inputs in (dict(input_ids=long), dict(input_ids=ids, position_ids=torch.arange(32, 41)[None])):

@@ -1,0 +1,171 @@
+"""What must not go wrong silently: steps without targets, labels on padding, precision, explicit positions."""
+
+import copy
+import math
+
+import pytest
+import torch
+from datasets import Dataset
+from torch.nn import functional as F
+from torch.testing import assert_close
+from transformers import BertConfig, BertForTokenClassification, Trainer, TrainingArguments, default_data_collator
+
+import minibert.modeling_minibert as modeling
+from minibert.configuration_minibert import MiniBertConfig
+
+SIZES = dict(
+    vocab_size=64, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32,
+    initializer_range=0.3, local_attention=4, num_labels=3,
+)  # fmt: skip
+TOKEN_HEADS = ["ForMaskedLM", "ForPreTraining", "ForCausalLM", "ForTokenClassification", "ForReplacedTokenDetection"]
+
+
+def build(head: str, **fields):
+    torch.manual_seed(0)
+    return getattr(modeling, f"MiniBert{head}")(MiniBertConfig(**SIZES | fields))
+
+
+def ids(*shape: int) -> torch.Tensor:
+    return torch.randint(1, 64, shape, generator=torch.Generator().manual_seed(1))
+
+
+# --- nothing to predict ---
+
+
+@pytest.mark.parametrize("count", [None, 0, torch.tensor(0)], ids=str)
+@pytest.mark.parametrize("head", TOKEN_HEADS)
+def test_no_target_gives_no_loss_and_no_gradient(head, count):
+    """Also where `Trainer` counts no target over all micro-batches and ranks."""
+    model = build(head).train()
+    loss = model(ids(2, 9), labels=torch.full((2, 9), -100), num_items_in_batch=count).loss
+    loss.backward()
+    assert loss == 0
+    assert all(p.grad is None or not p.grad.any() for p in model.parameters())
+
+
+@pytest.mark.parametrize("head", ["ForMaskedLM", "ForTokenClassification", "ForReplacedTokenDetection", "BERT's own"])
+def test_a_step_without_targets_under_trainer_leaves_finite_weights(head, tmp_path):
+    sizes = dict(vocab_size=64, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32)
+    model = BertForTokenClassification(BertConfig(**sizes)) if head == "BERT's own" else build(head)
+    rows = Dataset.from_dict({"input_ids": ids(8, 9).tolist(), "labels": [[-100] * 9] * 8})
+    arguments = TrainingArguments(tmp_path, max_steps=2, per_device_train_batch_size=4, report_to="none", use_cpu=True)
+    Trainer(model, arguments, train_dataset=rows, data_collator=default_data_collator).train()
+    assert all(p.isfinite().all() for p in model.parameters())
+
+
+# --- padding ---
+
+
+@pytest.mark.parametrize("implementation", ["sdpa", "eager"])
+@pytest.mark.parametrize("head", TOKEN_HEADS)
+def test_a_batch_of_nothing_but_padding_says_nothing(head, implementation):
+    """No state, no prediction that depends on the token below, nothing learned from its labels."""
+    model = build(head, attn_implementation=implementation)
+    mask = torch.zeros(2, 9)
+    assert not model.model.eval()(ids(2, 9), attention_mask=mask).last_hidden_state.any()
+    outputs = model.train()(ids(2, 9), attention_mask=mask, labels=torch.ones(2, 9, dtype=torch.long))
+    outputs.loss.backward()
+    assert outputs.loss == 0
+    assert all(p.grad is None or not p.grad.any() for p in model.parameters())
+
+
+def test_answers_on_padding_are_not_learned_from():
+    """As those behind the row: the loss is that of the answers on real tokens."""
+    model = build("ForQuestionAnswering").eval()
+    mask = torch.ones(3, 9)
+    mask[1:, 5:] = 0
+    starts, ends = torch.tensor([2, 7, 3]), torch.tensor([4, 8, 6])
+    outputs = model(ids(3, 9), attention_mask=mask, start_positions=starts, end_positions=ends)
+    expected = (
+        F.cross_entropy(outputs.start_logits[[0, 2]], starts[[0, 2]])
+        + F.cross_entropy(outputs.end_logits[:1], ends[:1])
+    ) / 2
+    assert_close(outputs.loss, expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("lowest", [-math.inf, None], ids=["-inf", "finfo.min"])
+def test_a_row_of_a_floating_mask_that_sees_nothing_makes_no_nan(lowest, dtype):
+    """Eager attention, forward and backward; the other rows see what they would see without it."""
+    seen = torch.ones(1, 1, 6, 6, dtype=torch.bool)
+    seen[..., 2, :] = False
+    lowest = torch.finfo(dtype).min if lowest is None else lowest
+    model = build("Model", attn_implementation="eager", num_hidden_layers=1, layer_types=["full_attention"]).to(dtype)
+    states = []
+    for visible in (seen, torch.ones_like(seen)):
+        mask = torch.zeros(visible.shape, dtype=dtype).masked_fill(~visible, lowest)
+        states.append(model(ids(1, 6), attention_mask=mask).last_hidden_state)
+    states[0].float().pow(2).sum().backward()
+    assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
+    others = [0, 1, 3, 4, 5]
+    assert_close(states[0][:, others], states[1][:, others])
+
+
+# --- precision ---
+
+
+@pytest.mark.parametrize("pooling", ["mean", "cls"])
+def test_a_float64_model_computes_in_float64(pooling):
+    labels = {
+        "ForSequenceClassification": dict(labels=torch.tensor([0, 2])),
+        "ForMaskedLM": dict(labels=ids(2, 9)),
+        "ForReplacedTokenDetection": dict(labels=ids(2, 9) % 2),
+        "ForQuestionAnswering": dict(start_positions=torch.tensor([1, 2]), end_positions=torch.tensor([3, 4])),
+    }
+    mask = torch.ones(2, 9)
+    mask[0, 6:] = 0
+    for head, targets in labels.items():
+        model = build(head, classifier_pooling=pooling).double().eval()
+        outputs = model(ids(2, 9), attention_mask=mask, **targets)
+        assert outputs.loss.dtype == torch.float64, head
+        model.config._attn_implementation = "eager"
+        assert_close(outputs.loss, model(ids(2, 9), attention_mask=mask, **targets).loss, rtol=1e-13, atol=1e-13)
+
+
+# --- explicit positions inside documents ---
+
+POSITIONS = {
+    "repeated": lambda n: torch.arange(n) // 3,
+    "falling": lambda n: n - torch.arange(n),
+    "gaps": lambda n: torch.arange(n) * 3,
+    "any": lambda n: torch.randint(0, n, (n,), generator=torch.Generator().manual_seed(0)),
+}
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("positions", POSITIONS)
+@pytest.mark.parametrize("form", ["seq_idx", "cu_seq_lens_q"])
+def test_positions_decide_who_sees_whom(form, positions, causal):
+    """|position_i - position_j| <= window, and position_j <= position_i in a causal model, whatever the order of the
+    tokens and however long their document: as eager attention has it, from the same masks as a formula."""
+    lengths = [70, 230]
+    model = build("Model", is_causal=causal, layer_types=["sliding_attention", "full_attention"]).double().eval()
+    position_ids = torch.cat([POSITIONS[positions](n) for n in lengths]).unsqueeze(0)
+    numbers = torch.repeat_interleave(torch.arange(2), torch.tensor(lengths)).unsqueeze(0)
+    where = dict(seq_idx=numbers) if form == "seq_idx" else dict(cu_seq_lens_q=torch.tensor([0, 70, 300]))
+    distance = position_ids[0].unsqueeze(1) - position_ids[0]
+    seen = (numbers[0].unsqueeze(1) == numbers[0]) & ((distance >= 0) | torch.tensor(not causal))
+    eager = copy.deepcopy(model)
+    eager.config._attn_implementation = "eager"
+    with torch.no_grad():
+        actual = model(ids(1, 300), position_ids=position_ids, **where).last_hidden_state
+        expected = eager(ids(1, 300), position_ids=position_ids, **where).last_hidden_state
+        assert_close(actual, expected, rtol=1e-9, atol=1e-9)
+        if not causal:  # the same by a mask of pairs, of which eager attention knows nothing but its numbers
+            by_mask = eager(ids(1, 300), position_ids=position_ids, attention_mask=seen[None, None], seq_idx=numbers)
+            assert_close(actual, by_mask.last_hidden_state, rtol=1e-9, atol=1e-9)
+
+
+# --- label smoothing under plain Trainer ---
+
+
+def test_label_smoothing_of_a_decoder_predicts_the_next_token(tmp_path):
+    """`Trainer` computes that loss itself: (1 - ε) · cross-entropy of the next token + ε · mean over the vocabulary."""
+    model = build("ForCausalLM").eval()
+    tokens = ids(2, 9)
+    arguments = TrainingArguments(tmp_path, label_smoothing_factor=0.1, report_to="none", use_cpu=True)
+    trainer = Trainer(model, arguments)
+    loss = trainer.compute_loss(model, {"input_ids": tokens, "labels": tokens.clone()})
+    log_probs = model(tokens).logits[:, :-1].log_softmax(-1).flatten(0, 1)
+    expected = 0.9 * F.nll_loss(log_probs, tokens[:, 1:].flatten()) - 0.1 * log_probs.mean()
+    assert_close(loss, expected)

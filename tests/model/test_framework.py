@@ -1,0 +1,169 @@
+"""What PyTorch and its neighbours do with a model from outside: hooks, offloading, pruning, functional transformations,
+gradients of gradients, torch.compile, ONNX."""
+
+import io
+
+import pytest
+import torch
+from accelerate import cpu_offload, disk_offload
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.utils import prune
+from torch.testing import assert_close
+
+import minibert.modeling_minibert as modeling
+from minibert import attention_minibert as attention
+from minibert.configuration_minibert import MiniBertConfig
+
+FAMILIES = {"bert": MiniBertConfig.bert, "modernbert": MiniBertConfig.modernbert}
+IDS = torch.randint(1, 64, (2, 12), generator=torch.Generator().manual_seed(0))
+LABELS = torch.where(torch.rand(2, 12, generator=torch.Generator().manual_seed(1)) < 0.4, IDS, -100)
+TARGETS = {
+    "ForMaskedLM": dict(labels=LABELS),
+    "ForCausalLM": dict(labels=IDS),
+    "ForTokenClassification": dict(labels=IDS % 2),
+    "ForReplacedTokenDetection": dict(labels=IDS % 2),
+    "ForSequenceClassification": dict(labels=torch.tensor([0, 1])),
+    "ForQuestionAnswering": dict(start_positions=torch.tensor([2, 3]), end_positions=torch.tensor([4, 5])),
+}
+
+
+def build(head: str, family: str = "modernbert", **fields):
+    torch.manual_seed(0)
+    sizes = dict(vocab_size=64, num_hidden_layers=2, local_attention=4, hidden_dropout=0.0, attention_dropout=0.0)
+    if family == "modernbert":
+        sizes["layer_types"] = ["full_attention", "sliding_attention"]
+    return getattr(modeling, f"MiniBert{head}")(FAMILIES[family]("tiny", **sizes | fields))
+
+
+def test_every_hook_of_the_tied_embedding_runs():
+    model, ran = build("ForMaskedLM").train(), []
+    times = ("before", "after", "backward")
+    for name, module in (("words", model.model.embeddings.tok_embeddings), ("decoder", model.decoder)):
+        module.register_forward_pre_hook(lambda *_, name=name: ran.append(f"{name} before"))
+        module.register_forward_hook(lambda *_, name=name: ran.append(f"{name} after"))
+        module.register_full_backward_hook(lambda *_, name=name: ran.append(f"{name} backward"))
+    model(IDS, labels=LABELS).loss.backward()
+    assert sorted(ran) == sorted(f"{name} {when}" for name in ("words", "decoder") for when in times)
+
+
+@pytest.mark.parametrize("where", ["cpu", "disk"])
+def test_offloading(where, tmp_path):
+    """With gradients on, as a user calls it."""
+    model = build("ForMaskedLM").eval()
+    expected = model(IDS).logits.detach()
+    offloaded = cpu_offload(model, "cpu") if where == "cpu" else disk_offload(model, str(tmp_path), "cpu")
+    assert_close((offloaded or model)(IDS).logits, expected)
+
+
+def test_pruned_embeddings_train_for_several_steps():
+    model = build("ForSequenceClassification").train()
+    prune.l1_unstructured(model.model.embeddings.tok_embeddings, "weight", amount=0.5)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    losses = []
+    for _ in range(3):
+        optimizer.zero_grad()
+        loss = model(IDS, **TARGETS["ForSequenceClassification"]).loss
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[2] < losses[0]
+
+
+@pytest.mark.parametrize("head", TARGETS)
+def test_functional_gradients(head):
+    """`torch.func.grad` gives what `backward` gives."""
+    model = build(head).train()
+    given = dict(model.named_parameters())
+    functional = torch.func.grad(lambda p: torch.func.functional_call(model, p, (IDS,), TARGETS[head]).loss)(given)
+    model(IDS, **TARGETS[head]).loss.backward()
+    for name, parameter in given.items():
+        assert_close(functional[name], torch.zeros_like(parameter) if parameter.grad is None else parameter.grad)
+
+
+@pytest.mark.parametrize("head", TARGETS)
+def test_gradients_of_gradients(head, monkeypatch):
+    """Against differences of gradients, in float64. (SDPA's fast kernel on CPU has no second derivative; its plain one
+    has. Blocks small enough that local layers really use them.)"""
+    monkeypatch.setattr(attention, "LOCAL_BLOCK", 1)
+    model = build(head, local_attention=2).double().train()
+    table = model.get_input_embeddings().weight
+
+    def squared_gradient(weight, create_graph):
+        weights = {"model.embeddings.tok_embeddings.weight": weight}
+        loss = torch.func.functional_call(model, weights, (IDS,), TARGETS[head]).loss
+        return torch.autograd.grad(loss, weight, create_graph=create_graph)[0].pow(2).sum()
+
+    with sdpa_kernel(SDPBackend.MATH):
+        (second,) = torch.autograd.grad(squared_gradient(table, True), table)
+        step = torch.randn_like(table) * 1e-5
+        ends = [squared_gradient((table + sign * step).detach().requires_grad_(), False) for sign in (1, -1)]
+    assert_close((second * step).sum(), (ends[0] - ends[1]) / 2, rtol=1e-4, atol=1e-12)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_compiles_into_one_graph(family):
+    """Rows without padding, rows with padding on CPU, and one unpadded row with `cu_seq_lens_q`, loss included; with no
+    new graph for the third length."""
+    graphs = []
+
+    def backend(graph, example_inputs):
+        graphs.append(graph)
+        return graph.forward
+
+    torch.compiler.reset()
+    model = build("ForMaskedLM", family).train()
+    compiled = torch.compile(model, backend=backend, fullgraph=True)
+    mask = torch.ones_like(IDS)
+    mask[0, 7:] = 0
+    flat = dict(
+        cu_seq_lens_q=torch.tensor([0, 5, 12, 24]), masked_lm_positions=(LABELS.view(-1) != -100).nonzero()[:, 0]
+    )
+    for inputs in (
+        dict(input_ids=IDS, labels=LABELS),
+        dict(input_ids=IDS, labels=LABELS, attention_mask=mask),
+        dict(input_ids=IDS.view(1, -1), labels=LABELS.view(1, -1), **flat),
+    ):
+        graphs.clear()
+        assert_close(compiled(**inputs).loss, model(**inputs).loss, rtol=1e-4, atol=1e-5)
+        assert len(graphs) == 1
+    graphs.clear()
+    for length in (11, 10, 9):
+        compiled(input_ids=IDS[:, :length], labels=LABELS[:, :length])
+    assert len(graphs) <= 1
+
+
+def test_known_positions_are_those_that_would_be_found():
+    model = build("ForMaskedLM").train()
+    inputs = dict(input_ids=IDS.view(1, -1), labels=LABELS.view(1, -1), cu_seq_lens_q=torch.tensor([0, 5, 24]))
+    places = (LABELS.view(-1) != -100).nonzero()[:, 0]
+    found, told = model(**inputs), model(**inputs, masked_lm_positions=places)
+    assert torch.equal(found.logits, told.logits) and found.loss == told.loss
+
+
+@pytest.mark.parametrize("head", ["ForMaskedLM", "ForSequenceClassification", "ForTokenClassification"])
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.filterwarnings("ignore")
+def test_the_older_onnx_exporter_makes_a_graph_that_loads(family, head):
+    """Padding on either side, and lengths other than the one it was made with."""
+    pytest.importorskip("onnx")
+    runtime = pytest.importorskip("onnxruntime")
+
+    class Logits(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.model = build(head, family)
+
+        def forward(self, input_ids, attention_mask):
+            return self.model(input_ids, attention_mask=attention_mask).logits
+
+    model, file = Logits().eval(), io.BytesIO()
+    mask = torch.ones_like(IDS)
+    mask[0, 7:] = mask[1, :3] = 0
+    axes = {name: {0: "batch", 1: "length"} for name in ("input_ids", "attention_mask")}
+    torch.onnx.export(model, (IDS, mask), file, dynamo=False, input_names=list(axes), dynamic_axes=axes)
+    session = runtime.InferenceSession(file.getvalue())
+    for length in (12, 9):
+        inputs = dict(input_ids=IDS[:, :length], attention_mask=mask[:, :length])
+        (actual,) = session.run(None, {name: x.numpy() for name, x in inputs.items()})
+        real = inputs["attention_mask"].bool() if actual.ndim == 3 else slice(None)
+        assert_close(torch.from_numpy(actual)[real], model(**inputs)[real], rtol=1e-3, atol=1e-4)
