@@ -1,37 +1,69 @@
-"""What a training command settles before it starts: which checkpoint to go on from, which number format."""
+"""Checkpoints: which one a training goes on from, and whether that is whole.
+
+Nothing here imports torch or Transformers, so that an output folder in use is refused before anything is loaded.
+"""
 
 from __future__ import annotations
 
-import dataclasses
+import json
+import os
+import re
 import shutil
+import zipfile
+import zlib
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from transformers import TrainingArguments
-from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, get_last_checkpoint
+from safetensors import SafetensorError, safe_open
 
-from .precision import fast_bf16
+if TYPE_CHECKING:
+    from transformers import TrainingArguments
+
+MANIFEST = "manifest.json"
+
+# What a training needs to go on; of each, one file is enough (the later names: several processes, FSDP, DeepSpeed).
+NEEDED = (
+    ("trainer_state.json",),
+    ("model.safetensors", "*model*.safetensors", "pytorch_model*", "global_step*"),
+    ("optimizer.pt", "optimizer.bin", "optimizer_*", "global_step*"),
+    ("scheduler.pt", "global_step*"),
+    ("rng_state.pth", "rng_state_*.pth"),
+)
 
 
 def checkpoint_to_resume(training: TrainingArguments) -> str | None:
-    """The checkpoint that `--resume_from_checkpoint` means: a path, or `true` for the last one in the output folder.
+    """The checkpoint that `--resume_from_checkpoint` means: a path, or `true` for the newest whole one in the output
+    folder; None for a new training.
 
     Raises:
         ValueError: the output folder holds a finished or an unfinished run and nothing says to go on with it; or there
-            is nothing to resume.
+            is no whole checkpoint to go on from.
     """
-    folder = Path(training.output_dir)
-    wanted = training.resume_from_checkpoint
-    if wanted is None or str(wanted).lower() == "false":
+    folder, given = Path(training.output_dir), str(training.resume_from_checkpoint or "false")
+    if given.lower() == "false":
         check_unused(folder)
         return None
-    if str(wanted).lower() == "true":
-        last = _last_checkpoint(folder)
-        if last is None:
-            raise ValueError(f"resume_from_checkpoint: there is no checkpoint in {str(folder)!r}")
-        return last
-    if not Path(wanted).is_dir():
-        raise ValueError(f"resume_from_checkpoint: {wanted!r} is no folder; legal: a checkpoint's path, or true")
-    return str(wanted)
+    if given.lower() != "true":
+        if not Path(given).is_dir():
+            raise ValueError(f"resume_from_checkpoint: {given!r} is no folder; give a checkpoint's path, or true")
+        if damage := find_damage(Path(given)):
+            raise ValueError(
+                f"resume_from_checkpoint: {given!r} is not whole: {damage}; use another checkpoint, or true for the"
+                " newest one in output_dir that is whole"
+            )
+        return given
+    passed_over = []
+    for checkpoint in _checkpoints(folder):
+        damage = find_damage(checkpoint)
+        if damage is None:
+            print("".join(f"Passed over {line}\n" for line in passed_over) + f"Going on from {checkpoint}")
+            return str(checkpoint)
+        passed_over.append(f"{checkpoint.name}: {damage}")
+    raise ValueError(
+        f"resume_from_checkpoint: there is no whole checkpoint in {str(folder)!r}"
+        + (f" ({'; '.join(passed_over)})" if passed_over else "")
+        + "; start again in another folder"
+    )
 
 
 def check_unused(folder: Path, one_of_several: bool = False) -> None:
@@ -41,8 +73,8 @@ def check_unused(folder: Path, one_of_several: bool = False) -> None:
         ValueError: it is a file, or holds a finished or an unfinished run.
     """
     if folder.is_file():
-        raise ValueError(f"output_dir: {str(folder)!r} is a file; legal: a folder, existing or new")
-    last = _last_checkpoint(folder)
+        raise ValueError(f"output_dir: {str(folder)!r} is a file; give a folder, existing or new")
+    last = next(iter(_checkpoints(folder)), None)
     # A push in mid-run leaves a config, too; the state is saved at the end.
     if (folder / "config.json").exists() and (last is None or (folder / "trainer_state.json").exists()):
         raise ValueError(f"output_dir: {str(folder)!r} holds a finished model; give another one, or remove it")
@@ -53,30 +85,84 @@ def check_unused(folder: Path, one_of_several: bool = False) -> None:
         )
 
 
-def can_resume(checkpoint: str) -> bool:
+def can_resume(checkpoint: str | Path) -> bool:
     """Whether a checkpoint holds more than a model."""
     return (Path(checkpoint) / "optimizer.pt").exists()
 
 
 def remove_checkpoints(folder: Path) -> None:
     """Remove the checkpoints of a finished training: its best model is saved elsewhere, and they hold pickles."""
-    for path in folder.glob(f"{PREFIX_CHECKPOINT_DIR}-*"):
+    for path in _checkpoints(folder):
         shutil.rmtree(path)
 
 
-def _last_checkpoint(folder: Path) -> str | None:
-    return get_last_checkpoint(str(folder)) if folder.is_dir() else None
+def find_damage(checkpoint: Path) -> str | None:
+    """What keeps a training from going on from a checkpoint, in words; None if it is whole.
+
+    One with a manifest is held against that; one without (an older one, or a plain `Trainer`'s) is judged by the files
+    it must have, and by whether they end where their formats say.
+    """
+    for names in NEEDED:
+        if not any(found for name in names for found in checkpoint.glob(name)):
+            hint = " (to be resumed, train with --save_only_model false)" if names[0] == "optimizer.pt" else ""
+            return f"{names[0]} is missing{hint}"
+    manifest = checkpoint / MANIFEST
+    if _is_complete(manifest):
+        for name, (size, checksum) in json.loads(manifest.read_text()).items():
+            path = checkpoint / name
+            if not path.exists():
+                return f"{name} is missing"
+            if path.stat().st_size != size or _checksum(path) != checksum:
+                return f"{name} is not as it was saved"
+        return None
+    damaged = [path.name for path in checkpoint.iterdir() if path.is_file() and not _is_complete(path)]
+    return f"{damaged[0]} is half-written" if damaged else None
+
+
+def write_manifest(checkpoint: Path) -> None:
+    """List a checkpoint's files with their sizes and checksums, once all of them are written."""
+    files = {
+        path.relative_to(checkpoint).as_posix(): (path.stat().st_size, _checksum(path))
+        for path in sorted(checkpoint.rglob("*"))
+        if path.is_file() and path.name != MANIFEST
+    }
+    unfinished = checkpoint / f"{MANIFEST}.tmp"
+    unfinished.write_text(json.dumps(files, indent=2) + "\n")
+    os.replace(unfinished, checkpoint / MANIFEST)
+
+
+def _checkpoints(folder: Path) -> list[Path]:
+    """The checkpoints in a folder, the newest first."""
+    found = [path for path in folder.glob("checkpoint-*") if re.fullmatch(r"checkpoint-\d+", path.name)]
+    return sorted((path for path in found if path.is_dir()), key=lambda path: -int(path.name.split("-")[1]))
+
+
+def _checksum(path: Path) -> int:
+    checksum = 0
+    with path.open("rb") as file:
+        while part := file.read(1 << 20):
+            checksum = zlib.crc32(part, checksum)
+    return checksum
+
+
+def _is_complete(path: Path) -> bool:
+    try:
+        if not path.exists():
+            return False
+        if path.suffix == ".json":
+            json.loads(path.read_text(encoding="utf-8"))
+        elif path.suffix == ".safetensors":
+            with safe_open(path, "np"):
+                pass
+        elif path.suffix in (".pt", ".pth", ".bin"):  # archives, whose contents are listed at their end
+            return zipfile.is_zipfile(path)
+    except (ValueError, SafetensorError):
+        return False
+    return True
 
 
 def settle(training: TrainingArguments) -> TrainingArguments:
-    """Decide what the user left open: bf16 where the machine is fast at it (said once), real tokens counted."""
-    bf16 = bool(training.bf16)
-    if training.bf16 is None and not training.fp16:
-        bf16, reason = fast_bf16()
-        print(f"Computing in {'bf16' if bf16 else 'fp32'}: {reason}")
-    return dataclasses.replace(
-        training,
-        bf16=bf16,
-        use_cpu=training.device.type == "cpu",  # without it Transformers refuses bf16 where there is no GPU
-        include_num_input_tokens_seen="non_padding",
-    )
+    """`precision.resolve_precision`, under the name that `finetuning` knows."""
+    from .precision import resolve_precision
+
+    return resolve_precision(training)

@@ -44,11 +44,24 @@ def minibert_config(path: str) -> MiniBertConfig:
 
 
 @contextmanager
+def without_bars() -> Iterator[None]:
+    """While loading or saving: no bar of Transformers, where that is over at once."""
+    bars = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if bars:
+            logging.enable_progress_bar()
+
+
+@contextmanager
 def quietly() -> Iterator[None]:
-    """While loading: that a head or a pooler is new, or left out, is no warning."""
+    """While loading: no bar, and that a head or a pooler is new, or left out, is no warning."""
     verbosity = logging.get_verbosity()
     logging.set_verbosity_error()
     try:
-        yield
+        with without_bars():
+            yield
     finally:
         logging.set_verbosity(verbosity)

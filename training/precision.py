@@ -1,11 +1,24 @@
-"""Which number format a machine computes fastest in."""
+"""What a training takes from where it runs: the number format of its processor, the number of its processes."""
 
 from __future__ import annotations
 
+import dataclasses
+import os
 import platform
 from pathlib import Path
 
 import torch
+from transformers import TrainingArguments
+
+
+def resolve_precision(training: TrainingArguments) -> TrainingArguments:
+    """The arguments with bf16 decided where the user did not: on where the machine is fast at it (said once)."""
+    bf16 = bool(training.bf16)
+    if training.bf16 is None and not training.fp16:
+        bf16, reason = fast_bf16()
+        print(f"Computing in {'bf16' if bf16 else 'fp32'}: {reason}")
+    # without use_cpu Transformers refuses bf16 where there is no GPU
+    return dataclasses.replace(training, bf16=bf16, use_cpu=training.device.type == "cpu")
 
 
 def fast_bf16() -> tuple[bool, str]:
@@ -30,3 +43,19 @@ def _processor_flags() -> set[str]:
         return set()
     lines = cpuinfo.read_text(errors="replace").splitlines()
     return {flag for line in lines if line.startswith(("flags", "Features")) for flag in line.partition(":")[2].split()}
+
+
+def check_launcher() -> None:
+    """Refuse the single process that `accelerate launch --num_processes 2 --cpu` starts: it would train with a part of
+    the batch that was asked for. Such a process has the address at which several meet, but no rank among them.
+
+    Raises:
+        ValueError: saying how to start several processes.
+    """
+    launched = os.environ.get("ACCELERATE_USE_CPU", "").lower() == "true" and "MASTER_PORT" in os.environ
+    ranks = ("RANK", "WORLD_SIZE", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE")
+    if launched and not any(name in os.environ for name in ranks):
+        raise ValueError(
+            "accelerate launch: it was asked for several processes on CPUs, but starts only one (there it needs MPI:"
+            " --mpirun_hostfile); use `torchrun --nproc_per_node 2 -m minibert.training.cli …`, or --num_processes 1"
+        )

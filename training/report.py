@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -63,26 +64,29 @@ def picture(
             plt.close(figure)
 
 
-def plot_losses(
-    log_history: Sequence[dict], path: str | Path, metric: str, baselines: dict[str, float] | None = None
-) -> None:
-    """Draw training and validation loss over optimizer steps.
+def plot_losses(log_history: Sequence[dict], path: str | Path, metric: str, report: Mapping[str, Any]) -> None:
+    """Draw training and validation loss over optimizer steps; nothing where neither has two points.
 
     Args:
         log_history: `Trainer`'s (`state.log_history`).
         path: the PNG.
         metric: the loss that evaluations log as `eval_…`, and training as itself where it logs it apart.
-        baselines: losses drawn as horizontal lines, by name.
+        report: its `unigram_loss` or `constant_loss` is drawn as a horizontal line.
     """
+    curves = {}
+    for key, label in ((metric, "training"), (f"eval_{metric}", "validation")):
+        curves[label] = [(entry["step"], entry[key]) for entry in log_history if key in entry]
+        if not curves[label] and key == metric:
+            curves[label] = [(entry["step"], entry["loss"]) for entry in log_history if "loss" in entry]
+    if max(map(len, curves.values())) < 2:
+        return
     with picture(path, "Loss in training") as axes:
-        for key, label, marker in ((metric, "training", None), (f"eval_{metric}", "validation", "o")):
-            points = [(entry["step"], entry[key]) for entry in log_history if key in entry]
-            if not points and key == metric:
-                points = [(entry["step"], entry["loss"]) for entry in log_history if "loss" in entry]
+        for label, points in curves.items():
             if points:
-                axes.plot(*zip(*points), marker=marker, label=label)
-        for name, value in (baselines or {}).items():
-            axes.axhline(value, color="gray", linestyle="--", linewidth=1, label=name)
+                axes.plot(*zip(*points), marker="o" if label == "validation" else None, label=label)
+        for key, label in (("unigram_loss", "unigram baseline"), ("constant_loss", "the same answer for every token")):
+            if key in report:
+                axes.axhline(report[key], color="gray", linestyle="--", linewidth=1, label=label)
         axes.set(xlabel="optimizer step", ylabel=f"{metric.replace('_', ' ')} (nats)")
         axes.grid(alpha=0.3)
         axes.legend()
@@ -149,6 +153,41 @@ def plot_bench_lengths(results: Sequence[dict], path: Path) -> bool:
             axes.label_outer()
         panels[0][0].legend(frameon=False)
     return True
+# --- pretraining ---
+
+
+def describe_pretraining(report: Mapping[str, Any]) -> str:
+    """The figures of a pretraining (`report.json`), beside those of something simple: unigram frequencies, or the
+    answer "original" for every token."""
+    detects = "generator" in report
+    prefix, baseline = ("constant_", "always original") if detects else ("unigram_", "unigram")
+    losses = {"": report["validation_loss"], prefix: report[f"{prefix}loss"]}
+    columns = ("accuracy", "replaced_precision", "replaced_recall", "replaced_f1") if detects else ("accuracy",)
+    rows = [
+        (
+            name,
+            f"{losses[of]:.3f}",
+            f"{math.exp(losses[of]):.1f}",
+            *(f"{report[of + column]:.1%}" if of + column in report else "" for column in columns),
+        )
+        for name, of in (("MiniBERT", ""), (baseline, prefix))
+    ]
+    of = {"clm": "next tokens", "rtd": "tokens"}.get(report["objective"], "masked positions")
+    lines = [
+        f"At {report['targets']:,} {of} of the held-out documents:",
+        format_table(("", "loss", "perplexity", *(column.replace("_", " ") for column in columns)), rows),
+    ]
+    if "nsp_loss" in report:
+        guessing = f"(guessing {math.log(2):.3f})"
+        lines.append(f"next sentence: loss {report['nsp_loss']:.3f} {guessing}, accuracy {report['nsp_accuracy']:.1%}")
+    if detects:
+        generator = report["generator"]
+        lines.append(
+            f"The generator at {generator['targets']:,} masked positions: loss {generator['loss']:.3f} (unigram"
+            f" {generator['unigram_loss']:.3f}), accuracy {generator['accuracy']:.1%} (unigram"
+            f" {generator['unigram_accuracy']:.1%})"
+        )
+    return "\n".join(lines)
 
 
 # --- data ---

@@ -14,7 +14,7 @@ from minibert.training.optimization import throughput
 from minibert.training.optimization import trainer as optimization_trainer
 from minibert.training.optimization.clock import GRACE, TimeBudget
 from minibert.training.optimization.schedule import warmup_stable_decay
-from minibert.training.optimization.throughput import Throughput, choose, saturate
+from minibert.training.optimization.throughput import Throughput, plan_training, saturate
 
 
 class Machine:
@@ -161,6 +161,13 @@ def measured(monkeypatch, seconds_per_row, tokens=500, overhead=0.0, memory=10**
     return seen
 
 
+def plan(seconds, sizes, training, train_rows=math.inf):
+    """What is trained in so many seconds: the size, rows and accumulation."""
+    budget = TimeBudget(seconds / 60, clock=lambda: 0.0)
+    size, training = plan_training(budget, None, sizes, training, train_rows, 10)
+    return size, training.per_device_train_batch_size, training.gradient_accumulation_steps
+
+
 @pytest.mark.parametrize(
     ("seconds", "size"),
     # tokens a second: tiny 50,000, mini 12,500, small 3,125; 20 tokens a parameter are 20, 80 and 320 million
@@ -169,8 +176,7 @@ def measured(monkeypatch, seconds_per_row, tokens=500, overhead=0.0, memory=10**
 def test_the_largest_size_that_sees_twenty_tokens_a_parameter(seconds, size, monkeypatch, tmp_path):
     measured(monkeypatch, {"tiny": 0.01, "mini": 0.04, "small": 0.16, "medium": 0.5})
     training = arguments(tmp_path, per_device_train_batch_size=8)
-    plan = choose(None, list(PARAMETERS), training, lambda: seconds)
-    assert plan.size == size and plan.rows == 8 and plan.accumulation == 1
+    assert plan(seconds, list(PARAMETERS), training) == (size, 8, 1)
 
 
 def test_rows_are_doubled_until_the_machine_is_busy_or_full(monkeypatch, tmp_path):
@@ -189,29 +195,28 @@ def test_rows_are_doubled_until_the_machine_is_busy_or_full(monkeypatch, tmp_pat
 def test_gradients_are_accumulated_rather_than_more_steps_made(monkeypatch, tmp_path):
     measured(monkeypatch, {"tiny": 0.1})
 
-    def plan(**given):
-        training = arguments(tmp_path, **{"per_device_train_batch_size": None} | given)
-        return choose(None, ["tiny"], training, lambda: 12_000.0)
+    def batch(**given):
+        return plan(12_000.0, ["tiny"], arguments(tmp_path, **{"per_device_train_batch_size": None} | given))[1:]
 
-    assert plan().rows == 4 and plan().seconds_per_step == pytest.approx(12_000 / throughput.STEPS, rel=0.15)
-    assert plan(gradient_accumulation_steps=2).accumulation == 2
-    assert plan(per_device_train_batch_size=4).accumulation == 1  # whoever gives rows gives the batch
+    rows, accumulation = batch()
+    assert rows == 4 and 0.1 * rows * accumulation == pytest.approx(12_000 / throughput.STEPS, rel=0.15)
+    assert batch(gradient_accumulation_steps=2) == (4, 2)
+    assert batch(per_device_train_batch_size=4) == (4, 1)  # whoever gives rows gives the batch
 
 
 def test_batches_leave_eight_steps_to_an_epoch(monkeypatch, tmp_path):
     training = arguments(tmp_path, per_device_train_batch_size=None)
     seen = measured(monkeypatch, {"tiny": 0.001})
-    plan = choose(None, ["tiny"], training, lambda: 12_000.0, train_rows=300)
-    assert plan.rows == 32 and plan.accumulation == 1 and max(rows for _, rows in seen) == 32
-    assert choose(None, ["tiny"], training, lambda: 12_000.0, train_rows=5).rows == 4
+    assert plan(12_000.0, ["tiny"], training, 300) == ("tiny", 32, 1) and max(rows for _, rows in seen) == 32
+    assert plan(12_000.0, ["tiny"], training, 5)[1] == 4
     measured(monkeypatch, {"tiny": 0.1})
-    assert choose(None, ["tiny"], training, lambda: 12_000.0, train_rows=100).accumulation == 3
+    assert plan(12_000.0, ["tiny"], training, 100)[2] == 3
 
 
 def test_too_little_time_is_refused(monkeypatch, tmp_path):
     measured(monkeypatch, {"tiny": 10.0})
     with pytest.raises(ValueError, match="minutes"):
-        choose(None, ["tiny"], arguments(tmp_path), lambda: 30.0)
+        plan(30.0, ["tiny"], arguments(tmp_path, per_device_train_batch_size=None))
 
 
 def test_trainer_state_follows_the_clock():
@@ -305,7 +310,7 @@ def test_the_command_trains_by_the_clock_and_goes_on(corpus, tmp_path, monkeypat
     ("given", "said"),
     [
         (["--minutes", "0"], "minutes: 0"),
-        (["--minutes", "3", "--max_steps", "10"], "minutes: --max_steps"),
+        (["--minutes", "3", "--max_steps", "10"], "minutes: --max_steps does not go with --minutes"),
         (["--minutes", "3", "--num_train_epochs", "2"], "minutes: --num_train_epochs"),
         (["--max_steps", "10", "--batch_warmup", "11"], "batch_warmup: 11"),
         (["--optimizer", "muons"], "optimizer"),

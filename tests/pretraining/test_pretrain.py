@@ -1,20 +1,26 @@
 """`minibert pretrain` and `minibert fill` from end to end, on a small made-up language."""
 
 import json
+import os
 import random
+import shutil
 
 import pytest
 import torch
+from accelerate.commands.launch import _validate_launch_command, launch_command_parser
+from accelerate.utils.launch import prepare_simple_launcher_cmd_env
 from safetensors.torch import load_file
 from transformers import AutoModelForMaskedLM, AutoModelForSequenceClassification
 
 from minibert.training import precision
 from minibert.training.cli import main as cli
+from minibert.training.pretraining import run as pretraining
 from minibert.training.pretraining.objectives.base import token_score, unigram_baseline
 
 QUICK = [
     "--model", "modernbert", "--size", "tiny", "--num_hidden_layers", "2", "--vocab_size", "150", "--seq_length", "64",
     "--per_device_train_batch_size", "16", "--disable_tqdm", "true", "--bf16", "false",
+    "--hidden_size", "64", "--num_attention_heads", "4", "--intermediate_size", "96",
 ]  # fmt: skip
 
 
@@ -38,7 +44,8 @@ def corpus(tmp_path_factory):
 def run(corpus, tmp_path_factory):
     output = tmp_path_factory.mktemp("runs") / "animals"
     status = cli.main(["pretrain", "--data", str(corpus), "--output_dir", str(output), "--num_train_epochs", "25",
-                       "--learning_rate", "2e-3", *QUICK])  # fmt: skip
+                       "--learning_rate", "2e-3", "--eval_strategy", "no", "--save_strategy", "no",
+                       *QUICK[:-6]])  # fmt: skip
     assert status == 0
     return output
 
@@ -58,6 +65,28 @@ def test_it_learns_and_saves_everything(run):
     model = AutoModelForMaskedLM.from_pretrained(run)
     assert model.num_parameters() == report["parameters"]
     assert AutoModelForSequenceClassification.from_pretrained(run, num_labels=3).num_labels == 3
+
+
+def test_the_console_shows_a_line_a_log(corpus, tmp_path, capsys):
+    assert cli.main(["pretrain", "--data", str(corpus), "--output_dir", str(tmp_path / "run"), "--max_steps", "4",
+                     "--logging_steps", "2", *QUICK]) == 0  # fmt: skip
+    said = capsys.readouterr()
+    lines = [line for line in said.out.splitlines() if line.startswith("step ")]
+    assert [line.split("  ")[0] for line in lines] == ["step 2/4", "step 4/4", "step 4/4"]
+    assert "loss" in lines[0] and "rate" in lines[0] and lines[0].endswith("tokens/s")
+    assert "evaluation: mlm_loss" in lines[2] and "runtime" not in lines[2]
+    assert "{" not in said.out and "shards" not in said.err and "Loading weights" not in said.err
+    assert max(map(len, lines)) < 100
+
+
+def test_python_gets_what_the_command_saves(corpus, tmp_path):
+    instances = cli.parse("pretrain", ["--data", str(corpus), "--output_dir", str(tmp_path / "run"), "--max_steps", "1",
+                                       *QUICK])  # fmt: skip
+    result = pretraining.pretrain(*instances)
+    assert result.report == json.loads((tmp_path / "run" / "report.json").read_text())
+    assert result.output_dir == tmp_path / "run" and len(result.tokenizer) <= result.model.config.vocab_size
+    saved = load_file(tmp_path / "run" / "model.safetensors")
+    assert all(torch.equal(tensor, saved[name]) for name, tensor in result.model.state_dict().items() if name in saved)
 
 
 def test_fill_knows_the_language(run, capsys):
@@ -121,6 +150,27 @@ def test_bad_text_is_refused(tmp_path, capsys):
         assert not output.exists()
 
 
+def test_one_process_of_accelerate_launch_is_refused(corpus, tmp_path, capsys, monkeypatch):
+    """What `accelerate launch --num_processes 2 --cpu` gives the only process that it starts."""
+    for name in [name for name in os.environ if name.startswith("ACCELERATE_")] + ["RANK", "WORLD_SIZE"]:
+        monkeypatch.delenv(name, raising=False)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "environ", dict(os.environ))
+        given = ["--num_processes", "2", "--cpu", "script.py"]
+        arguments, *_ = _validate_launch_command(launch_command_parser().parse_args(given))
+        _, environment = prepare_simple_launcher_cmd_env(arguments)
+        given[1] = "1"
+        arguments, *_ = _validate_launch_command(launch_command_parser().parse_args(given))
+        _, alone = prepare_simple_launcher_cmd_env(arguments)
+    for name in environment.keys() - os.environ.keys():
+        monkeypatch.setenv(name, environment[name])
+    assert cli.main(["pretrain", "--data", str(corpus), "--output_dir", str(tmp_path / "run"), *QUICK]) == 2
+    assert "torchrun --nproc_per_node 2" in capsys.readouterr().err and not (tmp_path / "run").exists()
+    for name in environment.keys() - alone.keys():
+        monkeypatch.delenv(name)
+    precision.check_launcher()
+
+
 def test_a_finished_run_is_never_overwritten(run, corpus, capsys):
     before = {path.name: path.stat().st_mtime_ns for path in run.iterdir()}
     assert cli.main(["pretrain", "--data", str(corpus), "--output_dir", str(run), *QUICK]) == 2
@@ -136,18 +186,17 @@ def test_resuming_gives_the_uninterrupted_run_bit_for_bit(corpus, tmp_path, caps
                          "3", *arguments])  # fmt: skip
 
     assert train("whole") == 0
-    assert train("broken") == 0
     broken, whole = tmp_path / "broken", tmp_path / "whole"
-    checkpoint = sorted(broken.glob("checkpoint-*"))[0]
-    steps = json.loads((whole / "report.json").read_text())["steps"]
-    assert steps > 15 and checkpoint.name == "checkpoint-15"
-    for path in broken.iterdir():  # as a kill right after the checkpoint leaves it
-        if path != checkpoint:
-            path.unlink() if path.is_file() else [file.unlink() for file in path.iterdir()] and path.rmdir()
+    assert json.loads((whole / "report.json").read_text())["steps"] > 15
+    # as a kill while the next checkpoint is written leaves it
+    shutil.copytree(whole / "checkpoint-15", broken / "checkpoint-15")
+    shutil.copytree(whole / "checkpoint-15", broken / "checkpoint-30")
+    (broken / "checkpoint-30" / "optimizer.pt").write_bytes(b"PK")
     capsys.readouterr()
     assert train("broken") == 2
     assert "unfinished run" in capsys.readouterr().err
     assert train("broken", "--resume_from_checkpoint", "true") == 0
+    assert "Passed over checkpoint-30: optimizer.pt is" in capsys.readouterr().out
     first, second = load_file(whole / "model.safetensors"), load_file(broken / "model.safetensors")
     assert all(torch.equal(first[name], second[name]) for name in first)
 
@@ -156,7 +205,8 @@ def test_the_report_is_that_of_the_best_model_where_that_is_kept(corpus, tmp_pat
     output = tmp_path / "run"
     assert cli.main(["pretrain", "--data", str(corpus), "--output_dir", str(output), "--max_steps", "12",
                      "--eval_strategy", "steps", "--eval_steps", "3", "--save_strategy", "steps", "--save_steps", "3",
-                     "--learning_rate", "1", "--load_best_model_at_end", "true", *QUICK]) == 0  # fmt: skip
+                     "--learning_rate", "0.3", "--lr_scheduler_type", "constant_with_warmup", "--warmup_steps", "12",
+                     "--load_best_model_at_end", "true", *QUICK]) == 0  # fmt: skip
     history = json.loads((output / "trainer_state.json").read_text())["log_history"]
     losses = {entry["step"]: entry["eval_mlm_loss"] for entry in history if "eval_mlm_loss" in entry}
     assert min(losses.values()) < losses[12]

@@ -12,7 +12,8 @@ RECIPES = sorted((Path(minibert.__file__).parent / "training" / "pretraining" / 
 SMALL = [
     "--size", "tiny", "--vocab_size", "300", "--seq_length", "64", "--per_device_train_batch_size", "4",
     "--gradient_accumulation_steps", "2", "--max_steps", "2", "--disable_tqdm", "true", "--bf16", "false",
-    "--eval_strategy", "no", "--save_strategy", "no",
+    "--eval_strategy", "no", "--save_strategy", "no", "--num_hidden_layers", "2",
+    "--hidden_size", "32", "--num_attention_heads", "4", "--intermediate_size", "48",
 ]  # fmt: skip
 
 
@@ -67,7 +68,7 @@ def test_it_trains_two_steps(path, sources, short_model, tmp_path, capsys):
 
 def test_a_recipe_that_is_not_there(capsys):
     assert cli.main(["pretrain", "--recipe", "moderm"]) == 2
-    assert "close matches: modern; legal: a YAML file, bert-classic" in capsys.readouterr().err
+    assert "close matches: modern; use a YAML file, or one of bert-classic" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("length", ["--minutes 3", "--max_steps=7"])

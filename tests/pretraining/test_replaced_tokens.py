@@ -24,16 +24,18 @@ from transformers import (
 
 from minibert import MiniBertConfig, MiniBertForMaskedLM, MiniBertForReplacedTokenDetection
 from minibert.tokenization import train_tokenizer
-from minibert.training.arguments.pretraining import MaskingArguments, ObjectiveArguments
+from minibert.training.arguments.pretraining import MaskingArguments, ObjectiveArguments, RowArguments
 from minibert.training.cli import main as cli
 from minibert.training.data.documents import tokenize_documents
 from minibert.training.data.packing import pack_documents
-from minibert.training.pretraining.objectives import OBJECTIVES, PretrainingTrainer
+from minibert.training.pretraining.objectives import OBJECTIVES
 from minibert.training.pretraining.objectives.replaced_tokens import generator_config, sample_tokens
+from minibert.training.pretraining.trainer import PretrainingTrainer
 
 QUICK = [
     "--size", "tiny", "--num_hidden_layers", "2", "--vocab_size", "150", "--seq_length", "64",
     "--per_device_train_batch_size", "16", "--disable_tqdm", "true", "--bf16", "false", "--objective", "rtd",
+    "--hidden_size", "64", "--num_attention_heads", "4", "--intermediate_size", "96",
 ]  # fmt: skip
 
 
@@ -72,7 +74,7 @@ def build(tokenizer, architecture="modernbert", masking=None, fields=None, **arg
                  hidden_dropout=0.0, attention_dropout=0.0, max_position_embeddings=64,
                  initializer_range=0.1)  # fmt: skip
     config = MiniBertConfig.from_tokenizer(tokenizer, architecture, "tiny", **small | (fields or {}))
-    objective.check(config)
+    objective.check(config, RowArguments(seq_length=64))
     torch.manual_seed(0)
     return objective, objective.model(config, None)
 
@@ -394,8 +396,8 @@ def corpus(tmp_path_factory):
 
 def test_from_the_command_line(corpus, tmp_path, capsys):
     output = tmp_path / "run"
-    assert cli.main(["pretrain", "--data", str(corpus), "--output_dir", str(output), "--max_steps", "60",
-                     "--learning_rate", "1e-3", "--save_strategy", "no", "--eval_strategy", "no",
+    assert cli.main(["pretrain", "--data", str(corpus), "--output_dir", str(output), "--max_steps", "80",
+                     "--learning_rate", "5e-3", "--save_strategy", "no", "--eval_strategy", "no",
                      "--model", "bert", *QUICK]) == 0  # fmt: skip
     report = json.loads((output / "report.json").read_text())
     assert report["objective"] == "rtd" and report["validation_loss"] < 0.9 * report["constant_loss"]
@@ -404,9 +406,9 @@ def test_from_the_command_line(corpus, tmp_path, capsys):
     assert not any(loading.values()) and model.num_parameters() == report["parameters"]
     assert model.config.architectures == ["MiniBertForReplacedTokenDetection"]
     generator, loading = MiniBertForMaskedLM.from_pretrained(output / "generator", output_loading_info=True)
-    assert not any(loading.values()) and generator.config.hidden_size == 64
+    assert not any(loading.values()) and generator.config.hidden_size == 16
     assert AutoModelForMaskedLM.from_pretrained(output / "generator").num_parameters() == generator.num_parameters()
-    assert AutoModel.from_pretrained(output).config.hidden_size == 128
+    assert AutoModel.from_pretrained(output).config.hidden_size == 64
     assert not [path for path in output.rglob("*") if path.suffix in (".bin", ".pt", ".pkl")]
     assert (output / "loss.png").stat().st_size > 5000
     card = (output / "README.md").read_text()
@@ -457,7 +459,7 @@ def test_what_the_user_says_about_masks_holds(tokenizer):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--generator_size", "0"], "generator_size: 0.0 does not go with --objective rtd; legal: above 0, at most 1"),
+        (["--generator_size", "0"], "generator_size: 0.0 does not go with --objective rtd; use above 0, at most 1"),
         (["--generator_size", "1.5"], "generator_size: 1.5"),
         (["--generator_temperature", "0"], "generator_temperature: 0.0"),
         (["--generator_temperature", "nan"], "generator_temperature: nan"),

@@ -137,7 +137,19 @@ class MaskingArguments:
     at_least_one_target: bool | None = argument(
         None, "Every document gets a target, even where chance gives none; by default so, but for pairs (mlm+nsp)."
     )
-    static_masking: bool = argument(False, "Draw the masks once, before packing, rather than anew every epoch.")
+    static_masking: bool = argument(False, "Draw the masks once rather than anew every epoch.")
+
+    def __post_init__(self):
+        """`rate_points` from `["0.5:0.2", "1:0.15"]` to `{0.5: 0.2, 1.0: 0.15}`."""
+        if not isinstance(self.rate_points, dict):
+            try:
+                pairs = [point.split(":") for point in self.rate_points]
+                self.rate_points = {float(share): float(rate) for share, rate in pairs}
+            except ValueError:
+                raise ValueError(
+                    f"rate_points: {' '.join(self.rate_points)!r} are no points; use share-of-the-training:rate, such"
+                    " as 0.5:0.2 1:0.15"
+                ) from None
 
 
 @dataclass

@@ -22,3 +22,8 @@ def sentences(documents: datasets.Dataset) -> Iterator[str]:
                 for paragraph in BLANK_LINE.split(text):
                     yield from filter(None, (" ".join(part.split()) for part in SENTENCE_END.split(paragraph)))
                 bar.update()
+
+
+def split_sentences(text: str) -> list[str]:
+    """The sentences of a document: its lines, cut behind the marks that end a sentence; none of them blank."""
+    return [sentence for line in text.splitlines() for sentence in SENTENCE_END.split(line) if sentence.strip()]

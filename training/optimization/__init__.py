@@ -1,4 +1,4 @@
-"""How training moves: optimizers, schedules, batch warmup, weight averaging, training against the clock."""
+"""Optimizer and schedule: Muon, warmup-stable-decay, batch warmup, averaged weights, training by the clock."""
 
 from .throughput import plan_training
 from .trainer import OptimizationMixin, check_optimization, time_budget

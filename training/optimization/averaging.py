@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -27,7 +27,7 @@ class WeightAverage:
     def __init__(self, model: nn.Module, decay: float):
         self.decay = decay
         self.weights = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
-        self.average = {name: parameter.detach().clone() for name, parameter in self.weights.items()}
+        self.average = self._copies()
 
     @torch.no_grad()
     def update(self, step: int) -> None:
@@ -36,25 +36,24 @@ class WeightAverage:
         get_ema_multi_avg_fn(decay)(list(self.average.values()), list(self.weights.values()), step)
 
     @torch.no_grad()
-    def copy_to_model(self) -> None:
-        """Make the average the model's weights."""
+    def copy_to_model(self, weights: Mapping[str, torch.Tensor] | None = None) -> None:
+        """Make the average (or other `weights`, by name) the model's weights."""
         for name, parameter in self.weights.items():
-            parameter.copy_(self.average[name])
+            parameter.copy_((self.average if weights is None else weights)[name])
 
     @contextmanager
     def in_model(self) -> Iterator[None]:
         """The average in the model, for a while; then the weights that are trained are back."""
-        weights = {name: parameter.detach().clone() for name, parameter in self.weights.items()}
+        trained = self._copies()
         self.copy_to_model()
         try:
             yield
         finally:
-            self._fill(weights)
+            self.copy_to_model(trained)
 
     def save(self, folder: str | Path) -> None:
         """The weights that are trained, beside the average that the folder's model is."""
-        contiguous = {name: parameter.detach().contiguous() for name, parameter in self.weights.items()}
-        save_file(contiguous, Path(folder) / TRAINING_WEIGHTS, metadata={"format": "pt"})
+        save_file(self._copies(), Path(folder) / TRAINING_WEIGHTS, metadata={"format": "pt"})
 
     def resume(self, folder: str | Path) -> None:
         """Go on from a checkpoint whose model, the average, is in the model already.
@@ -65,9 +64,10 @@ class WeightAverage:
         path = Path(folder) / TRAINING_WEIGHTS
         if not path.is_file():
             raise ValueError(f"weight_average: the checkpoint {str(folder)!r} was made without; leave it out")
-        self._fill(load_file(path))
+        self.copy_to_model(load_file(path))
 
-    @torch.no_grad()
-    def _fill(self, weights: dict[str, torch.Tensor]) -> None:
-        for name, parameter in self.weights.items():
-            parameter.copy_(weights[name])
+    def _copies(self) -> dict[str, torch.Tensor]:
+        return {
+            name: parameter.detach().clone(memory_format=torch.contiguous_format)
+            for name, parameter in self.weights.items()
+        }

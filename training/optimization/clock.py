@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 from accelerate.utils import broadcast_object_list
-from transformers import ProgressCallback, TrainerCallback
+from transformers import TrainerCallback
 from transformers.trainer_callback import ExportableState, TrainerState
 from transformers.trainer_utils import has_length
 
@@ -21,7 +21,6 @@ from .schedule import DECAY_SHARE, warmup_stable_decay
 # Time is granted once more, this share of all of it, where a stall ate it before the decay began.
 GRACE = 0.025
 RECENT_STEPS = 5
-TRAINER_STATE_NAME = "trainer_state.json"
 
 
 class TimeBudget(TrainerCallback, ExportableState):
@@ -48,14 +47,10 @@ class TimeBudget(TrainerCallback, ExportableState):
     """
 
     def __init__(
-        self,
-        minutes: float,
-        warmup: float = 0.0,
-        decay: float = DECAY_SHARE,
-        clock: Callable[[], float] = time.monotonic,
+        self, minutes: float, warmup: float = 0.0, decay: float = DECAY_SHARE, clock: Callable = time.monotonic
     ):
         if not 0 < minutes < math.inf:
-            raise ValueError(f"minutes: {minutes} is no time to train in; legal: above 0")
+            raise ValueError(f"minutes: {minutes} is no time to train in; give a number above 0")
         self.seconds = 60.0 * minutes
         self.deadline = self.seconds  # of the training itself, on the scale of `elapsed`, with the reserve
         self.warmup, self.decay = warmup, decay
@@ -71,6 +66,11 @@ class TimeBudget(TrainerCallback, ExportableState):
         return self.before + self.clock() - self.start
 
     @property
+    def left(self) -> float:
+        """Seconds that are left, the evaluation at the end included."""
+        return max(self.seconds - self.elapsed, 0.0)
+
+    @property
     def factor(self) -> float:
         """On the learning rate of the next step: the schedule's in the middle of it."""
         return warmup_stable_decay((self.progress + self.following) / 2, self.warmup, self.decay)
@@ -81,7 +81,7 @@ class TimeBudget(TrainerCallback, ExportableState):
         self.reserve = reserve
 
     def look_ahead(self) -> int:
-        """Steps that will fit from now on, at least 1; settles where the next one takes the schedule."""
+        """Steps that will fit from now on, at least 1; decides where the next one takes the schedule."""
         elapsed = self.elapsed
         if self.progress < 1 - self.decay:
             self.deadline = max(self.deadline, elapsed + self.reserve + GRACE * self.seconds)
@@ -107,25 +107,15 @@ class TimeBudget(TrainerCallback, ExportableState):
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint keeps, in trainer_state.json."""
-        return {
-            "args": {"minutes": self.seconds / 60, "warmup": self.warmup, "decay": self.decay},
-            "attributes": {
-                "before": self.elapsed,
-                "durations": list(self.durations),
-                "reserve": self.reserve,
-                "progress": self.progress,
-                "plan": self.plan,
-            },
-        }
+        kept = {"before": self.elapsed, "durations": list(self.durations)}
+        kept |= {name: getattr(self, name) for name in ("reserve", "progress", "plan")}
+        return {"args": {"minutes": self.seconds / 60}, "attributes": kept}
 
     @staticmethod
     def saved_in(checkpoint: str | Path) -> dict[str, Any] | None:
         """What a checkpoint keeps of the budget of its training; None if that had none."""
-        path = Path(checkpoint) / TRAINER_STATE_NAME
-        if not path.is_file():
-            return None
-        saved = TrainerState.load_from_json(str(path)).stateful_callbacks.get(TimeBudget.__name__)
-        return saved and saved["attributes"]
+        state = TrainerState.load_from_json(str(Path(checkpoint) / "trainer_state.json"))
+        return state.stateful_callbacks.get(TimeBudget.__name__, {}).get("attributes")
 
     def resume(self, checkpoint: str | Path) -> None:
         """Go on from where the time of a checkpoint's training stood.
@@ -136,9 +126,8 @@ class TimeBudget(TrainerCallback, ExportableState):
         saved = self.saved_in(checkpoint)
         if saved is None:
             raise ValueError(f"minutes: the checkpoint {str(checkpoint)!r} is of a training in steps; leave them out")
-        self.before, self.progress = saved["before"], saved["progress"]
-        self.durations.extend(saved["durations"])
-        self.reserve, self.plan = saved["reserve"], saved["plan"]
+        self.durations.extend(saved.pop("durations"))
+        vars(self).update(saved)
 
     def on_train_begin(self, args, state, control, **kwargs):
         state.max_steps = state.global_step + self.begin()
@@ -160,15 +149,6 @@ class TimeBudget(TrainerCallback, ExportableState):
 
     def on_evaluate(self, args, state, control, metrics=None, **kwargs):
         self.reserve = metrics.get("eval_runtime", self.reserve)
-
-
-class ExpectedSteps(ProgressCallback):
-    """`Trainer`'s progress bar, which ends at the steps that a `TimeBudget` expects as things stand."""
-
-    def on_step_end(self, args, state, control, **kwargs):
-        if state.is_world_process_zero:
-            self.training_bar.total = state.max_steps
-        super().on_step_end(args, state, control, **kwargs)
 
 
 def of_first_rank(value: Any) -> Any:

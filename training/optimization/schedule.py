@@ -15,30 +15,9 @@ DECAY_SHARE = 0.2
 FIRST_BATCH = 1 / 8
 
 
-def is_warmup_stable_decay(training: TrainingArguments) -> bool:
-    return training.lr_scheduler_type == "warmup_stable_decay"
-
-
 def decay_of(training: TrainingArguments) -> float:
     """`num_decay_steps` of `--lr_scheduler_kwargs`: steps, or below 1 a share of them; by default `DECAY_SHARE`."""
     return (training.lr_scheduler_kwargs or {}).get("num_decay_steps", DECAY_SHARE)
-
-
-def check_shares(training: TrainingArguments) -> None:
-    """
-    Raises:
-        ValueError: the decay is below 0, or warmup and decay make more than the whole training, as far as is known.
-    """
-    decay, warmup = decay_of(training), training.warmup_steps
-    if not decay >= 0:
-        raise ValueError(f"lr_scheduler_kwargs: num_decay_steps={decay} is not legal: steps, or a share below 1")
-    if decay < 1 and warmup < 1 and decay + warmup > 1:
-        raise ValueError(
-            f"lr_scheduler_kwargs: num_decay_steps={decay} and warmup_steps={warmup} are shares of one training; legal:"
-            " at most 1 together"
-        )
-    if training.max_steps > 0:
-        schedule_arguments(training, training.max_steps)
 
 
 def schedule_arguments(training: TrainingArguments, steps: int) -> dict[str, Any]:
@@ -46,15 +25,23 @@ def schedule_arguments(training: TrainingArguments, steps: int) -> dict[str, Any
 
     Transformers wants `num_decay_steps` in steps; here it may be a share of them, as `warmup_steps` may be.
 
+    Args:
+        steps: of the training; 0 or less where they are not known yet: only shares are checked then.
+
     Raises:
-        ValueError: warmup and decay together are longer than the training.
+        ValueError: the decay is below 0, or warmup and decay together are longer than the training.
     """
-    decay, warmup = decay_of(training), training.get_warmup_steps(steps)
+    decay, warmup = decay_of(training), training.warmup_steps
+    given = f"lr_scheduler_kwargs: num_decay_steps={decay}"
+    if not decay >= 0:
+        raise ValueError(f"{given} is negative; use steps, or a share below 1")
+    if decay < 1 and warmup < 1 and decay + warmup > 1:
+        raise ValueError(f"{given} and warmup_steps={warmup} are shares of one training; use at most 1 together")
+    warmup = training.get_warmup_steps(steps)
     decay = min(math.ceil(decay * steps), max(steps - warmup, 0)) if decay < 1 else int(decay)
-    if warmup + decay > steps:
+    if warmup + decay > steps > 0:
         raise ValueError(
-            f"lr_scheduler_kwargs: {decay} steps of decay and {warmup} of warmup do not fit into the {steps} steps of"
-            " this training; legal: together at most as many (num_decay_steps and warmup_steps below 1 are shares)"
+            f"{given}: {decay} steps of decay and {warmup} of warmup do not fit into the {steps}; use fewer"
         )
     return {"decay_type": DECAY_TYPE} | (training.lr_scheduler_kwargs or {}) | {"num_decay_steps": decay}
 

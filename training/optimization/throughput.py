@@ -7,10 +7,10 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
-from tqdm.auto import tqdm
-from transformers import PrinterCallback, Trainer, TrainerCallback, TrainingArguments, set_seed
+from transformers import Trainer, TrainerCallback, TrainingArguments, set_seed
 
 from .clock import TimeBudget, of_first_rank
 
@@ -42,16 +42,6 @@ class Throughput:
     rows: int
     seconds: float
     tokens: float
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What is trained in the time there is: rows of a device's batch, and seconds of an optimizer step."""
-
-    size: str
-    rows: int
-    accumulation: int
-    seconds_per_step: float
 
 
 class _StepTimer(TrainerCallback):
@@ -86,7 +76,6 @@ def measure(make_trainer: MakeTrainer, size: str, training: TrainingArguments, r
             disable_tqdm=True,
         ),
     )
-    trainer.remove_callback(PrinterCallback)
     timer = _StepTimer()
     trainer.add_callback(timer)
     trainer.train()
@@ -96,75 +85,16 @@ def measure(make_trainer: MakeTrainer, size: str, training: TrainingArguments, r
 
 def saturate(make_trainer: MakeTrainer, size: str, training: TrainingArguments, most: float = MOST_ROWS) -> Throughput:
     """`measure` with as many rows as keep the machine busy, up to `most`, or as fit into its memory."""
-    found, rows = None, FIRST_ROWS
-    while found is None or rows <= most:
+    found = measure(make_trainer, size, training, FIRST_ROWS)
+    while found.seconds <= BUSY and 2 * found.rows <= most:
         try:
-            faster = measure(make_trainer, size, training, rows)
+            larger = measure(make_trainer, size, training, 2 * found.rows)
         except torch.OutOfMemoryError:
-            if found is None:
-                raise
             break
-        if found is not None and faster.tokens / faster.seconds < found.tokens / found.seconds:
+        if larger.tokens / larger.seconds < found.tokens / found.seconds:
             break
-        found, rows = faster, 2 * rows
-        if found.seconds > BUSY:
-            break
+        found = larger
     return found
-
-
-def choose(
-    make_trainer: MakeTrainer,
-    sizes: Sequence[str],
-    training: TrainingArguments,
-    seconds: Callable[[], float],
-    train_rows: float = math.inf,
-) -> Plan:
-    """What to train: the largest size that sees `TOKENS_PER_PARAMETER` in the time left, at the speed measured here.
-
-    Rows that are not given are as many as keep the machine busy; gradients are then accumulated (unless the user said
-    how often) over so many batches that the training has about `STEPS` steps, or fewer.
-
-    Args:
-        make_trainer: builds the trainer of a size.
-        sizes: from small to large; with a single one only rows are chosen.
-        training: the user's; `per_device_train_batch_size` None says that none was given.
-        seconds: how many are left at the moment it is called.
-        train_rows: rows to train on, infinite for a stream.
-
-    Raises:
-        ValueError: not even a few steps fit into the time.
-    """
-
-    def left() -> float:
-        return of_first_rank(max(seconds(), 0.0))
-
-    rows, chosen = training.per_device_train_batch_size, None
-    most = train_rows / STEPS_IN_EPOCH / training.world_size
-    for size in tqdm(sizes, desc="Measuring", unit=" sizes", leave=False, disable=training.disable_tqdm):
-        if rows is None:
-            found = saturate(make_trainer, size, training, min(most, MOST_ROWS))
-        else:
-            found = measure(make_trainer, size, training, rows)
-        tokens_per_second = training.world_size * found.tokens / found.seconds
-        affordable = tokens_per_second * left() / found.parameters
-        print(
-            f"Measured {size}: {tokens_per_second:,.0f} tokens a second; the time is enough for {affordable:.1f} tokens"
-            f" a parameter ({found.parameters:,} beside the embeddings)"
-        )
-        enough = affordable >= TOKENS_PER_PARAMETER
-        if chosen is None or enough:
-            accumulation = training.gradient_accumulation_steps
-            if rows is None and accumulation == 1:
-                accumulation = max(1, math.floor(min(left() / found.seconds / STEPS, most / found.rows)))
-            chosen = Plan(size, found.rows, accumulation, accumulation * found.seconds)
-        if not enough:
-            break
-    if left() < LEAST_STEPS * chosen.seconds_per_step:
-        raise ValueError(
-            f"minutes: they are as good as over before training begins, a step of the model ({chosen.size}) takes"
-            f" {chosen.seconds_per_step:.2g} s; give more"
-        )
-    return chosen
 
 
 def plan_training(
@@ -175,24 +105,65 @@ def plan_training(
     train_rows: float,
     validation_rows: int,
 ) -> tuple[str, TrainingArguments]:
-    """The size to train, and the training arguments with its batches: chosen and kept in the budget, or, where a
-    training is resumed, as they were.
+    """What to train: the largest size that sees `TOKENS_PER_PARAMETER` in the time left, at the speed measured here,
+    and the training arguments with its batches; or, where a training is resumed, what its budget keeps of that.
+
+    Rows that are not given are as many as keep the machine busy; gradients are then accumulated (unless the user said
+    how often) over so many batches that the training has about `STEPS` steps, or fewer.
 
     Args:
+        sizes: from small to large; with a single one only rows are chosen.
+        training: the user's; `per_device_train_batch_size` None says that none was given.
         train_rows: rows to train on, infinite for a stream.
         validation_rows: rows of the evaluation, for which time is kept at the end.
+
+    Raises:
+        ValueError: not even a few steps fit into the time.
     """
     if not budget.plan:
-        plan = choose(make_trainer, sizes, training, lambda: budget.seconds - budget.elapsed, train_rows)
-        budget.plan = dataclasses.asdict(plan)
-        batches = validation_rows / (plan.rows * training.world_size)
-        budget.expect(plan.seconds_per_step, FORWARD * batches * plan.seconds_per_step / plan.accumulation)
+        plan = choose(make_trainer, sizes, training, budget, train_rows)
+        seconds, rows = plan["seconds_per_step"], plan["rows"] * training.world_size
+        if of_first_rank(budget.left) < LEAST_STEPS * seconds:
+            raise ValueError(
+                f"minutes: they are as good as over before training begins, a step of the model ({plan['size']}) takes"
+                f" {seconds:.2g} s; give more"
+            )
+        budget.plan = plan
+        budget.expect(seconds, FORWARD * validation_rows / rows * seconds / plan["accumulation"])
         set_seed(training.seed)  # the model does not depend on what was measured
-        print(
-            f"Training a model of size {plan.size} on batches of {plan.rows * plan.accumulation * training.world_size}"
-            f" rows, {plan.seconds_per_step:.2g} s each"
-        )
-    plan = Plan(**budget.plan)
-    return plan.size, dataclasses.replace(
-        training, per_device_train_batch_size=plan.rows, gradient_accumulation_steps=plan.accumulation
+        batch = rows * plan["accumulation"]
+        print(f"Training a model of size {plan['size']} on batches of {batch} rows, {seconds:.2g} s each")
+    return budget.plan["size"], dataclasses.replace(
+        training,
+        per_device_train_batch_size=budget.plan["rows"],
+        gradient_accumulation_steps=budget.plan["accumulation"],
     )
+
+
+def choose(
+    make_trainer: MakeTrainer, sizes: Sequence[str], training: TrainingArguments, budget: TimeBudget, train_rows: float
+) -> dict[str, Any]:
+    """The `size`, the `rows` of a device's batch, `accumulation`, and `seconds_per_step`: see `plan_training`."""
+    rows, plan = training.per_device_train_batch_size, None
+    most = train_rows / STEPS_IN_EPOCH / training.world_size
+    for size in sizes:
+        if rows is None:
+            found = saturate(make_trainer, size, training, min(most, MOST_ROWS))
+        else:
+            found = measure(make_trainer, size, training, rows)
+        left = of_first_rank(budget.left)
+        tokens_per_second = training.world_size * found.tokens / found.seconds
+        affordable = tokens_per_second * left / found.parameters
+        print(
+            f"Measured {size}: {tokens_per_second:,.0f} tokens a second; the time is enough for {affordable:.1f} tokens"
+            f" a parameter ({found.parameters:,} beside the embeddings)"
+        )
+        if plan is None or affordable >= TOKENS_PER_PARAMETER:
+            accumulation = training.gradient_accumulation_steps
+            if rows is None and accumulation == 1:
+                accumulation = max(1, math.floor(min(left / found.seconds / STEPS, most / found.rows)))
+            per_step = accumulation * found.seconds
+            plan = dict(size=size, rows=found.rows, accumulation=accumulation, seconds_per_step=per_step)
+        if affordable < TOKENS_PER_PARAMETER:
+            break
+    return plan

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Mapping
 from contextlib import nullcontext
 from typing import Any
 
 import torch
-from transformers import ProgressCallback, TrainerCallback, TrainingArguments
+from transformers import TrainerCallback, TrainingArguments
 from transformers.trainer_utils import get_last_checkpoint
 
 from ..arguments.pretraining import OptimizationArguments
 from .averaging import WeightAverage
-from .clock import ExpectedSteps, TimeBudget
-from .muon import muon_optimizer, require_muon
-from .schedule import check_shares, decay_of, is_warmup_stable_decay, rows_in_batch, schedule_arguments
+from .clock import TimeBudget
+from .muon import muon_optimizer
+from .schedule import decay_of, rows_in_batch, schedule_arguments
 
 # With a budget of time `Trainer` needs a number of steps that it never reaches.
 ENDLESS = 10**9
+WARMUP_STABLE_DECAY = "warmup_stable_decay"
+ADAMW = ("adamw_torch_fused", "adamw_torch")  # what Muon can stand beside
 
 
 def check_optimization(
@@ -28,7 +29,7 @@ def check_optimization(
     defaults: Mapping[str, Any],
     checkpoint: str | None = None,
 ) -> TrainingArguments:
-    """Refuse, before any work, what does not go together, and settle how long the training is.
+    """Refuse, before any work, what does not go together, and decide how long the training is.
 
     Args:
         training: `num_train_epochs` and `per_device_train_batch_size` are None where the user gave none.
@@ -38,75 +39,57 @@ def check_optimization(
     Raises:
         ValueError: naming the argument.
     """
-    if optimization.optimizer == "muon":
-        require_muon()
-        if training.fsdp or training.deepspeed:
-            raise ValueError("optimizer: muon needs whole matrices, which fsdp and deepspeed cut up; legal: adamw")
-        if training.optim not in ("adamw_torch_fused", "adamw_torch"):
-            raise ValueError(f"optimizer: muon and --optim {training.optim.value} are two optimizers; give one of them")
-    elif optimization.muon_learning_rate is not None:
-        raise ValueError("muon_learning_rate: needs --optimizer muon")
-    if optimization.muon_learning_rate is not None and not optimization.muon_learning_rate > 0:
-        raise ValueError(f"muon_learning_rate: {optimization.muon_learning_rate} is not legal: above 0")
-    if optimization.weight_average is not None and not 0 < optimization.weight_average < 1:
-        raise ValueError(f"weight_average: {optimization.weight_average} is no decay; legal: above 0, below 1")
-    _check_batch_warmup(optimization, training)
-    if optimization.minutes is not None or is_warmup_stable_decay(training):
-        check_shares(training)
-
-    if checkpoint is not None and optimization.minutes is None and TimeBudget.saved_in(checkpoint):
-        raise ValueError(
-            f"resume_from_checkpoint: {checkpoint!r} is of a training by the clock; give its --minutes too"
-        )
-    if optimization.minutes is None:
-        unsaid = {name: default for name, default in defaults.items() if getattr(training, name) is None}
-        return dataclasses.replace(training, **unsaid)
-
-    _check_minutes(optimization, training)
-    return dataclasses.replace(
-        training,
-        max_steps=ENDLESS,
-        num_train_epochs=defaults["num_train_epochs"],
-        lr_scheduler_type="warmup_stable_decay",
-    )
-
-
-def _check_batch_warmup(optimization: OptimizationArguments, training: TrainingArguments) -> None:
-    warmup = optimization.batch_warmup
-    if not warmup >= 0:
-        raise ValueError(f"batch_warmup: {warmup} is not legal: 0 (none), a share below 1, or steps")
-    if warmup >= 1 and optimization.minutes is not None:
-        raise ValueError(f"batch_warmup: {warmup:g} steps do not go with --minutes; legal: a share below 1")
-    if warmup > training.max_steps > 0:
-        raise ValueError(
-            f"batch_warmup: {warmup:g} steps are more than the training has, max_steps={training.max_steps}"
-        )
-    if warmup and training.per_device_train_batch_size == 1:
-        raise ValueError("batch_warmup: a batch of one row cannot grow; raise --per_device_train_batch_size")
-
-
-def _check_minutes(optimization: OptimizationArguments, training: TrainingArguments) -> None:
-    if not 0 < optimization.minutes < math.inf:
-        raise ValueError(f"minutes: {optimization.minutes} is no time to train in; legal: above 0")
-    for name, given in (
-        ("max_steps", training.max_steps > 0),
-        ("num_train_epochs", training.num_train_epochs is not None),
+    muon, by_clock = optimization.optimizer == "muon", optimization.minutes is not None
+    warmup, average, optim = optimization.batch_warmup, optimization.weight_average, training.optim.value
+    scheduler, lengths = training.lr_scheduler_type, {"max_steps": training.max_steps > 0}
+    lengths["num_train_epochs"] = training.num_train_epochs is not None
+    decay_alone = set(training.lr_scheduler_kwargs or {}) <= {"num_decay_steps"} and decay_of(training) < 1
+    clash = "does not go with --minutes"
+    for refused, message in (
+        (muon and not hasattr(torch.optim, "Muon"), "optimizer: muon needs torch 2.9 or newer; use adamw"),
+        (
+            muon and (training.fsdp or training.deepspeed),
+            "optimizer: muon needs whole matrices, without fsdp, deepspeed",
+        ),
+        (muon and optim not in ADAMW, f"optimizer: muon and --optim {optim} are two optimizers; give one"),
+        (optimization.muon_learning_rate is not None and not muon, "muon_learning_rate: needs --optimizer muon"),
+        (
+            not 0 < (average or 0.5) < 1 or average == 0,
+            f"weight_average: {average} is no decay; use 0 to 1, e.g. 0.999",
+        ),
+        (not warmup >= 0, f"batch_warmup: {warmup} is negative; use 0 (none), a share below 1, or steps"),
+        (warmup >= 1 and by_clock, f"batch_warmup: {warmup:g} {clash}; use a share below 1"),
+        (warmup > training.max_steps > 0, f"batch_warmup: {warmup:g} is more than max_steps={training.max_steps}"),
+        (warmup and training.per_device_train_batch_size == 1, "batch_warmup: a batch of one row cannot grow"),
+        *((by_clock and lengths[name], f"minutes: --{name} {clash}: both say how long to train") for name in lengths),
+        (
+            by_clock and scheduler not in ("linear", WARMUP_STABLE_DECAY),
+            f"lr_scheduler_type: {scheduler.value} {clash}, which have a {WARMUP_STABLE_DECAY} of their own",
+        ),
+        (
+            by_clock and training.warmup_steps >= 1,
+            f"warmup_steps: {training.warmup_steps} {clash}; use a share below 1",
+        ),
+        (
+            by_clock and not decay_alone,
+            f"lr_scheduler_kwargs: {training.lr_scheduler_kwargs} {clash}; use num_decay_steps, a share below 1",
+        ),
+        (
+            checkpoint is not None and not by_clock and TimeBudget.saved_in(checkpoint),
+            f"resume_from_checkpoint: {checkpoint!r} is of a training by the clock; give its --minutes too",
+        ),
     ):
-        if given:
-            raise ValueError(f"minutes: --{name} says how long the training is, too; give one of them")
-    if training.lr_scheduler_type != "linear" and not is_warmup_stable_decay(training):
-        raise ValueError(
-            f"minutes: they come with a warmup_stable_decay of their own; lr_scheduler_type"
-            f" {training.lr_scheduler_type.value} does not go with them, leave it out"
+        if refused:
+            raise ValueError(message)
+    if by_clock or scheduler == WARMUP_STABLE_DECAY:
+        schedule_arguments(training, training.max_steps)
+    if by_clock:
+        epochs = defaults["num_train_epochs"]
+        return dataclasses.replace(
+            training, max_steps=ENDLESS, num_train_epochs=epochs, lr_scheduler_type=WARMUP_STABLE_DECAY
         )
-    if training.warmup_steps >= 1:
-        raise ValueError(f"warmup_steps: {training.warmup_steps} does not go with --minutes; legal: a share below 1")
-    others = set(training.lr_scheduler_kwargs or {}) - {"num_decay_steps"}
-    if others or decay_of(training) >= 1:
-        raise ValueError(
-            f"lr_scheduler_kwargs: {training.lr_scheduler_kwargs} does not go with --minutes; legal: num_decay_steps, a"
-            " share below 1"
-        )
+    undecided = {name: default for name, default in defaults.items() if getattr(training, name) is None}
+    return dataclasses.replace(training, **undecided)
 
 
 def time_budget(
@@ -152,15 +135,13 @@ class OptimizationMixin:
         self.optimization = optimization or OptimizationArguments()
         self.budget = budget
         self.weight_average: WeightAverage | None = None  # while training
-        if budget is not None and self.pop_callback(ProgressCallback):
-            self.add_callback(ExpectedSteps)
         if self.optimization.weight_average is not None:
             self.add_callback(_Averaging(self))
 
     def train(self, resume_from_checkpoint=None, *args, **kwargs):
-        self._resumed = (
-            get_last_checkpoint(self.args.output_dir) if resume_from_checkpoint is True else resume_from_checkpoint
-        )
+        if resume_from_checkpoint is True:
+            resume_from_checkpoint = get_last_checkpoint(self.args.output_dir)
+        self._resumed = resume_from_checkpoint
         return super().train(resume_from_checkpoint, *args, **kwargs)
 
     def create_optimizer(self, *args, **kwargs) -> torch.optim.Optimizer:
@@ -179,8 +160,7 @@ class OptimizationMixin:
     def create_scheduler(self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None):
         if self.optimization.batch_warmup > num_training_steps:
             raise ValueError(
-                f"batch_warmup: {self.optimization.batch_warmup:g} steps are more than the {num_training_steps} of this"
-                " training; legal: at most as many, or a share below 1"
+                f"batch_warmup: {self.optimization.batch_warmup:g} is more than {num_training_steps} steps; use fewer"
             )
         if self.budget is not None:
             self.budget.begin()
@@ -188,36 +168,27 @@ class OptimizationMixin:
                 optimizer or self.optimizer, lambda step: self.budget.factor
             )
             return self.lr_scheduler
-        if not is_warmup_stable_decay(self.args):
-            return super().create_scheduler(num_training_steps, optimizer)
         given = self.args.lr_scheduler_kwargs
-        self.args.lr_scheduler_kwargs = schedule_arguments(self.args, num_training_steps)
+        if self.args.lr_scheduler_type == WARMUP_STABLE_DECAY:
+            self.args.lr_scheduler_kwargs = schedule_arguments(self.args, num_training_steps)
         try:
             return super().create_scheduler(num_training_steps, optimizer)
         finally:
             self.args.lr_scheduler_kwargs = given
 
     def get_batch_samples(self, epoch_iterator, *args, **kwargs):
-        warmed = self._batch_warmed()
-        if warmed < 1:
-            full = self.args.train_batch_size
-            rows = rows_in_batch(full, warmed)
-            epoch_iterator = ({name: column[:rows] for name, column in batch.items()} for batch in epoch_iterator)
-        return super().get_batch_samples(epoch_iterator, *args, **kwargs)
-
-    def _batch_warmed(self) -> float:
-        """How much of the batch warmup is over, before the next step."""
         warmup = self.optimization.batch_warmup
-        if not warmup:
-            return 1.0
-        if warmup >= 1:
-            return self.state.global_step / warmup
-        done = self.budget.progress if self.budget else self.state.global_step / self.state.max_steps
-        return done / warmup
+        if warmup:
+            share_done = self.budget.progress if self.budget else self.state.global_step / self.state.max_steps
+            warmed = (self.state.global_step if warmup >= 1 else share_done) / warmup
+            if warmed < 1:
+                rows = rows_in_batch(self.args.train_batch_size, warmed)
+                epoch_iterator = ({name: column[:rows] for name, column in batch.items()} for batch in epoch_iterator)
+        return super().get_batch_samples(epoch_iterator, *args, **kwargs)
 
     def log(self, logs, *args, **kwargs):
         if self.budget is not None:
-            logs.pop("train_samples_per_second", None)  # reckoned from a number of steps that is never reached
+            logs.pop("train_samples_per_second", None)  # computed from a number of steps that is never reached
         super().log(logs, *args, **kwargs)
 
     def evaluate(self, *args, **kwargs):
@@ -253,6 +224,3 @@ class _Averaging(TrainerCallback):
         average, self.trainer.weight_average = self.trainer.weight_average, None
         if not (args.load_best_model_at_end and state.best_model_checkpoint is not None):
             average.copy_to_model()
-
-
-__all__ = ["OptimizationMixin", "check_optimization", "time_budget"]

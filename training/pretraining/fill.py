@@ -8,26 +8,28 @@ from typing import Any
 from transformers import AutoModelForMaskedLM, AutoTokenizer, pipeline
 
 from ..arguments.pretraining import FillArguments
-from ..loading import saved_config
+from ..loading import quietly, saved_config
 
 MASK = "[MASK]"
 
 
-def fill(arguments: FillArguments) -> None:
-    """Print the best candidates for every mask of every text.
+def fill(arguments: FillArguments) -> list[list[list[dict[str, Any]]]]:
+    """Print the best candidates for every mask of every text, and give them back (see `fill_masks`).
 
     Raises:
         ValueError: no text, a text without a mask, or no model at the path.
     """
     if not arguments.text:
-        raise ValueError(f"text: none given; legal: text with {MASK} in it")
-    for text, masks in zip(arguments.text, fill_masks(arguments.text, arguments.model, arguments.top_k)):
+        raise ValueError(f"text: none given; give text with {MASK} in it")
+    filled = fill_masks(arguments.text, arguments.model, arguments.top_k)
+    for text, masks in zip(arguments.text, filled):
         print(text)
         for number, candidates in enumerate(masks, 1):
             if len(masks) > 1:
                 print(f"  mask {number}")
             for candidate in candidates:
                 print(f"  {candidate['score']:6.1%}  {candidate['token_str'].strip()}")
+    return filled
 
 
 def fill_masks(texts: Sequence[str], model: str, top_k: int = 5) -> list[list[list[dict[str, Any]]]]:
@@ -46,7 +48,8 @@ def fill_masks(texts: Sequence[str], model: str, top_k: int = 5) -> list[list[li
     for text in texts:
         if tokenizer.mask_token not in text:
             raise ValueError(f"text: {text!r} has no {MASK}")
-    filler = pipeline("fill-mask", model=AutoModelForMaskedLM.from_pretrained(model), tokenizer=tokenizer)
+    with quietly():
+        filler = pipeline("fill-mask", model=AutoModelForMaskedLM.from_pretrained(model), tokenizer=tokenizer)
     filled = [filler(text, top_k=top_k) for text in texts]
     # with a single mask, the pipeline leaves out the list of masks
     return [masks if isinstance(masks[0], list) else [masks] for masks in filled]

@@ -5,25 +5,21 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
+from transformers import PreTrainedTokenizerBase
+
 from ...tokenization import train_tokenizer
-from ..arguments.pretraining import (
-    CorpusArguments,
-    MixtureArguments,
-    StreamingArguments,
-    TokenizerArguments,
-    TokenizerCommandArguments,
-)
+from ..arguments import pretraining as arguments
 from ..data.mixtures import load_sample
 
 
 def train(
-    corpus: CorpusArguments,
-    mixture: MixtureArguments,
-    streaming: StreamingArguments,
-    tokenizer: TokenizerArguments,
-    command: TokenizerCommandArguments,
-) -> None:
-    """Train a tokenizer and save it.
+    corpus: arguments.CorpusArguments,
+    mixture: arguments.MixtureArguments,
+    streaming: arguments.StreamingArguments,
+    tokenizer: arguments.TokenizerArguments,
+    command: arguments.TokenizerCommandArguments,
+) -> PreTrainedTokenizerBase:
+    """Train a tokenizer, save it and give it back.
 
     Raises:
         ValueError: bad input, or an output folder with a tokenizer in it; before any work.
@@ -36,3 +32,4 @@ def train(
     trained.save_pretrained(output)
     example = next(iter(documents))["text"].splitlines()[0][:80]
     print(f"{len(trained):,} tokens, saved to {output}\n{example}\n{' '.join(trained.tokenize(example))}")
+    return trained

@@ -1,6 +1,6 @@
 """What a model is pretrained to do: each objective is its rows, its model, its collator and its figures."""
 
-from .base import Objective, PretrainingTrainer
+from .base import Objective
 from .causal_lm import CausalLM
 from .masked_lm import MaskedLM
 from .replaced_tokens import ReplacedTokenDetection
@@ -10,4 +10,4 @@ OBJECTIVES: dict[str, type[Objective]] = {
     objective.name: objective for objective in (MaskedLM, MaskedLMWithNextSentence, ReplacedTokenDetection, CausalLM)
 }
 
-__all__ = ["OBJECTIVES", "Objective", "PretrainingTrainer"]
+__all__ = ["OBJECTIVES", "Objective"]

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import datasets
 import numpy as np
 import torch
-from transformers import PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ....configuration_minibert import MiniBertConfig
 from ....modeling_minibert import MiniBertForCausalLM
 from ...data.collators import MaskedLMCollator
 from ...data.masking import IGNORE_INDEX
-from .base import Objective, token_lines
+from .base import Objective
 
 
 @dataclass
@@ -36,44 +35,37 @@ class CausalLMCollator(MaskedLMCollator):
 
 
 class CausalLM(Objective):
-    """Predict every next token."""
+    """Predict every next token. A document begins with [CLS] and ends with [SEP], which is what `generate` begins with
+    and stops at."""
 
     name = "clm"
     model_class = MiniBertForCausalLM
     metric = "clm_loss"
+    config_fields = {"is_causal": True}
 
-    def config_fields(self) -> dict[str, Any]:
-        return {"is_causal": True}
+    def prepare_tokenizer(self, tokenizer: PreTrainedTokenizerBase) -> None:
+        super().prepare_tokenizer(tokenizer)
+        tokenizer.bos_token, tokenizer.eos_token = tokenizer.cls_token, tokenizer.sep_token
 
-    def check(self, config: MiniBertConfig) -> None:
-        if not config.is_causal:
-            raise ValueError("is_causal: False does not go with --objective clm; legal: True, or leave it out")
+    def model(self, config: MiniBertConfig, checkpoint: str | None) -> PreTrainedModel:
+        config.bos_token_id, config.eos_token_id = config.cls_token_id, config.sep_token_id
+        model = super().model(config, checkpoint)
+        for name in ("bos_token_id", "eos_token_id", "pad_token_id"):
+            setattr(model.generation_config, name, getattr(config, name))
+        return model
 
     def collator(self, tokenizer: PreTrainedTokenizerBase, train: datasets.Dataset) -> CausalLMCollator:
         return CausalLMCollator(tokenizer, seed=self.seed)
 
-    def lines(self, report: Mapping[str, Any]) -> list[str]:
-        return token_lines(report, "next tokens")
-
-    def examples(self, folder: Path, documents: datasets.Dataset, tokenizer: PreTrainedTokenizerBase) -> list[str]:
-        """The beginnings of a few held-out sentences, continued greedily by the model that was saved."""
+    def examples(self, folder: Path, sentences: Sequence[str], tokenizer: PreTrainedTokenizerBase) -> list[str]:
+        """The beginning of each sentence, continued greedily by the model that was saved."""
         model = MiniBertForCausalLM.from_pretrained(folder).eval()
         lines = ["Held-out text, continued by the saved model:"]
-        for text in documents["text"]:
-            words = text.splitlines()[0].split()
-            if 6 <= len(words) <= 25:
-                start = " ".join(words[: len(words) // 2])
-                prompt = torch.tensor([tokenizer(start)["input_ids"][:-1]])  # without [SEP], the end of the document
-                ids = model.generate(
-                    prompt,
-                    attention_mask=torch.ones_like(prompt),
-                    max_new_tokens=12,
-                    do_sample=False,
-                    eos_token_id=tokenizer.sep_token_id,
-                    pad_token_id=tokenizer.pad_token_id,
-                )
-                continued = tokenizer.decode(ids[0, prompt.shape[1] :], skip_special_tokens=True)
-                lines += [f"  {start} → {continued}", f"    was: {' '.join(words[len(words) // 2 :])}"]
-            if len(lines) > 8:
-                break
+        for sentence in sentences:
+            words = sentence.split()
+            start, rest = " ".join(words[: -(-len(words) // 2)]), " ".join(words[-(-len(words) // 2) :])
+            prompt = torch.tensor([tokenizer(start)["input_ids"][:-1]])  # without [SEP], the end of the document
+            ids = model.generate(prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=12, do_sample=False)
+            continued = tokenizer.decode(ids[0, prompt.shape[1] :], skip_special_tokens=True)
+            lines += [f"  {start} → {continued}", f"    was: {rest}"]
         return lines

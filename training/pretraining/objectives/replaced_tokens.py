@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import copy
-import itertools
 import math
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import datasets
 import numpy as np
 import torch
 from torch import nn
@@ -22,6 +21,7 @@ from ....modeling_minibert import MiniBertForMaskedLM, MiniBertForReplacedTokenD
 from ...arguments.pretraining import RowArguments
 from ...data.masking import IGNORE_INDEX
 from .base import token_score
+from .examples import find_content_word
 from .masked_lm import MaskedLM
 
 GENERATOR = "generator"  # the folder it is saved in, beside the discriminator
@@ -32,18 +32,12 @@ TABLES = ("tok_embeddings", "position_embeddings", "token_type_embeddings")
 
 
 def generator_config(config: MiniBertConfig, size: float) -> MiniBertConfig:
-    """The generator's config: as deep as the discriminator, its width times `size` rounded to whole heads (of the same
-    width), its MLP as much narrower as it is itself.
-
-    Args:
-        config: the discriminator's.
-        size: above 0, at most 1.
-    """
-    head_width = config.hidden_size // config.num_attention_heads
+    """The generator's config: as deep as the discriminator's `config`, its width times `size` rounded to whole heads
+    (of the same width), its MLP as much narrower as it is itself."""
     heads = max(1, round(size * config.num_attention_heads))
-    narrow = copy.deepcopy(config)
-    narrow.num_attention_heads, narrow.hidden_size = heads, heads * head_width
-    narrow.intermediate_size = max(1, round(config.intermediate_size * heads / config.num_attention_heads))
+    share, narrow = heads / config.num_attention_heads, copy.deepcopy(config)
+    narrow.num_attention_heads, narrow.hidden_size = heads, round(config.hidden_size * share)
+    narrow.intermediate_size = max(1, round(config.intermediate_size * share))
     return narrow
 
 
@@ -66,15 +60,10 @@ def sample_tokens(
 
 @dataclass
 class DetectorWithGeneratorOutput(ModelOutput):
-    """Output of `DetectorWithGenerator`.
-
-    Args:
-        loss: `mlm_loss` (the generator's) plus the weighted `rtd_loss` (the discriminator's).
-        logits: [batch, length], the discriminator's, above 0 where a token looks replaced.
-        replaced: [batch, length], whether it was: 0 or 1, -100 at padding.
-        generator_logits: [targets, vocabulary], in the order of the flattened batch.
-        corrupted_ids: [batch, length], what the discriminator read.
-    """
+    """`loss` is `mlm_loss` (the generator's) plus the weighted `rtd_loss` (the discriminator's); `logits` [batch,
+    length] are the discriminator's, above 0 where a token looks replaced, and `replaced` whether it was (0, 1, -100 at
+    padding); `generator_logits` [targets, vocabulary] are in the order of the flattened batch; `corrupted_ids` [batch,
+    length] is what the discriminator read."""
 
     loss: torch.Tensor | None = None
     logits: torch.Tensor | None = None
@@ -203,22 +192,15 @@ class ReplacedTokenDetection(MaskedLM):
     name = "rtd"
     metric = "rtd_loss"
     parts = ("mlm_loss", "rtd_loss")
+    smooths_labels = False
     replacement = {"mask_replace_prob": 1.0, "random_replace_prob": 0.0}
 
-    def check(self, config: MiniBertConfig) -> None:
-        super().check(config)
-        arguments = self.arguments
-        for name, legal, holds in (
-            ("generator_size", "above 0, at most 1", 0 < arguments.generator_size <= 1),
-            ("discriminator_weight", "0 and more", 0 <= arguments.discriminator_weight < math.inf),
-            ("generator_temperature", "above 0", 0 < arguments.generator_temperature < math.inf),
-        ):
-            if not holds:
-                raise ValueError(f"{name}: {getattr(arguments, name)} does not go with --objective rtd; legal: {legal}")
-
-    def check_rows(self, rows: RowArguments) -> None:
-        if self.masking.static_masking:
-            raise ValueError("static_masking: True does not go with --objective rtd; legal: False")
+    def check(self, config: MiniBertConfig, rows: RowArguments, *others) -> None:
+        super().check(config, rows, *others)
+        for name, most in (("generator_size", 1), ("discriminator_weight", 1e9), ("generator_temperature", 1e9)):
+            value = getattr(self.arguments, name)
+            if not 0 <= value <= most or (value == 0 and name.startswith("generator")):
+                raise ValueError(f"{name}: {value} does not go with --objective rtd; use above 0, at most {most:g}")
 
     def model(self, config: MiniBertConfig, checkpoint: str | None) -> DetectorWithGenerator:
         """A generator is always new; the discriminator starts from the checkpoint, if there is one."""
@@ -281,26 +263,6 @@ class ReplacedTokenDetection(MaskedLM):
             },
         }
 
-    def baselines(self, report: Mapping[str, Any]) -> dict[str, float]:
-        return {"the same probability for every token": report["constant_loss"]}
-
-    def lines(self, report: Mapping[str, Any]) -> list[str]:
-        lines = [
-            f"At {report['targets']:,} tokens of the held-out documents, "
-            f"{1 - report['constant_accuracy']:.1%} of which the generator replaced:",
-            f"{'':17}{'loss':>8}" + "".join(f"{name:>11}" for name in ("accuracy", "precision", "recall", "F1")),
-            f"{'MiniBERT':17}{report['validation_loss']:8.3f}"
-            + "".join(f"{report[name]:11.1%}" for name in ("accuracy", *DETECTION)),
-            f"{'always original':17}{report['constant_loss']:8.3f}{report['constant_accuracy']:11.1%}",
-        ]
-        generator = report["generator"]
-        return [
-            *lines,
-            f"The generator at {generator['targets']:,} masked positions: loss {generator['loss']:.3f} (unigram "
-            f"{generator['unigram_loss']:.3f}), accuracy {generator['accuracy']:.1%} (unigram "
-            f"{generator['unigram_accuracy']:.1%})",
-        ]
-
     def save(self, trainer: Trainer) -> None:
         """The discriminator as an ordinary model, and the generator as another in the folder `generator`."""
         both, folder = trainer.model, Path(trainer.args.output_dir) / GENERATOR
@@ -309,47 +271,29 @@ class ReplacedTokenDetection(MaskedLM):
         trainer.model = both.discriminator()
         trainer.save_model()
 
-    def examples(self, folder: Path, documents: datasets.Dataset, tokenizer: PreTrainedTokenizerBase) -> list[str]:
-        """A word replaced in a few held-out sentences, and the words that the saved model flags."""
+    def examples(self, folder: Path, sentences: Sequence[str], tokenizer: PreTrainedTokenizerBase) -> list[str]:
+        """A word of each sentence replaced by one of another sentence, and the words that the saved model flags."""
         model = MiniBertForReplacedTokenDetection.from_pretrained(folder).eval()
-        sentences = (text.splitlines()[0].split() for text in documents["text"])
-        sentences = [words for words in sentences if 6 <= len(words) <= 25][:5]
+        places = [find_content_word(sentence, tokenizer) for sentence in sentences]
+        words = [sentence[place] for sentence, place in zip(sentences, places)]
         lines = ["Held-out text with a word replaced, and what the saved model takes for replaced:"]
-        for words, others in itertools.pairwise(sentences):
-            place = len(words) // 2
-            candidates = (word for word in others[len(others) // 2 :] if word not in words)
-            original, strange = words[place], next(candidates, None)
-            if strange is None:
-                continue
-            words = [*words[:place], strange, *words[place + 1 :]]
-            scores = word_scores(model, tokenizer, words)
-            flagged = ", ".join(f"{word} {score:.0%}" for word, score in zip(words, scores) if score > 0.5)
-            lines += [
-                f"  {' '.join(words)}",
-                f"    was: {original}; {strange}: {scores[place]:.0%}; flagged: {flagged or 'nothing'}",
-            ]
+        for sentence, place, word in zip(sentences, places, words):
+            other = next((each for each in words if each.lower() not in sentence.lower()), word[::-1])
+            text = sentence[: place.start] + other + sentence[place.stop :]
+            flagged = (f"{found} {score:.0%}" for found, score in word_scores(model, tokenizer, text) if score > 0.5)
+            lines += [f"  {text}", f"    was: {word}; flagged: {', '.join(flagged) or 'nothing'}"]
         return lines
 
 
 @torch.no_grad()
 def word_scores(
-    model: MiniBertForReplacedTokenDetection, tokenizer: PreTrainedTokenizerBase, words: list[str]
-) -> list[float]:
-    """How likely it is that each word was replaced: the probability of its most suspicious token; 0 for words that are
-    cut off, or have no token."""
-    batch = tokenizer(
-        " ".join(words),
-        return_offsets_mapping=True,
-        return_special_tokens_mask=True,
-        truncation=True,
-        return_tensors="pt",
-    )
-    spans, special = batch.pop("offset_mapping")[0].tolist(), batch.pop("special_tokens_mask")[0].tolist()
+    model: MiniBertForReplacedTokenDetection, tokenizer: PreTrainedTokenizerBase, text: str
+) -> list[tuple[str, float]]:
+    """The words of a text, and how likely each was replaced: the probability of its most suspicious token."""
+    batch = tokenizer(text, return_offsets_mapping=True, return_tensors="pt")
+    spans = batch.pop("offset_mapping")[0].tolist()
     probabilities = model(**batch).logits[0].sigmoid().tolist()
-    scores, start = [], 0
-    for word in words:
-        end = start + len(word)
-        inside = [p for p, (a, b), s in zip(probabilities, spans, special) if not s and a < end and b > start]
-        scores.append(max(inside, default=0.0))
-        start = end + 1
-    return scores
+    return [
+        (word[0], max((p for p, (a, b) in zip(probabilities, spans) if a < word.end() and b > word.start()), default=0))
+        for word in re.finditer(r"\S+", text)
+    ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import datasets
@@ -17,8 +17,8 @@ from ....modeling_minibert import MiniBertForPreTraining
 from ...arguments.pretraining import RowArguments
 from ...data.documents import map_tables, tokenize_table, tokenizer_backend
 from ...data.masking import IGNORE_INDEX
-from ...data.sentences import SENTENCE_END
-from .base import token_lines, token_score
+from ...data.sentences import split_sentences
+from .base import token_score
 from .masked_lm import MaskedLM
 
 # Documents whose segments may stand beside one another as random pairs.
@@ -33,23 +33,20 @@ class MaskedLMWithNextSentence(MaskedLM):
     name = "mlm+nsp"
     model_class = MiniBertForPreTraining
     parts = ("mlm_loss", "nsp_loss")
-    streams = False
+    streams = smooths_labels = False
+    minimum_validation = 2  # a random segment comes from another document
 
-    def check(self, config: MiniBertConfig) -> None:
-        super().check(config)
+    def check(self, config: MiniBertConfig, rows: RowArguments, *others) -> None:
+        super().check(config, rows, *others)
         if config.type_vocab_size < 2:
             raise ValueError(
                 f"type_vocab_size: {config.type_vocab_size} does not go with --objective mlm+nsp, whose pairs need two"
-                " segments; legal: 2 and more (--model bert has them)"
+                " segments; use 2 or more (--model bert has them)"
             )
         if not 0 <= self.arguments.short_seq_prob <= 1:
-            raise ValueError(f"short_seq_prob: {self.arguments.short_seq_prob} is no share; legal: 0 to 1")
-
-    def check_rows(self, rows: RowArguments) -> None:
+            raise ValueError(f"short_seq_prob: {self.arguments.short_seq_prob} is no share; use 0 to 1")
         if rows.seq_length < 8:
-            raise ValueError(f"seq_length: {rows.seq_length} has no room for pairs; legal: 8 and more")
-        if self.masking.static_masking:
-            raise ValueError("static_masking: True does not go with --objective mlm+nsp; legal: False")
+            raise ValueError(f"seq_length: {rows.seq_length} has no room for pairs; use 8 or more")
 
     def check_documents(self, train: datasets.Dataset, validation: datasets.Dataset) -> None:
         for name, part in by_source(train).items():
@@ -57,12 +54,12 @@ class MaskedLMWithNextSentence(MaskedLM):
         check_segments(max(by_source(validation).values(), key=len), "held out (--validation_size)")
 
     def rows(
-        self, documents: datasets.Dataset, tokenizer: PreTrainedTokenizerBase, rows: RowArguments, training: bool
+        self, documents: datasets.Dataset, tokenizer: PreTrainedTokenizerBase, rows: RowArguments
     ) -> datasets.Dataset:
         return make_pairs(documents, tokenizer, rows.seq_length, self.arguments.short_seq_prob, self.seed)
 
     def describe_rows(self, rows: datasets.Dataset, seq_length: int) -> str:
-        random = np.mean(rows["next_sentence_label"]) if len(rows) else 0.0
+        random = np.mean(rows["next_sentence_label"])
         return f"{len(rows):,} pairs of segments of up to {seq_length} tokens, {random:.1%} of them random"
 
     def counts(self, batch: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -70,10 +67,8 @@ class MaskedLMWithNextSentence(MaskedLM):
 
     def score(self, outputs: Any, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
         labels = batch["next_sentence_label"]
-        logits = outputs["seq_relationship_logits"].float()
-        loss = torch.nn.functional.cross_entropy(logits, labels, reduction="sum")
-        pairs = torch.stack([loss, (logits.argmax(-1) == labels).sum(), loss.new_tensor(len(labels))])
-        return torch.cat([token_score(outputs["prediction_logits"], batch["labels"]), pairs.double()])
+        pairs = token_score(outputs["seq_relationship_logits"], labels)
+        return torch.cat([token_score(outputs["prediction_logits"], batch["labels"]), pairs])
 
     def figures(self, sums: np.ndarray) -> dict[str, float]:
         loss, right, pairs = sums[3:]
@@ -82,10 +77,6 @@ class MaskedLMWithNextSentence(MaskedLM):
     def report(self, figures: Mapping[str, float], baseline: tuple[float, float]) -> dict[str, Any]:
         ours = {"nsp_loss": figures["eval_nsp_loss"], "nsp_accuracy": figures["eval_nsp_accuracy"]}
         return super().report(figures, baseline) | ours
-
-    def lines(self, report: Mapping[str, Any]) -> list[str]:
-        pairs = f"next sentence: loss {report['nsp_loss']:.3f} (guessing {np.log(2):.3f}), "
-        return [*token_lines(report, "masked positions"), f"{pairs}accuracy {report['nsp_accuracy']:.1%}"]
 
 
 def make_pairs(
@@ -108,40 +99,35 @@ def make_pairs(
     shorter on average, and it alone can be the beginning of a document.
 
     Args:
-        documents: a column `text`, whose segments are its lines, cut at the ends of sentences; and a column `source` (a
-            `ClassLabel`), the language, if there are several.
+        documents: a column `text`, whose segments are its sentences; and a column `source` (a `ClassLabel`), the
+            language, if there are several.
         seq_length: longest row, in tokens.
 
     Raises:
         ValueError: too few documents have two segments or more, or there is a single document.
     """
-    for name in ("cls_token_id", "sep_token_id"):
-        if getattr(tokenizer, name) is None:
-            raise ValueError(f"{name}: the tokenizer has none, but pairs need [CLS] and [SEP]")
     check_segments(documents)
-
-    def pairs_of(part: datasets.Dataset) -> datasets.Dataset:
+    pairs = []
+    for part in by_source(documents).values():
         windows = -(-len(part) // WINDOW)
-        return map_tables(
-            part,
-            _pairs,
-            desc="Making pairs",
-            batch_size=-(-len(part) // windows),  # windows of one size: none is left with a single document
-            backend=tokenizer_backend(tokenizer),
-            seq_length=seq_length,
-            short_seq_prob=short_seq_prob,
-            seed=seed,
-            cls_token_id=tokenizer.cls_token_id,
-            sep_token_id=tokenizer.sep_token_id,
+        pairs.append(
+            map_tables(
+                part,
+                _pairs,
+                desc="Making pairs",
+                batch_size=-(-len(part) // windows),  # windows of one size: none is left with a single document
+                backend=tokenizer_backend(tokenizer),
+                seq_length=seq_length,
+                short_seq_prob=short_seq_prob,
+                seed=seed,
+                cls_token_id=tokenizer.cls_token_id,
+                sep_token_id=tokenizer.sep_token_id,
+            )
         )
-
-    pairs = datasets.concatenate_datasets([pairs_of(part) for part in by_source(documents).values()])
-    if not len(pairs):
-        raise ValueError(
-            f"next sentences: {len(documents):,} documents make no pair; legal: different ones, of several lines or"
-            " sentences with a token"
-        )
-    return pairs
+    rows = datasets.concatenate_datasets(pairs)
+    if not len(rows):
+        raise ValueError(f"data: {len(documents):,} documents make no pair; give different ones, of several sentences")
+    return rows
 
 
 def by_source(documents: datasets.Dataset) -> dict[str, datasets.Dataset]:
@@ -152,35 +138,17 @@ def by_source(documents: datasets.Dataset) -> dict[str, datasets.Dataset]:
     return {names[number]: documents.select(np.flatnonzero(numbers == number)) for number in np.unique(numbers)}
 
 
-def check_segments(documents: datasets.Dataset, what: str = "") -> None:
+def check_segments(documents: datasets.Dataset, what: str = "for pairs") -> None:
     """Refuse documents that no pairs can be made of; of a usual corpus only the first ones are looked at.
 
     Raises:
         ValueError: there is a single document (or copies of one), or none has two segments.
     """
-    what = f" {what}" if what else ""
-    texts = iter(documents["text"])
-    first = next(texts, None)
-    if all(text == first for text in texts):
-        number = f"{len(documents)} equal documents" if len(documents) > 1 else f"{len(documents)} document"
-        raise ValueError(
-            f"next sentences: {number}{what}; legal: 2 different ones and more, random segments come from others"
-        )
-    if all(len(split_segments(text)) < 2 for text in documents["text"]):
-        raise ValueError(
-            f"next sentences: none of {len(documents):,} documents{what} has two segments; legal: documents of several"
-            " lines or sentences"
-        )
-
-
-def split_segments(text: str) -> list[str]:
-    """The sentences of a document: its lines, cut behind the marks that end a sentence."""
-    return [
-        segment
-        for line in text.splitlines()
-        for segment in SENTENCE_END.split(line)
-        if segment and not segment.isspace()
-    ]
+    texts, count = documents["text"], len(documents)
+    if all(text == texts[0] for text in texts):
+        raise ValueError(f"data: {count} document(s) {what}, all alike; give 2 different ones, B is drawn from others")
+    if all(len(split_sentences(text)) < 2 for text in texts):
+        raise ValueError(f"data: none of {count:,} documents {what} has two segments; give some of several sentences")
 
 
 def _pairs(
@@ -193,7 +161,7 @@ def _pairs(
     sep_token_id: int,
 ) -> pa.Table:
     texts = table["text"].to_pylist()
-    documents = [split_segments(text) for text in texts]
+    documents = [split_sentences(text) for text in texts]
     flat = [segment for document in documents for segment in document]
     tokenized = tokenize_table(pa.table({"text": pa.array(flat, pa.string())}), backend)["input_ids"]
     tokens = iter(tokenized.to_pylist())
@@ -201,18 +169,17 @@ def _pairs(
     texts = [text for text, document in zip(texts, documents) if document]
     documents = [document for document in documents if document]
     generator = np.random.default_rng([seed, zlib.crc32("".join(flat).encode())])
-    rows: dict[str, list] = {"input_ids": [], "token_type_ids": [], "next_sentence_label": []}
-    if len(set(texts)) > 1:
-        for number in range(len(documents)):
-            for a, b, label in _pairs_of(documents, texts, number, seq_length - 3, short_seq_prob, generator):
-                rows["input_ids"].append([cls_token_id, *a, sep_token_id, *b, sep_token_id])
-                rows["token_type_ids"].append([0] * (len(a) + 2) + [1] * (len(b) + 1))
-                rows["next_sentence_label"].append(label)
+    ids, segments, labels = [], [], []
+    for number in range(len(documents)) if len(set(texts)) > 1 else ():
+        for a, b, label in _pairs_of(documents, texts, number, seq_length - 3, short_seq_prob, generator):
+            ids.append([cls_token_id, *a, sep_token_id, *b, sep_token_id])
+            segments.append([0] * (len(a) + 2) + [1] * (len(b) + 1))
+            labels.append(label)
     return pa.table(
         {
-            "input_ids": pa.array(rows["input_ids"], tokenized.type),
-            "token_type_ids": pa.array(rows["token_type_ids"], pa.list_(pa.int8())),
-            "next_sentence_label": pa.array(rows["next_sentence_label"], pa.int64()),
+            "input_ids": pa.array(ids, tokenized.type),
+            "token_type_ids": pa.array(segments, pa.list_(pa.int8())),
+            "next_sentence_label": pa.array(labels, pa.int64()),
         }
     )
 
@@ -224,15 +191,15 @@ def _pairs_of(
     room: int,
     short_seq_prob: float,
     generator: np.random.Generator,
-):
+) -> Iterator[tuple[list[int], list[int], int]]:
     """The pairs (A, B, label) that begin in one document; A and B together hold at most `room` tokens."""
     document, position = documents[number], 0
     while position < len(document):
-        wanted = room
+        target = room
         if generator.random() < short_seq_prob:
-            wanted = int(generator.integers(2, room + 1))
+            target = int(generator.integers(2, room + 1))
         end, gathered = position, 0
-        while end < len(document) and gathered < wanted:
+        while end < len(document) and gathered < target:
             gathered += len(document[end])
             end += 1
         if end - position < 2:
@@ -241,8 +208,10 @@ def _pairs_of(
                 return
             end += 1
         middle = int(generator.integers(position + 1, end))
-        a = [token for segment in document[position:middle] for token in segment]
-        b = [token for segment in document[middle:end] for token in segment]
+        a, b = (
+            [token for segment in part for token in segment]
+            for part in (document[position:middle], document[middle:end])
+        )
         label, position = IS_NEXT, end
         if generator.random() < 0.5:
             label, position = IS_RANDOM, middle
@@ -255,7 +224,7 @@ def _pairs_of(
                 b += segment
                 if len(b) >= needed:
                     break
-        while len(a) + len(b) > wanted:
+        while len(a) + len(b) > target:
             longer = a if len(a) > len(b) else b
             longer.pop(0 if generator.random() < 0.5 else -1)
         yield a, b, label

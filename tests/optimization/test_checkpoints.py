@@ -1,0 +1,137 @@
+"""Which checkpoint a training goes on from, when some are missing files or are half-written."""
+
+import json
+import multiprocessing
+import os
+import shutil
+import signal
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import Trainer, TrainingArguments
+
+from minibert import MiniBertConfig, MiniBertForMaskedLM
+from minibert.training.callbacks import add_callbacks
+from minibert.training.checkpoints import MANIFEST, checkpoint_to_resume, find_damage
+from minibert.training.cli import main as cli
+
+FILES = ("model.safetensors", "optimizer.pt", "scheduler.pt", "rng_state.pth", "trainer_state.json")
+
+
+def make_trainer(folder, kind=Trainer):
+    torch.manual_seed(0)
+    config = MiniBertConfig(
+        vocab_size=40, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=24
+    )
+    ids = torch.randint(5, 40, (16, 12))
+    training = TrainingArguments(
+        str(folder), use_cpu=True, disable_tqdm=True, save_strategy="steps", save_steps=2, max_steps=4, report_to="none"
+    )
+    rows = [{"input_ids": row, "labels": row} for row in ids]
+    return kind(MiniBertForMaskedLM(config), training, train_dataset=rows)
+
+
+@pytest.fixture(scope="module", params=["with a manifest", "of a plain Trainer"])
+def saved(request, tmp_path_factory):
+    """Two checkpoints, of steps 2 and 4."""
+    folder = tmp_path_factory.mktemp("run")
+    trainer = make_trainer(folder)
+    if request.param == "with a manifest":
+        add_callbacks(trainer)
+    trainer.train()
+    assert (folder / "checkpoint-2" / MANIFEST).exists() == (request.param == "with a manifest")
+    return folder
+
+
+@pytest.fixture
+def run(saved, tmp_path):
+    shutil.copytree(saved, tmp_path, dirs_exist_ok=True)
+    return tmp_path
+
+
+def resumed(folder, given="true"):
+    return checkpoint_to_resume(TrainingArguments(str(folder), use_cpu=True, resume_from_checkpoint=given))
+
+
+def test_the_newest_whole_checkpoint_is_taken(run, capsys):
+    assert resumed(run) == str(run / "checkpoint-4")
+    assert "Passed over" not in capsys.readouterr().out
+    assert resumed(run, str(run / "checkpoint-2")) == str(run / "checkpoint-2")
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("cut", [None, 0.5, 0.99])
+def test_a_missing_or_half_written_file(name, cut, run, capsys):
+    path = run / "checkpoint-4" / name
+    if cut is None:
+        path.unlink()
+    else:
+        path.write_bytes(path.read_bytes()[: int(cut * path.stat().st_size)])
+    assert resumed(run) == str(run / "checkpoint-2")
+    assert f"Passed over checkpoint-4: {name} is" in capsys.readouterr().out
+    with pytest.raises(ValueError, match=f"checkpoint-4' is not whole: {name} is"):
+        resumed(run, str(run / "checkpoint-4"))
+    shutil.rmtree(run / "checkpoint-2")
+    with pytest.raises(ValueError, match=f"no whole checkpoint in .*checkpoint-4: {name} is"):
+        resumed(run)
+
+
+def test_a_manifest_notices_changed_bytes(run):
+    path = run / "checkpoint-4" / "optimizer.pt"
+    content = bytearray(path.read_bytes())
+    content[100] ^= 1
+    path.write_bytes(content)
+    noticed = find_damage(run / "checkpoint-4")
+    assert (noticed == "optimizer.pt is not as it was saved") == (run / "checkpoint-4" / MANIFEST).exists()
+
+
+class Killed(Trainer):
+    """Its process is killed in the middle of the second checkpoint."""
+
+    def _save_scaler(self, output_dir):
+        if self.state.global_step == 4:
+            optimizer = Path(output_dir) / "optimizer.pt"
+            optimizer.write_bytes(optimizer.read_bytes()[:1000])
+            os.kill(os.getpid(), signal.SIGKILL)
+        super()._save_scaler(output_dir)
+
+
+def test_a_kill_while_saving_leaves_an_older_whole_one(tmp_path):
+    def train():
+        trainer = make_trainer(tmp_path, Killed)
+        trainer.args.save_total_limit = 1
+        add_callbacks(trainer)
+        trainer.train()
+
+    process = multiprocessing.get_context("fork").Process(target=train)
+    process.start()
+    process.join(120)
+    assert process.exitcode == -signal.SIGKILL
+    assert {path.name for path in tmp_path.glob("checkpoint-*")} == {"checkpoint-2", "checkpoint-4"}
+    checkpoint = resumed(tmp_path)
+    assert checkpoint == str(tmp_path / "checkpoint-2")
+    trainer = make_trainer(tmp_path)
+    trainer.train(resume_from_checkpoint=checkpoint)
+    assert trainer.state.global_step == 4 and find_damage(tmp_path / "checkpoint-4") is None
+
+
+def test_the_command_refuses_before_anything_is_read(run, tmp_path, capsys):
+    (run / "checkpoint-4" / "optimizer.pt").unlink()
+    missing = str(tmp_path / "no such file")
+    for given, said in (
+        (["--resume_from_checkpoint", str(run / "checkpoint-4")], "optimizer.pt is missing"),
+        (["--resume_from_checkpoint", str(run / "checkpoint-9")], "is no folder; give a checkpoint's path, or true"),
+        ([], "holds an unfinished run; go on with --resume_from_checkpoint true"),
+    ):
+        if not given:
+            shutil.copy(run / "checkpoint-2" / "optimizer.pt", run / "checkpoint-4")
+        assert cli.main(["pretrain", "--data", missing, "--output_dir", str(run), *given]) == 2
+        assert said in capsys.readouterr().err
+
+
+def test_a_sound_manifest_lists_every_file(saved):
+    checkpoint = saved / "checkpoint-4"
+    if (checkpoint / MANIFEST).exists():
+        listed = json.loads((checkpoint / MANIFEST).read_text())
+        assert set(listed) == {path.name for path in checkpoint.iterdir()} - {MANIFEST}

@@ -1,0 +1,78 @@
+"""What our trainers do at every log and every checkpoint."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from accelerate import PartialState
+from tqdm.auto import tqdm
+from transformers import PrinterCallback, ProgressCallback, Trainer, TrainerCallback
+
+from .checkpoints import write_manifest
+
+# Bars of evaluations that are over at once would only flicker.
+BATCHES_WITH_BAR = 50
+
+
+def add_callbacks(trainer: Trainer) -> None:
+    """Put a line a log in the place of what `Trainer` prints, and a manifest into every checkpoint."""
+    for printer in (PrinterCallback, ProgressCallback):
+        trainer.pop_callback(printer)
+    trainer.add_callback(ConsoleLog())
+    trainer.add_callback(CheckpointManifest())
+
+
+class ConsoleLog(ProgressCallback):
+    """Prints every log of a training as one line: the step, losses, learning rate and speed, or the figures of an
+    evaluation; and in a terminal (without `--disable_tqdm`) a bar below them."""
+
+    since = (0, 0.0)  # tokens seen, and the time, at the last log
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        self.current_step, self.since = 0, (state.num_input_tokens_seen, time.perf_counter())
+        if state.is_world_process_zero:
+            self.training_bar = tqdm(total=state.max_steps, dynamic_ncols=True, disable=args.disable_tqdm or None)
+
+    def on_step_end(self, args, state, control, **kwargs):
+        if state.is_world_process_zero:
+            self.training_bar.total = state.max_steps  # which training by the clock corrects
+        super().on_step_end(args, state, control, **kwargs)
+
+    def on_prediction_step(self, args, state, control, eval_dataloader=None, **kwargs):
+        if not args.disable_tqdm and sys.stderr.isatty() and len(eval_dataloader or ()) >= BATCHES_WITH_BAR:
+            super().on_prediction_step(args, state, control, eval_dataloader, **kwargs)
+
+    def on_log(self, args, state, control, logs=None, **kwargs):
+        text, (tokens, before), now = describe_log(logs), self.since, time.perf_counter()
+        if "loss" in logs and state.num_input_tokens_seen > tokens:
+            text += f"  {(state.num_input_tokens_seen - tokens) / (now - before):,.0f} tokens/s"
+        self.since = state.num_input_tokens_seen, now
+        if state.is_world_process_zero and text:
+            tqdm.write(f"step {state.global_step:>{len(str(state.max_steps))}}/{state.max_steps}  {text}")
+
+
+def describe_log(logs: Mapping[str, float]) -> str:
+    """What `Trainer` logs, as words and numbers; "" of the summary at the end."""
+    if "loss" in logs:
+        losses = {name: value for name, value in logs.items() if name.endswith("loss")}
+        shown = losses | {"rate": logs.get("learning_rate")}
+        return "  ".join(f"{name} {value:.4g}" for name, value in shown.items() if value is not None)
+    figures = {name.removeprefix("eval_"): value for name, value in logs.items() if name.startswith("eval_")}
+    without = ("runtime", "per_second", "preparation_time", "targets")
+    shown = {name: value for name, value in figures.items() if not name.endswith(without)}
+    if any(name.endswith("_loss") for name in shown):  # of which "loss" is a mean over batches
+        del shown["loss"]
+    return "evaluation: " + "  ".join(f"{name} {value:.4g}" for name, value in shown.items()) if shown else ""
+
+
+class CheckpointManifest(TrainerCallback):
+    """Writes a checkpoint's manifest behind everything else, by which `checkpoint_to_resume` knows that it is whole."""
+
+    def on_save(self, args, state, control, **kwargs):
+        checkpoint = Path(args.output_dir) / f"checkpoint-{state.global_step}"
+        PartialState().wait_for_everyone()  # every rank writes the state of its random numbers
+        if state.is_world_process_zero and checkpoint.is_dir():
+            write_manifest(checkpoint)

@@ -1,0 +1,80 @@
+"""The `Trainer` that trains any objective."""
+
+from __future__ import annotations
+
+import torch
+from transformers import PreTrainedModel, Trainer
+
+from ..callbacks import add_callbacks
+from ..data.collators import MaskedLMCollator, MaskingProgress
+from ..hub.trainer import HubReady
+from ..optimization import OptimizationMixin
+from .objectives.base import Objective
+
+
+class PretrainingTrainer(OptimizationMixin, HubReady, Trainer):
+    """`Trainer` for an `Objective`: evaluation with a collator of its own that keeps a few sums of every batch, the
+    terms of the loss logged apart, and each of them a mean that does not depend on gradient accumulation."""
+
+    def __init__(self, model: PreTrainedModel, *args, objective: Objective, data_collator: MaskedLMCollator, **kwargs):
+        super().__init__(
+            model,
+            *args,
+            data_collator=data_collator,
+            compute_metrics=lambda prediction: objective.figures(prediction.predictions.sum(0)),
+            **kwargs,
+        )
+        self.objective = objective
+        self.evaluation_collator = data_collator.for_evaluation()
+        self._parts: dict[str, torch.Tensor] = {}  # sums since the last log
+        self._parts_since = 0
+        self.add_callback(MaskingProgress(data_collator))
+        add_callbacks(self)
+
+    def get_eval_dataloader(self, eval_dataset=None):
+        training_collator, self.data_collator = self.data_collator, self.evaluation_collator
+        try:
+            return super().get_eval_dataloader(eval_dataset)
+        finally:
+            self.data_collator = training_collator
+
+    def get_batch_samples(self, epoch_iterator, num_batches, device):
+        batches, num_items = super().get_batch_samples(epoch_iterator, num_batches, device)
+        if num_items is not None:
+            counts = [self.objective.counts(batch) for batch in batches]
+            sums = {name: sum(count[name] for count in counts).to(device) for name in counts[0]}
+            if self.args.average_tokens_across_devices and self.args.world_size > 1:
+                sums = {name: self.accelerator.gather(total).sum() for name, total in sums.items()}
+            batches = [{**batch, **sums} for batch in batches]
+        return batches, num_items
+
+    def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+        loss, outputs = super().compute_loss(model, inputs, True, num_items_in_batch)
+        if not self._parts:
+            self._parts_since = self.state.global_step
+        for part in self.objective.parts:
+            self._parts[part] = self._parts.get(part, 0) + outputs[part].detach()
+        return (loss, outputs) if return_outputs else loss
+
+    def log(self, logs, *args, **kwargs):
+        if self._parts and "loss" in logs:
+            steps = max(self.state.global_step - self._parts_since, 1)
+            how = "sum" if self.args.average_tokens_across_devices else "mean"
+            for part, total in self._parts.items():
+                logs[part] = round(float(self.accelerator.reduce(total, how)) / steps, 4)
+            self._parts = {}
+        super().log(logs, *args, **kwargs)
+
+    def prediction_step(self, model, inputs, prediction_loss_only, ignore_keys=None):
+        inputs = self._prepare_inputs(inputs)
+        with torch.no_grad(), self.compute_loss_context_manager():
+            outputs = model(**inputs, sparse_prediction=True)
+        sums = self.objective.score(outputs, inputs).unsqueeze(0)
+        return outputs["loss"].detach(), sums, sums
+
+    def last_evaluation(self) -> dict[str, float]:
+        """The figures of the model as it stands: those of the evaluation at its step, if there was one."""
+        best = self.args.load_best_model_at_end and self.state.best_model_checkpoint is not None
+        step = self.state.best_global_step if best else self.state.global_step
+        found = [entry for entry in self.state.log_history if "eval_loss" in entry and entry["step"] == step]
+        return found[-1] if found else self.evaluate()
