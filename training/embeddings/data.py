@@ -12,6 +12,7 @@ import io
 import json
 import math
 import random
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,37 +35,39 @@ class Table:
     def columns(self) -> list[str]:
         return list(self.rows[0])
 
-    def texts(self, column: str, empty: bool = False) -> list[str]:
-        """A column of strings; with `empty`, they may be empty."""
-        return [self._text(number, row, column, empty) for number, row in enumerate(self.rows, 1)]
-
-    def numbers(self, column: str) -> list[float]:
-        """A column of numbers."""
-        return [self._number(number, row, column) for number, row in enumerate(self.rows, 1)]
-
     def error(self, number: int, what: str) -> ValueError:
         return ValueError(f"{self.source}, row {number}: {what}")
 
-    def value(self, number: int, row: dict[str, Any], column: str) -> Any:
-        if column not in row:
-            raise self.error(number, f"there is no column {column!r}; columns: {', '.join(map(str, row))}")
-        if row[column] is None:
-            raise self.error(number, f"{column} is missing")
-        return row[column]
+    def values(self, column: str) -> Iterator[tuple[int, Any]]:
+        """(number of the row, value) of a column in which none is missing."""
+        for number, row in enumerate(self.rows, 1):
+            if column not in row:
+                raise self.error(number, f"there is no column {column!r}; columns: {', '.join(map(str, row))}")
+            if row[column] is None:
+                raise self.error(number, f"{column} is missing")
+            yield number, row[column]
 
-    def _text(self, number: int, row: dict[str, Any], column: str, empty: bool) -> str:
-        value = self.value(number, row, column)
-        if not isinstance(value, str):
-            raise self.error(number, f"{column}={value!r} is not text")
-        if not (empty or value.strip()):
-            raise self.error(number, f"{column} is empty")
-        return value
+    def texts(self, column: str, empty: bool = False) -> list[str]:
+        """A column of strings; with `empty`, they may be empty."""
+        texts = []
+        for number, value in self.values(column):
+            if not isinstance(value, str):
+                raise self.error(number, f"{column}={value!r} is not text")
+            if not (empty or value.strip()):
+                raise self.error(number, f"{column} is empty")
+            texts.append(value)
+        return texts
 
-    def _number(self, number: int, row: dict[str, Any], column: str) -> float:
-        value = self.value(number, row, column)
-        if not _is_number(value):
-            raise self.error(number, f"{column}={value!r} is not a number")
-        return float(value)
+    def numbers(self, column: str, least: float = -math.inf) -> list[float]:
+        """A column of finite numbers from `least` on."""
+        numbers = []
+        for number, value in self.values(column):
+            if not _is_number(value):
+                raise self.error(number, f"{column}={value!r} is not a number")
+            if float(value) < least:
+                raise self.error(number, f"{column}={value} is below {least:g}; use {least:g} or more")
+            numbers.append(float(value))
+        return numbers
 
 
 def _is_number(value: Any) -> bool:
@@ -97,20 +100,23 @@ def read_table(source: str) -> Table:
     elif suffix == ".parquet":
         rows = load_files([str(path)], suffix).to_list()
     else:
-        raise ValueError(f"data: {source!r} is no table; legal: {', '.join(TABLE_SUFFIXES)}")
+        raise ValueError(f"data: {source!r} is no table; use one of {', '.join(TABLE_SUFFIXES)}")
     if not rows:
         raise ValueError(f"data: {source!r} has no rows")
     return Table(source, rows)
 
 
-def read_lines(text: str, source: str) -> list[str]:
-    """Lines of text, empty ones too, so that they keep their numbers.
+def read_lines(file: str) -> list[str]:
+    """The lines of a text file, empty ones too, so that they keep their numbers.
 
     Raises:
-        ValueError: there is no text.
+        ValueError: there is no such file, it is not UTF-8, or all of its lines are blank.
     """
+    path = Path(file).expanduser()
+    if not path.is_file():
+        raise ValueError(f"file: there is no file {file!r}")
     # by line feeds alone: `splitlines` also cuts at form feeds, U+2028 and others, where no editor counts a line
-    return some_text(text.removesuffix("\n").split("\n"), source)
+    return some_text(read_text(path).removesuffix("\n").split("\n"), repr(file))
 
 
 def some_text(texts: list[str], source: str) -> list[str]:
@@ -145,17 +151,9 @@ def _json_lines(source: str, path: Path) -> Iterator[dict[str, Any]]:
             raise ValueError(f"{source}, row {number}: is not JSON: {error}") from None
         if not isinstance(row, dict) or not row:
             raise ValueError(f"{source}, row {number}: is no JSON object with columns")
-        if "\\u" in line and not _is_unicode(json.dumps(row, ensure_ascii=False)):
+        if "\\u" in line and re.search("[\ud800-\udfff]", json.dumps(row, ensure_ascii=False)):
             raise ValueError(f"{source}, row {number}: has half of a character (a surrogate without its other half)")
         yield row
-
-
-def _is_unicode(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _separated(source: str, path: Path, delimiter: str) -> Iterator[dict[str, Any]]:
@@ -220,8 +218,8 @@ def read_passages(sources: Sequence[str], words: int = 150) -> list[Passage]:
 
 
 def _files(root: Path) -> list[Path]:
-    legal = (*TEXT_SUFFIXES, *TABLE_SUFFIXES)
-    found = [path for path in root.rglob("*") if path.is_file() and path.suffix.lower() in legal]
+    suffixes = (*TEXT_SUFFIXES, *TABLE_SUFFIXES)
+    found = [path for path in root.rglob("*") if path.is_file() and path.suffix.lower() in suffixes]
     return sorted(p for p in found if not any(part.startswith(".") for part in p.relative_to(root).parts))
 
 
@@ -281,10 +279,8 @@ def read_retrieval(folder: str, split: str = "test") -> Retrieval:
     corpus, queries = read_table(str(root / "corpus.jsonl")), read_table(_of_split(root, "queries", split, (".jsonl",)))
     judgements = read_table(_of_split(root, "qrels", split, (".csv", ".tsv")))
     passages = [Passage(i, p.text) for i, p in zip(_ids(corpus), _rows_as_passages(corpus, "corpus.jsonl"))]
-    known_passages, known_queries = (
-        {passage.id for passage in passages},
-        dict(zip(_ids(queries), queries.texts("text"))),
-    )
+    known_passages = {passage.id for passage in passages}
+    known_queries = dict(zip(_ids(queries), queries.texts("text")))
 
     relevant: dict[str, dict[str, float]] = {}
     columns = (judgements.texts("query-id"), judgements.texts("corpus-id"), judgements.numbers("score"))
@@ -317,8 +313,8 @@ def _of_split(root: Path, kind: str, split: str, suffixes: Sequence[str]) -> str
 
 def _ids(table: Table) -> list[str]:
     seen: dict[str, int] = {}
-    for number, row in enumerate(table.rows, 1):
-        name = str(table.value(number, row, "_id"))
+    for number, value in table.values("_id"):
+        name = str(value)
         if name in seen:
             raise table.error(number, f"_id={name!r} is that of row {seen[name]} already")
         seen[name] = number
@@ -364,16 +360,15 @@ class Pairs:
         """
         groups = sorted(set(self.first))
         random.Random(seed).shuffle(groups)
-        wanted = round(validation_size * len(groups) if validation_size < 1 else validation_size)
-        if not 0 < wanted < len(groups):
-            raise ValueError(
-                f"validation_size: {validation_size} holds out {wanted} of {len(groups)} different queries"
-            )
-        held_out = set(groups[:wanted])
-        sides: tuple[list[int], list[int]] = ([], [])
-        for row, text in enumerate(self.first):
-            sides[text in held_out].append(row)
-        return self.select(sides[0]), self.select(sides[1])
+        count = round(validation_size * len(groups) if validation_size < 1 else validation_size)
+        if not 0 < count < len(groups):
+            raise ValueError(f"validation_size: {validation_size} holds out {count} of {len(groups)} different queries")
+        held_out = set(groups[:count])
+        rows = range(len(self))
+        return (
+            self.select([row for row in rows if self.first[row] not in held_out]),
+            self.select([row for row in rows if self.first[row] in held_out]),
+        )
 
 
 def read_pairs(sources: Sequence[str], columns: Sequence[str] | None = None) -> Pairs:
@@ -388,23 +383,20 @@ def read_pairs(sources: Sequence[str], columns: Sequence[str] | None = None) -> 
         ValueError: no data, columns that are missing or cannot be guessed, a row without text, a score below 0.
     """
     if not sources:
-        raise ValueError("data: none given; legal: jsonl, csv, tsv or parquet files, or data sets of the Hub")
+        raise ValueError("data: none given; use jsonl, csv, tsv or parquet files, or data sets of the Hub")
     parts = []
     for source in sources:
         table = read_table(source)
         names = list(columns) if columns else _guess(table)
         if len(names) not in (2, 3):
-            raise ValueError(f"columns: {' '.join(names)}: legal are two texts, then a negative or a score")
+            raise ValueError(f"columns: {' '.join(names)}: name two texts, then perhaps a negative or a score")
         for name in names:
             if name not in table.columns:
                 raise ValueError(f"columns: {name!r} is none of {source!r}, which has {', '.join(table.columns)}")
         texts = [table.texts(name) for name in names[:2]]
         third = scores = None
         if len(names) == 3 and _is_score(table, names[2]):
-            scores = table.numbers(names[2])
-            for number, score in enumerate(scores, 1):
-                if not score >= 0:
-                    raise table.error(number, f"{names[2]}={score} is not legal: a score is at least 0")
+            scores = table.numbers(names[2], least=0)
         elif len(names) == 3:
             third = table.texts(names[2])
         parts.append(Pairs(*texts, third, scores))
