@@ -305,10 +305,10 @@ def is_retrieval(source: str) -> bool:
 
 def _of_split(root: Path, kind: str, split: str, suffixes: Sequence[str]) -> str:
     names = [f"{stem}{suffix}" for stem in (f"{kind}_{split}", f"{kind}/{split}", kind) for suffix in suffixes]
-    for name in names:
-        if (root / name).is_file():
-            return str(root / name)
-    raise ValueError(f"data: {str(root)!r} has none of {', '.join(names)}")
+    there = [root / name for name in names if (root / name).is_file()]
+    if not there:
+        raise ValueError(f"data: {str(root)!r} has none of {', '.join(names)}")
+    return str(there[0])
 
 
 def _ids(table: Table) -> list[str]:
