@@ -252,11 +252,12 @@ def from_native(model_or_path: PreTrainedModel | str | Path) -> PreTrainedModel:
     """
     native = model_or_path if isinstance(model_or_path, PreTrainedModel) else _load(model_or_path, transformers)
     architecture, head = _find_class(type(native).__name__)
-    fields = _fields(native.config, architecture)
+    fields = {name: getattr(native.config, name) for name in (*architecture.fields, *CARRIED)}
     fields |= {name: getattr(native.config, name, None) for name in SPECIAL_IDS}
     fields |= architecture.switches | architecture.minibert_fields(native, head)
     config = MiniBertConfig(**copy.deepcopy(fields))
     config.converted_from = architecture.model_type
+    _carry_if_there(native.config, config)
     model = getattr(modeling_minibert, f"MiniBert{head}")(config)
 
     weights = _weights(native)
@@ -294,13 +295,14 @@ def to_native(model: PreTrainedModel, architecture: str | None = None) -> PreTra
         reasons = "; ".join(f"{name} needs {', '.join(found)}" for name, found in obstacles.items())
         raise ValueError(f"this {type(model).__name__} cannot become a native model: {reasons}")
 
-    fields = _fields(config, target)
+    fields = {name: getattr(config, name) for name in (*target.fields, *CARRIED)}
     if head == "ForQuestionAnswering" and config.num_labels != 2:  # a start and an end, whatever the labels say
         fields = {name: value for name, value in fields.items() if name not in ("id2label", "label2id")}
     # An id that the native config does not declare is only written where there is one.
     ids = {name: getattr(config, name) for name in SPECIAL_IDS}
     fields |= {name: i for name, i in ids.items() if i is not None or hasattr(target.config_class(), name)}
     native_config = target.config_class(**copy.deepcopy(fields | target.native_fields(config, head)))
+    _carry_if_there(config, native_config)
     native = getattr(transformers, target.classes[head])(native_config, **target.options(model, head))
 
     converted = {}
@@ -393,10 +395,10 @@ def _load(path: str | Path, module: ModuleType) -> PreTrainedModel:
     return model
 
 
-def _fields(config: PreTrainedConfig, architecture: Architecture) -> dict[str, Any]:
-    """The fields that MiniBERT's config and the native one share."""
-    carried = [*CARRIED, *(name for name in CARRIED_IF_THERE if hasattr(config, name))]
-    return {name: getattr(config, name) for name in (*architecture.fields, *carried)}
+def _carry_if_there(config: PreTrainedConfig, to: PreTrainedConfig) -> None:
+    for name in CARRIED_IF_THERE:
+        if hasattr(config, name):  # afterwards: MiniBertConfig refuses keywords that it does not know
+            setattr(to, name, getattr(config, name))
 
 
 def _obstacles(architecture: Architecture, model: PreTrainedModel, head: str) -> list[str]:

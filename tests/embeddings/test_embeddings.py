@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import scipy.stats
 import torch
+from datasets import Dataset
 from helpers import WORDS, refusal, run, sentences, write_rows
 from safetensors.torch import load_file
 from sentence_transformers import CrossEncoder, SentenceTransformer
@@ -33,7 +34,7 @@ from minibert.training.arguments.embeddings import (
     SearchArguments,
 )
 from minibert.training.cli import main as cli
-from minibert.training.embeddings.data import Pairs, Passage, read_pairs, read_passages, read_retrieval, read_table
+from minibert.training.embeddings.data import Passage, hold_out, read_pairs, read_passages, read_retrieval, read_table
 from minibert.training.embeddings.embed import embed
 from minibert.training.embeddings.encoders import Embedder
 from minibert.training.embeddings.evaluate import evaluate_embed
@@ -537,19 +538,25 @@ def test_bad_retrieval_folders(tmp_path):
 # --- pairs ---
 
 
+def columns(first, second, third=None, label=None) -> dict[str, list]:
+    """Columns of pairs, those that are given."""
+    given = dict(first=first, second=second, third=third, label=label)
+    return {name: column for name, column in given.items() if column is not None}
+
+
 def test_pairs_are_guessed_by_their_columns(tmp_path):
     pairs = write_rows(tmp_path / "pairs.jsonl", [dict(id=1, query="a", positive="b"), dict(query="c", positive="d")])
-    assert read_pairs([pairs, pairs]) == Pairs(["a", "c"] * 2, ["b", "d"] * 2)
+    assert read_pairs([pairs, pairs]).to_dict() == columns(["a", "c"] * 2, ["b", "d"] * 2)
     triples = write_rows(tmp_path / "triples.jsonl", [dict(anchor="a", positive="b", negative="n", score=1)])
-    assert read_pairs([triples]) == Pairs(["a"], ["b"], ["n"])
+    assert read_pairs([triples]).to_dict() == columns(["a"], ["b"], ["n"])
     scored = tmp_path / "scored.tsv"
     scored.write_text("score\tsentence1\tsentence2\n5\ta\tb\n2.5\tc\td\n")
-    assert read_pairs([str(scored)]) == Pairs(["a", "c"], ["b", "d"], None, [1.0, 0.5])
-    assert read_pairs([str(scored)], ["sentence2", "sentence1"]) == Pairs(["b", "d"], ["a", "c"])
+    assert read_pairs([str(scored)]).to_dict() == columns(["a", "c"], ["b", "d"], None, [1.0, 0.5])
+    assert read_pairs([str(scored)], ["sentence2", "sentence1"]).to_dict() == columns(["b", "d"], ["a", "c"])
     scored.write_text("a\tb\tgold\nx\ty\t5\nz\tw\t2.5\n")  # a column of any name, its numbers text
-    assert read_pairs([str(scored)], ["a", "b", "gold"]) == Pairs(["x", "z"], ["y", "w"], None, [1.0, 0.5])
+    assert read_pairs([str(scored)], ["a", "b", "gold"]).to_dict() == columns(["x", "z"], ["y", "w"], None, [1.0, 0.5])
     triples = write_rows(tmp_path / "triples.jsonl", [dict(query="when", positive="1984", negative="1985")])
-    assert read_pairs([triples]) == Pairs(["when"], ["1984"], ["1985"])
+    assert read_pairs([triples]).to_dict() == columns(["when"], ["1984"], ["1985"])
 
 
 def test_bad_pairs(tmp_path):
@@ -575,13 +582,13 @@ def test_bad_pairs(tmp_path):
 
 
 def test_rows_of_one_query_are_held_out_together():
-    pairs = Pairs([f"q{i // 3}" for i in range(60)], [f"p{i}" for i in range(60)])
-    train, held_out = pairs.split(0.25, seed=0)
-    assert len(train) == 45 and len(held_out) == 15 and not set(train.first) & set(held_out.first)
-    assert sorted(train.second + held_out.second) == sorted(pairs.second)
-    assert pairs.split(0.25, seed=1)[1].first != held_out.first
+    pairs = Dataset.from_dict(columns([f"q{i // 3}" for i in range(60)], [f"p{i}" for i in range(60)]))
+    train, held_out = hold_out(pairs, 0.25, seed=0)
+    assert len(train) == 45 and len(held_out) == 15 and not set(train["first"]) & set(held_out["first"])
+    assert sorted([*train["second"], *held_out["second"]]) == sorted(pairs["second"])
+    assert list(hold_out(pairs, 0.25, seed=1)[1]["first"]) != list(held_out["first"])
     with pytest.raises(ValueError, match="holds out 20 of 20"):
-        pairs.split(20, seed=0)
+        hold_out(pairs, 20, seed=0)
 
 
 # --- minibert finetune embed ---

@@ -7,6 +7,7 @@ import shutil
 import numpy as np
 import pytest
 import torch
+from datasets import Dataset
 from helpers import WORDS, refusal, run, sentences, write_rows
 from sentence_transformers import CrossEncoder, SentenceTransformer
 from torch import nn
@@ -15,7 +16,6 @@ from transformers import BertConfig, BertForSequenceClassification
 from minibert import MiniBertConfig, MiniBertModel
 from minibert.tokenization import train_tokenizer
 from minibert.training.cli import main as cli
-from minibert.training.embeddings.data import Pairs
 from minibert.training.embeddings.encoders import Embedder, open_reranker, score_pairs
 from minibert.training.embeddings.train import draw_negatives, find_near, label_rows, ranking_among
 
@@ -210,10 +210,14 @@ def test_evaluation_refuses(root, data, capsys):
 # --- negatives ---
 
 
+def pairs_of(first, second, third=None) -> Dataset:
+    return Dataset.from_dict(dict(first=first, second=second) | ({"third": third} if third else {}))
+
+
 def test_negatives(root):
     pool = list(dict.fromkeys(sentences(60, seed=9)))
-    pairs = Pairs([f"{WORDS[i % 7]} lover" for i in range(20)], pool[:20])
-    right = {query: {p for q, p in zip(pairs.first, pairs.second) if q == query} for query in pairs.first}
+    pairs = pairs_of([f"{WORDS[i % 7]} lover" for i in range(20)], pool[:20])
+    right = {query: {p for q, p in zip(pairs["first"], pairs["second"]) if q == query} for query in pairs["first"]}
     embedder = Embedder.from_pretrained(str(root / "embedder"))
     near = find_near([pairs], pool, embedder, depth=6)
     vectors = embedder.embed(pool)
@@ -224,23 +228,23 @@ def test_negatives(root):
         assert near[query] == [pool[i] for i in order if pool[i] not in right[query]][:6]
     for source in (near, None):
         drawn = draw_negatives(pairs, source, pool, count=4, depth=5, seed=0)
-        for query, passages in zip(pairs.first, drawn):
+        for query, passages in zip(pairs["first"], drawn):
             assert len(set(passages)) == 4 and not right[query] & set(passages)
             assert set(passages) <= set(near[query][:5] if source else pool)
         assert drawn == draw_negatives(pairs, source, pool, 4, 5, seed=0)
         assert drawn != draw_negatives(pairs, source, pool, 4, 5, seed=1)
-    given = Pairs(pairs.first, pairs.second, pool[-20:])
+    given = pairs_of(list(pairs["first"]), list(pairs["second"]), pool[-20:])
     assert [row[0] for row in draw_negatives(given, near, pool, 4, 5, seed=0)] == pool[-20:]
     with pytest.raises(ValueError, match="3 different passages are too few for 4 negatives"):
         draw_negatives(pairs, None, pool[:3], 4, 5, seed=0)
-    rows = label_rows(Pairs(["q"], ["p"]), [["n", "m"]])
-    assert rows == Pairs(["q"] * 3, ["p", "n", "m"], None, [1.0, 0.0, 0.0])
+    rows = label_rows(pairs_of(["q"], ["p"]), [["n", "m"]])
+    assert rows.to_dict() == dict(first=["q"] * 3, second=["p", "n", "m"], label=[1.0, 0.0, 0.0])
 
 
 def test_a_reranker_that_scores_all_alike_is_not_good(root):
     reranker = open_reranker(str(root / "reranker"))
     torch.nn.init.zeros_(reranker.model.classifier.weight)
-    measured = ranking_among(reranker, Pairs(["katan"] * 2, ["lover"] * 2), [["mizol", "nuben"], ["peduk"] * 12])
+    measured = ranking_among(reranker, pairs_of(["katan"] * 2, ["lover"] * 2), [["mizol", "nuben"], ["peduk"] * 12])
     assert measured["hit@1"] == 0 and measured["hit@10"] == 0.5
     assert measured["mrr@10"] == pytest.approx(1 / 3 / 2)
 

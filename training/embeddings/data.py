@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from datasets import Dataset
+
 from ..data.tables import ENCLOSED, hub_name, load_files, load_hub
 
 TEXT_SUFFIXES = (".txt", ".md")
@@ -330,61 +332,22 @@ THIRD = ("negative", "hard_negative")
 SCORE = ("score", "similarity", "label")
 
 
-@dataclass
-class Pairs:
-    """Texts that belong together; `third` are texts that do not belong to the first ones, `scores` say how much the
-    two do, from 0 to 1."""
-
-    first: list[str]
-    second: list[str]
-    third: list[str] | None = None
-    scores: list[float] | None = None
-
-    def __len__(self) -> int:
-        return len(self.first)
-
-    def select(self, rows: Sequence[int]) -> Pairs:
-        columns = (self.first, self.second, self.third, self.scores)
-        return Pairs(*(None if column is None else [column[row] for row in rows] for column in columns))
-
-    def columns(self) -> dict[str, list]:
-        """As sentence-transformers' trainer takes them: texts in order, then the label."""
-        named = {"first": self.first, "second": self.second, "third": self.third, "label": self.scores}
-        return {name: column for name, column in named.items() if column is not None}
-
-    def split(self, validation_size: float, seed: int) -> tuple[Pairs, Pairs]:
-        """Rows to train on and rows held out; rows with the same first text are on one side.
-
-        Raises:
-            ValueError: nothing is held out, or nothing is left.
-        """
-        groups = sorted(set(self.first))
-        random.Random(seed).shuffle(groups)
-        count = round(validation_size * len(groups) if validation_size < 1 else validation_size)
-        if not 0 < count < len(groups):
-            raise ValueError(f"validation_size: {validation_size} holds out {count} of {len(groups)} different queries")
-        held_out = set(groups[:count])
-        rows = range(len(self))
-        return (
-            self.select([row for row in rows if self.first[row] not in held_out]),
-            self.select([row for row in rows if self.first[row] in held_out]),
-        )
-
-
-def read_pairs(sources: Sequence[str], columns: Sequence[str] | None = None) -> Pairs:
+def read_pairs(sources: Sequence[str], columns: Sequence[str] | None = None) -> Dataset:
     """Pairs, triples or scored pairs, from tables with the same columns.
 
     Args:
         columns: their names in the order first, second, then the negative or the score; guessed if left out.
 
-    Scores are brought to 0 … 1 by dividing by the largest one, if that is above 1.
+    Returns:
+        texts that belong together as `first` and `second`; perhaps `third`, texts that do not belong to the first ones,
+        or `label`, how much the two do: from 0 to 1, divided by the largest one if that is above 1.
 
     Raises:
         ValueError: no data, columns that are missing or cannot be guessed, a row without text, a score below 0.
     """
     if not sources:
         raise ValueError("data: none given; use jsonl, csv, tsv or parquet files, or data sets of the Hub")
-    parts = []
+    parts: list[dict[str, list]] = []
     for source in sources:
         table = read_table(source)
         names = list(columns) if columns else _guess(table)
@@ -393,21 +356,38 @@ def read_pairs(sources: Sequence[str], columns: Sequence[str] | None = None) -> 
         for name in names:
             if name not in table.columns:
                 raise ValueError(f"columns: {name!r} is none of {source!r}, which has {', '.join(table.columns)}")
-        texts = [table.texts(name) for name in names[:2]]
-        third = scores = None
+        part = {"first": table.texts(names[0]), "second": table.texts(names[1])}
         if len(names) == 3 and _is_score(table, names[2]):
-            scores = table.numbers(names[2], least=0)
+            part["label"] = table.numbers(names[2], least=0)
         elif len(names) == 3:
-            third = table.texts(names[2])
-        parts.append(Pairs(*texts, third, scores))
-    kinds = {(part.third is None, part.scores is None) for part in parts}
-    if len(kinds) > 1:
+            part["third"] = table.texts(names[2])
+        parts.append(part)
+    if len({tuple(part) for part in parts}) > 1:
         raise ValueError(f"data: {', '.join(sources)} do not have the same kinds of columns")
-    whole = {name: [value for part in parts for value in part.columns()[name]] for name in parts[0].columns()}
-    largest = max(whole["label"], default=0) if "label" in whole else 0
-    if largest > 1:
+    whole = {name: [value for part in parts for value in part[name]] for name in parts[0]}
+    if "label" in whole:
+        largest = max(1.0, *whole["label"])
         whole["label"] = [score / largest for score in whole["label"]]
-    return Pairs(whole["first"], whole["second"], whole.get("third"), whole.get("label"))
+    return Dataset.from_dict(whole)
+
+
+def hold_out(pairs: Dataset, validation_size: float, seed: int) -> tuple[Dataset, Dataset]:
+    """Rows to train on and rows held out; rows with the same first text are on one side.
+
+    Raises:
+        ValueError: nothing is held out, or nothing is left.
+    """
+    queries = list(pairs["first"])
+    groups = sorted(set(queries))
+    random.Random(seed).shuffle(groups)
+    count = round(validation_size * len(groups) if validation_size < 1 else validation_size)
+    if not 0 < count < len(groups):
+        raise ValueError(f"validation_size: {validation_size} holds out {count} of {len(groups)} different queries")
+    held_out = set(groups[:count])
+    sides: tuple[list[int], list[int]] = ([], [])
+    for row, query in enumerate(queries):
+        sides[query in held_out].append(row)
+    return pairs.select(sides[0]), pairs.select(sides[1])
 
 
 def _guess(table: Table) -> list[str]:

@@ -15,13 +15,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from datasets import Dataset
 from sentence_transformers import CrossEncoder, SentenceTransformer
 from sentence_transformers.util import pairwise_cos_sim, semantic_search
 
 from .. import metrics
 from ..arguments.embeddings import EvaluateArguments, EvaluateRerankArguments, PoolingArguments, ReferenceArguments
 from ..report import format_table
-from .data import Pairs, Retrieval, is_retrieval, read_pairs, read_retrieval
+from .data import Retrieval, is_retrieval, read_pairs, read_retrieval
 from .encoders import Embedder, open_reranker, score_pairs
 
 SHOWN = ("hit@1", "hit@10", "mrr@10", "ndcg@10", "spearman", "pearson")
@@ -57,7 +58,7 @@ def evaluate_embed(
     else:
         scores = similarity_scores(embedder, task)
         result["pairs"] = len(task)
-        texts = task.first + task.second
+        texts = [*task["first"], *task["second"]]
     result |= {"metrics": scores, "seconds": time.perf_counter() - started}
     print_table({Path(pooling.model).name or pooling.model: scores})
     if theirs is not None:
@@ -120,23 +121,23 @@ def evaluate_rerank(arguments: EvaluateArguments, how: EvaluateRerankArguments) 
     return result
 
 
-def read_task(data: str, split: str, columns: Sequence[str] = ()) -> Retrieval | Pairs:
+def read_task(data: str, split: str, columns: Sequence[str] = ()) -> Retrieval | Dataset:
     """A retrieval folder, or scored pairs of a table."""
     if not data:
         raise ValueError("data: none given; give a folder with corpus.jsonl, queries and qrels, or a scored table")
     if is_retrieval(data):
         return read_retrieval(data, split)
     pairs = read_pairs([data], columns)
-    if pairs.scores is None:
+    if "label" not in pairs.column_names:
         raise ValueError(f"data: {data!r} has no column of scores (name it by --columns)")
     return pairs
 
 
-def similarity_scores(embedder: Embedder, pairs: Pairs, progress: bool = True) -> dict[str, float]:
+def similarity_scores(embedder: Embedder, pairs: Dataset, progress: bool = True) -> dict[str, float]:
     """`spearman` and `pearson` of the cosine with the score."""
     bar = "Embedding" if progress else None
-    cosines = pairwise_cos_sim(*(embedder.embed(texts, progress=bar) for texts in (pairs.first, pairs.second)))
-    columns = {"predictions": cosines.tolist(), "references": pairs.scores}
+    cosines = pairwise_cos_sim(*(embedder.embed(texts, progress=bar) for texts in (pairs["first"], pairs["second"])))
+    columns = {"predictions": cosines.tolist(), "references": pairs["label"]}
     return metrics.Spearman().compute(**columns) | metrics.Pearson().compute(**columns)
 
 

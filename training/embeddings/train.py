@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from datasets import Dataset
+from datasets import Dataset, concatenate_datasets
 from sentence_transformers import CrossEncoder, SentenceTransformer, SentenceTransformerTrainer
 from sentence_transformers.base.evaluation import BaseEvaluator
 from sentence_transformers.base.sampler import BatchSamplers
@@ -36,7 +36,7 @@ from ..loading import minibert_config, quietly
 from ..precision import fast_bf16
 from ..report import plot_embedding_training
 from ..result import TrainingResult
-from .data import Pairs, Passage, Retrieval, is_retrieval, read_pairs, read_passages, read_retrieval
+from .data import Passage, Retrieval, hold_out, is_retrieval, read_pairs, read_passages, read_retrieval
 from .encoders import RERANKER, Embedder, check_reranker, check_text_model, limit_length, score_pairs
 from .evaluate import KS, RETRIEVAL, SIMILARITY, Ranking, print_table, similarity_scores
 
@@ -58,7 +58,7 @@ def finetune_embed(how: EmbedTrainingArguments, data: PairArguments, training: T
     checkpoint = checkpoint_to_resume(training)
     pairs, held_out = read_training_data(data, training.seed)
     loss = _choose_loss(how, pairs)
-    task = held_out if isinstance(held_out, Retrieval) or held_out.scores else as_retrieval(held_out)
+    task = as_retrieval(held_out) if isinstance(held_out, Dataset) and not has_scores(held_out) else held_out
     by_rank, progress = isinstance(task, Retrieval), not training.disable_tqdm
 
     set_seed(training.seed)
@@ -87,10 +87,11 @@ def finetune_embed(how: EmbedTrainingArguments, data: PairArguments, training: T
             SentenceTransformerTrainingArguments,
             RETRIEVAL if by_rank else SIMILARITY,
             "ndcg@10" if by_rank else "spearman",
+            prompts=model.prompts.get(model.default_prompt_name),  # as `encode` puts it before every text
             # a passage that stands twice in a batch would be its own negative
-            batch_sampler=BatchSamplers.BATCH_SAMPLER if pairs.scores else BatchSamplers.NO_DUPLICATES,
+            batch_sampler=BatchSamplers.BATCH_SAMPLER if has_scores(pairs) else BatchSamplers.NO_DUPLICATES,
         ),
-        train_dataset=Dataset.from_dict(pairs.columns()),
+        train_dataset=pairs,
         loss=losses_of["chunked" if how.chunk_size and loss == "ranking" else loss](),
         evaluator=Measure(measure),
         callbacks=stopping(data, training),
@@ -99,8 +100,8 @@ def finetune_embed(how: EmbedTrainingArguments, data: PairArguments, training: T
     print(f"{len(pairs):,} rows to train on by the loss {loss}; held out: {kept}")
     result = train(trainer, measure, checkpoint, how, data, training)
     if result.model is not None:
-        first, second = (task.queries[0], task.passages[0].text) if by_rank else (task.first[0], task.second[0])
-        given = "" if by_rank else f" (given {task.scores[0]:.3f})"
+        first, second = (task.queries[0], task.passages[0].text) if by_rank else (task["first"][0], task["second"][0])
+        given = "" if by_rank else f" (given {task['label'][0]:.3f})"
         vectors = model.encode([first, second])
         print(f"\n{first!r} and {second!r}: {vectors[0] @ vectors[1]:.3f}{given}")
         print(f"Saved to {result.output_dir}: open it by SentenceTransformer({str(result.output_dir)!r})")
@@ -126,8 +127,8 @@ def finetune_rerank(how: RerankTrainingArguments, data: PairArguments, training:
     pairs, held_out = read_training_data(data, training.seed)
 
     rows, harder = pairs, []
-    if pairs.scores is None:
-        own = [*pairs.second, *held_out.second]
+    if not has_scores(pairs):
+        own = [*pairs["second"], *held_out["second"]]
         corpus = [passage.text for passage in read_passages(how.corpus)] if how.corpus else own
         pool = list(dict.fromkeys(text for text in corpus if text))
         depth = max(how.mine_depth, VALIDATION_NEGATIVES)
@@ -143,32 +144,33 @@ def finetune_rerank(how: RerankTrainingArguments, data: PairArguments, training:
 
     def measure(model: CrossEncoder) -> dict[str, float]:
         progress = None if training.disable_tqdm else "Reranking"
-        if held_out.scores is None:
+        if not has_scores(held_out):
             return ranking_among(model, held_out, harder, progress)
-        scores = score_pairs(model, list(zip(held_out.first, held_out.second)), progress)
-        return metrics.Spearman().compute(predictions=scores.tolist(), references=held_out.scores)
+        scores = score_pairs(model, list(zip(held_out["first"], held_out["second"])), progress)
+        return metrics.Spearman().compute(predictions=scores.tolist(), references=held_out["label"])
 
     trainer = CrossEncoderTrainer(
         model,
         resolve_training(
             training,
             CrossEncoderTrainingArguments,
-            ("spearman",) if held_out.scores else RETRIEVAL,
-            "spearman" if held_out.scores else "mrr@10",
+            ("spearman",) if has_scores(held_out) else RETRIEVAL,
+            "spearman" if has_scores(held_out) else "mrr@10",
             # None is true for a model without gradient checkpointing, and fails here with several processes
             ddp_find_unused_parameters=bool(training.ddp_find_unused_parameters),
         ),
-        train_dataset=Dataset.from_dict(rows.columns()),
+        train_dataset=rows,
         loss=BinaryCrossEntropyLoss(model),
         evaluator=Measure(measure),
         callbacks=stopping(data, training),
     )
-    among = "" if held_out.scores else f", each passage among {VALIDATION_NEGATIVES} negatives"
+    among = "" if has_scores(held_out) else f", each passage among {VALIDATION_NEGATIVES} negatives"
     print(f"{len(rows):,} labelled rows to train on; held out: {len(held_out):,} pairs{among}")
     result = train(trainer, measure, checkpoint, how, data, training)
     if result.model is not None:
-        score = model.predict((held_out.first[0], held_out.second[0]))
-        print(f"\n{held_out.first[0]!r}, {held_out.second[0]!r}: {score:.3f}")
+        pair = (held_out["first"][0], held_out["second"][0])
+        score = model.predict(pair)
+        print(f"\n{pair[0]!r}, {pair[1]!r}: {score:.3f}")
         print(f"Saved to {result.output_dir}: open it by CrossEncoder({str(result.output_dir)!r})")
     return result
 
@@ -176,39 +178,44 @@ def finetune_rerank(how: RerankTrainingArguments, data: PairArguments, training:
 # --- Data ------------------------------------------------------------------------------------------------------------
 
 
-def read_training_data(data: PairArguments, seed: int) -> tuple[Pairs, Pairs | Retrieval]:
+def read_training_data(data: PairArguments, seed: int) -> tuple[Dataset, Dataset | Retrieval]:
     """What is trained on, and what the best checkpoint is chosen on."""
     if data.patience < 0:
         raise ValueError(f"patience: {data.patience} is below 0; use 0 or more")
     pairs = read_pairs(data.data, data.columns)
     if data.validation is None:
-        return pairs.split(data.validation_size, seed)
+        return hold_out(pairs, data.validation_size, seed)
     if is_retrieval(data.validation):
         return pairs, read_retrieval(data.validation, "validation")
     held_out = read_pairs([data.validation], data.columns)
-    if (held_out.scores is None) != (pairs.scores is None):
+    if has_scores(held_out) != has_scores(pairs):
         raise ValueError(f"validation: {data.validation!r} and the data must both have scores, or neither")
     return pairs, held_out
 
 
-def as_retrieval(pairs: Pairs) -> Retrieval:
+def has_scores(pairs: Dataset) -> bool:
+    """Whether pairs come with how much they belong together."""
+    return "label" in pairs.column_names
+
+
+def as_retrieval(pairs: Dataset) -> Retrieval:
     """Each first text as a query, all second (and third) texts as the passages."""
-    texts = list(dict.fromkeys([*pairs.second, *(pairs.third or [])]))
+    texts = list(dict.fromkeys([*pairs["second"], *(pairs["third"] if "third" in pairs.column_names else [])]))
     ids = {text: str(i) for i, text in enumerate(texts)}
     relevant: dict[str, dict[str, float]] = {}
-    queries = {text: str(i) for i, text in enumerate(dict.fromkeys(pairs.first))}
-    for first, second in zip(pairs.first, pairs.second):
+    queries = {text: str(i) for i, text in enumerate(dict.fromkeys(pairs["first"]))}
+    for first, second in zip(pairs["first"], pairs["second"]):
         relevant.setdefault(queries[first], {})[ids[second]] = 1.0
     passages = [Passage(i, text) for text, i in ids.items()]
     return Retrieval(passages, list(queries.values()), list(queries), relevant)
 
 
-def find_near(parts: Sequence[Pairs], pool: Sequence[str], miner: Embedder, depth: int) -> dict[str, list[str]]:
+def find_near(parts: Sequence[Dataset], pool: Sequence[str], miner: Embedder, depth: int) -> dict[str, list[str]]:
     """For every query the texts of `pool` that are nearest to it and are none of its passages, at most `depth` of them,
     the nearest first."""
-    columns = {name: [text for part in parts for text in getattr(part, name)] for name in ("first", "second")}
+    pairs = concatenate_datasets([part.select_columns(["first", "second"]) for part in parts])
     mined = mine_hard_negatives(
-        Dataset.from_dict(columns), miner.model, corpus=list(pool), range_max=depth, num_negatives=depth,
+        pairs, miner.model, corpus=list(pool), range_max=depth, num_negatives=depth,
         output_format="labeled-list", verbose=False,
     )  # fmt: skip
     kept = set(pool)  # the library looks among the passages of all queries too
@@ -216,7 +223,7 @@ def find_near(parts: Sequence[Pairs], pool: Sequence[str], miner: Embedder, dept
 
 
 def draw_negatives(
-    pairs: Pairs, near: dict[str, list[str]] | None, pool: Sequence[str], count: int, depth: int, seed: int
+    pairs: Dataset, near: dict[str, list[str]] | None, pool: Sequence[str], count: int, depth: int, seed: int
 ) -> list[list[str]]:
     """For every pair, `count` texts that are none of its query's passages: from the `depth` nearest, or from the whole
     pool. A negative that the pair came with is the first of them.
@@ -225,14 +232,15 @@ def draw_negatives(
         ValueError: the pool is too small.
     """
     right: dict[str, set[str]] = {}
-    for query, passage in zip(pairs.first, pairs.second):
+    for query, passage in zip(pairs["first"], pairs["second"]):
         right.setdefault(query, set()).add(passage)
     if len(pool) < count + max(map(len, right.values())):
         raise ValueError(f"corpus: {len(pool)} different passages are too few for {count} negatives a query")
     chance = random.Random(seed)
     drawn = []
-    for row, query in enumerate(pairs.first):
-        given = [pairs.third[row]] if pairs.third else []
+    third = list(pairs["third"]) if "third" in pairs.column_names else None
+    for row, query in enumerate(pairs["first"]):
+        given = [third[row]] if third else []
         barred = right[query].union(given)
         # of the pool, so many that enough are left when those barred are taken out
         if near is None:
@@ -244,24 +252,23 @@ def draw_negatives(
     return drawn
 
 
-def label_rows(pairs: Pairs, negatives: Sequence[Sequence[str]]) -> Pairs:
+def label_rows(pairs: Dataset, negatives: Sequence[Sequence[str]]) -> Dataset:
     """Every pair with the label 1, and its query with each negative with the label 0."""
     rows = [
         (first, text, label)
-        for first, second, wrong in zip(pairs.first, pairs.second, negatives)
+        for first, second, wrong in zip(pairs["first"], pairs["second"], negatives)
         for text, label in [(second, 1.0), *((text, 0.0) for text in wrong)]
     ]
-    first, second, labels = map(list, zip(*rows))
-    return Pairs(first, second, None, labels)
+    return Dataset.from_dict(dict(zip(("first", "second", "label"), map(list, zip(*rows)))))
 
 
 def ranking_among(
-    reranker: CrossEncoder, pairs: Pairs, negatives: Sequence[Sequence[str]], progress: str | None = None
+    reranker: CrossEncoder, pairs: Dataset, negatives: Sequence[Sequence[str]], progress: str | None = None
 ) -> dict[str, float]:
     """Where each pair's passage is ranked among its negatives: behind those of the same score, so that a model that
     scores all alike is not taken for a good one."""
-    lists = [[*wrong, second] for second, wrong in zip(pairs.second, negatives)]
-    texts = [(first, text) for first, texts in zip(pairs.first, lists) for text in texts]
+    lists = [[*wrong, second] for second, wrong in zip(pairs["second"], negatives)]
+    texts = [(first, text) for first, texts in zip(pairs["first"], lists) for text in texts]
     parts = np.split(score_pairs(reranker, texts, progress), np.cumsum([len(texts) for texts in lists])[:-1])
     return metrics.Retrieval().compute(
         predictions=[[str(i) for i in np.argsort(-part, kind="stable")] for part in parts],
@@ -355,10 +362,10 @@ def train(
     return TrainingResult(trainer.model, trainer.model.tokenizer, report, output)
 
 
-def _choose_loss(how: EmbedTrainingArguments, pairs: Pairs) -> str:
-    loss = how.loss if how.loss != "auto" else "ranking" if pairs.scores is None else "cosent"
-    if (loss == "ranking") != (pairs.scores is None):
-        fitting = "ranking: it has no scores" if pairs.scores is None else "cosine or cosent: it has scores"
+def _choose_loss(how: EmbedTrainingArguments, pairs: Dataset) -> str:
+    loss = how.loss if how.loss != "auto" else "cosent" if has_scores(pairs) else "ranking"
+    if (loss == "ranking") == has_scores(pairs):
+        fitting = "cosine or cosent: it has scores" if has_scores(pairs) else "ranking: it has no scores"
         raise ValueError(f"loss: {loss} does not fit the data; use {fitting}")
     if how.chunk_size is not None and (loss != "ranking" or how.chunk_size < 1):
         raise ValueError(f"chunk_size: {how.chunk_size} is of no use; use 1 or more, with the loss ranking only")
