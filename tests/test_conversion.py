@@ -8,6 +8,7 @@ moved to the left; what it gives is compared with what MiniBERT gives at the rea
 import copy
 import json
 import logging
+from pathlib import Path
 
 import pytest
 import torch
@@ -226,8 +227,16 @@ def check_parity(native, ours, head: str, layout: str, segments: bool):
         check_gradients(native, ours, head, batch)
 
 
-@pytest.mark.parametrize("layout", ["full", "right", "left", "holes"])
-@pytest.mark.parametrize("shape", BERT_SHAPES)
+# every layout with one shape, every shape with a layout of its own
+LAYOUTS = {"plain": ["full", "right", "left", "holes"], "deep": ["left"], "untied": ["holes"],
+           "biased": ["left"], "local": ["holes"]}  # fmt: skip
+
+
+def shapes_and_layouts(shapes):
+    return pytest.mark.parametrize("shape, layout", [(shape, layout) for shape in shapes for layout in LAYOUTS[shape]])
+
+
+@shapes_and_layouts(BERT_SHAPES)
 @pytest.mark.parametrize("head", HEADS["bert"])
 def test_bert_parity(head, shape, layout):
     native = make_native("bert", shape, head)
@@ -237,8 +246,7 @@ def test_bert_parity(head, shape, layout):
         check_parity(native, ours, head, layout, segments)
 
 
-@pytest.mark.parametrize("layout", ["full", "right", "left", "holes"])
-@pytest.mark.parametrize("shape", MODERN_SHAPES)
+@shapes_and_layouts(MODERN_SHAPES)
 @pytest.mark.parametrize("head", HEADS["modernbert"])
 def test_modernbert_parity_with_windows_that_bite(head, shape, layout):
     native = make_native("modernbert", shape, head)
@@ -437,6 +445,20 @@ def test_biases_that_only_the_original_has_are_zero():
         check_outputs(native(**batch.native), ours(**batch.ours), "ForMaskedLM", batch)
 
 
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_an_answer_has_a_start_and_an_end_whatever_the_labels_say(architecture, tmp_path):
+    """MiniBERT's head takes no number of labels; the native ones do, and work with two only."""
+    config = getattr(MiniBertConfig, architecture)("tiny", **TINY, num_labels=3)
+    ours = minibert.MiniBertForQuestionAnswering(config).eval()
+    native = to_native(ours)
+    assert native.config.num_labels == 2
+    batch = Batch("ForQuestionAnswering", "right", segments=False)
+    with torch.no_grad():
+        check_outputs(native(**batch.native), ours(**batch.ours), "ForQuestionAnswering", batch)
+    native.save_pretrained(tmp_path)
+    assert_same_weights(type(native).from_pretrained(tmp_path), native)
+
+
 # --- what cannot be converted ---
 
 TINY = dict(vocab_size=VOCAB, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=48)
@@ -579,7 +601,7 @@ def test_convert_there_and_back(architecture, tmp_path, capsys):
     source, ours, back = (str(tmp_path / name) for name in ("source", "ours", "back"))
     native.save_pretrained(source)
     words = save_tokenizer(source)
-    convert(ConvertArguments(paths=[source, ours]))
+    assert convert(ConvertArguments(paths=[source, ours])) == Path(ours)
     convert(ConvertArguments(paths=[ours, back]))
     assert "MiniBertForMaskedLM" in capsys.readouterr().out
     assert_same_weights(type(native).from_pretrained(back), native)

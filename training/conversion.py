@@ -40,30 +40,70 @@ POOLED = frozenset({"ForPreTraining", "ForNextSentencePrediction", "ForSequenceC
 LANGUAGE_MODELS = frozenset({"ForMaskedLM", "ForPreTraining", "ForCausalLM"})
 
 
-class BertArchitecture:
+class Architecture:
+    """One architecture of Transformers. A further one is a subclass with these attributes, added to `ARCHITECTURES`,
+    and what it must do otherwise of the methods.
+
+    `classes`: MiniBERT's head (its class name without prefix) → the native class. `fields`: config fields that mean the
+    same under the same name, MiniBERT's aliases included. `switches`: the values that make a MiniBERT of this kind.
+    `modules`: MiniBERT's module → the native one, or those whose rows it stacks, N for the number of a layer; one that
+    is not named here has the same name. `modules_of_head`: the same, where a head has its own.
+    """
+
+    model_type: str
+    config_class: type[PreTrainedConfig]
+    classes: dict[str, str]
+    fields: tuple[str, ...]
+    switches: dict[str, Any]
+    modules: dict[str, tuple[str, ...]] = {}
+    modules_of_head: dict[str, dict[str, tuple[str, ...]]] = {}
+
+    def native_names(self, name: str, head: str) -> list[str]:
+        """The native names for the parts of the MiniBERT parameter `name`, in the order of their rows."""
+        module, _, kind = name.rpartition(".")
+        layer = re.search(r"\.\d+\.", module)
+        number = layer[0] if layer else ".N."
+        key = module.replace(number, ".N.")
+        natives = (self.modules | self.modules_of_head.get(head, {})).get(key, (key,))
+        return [f"{native.replace('.N.', number)}.{kind}" for native in natives]
+
+    def minibert_fields(self, native: PreTrainedModel, head: str) -> dict[str, Any]:
+        """The config fields beside `fields` and `switches` that make a MiniBERT of this model.
+
+        Raises:
+            ValueError: the model has a function that MiniBERT lacks.
+        """
+        raise NotImplementedError
+
+    def native_fields(self, config: MiniBertConfig, head: str) -> dict[str, Any]:
+        """What the native config holds beside `fields`."""
+        raise NotImplementedError
+
+    def required(self, model: PreTrainedModel, head: str) -> dict[str, Any]:
+        """The values without which a MiniBERT of this head is none of this architecture."""
+        return self.switches
+
+    def options(self, model: PreTrainedModel, head: str) -> dict[str, Any]:
+        """Keywords of the native class beside its config."""
+        return {}
+
+
+class BertArchitecture(Architecture):
     """BERT (Devlin et al. 2018) as `transformers.Bert*` spells it."""
 
     model_type = "bert"
     config_class = BertConfig
-    # MiniBERT's class without its prefix: BERT's class.
     classes = {
-        "Model": "BertModel",
-        "ForPreTraining": "BertForPreTraining",
-        "ForMaskedLM": "BertForMaskedLM",
-        "ForCausalLM": "BertLMHeadModel",
-        "ForNextSentencePrediction": "BertForNextSentencePrediction",
-        "ForSequenceClassification": "BertForSequenceClassification",
-        "ForTokenClassification": "BertForTokenClassification",
-        "ForQuestionAnswering": "BertForQuestionAnswering",
-        "ForMultipleChoice": "BertForMultipleChoice",
-    }
-    # Config fields that mean the same under the same name, MiniBERT's aliases for BERT's names included.
+        head: f"Bert{head}"
+        for head in ("Model", "ForPreTraining", "ForMaskedLM", "ForNextSentencePrediction", "ForSequenceClassification",
+                     "ForTokenClassification", "ForQuestionAnswering", "ForMultipleChoice")
+    } | {"ForCausalLM": "BertLMHeadModel"}  # fmt: skip
     fields = (
         "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "hidden_act",
         "hidden_dropout_prob", "attention_probs_dropout_prob", "max_position_embeddings", "type_vocab_size",
         "initializer_range", "layer_norm_eps", "tie_word_embeddings",
     )  # fmt: skip
-    # MiniBERT's module: BERT's module, or the modules whose rows it stacks.
+    switches = dict(position_embedding_type="absolute", norm_type="layernorm", norm_placement="post", gated_mlp=False)
     modules = {
         "model.embeddings.tok_embeddings": ("bert.embeddings.word_embeddings",),
         "model.embeddings.position_embeddings": ("bert.embeddings.position_embeddings",),
@@ -84,31 +124,11 @@ class BertArchitecture:
         "head.norm": ("cls.predictions.transform.LayerNorm",),
         "decoder": ("cls.predictions.decoder",),
         "seq_relationship": ("cls.seq_relationship",),
-        "classifier": ("classifier",),
     }
+    modules_of_head = {"ForQuestionAnswering": {"classifier": ("qa_outputs",)}}
 
-    def native_names(self, name: str, head: str) -> list[str]:
-        """BERT's names for the parts of the MiniBERT parameter `name`, in the order of their rows."""
-        module, _, kind = name.rpartition(".")
-        if head == "ForQuestionAnswering" and module == "classifier":
-            return [f"qa_outputs.{kind}"]
-        layer = re.search(r"\.(\d+)\.", module)
-        if layer is None:
-            return [f"{native}.{kind}" for native in self.modules[module]]
-        natives = self.modules[module.replace(layer[0], ".N.")]
-        return [f"{native.replace('.N.', layer[0])}.{kind}" for native in natives]
-
-    def minibert_switches(self, native: PreTrainedModel, head: str) -> dict[str, Any]:
-        """The switches beside `fields` that make a MiniBERT of this BERT.
-
-        Raises:
-            ValueError: a decoder with cross-attention, a language model that is no decoder, or a decoder with a head
-                that reads the first token.
-        """
-        config = native.config
-        # BERT drops nothing before the answer to a question.
-        classifier = 0.0 if head == "ForQuestionAnswering" else config.classifier_dropout
-        pooled = getattr(native, "bert", native).pooler is not None
+    def minibert_fields(self, native: PreTrainedModel, head: str) -> dict[str, Any]:
+        config, pooled = native.config, getattr(native, "bert", native).pooler is not None
         if config.add_cross_attention:
             raise ValueError("add_cross_attention=True is not convertible: MiniBERT has no cross-attention")
         if head == "ForCausalLM" and not config.is_decoder:
@@ -119,15 +139,15 @@ class BertArchitecture:
                 "first token, a causal MiniBERT the last"
             )
         return dict(
-            position_embedding_type="absolute", norm_type="layernorm", norm_placement="post", gated_mlp=False,
             global_attn_every_n_layers=1, norm_bias=True, attention_bias=True, mlp_bias=True, head_bias=True,
             decoder_bias=True, classifier_bias=True, add_pooling_layer=pooled or head != "Model",
             classifier_pooling="cls", classifier_activation=config.hidden_act, is_causal=config.is_decoder,
-            classifier_dropout=classifier, initializer_cutoff_factor=None, scaled_output_init=False,
+            # BERT drops nothing before the answer to a question
+            classifier_dropout=0.0 if head == "ForQuestionAnswering" else config.classifier_dropout,
+            initializer_cutoff_factor=None, scaled_output_init=False,
         )  # fmt: skip
 
-    def native_switches(self, config: MiniBertConfig, head: str) -> dict[str, Any]:
-        """What BERT's config holds beside `fields`."""
+    def native_fields(self, config: MiniBertConfig, head: str) -> dict[str, Any]:
         hidden, classifier = config.hidden_dropout, config.classifier_dropout
         if config.embedding_dropout not in (None, hidden):
             logger.warning(
@@ -138,17 +158,10 @@ class BertArchitecture:
             logger.warning(f"BERT drops nothing before the answer: classifier_dropout={classifier} has no effect")
         return dict(is_decoder=config.is_causal, classifier_dropout=classifier)
 
-    def options(self, model: PreTrainedModel, head: str) -> dict[str, Any]:
-        """Keywords of the native class beside its config."""
-        return dict(add_pooling_layer=model.pooler is not None) if head == "Model" else {}
-
     def required(self, model: PreTrainedModel, head: str) -> dict[str, Any]:
-        """The values without which a MiniBERT of this head is no BERT."""
         config = model.config
-        required = dict(
-            position_embedding_type="absolute", norm_type="layernorm", norm_placement="post", gated_mlp=False,
-            layer_types=["full_attention"] * config.num_hidden_layers, type_vocab_size=config.type_vocab_size or 2,
-        )  # fmt: skip
+        layers = ["full_attention"] * config.num_hidden_layers
+        required = self.switches | dict(layer_types=layers, type_vocab_size=config.type_vocab_size or 2)
         if head in LANGUAGE_MODELS:
             required |= dict(classifier_activation=config.hidden_act)
         if head in CLASSIFIERS:
@@ -157,8 +170,11 @@ class BertArchitecture:
             required |= dict(classifier_pooling="cls", is_causal=False)
         return required
 
+    def options(self, model: PreTrainedModel, head: str) -> dict[str, Any]:
+        return dict(add_pooling_layer=model.pooler is not None) if head == "Model" else {}
 
-class ModernBertArchitecture:
+
+class ModernBertArchitecture(Architecture):
     """ModernBERT (Warner et al. 2024) as `transformers.ModernBert*` spells it. Every parameter has the same name."""
 
     model_type = "modernbert"
@@ -174,47 +190,32 @@ class ModernBertArchitecture:
         "attention_dropout", "layer_types", "rope_parameters", "local_attention", "mlp_bias", "decoder_bias",
         "classifier_pooling", "classifier_activation", "tie_word_embeddings",
     )  # fmt: skip
+    switches = dict(
+        position_embedding_type="rope", norm_type="layernorm", norm_placement="pre", gated_mlp=True, type_vocab_size=0,
+        is_causal=False,
+    )  # fmt: skip
 
-    def native_names(self, name: str, head: str) -> list[str]:
-        """ModernBERT's name for the MiniBERT parameter `name`: the same."""
-        return [name]
-
-    def minibert_switches(self, native: PreTrainedModel, head: str) -> dict[str, Any]:
-        """The switches beside `fields` that make a MiniBERT of this ModernBERT."""
+    def minibert_fields(self, native: PreTrainedModel, head: str) -> dict[str, Any]:
         config = native.config
         self._warn_of_dropout(config.mlp_dropout, config.attention_dropout)
         return dict(
-            position_embedding_type="rope", norm_type="layernorm", norm_placement="pre", gated_mlp=True,
-            type_vocab_size=0, is_causal=False, add_pooling_layer=False, head_bias=config.classifier_bias,
-            classifier_bias=True, hidden_dropout=config.mlp_dropout, embedding_dropout=config.embedding_dropout,
+            add_pooling_layer=False, head_bias=config.classifier_bias, classifier_bias=True,
+            hidden_dropout=config.mlp_dropout, embedding_dropout=config.embedding_dropout,
             classifier_dropout=config.classifier_dropout, initializer_cutoff_factor=config.initializer_cutoff_factor,
             scaled_output_init=True,
         )  # fmt: skip
 
-    def native_switches(self, config: MiniBertConfig, head: str) -> dict[str, Any]:
-        """What ModernBERT's config holds beside `fields`."""
-        self._warn_of_dropout(config.hidden_dropout, config.attention_dropout)
-        hidden = config.hidden_dropout
-        written = dict(
+    def native_fields(self, config: MiniBertConfig, head: str) -> dict[str, Any]:
+        hidden, cutoff = config.hidden_dropout, config.initializer_cutoff_factor
+        self._warn_of_dropout(hidden, config.attention_dropout)
+        return dict(
             classifier_bias=config.head_bias, mlp_dropout=hidden,
             embedding_dropout=hidden if config.embedding_dropout is None else config.embedding_dropout,
             classifier_dropout=hidden if config.classifier_dropout is None else config.classifier_dropout,
-        )  # fmt: skip
-        if config.initializer_cutoff_factor is not None:
-            written["initializer_cutoff_factor"] = float(config.initializer_cutoff_factor)
-        return written
-
-    def options(self, model: PreTrainedModel, head: str) -> dict[str, Any]:
-        """Keywords of the native class beside its config: none."""
-        return {}
+        ) | ({} if cutoff is None else {"initializer_cutoff_factor": float(cutoff)})  # fmt: skip
 
     def required(self, model: PreTrainedModel, head: str) -> dict[str, Any]:
-        """The values without which a MiniBERT of this head is no ModernBERT."""
-        required = dict(
-            position_embedding_type="rope", norm_type="layernorm", norm_placement="pre", gated_mlp=True,
-            type_vocab_size=0, is_causal=False,
-        )  # fmt: skip
-        return required | (dict(add_pooling_layer=False) if head in CLASSIFIERS | {"Model"} else {})
+        return self.switches | (dict(add_pooling_layer=False) if head in CLASSIFIERS | {"Model"} else {})
 
     @staticmethod
     def _warn_of_dropout(hidden: float, attention: float) -> None:
@@ -226,7 +227,6 @@ class ModernBertArchitecture:
             )
 
 
-Architecture = BertArchitecture | ModernBertArchitecture
 ARCHITECTURES = {
     architecture.model_type: architecture for architecture in (BertArchitecture(), ModernBertArchitecture())
 }
@@ -250,11 +250,12 @@ def from_native(model_or_path: PreTrainedModel | str | Path) -> PreTrainedModel:
         ValueError: a class that is not convertible, a checkpoint that lacks weights, a switch that MiniBERT lacks.
         huggingface_hub.errors.StrictDataclassError: a value that MiniBertConfig refuses.
     """
-    native = model_or_path if isinstance(model_or_path, PreTrainedModel) else _load_native(model_or_path)
+    native = model_or_path if isinstance(model_or_path, PreTrainedModel) else _load(model_or_path, transformers)
     architecture, head = _find_class(type(native).__name__)
     fields = {name: getattr(native.config, name) for name in (*architecture.fields, *CARRIED)}
-    ids = {name: getattr(native.config, name, None) for name in SPECIAL_IDS}
-    config = MiniBertConfig(**copy.deepcopy(fields | ids | architecture.minibert_switches(native, head)))
+    fields |= {name: getattr(native.config, name, None) for name in SPECIAL_IDS}
+    fields |= architecture.switches | architecture.minibert_fields(native, head)
+    config = MiniBertConfig(**copy.deepcopy(fields))
     config.converted_from = architecture.model_type
     _carry_if_there(native.config, config)
     model = getattr(modeling_minibert, f"MiniBert{head}")(config)
@@ -286,7 +287,7 @@ def to_native(model: PreTrainedModel, architecture: str | None = None) -> PreTra
         raise ValueError(f"model is a {type(model).__name__}, not a MiniBERT model")
     recorded = architecture or config.converted_from
     if recorded is not None and recorded not in ARCHITECTURES:
-        raise ValueError(f"architecture={recorded!r} is not legal: {' or '.join(ARCHITECTURES)}")
+        raise ValueError(f"architecture={recorded!r} is unknown; use {' or '.join(ARCHITECTURES)}")
     candidates = [ARCHITECTURES[recorded]] if recorded else list(ARCHITECTURES.values())
     obstacles = {candidate.model_type: _obstacles(candidate, model, head) for candidate in candidates}
     target = next((candidate for candidate in candidates if not obstacles[candidate.model_type]), None)
@@ -295,10 +296,12 @@ def to_native(model: PreTrainedModel, architecture: str | None = None) -> PreTra
         raise ValueError(f"this {type(model).__name__} cannot become a native model: {reasons}")
 
     fields = {name: getattr(config, name) for name in (*target.fields, *CARRIED)}
+    if head == "ForQuestionAnswering" and config.num_labels != 2:  # a start and an end, whatever the labels say
+        fields = {name: value for name, value in fields.items() if name not in ("id2label", "label2id")}
     # An id that the native config does not declare is only written where there is one.
     ids = {name: getattr(config, name) for name in SPECIAL_IDS}
-    ids = {name: i for name, i in ids.items() if i is not None or hasattr(target.config_class(), name)}
-    native_config = target.config_class(**copy.deepcopy(fields | ids | target.native_switches(config, head)))
+    fields |= {name: i for name, i in ids.items() if i is not None or hasattr(target.config_class(), name)}
+    native_config = target.config_class(**copy.deepcopy(fields | target.native_fields(config, head)))
     _carry_if_there(config, native_config)
     native = getattr(transformers, target.classes[head])(native_config, **target.options(model, head))
 
@@ -315,16 +318,19 @@ def to_native(model: PreTrainedModel, architecture: str | None = None) -> PreTra
     return native
 
 
-def convert(arguments: ConvertArguments) -> None:
+def convert(arguments: ConvertArguments) -> Path:
     """Convert a saved model: BERT or ModernBERT to MiniBERT, MiniBERT to either. Its tokenizer goes along, and so do
     the files of sentence-transformers, which say how an embedding model pools.
+
+    Returns:
+        the folder of the converted model.
 
     Raises:
         ValueError: not two paths, a target that holds something, an architecture for the way to MiniBERT; and whatever
             `from_native` and `to_native` refuse.
     """
     if len(arguments.paths) != 2:
-        raise ValueError(f"paths={arguments.paths!r} is not legal: give a source and a target")
+        raise ValueError(f"paths: {len(arguments.paths)} given; give a source and a target")
     source, target = arguments.paths
     if Path(target).exists() and not (Path(target).is_dir() and not any(Path(target).iterdir())):
         raise ValueError(f"target {target!r} exists already: nothing is overwritten, give a new folder")
@@ -339,6 +345,7 @@ def convert(arguments: ConvertArguments) -> None:
         AutoTokenizer.from_pretrained(source, trust_remote_code=False).save_pretrained(target)
     _copy_modules(source, target)
     print(f"{source} → {target}: {type(model).__name__}, {model.num_parameters():,} parameters")
+    return Path(target)
 
 
 def _copy_modules(source: str, target: str) -> None:
@@ -362,26 +369,20 @@ def _find_class(name: str) -> tuple[Architecture, str]:
         for head, native_name in architecture.classes.items():
             if name == native_name:
                 return architecture, head
-    legal = (native_name for architecture in ARCHITECTURES.values() for native_name in architecture.classes.values())
-    raise ValueError(f"{name} is not convertible: legal are {', '.join(legal)}")
-
-
-def _load_native(path: str | Path) -> PreTrainedModel:
-    """Load a checkpoint with the native class that its config names."""
-    _find_class(_class_name(path))
-    return _load(path, transformers)
-
-
-def _class_name(path: str | Path) -> str:
-    names = AutoConfig.from_pretrained(path, trust_remote_code=False).architectures or []
-    if len(names) != 1:
-        raise ValueError(f"{path}: its config names the classes {names}; load the right one and pass the model")
-    return names[0]
+    known = (native_name for architecture in ARCHITECTURES.values() for native_name in architecture.classes.values())
+    raise ValueError(f"{name} is not convertible; use one of {', '.join(known)}")
 
 
 def _load(path: str | Path, module: ModuleType) -> PreTrainedModel:
-    """Load a checkpoint with the class of `module` that its config names; weights that it lacks are refused."""
-    name = _class_name(path)
+    """Load a checkpoint with the class of `module` that its config names.
+
+    Raises:
+        ValueError: its config names no class or several, or one that `module` lacks; or it lacks weights of it.
+    """
+    names = AutoConfig.from_pretrained(path, trust_remote_code=False).architectures or []
+    if len(names) != 1:
+        raise ValueError(f"{path}: its config names the classes {names}; load the right one and pass the model")
+    name = names[0]
     model_class = getattr(module, name, None)
     if model_class is None:
         raise ValueError(f"{path}: its config names the class {name}, which {module.__name__} does not have")
@@ -394,6 +395,12 @@ def _load(path: str | Path, module: ModuleType) -> PreTrainedModel:
     return model
 
 
+def _carry_if_there(config: PreTrainedConfig, to: PreTrainedConfig) -> None:
+    for name in CARRIED_IF_THERE:
+        if hasattr(config, name):  # afterwards: MiniBertConfig refuses keywords that it does not know
+            setattr(to, name, getattr(config, name))
+
+
 def _obstacles(architecture: Architecture, model: PreTrainedModel, head: str) -> list[str]:
     """What `architecture` needs and this model does not have."""
     if head not in architecture.classes:
@@ -403,12 +410,6 @@ def _obstacles(architecture: Architecture, model: PreTrainedModel, head: str) ->
         for name, value in architecture.required(model, head).items()
         if getattr(model.config, name) != value
     ]
-
-
-def _carry_if_there(config: PreTrainedConfig, to: PreTrainedConfig) -> None:
-    for name in CARRIED_IF_THERE:
-        if hasattr(config, name):
-            setattr(to, name, getattr(config, name))
 
 
 def _weights(model: PreTrainedModel) -> dict[str, torch.Tensor]:

@@ -410,3 +410,24 @@ def plot_isotropy(path: str | Path, states: Sequence[dict[str, Any]], rogue: int
             panel.set(xlabel="state (0: embeddings)", xticks=numbers)
             panel.grid(alpha=0.3, axis="y")
             panel.legend(fontsize=8)
+# --- embeddings ---
+
+
+def plot_embedding_training(log_history: Sequence[dict], path: str | Path, metric: str, before: float) -> None:
+    """Draw the training loss and, beside it, the metric on the held-out data from its value before training on. What
+    was measured once is no curve and is not drawn.
+
+    Args:
+        log_history: `Trainer`'s (`state.log_history`).
+    """
+    losses = [(entry["step"], entry["loss"]) for entry in log_history if "loss" in entry]
+    scores = [(entry["step"], entry[f"eval_{metric}"]) for entry in log_history if f"eval_{metric}" in entry]
+    drawn = [("training loss", losses, None), (f"{metric}, held out", [(0, before), *scores], "o")]
+    drawn = [(label, points, marker) for label, points, marker in drawn if len(points) > 1]
+    if not drawn:
+        return
+    with picture(path, "Training loss and quality", len(drawn), (5.5 * len(drawn), 4)) as panels:
+        for axes, (label, points, marker) in zip(panels if len(drawn) > 1 else [panels], drawn):
+            axes.plot(*zip(*points), marker=marker)
+            axes.set(xlabel="optimizer step", ylabel=label)
+            axes.grid(alpha=0.3)

@@ -3,12 +3,11 @@
 import json
 import random
 import shutil
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 import torch
+from datasets import Dataset
 from helpers import WORDS, refusal, run, sentences, write_rows
 from sentence_transformers import CrossEncoder, SentenceTransformer
 from torch import nn
@@ -17,8 +16,7 @@ from transformers import BertConfig, BertForSequenceClassification
 from minibert import MiniBertConfig, MiniBertModel
 from minibert.tokenization import train_tokenizer
 from minibert.training.cli import main as cli
-from minibert.training.embeddings.data import Pairs
-from minibert.training.embeddings.encoders import Embedder, Reranker
+from minibert.training.embeddings.encoders import Embedder, open_reranker, score_pairs
 from minibert.training.embeddings.train import draw_negatives, find_near, label_rows, ranking_among
 
 PAIRS = [*zip(sentences(20), sentences(20, seed=1, longest=40)), ("katan " * 30, "lover"), ("katan", "")]
@@ -51,10 +49,10 @@ def root(tmp_path_factory):
 def test_the_same_scores_as_cross_encoder(root):
     expected = CrossEncoder(str(root / "bert"), device="cpu").predict(PAIRS)
     assert np.std(expected) > 0.05
-    reranker = Reranker.from_pretrained(str(root / "reranker"))
+    reranker = open_reranker(str(root / "reranker"))
     for scores in (
-        reranker.score(PAIRS),
-        reranker.score(PAIRS, batch_tokens=1),
+        score_pairs(reranker, PAIRS),
+        score_pairs(reranker, PAIRS, batch_tokens=1),
         CrossEncoder(str(root / "reranker"), device="cpu").predict(PAIRS),
     ):
         np.testing.assert_allclose(scores, expected, atol=1e-5)
@@ -63,7 +61,7 @@ def test_the_same_scores_as_cross_encoder(root):
 def test_scores_that_are_logits(root):
     expected = CrossEncoder(str(root / "logits"), device="cpu").predict(PAIRS)
     assert min(expected) < 0 or max(expected) > 1  # so they are no sigmoids
-    np.testing.assert_allclose(Reranker.from_pretrained(str(root / "logits")).score(PAIRS), expected, atol=1e-4)
+    np.testing.assert_allclose(score_pairs(open_reranker(str(root / "logits")), PAIRS), expected, atol=1e-4)
 
 
 @pytest.mark.parametrize("field", ["sentence_transformers", "sbert_ce_default_activation_function"])
@@ -78,36 +76,20 @@ def test_scores_as_older_versions_saved_them(root, tmp_path, field):
     assert cli.main(["convert", str(tmp_path / "new"), str(tmp_path / "back")]) == 0
     expected = CrossEncoder(str(tmp_path / "old"), device="cpu").predict(PAIRS)
     assert min(expected) < 0 or max(expected) > 1
-    for score in (
-        Reranker.from_pretrained(str(tmp_path / "new")).score,
-        CrossEncoder(str(tmp_path / "new"), device="cpu").predict,
-        CrossEncoder(str(tmp_path / "back"), device="cpu").predict,
+    for scores in (
+        score_pairs(open_reranker(str(tmp_path / "new")), PAIRS),
+        CrossEncoder(str(tmp_path / "back"), device="cpu").predict(PAIRS),
     ):
-        np.testing.assert_allclose(score(PAIRS), expected, atol=1e-4)
+        np.testing.assert_allclose(scores, expected, atol=1e-4)
 
 
-def test_rank_is_cross_encoders(root):
-    passages = sentences(15, seed=7)
-    expected = CrossEncoder(str(root / "bert"), device="cpu").rank("katan lover", passages)
-    ranked = Reranker.from_pretrained(str(root / "reranker")).rank("katan lover", passages)
-    assert [i for i, _ in ranked] == [row["corpus_id"] for row in expected]
-    np.testing.assert_allclose([score for _, score in ranked], [row["score"] for row in expected], atol=1e-5)
-
-
-def test_opens_without_the_package(root, tmp_path):
-    code = f"""
-import sys
-sys.modules["minibert"] = None
-import numpy as np
-from sentence_transformers import CrossEncoder
-model = CrossEncoder({str(root / "logits")!r}, trust_remote_code=True, device="cpu")
-assert type(model.model).__module__.startswith("transformers_modules."), type(model.model)
-np.save({str(tmp_path / "there.npy")!r}, model.predict({PAIRS!r}), allow_pickle=False)
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    expected = Reranker.from_pretrained(str(root / "logits")).score(PAIRS)
-    np.testing.assert_allclose(np.load(tmp_path / "there.npy"), expected, atol=1e-4)
+def test_a_prompt_of_the_folder_is_put_before_every_query(root, tmp_path):
+    saved = CrossEncoder(str(root / "reranker"), prompts={"x": "mizol "}, default_prompt_name="x", device="cpu")
+    saved.save_pretrained(str(tmp_path))
+    expected = CrossEncoder(str(tmp_path), device="cpu").predict(PAIRS)
+    plain = score_pairs(open_reranker(str(root / "reranker")), PAIRS)
+    np.testing.assert_allclose(score_pairs(open_reranker(str(tmp_path)), PAIRS), expected, atol=1e-5)
+    assert np.abs(plain - expected).max() > 0.01
 
 
 # --- minibert rerank ---
@@ -128,8 +110,6 @@ def test_rerank_refuses(root, tmp_path, capsys):
     config = MiniBertConfig.from_pretrained(root / "reranker")
     config.num_labels = 3
     config.save_pretrained(tmp_path / "three")
-    prompt = CrossEncoder(str(root / "reranker"), prompts={"x": "katan "}, default_prompt_name="x", device="cpu")
-    prompt.save_pretrained(str(tmp_path / "prompt"))
     model = ["--model", root / "reranker"]
     for arguments, words in [
         ([*model], ["no query given"]),
@@ -137,8 +117,7 @@ def test_rerank_refuses(root, tmp_path, capsys):
         (["katan", "--file", tmp_path / "blank.txt", *model], ["text: none in", "blank.txt"]),
         (["katan", "--file", tmp_path / "no.txt", *model], ["there is no file"]),
         (["katan", "lover", "--model", root / "embedder"], ["holds a MiniBertModel; a reranker is a"]),
-        (["katan", "lover", "--top_k", "-1", *model], ["top_k: -1 is not legal"]),
-        (["katan", "lover", "--model", tmp_path / "prompt"], ["puts a prompt before every text"]),
+        (["katan", "lover", "--top_k", "-1", *model], ["top_k: -1 is too few"]),
         (["katan", "lover", "--model", tmp_path / "three"], ["with 3 labels; a reranker is"]),
         (["katan", "lover", "--model", root / "bert"], ["is a bert, not a MiniBERT"]),
     ]:
@@ -211,16 +190,16 @@ def test_evaluation_of_a_reranker(root, data, tmp_path):
 def test_evaluation_refuses(root, data, capsys):
     models = ["--model", root / "reranker", "--embedder", root / "embedder"]
     for arguments, words in [
-        ([*models, "--data", data, "--weight", "1.5"], ["weight: 1.5 is not legal"]),
-        ([*models, "--data", data, "--depth", "0"], ["depth: 0 is not legal"]),
-        ([*models, "--data", data, "--tuning_data", data, "--tuning_queries", "0"], ["tuning_queries: 0 is not legal"]),
+        ([*models, "--data", data, "--weight", "1.5"], ["weight: 1.5 is out of range"]),
+        ([*models, "--data", data, "--depth", "0"], ["depth: 0 is too few"]),
+        ([*models, "--data", data, "--tuning_data", data, "--tuning_queries", "0"], ["tuning_queries: 0 is too few"]),
         ([*models, "--data", data, "--weight", "1", "--tuning_data", data], ["not both"]),
         ([*models, "--data", data / "corpus.jsonl"], ["is no folder with corpus.jsonl"]),
         (
             [*models, "--data", data, "--split", "dev"],
             ["has none of queries_dev.jsonl, queries/dev.jsonl"],
         ),
-        ([*models, "--data", data, "--tuning_data", data, "--metric", "f1"], ["metric: 'f1' is not legal"]),
+        ([*models, "--data", data, "--tuning_data", data, "--metric", "f1"], ["metric: 'f1' is not measured"]),
         (["--model", root / "embedder", "--embedder", root / "embedder", "--data", data], ["a reranker is a"]),
         (["--model", root / "reranker", "--embedder", root / "reranker", "--data", data], ["a reranker or a class"]),
     ]:
@@ -231,36 +210,41 @@ def test_evaluation_refuses(root, data, capsys):
 # --- negatives ---
 
 
+def pairs_of(first, second, third=None) -> Dataset:
+    return Dataset.from_dict(dict(first=first, second=second) | ({"third": third} if third else {}))
+
+
 def test_negatives(root):
     pool = list(dict.fromkeys(sentences(60, seed=9)))
-    pairs = Pairs([f"{WORDS[i % 7]} lover" for i in range(20)], pool[:20])
-    right = {query: {p for q, p in zip(pairs.first, pairs.second) if q == query} for query in pairs.first}
+    pairs = pairs_of([f"{WORDS[i % 7]} lover" for i in range(20)], pool[:20])
+    right = {query: {p for q, p in zip(pairs["first"], pairs["second"]) if q == query} for query in pairs["first"]}
     embedder = Embedder.from_pretrained(str(root / "embedder"))
     near = find_near([pairs], pool, embedder, depth=6)
-    vectors = torch.nn.functional.normalize(embedder.embed(pool), dim=-1)
+    vectors = embedder.embed(pool)
+    vectors /= np.linalg.norm(vectors, axis=-1, keepdims=True)
     for query in right:
         cosines = (vectors @ embedder.embed([query])[0]).tolist()
         order = sorted(range(len(pool)), key=lambda i: -cosines[i])
         assert near[query] == [pool[i] for i in order if pool[i] not in right[query]][:6]
     for source in (near, None):
         drawn = draw_negatives(pairs, source, pool, count=4, depth=5, seed=0)
-        for query, passages in zip(pairs.first, drawn):
+        for query, passages in zip(pairs["first"], drawn):
             assert len(set(passages)) == 4 and not right[query] & set(passages)
             assert set(passages) <= set(near[query][:5] if source else pool)
         assert drawn == draw_negatives(pairs, source, pool, 4, 5, seed=0)
         assert drawn != draw_negatives(pairs, source, pool, 4, 5, seed=1)
-    given = Pairs(pairs.first, pairs.second, pool[-20:])
+    given = pairs_of(list(pairs["first"]), list(pairs["second"]), pool[-20:])
     assert [row[0] for row in draw_negatives(given, near, pool, 4, 5, seed=0)] == pool[-20:]
     with pytest.raises(ValueError, match="3 different passages are too few for 4 negatives"):
         draw_negatives(pairs, None, pool[:3], 4, 5, seed=0)
-    rows = label_rows(Pairs(["q"], ["p"]), [["n", "m"]])
-    assert rows == Pairs(["q"] * 3, ["p", "n", "m"], None, [1.0, 0.0, 0.0])
+    rows = label_rows(pairs_of(["q"], ["p"]), [["n", "m"]])
+    assert rows.to_dict() == dict(first=["q"] * 3, second=["p", "n", "m"], label=[1.0, 0.0, 0.0])
 
 
 def test_a_reranker_that_scores_all_alike_is_not_good(root):
-    reranker = Reranker.from_pretrained(str(root / "reranker"))
+    reranker = open_reranker(str(root / "reranker"))
     torch.nn.init.zeros_(reranker.model.classifier.weight)
-    measured = ranking_among(reranker, Pairs(["katan"] * 2, ["lover"] * 2), [["mizol", "nuben"], ["peduk"] * 12])
+    measured = ranking_among(reranker, pairs_of(["katan"] * 2, ["lover"] * 2), [["mizol", "nuben"], ["peduk"] * 12])
     assert measured["hit@1"] == 0 and measured["hit@10"] == 0.5
     assert measured["mrr@10"] == pytest.approx(1 / 3 / 2)
 
@@ -309,10 +293,10 @@ def test_training_ranks_better(toy, tmp_path, capsys):
     assert report["before"]["hit@1"] < 0.5 and report["after"]["hit@1"] > 0.9
     assert f"CrossEncoder({str(output)!r})" in capsys.readouterr().out
     pairs = [("ask1 ask2 ask3", "right1 right2 right7"), ("ask1 ask2 ask3", "wrong1 wrong2 wrong7")]
-    scores = Reranker.from_pretrained(str(output)).score(pairs)
+    scores = score_pairs(open_reranker(str(output)), pairs)
     assert scores[0] > scores[1] + 0.2
     np.testing.assert_allclose(CrossEncoder(str(output), device="cpu").predict(pairs), scores, atol=1e-5)
-    assert (output / "training.png").stat().st_size > 5000 and not [*output.rglob("*.bin"), *output.rglob("*.pt")]
+    assert (output / "training.png").exists() and not [*output.rglob("*.bin"), *output.rglob("*.pt")]
 
 
 def test_training_on_scores_and_further(toy, tmp_path):
@@ -328,11 +312,11 @@ def test_training_on_scores_and_further(toy, tmp_path):
 def test_finetune_rerank_refuses(toy, root, data, tmp_path, capsys):
     few = write_rows(tmp_path / "few.jsonl", [dict(query=f"q{i}", positive="p") for i in range(30)])
     for arguments, words in [
-        ([toy / "train.jsonl", "--validation", data], ["is a folder; legal for a reranker"]),
-        ([toy / "train.jsonl", "--negatives", "0"], ["negatives: 0 is not legal"]),
+        ([toy / "train.jsonl", "--validation", data], ["is a folder; give a reranker a table"]),
+        ([toy / "train.jsonl", "--negatives", "0"], ["negatives: 0 is out of range"]),
         ([few], ["1 different passages are too few for 3 negatives"]),
         ([toy / "train.jsonl", "--miner", root / "reranker"], ["a reranker or a classifier"]),
-        ([toy / "train.jsonl", "--metric_for_best_model", "f1"], ["metric_for_best_model: 'f1' is not legal"]),
+        ([toy / "train.jsonl", "--metric_for_best_model", "f1"], ["metric_for_best_model: 'f1' is not measured"]),
     ]:
         error = refusal(
             capsys,

@@ -12,10 +12,13 @@ import io
 import json
 import math
 import random
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from datasets import Dataset
 
 from ..data.tables import ENCLOSED, hub_name, load_files, load_hub
 
@@ -34,37 +37,39 @@ class Table:
     def columns(self) -> list[str]:
         return list(self.rows[0])
 
-    def texts(self, column: str, empty: bool = False) -> list[str]:
-        """A column of strings; with `empty`, they may be empty."""
-        return [self._text(number, row, column, empty) for number, row in enumerate(self.rows, 1)]
-
-    def numbers(self, column: str) -> list[float]:
-        """A column of numbers."""
-        return [self._number(number, row, column) for number, row in enumerate(self.rows, 1)]
-
     def error(self, number: int, what: str) -> ValueError:
         return ValueError(f"{self.source}, row {number}: {what}")
 
-    def value(self, number: int, row: dict[str, Any], column: str) -> Any:
-        if column not in row:
-            raise self.error(number, f"there is no column {column!r}; columns: {', '.join(map(str, row))}")
-        if row[column] is None:
-            raise self.error(number, f"{column} is missing")
-        return row[column]
+    def values(self, column: str) -> Iterator[tuple[int, Any]]:
+        """(number of the row, value) of a column in which none is missing."""
+        for number, row in enumerate(self.rows, 1):
+            if column not in row:
+                raise self.error(number, f"there is no column {column!r}; columns: {', '.join(map(str, row))}")
+            if row[column] is None:
+                raise self.error(number, f"{column} is missing")
+            yield number, row[column]
 
-    def _text(self, number: int, row: dict[str, Any], column: str, empty: bool) -> str:
-        value = self.value(number, row, column)
-        if not isinstance(value, str):
-            raise self.error(number, f"{column}={value!r} is not text")
-        if not (empty or value.strip()):
-            raise self.error(number, f"{column} is empty")
-        return value
+    def texts(self, column: str, empty: bool = False) -> list[str]:
+        """A column of strings; with `empty`, they may be empty."""
+        texts = []
+        for number, value in self.values(column):
+            if not isinstance(value, str):
+                raise self.error(number, f"{column}={value!r} is not text")
+            if not (empty or value.strip()):
+                raise self.error(number, f"{column} is empty")
+            texts.append(value)
+        return texts
 
-    def _number(self, number: int, row: dict[str, Any], column: str) -> float:
-        value = self.value(number, row, column)
-        if not _is_number(value):
-            raise self.error(number, f"{column}={value!r} is not a number")
-        return float(value)
+    def numbers(self, column: str, least: float = -math.inf) -> list[float]:
+        """A column of finite numbers from `least` on."""
+        numbers = []
+        for number, value in self.values(column):
+            if not _is_number(value):
+                raise self.error(number, f"{column}={value!r} is not a number")
+            if float(value) < least:
+                raise self.error(number, f"{column}={value} is below {least:g}; use {least:g} or more")
+            numbers.append(float(value))
+        return numbers
 
 
 def _is_number(value: Any) -> bool:
@@ -97,20 +102,23 @@ def read_table(source: str) -> Table:
     elif suffix == ".parquet":
         rows = load_files([str(path)], suffix).to_list()
     else:
-        raise ValueError(f"data: {source!r} is no table; legal: {', '.join(TABLE_SUFFIXES)}")
+        raise ValueError(f"data: {source!r} is no table; use one of {', '.join(TABLE_SUFFIXES)}")
     if not rows:
         raise ValueError(f"data: {source!r} has no rows")
     return Table(source, rows)
 
 
-def read_lines(text: str, source: str) -> list[str]:
-    """Lines of text, empty ones too, so that they keep their numbers.
+def read_lines(file: str) -> list[str]:
+    """The lines of a text file, empty ones too, so that they keep their numbers.
 
     Raises:
-        ValueError: there is no text.
+        ValueError: there is no such file, it is not UTF-8, or all of its lines are blank.
     """
+    path = Path(file).expanduser()
+    if not path.is_file():
+        raise ValueError(f"file: there is no file {file!r}")
     # by line feeds alone: `splitlines` also cuts at form feeds, U+2028 and others, where no editor counts a line
-    return some_text(text.removesuffix("\n").split("\n"), source)
+    return some_text(read_text(path).removesuffix("\n").split("\n"), repr(file))
 
 
 def some_text(texts: list[str], source: str) -> list[str]:
@@ -145,17 +153,9 @@ def _json_lines(source: str, path: Path) -> Iterator[dict[str, Any]]:
             raise ValueError(f"{source}, row {number}: is not JSON: {error}") from None
         if not isinstance(row, dict) or not row:
             raise ValueError(f"{source}, row {number}: is no JSON object with columns")
-        if "\\u" in line and not _is_unicode(json.dumps(row, ensure_ascii=False)):
+        if "\\u" in line and re.search("[\ud800-\udfff]", json.dumps(row, ensure_ascii=False)):
             raise ValueError(f"{source}, row {number}: has half of a character (a surrogate without its other half)")
         yield row
-
-
-def _is_unicode(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _separated(source: str, path: Path, delimiter: str) -> Iterator[dict[str, Any]]:
@@ -220,8 +220,8 @@ def read_passages(sources: Sequence[str], words: int = 150) -> list[Passage]:
 
 
 def _files(root: Path) -> list[Path]:
-    legal = (*TEXT_SUFFIXES, *TABLE_SUFFIXES)
-    found = [path for path in root.rglob("*") if path.is_file() and path.suffix.lower() in legal]
+    suffixes = (*TEXT_SUFFIXES, *TABLE_SUFFIXES)
+    found = [path for path in root.rglob("*") if path.is_file() and path.suffix.lower() in suffixes]
     return sorted(p for p in found if not any(part.startswith(".") for part in p.relative_to(root).parts))
 
 
@@ -281,10 +281,8 @@ def read_retrieval(folder: str, split: str = "test") -> Retrieval:
     corpus, queries = read_table(str(root / "corpus.jsonl")), read_table(_of_split(root, "queries", split, (".jsonl",)))
     judgements = read_table(_of_split(root, "qrels", split, (".csv", ".tsv")))
     passages = [Passage(i, p.text) for i, p in zip(_ids(corpus), _rows_as_passages(corpus, "corpus.jsonl"))]
-    known_passages, known_queries = (
-        {passage.id for passage in passages},
-        dict(zip(_ids(queries), queries.texts("text"))),
-    )
+    known_passages = {passage.id for passage in passages}
+    known_queries = dict(zip(_ids(queries), queries.texts("text")))
 
     relevant: dict[str, dict[str, float]] = {}
     columns = (judgements.texts("query-id"), judgements.texts("corpus-id"), judgements.numbers("score"))
@@ -309,16 +307,16 @@ def is_retrieval(source: str) -> bool:
 
 def _of_split(root: Path, kind: str, split: str, suffixes: Sequence[str]) -> str:
     names = [f"{stem}{suffix}" for stem in (f"{kind}_{split}", f"{kind}/{split}", kind) for suffix in suffixes]
-    for name in names:
-        if (root / name).is_file():
-            return str(root / name)
-    raise ValueError(f"data: {str(root)!r} has none of {', '.join(names)}")
+    there = [root / name for name in names if (root / name).is_file()]
+    if not there:
+        raise ValueError(f"data: {str(root)!r} has none of {', '.join(names)}")
+    return str(there[0])
 
 
 def _ids(table: Table) -> list[str]:
     seen: dict[str, int] = {}
-    for number, row in enumerate(table.rows, 1):
-        name = str(table.value(number, row, "_id"))
+    for number, value in table.values("_id"):
+        name = str(value)
         if name in seen:
             raise table.error(number, f"_id={name!r} is that of row {seen[name]} already")
         seen[name] = number
@@ -334,88 +332,62 @@ THIRD = ("negative", "hard_negative")
 SCORE = ("score", "similarity", "label")
 
 
-@dataclass
-class Pairs:
-    """Texts that belong together; `third` are texts that do not belong to the first ones, `scores` say how much the
-    two do, from 0 to 1."""
-
-    first: list[str]
-    second: list[str]
-    third: list[str] | None = None
-    scores: list[float] | None = None
-
-    def __len__(self) -> int:
-        return len(self.first)
-
-    def select(self, rows: Sequence[int]) -> Pairs:
-        columns = (self.first, self.second, self.third, self.scores)
-        return Pairs(*(None if column is None else [column[row] for row in rows] for column in columns))
-
-    def columns(self) -> dict[str, list]:
-        """As sentence-transformers' trainer takes them: texts in order, then the label."""
-        named = {"first": self.first, "second": self.second, "third": self.third, "label": self.scores}
-        return {name: column for name, column in named.items() if column is not None}
-
-    def split(self, validation_size: float, seed: int) -> tuple[Pairs, Pairs]:
-        """Rows to train on and rows held out; rows with the same first text are on one side.
-
-        Raises:
-            ValueError: nothing is held out, or nothing is left.
-        """
-        groups = sorted(set(self.first))
-        random.Random(seed).shuffle(groups)
-        wanted = round(validation_size * len(groups) if validation_size < 1 else validation_size)
-        if not 0 < wanted < len(groups):
-            raise ValueError(
-                f"validation_size: {validation_size} holds out {wanted} of {len(groups)} different queries"
-            )
-        held_out = set(groups[:wanted])
-        sides: tuple[list[int], list[int]] = ([], [])
-        for row, text in enumerate(self.first):
-            sides[text in held_out].append(row)
-        return self.select(sides[0]), self.select(sides[1])
-
-
-def read_pairs(sources: Sequence[str], columns: Sequence[str] | None = None) -> Pairs:
+def read_pairs(sources: Sequence[str], columns: Sequence[str] | None = None) -> Dataset:
     """Pairs, triples or scored pairs, from tables with the same columns.
 
     Args:
         columns: their names in the order first, second, then the negative or the score; guessed if left out.
 
-    Scores are brought to 0 … 1 by dividing by the largest one, if that is above 1.
+    Returns:
+        texts that belong together as `first` and `second`; perhaps `third`, texts that do not belong to the first ones,
+        or `label`, how much the two do: from 0 to 1, divided by the largest one if that is above 1.
 
     Raises:
         ValueError: no data, columns that are missing or cannot be guessed, a row without text, a score below 0.
     """
     if not sources:
-        raise ValueError("data: none given; legal: jsonl, csv, tsv or parquet files, or data sets of the Hub")
-    parts = []
+        raise ValueError("data: none given; use jsonl, csv, tsv or parquet files, or data sets of the Hub")
+    parts: list[dict[str, list]] = []
     for source in sources:
         table = read_table(source)
         names = list(columns) if columns else _guess(table)
         if len(names) not in (2, 3):
-            raise ValueError(f"columns: {' '.join(names)}: legal are two texts, then a negative or a score")
+            raise ValueError(f"columns: {' '.join(names)}: name two texts, then perhaps a negative or a score")
         for name in names:
             if name not in table.columns:
                 raise ValueError(f"columns: {name!r} is none of {source!r}, which has {', '.join(table.columns)}")
-        texts = [table.texts(name) for name in names[:2]]
-        third = scores = None
+        part = {"first": table.texts(names[0]), "second": table.texts(names[1])}
         if len(names) == 3 and _is_score(table, names[2]):
-            scores = table.numbers(names[2])
-            for number, score in enumerate(scores, 1):
-                if not score >= 0:
-                    raise table.error(number, f"{names[2]}={score} is not legal: a score is at least 0")
+            part["label"] = table.numbers(names[2], least=0)
         elif len(names) == 3:
-            third = table.texts(names[2])
-        parts.append(Pairs(*texts, third, scores))
-    kinds = {(part.third is None, part.scores is None) for part in parts}
-    if len(kinds) > 1:
+            part["third"] = table.texts(names[2])
+        parts.append(part)
+    if len({tuple(part) for part in parts}) > 1:
         raise ValueError(f"data: {', '.join(sources)} do not have the same kinds of columns")
-    whole = {name: [value for part in parts for value in part.columns()[name]] for name in parts[0].columns()}
-    largest = max(whole["label"], default=0) if "label" in whole else 0
-    if largest > 1:
+    whole = {name: [value for part in parts for value in part[name]] for name in parts[0]}
+    if "label" in whole:
+        largest = max(1.0, *whole["label"])
         whole["label"] = [score / largest for score in whole["label"]]
-    return Pairs(whole["first"], whole["second"], whole.get("third"), whole.get("label"))
+    return Dataset.from_dict(whole)
+
+
+def hold_out(pairs: Dataset, validation_size: float, seed: int) -> tuple[Dataset, Dataset]:
+    """Rows to train on and rows held out; rows with the same first text are on one side.
+
+    Raises:
+        ValueError: nothing is held out, or nothing is left.
+    """
+    queries = list(pairs["first"])
+    groups = sorted(set(queries))
+    random.Random(seed).shuffle(groups)
+    count = round(validation_size * len(groups) if validation_size < 1 else validation_size)
+    if not 0 < count < len(groups):
+        raise ValueError(f"validation_size: {validation_size} holds out {count} of {len(groups)} different queries")
+    held_out = set(groups[:count])
+    sides: tuple[list[int], list[int]] = ([], [])
+    for row, query in enumerate(queries):
+        sides[query in held_out].append(row)
+    return pairs.select(sides[0]), pairs.select(sides[1])
 
 
 def _guess(table: Table) -> list[str]:

@@ -1,4 +1,4 @@
-"""`minibert embed`: texts → a file of vectors."""
+"""`minibert embed`: texts → vectors, and a file of them."""
 
 from __future__ import annotations
 
@@ -7,28 +7,31 @@ import time
 from pathlib import Path
 
 import numpy as np
-from safetensors.torch import save_file
+from safetensors.numpy import save_file
 
 from ..arguments.embeddings import EmbedArguments, PoolingArguments
-from .data import TABLE_SUFFIXES, read_lines, read_table, read_text, some_text
+from .data import TABLE_SUFFIXES, read_lines, read_table, some_text
 from .encoders import Embedder
 
 FORMATS = (".safetensors", ".npy")
 
 
-def embed(arguments: EmbedArguments, pooling: PoolingArguments) -> None:
-    """Write the vectors of texts, [texts, width], row i of text i: as "embeddings" in a safetensors file, or as npy.
+def embed(arguments: EmbedArguments, pooling: PoolingArguments) -> np.ndarray:
+    """The vectors of texts, written to a file: as "embeddings" in a safetensors file, or as npy.
+
+    Returns:
+        [texts, width], row i of text i.
 
     Raises:
         ValueError: no text, a missing column, another kind of output or one that exists, a model of another task.
     """
     output = Path(arguments.output)
     if output.suffix not in FORMATS:
-        raise ValueError(f"output: {arguments.output!r} is not legal; a name that ends in {' or '.join(FORMATS)}")
+        raise ValueError(f"output: {arguments.output!r} is no file of vectors; end its name in {' or '.join(FORMATS)}")
     if output.exists():
         raise ValueError(f"output: {arguments.output!r} exists already: nothing is overwritten, give a new file")
     if arguments.batch_tokens < 1:
-        raise ValueError(f"batch_tokens: {arguments.batch_tokens} is not legal; at least 1")
+        raise ValueError(f"batch_tokens: {arguments.batch_tokens} is too few; use at least 1")
     texts = read_texts(arguments)
     embedder = Embedder.from_pretrained(pooling.model, pooling.pooling, pooling.normalize, pooling.max_length)
     output.parent.mkdir(parents=True, exist_ok=True)  # if that fails, it does before the work
@@ -36,12 +39,13 @@ def embed(arguments: EmbedArguments, pooling: PoolingArguments) -> None:
     vectors = embedder.embed(texts, arguments.batch_tokens, progress="Embedding")
     seconds = time.perf_counter() - started
     if output.suffix == ".npy":
-        np.save(output, vectors.numpy(), allow_pickle=False)
+        np.save(output, vectors, allow_pickle=False)
     else:
         made_by = {"model": pooling.model, "fingerprint": embedder.fingerprint(), "pooling": embedder.pooling}
         save_file({"embeddings": vectors}, output, metadata=made_by | {"normalize": str(embedder.normalize)})
     scaled = "normalised" if embedder.normalize else "not normalised"
-    print(f"{len(texts):,} texts × {embedder.width} ({embedder.pooling}, {scaled}) in {seconds:.1f} s → {output}")
+    print(f"{len(texts):,} texts × {vectors.shape[1]} ({embedder.pooling}, {scaled}) in {seconds:.1f} s → {output}")
+    return vectors
 
 
 def read_texts(arguments: EmbedArguments) -> list[str]:
@@ -51,10 +55,7 @@ def read_texts(arguments: EmbedArguments) -> list[str]:
     if arguments.text:
         return some_text(arguments.text, "the arguments")
     if arguments.file is None:
-        return read_lines(sys.stdin.read(), "stdin")
-    path = Path(arguments.file).expanduser()
-    if path.suffix.lower() in TABLE_SUFFIXES:
+        return some_text(sys.stdin.read().removesuffix("\n").split("\n"), "stdin")
+    if Path(arguments.file).suffix.lower() in TABLE_SUFFIXES:
         return read_table(arguments.file).texts(arguments.column, empty=True)
-    if not path.is_file():
-        raise ValueError(f"file: there is no file {arguments.file!r}")
-    return read_lines(read_text(path), repr(arguments.file))
+    return read_lines(arguments.file)

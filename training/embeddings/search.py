@@ -13,13 +13,13 @@ import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
-import torch
-from safetensors.torch import load_file, save_file
-from torch.nn import functional as F
+import numpy as np
+from safetensors.numpy import load_file, save_file
+from sentence_transformers.util import semantic_search
 
 from ..arguments.embeddings import SearchArguments
 from .data import Passage, read_passages, read_table
-from .encoders import Embedder, Reranker, top_k
+from .encoders import Embedder, open_reranker
 
 FILES = ("passages.jsonl", "vectors.safetensors", "index.json")
 
@@ -34,7 +34,7 @@ class Index:
     """
 
     passages: list[Passage]
-    vectors: torch.Tensor
+    vectors: np.ndarray
     model: str
     fingerprint: str
 
@@ -44,15 +44,15 @@ class Index:
     ) -> Index:
         """The index of `passages`; those whose text `known` has are not embedded again."""
         fingerprint = embedder.fingerprint()
-        old: dict[str, torch.Tensor] = {}
+        old: dict[str, np.ndarray] = {}
         if known is not None:
             known.check(fingerprint, model)
             old = dict(zip((passage.text for passage in known.passages), known.vectors))
         new = list(dict.fromkeys(passage.text for passage in passages if passage.text not in old))
         if new:
-            vectors = F.normalize(embedder.embed(new, progress="Embedding" if progress else None), dim=-1)
-            old |= dict(zip(new, vectors))
-        return cls(passages, torch.stack([old[passage.text] for passage in passages]), model, fingerprint)
+            vectors = embedder.embed(new, progress="Embedding" if progress else None)
+            old |= dict(zip(new, vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)))
+        return cls(passages, np.stack([old[passage.text] for passage in passages]), model, fingerprint)
 
     @classmethod
     def load(cls, folder: str) -> Index:
@@ -82,7 +82,7 @@ class Index:
         with open(new[0], "w", encoding="utf-8") as file:
             for passage in self.passages:
                 file.write(json.dumps({"_id": passage.id, "text": passage.text}, ensure_ascii=False) + "\n")
-        save_file({"vectors": self.vectors.contiguous()}, new[1])
+        save_file({"vectors": self.vectors}, new[1])
         made_by = {"model": self.model, "fingerprint": self.fingerprint}
         new[2].write_text(json.dumps(made_by, indent=2) + "\n", encoding="utf-8")
         (root / FILES[2]).unlink(missing_ok=True)
@@ -99,30 +99,29 @@ class Index:
 
     def search(self, queries: Sequence[str], embedder: Embedder, k: int = 10) -> list[list[tuple[Passage, float]]]:
         """The `k` passages of highest cosine for every query, with the cosines, best first."""
-        cosines, numbers = top_k(embedder.embed(queries), self.vectors, k)
-        return [
-            [(self.passages[number], cosine) for number, cosine in zip(*row)]
-            for row in zip(numbers.tolist(), cosines.tolist())
-        ]
+        found = semantic_search(embedder.embed(queries), self.vectors, top_k=k)
+        return [[(self.passages[hit["corpus_id"]], hit["score"]) for hit in hits] for hits in found]
 
 
-def search(arguments: SearchArguments) -> None:
+def search(arguments: SearchArguments) -> list[list[tuple[Passage, float]]]:
     """Build an index or bring it up to date, if there is data for it; then answer the queries.
+
+    Returns:
+        for every query the passages found with their scores, best first, `top_k` of them.
 
     Raises:
         ValueError: no index, nothing to do, an index of another model, a folder that holds something else.
     """
     if not arguments.words:
-        raise ValueError("words: none given; legal: the index (a folder), then queries")
+        raise ValueError("words: none given; give the index (a folder), then queries")
     folder, *queries = arguments.words
     if not (queries or arguments.data):
         raise ValueError("words: no query; to build an index, say from what by --data")
     for name in ("top_k", "depth", "passage_words"):
         if getattr(arguments, name) < 1:
-            raise ValueError(f"{name}: {getattr(arguments, name)} is not legal; at least 1")
-    for query in queries:
-        if not query.strip():
-            raise ValueError("words: a query is empty")
+            raise ValueError(f"{name}: {getattr(arguments, name)} is too few; use at least 1")
+    if not all(query.strip() for query in queries):
+        raise ValueError("words: a query is empty")
     root = Path(folder)
     there = (root / FILES[2]).is_file()
     if arguments.data and not there and root.exists() and (not root.is_dir() or any(root.iterdir())):
@@ -130,28 +129,29 @@ def search(arguments: SearchArguments) -> None:
     index = Index.load(folder) if there or not arguments.data else None
     model = arguments.model or (index.model if index else "runs/embed")
     passages = read_passages(arguments.data, arguments.passage_words) if arguments.data else None
-    reranker = Reranker.from_pretrained(arguments.reranker) if arguments.reranker else None
+    reranker = open_reranker(arguments.reranker) if arguments.reranker else None
     embedder = Embedder.from_pretrained(model)
 
     if passages is not None:
         root.mkdir(parents=True, exist_ok=True)  # if that fails, it does before the work
         before = {passage.text for passage in index.passages} if index else set()
-        index = Index.build(passages, embedder, _absolute(model), index, progress=True)
+        # a path that holds wherever the index is used; a Hub name stays
+        place = str(Path(model).resolve()) if Path(model).exists() else model
+        index = Index.build(passages, embedder, place, index, progress=True)
         index.save(folder)
         new = sum(passage.text not in before for passage in passages)
         print(f"{folder}: {len(passages):,} passages, {new:,} of them new, {index.vectors.shape[1]} numbers each")
     index.check(embedder.fingerprint(), model)
     depth = max(arguments.depth, arguments.top_k) if reranker else arguments.top_k
-    for query, found in zip(queries, index.search(queries, embedder, depth)) if queries else ():
+    results = index.search(queries, embedder, depth) if queries else []
+    for number, query in enumerate(queries):
+        found = results[number]
         if reranker:
-            order = reranker.rank(query, [passage.text for passage, _ in found])
-            found = [(found[i][0], score) for i, score in order]
+            ranked = reranker.rank(query, [passage.text for passage, _ in found])
+            found = [(found[row["corpus_id"]][0], row["score"]) for row in ranked]
+        results[number] = found = found[: arguments.top_k]
         print(query)
-        for passage, score in found[: arguments.top_k]:
+        for passage, score in found:
             print(f"  {score:6.3f}  {passage.id}")
             print(textwrap.shorten(passage.text, 240, placeholder=" …"), end="\n\n")
-
-
-def _absolute(model: str) -> str:
-    """A path that holds wherever the index is used; a Hub name stays."""
-    return str(Path(model).resolve()) if Path(model).exists() else model
+    return results

@@ -15,12 +15,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import matplotlib
+import numpy as np
 import torch
-
-matplotlib.use("Agg")
-from datasets import Dataset
-from matplotlib import pyplot as plt
+from datasets import Dataset, concatenate_datasets
 from sentence_transformers import CrossEncoder, SentenceTransformer, SentenceTransformerTrainer
 from sentence_transformers.base.evaluation import BaseEvaluator
 from sentence_transformers.base.sampler import BatchSamplers
@@ -28,18 +25,20 @@ from sentence_transformers.base.trainer import BaseTrainer
 from sentence_transformers.cross_encoder import CrossEncoderTrainer, CrossEncoderTrainingArguments
 from sentence_transformers.cross_encoder.losses import BinaryCrossEntropyLoss
 from sentence_transformers.sentence_transformer import losses
-from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Transformer
 from sentence_transformers.sentence_transformer.training_args import SentenceTransformerTrainingArguments
-from transformers import AutoTokenizer, EarlyStoppingCallback, TrainingArguments, set_seed
+from sentence_transformers.util import mine_hard_negatives
+from transformers import EarlyStoppingCallback, TrainingArguments, set_seed
 
 from .. import metrics
 from ..arguments.embeddings import EmbedTrainingArguments, PairArguments, RerankTrainingArguments
 from ..checkpoints import checkpoint_to_resume, remove_checkpoints
-from ..loading import quietly
+from ..loading import minibert_config, quietly
 from ..precision import fast_bf16
-from .data import Pairs, Passage, Retrieval, is_retrieval, read_pairs, read_passages, read_retrieval
-from .encoders import Embedder, Reranker, check_reranker, check_text_model, longest, read_modules, top_k
-from .evaluate import KS, RETRIEVAL, SIMILARITY, Ranking, print_table, retrieval_scores, similarity_scores
+from ..report import plot_embedding_training
+from ..result import TrainingResult
+from .data import Passage, Retrieval, hold_out, is_retrieval, read_pairs, read_passages, read_retrieval
+from .encoders import RERANKER, Embedder, check_reranker, check_text_model, limit_length, score_pairs
+from .evaluate import KS, RETRIEVAL, SIMILARITY, Ranking, print_table, similarity_scores
 
 # Negatives that a held-out query's passage is ranked among.
 VALIDATION_NEGATIVES = 20
@@ -47,27 +46,23 @@ VALIDATION_NEGATIVES = 20
 WEIGHTS = {"dtype": torch.float32}
 
 
-def finetune_embed(how: EmbedTrainingArguments, data: PairArguments, training: TrainingArguments) -> None:
+def finetune_embed(how: EmbedTrainingArguments, data: PairArguments, training: TrainingArguments) -> TrainingResult:
     """Train an embedding model; the one best on the held-out data is saved for `SentenceTransformer(output_dir)`.
+
+    Returns:
+        the `SentenceTransformer`, its tokenizer and the figures of report.json.
 
     Raises:
         ValueError: bad data, a loss that the data does not fit, a model of another task; before any training.
     """
     checkpoint = checkpoint_to_resume(training)
-    config = check_text_model(how.model)
-    saved = read_modules(how.model)
-    wanted = saved["max_length"] if data.max_length is None else data.max_length
-    max_length = longest(config, AutoTokenizer.from_pretrained(how.model), wanted)
     pairs, held_out = read_training_data(data, training.seed)
     loss = _choose_loss(how, pairs)
-    task = held_out if isinstance(held_out, Retrieval) or held_out.scores else as_retrieval(held_out)
+    task = as_retrieval(held_out) if isinstance(held_out, Dataset) and not has_scores(held_out) else held_out
     by_rank, progress = isinstance(task, Retrieval), not training.disable_tqdm
 
     set_seed(training.seed)
-    with quietly():
-        transformer = Transformer(how.model, model_kwargs=WEIGHTS, processor_kwargs={"model_max_length": max_length})
-    pooling = Pooling(config.hidden_size, how.pooling or saved["pooling"])
-    model = SentenceTransformer(modules=[transformer, pooling, Normalize()])
+    model = Embedder.from_pretrained(how.model, how.pooling, True, data.max_length, **WEIGHTS).model
     losses_of = {
         "ranking": lambda: losses.MultipleNegativesRankingLoss(model, scale=how.scale),
         "chunked": lambda: losses.CachedMultipleNegativesRankingLoss(
@@ -78,159 +73,157 @@ def finetune_embed(how: EmbedTrainingArguments, data: PairArguments, training: T
     }
 
     def measure(model: SentenceTransformer) -> dict[str, float]:
-        embedder = Embedder(model.transformers_model, model.tokenizer, pooling.pooling_mode)
-        if by_rank:
-            return retrieval_scores(Ranking.of(embedder, task, depth=10, progress=progress).names(), task)
-        return similarity_scores(embedder, task, progress)
+        embedder = Embedder(model)
+        return (
+            Ranking(embedder, task, depth=10, progress=progress).scores()
+            if by_rank
+            else similarity_scores(embedder, task, progress)
+        )
 
     trainer = SentenceTransformerTrainer(
         model,
-        settle(
+        resolve_training(
             training,
             SentenceTransformerTrainingArguments,
-            "ndcg@10" if by_rank else "spearman",
             RETRIEVAL if by_rank else SIMILARITY,
+            "ndcg@10" if by_rank else "spearman",
+            prompts=model.prompts.get(model.default_prompt_name),  # as `encode` puts it before every text
             # a passage that stands twice in a batch would be its own negative
-            batch_sampler=BatchSamplers.BATCH_SAMPLER if pairs.scores else BatchSamplers.NO_DUPLICATES,
+            batch_sampler=BatchSamplers.BATCH_SAMPLER if has_scores(pairs) else BatchSamplers.NO_DUPLICATES,
         ),
-        train_dataset=Dataset.from_dict(pairs.columns()),
+        train_dataset=pairs,
         loss=losses_of["chunked" if how.chunk_size and loss == "ranking" else loss](),
         evaluator=Measure(measure),
         callbacks=stopping(data, training),
     )
-    print(f"{len(pairs):,} rows to train on by the loss {loss}; held out: {_describe(task)}")
-    report = train(trainer, measure, checkpoint, how, data, training)
-    if report is None:
-        return
-    output = Path(training.output_dir)
-    embedder = Embedder.from_pretrained(str(output))
-    if by_rank:
-        passages, query = [p.text for p in task.passages[:1000]], task.queries[0]
-        cosines, numbers = top_k(embedder.embed([query]), embedder.embed(passages), 1)
-        print(f"\nNearest to {query!r}: {passages[numbers.item()]!r} ({cosines.item():.3f})")
-    else:
-        cosine = embedder.embed([task.first[0]]) @ embedder.embed([task.second[0]]).T
-        print(f"\n{task.first[0]!r} and {task.second[0]!r}: {cosine.item():.3f} (given {task.scores[0]:.3f})")
-    print(f"Saved to {output}: open it by SentenceTransformer({str(output)!r}); {report['steps']} steps")
+    kept = f"{len(task.queries):,} queries over {len(task.passages):,} passages" if by_rank else f"{len(task):,} pairs"
+    print(f"{len(pairs):,} rows to train on by the loss {loss}; held out: {kept}")
+    result = train(trainer, measure, checkpoint, how, data, training)
+    if result.model is not None:
+        first, second = (task.queries[0], task.passages[0].text) if by_rank else (task["first"][0], task["second"][0])
+        given = "" if by_rank else f" (given {task['label'][0]:.3f})"
+        vectors = model.encode([first, second])
+        print(f"\n{first!r} and {second!r}: {vectors[0] @ vectors[1]:.3f}{given}")
+        print(f"Saved to {result.output_dir}: open it by SentenceTransformer({str(result.output_dir)!r})")
+    return result
 
 
-def finetune_rerank(how: RerankTrainingArguments, data: PairArguments, training: TrainingArguments) -> None:
+def finetune_rerank(how: RerankTrainingArguments, data: PairArguments, training: TrainingArguments) -> TrainingResult:
     """Train a reranker; the one best on the held-out data is saved for `CrossEncoder(output_dir)`.
+
+    Returns:
+        the `CrossEncoder`, its tokenizer and the figures of report.json.
 
     Raises:
         ValueError: bad data, too small a corpus, a model of another task; before any training.
     """
     checkpoint = checkpoint_to_resume(training)
-    try:
-        config = check_text_model(how.model)
-    except ValueError:
-        config = check_reranker(how.model)  # training goes on
-    max_length = longest(config, AutoTokenizer.from_pretrained(how.model), data.max_length)
+    goes_on = RERANKER in (minibert_config(how.model).architectures or [])
+    config = (check_reranker if goes_on else check_text_model)(how.model)
     if data.validation and is_retrieval(data.validation):
-        raise ValueError(f"validation: {data.validation!r} is a folder; legal for a reranker: a table like the data")
+        raise ValueError(f"validation: {data.validation!r} is a folder; give a reranker a table like the data")
     if how.negatives < 1 or how.mine_depth < how.negatives:
-        raise ValueError(f"negatives: {how.negatives} is not legal; from 1 to mine_depth={how.mine_depth}")
+        raise ValueError(f"negatives: {how.negatives} is out of range; use 1 to mine_depth={how.mine_depth}")
     pairs, held_out = read_training_data(data, training.seed)
 
-    if pairs.scores is None:
-        miner = Embedder.from_pretrained(how.miner) if how.miner else None
-        own = [*pairs.second, *held_out.second]
+    rows, harder = pairs, []
+    if not has_scores(pairs):
+        own = [*pairs["second"], *held_out["second"]]
         corpus = [passage.text for passage in read_passages(how.corpus)] if how.corpus else own
         pool = list(dict.fromkeys(text for text in corpus if text))
-        depths = (how.mine_depth, max(how.mine_depth, VALIDATION_NEGATIVES))
-        near = find_near([pairs, held_out], pool, miner, depths[1])
-        negatives = draw_negatives(pairs, near, pool, how.negatives, depths[0], training.seed)
-        harder = draw_negatives(held_out, near, pool, VALIDATION_NEGATIVES, depths[1], training.seed)
+        depth = max(how.mine_depth, VALIDATION_NEGATIVES)
+        near = find_near([pairs, held_out], pool, Embedder.from_pretrained(how.miner), depth) if how.miner else None
+        negatives = draw_negatives(pairs, near, pool, how.negatives, how.mine_depth, training.seed)
+        harder = draw_negatives(held_out, near, pool, VALIDATION_NEGATIVES, depth, training.seed)
         rows = label_rows(pairs, negatives)
-    else:
-        rows, harder = pairs, []
 
     set_seed(training.seed)
     with quietly():
-        model = CrossEncoder(how.model, num_labels=1, max_length=max_length, model_kwargs=WEIGHTS)
-
-    progress = None if training.disable_tqdm else "Reranking"
+        model = CrossEncoder(how.model, num_labels=1, model_kwargs=WEIGHTS)
+    limit_length(model, config, data.max_length)
 
     def measure(model: CrossEncoder) -> dict[str, float]:
-        reranker = Reranker(model.transformers_model, model.tokenizer, sigmoid=False)
-        if held_out.scores is None:
-            return ranking_among(reranker, held_out, harder, progress)
-        predictions = reranker.score(list(zip(held_out.first, held_out.second)), progress=progress).tolist()
-        return metrics.Spearman().compute(predictions=predictions, references=held_out.scores)
+        progress = None if training.disable_tqdm else "Reranking"
+        if not has_scores(held_out):
+            return ranking_among(model, held_out, harder, progress)
+        scores = score_pairs(model, list(zip(held_out["first"], held_out["second"])), progress)
+        return metrics.Spearman().compute(predictions=scores.tolist(), references=held_out["label"])
 
     trainer = CrossEncoderTrainer(
         model,
-        settle(
+        resolve_training(
             training,
             CrossEncoderTrainingArguments,
-            "spearman" if held_out.scores else "mrr@10",
-            ("spearman",) if held_out.scores else RETRIEVAL,
+            ("spearman",) if has_scores(held_out) else RETRIEVAL,
+            "spearman" if has_scores(held_out) else "mrr@10",
             # None is true for a model without gradient checkpointing, and fails here with several processes
             ddp_find_unused_parameters=bool(training.ddp_find_unused_parameters),
         ),
-        train_dataset=Dataset.from_dict(rows.columns()),
+        train_dataset=rows,
         loss=BinaryCrossEntropyLoss(model),
         evaluator=Measure(measure),
         callbacks=stopping(data, training),
     )
-    among = "" if held_out.scores else f", each passage among {VALIDATION_NEGATIVES} negatives"
+    among = "" if has_scores(held_out) else f", each passage among {VALIDATION_NEGATIVES} negatives"
     print(f"{len(rows):,} labelled rows to train on; held out: {len(held_out):,} pairs{among}")
-    report = train(trainer, measure, checkpoint, how, data, training)
-    if report is None:
-        return
-    output = Path(training.output_dir)
-    score = Reranker.from_pretrained(str(output)).score([(held_out.first[0], held_out.second[0])]).item()
-    print(f"\n{held_out.first[0]!r}, {held_out.second[0]!r}: {score:.3f}")
-    print(f"Saved to {output}: open it by CrossEncoder({str(output)!r}); {report['steps']} steps")
+    result = train(trainer, measure, checkpoint, how, data, training)
+    if result.model is not None:
+        pair = (held_out["first"][0], held_out["second"][0])
+        score = model.predict(pair)
+        print(f"\n{pair[0]!r}, {pair[1]!r}: {score:.3f}")
+        print(f"Saved to {result.output_dir}: open it by CrossEncoder({str(result.output_dir)!r})")
+    return result
 
 
 # --- Data ------------------------------------------------------------------------------------------------------------
 
 
-def read_training_data(data: PairArguments, seed: int) -> tuple[Pairs, Pairs | Retrieval]:
+def read_training_data(data: PairArguments, seed: int) -> tuple[Dataset, Dataset | Retrieval]:
     """What is trained on, and what the best checkpoint is chosen on."""
     if data.patience < 0:
-        raise ValueError(f"patience: {data.patience} is not legal; 0 or more")
+        raise ValueError(f"patience: {data.patience} is below 0; use 0 or more")
     pairs = read_pairs(data.data, data.columns)
     if data.validation is None:
-        return pairs.split(data.validation_size, seed)
+        return hold_out(pairs, data.validation_size, seed)
     if is_retrieval(data.validation):
         return pairs, read_retrieval(data.validation, "validation")
     held_out = read_pairs([data.validation], data.columns)
-    if (held_out.scores is None) != (pairs.scores is None):
+    if has_scores(held_out) != has_scores(pairs):
         raise ValueError(f"validation: {data.validation!r} and the data must both have scores, or neither")
     return pairs, held_out
 
 
-def as_retrieval(pairs: Pairs) -> Retrieval:
+def has_scores(pairs: Dataset) -> bool:
+    """Whether pairs come with how much they belong together."""
+    return "label" in pairs.column_names
+
+
+def as_retrieval(pairs: Dataset) -> Retrieval:
     """Each first text as a query, all second (and third) texts as the passages."""
-    texts = list(dict.fromkeys([*pairs.second, *(pairs.third or [])]))
+    texts = list(dict.fromkeys([*pairs["second"], *(pairs["third"] if "third" in pairs.column_names else [])]))
     ids = {text: str(i) for i, text in enumerate(texts)}
     relevant: dict[str, dict[str, float]] = {}
-    queries = {text: str(i) for i, text in enumerate(dict.fromkeys(pairs.first))}
-    for first, second in zip(pairs.first, pairs.second):
+    queries = {text: str(i) for i, text in enumerate(dict.fromkeys(pairs["first"]))}
+    for first, second in zip(pairs["first"], pairs["second"]):
         relevant.setdefault(queries[first], {})[ids[second]] = 1.0
     passages = [Passage(i, text) for text, i in ids.items()]
     return Retrieval(passages, list(queries.values()), list(queries), relevant)
 
 
-def find_near(
-    parts: Sequence[Pairs], pool: Sequence[str], miner: Embedder | None, depth: int
-) -> dict[str, list[str]] | None:
-    """For every query the texts of `pool` that are nearest to it and are none of its passages, `depth` of them, the
-    nearest first; None without a miner."""
-    if miner is None:
-        return None
-    right = _passages_of(parts)
-    queries, most = list(right), max(map(len, right.values()))
-    vectors = miner.embed(pool, progress="Embedding passages")
-    _, numbers = top_k(miner.embed(queries, progress="Embedding queries"), vectors, depth + most)
-    found = ([pool[i] for i in row] for row in numbers.tolist())
-    return {query: [text for text in row if text not in right[query]][:depth] for query, row in zip(queries, found)}
+def find_near(parts: Sequence[Dataset], pool: Sequence[str], miner: Embedder, depth: int) -> dict[str, list[str]]:
+    """For every query the texts of `pool` that are nearest to it and are none of its passages, at most `depth` of them,
+    the nearest first."""
+    pairs = concatenate_datasets([part.select_columns(["first", "second"]) for part in parts])
+    mined = mine_hard_negatives(
+        pairs, miner.model, corpus=list(pool), range_max=depth, num_negatives=depth,
+        output_format="labeled-list", verbose=False,
+    )  # fmt: skip
+    kept = set(pool)  # the library looks among the passages of all queries too
+    return {row["first"]: [text for text in row["second"][1:] if text in kept] for row in mined}
 
 
 def draw_negatives(
-    pairs: Pairs, near: dict[str, list[str]] | None, pool: Sequence[str], count: int, depth: int, seed: int
+    pairs: Dataset, near: dict[str, list[str]] | None, pool: Sequence[str], count: int, depth: int, seed: int
 ) -> list[list[str]]:
     """For every pair, `count` texts that are none of its query's passages: from the `depth` nearest, or from the whole
     pool. A negative that the pair came with is the first of them.
@@ -238,52 +231,49 @@ def draw_negatives(
     Raises:
         ValueError: the pool is too small.
     """
-    right = _passages_of([pairs])
+    right: dict[str, set[str]] = {}
+    for query, passage in zip(pairs["first"], pairs["second"]):
+        right.setdefault(query, set()).add(passage)
     if len(pool) < count + max(map(len, right.values())):
         raise ValueError(f"corpus: {len(pool)} different passages are too few for {count} negatives a query")
     chance = random.Random(seed)
     drawn = []
-    for row, query in enumerate(pairs.first):
-        given = [pairs.third[row]] if pairs.third else []
+    third = list(pairs["third"]) if "third" in pairs.column_names else None
+    for row, query in enumerate(pairs["first"]):
+        given = [third[row]] if third else []
         barred = right[query].union(given)
         # of the pool, so many that enough are left when those barred are taken out
-        source = near[query][:depth] if near else chance.sample(pool, min(len(pool), count + len(barred)))
-        candidates = [text for text in source if text not in barred]
+        if near is None:
+            candidates = chance.sample(pool, min(len(pool), count + len(barred)))
+        else:
+            candidates = near.get(query, [])[:depth]
+        candidates = [text for text in candidates if text not in barred]
         drawn.append(given + chance.sample(candidates, min(count - len(given), len(candidates))))
     return drawn
 
 
-def _passages_of(parts: Sequence[Pairs]) -> dict[str, set[str]]:
-    right: dict[str, set[str]] = {}
-    for pairs in parts:
-        for query, passage in zip(pairs.first, pairs.second):
-            right.setdefault(query, set()).add(passage)
-    return right
-
-
-def label_rows(pairs: Pairs, negatives: Sequence[Sequence[str]]) -> Pairs:
+def label_rows(pairs: Dataset, negatives: Sequence[Sequence[str]]) -> Dataset:
     """Every pair with the label 1, and its query with each negative with the label 0."""
     rows = [
         (first, text, label)
-        for first, second, wrong in zip(pairs.first, pairs.second, negatives)
+        for first, second, wrong in zip(pairs["first"], pairs["second"], negatives)
         for text, label in [(second, 1.0), *((text, 0.0) for text in wrong)]
     ]
-    first, second, labels = map(list, zip(*rows))
-    return Pairs(first, second, None, labels)
+    return Dataset.from_dict(dict(zip(("first", "second", "label"), map(list, zip(*rows)))))
 
 
 def ranking_among(
-    reranker: Reranker, pairs: Pairs, negatives: Sequence[Sequence[str]], progress: str | None = None
+    reranker: CrossEncoder, pairs: Dataset, negatives: Sequence[Sequence[str]], progress: str | None = None
 ) -> dict[str, float]:
     """Where each pair's passage is ranked among its negatives: behind those of the same score, so that a model that
     scores all alike is not taken for a good one."""
-    lists = [[*wrong, second] for second, wrong in zip(pairs.second, negatives)]
-    texts = [(first, text) for first, texts in zip(pairs.first, lists) for text in texts]
-    parts = reranker.score(texts, progress=progress).split([len(texts) for texts in lists])
-    orders = [part.argsort(descending=True, stable=True).tolist() for part in parts]
-    references = [{"ids": [str(len(wrong))], "grades": [1.0]} for wrong in negatives]
+    lists = [[*wrong, second] for second, wrong in zip(pairs["second"], negatives)]
+    texts = [(first, text) for first, texts in zip(pairs["first"], lists) for text in texts]
+    parts = np.split(score_pairs(reranker, texts, progress), np.cumsum([len(texts) for texts in lists])[:-1])
     return metrics.Retrieval().compute(
-        predictions=[list(map(str, order)) for order in orders], references=references, ks=KS
+        predictions=[[str(i) for i in np.argsort(-part, kind="stable")] for part in parts],
+        references=[{"ids": [str(len(wrong))], "grades": [1.0]} for wrong in negatives],
+        ks=KS,
     )
 
 
@@ -301,13 +291,13 @@ class Measure(BaseEvaluator):
         return self.function(model)
 
 
-def settle(
-    training: TrainingArguments, kind: type[TrainingArguments], metric: str, legal: Sequence[str], **fields
+def resolve_training(
+    training: TrainingArguments, kind: type[TrainingArguments], metrics: Sequence[str], metric: str, **fields
 ) -> TrainingArguments:
     """The arguments as sentence-transformers' trainer wants them; what the user left open is decided.
 
     Args:
-        metric: what the best checkpoint is chosen by, if nothing was given; `legal` is what may be given.
+        metrics: what is measured; the best checkpoint is chosen by `metric`, if nothing was given.
 
     Raises:
         ValueError: a metric that is not measured.
@@ -318,12 +308,11 @@ def settle(
         print(f"Training in {'bf16' if bf16 else 'fp32'}: {reason}")
     given = {field.name: getattr(training, field.name) for field in dataclasses.fields(training) if field.init}
     given |= dict(bf16=bf16, use_cpu=training.device.type == "cpu")
-    if training.metric_for_best_model in (None, "loss"):  # what Transformers sets if nothing was given
+    wanted = training.metric_for_best_model
+    if wanted in (None, "loss"):  # what Transformers sets if nothing was given
         given |= dict(metric_for_best_model=metric, greater_is_better=True)
-    elif training.metric_for_best_model.removeprefix("eval_") not in legal:
-        raise ValueError(
-            f"metric_for_best_model: {training.metric_for_best_model!r} is not legal; one of {', '.join(legal)}"
-        )
+    elif wanted.removeprefix("eval_") not in metrics:
+        raise ValueError(f"metric_for_best_model: {wanted!r} is not measured; use one of {', '.join(metrics)}")
     return kind(**(given | fields))
 
 
@@ -339,9 +328,9 @@ def train(
     how: EmbedTrainingArguments | RerankTrainingArguments,
     data: PairArguments,
     training: TrainingArguments,
-) -> dict[str, Any] | None:
-    """Train and save the model, report.json and training.png; the report. Of several processes one saves: in the others
-    there is none."""
+) -> TrainingResult:
+    """Train and save the model, report.json and training.png. Of several processes one saves: in the others the result
+    has no model."""
     args, metric = trainer.args, trainer.args.metric_for_best_model.removeprefix("eval_")
     before = measure(trainer.model)
     result = trainer.train(resume_from_checkpoint=checkpoint)
@@ -351,9 +340,9 @@ def train(
     measured = [entry for entry in state.log_history if entry["step"] == step and f"eval_{metric}" in entry]
     after = {name: measured[-1][f"eval_{name}"] for name in before} if measured else measure(trainer.model)
     print_table({"before": before, "after": after})
-    if not args.should_save:
-        return None
     output = Path(training.output_dir)
+    if not args.should_save:
+        return TrainingResult(None, None, {}, output)
     trainer.model.save_pretrained(str(output))
     report = {
         "before": before,
@@ -368,36 +357,16 @@ def train(
         "precision": "bf16" if args.bf16 else "fp16" if args.fp16 else "fp32",
     }
     (output / "report.json").write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
-    plot_training(state.log_history, metric, before, output / "training.png")
+    plot_embedding_training(state.log_history, output / "training.png", metric, before[metric])
     remove_checkpoints(output)
-    return report
+    return TrainingResult(trainer.model, trainer.model.tokenizer, report, output)
 
 
-def plot_training(log_history: Sequence[dict], metric: str, before: dict[str, float], path: Path) -> None:
-    """Draw the training loss and, below it, the metric on the held-out data."""
-    figure, (above, below) = plt.subplots(2, figsize=(8, 6), layout="constrained", sharex=True)
-    above.plot(*zip(*[(entry["step"], entry["loss"]) for entry in log_history if "loss" in entry] or [(0, 0)]))
-    above.set(ylabel="training loss")
-    points = [(entry["step"], entry[f"eval_{metric}"]) for entry in log_history if f"eval_{metric}" in entry]
-    below.plot(*zip((0, before[metric]), *points), marker="o")
-    below.set(xlabel="optimizer step", ylabel=f"{metric}, held out")
-    for axes in (above, below):
-        axes.grid(alpha=0.3)
-    figure.savefig(path, dpi=120)
-    plt.close(figure)
-
-
-def _choose_loss(how: EmbedTrainingArguments, pairs: Pairs) -> str:
-    loss = how.loss if how.loss != "auto" else "ranking" if pairs.scores is None else "cosent"
-    if (loss == "ranking") != (pairs.scores is None):
-        legal = "ranking: it has no scores" if pairs.scores is None else "cosine or cosent: it has scores"
-        raise ValueError(f"loss: {loss} does not fit the data; legal: {legal}")
+def _choose_loss(how: EmbedTrainingArguments, pairs: Dataset) -> str:
+    loss = how.loss if how.loss != "auto" else "cosent" if has_scores(pairs) else "ranking"
+    if (loss == "ranking") == has_scores(pairs):
+        fitting = "cosine or cosent: it has scores" if has_scores(pairs) else "ranking: it has no scores"
+        raise ValueError(f"loss: {loss} does not fit the data; use {fitting}")
     if how.chunk_size is not None and (loss != "ranking" or how.chunk_size < 1):
-        raise ValueError(f"chunk_size: {how.chunk_size} is not legal; at least 1, and for the loss ranking only")
+        raise ValueError(f"chunk_size: {how.chunk_size} is of no use; use 1 or more, with the loss ranking only")
     return loss
-
-
-def _describe(task: Retrieval | Pairs) -> str:
-    if isinstance(task, Retrieval):
-        return f"{len(task.queries):,} queries over {len(task.passages):,} passages"
-    return f"{len(task):,} scored pairs"

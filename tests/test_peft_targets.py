@@ -1,0 +1,60 @@
+"""Plain `peft` without `target_modules`: which layers it adapts, and that a model trains, merges, saves and reloads."""
+
+import peft
+import pytest
+import torch
+from helpers import build
+
+from minibert import MiniBertForSequenceClassification
+from minibert.training.peft_targets import register_peft
+
+
+@pytest.fixture(autouse=True, scope="module")
+def registered():
+    register_peft()
+
+
+INPUTS = dict(
+    input_ids=torch.tensor([[1, 5, 6, 2], [1, 7, 2, 0]]), attention_mask=torch.tensor([[1] * 4, [1, 1, 1, 0]])
+)
+
+
+@pytest.mark.parametrize("family", ["bert", "modernbert"])
+def test_lora_without_target_modules_trains_merges_saves_and_reloads(family, tmp_path):
+    model = build("ForSequenceClassification", position_embedding_type="absolute" if family == "bert" else "rope")
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    adapted = peft.get_peft_model(model, peft.LoraConfig(task_type="SEQ_CLS"))
+    found = {
+        name.split(".lora_A")[0].split(".layers.")[1][2:] for name, _ in adapted.named_parameters() if "lora_A" in name
+    }
+    assert found == {"attn.Wqkv", "attn.Wo", "mlp.Wi", "mlp.Wo"}
+    optimizer = torch.optim.AdamW([p for p in adapted.parameters() if p.requires_grad], lr=0.05)
+    losses = []
+    for _ in range(8):
+        loss = adapted(**INPUTS, labels=torch.tensor([0, 2])).loss
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+    assert losses[-1] < losses[0] / 2
+    adapted.eval()
+    expected = adapted(**INPUTS).logits
+    adapted.save_pretrained(tmp_path / "adapter")
+    again = build("ForSequenceClassification", position_embedding_type="absolute" if family == "bert" else "rope")
+    again.load_state_dict(before)
+    reloaded = peft.PeftModel.from_pretrained(again, tmp_path / "adapter").eval()
+    torch.testing.assert_close(reloaded(**INPUTS).logits, expected)
+    merged = adapted.merge_and_unload()
+    torch.testing.assert_close(merged(**INPUTS).logits, expected, rtol=1e-4, atol=1e-5)
+    merged.save_pretrained(tmp_path / "merged")
+    loaded = MiniBertForSequenceClassification.from_pretrained(tmp_path / "merged").eval()
+    torch.testing.assert_close(loaded(**INPUTS).logits, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "config", [peft.IA3Config, peft.LoHaConfig, peft.LoKrConfig, peft.VeraConfig, peft.HRAConfig, peft.OFTConfig]
+)
+def test_other_methods_find_their_layers(config):
+    adapted = peft.get_peft_model(build("Model"), config())
+    assert adapted.get_nb_trainable_parameters()[0] > 0
+    assert torch.isfinite(adapted(**INPUTS).last_hidden_state).all()
