@@ -34,9 +34,10 @@ from minibert import (
     MiniBertModel,
     train_tokenizer,
 )
+from minibert.training import report as pictures
 from minibert.training.cli import main as cli
 from minibert.training.conversion import to_native
-from minibert.training.finetuning import compare, pictures
+from minibert.training.finetuning import compare
 from minibert.training.finetuning import run as command
 from minibert.training.finetuning.tasks.zero_shot import check_entailment
 from minibert.training.finetuning.trainer import make_trainer, score, train
@@ -229,7 +230,7 @@ class TestTraining:
         run = self.prepare(start, data, tmp_path, "--freeze", amount, "--max_steps", "3")
         model = run.initial_model(0)
         before = {name: value.clone() for name, value in model.state_dict().items()}
-        trainer = make_trainer(model, run.training, run.task, run.splits, run.encoded, run.arguments)
+        trainer = make_trainer(run, model, run.training)
         dropped_out = []  # frozen parts see no dropout
         resting = model.model.layers[0]
         resting.register_forward_pre_hook(lambda module, args: dropped_out.append(module.training))
@@ -245,7 +246,7 @@ class TestTraining:
     def test_layers_learn_at_their_rates(self, start, data, tmp_path):
         run = self.prepare(start, data, tmp_path, "--layerwise_lr_decay", "0.5", "--max_steps", "2")
         model = run.initial_model(0)
-        trainer = make_trainer(model, run.training, run.task, run.splits, run.encoded, run.arguments)
+        trainer = make_trainer(run, model, run.training)
         trainer.create_optimizer()
         rates = {p: group["lr"] for group in trainer.optimizer.param_groups for p in group["params"]}
         assert rates.keys() == set(model.parameters())
@@ -558,8 +559,11 @@ class TestBadInput:
             (["--model", str(tmp_path), "--data", data], "no config.json"),
             (["--model", "./nowhere", "--data", data], "'./nowhere' does not exist"),
             (["--model", start], "data: none given"),
-            ([*good, "--max_length", "33"], "max_length: 33 is not legal: from 3 to the model's 32 positions"),
-            ([*good, "--freeze", "3"], "freeze: '3' is not legal: none, encoder or a number from 1 to 2"),
+            ([*good, "--max_length", "33"], "max_length: 33 is out of range; use 3 up to the model's 32 positions"),
+            (
+                [*good, "--freeze", "3"],
+                "freeze: '3' is no part of the model; use none, encoder or a number from 1 to 2",
+            ),
             ([*good, "--seeds", "0"], "seeds: 0"),
             ([*good, "--label_column", "tag"], "no column 'tag' (it has text, label)"),
             ([*good, "--pair_column", "text"], "pair_column"),
@@ -648,8 +652,8 @@ def test_the_best_seed_is_chosen_by_the_metric_asked_for(start, data, tmp_path, 
     def trained(run, model, training, checkpoint=None):
         scores = next(made)
         (Path(training.output_dir) / "log").mkdir(parents=True)
-        model, report, predictions, state = train(run, model, training, checkpoint)
-        return model, report | {"validation": scores, "test": scores}, predictions, state
+        trained = train(run, model, training, checkpoint)
+        return trained._replace(report=trained.report | {"validation": scores, "test": scores})
 
     monkeypatch.setattr(command, "train", trained)
     arguments = ["--model", start, "--data", data, "--output_dir", str(tmp_path / "out"), *QUICK, "--seeds", "2"]

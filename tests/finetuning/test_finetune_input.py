@@ -104,8 +104,8 @@ class TestMetric:
 
         (tmp_path / "out").rmdir()  # made by the scoring
         error = refused("finetune", task, [*arguments, "--metric_for_best_model", "acuracy"])
-        assert error.startswith("metric_for_best_model: 'acuracy' is not legal")
-        assert set(error.split(": ")[2].split(", with")[0].split(", ")) == set(names)
+        assert error.startswith("metric_for_best_model: 'acuracy' is no metric of")
+        assert set(error.split("use one of ")[1].split(", with")[0].split(", ")) == set(names)
         for name in (*names, *(f"eval_{name}" for name in names)):
             command.check_for_task(
                 cli.parse(f"finetune {task}", [*arguments, "--metric_for_best_model", name])[-1],
@@ -123,33 +123,37 @@ class TestMetric:
 
     def test_a_plan_refuses_it_too(self, given, refused):
         task, arguments = given("classes", "--plan", "--metric_for_best_model", "f1")
-        assert "legal for classify: loss, accuracy, f1_macro" in refused("finetune", task, arguments)
+        assert "of classify; use one of loss, accuracy, f1_macro" in refused("finetune", task, arguments)
 
 
 class TestRefused:
     @pytest.mark.parametrize(
         ("kind", "arguments", "said"),
         [
-            ("classes", ["--bf16_full_eval", "true"], "bf16_full_eval: legal: false; evaluation would leave the model"),
-            ("classes", ["--fp16_full_eval", "true"], "fp16_full_eval: legal: false"),
-            ("classes", ["--prediction_loss_only", "true"], "prediction_loss_only: legal: false"),
-            ("classes", ["--dataloader_drop_last", "true"], "dataloader_drop_last: legal: false"),
-            ("classes", ["--eval_do_concat_batches", "false"], "eval_do_concat_batches: legal: true"),
-            ("classes", ["--label_names", "labels"], "label_names: it must not be given"),
-            ("classes", ["--hub_token", "abc"], "hub_token: it must not be given; log in"),
-            ("classes", ["--greater_is_better", "false"], "greater_is_better: false is not legal"),
-            ("classes", ["--patience", "-1"], "patience: -1 is not legal: 0 or more"),
+            ("classes", ["--bf16_full_eval", "true"], "bf16_full_eval: use false; evaluation would leave the model"),
+            ("classes", ["--fp16_full_eval", "true"], "fp16_full_eval: use false"),
+            ("classes", ["--prediction_loss_only", "true"], "prediction_loss_only: use false"),
+            ("classes", ["--dataloader_drop_last", "true"], "dataloader_drop_last: use false"),
+            ("classes", ["--eval_do_concat_batches", "false"], "eval_do_concat_batches: use true"),
+            ("classes", ["--label_names", "labels"], "label_names: leave it out"),
+            ("classes", ["--hub_token", "abc"], "hub_token: leave it out; log in"),
+            ("classes", ["--greater_is_better", "false"], "greater_is_better: false contradicts"),
+            ("classes", ["--patience", "-1"], "patience: -1 is negative; use 0 or more"),
             (
                 "classes",
                 ["--patience", "2", "--eval_strategy", "no", "--load_best_model_at_end", "false"],
                 "patience: 2 is of no effect",
             ),
-            ("classes", ["--compare_rounds", "3"], "compare_rounds: needs --compare true"),
-            ("classes", ["--freeze", "encoder", "--layerwise_lr_decay", "0.9"], "layerwise_lr_decay: not legal with"),
+            ("classes", ["--compare_rounds", "3"], "compare_rounds: 3 is of no effect without --compare true"),
+            (
+                "classes",
+                ["--freeze", "encoder", "--layerwise_lr_decay", "0.9"],
+                "layerwise_lr_decay: 0.9 has no effect with --freeze encoder",
+            ),
             ("values", ["--labels", "low", "high"], "labels: low, high cannot name the values of 'score'"),
-            ("values", ["--label_smoothing_factor", "0.1"], "label_smoothing_factor: 0.1 is not legal here"),
-            ("several", ["--label_smoothing_factor", "0.1"], "label_smoothing_factor: 0.1 is not legal here"),
-            ("spans", ["--label_smoothing_factor", "0.1"], "label_smoothing_factor: 0.1 is not legal here"),
+            ("values", ["--label_smoothing_factor", "0.1"], "label_smoothing_factor: 0.1 needs labels of classes"),
+            ("several", ["--label_smoothing_factor", "0.1"], "label_smoothing_factor: 0.1 needs labels of classes"),
+            ("spans", ["--label_smoothing_factor", "0.1"], "label_smoothing_factor: 0.1 needs labels of classes"),
             ("words", ["--tag_names", "N", "V"], "tag_names: the tags of"),
         ],
     )
@@ -160,7 +164,7 @@ class TestRefused:
     @pytest.mark.parametrize("arguments", [["--bf16_full_eval", "true"], ["--lora", "0"], ["--freeze", "9"]])
     def test_a_plan_refuses_what_no_training_could_have(self, given, refused, arguments):
         task, arguments = given("classes", "--plan", *arguments)
-        assert "legal" in refused("finetune", task, arguments)
+        assert "use " in refused("finetune", task, arguments)
 
     def test_a_model_of_another_problem(self, start, given, refused, tmp_path):
         config = MiniBertConfig.from_pretrained(
@@ -177,7 +181,7 @@ class TestRefused:
         said = refused("evaluate", "classify", [*arguments, "--train", train])
         assert said.startswith("train: nothing is trained here")
         said = refused("evaluate", "classify", [*arguments, "--prediction_loss_only", "true"])
-        assert said.startswith("prediction_loss_only: legal: false")
+        assert said.startswith("prediction_loss_only: use false")
 
 
 def parsed(given):
@@ -202,7 +206,7 @@ def test_low_rank_updates_need_no_table_of_seen_words(given):
         run = command.prepare(*cli.parse(*parsed(given("classes", *arguments))))
         model = run.initial_model(0)
         embedding = model.get_input_embeddings()
-        make_trainer(model, run.training, run.task, run.splits, run.encoded, run.arguments)
+        make_trainer(run, model, run.training)
         now = model.get_input_embeddings()
         assert isinstance(now, SeenEmbedding) if kind else now is embedding
 

@@ -88,7 +88,8 @@ def run(argv: list[str]) -> int:
         return 0
     module, _, function = COMMANDS[name].function.partition(":")
     instances = parse(name, rest)
-    return getattr(importlib.import_module(module), function)(*instances) or 0
+    getattr(importlib.import_module(module), function)(*instances)
+    return 0
 
 
 def split_command(argv: list[str]) -> tuple[str, list[str]]:

@@ -23,9 +23,9 @@ def read_config(path: str) -> PreTrainedConfig:
         ValueError: there is none at `path`, or it is not of a kind that can be fine-tuned here.
     """
     config = saved_config(path)
-    legal = (MiniBertConfig.model_type, *ARCHITECTURES)
-    if config.model_type not in legal:
-        raise ValueError(f"model: {path!r} is of the kind {config.model_type!r}; legal: {', '.join(legal)}")
+    kinds = (MiniBertConfig.model_type, *ARCHITECTURES)
+    if config.model_type not in kinds:
+        raise ValueError(f"model: {path!r} is a {config.model_type!r}; use one of {', '.join(kinds)}")
     return config
 
 
@@ -68,7 +68,7 @@ def load_tokenizer(path: str, config: PreTrainedConfig, max_length: int | None) 
         raise ValueError(f"model: {path!r} has {config.vocab_size} word vectors, its tokenizer {len(tokenizer)} tokens")
     longest = config.max_position_embeddings
     if max_length is not None and not 3 <= max_length <= longest:
-        raise ValueError(f"max_length: {max_length} is not legal: from 3 to the model's {longest} positions")
+        raise ValueError(f"max_length: {max_length} is out of range; use 3 up to the model's {longest} positions")
     tokenizer.model_max_length = max_length or min(longest, tokenizer.model_max_length)
     return tokenizer
 

@@ -3,26 +3,33 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import datasets
 import torch
 from torch import nn
+from tqdm.auto import tqdm
 from transformers import (
     EarlyStoppingCallback,
     EvalPrediction,
     PreTrainedModel,
+    PrinterCallback,
+    ProgressCallback,
     Trainer,
+    TrainerCallback,
     TrainerState,
     TrainingArguments,
     set_seed,
 )
+from transformers.utils import logging
 
-from ..arguments.finetuning import FinetuneArguments
-from ..hub.card import COSTS
+from ..arguments.finetuning import EvaluateArguments, FinetuneArguments
+from ..checkpoints import settle
 from .freezing import add_lora, freeze, parameter_groups
 from .models import load_model
 from .tasks.base import Task
@@ -31,11 +38,38 @@ from .vocabulary import restore_embedding, train_seen_rows
 Scores = dict[str, float]
 
 
+@dataclass
+class Run:
+    """A task with its data, ready to be trained with any seed, or to be measured."""
+
+    task: Task
+    splits: datasets.DatasetDict  # as `Task.read` returned them
+    encoded: dict[str, datasets.Dataset]  # the model inputs of each
+    arguments: FinetuneArguments | EvaluateArguments
+    training: TrainingArguments
+    settings: dict[str, Any]  # what its results depend on
+    unlabelled: datasets.Dataset | None = None  # the test split as it was given, if it has no labels
+
+    def initial_model(self, seed: int) -> PreTrainedModel:
+        """The model before training: the same for the same seed."""
+        set_seed(seed)
+        return load_model(self.arguments.model, type(self.task), self.task.config_fields())
+
+
+class Trained(NamedTuple):
+    """What a training comes to: `report` has the metrics of every split but the training split, steps and time."""
+
+    model: PreTrainedModel
+    report: dict[str, Any]
+    predictions: dict[str, EvalPrediction]
+    state: TrainerState
+
+
 class TaskTrainer(Trainer):
     """Trains and evaluates a task.
 
     Args:
-        splits: as `Task.read` returned them; `encoded`: the model inputs of each.
+        encoded: model inputs to train on ("train") and to evaluate on ("validation"), whose rows are `examples`.
         resting: modules that are kept in evaluation mode: without dropout.
         layer_decay: see `parameter_groups`; 1: all parts at the same rate.
     """
@@ -45,14 +79,14 @@ class TaskTrainer(Trainer):
         model: nn.Module,
         training: TrainingArguments,
         task: Task,
-        splits: Mapping[str, datasets.Dataset],
-        encoded: Mapping[str, datasets.Dataset],
+        encoded: Mapping[str, datasets.Dataset] | None = None,
+        examples: datasets.Dataset | None = None,
         resting: Sequence[nn.Module] = (),
         layer_decay: float = 1.0,
         patience: int = 0,
     ):
-        evaluates = "validation" in encoded and training.eval_strategy != "no"
-        stops = patience and evaluates and training.load_best_model_at_end
+        encoded = encoded or {}
+        stops = patience and training.eval_strategy != "no" and training.load_best_model_at_end
         super().__init__(
             model,
             # What is pushed is the finished model, by the command; `Trainer` would create a repository right here.
@@ -61,11 +95,12 @@ class TaskTrainer(Trainer):
             train_dataset=encoded.get("train"),
             eval_dataset=encoded.get("validation"),
             processing_class=task.tokenizer,
-            compute_metrics=partial(task.compute_metrics, examples=splits.get("validation")),
-            callbacks=[EarlyStoppingCallback(patience)] if stops else [],
+            compute_metrics=partial(task.compute_metrics, examples=examples) if encoded else None,
+            callbacks=[OneLineAnEvaluation(), *([EarlyStoppingCallback(patience)] if stops else [])],
         )
-        self.task, self.splits, self.encoded = task, splits, encoded
-        self.resting, self.layer_decay = resting, layer_decay
+        for printer in (PrinterCallback, ProgressCallback):
+            self.remove_callback(printer)
+        self.task, self.resting, self.layer_decay = task, resting, layer_decay
 
     def compute_loss(self, model, inputs, *args, **kwargs):
         for module in self.resting:
@@ -87,63 +122,61 @@ class TaskTrainer(Trainer):
             self.optimizer = optimizer(groups, **options)
         return super().create_optimizer(*args)
 
-    def score(self, name: str) -> tuple[EvalPrediction, Scores]:
-        """Predictions for the split `name`, and its loss and the task's metrics."""
-        self.compute_metrics = partial(self.task.compute_metrics, examples=self.splits[name])
-        output = self.predict(self.encoded[name], metric_key_prefix=name)
-        prefix = f"{name}_"
-        scores = {
-            metric: float(value)
-            for key, value in output.metrics.items()
-            if key.startswith(prefix) and (metric := key.removeprefix(prefix)) not in COSTS
-        }
-        return EvalPrediction(predictions=output.predictions, label_ids=output.label_ids), scores
+
+class OneLineAnEvaluation(TrainerCallback):
+    """Prints the losses and the task's metrics at each evaluation (without any: at the end of each epoch); in a
+    terminal, a bar stands below."""
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        self.losses: list[float] = []
+        hidden = args.disable_tqdm or not state.is_world_process_zero or None  # None: unless this is a terminal
+        self.bar = tqdm(total=state.max_steps, initial=state.global_step, disable=hidden, leave=False)
+
+    def on_step_end(self, args, state, control, **kwargs):
+        self.bar.update()
+
+    def on_log(self, args, state, control, logs=None, **kwargs):
+        if "loss" in logs:
+            self.losses.append(logs["loss"])
+
+    def on_evaluate(self, args, state, control, metrics=None, **kwargs):
+        found = {name.removeprefix("eval_"): value for name, value in metrics.items() if name.startswith("eval_")}
+        costs = ("runtime", "samples_per_second", "steps_per_second", "model_preparation_time")
+        shown = [f"{name} {value:.4f}" for name, value in headlines(found).items() if name not in costs]
+        self.write(state, "; validation: " + ", ".join(shown))
+
+    def on_epoch_end(self, args, state, control, **kwargs):
+        if args.eval_strategy == "no":
+            self.write(state, "")
+
+    def write(self, state, figures: str) -> None:
+        loss = f", training loss {sum(self.losses) / len(self.losses):.4f}" if self.losses else ""
+        self.losses = []
+        if state.is_world_process_zero:
+            tqdm.write(f"epoch {state.epoch:.2f}, step {state.global_step:,} of {state.max_steps:,}{loss}{figures}")
+
+    def on_train_end(self, args, state, control, **kwargs):
+        self.bar.close()
 
 
-def make_trainer(
-    model: PreTrainedModel,
-    training: TrainingArguments,
-    task: Task,
-    splits: Mapping[str, datasets.Dataset],
-    encoded: Mapping[str, datasets.Dataset],
-    arguments: FinetuneArguments,
-) -> TaskTrainer:
-    """A trainer of what `arguments` leaves to be trained of `model`."""
-    resting = freeze(model, arguments.freeze)
-    if arguments.lora is None:
-        train_seen_rows(model, encoded["train"])
-        adapted = model
-    else:
-        adapted = add_lora(model, arguments.lora)
-    return TaskTrainer(
-        adapted, training, task, splits, encoded, resting, arguments.layerwise_lr_decay, arguments.patience
-    )
+def headlines(scores: Mapping[str, float]) -> Scores:
+    """The metrics without parts of another one: beside f1, no f1_PER."""
+    return {name: value for name, value in scores.items() if not any(name.startswith(f"{whole}_") for whole in scores)}
 
 
-def score(
-    model: PreTrainedModel,
-    training: TrainingArguments,
-    task: Task,
-    splits: Mapping[str, datasets.Dataset],
-    encoded: Mapping[str, datasets.Dataset],
-) -> dict[str, tuple[EvalPrediction, Scores]]:
-    """Predictions and metrics of `model` for every split that is not trained on."""
-    trainer = TaskTrainer(model, _quiet(training), task, splits, encoded)
-    return {name: trainer.score(name) for name in encoded if name != "train"}
-
-
-def predict(model: PreTrainedModel, training: TrainingArguments, task: Task, unlabelled: datasets.Dataset) -> list[Any]:
-    """What `model` predicts for rows without labels, see `Task.predicted`."""
-    examples = task.read_unlabelled(unlabelled)
-    trainer = TaskTrainer(model, _quiet(training), task, {}, {})
-    trainer.compute_metrics = None  # the labels mean nothing
-    output = trainer.predict(task.encode(examples, training=False))
-    return task.predicted(EvalPrediction(predictions=output.predictions, label_ids=output.label_ids), examples)
-
-
-def _quiet(training: TrainingArguments) -> TrainingArguments:
-    """Nothing is loaded, saved or stopped with these."""
-    return dataclasses.replace(training, eval_strategy="no", save_strategy="no", load_best_model_at_end=False)
+@contextmanager
+def without_loading_bars():
+    """While data sets and models are loaded: bars that are over at once would bury what is printed."""
+    of_datasets, of_models = not datasets.are_progress_bars_disabled(), logging.is_progress_bar_enabled()
+    datasets.disable_progress_bars()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if of_datasets:
+            datasets.enable_progress_bars()
+        if of_models:
+            logging.enable_progress_bar()
 
 
 def check_for_task(
@@ -158,24 +191,99 @@ def check_for_task(
         ValueError: a metric that the task does not compute, or the wrong way round; smoothing of labels that are no
             classes.
     """
-    metric, legal = training.metric_for_best_model, ["loss", *task.metric_names(splits["validation"])]
-    if metric != "auto" and metric.removeprefix("eval_") not in legal:
+    metric, known = training.metric_for_best_model, ["loss", *task.metric_names(splits["validation"])]
+    if metric != "auto" and metric.removeprefix("eval_") not in known:
         raise ValueError(
-            f"metric_for_best_model: {metric!r} is not legal for {task.name}: {', '.join(legal)}, with or without eval_"
-            " before it"
+            f"metric_for_best_model: {metric!r} is no metric of {task.name}; use one of {', '.join(known)}, with or "
+            "without eval_ before it"
         )
     if metric == "auto" and training.greater_is_better is False:  # where nothing is said, it is true
         raise ValueError(
-            f"greater_is_better: false is not legal for the task's own metric, {task.metric_for_best_model}; name"
-            " another one with --metric_for_best_model"
+            f"greater_is_better: false contradicts the task's own metric, {task.metric_for_best_model}; name another"
+            " one with --metric_for_best_model"
         )
     labels = encoded["train"].features.get("labels")
     labels = getattr(labels, "feature", labels)  # of a list
     if training.label_smoothing_factor and (labels is None or not labels.dtype.startswith("int")):
         raise ValueError(
-            f"label_smoothing_factor: {training.label_smoothing_factor} is not legal here: only the labels of classes"
-            " can be smoothed"
+            f"label_smoothing_factor: {training.label_smoothing_factor} needs labels of classes; leave it out"
         )
+
+
+def resolve_training(training: TrainingArguments, task: Task) -> TrainingArguments:
+    """The arguments with what the user left open: the metric to choose by, the number format."""
+    if training.metric_for_best_model == "auto":
+        training = dataclasses.replace(
+            training, metric_for_best_model=task.metric_for_best_model, greater_is_better=task.greater_is_better
+        )
+    elif training.metric_for_best_model in ("mse", "eval_mse"):  # Transformers knows this of "loss" only
+        training = dataclasses.replace(training, greater_is_better=False)
+    # Counting tokens is for pretraining, unless it is asked for.
+    counted = training.include_num_input_tokens_seen
+    return dataclasses.replace(settle(training), include_num_input_tokens_seen=counted)
+
+
+def make_trainer(run: Run, model: PreTrainedModel, training: TrainingArguments) -> TaskTrainer:
+    """A trainer of what the arguments leave to be trained of `model`."""
+    arguments, examples = run.arguments, run.splits["validation"]
+    resting = freeze(model, arguments.freeze)
+    if arguments.lora is not None:
+        model = add_lora(model, arguments.lora)
+    else:
+        train_seen_rows(model, run.encoded["train"])
+    decay, patience = arguments.layerwise_lr_decay, arguments.patience
+    return TaskTrainer(model, training, run.task, run.encoded, examples, resting, decay, patience)
+
+
+def train(run: Run, model: PreTrainedModel, training: TrainingArguments, checkpoint: str | None = None) -> Trained:
+    """Train `model` (in place, or merged back into it), and measure it."""
+    parameters = model.num_parameters()
+    trainer = make_trainer(run, model, training)
+    trained_parameters = trainer.model.num_parameters(only_trainable=True)
+    seconds = trainer.train(resume_from_checkpoint=checkpoint).metrics["train_runtime"]
+    trained = trainer.model if run.arguments.lora is None else trainer.model.merge_and_unload()
+    restore_embedding(trained)
+    scored, state = score(trained, training, run.task, run.splits, run.encoded), trainer.state
+    best = state.best_model_checkpoint
+    report = {name: scores for name, (_, scores) in scored.items()} | {
+        "best_step": int(best.rsplit("-", 1)[1]) if best else state.global_step,
+        "steps": state.global_step,
+        "epochs": state.epoch,
+        "training_seconds": seconds,
+        "parameters": parameters,
+        "trained_parameters": trained_parameters,
+    }
+    return Trained(trained, report, {name: prediction for name, (prediction, _) in scored.items()}, state)
+
+
+def score(
+    model: PreTrainedModel,
+    training: TrainingArguments,
+    task: Task,
+    splits: Mapping[str, datasets.Dataset],
+    encoded: Mapping[str, datasets.Dataset],
+) -> dict[str, tuple[EvalPrediction, Scores]]:
+    """Predictions, and metrics with the loss, of `model` for every split that is not trained on."""
+    scored = {}
+    for name in encoded:
+        if name != "train":
+            prediction, loss = _predict(model, training, task, encoded[name])
+            scored[name] = prediction, {**task.compute_metrics(prediction, splits[name]), "loss": loss}
+    return scored
+
+
+def predict(model: PreTrainedModel, training: TrainingArguments, task: Task, unlabelled: datasets.Dataset) -> list[Any]:
+    """What `model` predicts for rows without labels, see `Task.predicted`."""
+    examples = task.read_unlabelled(unlabelled)
+    return task.predicted(_predict(model, training, task, task.encode(examples, training=False))[0], examples)
+
+
+def _predict(
+    model: PreTrainedModel, training: TrainingArguments, task: Task, encoded: datasets.Dataset
+) -> tuple[EvalPrediction, float]:
+    quiet = dataclasses.replace(training, eval_strategy="no", save_strategy="no", load_best_model_at_end=False)
+    output = TaskTrainer(model, quiet, task).predict(encoded)
+    return EvalPrediction(output.predictions, output.label_ids), output.metrics["test_loss"]
 
 
 def precision_of(training: TrainingArguments) -> torch.dtype | None:
@@ -183,48 +291,36 @@ def precision_of(training: TrainingArguments) -> torch.dtype | None:
     return torch.bfloat16 if training.bf16 else torch.float16 if training.fp16 else None
 
 
-@dataclass
-class Run:
-    """A task with its data, ready to be trained with any seed."""
-
-    task: Task
-    splits: datasets.DatasetDict
-    encoded: dict[str, datasets.Dataset]
-    arguments: FinetuneArguments
-    training: TrainingArguments
-    settings: dict[str, Any]  # what its results depend on
-    unlabelled: datasets.Dataset | None = None  # the test split as it was given, if it has no labels
-
-    def initial_model(self, seed: int) -> PreTrainedModel:
-        """The model before training: the same for the same seed."""
-        set_seed(seed)
-        return load_model(self.arguments.model, type(self.task), self.task.config_fields())
+def training_batches(trainer: TaskTrainer, number: int) -> list[dict[str, torch.Tensor]]:
+    """The first batches of the training data, over as many epochs as it takes, on the device."""
+    set_seed(trainer.args.seed)
+    found: list[dict[str, torch.Tensor]] = []
+    loader = trainer.get_train_dataloader()
+    while len(found) < number:
+        for batch, _ in zip(loader, range(number - len(found))):
+            found.append({name: value.to(trainer.args.device) for name, value in batch.items()})
+    return found
 
 
-def train(
-    run: Run, model: PreTrainedModel, training: TrainingArguments, checkpoint: str | None = None
-) -> tuple[PreTrainedModel, dict[str, Any], dict[str, EvalPrediction], TrainerState]:
-    """Train `model` (in place, or merged back into it).
-
-    Returns:
-        the trained model; its report: metrics of every split but the training split, steps, time; and the predictions.
-    """
-    parameters = model.num_parameters()
-    trainer = make_trainer(model, training, run.task, run.splits, run.encoded, run.arguments)
-    counted = {"parameters": parameters, "trained_parameters": trainer.model.num_parameters(only_trainable=True)}
-    result = trainer.train(resume_from_checkpoint=checkpoint)
-    trained = trainer.model if run.arguments.lora is None else trainer.model.merge_and_unload()
-    restore_embedding(trained)
-    scored = score(trained, training, run.task, run.splits, run.encoded)
-    report = {name: scores for name, (_, scores) in scored.items()} | {
-        "best_step": _best_step(trainer.state.best_model_checkpoint) or trainer.state.global_step,
-        "steps": trainer.state.global_step,
-        "epochs": trainer.state.epoch,
-        "training_seconds": result.metrics["train_runtime"],
-        **counted,
-    }
-    return trained, report, {name: prediction for name, (prediction, _) in scored.items()}, trainer.state
+def seconds_of_steps(trainer: TaskTrainer, batches: Sequence[dict[str, torch.Tensor]]) -> float:
+    """Seconds for a training step (forward, backward, clipping, optimizer) with each batch."""
+    model, device, dtype = trainer.model, trainer.args.device, precision_of(trainer.args)
+    if trainer.optimizer is None:
+        trainer.create_optimizer()
+    model.train()
+    _synchronize(device)
+    start = time.perf_counter()
+    for batch in batches:
+        with torch.autocast(device.type, dtype=dtype, enabled=dtype is not None):
+            loss = trainer.compute_loss(model, dict(batch))
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), trainer.args.max_grad_norm)
+        trainer.optimizer.step()
+        trainer.optimizer.zero_grad()
+    _synchronize(device)
+    return time.perf_counter() - start
 
 
-def _best_step(checkpoint: str | None) -> int | None:
-    return None if checkpoint is None else int(checkpoint.rsplit("-", 1)[1])
+def _synchronize(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)

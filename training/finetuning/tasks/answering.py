@@ -23,8 +23,8 @@ from transformers import (
 from ....modeling_minibert import MiniBertForQuestionAnswering
 from ...arguments.finetuning import AnswerArguments
 from ...metrics import SquadScores
+from ...report import plot_scores
 from ..data import check_columns, check_texts, find_column, where
-from ..pictures import plot_scores
 from .base import Task, map_rows
 from .spans import Answer, WindowScores, answer_tokens, best_answers
 

@@ -20,8 +20,8 @@ from transformers import (
 
 from ....modeling_minibert import MiniBertForMultipleChoice
 from ...metrics import Accuracy
+from ...report import plot_confusion
 from ..data import FILE, ROW, check_columns, check_texts, find_column, string_columns, where
-from ..pictures import plot_confusion
 from .base import Task, map_rows, shortened
 
 TEXTS = ("sent1", "context", "premise", "text", "question", "startphrase", "article")

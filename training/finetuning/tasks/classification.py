@@ -21,8 +21,8 @@ from transformers import (
 
 from ....modeling_minibert import MiniBertForSequenceClassification
 from ...metrics import F1, Accuracy, MatthewsCorrelation, Pearson, Spearman
+from ...report import plot_confusion, plot_scores, plot_values
 from ..data import FILE, check_columns, check_texts, find_column, string_columns, where
-from ..pictures import plot_confusion, plot_scores, plot_values
 from .base import Task, check_same_labels, label_fields, map_rows, saved_labels, shortened
 
 PAIRS = (
