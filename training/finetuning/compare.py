@@ -30,15 +30,12 @@ def check_comparable(run: Run) -> None:
     """Refuse what Transformers' models cannot be compared in.
 
     Raises:
-        ValueError: gradient accumulation, LoRA, several seeds or processes; rounds or batches below 1; a model that no
-            model of Transformers equals.
+        ValueError: gradient accumulation, LoRA, several seeds or processes; a model that no model of Transformers
+            equals.
     """
     arguments, training = run.arguments, run.training
     if training.world_size > 1:
         raise ValueError(f"compare: {training.world_size} processes train; use one")
-    for name in ("compare_rounds", "compare_batches"):
-        if getattr(arguments, name) < 1:
-            raise ValueError(f"{name}: {getattr(arguments, name)} measures nothing; use 1 or more")
     if training.gradient_accumulation_steps != 1:
         raise ValueError(
             f"gradient_accumulation_steps: {training.gradient_accumulation_steps} cannot be compared, since"

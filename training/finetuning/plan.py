@@ -189,33 +189,22 @@ def propose(task: Task, survey: Survey, limit: int, given: dict[str, Any]) -> tu
     cut = float((lengths > given.get("max_length", max_length)).mean()) if len(lengths) else 0.0
     trains_layers = "lora" in given or "layerwise_lr_decay" in given
     freeze = given.get("freeze", "encoder" if rows <= HEAD_ONLY_ROWS and not trains_layers else "none")
-    head_only, small = freeze == "encoder", rows < 5000
-    seeds = 3 if rows < 2000 and "compare" not in given else 1
+    head_only = freeze == "encoder"
     if head_only:
-        why_freeze = f"{rows:,} training rows: the head only"
-    elif rows > HEAD_ONLY_ROWS:
-        why_freeze = f"{rows:,} training rows: enough to train all (above {HEAD_ONLY_ROWS})"
+        why_freeze, rate = "the head only", (1e-3, "a head alone can learn fast")
     else:
-        why_freeze = "layers train with what is given"
+        why_freeze = f"enough to train all (above {HEAD_ONLY_ROWS})"
+        rate = 1e-4, "for small encoders; 5e-5 for base, 2e-5 for large"
+    why_freeze = f"{rows:,} training rows: {why_freeze}" if head_only or rows > HEAD_ONLY_ROWS else "layers train"
+    epochs = (20 if rows <= HEAD_ONLY_ROWS and head_only else 8), "until validation stops it"
+    several = rows < 2000 and "compare" not in given
     proposed = {
         "freeze": (freeze, why_freeze),
-        "max_length": (
-            max_length,
-            f"99 % of the inputs have up to {longest} tokens; {cut:.1%} are longer than {max_length}",
-        ),
-        "per_device_train_batch_size": (16, "small data take more, noisier steps")
-        if rows < 2000
-        else (32, "the usual batch"),
-        "learning_rate": (1e-3, "a head alone can learn fast")
-        if head_only
-        else (1e-4, "for small encoders; 5e-5 for base, 2e-5 for large"),
-        "num_train_epochs": (20 if rows <= HEAD_ONLY_ROWS and head_only else 8, "until validation stops it")
-        if small
-        else (3, "the usual number; validation may stop it"),
-        "seeds": (
-            seeds,
-            "few rows make scores vary with the seed" if seeds > 1 else "enough rows, or --compare",
-        ),
+        "max_length": (max_length, f"99 % have up to {longest} tokens; {cut:.1%} are longer than {max_length}"),
+        "per_device_train_batch_size": (16, "small data take more steps") if rows < 2000 else (32, "the usual batch"),
+        "learning_rate": rate,
+        "num_train_epochs": epochs if rows < 5000 else (3, "the usual number; validation may stop it"),
+        "seeds": (3, "few rows make scores vary with the seed") if several else (1, "enough rows, or --compare"),
         "patience": (3, f"stop after so many evaluations without a better {task.metric_for_best_model}"),
     }
     if counts and task.metric_for_best_model == "accuracy" and max(counts.values()) > 0.7 * sum(counts.values()):

@@ -89,16 +89,20 @@ def finetune(
         if unlabelled is not None:
             splits["test"] = task.read_unlabelled(unlabelled)
         return TrainingResult(None, task.tokenizer, plan(task, splits, bad, data, arguments, training), output)
-    report = _finished(output) if arguments.compare else None
-    checkpoint = None if report else _checkpoint(training, _unless_planned(arguments).seeds)
+    finished = arguments.compare and (output / REPORT).exists() and (output / "config.json").exists()
+    checkpoint = None if finished else _checkpoint(training, _unless_planned(arguments).seeds)
     run = prepare(task_arguments, data, arguments, training)
     if arguments.compare:
         check_comparable(run)
-    if report:
-        if report["settings"] != run.settings:
+    if finished:
+        report = json.loads((output / REPORT).read_text())
+        there, here = report["settings"], run.settings
+        names = [name for name in sorted({*there, *here}) if there.get(name) != here.get(name)]
+        if names:
+            different = ", ".join(f"{name}: {there.get(name)} there, {here.get(name)} here" for name in names)
             raise ValueError(
-                f"output_dir: {str(output)!r} holds a model of other settings ({_difference(report, run)}); give "
-                "another folder, or remove it"
+                f"output_dir: {str(output)!r} holds a model of other settings ({different}); give another folder, or"
+                " remove it"
             )
         print(f"{output} holds the trained MiniBERT already: it is not trained again")
         model = load_model(str(output), type(run.task), run.task.config_fields())
@@ -137,12 +141,6 @@ def evaluate(
         print(f"Saved to {output}: {REPORT} and {PICTURE} (of {name})")
         _save_predictions(run, predicted, output)
     return scores
-
-
-def find_task(arguments: TaskArguments) -> type[Task]:
-    """The class that does the work for a task's arguments."""
-    module, _, name = arguments.task.partition(":")
-    return getattr(importlib.import_module(f".tasks.{module}", __package__), name)
 
 
 def prepare(
@@ -201,7 +199,11 @@ def _train_and_save(run: Run, output: Path, checkpoint: str | None) -> tuple[Any
         **best.report,
     }
     if len(folders) > 1:
-        report |= {"seeds": reports, "mean_and_deviation": _mean_and_deviation(reports)}
+        report |= {"seeds": reports, "mean_and_deviation": {}}
+        for split, scores in _scores_of(report).items():
+            values = {metric: [each[split][metric] for each in reports.values()] for metric in scores}
+            spread = {metric: (statistics.mean(found), statistics.stdev(found)) for metric, found in values.items()}
+            report["mean_and_deviation"][split] = spread
     predicted = None if run.unlabelled is None else predict(best.model, training, run.task, run.unlabelled)
     if training.should_save:  # of several processes one
         _save(run, report, best, predicted, output)
@@ -282,17 +284,6 @@ def _scores_of(report: Mapping[str, Any]) -> dict[str, Scores]:
     return {name: report[name] for name in ("validation", "test") if name in report}
 
 
-def _mean_and_deviation(reports: Mapping[int, Mapping[str, Any]]) -> dict[str, dict[str, tuple[float, float]]]:
-    """Mean and sample deviation over seeds of every metric of every split."""
-
-    def of(split: str, metric: str) -> tuple[float, float]:
-        values = [report[split][metric] for report in reports.values()]
-        return statistics.mean(values), statistics.stdev(values)
-
-    found = _scores_of(next(iter(reports.values())))
-    return {split: {metric: of(split, metric) for metric in scores} for split, scores in found.items()}
-
-
 # --- arguments and rows ---
 
 
@@ -303,19 +294,14 @@ def _read(
     training: TrainingArguments,
     bad: list[str] | None = None,
 ) -> tuple[Task, datasets.DatasetDict, datasets.Dataset | None]:
-    """The task, its rows, and the test rows as they were given if they have no labels; all of it checked.
-
-    Args:
-        bad: where it is told what is wrong with rows, which are then left out; None: they are refused.
-
-    Raises:
-        ValueError: bad input.
-    """
+    """The task, its rows, and the test rows as they were given if they have no labels; all of it checked. `bad` is
+    where it is told what is wrong with rows, which are then left out; without it they are refused."""
     trains = isinstance(arguments, FinetuneArguments)
     _check_fixed(training, SCORING | SAVING if trains else SCORING)
     if data.train and not trains:
         raise ValueError("train: nothing is trained here; use --validation, --test, or a folder that has them")
-    task_class = find_task(task_arguments)
+    module, _, name = task_arguments.task.partition(":")
+    task_class = getattr(importlib.import_module(f".tasks.{module}", __package__), name)
     config = read_config(arguments.model)
     has_head = check_head(arguments.model, config, task_class, needed=not trains)
     if trains:
@@ -343,24 +329,19 @@ def _read(
 
 
 def _check_arguments(arguments: FinetuneArguments, training: TrainingArguments, layers: int) -> None:
-    """Refuse what no training can be done with, or what would be of no effect.
-
-    Raises:
-        ValueError: names the argument, its value and what to use.
-    """
+    """Refuse what no training can be done with, or what would be of no effect."""
     check_freezing(arguments, layers)
-    if arguments.seeds is not None and arguments.seeds < 1:
-        raise ValueError(f"seeds: {arguments.seeds} trains nothing; use 1 or more")
-    if arguments.patience is not None and arguments.patience < 0:
-        raise ValueError(f"patience: {arguments.patience} is negative; use 0 or more")
+    for name, least in (("seeds", 1), ("patience", 0), ("compare_rounds", 1), ("compare_batches", 1)):
+        value = getattr(arguments, name)
+        if value is not None and value < least:
+            raise ValueError(f"{name}: {value} is too few; use {least} or more")
+        if name.startswith("compare_") and not arguments.compare and value != getattr(FinetuneArguments, name):
+            raise ValueError(f"{name}: {value} has no effect without --compare true")
     if arguments.patience and (training.eval_strategy == "no" or not training.load_best_model_at_end):
         raise ValueError(
-            f"patience: {arguments.patience} is of no effect without evaluations in training and"
+            f"patience: {arguments.patience} has no effect without evaluations in training and"
             " --load_best_model_at_end true; use 0"
         )
-    for name in ("compare_rounds", "compare_batches"):
-        if not arguments.compare and getattr(arguments, name) != getattr(FinetuneArguments, name):
-            raise ValueError(f"{name}: {getattr(arguments, name)} is of no effect without --compare true")
 
 
 def _check_fixed(training: TrainingArguments, fixed: Mapping[str, tuple[Any, str]]) -> None:
@@ -377,11 +358,7 @@ def _unless_planned(instance: Any) -> Any:
 
 
 def _checkpoint(training: TrainingArguments, seeds: int) -> str | None:
-    """The checkpoint to go on from.
-
-    Raises:
-        ValueError: an output folder that is in use, or a checkpoint that nothing can go on from.
-    """
+    """The checkpoint to go on from; a ValueError for an output folder in use, or one that nothing can go on from."""
     checkpoint = checkpoint_to_resume(training)
     if checkpoint is None and seeds > 1:
         for seed in range(training.seed, training.seed + seeds):
@@ -400,12 +377,6 @@ def _repository(training: TrainingArguments) -> str:
     return training.hub_model_id or Path(training.output_dir).name
 
 
-def _finished(output: Path) -> dict[str, Any] | None:
-    """The report of a training that ended in this folder."""
-    path = output / REPORT
-    return json.loads(path.read_text()) if path.exists() and (output / "config.json").exists() else None
-
-
 def _settings(*instances: Any) -> dict[str, Any]:
     """What a result depends on: all arguments, as JSON has them; of Transformers', those that are given a value."""
     *ours, training = instances
@@ -415,9 +386,3 @@ def _settings(*instances: Any) -> dict[str, Any]:
         if value is not None and not name.startswith(NO_SETTINGS):
             settings[name] = value
     return json.loads(json.dumps(settings))
-
-
-def _difference(report: dict[str, Any], run: Run) -> str:
-    there, here = report["settings"], run.settings
-    names = [name for name in sorted({*there, *here}) if there.get(name) != here.get(name)]
-    return ", ".join(f"{name}: {there.get(name)} there, {here.get(name)} here" for name in names)

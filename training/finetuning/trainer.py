@@ -30,6 +30,7 @@ from transformers.utils import logging
 
 from ..arguments.finetuning import EvaluateArguments, FinetuneArguments
 from ..checkpoints import settle
+from ..hub.card import COSTS
 from .freezing import add_lora, freeze, parameter_groups
 from .models import load_model
 from .tasks.base import Task
@@ -66,12 +67,11 @@ class Trained(NamedTuple):
 
 
 class TaskTrainer(Trainer):
-    """Trains and evaluates a task.
+    """Trains and evaluates a task; without a run, only predicts.
 
     Args:
-        encoded: model inputs to train on ("train") and to evaluate on ("validation"), whose rows are `examples`.
         resting: modules that are kept in evaluation mode: without dropout.
-        layer_decay: see `parameter_groups`; 1: all parts at the same rate.
+        options: of `Trainer`.
     """
 
     def __init__(
@@ -79,28 +79,19 @@ class TaskTrainer(Trainer):
         model: nn.Module,
         training: TrainingArguments,
         task: Task,
-        encoded: Mapping[str, datasets.Dataset] | None = None,
-        examples: datasets.Dataset | None = None,
+        run: Run | None = None,
         resting: Sequence[nn.Module] = (),
-        layer_decay: float = 1.0,
-        patience: int = 0,
+        **options: Any,
     ):
-        encoded = encoded or {}
-        stops = patience and training.eval_strategy != "no" and training.load_best_model_at_end
-        super().__init__(
-            model,
-            # What is pushed is the finished model, by the command; `Trainer` would create a repository right here.
-            dataclasses.replace(training, push_to_hub=False),
-            data_collator=task.collator(),
-            train_dataset=encoded.get("train"),
-            eval_dataset=encoded.get("validation"),
-            processing_class=task.tokenizer,
-            compute_metrics=partial(task.compute_metrics, examples=examples) if encoded else None,
-            callbacks=[OneLineAnEvaluation(), *([EarlyStoppingCallback(patience)] if stops else [])],
-        )
+        if run is not None:
+            options |= {"train_dataset": run.encoded["train"], "eval_dataset": run.encoded["validation"]}
+            options["compute_metrics"] = partial(task.compute_metrics, examples=run.splits["validation"])
+        # What is pushed is the finished model, by the command; `Trainer` would create a repository right here.
+        training = dataclasses.replace(training, push_to_hub=False)
+        super().__init__(model, training, task.collator(), processing_class=task.tokenizer, **options)
         for printer in (PrinterCallback, ProgressCallback):
             self.remove_callback(printer)
-        self.task, self.resting, self.layer_decay = task, resting, layer_decay
+        self.task, self.resting = task, resting
 
     def compute_loss(self, model, inputs, *args, **kwargs):
         for module in self.resting:
@@ -111,16 +102,6 @@ class TaskTrainer(Trainer):
         # Here, as `preprocess_logits_for_metrics` does not see the inputs.
         loss, logits, labels = super().prediction_step(model, inputs, *args, **kwargs)
         return loss, None if logits is None else self.task.preprocess_logits(logits, inputs), labels
-
-    def create_optimizer(self, *args):
-        if self.optimizer is None and self.layer_decay < 1:
-            decayed = self.get_decay_parameter_names(self.model)
-            groups = parameter_groups(
-                self.model, decayed, self.args.learning_rate, self.args.weight_decay, self.layer_decay
-            )
-            optimizer, options = self.get_optimizer_cls_and_kwargs(self.args, self.model)
-            self.optimizer = optimizer(groups, **options)
-        return super().create_optimizer(*args)
 
 
 class OneLineAnEvaluation(TrainerCallback):
@@ -136,24 +117,21 @@ class OneLineAnEvaluation(TrainerCallback):
         self.bar.update()
 
     def on_log(self, args, state, control, logs=None, **kwargs):
-        if "loss" in logs:
-            self.losses.append(logs["loss"])
+        self.losses += [logs["loss"]] if "loss" in logs else []
 
     def on_evaluate(self, args, state, control, metrics=None, **kwargs):
-        found = {name.removeprefix("eval_"): value for name, value in metrics.items() if name.startswith("eval_")}
-        costs = ("runtime", "samples_per_second", "steps_per_second", "model_preparation_time")
-        shown = [f"{name} {value:.4f}" for name, value in headlines(found).items() if name not in costs]
-        self.write(state, "; validation: " + ", ".join(shown))
+        found = {name.removeprefix("eval_"): value for name, value in (metrics or {}).items()}
+        losses = {"training loss": sum(self.losses) / len(self.losses)} if self.losses else {}
+        losses |= {"validation loss": found.pop("loss")} if "loss" in found else {}
+        shown = losses | {name: value for name, value in headlines(found).items() if name not in {*COSTS, "epoch"}}
+        self.losses = []
+        if state.is_world_process_zero:
+            figures = [f"{name} {value:.4f}" for name, value in shown.items()]
+            tqdm.write(", ".join([f"epoch {state.epoch:.2f}: step {state.global_step} of {state.max_steps}", *figures]))
 
     def on_epoch_end(self, args, state, control, **kwargs):
         if args.eval_strategy == "no":
-            self.write(state, "")
-
-    def write(self, state, figures: str) -> None:
-        loss = f", training loss {sum(self.losses) / len(self.losses):.4f}" if self.losses else ""
-        self.losses = []
-        if state.is_world_process_zero:
-            tqdm.write(f"epoch {state.epoch:.2f}, step {state.global_step:,} of {state.max_steps:,}{loss}{figures}")
+            self.on_evaluate(args, state, control)
 
     def on_train_end(self, args, state, control, **kwargs):
         self.bar.close()
@@ -225,14 +203,20 @@ def resolve_training(training: TrainingArguments, task: Task) -> TrainingArgumen
 
 def make_trainer(run: Run, model: PreTrainedModel, training: TrainingArguments) -> TaskTrainer:
     """A trainer of what the arguments leave to be trained of `model`."""
-    arguments, examples = run.arguments, run.splits["validation"]
+    arguments, callbacks, optimizer = run.arguments, [OneLineAnEvaluation()], None
     resting = freeze(model, arguments.freeze)
     if arguments.lora is not None:
         model = add_lora(model, arguments.lora)
     else:
         train_seen_rows(model, run.encoded["train"])
-    decay, patience = arguments.layerwise_lr_decay, arguments.patience
-    return TaskTrainer(model, training, run.task, run.encoded, examples, resting, decay, patience)
+    if arguments.layerwise_lr_decay < 1:
+        decayed = Trainer.get_decay_parameter_names(None, model)
+        rates = training.learning_rate, training.weight_decay, arguments.layerwise_lr_decay
+        kind, options = Trainer.get_optimizer_cls_and_kwargs(training, model)
+        optimizer = kind, {**options, "params": parameter_groups(model, decayed, *rates)}
+    if arguments.patience and training.eval_strategy != "no" and training.load_best_model_at_end:
+        callbacks.append(EarlyStoppingCallback(arguments.patience))
+    return TaskTrainer(model, training, run.task, run, resting, optimizer_cls_and_kwargs=optimizer, callbacks=callbacks)
 
 
 def train(run: Run, model: PreTrainedModel, training: TrainingArguments, checkpoint: str | None = None) -> Trained:
@@ -305,10 +289,11 @@ def training_batches(trainer: TaskTrainer, number: int) -> list[dict[str, torch.
 def seconds_of_steps(trainer: TaskTrainer, batches: Sequence[dict[str, torch.Tensor]]) -> float:
     """Seconds for a training step (forward, backward, clipping, optimizer) with each batch."""
     model, device, dtype = trainer.model, trainer.args.device, precision_of(trainer.args)
+    synchronize = torch.cuda.synchronize if device.type == "cuda" else lambda: None
     if trainer.optimizer is None:
         trainer.create_optimizer()
     model.train()
-    _synchronize(device)
+    synchronize()
     start = time.perf_counter()
     for batch in batches:
         with torch.autocast(device.type, dtype=dtype, enabled=dtype is not None):
@@ -317,10 +302,5 @@ def seconds_of_steps(trainer: TaskTrainer, batches: Sequence[dict[str, torch.Ten
         torch.nn.utils.clip_grad_norm_(model.parameters(), trainer.args.max_grad_norm)
         trainer.optimizer.step()
         trainer.optimizer.zero_grad()
-    _synchronize(device)
+    synchronize()
     return time.perf_counter() - start
-
-
-def _synchronize(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
