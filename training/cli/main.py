@@ -88,8 +88,8 @@ def run(argv: list[str]) -> int:
         return 0
     module, _, function = COMMANDS[name].function.partition(":")
     instances = parse(name, rest)
-    getattr(importlib.import_module(module), function)(*instances)
-    return 0
+    result = getattr(importlib.import_module(module), function)(*instances)
+    return result if isinstance(result, int) else 0
 
 
 def split_command(argv: list[str]) -> tuple[str, list[str]]:

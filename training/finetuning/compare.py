@@ -27,36 +27,21 @@ OURS = "MiniBERT"
 
 
 def check_comparable(run: Run) -> None:
-    """Refuse what Transformers' models cannot be compared in.
-
-    Raises:
-        ValueError: gradient accumulation, LoRA, several seeds or processes; a model that no model of Transformers
-            equals.
-    """
-    arguments, training = run.arguments, run.training
-    if training.world_size > 1:
-        raise ValueError(f"compare: {training.world_size} processes train; use one")
-    if training.gradient_accumulation_steps != 1:
-        raise ValueError(
-            f"gradient_accumulation_steps: {training.gradient_accumulation_steps} cannot be compared, since"
-            " Transformers' heads multiply their loss by it; use 1 with --compare"
-        )
-    if arguments.lora is not None:
-        raise ValueError(
-            f"lora: {arguments.lora} cannot be compared: Transformers' projections are cut otherwise; leave it out"
-        )
-    if arguments.seeds != 1:
-        raise ValueError(f"seeds: {arguments.seeds} cannot be compared; use 1 with --compare")
-    to_native(run.initial_model(training.seed))
+    """Refuse (a ValueError) what Transformers' models cannot be compared in, and a model that none of them equals."""
+    accumulated = run.training.gradient_accumulation_steps
+    for name, value, only, why in (
+        ("compare", run.training.world_size, 1, "only one process is timed"),
+        ("gradient_accumulation_steps", accumulated, 1, "Transformers' heads multiply their loss by it"),
+        ("lora", run.arguments.lora, None, "Transformers' projections are cut otherwise"),
+        ("seeds", run.arguments.seeds, 1, "both are trained once"),
+    ):
+        if value != only:
+            raise ValueError(f"{name}: {value} cannot be compared, since {why}; use {only or 'none'} with --compare")
+    to_native(run.initial_model(run.training.seed))
 
 
 def compare(run: Run, ours: dict[str, Any], output: Path) -> None:
-    """Train Transformers' model as MiniBERT was trained, time both, and print and save what came out.
-
-    Args:
-        ours: the report of MiniBERT's training.
-        output: the folder of the results.
-    """
+    """Train Transformers' model as MiniBERT was trained (to the report `ours`), time both, print and save it all."""
     native = type(to_native(run.initial_model(run.training.seed))).__name__
     theirs = _once(output / QUALITY, run, lambda: train_native(run, output))
     speed = _once(output / SPEED, run, lambda: measure_speed(run))
@@ -70,7 +55,9 @@ def compare(run: Run, ours: dict[str, Any], output: Path) -> None:
     )
     ratios = [("median of the rounds", speed["median_ratio"]), ("fastest rounds", speed["minimum_ratio"])]
     print(format_table(["", "ratio"], ratios))
-    report = {"settings": run.settings, OURS: _quality(ours), native: _quality(theirs), "speed": speed}
+    kept = ("validation", "test", "best_step", "steps", "epochs", "training_seconds", "parameters")
+    figures = {name: {key: of[key] for key in kept if key in of} for name, of in ((OURS, ours), (native, theirs))}
+    report = {"settings": run.settings, **figures, "speed": speed}
     (output / BOTH).write_text(json.dumps(report, indent=2) + "\n")
     print(f"Saved to {output / BOTH}")
 
@@ -133,8 +120,3 @@ def _once(path: Path, run: Run, work) -> dict[str, Any]:
     done = work()
     path.write_text(json.dumps({"settings": run.settings, **done}, indent=2) + "\n")
     return done
-
-
-def _quality(report: dict[str, Any]) -> dict[str, Any]:
-    keys = ("validation", "test", "best_step", "steps", "epochs", "training_seconds", "parameters")
-    return {key: report[key] for key in keys if key in report}

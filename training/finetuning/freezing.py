@@ -22,12 +22,7 @@ LAYER = re.compile(r"\.(?:layers|encoder\.layer)\.(\d+)\.")
 
 
 def check_freezing(arguments: FinetuneArguments, layers: int) -> None:
-    """Refuse what no model of `layers` layers can be trained with.
-
-    Raises:
-        ValueError: names the argument, its value and what to use.
-        ModuleNotFoundError: `lora` needs the package peft.
-    """
+    """Refuse what no model of `layers` layers can be trained with (a ValueError; `lora` needs the package peft)."""
     freeze, lora, decay = arguments.freeze or "none", arguments.lora, arguments.layerwise_lr_decay
     if lora is not None:
         import peft  # noqa: F401 - missing it is told before any work

@@ -36,22 +36,17 @@ def trained_for(config: PreTrainedConfig) -> str | None:
 
 
 def check_head(path: str, config: PreTrainedConfig, task: type[Task], needed: bool) -> bool:
-    """Whether the model has this task's head already.
-
-    Raises:
-        ValueError: it has the head of another task, or none where one is `needed`.
-    """
+    """Whether the model has this task's head already; a ValueError if it has the head of another task, or none where
+    one is `needed`."""
     head = trained_for(config)
     if head is None and not needed:
         return False
-    if head is None or not task.model_class.__name__.endswith(head):
-        has = f"is a {config.architectures[0]}" if config.architectures else "names no class"
-        labels = f" (labels: {', '.join(map(str, config.id2label.values()))})" if head else ""
-        raise ValueError(
-            f"model: {path!r} {has}{labels}, a checkpoint of another task; '{task.name}' needs "
-            f"{'a' if needed else 'an encoder without such a head or a'} {task.model_class.__name__}"
-        )
-    return True
+    if head is not None and task.model_class.__name__.endswith(head):
+        return True
+    has = f"is a {config.architectures[0]}" if config.architectures else "names no class"
+    labels = f" (labels: {', '.join(map(str, config.id2label.values()))})" if head else ""
+    wants = f"{'a' if needed else 'an encoder without such a head or a'} {task.model_class.__name__}"
+    raise ValueError(f"model: {path!r} {has}{labels}, a checkpoint of another task; '{task.name}' needs {wants}")
 
 
 def load_tokenizer(path: str, config: PreTrainedConfig, max_length: int | None) -> PreTrainedTokenizerBase:

@@ -24,7 +24,6 @@ from transformers import PreTrainedConfig, TrainingArguments
 from ...configuration_minibert import MiniBertConfig
 from ..arguments.finetuning import FINETUNE_DEFAULTS, DataArguments, FinetuneArguments
 from .data import FILE, ROW
-from .models import load_model
 from .tasks.base import Task
 from .trainer import Run, check_for_task, make_trainer, resolve_training, seconds_of_steps, training_batches
 
@@ -64,9 +63,6 @@ def plan(
 
     Returns:
         the recipe: arguments by name.
-
-    Raises:
-        ValueError: an argument that no training could have.
     """
     limit = task.tokenizer.model_max_length
     task.tokenizer.model_max_length = 10**6  # to see the lengths as they are
@@ -86,26 +82,29 @@ def plan(
     chosen = {name: choices[name] for name in ("per_device_train_batch_size", "learning_rate")}
     training = resolve_training(dataclasses.replace(training, num_train_epochs=1.0, **chosen), task)
     run = Run(task, splits, encoded, arguments, training, {})
-    model = load_model(arguments.model, type(task), task.config_fields())
-    blocks, seconds = _block_parameters(model.config), step_seconds(run, model)
+    trainer = make_trainer(run, run.initial_model(training.seed), training)
+    taken = [seconds_of_steps(trainer, [batch]) for batch in training_batches(trainer, TIMED_STEPS + 1)]
     steps = -(-len(encoded["train"]) // choices["per_device_train_batch_size"])
     steps = choices["max_steps"] if "max_steps" in choices else steps * choices["num_train_epochs"]
-    seconds *= steps * choices["seeds"]
+    seconds = statistics.median(taken[1:]) * steps * choices["seeds"]  # the first one warms up
 
     output = Path(training.output_dir)
     output.mkdir(parents=True, exist_ok=True)
     read = {"model": arguments.model, **_changed(data), **_changed(task.arguments)}
     reasons |= dict.fromkeys(read, "as given") | {"output_dir": "where the trained model goes"}
     recipe = read | choices | {"output_dir": str(output)}
-    lines = [f"{name}: {json.dumps(value, ensure_ascii=False)}  # {reasons[name]}" for name, value in recipe.items()]
-    lines = [f"# minibert finetune {task.name} --recipe {RECIPE}", *lines]
-    (output / RECIPE).write_text("\n".join(lines) + "\n", encoding="utf-8")
+    lines = [f"{name}: {json.dumps(value, ensure_ascii=False)}  # {reasons[name]}\n" for name, value in recipe.items()]
+    lines = [f"# minibert finetune {task.name} --recipe {RECIPE}\n", *lines]
+    (output / RECIPE).write_text("".join(lines), encoding="utf-8")
+    metric = choices.get("metric_for_best_model", task.metric_for_best_model)
     page = "\n".join(
         [
             f"# Plan: {task.name}",
             *describe_data(surveys, bad),
-            *describe_proposal(task, choices, reasons),
-            *describe_time(seconds, blocks),
+            f"## The proposal\n\n- head: `{task.model_class.__name__}`",
+            f"- metric: {metric}, on the validation rows",
+            *(f"- `{name}`: {value} – {reasons[name]}" for name, value in choices.items()),
+            *describe_time(seconds, _block_parameters(trainer.model.config)),
             f"Next: `minibert finetune {task.name} --recipe {output / RECIPE}`\n",
         ]
     )
@@ -219,13 +218,6 @@ def propose(task: Task, survey: Survey, limit: int, given: dict[str, Any]) -> tu
     return dict(zip(proposed, choices)), dict(zip(proposed, reasons))
 
 
-def step_seconds(run: Run, model: torch.nn.Module) -> float:
-    """Seconds of a training step, from a few of them on random rows; the model is thrown away."""
-    trainer = make_trainer(run, model, run.training)
-    taken = [seconds_of_steps(trainer, [batch]) for batch in training_batches(trainer, TIMED_STEPS + 1)]
-    return statistics.median(taken[1:])  # the first one warms up
-
-
 # --- the page, in Markdown ---
 
 
@@ -253,17 +245,10 @@ def describe_data(surveys: dict[str, Survey], bad: list[str]) -> list[str]:
     return lines
 
 
-def describe_proposal(task: Task, choices: dict[str, Any], reasons: dict[str, str]) -> list[str]:
-    metric = choices.get("metric_for_best_model", task.metric_for_best_model)
-    lines = ["## The proposal", "", f"- head: `{task.model_class.__name__}`"]
-    lines += [f"- metric: {metric}, on the validation rows"]
-    return lines + [f"- `{name}`: {value} – {reasons[name]}" for name, value in choices.items()] + [""]
-
-
 def describe_time(seconds: float, blocks: int) -> list[str]:
     """How long the training takes, and with every size of ModernBERT: the same, scaled by the parameters of its blocks,
     which is the work per token; `blocks` are those of the model that was measured."""
-    lines = [f"Estimated time with the model given, over all seeds, evaluation left out: {_duration(seconds)}.", ""]
+    lines = [f"\nEstimated time with the model given, over all seeds, evaluation left out: {_duration(seconds)}.", ""]
     lines += ["| size of ModernBERT | parameters of its blocks | estimated time |", "|---|---|---|"]
     fitting = "none"
     for size in ("tiny", "mini", "small", "medium", "base", "large"):

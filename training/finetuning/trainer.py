@@ -67,9 +67,10 @@ class Trained(NamedTuple):
 
 
 class TaskTrainer(Trainer):
-    """Trains and evaluates a task; without a run, only predicts.
+    """Trains and evaluates a task; without splits, only predicts.
 
     Args:
+        splits: as `Task.read` returned them; `encoded`: the model inputs of each.
         resting: modules that are kept in evaluation mode: without dropout.
         options: of `Trainer`.
     """
@@ -79,13 +80,14 @@ class TaskTrainer(Trainer):
         model: nn.Module,
         training: TrainingArguments,
         task: Task,
-        run: Run | None = None,
+        splits: Mapping[str, datasets.Dataset] | None = None,
+        encoded: Mapping[str, datasets.Dataset] | None = None,
         resting: Sequence[nn.Module] = (),
         **options: Any,
     ):
-        if run is not None:
-            options |= {"train_dataset": run.encoded["train"], "eval_dataset": run.encoded["validation"]}
-            options["compute_metrics"] = partial(task.compute_metrics, examples=run.splits["validation"])
+        if splits is not None:
+            options |= {"train_dataset": encoded["train"], "eval_dataset": encoded["validation"]}
+            options["compute_metrics"] = partial(task.compute_metrics, examples=splits["validation"])
         # What is pushed is the finished model, by the command; `Trainer` would create a repository right here.
         training = dataclasses.replace(training, push_to_hub=False)
         super().__init__(model, training, task.collator(), processing_class=task.tokenizer, **options)
@@ -171,21 +173,15 @@ def check_for_task(
     """
     metric, known = training.metric_for_best_model, ["loss", *task.metric_names(splits["validation"])]
     if metric != "auto" and metric.removeprefix("eval_") not in known:
-        raise ValueError(
-            f"metric_for_best_model: {metric!r} is no metric of {task.name}; use one of {', '.join(known)}, with or "
-            "without eval_ before it"
-        )
+        listed = f"{', '.join(known)}, with or without eval_ before it"
+        raise ValueError(f"metric_for_best_model: {metric!r} is no metric of {task.name}; use one of {listed}")
     if metric == "auto" and training.greater_is_better is False:  # where nothing is said, it is true
-        raise ValueError(
-            f"greater_is_better: false contradicts the task's own metric, {task.metric_for_best_model}; name another"
-            " one with --metric_for_best_model"
-        )
+        own = task.metric_for_best_model
+        raise ValueError(f"greater_is_better: false contradicts {own}; name another --metric_for_best_model")
     labels = encoded["train"].features.get("labels")
-    labels = getattr(labels, "feature", labels)  # of a list
-    if training.label_smoothing_factor and (labels is None or not labels.dtype.startswith("int")):
-        raise ValueError(
-            f"label_smoothing_factor: {training.label_smoothing_factor} needs labels of classes; leave it out"
-        )
+    labels, smoothing = getattr(labels, "feature", labels), training.label_smoothing_factor  # the feature of a list
+    if smoothing and (labels is None or not labels.dtype.startswith("int")):
+        raise ValueError(f"label_smoothing_factor: {smoothing} needs labels of classes; leave it out")
 
 
 def resolve_training(training: TrainingArguments, task: Task) -> TrainingArguments:
@@ -221,21 +217,19 @@ def make_trainer(run: Run, model: PreTrainedModel, training: TrainingArguments) 
 
 def train(run: Run, model: PreTrainedModel, training: TrainingArguments, checkpoint: str | None = None) -> Trained:
     """Train `model` (in place, or merged back into it), and measure it."""
-    parameters = model.num_parameters()
+    counts = {"parameters": model.num_parameters()}
     trainer = make_trainer(run, model, training)
-    trained_parameters = trainer.model.num_parameters(only_trainable=True)
+    counts["trained_parameters"] = trainer.model.num_parameters(only_trainable=True)
     seconds = trainer.train(resume_from_checkpoint=checkpoint).metrics["train_runtime"]
     trained = trainer.model if run.arguments.lora is None else trainer.model.merge_and_unload()
     restore_embedding(trained)
     scored, state = score(trained, training, run.task, run.splits, run.encoded), trainer.state
-    best = state.best_model_checkpoint
     report = {name: scores for name, (_, scores) in scored.items()} | {
-        "best_step": int(best.rsplit("-", 1)[1]) if best else state.global_step,
+        "best_step": state.best_global_step if state.best_model_checkpoint else state.global_step,
         "steps": state.global_step,
         "epochs": state.epoch,
         "training_seconds": seconds,
-        "parameters": parameters,
-        "trained_parameters": trained_parameters,
+        **counts,
     }
     return Trained(trained, report, {name: prediction for name, (prediction, _) in scored.items()}, state)
 
