@@ -212,7 +212,8 @@ def make_trainer(run: Run, model: PreTrainedModel, training: TrainingArguments) 
         optimizer = kind, {**options, "params": parameter_groups(model, decayed, *rates)}
     if arguments.patience and training.eval_strategy != "no" and training.load_best_model_at_end:
         callbacks.append(EarlyStoppingCallback(arguments.patience))
-    return TaskTrainer(model, training, run.task, run, resting, optimizer_cls_and_kwargs=optimizer, callbacks=callbacks)
+    options = {"optimizer_cls_and_kwargs": optimizer, "callbacks": callbacks}
+    return TaskTrainer(model, training, run.task, run.splits, run.encoded, resting, **options)
 
 
 def train(run: Run, model: PreTrainedModel, training: TrainingArguments, checkpoint: str | None = None) -> Trained:
