@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -153,6 +154,8 @@ def plot_bench_lengths(results: Sequence[dict], path: Path) -> bool:
             axes.label_outer()
         panels[0][0].legend(frameon=False)
     return True
+
+
 # --- pretraining ---
 
 
@@ -410,6 +413,8 @@ def plot_isotropy(path: str | Path, states: Sequence[dict[str, Any]], rogue: int
             panel.set(xlabel="state (0: embeddings)", xticks=numbers)
             panel.grid(alpha=0.3, axis="y")
             panel.legend(fontsize=8)
+
+
 # --- embeddings ---
 
 
@@ -431,3 +436,85 @@ def plot_embedding_training(log_history: Sequence[dict], path: str | Path, metri
             axes.plot(*zip(*points), marker=marker)
             axes.set(xlabel="optimizer step", ylabel=label)
             axes.grid(alpha=0.3)
+
+
+# --- fine-tuning ---
+
+MOST_BARS = 60  # labels: a picture of more cannot be read
+
+
+def format_scores(rows: Mapping[str, Mapping[str, float | str]]) -> str:
+    """Metrics (columns) of splits or models (rows) as a table; where there are many metrics, one a row."""
+    metrics = list(dict.fromkeys(metric for row in rows.values() for metric in row))
+    if len(metrics) > 8:
+        return format_table(["", *rows], [[metric, *(row.get(metric) for row in rows.values())] for metric in metrics])
+    return format_table(["", *metrics], [[name, *map(row.get, metrics)] for name, row in rows.items()])
+
+
+def plot_confusion(
+    predictions: Sequence[int], references: Sequence[int], labels: Sequence[str], path: str | Path
+) -> None:
+    """Draw how often each true class (row) was taken for each class (column); colours are shares of the row."""
+    counts = np.zeros((len(labels), len(labels)), dtype=np.int64)
+    np.add.at(counts, (np.asarray(references), np.asarray(predictions)), 1)
+    shares = counts / np.maximum(counts.sum(1, keepdims=True), 1)
+    side = min(14.0, 2.5 + 0.8 * len(labels))
+    with picture(path, "Predicted and true classes", size=(side + 1, side)) as axes:
+        image = axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
+        axes.figure.colorbar(image, label="share of the true class")
+        axes.set(xlabel="predicted class", ylabel="true class")
+        if len(labels) <= MOST_BARS:
+            axes.set_xticks(range(len(labels)), map(_one_line, labels), rotation=45, ha="right")
+            axes.set_yticks(range(len(labels)), map(_one_line, labels))
+        for (row, column), count in np.ndenumerate(counts) if len(labels) <= 20 else ():
+            is_dark = np.dot(image.cmap(shares[row, column])[:3], (0.299, 0.587, 0.114)) < 0.55
+            color = "white" if is_dark else "black"
+            axes.text(column, row, f"{count:,}", ha="center", va="center", color=color)
+
+
+def plot_values(predictions: Sequence[float], references: Sequence[float], path: str | Path) -> None:
+    """Draw predicted values over true ones."""
+    with picture(path, "Predicted and true values", size=(5.5, 5)) as axes:
+        axes.scatter(references, predictions, s=6, alpha=0.4)
+        ends = [min(np.min(references), np.min(predictions)), max(np.max(references), np.max(predictions))]
+        axes.plot(ends, ends, color="gray", linestyle="--", linewidth=1)
+        axes.set(xlabel="true value", ylabel="predicted value")
+        axes.grid(alpha=0.3)
+
+
+def plot_scores(scores: Mapping[str, float], name: str, path: str | Path) -> None:
+    """Draw the score `name`, between 0 and 1, of every label."""
+    _plot_bars(list(scores), {name: list(scores.values())}, path, f"{name} by label", name)
+
+
+def plot_per_type(scores: Mapping[str, Mapping[str, float]], path: str | Path) -> None:
+    """Draw precision, recall and F1 of every type of entity, the most frequent one first.
+
+    Args:
+        scores: for each type {precision, recall, f1, support}.
+    """
+    types = sorted(scores, key=lambda kind: -scores[kind]["support"])
+    bars = {name: [scores[kind][name] for kind in types] for name in ("precision", "recall", "f1")}
+    labels = [f"{kind} ({scores[kind]['support']:,})" for kind in types]
+    _plot_bars(labels, bars, path, "Scores by type of entity", "score (number of true entities in brackets)")
+
+
+def _plot_bars(labels: list[str], bars: dict[str, list[float]], path: str | Path, title: str, xlabel: str) -> None:
+    """Draw bars of values from 0 to 1, those of one label together."""
+    if len(labels) > MOST_BARS:
+        title = f"{title}, {MOST_BARS} of {len(labels):,}"
+        labels, bars = labels[:MOST_BARS], {name: values[:MOST_BARS] for name, values in bars.items()}
+    places, height = np.arange(len(labels)), 0.8 / len(bars)
+    with picture(path, title, size=(7, 1.7 + (0.1 + 0.2 * len(bars)) * len(labels))) as axes:
+        for i, (name, values) in enumerate(bars.items()):
+            drawn = axes.barh(places + height * (i - (len(bars) - 1) / 2), values, height=0.9 * height, label=name)
+            axes.bar_label(drawn, fmt="%.2f", padding=3, fontsize=8)
+        axes.set_yticks(places, map(_one_line, labels))
+        axes.set(xlabel=xlabel, xlim=(0, 1.1))
+        axes.invert_yaxis()
+        if len(bars) > 1:
+            axes.legend(loc="upper left", bbox_to_anchor=(1, 1))
+
+
+def _one_line(label: str) -> str:
+    return textwrap.shorten(label, 40, placeholder="…") or " "

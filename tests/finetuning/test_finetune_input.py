@@ -7,6 +7,7 @@ import random
 import pytest
 import torch
 from helpers import write_rows
+from huggingface_hub import ModelCard
 from transformers import AutoModelForMultipleChoice, AutoModelForSequenceClassification, AutoTokenizer, Trainer
 
 from minibert import MiniBertConfig, MiniBertForSequenceClassification, MiniBertModel, train_tokenizer
@@ -104,9 +105,9 @@ class TestMetric:
 
         (tmp_path / "out").rmdir()  # made by the scoring
         error = refused("finetune", task, [*arguments, "--metric_for_best_model", "acuracy"])
-        assert error.startswith("metric_for_best_model: 'acuracy' is not legal")
-        assert set(error.split(": ")[2].split(", with")[0].split(", ")) == set(names)
-        for name in (*names, *(f"eval_{name}" for name in names)):
+        assert error.startswith("metric_for_best_model: 'acuracy' is no metric of")
+        assert set(error.split("use one of ")[1].split(", with")[0].split(", ")) == set(names)
+        for name in (names[0], f"eval_{names[-1]}"):
             command.check_for_task(
                 cli.parse(f"finetune {task}", [*arguments, "--metric_for_best_model", name])[-1],
                 run.task,
@@ -123,33 +124,37 @@ class TestMetric:
 
     def test_a_plan_refuses_it_too(self, given, refused):
         task, arguments = given("classes", "--plan", "--metric_for_best_model", "f1")
-        assert "legal for classify: loss, accuracy, f1_macro" in refused("finetune", task, arguments)
+        assert "of classify; use one of loss, accuracy, f1_macro" in refused("finetune", task, arguments)
 
 
 class TestRefused:
     @pytest.mark.parametrize(
         ("kind", "arguments", "said"),
         [
-            ("classes", ["--bf16_full_eval", "true"], "bf16_full_eval: legal: false; evaluation would leave the model"),
-            ("classes", ["--fp16_full_eval", "true"], "fp16_full_eval: legal: false"),
-            ("classes", ["--prediction_loss_only", "true"], "prediction_loss_only: legal: false"),
-            ("classes", ["--dataloader_drop_last", "true"], "dataloader_drop_last: legal: false"),
-            ("classes", ["--eval_do_concat_batches", "false"], "eval_do_concat_batches: legal: true"),
-            ("classes", ["--label_names", "labels"], "label_names: it must not be given"),
-            ("classes", ["--hub_token", "abc"], "hub_token: it must not be given; log in"),
-            ("classes", ["--greater_is_better", "false"], "greater_is_better: false is not legal"),
-            ("classes", ["--patience", "-1"], "patience: -1 is not legal: 0 or more"),
+            ("classes", ["--bf16_full_eval", "true"], "bf16_full_eval: use false; evaluation would leave the model"),
+            ("classes", ["--fp16_full_eval", "true"], "fp16_full_eval: use false"),
+            ("classes", ["--prediction_loss_only", "true"], "prediction_loss_only: use false"),
+            ("classes", ["--dataloader_drop_last", "true"], "dataloader_drop_last: use false"),
+            ("classes", ["--eval_do_concat_batches", "false"], "eval_do_concat_batches: use true"),
+            ("classes", ["--label_names", "labels"], "label_names: leave it out"),
+            ("classes", ["--hub_token", "abc"], "hub_token: leave it out; log in"),
+            ("classes", ["--greater_is_better", "false"], "greater_is_better: false contradicts"),
+            ("classes", ["--patience", "-1"], "patience: -1 is too few; use 0 or more"),
             (
                 "classes",
                 ["--patience", "2", "--eval_strategy", "no", "--load_best_model_at_end", "false"],
-                "patience: 2 is of no effect",
+                "patience: 2 has no effect",
             ),
-            ("classes", ["--compare_rounds", "3"], "compare_rounds: needs --compare true"),
-            ("classes", ["--freeze", "encoder", "--layerwise_lr_decay", "0.9"], "layerwise_lr_decay: not legal with"),
+            ("classes", ["--compare_rounds", "3"], "compare_rounds: 3 has no effect without --compare true"),
+            (
+                "classes",
+                ["--freeze", "encoder", "--layerwise_lr_decay", "0.9"],
+                "layerwise_lr_decay: 0.9 has no effect with --freeze encoder",
+            ),
             ("values", ["--labels", "low", "high"], "labels: low, high cannot name the values of 'score'"),
-            ("values", ["--label_smoothing_factor", "0.1"], "label_smoothing_factor: 0.1 is not legal here"),
-            ("several", ["--label_smoothing_factor", "0.1"], "label_smoothing_factor: 0.1 is not legal here"),
-            ("spans", ["--label_smoothing_factor", "0.1"], "label_smoothing_factor: 0.1 is not legal here"),
+            ("values", ["--label_smoothing_factor", "0.1"], "label_smoothing_factor: 0.1 needs labels of classes"),
+            ("several", ["--label_smoothing_factor", "0.1"], "label_smoothing_factor: 0.1 needs labels of classes"),
+            ("spans", ["--label_smoothing_factor", "0.1"], "label_smoothing_factor: 0.1 needs labels of classes"),
             ("words", ["--tag_names", "N", "V"], "tag_names: the tags of"),
         ],
     )
@@ -160,7 +165,7 @@ class TestRefused:
     @pytest.mark.parametrize("arguments", [["--bf16_full_eval", "true"], ["--lora", "0"], ["--freeze", "9"]])
     def test_a_plan_refuses_what_no_training_could_have(self, given, refused, arguments):
         task, arguments = given("classes", "--plan", *arguments)
-        assert "legal" in refused("finetune", task, arguments)
+        assert "use " in refused("finetune", task, arguments)
 
     def test_a_model_of_another_problem(self, start, given, refused, tmp_path):
         config = MiniBertConfig.from_pretrained(
@@ -177,7 +182,7 @@ class TestRefused:
         said = refused("evaluate", "classify", [*arguments, "--train", train])
         assert said.startswith("train: nothing is trained here")
         said = refused("evaluate", "classify", [*arguments, "--prediction_loss_only", "true"])
-        assert said.startswith("prediction_loss_only: legal: false")
+        assert said.startswith("prediction_loss_only: use false")
 
 
 def parsed(given):
@@ -202,7 +207,7 @@ def test_low_rank_updates_need_no_table_of_seen_words(given):
         run = command.prepare(*cli.parse(*parsed(given("classes", *arguments))))
         model = run.initial_model(0)
         embedding = model.get_input_embeddings()
-        make_trainer(model, run.training, run.task, run.splits, run.encoded, run.arguments)
+        make_trainer(run, model, run.training)
         now = model.get_input_embeddings()
         assert isinstance(now, SeenEmbedding) if kind else now is embedding
 
@@ -309,8 +314,7 @@ def test_a_table_with_an_empty_column_of_labels(start, tmp_path, capsys):
     assert [json.loads(line)["prediction"] in ("a", "b") for line in saved] == [True, True]
 
 
-@pytest.mark.parametrize("kind", ["entities", "words"])
-@pytest.mark.parametrize("mark", ["missing", -1])
+@pytest.mark.parametrize(("kind", "mark"), [("entities", "missing"), ("words", -1)])
 def test_a_tag_for_every_word(start, tmp_path, kind, mark):
     """What is predicted for words without tags is what is predicted for the same words with tags."""
     rows = list(rows_of(kind, 9))
@@ -319,6 +323,9 @@ def test_a_tag_for_every_word(start, tmp_path, kind, mark):
     saved = [json.loads(line) for line in (tmp_path / "out" / "test_predictions.jsonl").read_text().splitlines()]
     predicted = [row["prediction"] for row in saved]
     assert [len(tags) for tags in predicted] == [len(row["tokens"]) for row in rows]
+    card = ModelCard((tmp_path / "out" / "README.md").read_text())
+    per_class = {"f1", "precision", "recall"} if kind == "entities" else {"f1_macro"}
+    assert {result.metric_type for result in card.data.eval_results} == {"accuracy", "loss", *per_class}
     column = "tags" if kind == "entities" else "pos_tags"
     as_said = [{**row, column: tags} for row, tags in zip(rows, predicted)]
     test = write_rows(tmp_path / "said.jsonl", as_said)

@@ -61,11 +61,14 @@ class TestFreeze:
     @pytest.mark.parametrize(
         ("given", "said"),
         [
-            ({"freeze": "4"}, "freeze: '4' is not legal: none, encoder or a number from 1 to 3"),
+            ({"freeze": "4"}, "freeze: '4' is no part of the model; use none, encoder or a number from 1 to 3"),
             ({"freeze": "all"}, "freeze: 'all'"),
             ({"freeze": "0"}, "freeze: '0'"),
             ({"lora": 0}, "lora: 0"),
-            ({"lora": 4, "freeze": "encoder"}, "lora: not legal with --freeze encoder"),
+            (
+                {"lora": 4, "freeze": "encoder"},
+                "lora: 4 freezes the encoder's own weights already; leave out --freeze encoder",
+            ),
             ({"layerwise_lr_decay": 0.0}, "layerwise_lr_decay: 0.0"),
             ({"layerwise_lr_decay": 1.1}, "layerwise_lr_decay: 1.1"),
         ],

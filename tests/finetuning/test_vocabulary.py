@@ -2,8 +2,10 @@
 
 import copy
 
+import accelerate
 import pytest
 import torch
+import torch.nn.utils.prune
 from transformers import AutoModelForSequenceClassification, BertConfig, BertForSequenceClassification
 
 from minibert import MiniBertConfig, MiniBertForSequenceClassification
@@ -39,7 +41,8 @@ def test_it_learns_what_the_whole_table_learns(model):
     whole = copy.deepcopy(model)
     train_seen_rows(model, ROWS)
     assert isinstance(model.get_input_embeddings(), SeenEmbedding)
-    assert whole.num_parameters() - model.num_parameters() == len(UNSEEN) * model.config.hidden_size
+    trained = [each.num_parameters(only_trainable=True) for each in (whole, model)]
+    assert trained[0] - trained[1] == len(UNSEEN) * model.config.hidden_size
     assert losses(model) == pytest.approx(losses(whole), abs=1e-6)
     restore_embedding(model)
     for name, tensor in whole.state_dict().items():
@@ -89,6 +92,38 @@ def test_what_rests_anyway_is_left_alone(model):
     )
     train_seen_rows(bert, ROWS)
     assert type(bert.get_input_embeddings()) is torch.nn.Embedding
+
+
+def hook(embedding):
+    embedding.register_forward_pre_hook(lambda module, args: None)
+
+
+def prune(embedding):
+    torch.nn.utils.prune.l1_unstructured(embedding, "weight", 0.5)
+
+
+def prune_structured(embedding):
+    torch.nn.utils.prune.ln_structured(embedding, "weight", 0.5, n=2, dim=0)
+
+
+@pytest.mark.parametrize("done", [hook, prune, prune_structured, accelerate.cpu_offload])
+def test_an_embedding_that_is_more_than_a_table_stays(model, done):
+    """What hangs on it (hooks, masks of pruning, weights kept elsewhere) would be lost with it."""
+    embedding = model.get_input_embeddings()
+    done(embedding)
+    train_seen_rows(model, ROWS)
+    assert model.get_input_embeddings() is embedding
+
+
+def test_hooks_on_the_rows_that_train_are_called(model):
+    train_seen_rows(model, ROWS)
+    called = []
+    embedding = model.get_input_embeddings()
+    embedding.register_forward_pre_hook(lambda module, args: called.append("before"))
+    embedding.register_forward_hook(lambda module, args, output: called.append("after"))
+    embedding.register_full_backward_hook(lambda module, *gradients: called.append("backward"))
+    losses(model, steps=1)
+    assert called == ["before", "after", "backward"]
 
 
 def test_several_choices_a_row(model):

@@ -17,9 +17,7 @@ class TaskArguments:
 
     task: ClassVar[str]
 
-    max_length: int | None = argument(
-        None, "Longest input, in tokens; what is longer is cut. By default what the model and its tokenizer allow."
-    )
+    max_length: int | None = argument(None, "Longest input, in tokens, the rest is cut; by default the model's.")
 
 
 @dataclass
@@ -34,9 +32,7 @@ class DataArguments:
     train: list[str] = argument([], "Files to train on, instead of those in --data.")
     validation: list[str] = argument([], "Files to validate on, instead of those in --data.")
     test: list[str] = argument([], "Files to test on, instead of those in --data.")
-    validation_size: float = argument(
-        0.1, "Where there is no validation split: training rows held out, a share (below 1) or their number."
-    )
+    validation_size: float = argument(0.1, "Training rows held out where nothing else is: a share or a number.")
 
 
 # What `--plan` proposes, and a training without a plan takes where the user gave nothing (None).
@@ -56,22 +52,15 @@ class FinetuneArguments:
 
     model: str = argument("runs/minibert", "The model to start from: MiniBERT, BERT or ModernBERT; a folder or a name.")
     freeze: str | None = argument(
-        None,
-        "none (by default); encoder: only the head is trained; or a number: that many lowest layers and the embeddings"
-        " rest.",
+        None, "none (default); encoder: all but the head; or a number: the embeddings and that many lowest layers."
     )
     lora: int | None = argument(None, "Train low-rank updates of this rank instead of the encoder's own weights.")
     layerwise_lr_decay: float = argument(1.0, "Each layer's learning rate as a share of that of the layer above it.")
-    seeds: int | None = argument(
-        None, "How many seeds to train with, from --seed on; the best model is kept. By default 1."
-    )
-    patience: int | None = argument(
-        None, "Evaluations without a better score after which training stops; 0: never. By default 3."
-    )
+    seeds: int | None = argument(None, "Seeds to train with, from --seed on; the best model is kept (default: 1).")
+    patience: int | None = argument(None, "Evaluations without progress before it stops; 0: never (default: 3).")
     plan: bool = argument(
         False,
-        "Train nothing: look at the data and write a recipe and a page that says why. What is given stands in the"
-        " recipe; the rest is proposed. Without a plan: "
+        "Train nothing, write a recipe: what is given, the rest proposed with reasons. Without a plan: "
         + ", ".join(f"--{name} {value}" for name, value in UNLESS_PLANNED.items())
         + ".",
     )
@@ -116,15 +105,9 @@ class ChooseArguments(TaskArguments):
     task: ClassVar[str] = "choice:Choose"
 
     text_column: str | None = argument(None, "The column of the text before the choices; guessed by its name.")
-    prefix_column: str | None = argument(
-        None, "A column of text that every choice begins with (SWAG's sent2, guessed as such)."
-    )
-    choice_columns: list[str] = argument(
-        [], "A column of lists of choices, or several columns of one choice each (ending0, ending1, …); guessed."
-    )
-    label_column: str | None = argument(
-        None, "The column of the right choice: its number from 0, its letter (A, B, …), or its text; guessed."
-    )
+    prefix_column: str | None = argument(None, "A column that every choice begins with (SWAG's sent2; guessed).")
+    choice_columns: list[str] = argument([], "A column of lists of choices, or a column for each choice; guessed.")
+    label_column: str | None = argument(None, "The right choice: its number from 0, letter (A, B, …) or text; guessed.")
 
 
 @dataclass
@@ -137,13 +120,12 @@ class TagArguments(TaskArguments):
     tags_column: str | None = argument(None, "The column of their tags, a list; guessed by its name.")
     tag_names: list[str] = argument([], "Names of the tags where these are numbers that the data gives no names.")
     scheme: Literal["auto", "bio", "io", "bioes", "none"] = argument(
-        "auto",
-        "The scheme of the tags that the model learns; none: classes of words, no entities. auto: as in the data.",
+        "auto", "The scheme that the model learns; none: classes of words, no entities; auto: as in the data."
     )
     data_scheme: Literal["auto", "bio", "io", "bioes", "none"] = argument(
         "auto", "The scheme of the tags in the data; auto: told from their prefixes."
     )
-    repair_tags: bool = argument(False, "Read tags that are not valid in their scheme as seqeval does, no error.")
+    repair_tags: bool = argument(False, "Read tags that break their scheme as seqeval does, no error.")
     align: Literal["first", "all"] = argument(
         "first", "Which subwords carry the tag of their word in training: the first one, or all of them."
     )
@@ -152,8 +134,8 @@ class TagArguments(TaskArguments):
     )
     decoding: Literal["viterbi", "greedy"] = argument(
         "viterbi",
-        "viterbi: the most probable valid sequence of tags; greedy: the most probable tag of each word, and what then"
-        " is not valid repaired as seqeval does.",
+        "viterbi: the most probable sequence of tags that keeps the scheme; greedy: the most probable tag of each word,"
+        " what then breaks it repaired as seqeval does.",
     )
     stride: int = argument(32, "Tokens that neighbouring parts of a sentence share that is longer than --max_length.")
 
@@ -166,19 +148,17 @@ class AnswerArguments(TaskArguments):
 
     max_length: int | None = argument(
         None,
-        "Longest input (question and part of the context), in tokens; by default what a model trained for this task was"
-        " trained with, else 384, or less if the model allows less. A longer context is read in parts.",
+        "Longest input, in tokens: question and context, which is read in parts if it is longer. By default what a"
+        " model of this task was trained with, else 384, or less if the model allows less.",
     )
-    stride: int | None = argument(
-        None, "Tokens that neighbouring parts of a context share; by default a third of the longest input."
-    )
+    stride: int | None = argument(None, "Tokens that parts of a context share; by default a third of --max_length.")
     max_question_length: int = argument(64, "Longest question, in tokens; what is longer is cut.")
     max_answer_length: int = argument(30, "Longest answer, in tokens.")
     n_best: int = argument(20, "Answers of each question that are looked at.")
     null_threshold: float | None = argument(
         None,
-        "How much higher 'no answer' must score than the best answer. By default 0 where the data has questions without"
-        " an answer, else there always is one.",
+        "By how much 'no answer' must beat the best answer. By default 0 if some questions of the data have none, else"
+        " there always is one.",
     )
     question_column: str | None = argument(None, "The column of the question; guessed by its name.")
     context_column: str | None = argument(None, "The column of the context; guessed by its name.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,14 +42,24 @@ def load_splits(
     Raises:
         ValueError: nothing given, a path that does not exist, a file that cannot be read, an empty split.
     """
-    sources = _sources(arguments)
-    splits = datasets.DatasetDict({name: _load(source) for name, source in sources.items() if name in names})
+    sources: dict[str, list[str | Path] | datasets.Dataset] = {}
+    if arguments.data is not None:
+        data = Path(arguments.data).expanduser()
+        sources = _of_folder(data) if data.is_dir() else {"train": [data]} if data.is_file() else _of_hub(str(data))
+    sources |= {name: files for name in SPLITS if (files := getattr(arguments, name))}
+    if not sources:
+        raise ValueError("data: none given; use --data FOLDER, or files with --train, --validation, --test")
+    for name in names:
+        for file in sources[name] if isinstance(sources.get(name), list) else []:
+            check_table(file)  # before a large one is loaded
+    splits = {name: _load(sources[name]) for name in SPLITS if name in names and name in sources}
     if "train" in splits and "validation" not in splits:
         rows = splits["train"]
         is_held_out = _hold_out(rows, arguments.validation_size, seed, task)
-        splits["train"] = rows.select(np.flatnonzero(~is_held_out))
-        splits["validation"] = rows.select(np.flatnonzero(is_held_out))
-    return datasets.DatasetDict({name: splits[name] for name in SPLITS if name in splits})
+        held_out = {"train": rows.select(np.flatnonzero(~is_held_out))}
+        held_out["validation"] = rows.select(np.flatnonzero(is_held_out))
+        splits = held_out | {name: split for name, split in splits.items() if name not in held_out}
+    return datasets.DatasetDict(splits)
 
 
 def where(row: dict[str, Any]) -> str:
@@ -68,19 +78,13 @@ def find_column(split: datasets.Dataset, given: str | None, guesses: Iterable[st
         return given
     found = next((name for name in guesses if name in split.column_names), None)
     if found is None:
-        raise ValueError(
-            f"{argument}: which column of {split[0][FILE]!r} holds {what} is not clear; name it with --{argument} "
-            f"({_columns(split)})"
-        )
+        unclear = f"which column of {split[0][FILE]!r} holds {what} is not clear"
+        raise ValueError(f"{argument}: {unclear}; name it with --{argument} ({_columns(split)})")
     return found
 
 
 def check_columns(split: datasets.Dataset, columns: Collection[str], argument: str) -> None:
-    """Refuse columns that a split lacks.
-
-    Raises:
-        ValueError: a column is missing; names `argument`, the column, the file and its columns.
-    """
+    """Refuse columns that a split lacks (a ValueError that names `argument` and the columns there are)."""
     for column in columns:
         if column not in split.column_names:
             raise ValueError(f"{argument}: {split[0][FILE]!r} has no column {column!r} ({_columns(split)})")
@@ -103,8 +107,8 @@ def check_texts(split: datasets.Dataset, columns: Sequence[str], blank: bool = F
     for column in columns:
         if column not in string_columns(split):
             raise ValueError(
-                f"column {column!r} of {split[0][FILE]!r} holds {split.features[column]}, not text; legal: "
-                f"{', '.join(string_columns(split))}"
+                f"column {column!r} of {split[0][FILE]!r} holds {split.features[column]}, not text; use one "
+                f"of {', '.join(string_columns(split))}"
             )
         for index, text in enumerate(split[column]):
             if text is None or not (blank or text.strip()):
@@ -118,55 +122,34 @@ def _columns(split: datasets.Dataset) -> str:
 # --- Sources ---------------------------------------------------------------------------------------------------------
 
 
-def _sources(arguments: DataArguments) -> dict[str, list[Path] | datasets.Dataset]:
-    """Files, or the split of a data set of the Hub, for each split."""
-    sources: dict[str, list[Path] | datasets.Dataset] = {}
-    if arguments.data is not None:
-        folder = Path(arguments.data).expanduser()
-        if folder.is_dir():
-            sources |= _files_of_folder(folder)
-        elif folder.is_file():
-            sources["train"] = [folder]
-        else:
-            sources |= _splits_of_hub(arguments.data)
-    for name in SPLITS:
-        if files := [Path(file).expanduser() for file in getattr(arguments, name)]:
-            sources[name] = files
-    if not sources:
-        raise ValueError("data: none given; legal: --data FOLDER, or files with --train, --validation, --test")
-    for files in sources.values():
-        for file in files if isinstance(files, list) else []:
-            check_table(file)
-    return sources
+def _of_folder(folder: Path) -> dict[str, list[Path]]:
+    files: dict[str, list[Path]] = {}
+    for file in sorted(folder.iterdir()):
+        if file.suffix.lower() in TABLES:
+            files.setdefault(SHARD.sub("", file.stem).lower(), []).append(file)
+    if found := _by_split(files):
+        return found
+    raise ValueError(
+        f"data: the folder {str(folder)!r} holds no file train, validation or test ending in {', '.join(TABLES)}"
+    )
 
 
-def _files_of_folder(folder: Path) -> dict[str, list[Path]]:
-    files = sorted(file for file in folder.iterdir() if file.suffix.lower() in TABLES)
-    found = {}
-    for split, names in SPLIT_NAMES.items():
-        for name in names:
-            if of_split := [file for file in files if SHARD.sub("", file.stem).lower() == name]:
-                found[split] = of_split
-                break
-    if not found:
-        raise ValueError(
-            f"data: the folder {str(folder)!r} holds no file train, validation or test ending in {', '.join(TABLES)}"
-        )
-    return found
-
-
-def _splits_of_hub(name: str) -> dict[str, datasets.Dataset]:
+def _of_hub(name: str) -> dict[str, datasets.Dataset]:
     loaded = load_hub(*hub_name(name))
-    found = {split: next((n for n in names if n in loaded), None) for split, names in SPLIT_NAMES.items()}
-    return {split: _located(loaded[n], f"{name} ({n})") for split, n in found.items() if n is not None}
+    return _by_split({split: _located(rows, f"{name} ({split})") for split, rows in loaded.items()})
 
 
-def _load(source: list[Path] | datasets.Dataset) -> datasets.Dataset:
+def _by_split(named: Mapping[str, Any]) -> dict[str, Any]:
+    """For every split the best of the names that are there."""
+    found = {split: next((name for name in names if name in named), None) for split, names in SPLIT_NAMES.items()}
+    return {split: named[name] for split, name in found.items() if name is not None}
+
+
+def _load(source: list[str | Path] | datasets.Dataset) -> datasets.Dataset:
     if isinstance(source, datasets.Dataset):
         return source
-    parts = [_located(flatten_squad(load_table(file)), str(file)) for file in source]
-    whole = parts[0]
-    for file, part in zip(source[1:], parts[1:]):
+    whole, *parts = (_located(flatten_squad(load_table(file)), str(Path(file).expanduser())) for file in source)
+    for file, part in zip(source[1:], parts):
         if set(part.column_names) != set(whole.column_names):
             raise ValueError(f"data: {str(file)!r} has other columns ({_columns(part)}) than {str(source[0])!r}")
         try:
@@ -192,7 +175,7 @@ def _hold_out(rows: datasets.Dataset, validation_size: float, seed: int, task: T
     if not is_held_out.any():
         raise ValueError(
             f"validation_size: {validation_size} of {len(rows)} rows holds out only rows whose labels no other row has;"
-            " legal: more rows, or --validation FILE"
+            " add rows, or give --validation FILE"
         )
     return is_held_out
 

@@ -6,6 +6,7 @@ Works on MiniBERT and on Transformers' BERT and ModernBERT alike, so that they c
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
@@ -17,29 +18,26 @@ from ..arguments.finetuning import FinetuneArguments
 if TYPE_CHECKING:
     import peft
 
-LORA_TARGETS = ("Wqkv", "Wo", "Wi")  # MiniBERT's fused projections, of attention and MLP
 LAYER = re.compile(r"\.(?:layers|encoder\.layer)\.(\d+)\.")
 
 
 def check_freezing(arguments: FinetuneArguments, layers: int) -> None:
-    """Refuse what no model of `layers` layers can be trained with.
-
-    Raises:
-        ValueError: names the argument, its value and what is legal.
-        ModuleNotFoundError: `lora` needs the package peft.
-    """
-    if arguments.lora is not None:
+    """Refuse what no model of `layers` layers can be trained with (a ValueError; `lora` needs the package peft)."""
+    freeze, lora, decay = arguments.freeze or "none", arguments.lora, arguments.layerwise_lr_decay
+    if lora is not None:
         import peft  # noqa: F401 - missing it is told before any work
-    if arguments.freeze not in (None, "none", "encoder", *map(str, range(1, layers + 1))):
-        raise ValueError(f"freeze: {arguments.freeze!r} is not legal: none, encoder or a number from 1 to {layers}")
-    if arguments.lora is not None and arguments.lora < 1:
-        raise ValueError(f"lora: {arguments.lora} is not legal: a rank of 1 or more")
-    if arguments.lora is not None and arguments.freeze not in (None, "none"):
-        raise ValueError(f"lora: not legal with --freeze {arguments.freeze}: it freezes the encoder's own weights")
-    if not 0 < arguments.layerwise_lr_decay <= 1:
-        raise ValueError(f"layerwise_lr_decay: {arguments.layerwise_lr_decay} is not legal: above 0, up to 1")
-    if arguments.layerwise_lr_decay < 1 and arguments.freeze == "encoder":
-        raise ValueError("layerwise_lr_decay: not legal with --freeze encoder: no layer of it trains")
+    if freeze not in ("none", "encoder", *map(str, range(1, layers + 1))):
+        raise ValueError(
+            f"freeze: {freeze!r} is no part of the model; use none, encoder or a number from 1 to {layers}"
+        )
+    if lora is not None and lora < 1:
+        raise ValueError(f"lora: {lora} is no rank; use 1 or more")
+    if lora is not None and freeze != "none":
+        raise ValueError(f"lora: {lora} freezes the encoder's own weights already; leave out --freeze {freeze}")
+    if not 0 < decay <= 1:
+        raise ValueError(f"layerwise_lr_decay: {decay} is out of range; use a share above 0, up to 1")
+    if decay < 1 and freeze == "encoder":
+        raise ValueError(f"layerwise_lr_decay: {decay} has no effect with --freeze encoder: no layer trains")
 
 
 def freeze(model: PreTrainedModel, amount: str) -> list[nn.Module]:
@@ -52,12 +50,10 @@ def freeze(model: PreTrainedModel, amount: str) -> list[nn.Module]:
     Returns:
         the frozen modules. They must be kept in evaluation mode, see `TaskTrainer`: dropout would only be noise there.
     """
-    encoder = model.base_model
-    if amount == "none":
-        return []
+    encoder, frozen = model.base_model, []
     if amount == "encoder":
         frozen = [module for name, module in encoder.named_children() if name != "pooler"]
-    else:
+    elif amount != "none":
         layers = encoder.layers if hasattr(encoder, "layers") else encoder.encoder.layer
         frozen = [encoder.embeddings, *layers[: int(amount)]]
     for module in frozen:
@@ -70,11 +66,10 @@ def add_lora(model: PreTrainedModel, rank: int) -> peft.PeftModel:
     trained as it is. `merge_and_unload()` makes an ordinary model of it again."""
     import peft
 
-    head = {name.split(".")[0] for name, _ in model.named_parameters() if not _is_encoder(model, name)}
-    pooler = {"pooler"} if getattr(model.base_model, "pooler", None) is not None else set()
-    config = peft.LoraConfig(
-        r=rank, lora_alpha=2 * rank, target_modules=list(LORA_TARGETS), modules_to_save=sorted(head | pooler)
-    )
+    names = [name.removeprefix(f"{model.base_model_prefix}.pooler").split(".") for name, _ in model.named_parameters()]
+    head = {first or "pooler" for first, *_ in names} - {model.base_model_prefix}
+    targets = ["Wqkv", "Wo", "Wi"]  # the fused projections of attention and MLP
+    config = peft.LoraConfig(r=rank, lora_alpha=2 * rank, target_modules=targets, modules_to_save=sorted(head))
     return peft.get_peft_model(model, config)
 
 
@@ -89,23 +84,15 @@ def parameter_groups(
     Args:
         decayed: names of the parameters that `weight_decay` applies to.
     """
-    names = [name for name, _ in model.named_parameters()]
-    layers = 1 + max(int(found[1]) for name in names if (found := LAYER.search(name)))
-    groups: dict[tuple[int, bool], dict[str, Any]] = {}
+    layers = 1 + max(int(found[1]) for name, _ in model.named_parameters() if (found := LAYER.search(name)))
+    groups: dict[tuple[int, bool], list[nn.Parameter]] = defaultdict(list)
     for name, parameter in model.named_parameters():
-        if not parameter.requires_grad:
-            continue
-        found = LAYER.search(name)
-        below = layers - int(found[1]) if found else layers + 1 if ".embeddings." in name else 0
-        decays = name in decayed
-        group = {
-            "params": [],
-            "lr": learning_rate * layer_decay**below,
-            "weight_decay": weight_decay if decays else 0.0,
-        }
-        groups.setdefault((below, decays), group)["params"].append(parameter)
-    return [groups[key] for key in sorted(groups)]  # the head first: the rate that `Trainer` logs is the first group's
-
-
-def _is_encoder(model: PreTrainedModel, name: str) -> bool:
-    return name.startswith(f"{model.base_model_prefix}.")
+        if parameter.requires_grad:
+            found = LAYER.search(name)
+            below = layers - int(found[1]) if found else layers + 1 if ".embeddings." in name else 0
+            groups[below, name in decayed].append(parameter)
+    # The head first: the rate that `Trainer` logs is the first group's.
+    return [
+        {"params": groups[key], "lr": learning_rate * layer_decay ** key[0], "weight_decay": weight_decay * key[1]}
+        for key in sorted(groups)
+    ]

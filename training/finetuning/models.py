@@ -23,9 +23,9 @@ def read_config(path: str) -> PreTrainedConfig:
         ValueError: there is none at `path`, or it is not of a kind that can be fine-tuned here.
     """
     config = saved_config(path)
-    legal = (MiniBertConfig.model_type, *ARCHITECTURES)
-    if config.model_type not in legal:
-        raise ValueError(f"model: {path!r} is of the kind {config.model_type!r}; legal: {', '.join(legal)}")
+    kinds = (MiniBertConfig.model_type, *ARCHITECTURES)
+    if config.model_type not in kinds:
+        raise ValueError(f"model: {path!r} is a {config.model_type!r}; use one of {', '.join(kinds)}")
     return config
 
 
@@ -36,22 +36,17 @@ def trained_for(config: PreTrainedConfig) -> str | None:
 
 
 def check_head(path: str, config: PreTrainedConfig, task: type[Task], needed: bool) -> bool:
-    """Whether the model has this task's head already.
-
-    Raises:
-        ValueError: it has the head of another task, or none where one is `needed`.
-    """
+    """Whether the model has this task's head already; a ValueError if it has the head of another task, or none where
+    one is `needed`."""
     head = trained_for(config)
     if head is None and not needed:
         return False
-    if head is None or not task.model_class.__name__.endswith(head):
-        has = f"is a {config.architectures[0]}" if config.architectures else "names no class"
-        labels = f" (labels: {', '.join(map(str, config.id2label.values()))})" if head else ""
-        raise ValueError(
-            f"model: {path!r} {has}{labels}, a checkpoint of another task; '{task.name}' needs "
-            f"{'a' if needed else 'an encoder without such a head or a'} {task.model_class.__name__}"
-        )
-    return True
+    if head is not None and task.model_class.__name__.endswith(head):
+        return True
+    has = f"is a {config.architectures[0]}" if config.architectures else "names no class"
+    labels = f" (labels: {', '.join(map(str, config.id2label.values()))})" if head else ""
+    wants = f"{'a' if needed else 'an encoder without such a head or a'} {task.model_class.__name__}"
+    raise ValueError(f"model: {path!r} {has}{labels}, a checkpoint of another task; '{task.name}' needs {wants}")
 
 
 def load_tokenizer(path: str, config: PreTrainedConfig, max_length: int | None) -> PreTrainedTokenizerBase:
@@ -68,7 +63,7 @@ def load_tokenizer(path: str, config: PreTrainedConfig, max_length: int | None) 
         raise ValueError(f"model: {path!r} has {config.vocab_size} word vectors, its tokenizer {len(tokenizer)} tokens")
     longest = config.max_position_embeddings
     if max_length is not None and not 3 <= max_length <= longest:
-        raise ValueError(f"max_length: {max_length} is not legal: from 3 to the model's {longest} positions")
+        raise ValueError(f"max_length: {max_length} is out of range; use 3 up to the model's {longest} positions")
     tokenizer.model_max_length = max_length or min(longest, tokenizer.model_max_length)
     return tokenizer
 

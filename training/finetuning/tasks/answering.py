@@ -24,8 +24,8 @@ from transformers import (
 from ....modeling_minibert import MiniBertForQuestionAnswering
 from ...arguments.finetuning import AnswerArguments
 from ...metrics import SquadScores
+from ...report import plot_scores
 from ..data import find_column
-from ..pictures import plot_scores
 from .base import LABEL, Labels, Task, bad_value, map_rows, with_column
 
 QUESTIONS, CONTEXTS = ("question",), ("context", "passage", "text")

@@ -12,8 +12,8 @@ from transformers import AutoModelForMultipleChoice, AutoTokenizer, DataCollator
 
 from ....modeling_minibert import MiniBertForMultipleChoice
 from ...metrics import Accuracy
+from ...report import plot_confusion
 from ..data import check_columns, check_texts, find_column, string_columns
-from ..pictures import plot_confusion
 from .base import LABEL, Task, bad_value, map_rows, shortened, with_column
 
 TEXTS = ("sent1", "context", "premise", "text", "question", "startphrase", "article")

@@ -14,8 +14,8 @@ from transformers import EvalPrediction, PreTrainedConfig, pipeline
 
 from ....modeling_minibert import MiniBertForSequenceClassification
 from ...metrics import F1, Accuracy, MatthewsCorrelation, Pearson, Spearman
+from ...report import plot_confusion, plot_scores, plot_values
 from ..data import FILE, check_columns, find_column, string_columns
-from ..pictures import plot_confusion, plot_scores, plot_values
 from .base import LABEL, NO_LABEL, Labels, Task, bad_value, map_rows, saved_labels, shortened
 
 PAIRS = (

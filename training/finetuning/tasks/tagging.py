@@ -21,8 +21,8 @@ from transformers import (
 from ....modeling_minibert import MiniBertForTokenClassification
 from ...arguments.finetuning import TagArguments
 from ...metrics import F1, Accuracy, Seqeval
+from ...report import plot_per_type, plot_scores
 from ..data import FILE, check_columns, find_column
-from ..pictures import plot_per_type, plot_scores
 from .base import LABEL, Labels, Task, bad_value, map_rows, saved_labels, shortened
 from .label_schemes import (
     OUTSIDE,

@@ -1,0 +1,70 @@
+"""What a fine-tuning draws."""
+
+import numpy as np
+import pytest
+from matplotlib import colors
+
+from minibert.training import report
+
+
+@pytest.fixture
+def figures(monkeypatch):
+    """The figures that are drawn, kept open."""
+    found = []
+    monkeypatch.setattr(report.plt, "close", found.append)
+    yield found
+    monkeypatch.undo()
+    for figure in found:
+        report.plt.close(figure)
+
+
+def luminance(color):
+    """As WCAG 2 defines it."""
+    parts = np.array(colors.to_rgb(color))
+    return np.dot(np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4), (0.2126, 0.7152, 0.0722))
+
+
+@pytest.mark.parametrize("classes", [2, 3, 7])
+def test_counts_can_be_read_on_the_colour_that_is_shown(classes, figures, tmp_path):
+    """Also where no class is taken for any other one often."""
+    draw = np.random.default_rng(0)
+    for predicted in (draw.integers(0, classes, 500), np.arange(500) % classes):
+        report.plot_confusion(predicted, np.arange(500) % classes, [str(i) for i in range(classes)], tmp_path / "a.png")
+        axes = figures[-1].axes[0]
+        (image,) = axes.images
+        assert len(axes.texts) == classes**2
+        for text in axes.texts:
+            column, row = map(int, text.get_position())
+            shown = image.cmap(image.norm(image.get_array()[row, column]))
+            light, dark = sorted((luminance(shown), luminance(text.get_color())), reverse=True)
+            assert (light + 0.05) / (dark + 0.05) > 4, (shown, text.get_color())
+
+
+def test_every_picture_has_a_title(figures, tmp_path):
+    report.plot_confusion([0, 1], [0, 1], ["a", "b"], tmp_path / "a.png")
+    report.plot_values([0.5, 1.0], [0.4, 2.0], tmp_path / "b.png")
+    report.plot_scores({"a": 0.5}, "F1", tmp_path / "c.png")
+    report.plot_per_type({"PER": {"precision": 1.0, "recall": 0.5, "f1": 0.7, "support": 3}}, tmp_path / "d.png")
+    assert len(figures) == 4 and all(figure.get_suptitle() for figure in figures)
+
+
+@pytest.mark.parametrize("labels", [["$a_$", "gut|ö", "two\nlines", " "], ["1"]])
+def test_labels_of_any_name_are_drawn(labels, tmp_path):
+    report.plot_scores(dict.fromkeys(labels, 0.5), "F1", tmp_path / "scores.png")
+    each = {"precision": 1.0, "recall": 0.5, "f1": 0.7, "support": 3}
+    report.plot_per_type(dict.fromkeys(labels, each), tmp_path / "types.png")
+    report.plot_confusion([0, 0], [0, len(labels) - 1], labels, tmp_path / "confusion.png")
+    assert len(list(tmp_path.glob("*.png"))) == 3
+
+
+def test_thousands_of_labels_are_drawn(tmp_path):
+    """As far as a picture can show them: one of all would be too large to be saved."""
+    labels = [f"label {i}" for i in range(3000)]
+    report.plot_scores(dict.fromkeys(labels, 0.5), "F1", tmp_path / "scores.png")
+    report.plot_confusion([0, 0], [0, 299], labels[:300], tmp_path / "confusion.png")
+    assert len(list(tmp_path.glob("*.png"))) == 2
+
+
+def test_no_entity_at_all(tmp_path):
+    report.plot_per_type({}, tmp_path / "types.png")
+    assert (tmp_path / "types.png").exists()
