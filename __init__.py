@@ -78,9 +78,10 @@ def _register() -> None:
 
 
 def _register_lora_targets() -> None:
-    """Tell peft which layers `LoraConfig` adapts where it names no `target_modules`."""
-    constants = sys.modules["peft.utils.constants"]
-    constants.TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING["minibert"] = ["Wqkv", "Wo", "Wi"]
+    """Tell peft which layers its methods adapt where their configs name no `target_modules`."""
+    from .training.peft_targets import register_peft
+
+    register_peft()
 
 
 # What is called when a module has been loaded. Our model needs `modeling_layers`, which imports the Auto classes

@@ -6,13 +6,6 @@ import torch
 from helpers import build
 
 from minibert import MiniBertForSequenceClassification
-from minibert.training.peft_targets import register_peft
-
-
-@pytest.fixture(autouse=True, scope="module")
-def registered():
-    register_peft()
-
 
 INPUTS = dict(
     input_ids=torch.tensor([[1, 5, 6, 2], [1, 7, 2, 0]]), attention_mask=torch.tensor([[1] * 4, [1, 1, 1, 0]])

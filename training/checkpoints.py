@@ -19,7 +19,7 @@ from safetensors import SafetensorError, safe_open
 if TYPE_CHECKING:
     from transformers import TrainingArguments
 
-MANIFEST = "manifest.json"
+MANIFEST = "checkpoint_manifest.json"
 
 # What a training needs to go on; of each, one file is enough (the later names: several processes, FSDP, DeepSpeed).
 NEEDED = (
@@ -159,10 +159,3 @@ def _is_complete(path: Path) -> bool:
     except (ValueError, SafetensorError):
         return False
     return True
-
-
-def settle(training: TrainingArguments) -> TrainingArguments:
-    """`precision.resolve_precision`, under the name that `finetuning` knows."""
-    from .precision import resolve_precision
-
-    return resolve_precision(training)

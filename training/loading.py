@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from transformers import AutoConfig, PreTrainedConfig
+from safetensors import safe_open
+from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
 from transformers.utils import logging
 
 from ..configuration_minibert import MiniBertConfig
@@ -41,6 +42,26 @@ def minibert_config(path: str) -> MiniBertConfig:
             " BERT or ModernBERT"
         )
     return config
+
+
+def check_weights(path: str, model: PreTrainedModel) -> None:
+    """Refuse a folder that lacks weights of a model that was loaded from it: they would be random numbers.
+
+    Raises:
+        ValueError: naming them.
+    """
+    files = sorted(Path(path).glob("*.safetensors"))
+    saved = set()
+    for file in files:
+        with safe_open(file, "pt") as weights:
+            names = weights.keys()
+            saved |= {name.removeprefix(f"{model.base_model_prefix}.") for name in names}
+    missing = [name for name in model.state_dict() if name not in saved] if files else []
+    if missing:
+        raise ValueError(
+            f"model: {path!r} lacks the weights {', '.join(missing[:4])}{' …' * (len(missing) > 4)}; give a folder that"
+            " holds the whole encoder"
+        )
 
 
 @contextmanager

@@ -65,14 +65,16 @@ def picture(
             plt.close(figure)
 
 
-def plot_losses(log_history: Sequence[dict], path: str | Path, metric: str, report: Mapping[str, Any]) -> None:
+def plot_losses(
+    log_history: Sequence[dict], path: str | Path, metric: str, report: Mapping[str, Any] | None = None
+) -> None:
     """Draw training and validation loss over optimizer steps; nothing where neither has two points.
 
     Args:
         log_history: `Trainer`'s (`state.log_history`).
         path: the PNG.
         metric: the loss that evaluations log as `eval_…`, and training as itself where it logs it apart.
-        report: its `unigram_loss` or `constant_loss` is drawn as a horizontal line.
+        report: if given, its `unigram_loss` or `constant_loss` is drawn as a horizontal line.
     """
     curves = {}
     for key, label in ((metric, "training"), (f"eval_{metric}", "validation")):
@@ -86,7 +88,7 @@ def plot_losses(log_history: Sequence[dict], path: str | Path, metric: str, repo
             if points:
                 axes.plot(*zip(*points), marker="o" if label == "validation" else None, label=label)
         for key, label in (("unigram_loss", "unigram baseline"), ("constant_loss", "the same answer for every token")):
-            if key in report:
+            if report and key in report:
                 axes.axhline(report[key], color="gray", linestyle="--", linewidth=1, label=label)
         axes.set(xlabel="optimizer step", ylabel=f"{metric.replace('_', ' ')} (nats)")
         axes.grid(alpha=0.3)

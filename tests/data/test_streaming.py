@@ -264,7 +264,7 @@ def test_resuming_gives_the_uninterrupted_run_bit_for_bit(folder, tmp_path, monk
         (["--max_steps", "5", "--validation_size", "1e-9"], "validation_size: 1e-09 holds no document"),
         (["--max_steps", "5", "--shuffle_buffer", "-1"], "shuffle_buffer: -1 is too small; use 0 or more"),
         (["--max_steps", "5", "--sample_documents", "0"], "sample_documents: 0 is too small; use 1 or more"),
-        (["--max_steps", "5", "--static_masking", "true"], "streaming: True does not go with --static_masking"),
+        (["--max_steps", "5", "--static_masking", "true"], "static_masking: True does not go with --streaming"),
         (["--max_steps", "5", "--dataloader_num_workers", "2"], "dataloader_num_workers: 2 for a stream of 1 files"),
         (
             ["--max_steps", "5", "--model", "bert", "--objective", "mlm+nsp"],

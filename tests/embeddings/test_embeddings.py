@@ -8,6 +8,7 @@ import csv
 import io
 import json
 import random
+import shutil
 import subprocess
 import sys
 
@@ -17,7 +18,7 @@ import scipy.stats
 import torch
 from datasets import Dataset
 from helpers import WORDS, refusal, run, sentences, write_rows
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from sentence_transformers import CrossEncoder, SentenceTransformer
 from sentence_transformers.sentence_transformer.evaluation import InformationRetrievalEvaluator
 from sentence_transformers.sentence_transformer.modules import Dense, Normalize, Pooling, Transformer
@@ -249,6 +250,17 @@ def test_a_cell_may_hold_a_long_document(tmp_path):
     table = tmp_path / "x.csv"
     table.write_text(f"text,n\n{'katan ' * 40_000},1\n")
     assert [len(text) for text in read_table(str(table)).texts("text")] == [240_000]
+
+
+def test_a_folder_that_lacks_weights_is_refused(folder, tmp_path, capsys):
+    """They would be random numbers, and so would be the vectors."""
+    cut = tmp_path / "cut"
+    shutil.copytree(folder, cut)
+    weights = load_file(cut / "model.safetensors")
+    lost = next(name for name in weights if name.endswith("layers.1.mlp.Wi.weight"))
+    save_file({name: x for name, x in weights.items() if name != lost}, cut / "model.safetensors", {"format": "pt"})
+    message = refusal(capsys, "embed", "katan", "--model", cut, "--output", tmp_path / "x.npy")
+    assert "lacks the weights layers.1.mlp.Wi.weight" in message and not (tmp_path / "x.npy").exists()
 
 
 def test_embed_refuses(folder, tokenizer, tmp_path, capsys):

@@ -162,7 +162,7 @@ class TestClassify:
         assert report["f1_macro"] == pytest.approx(sklearn.metrics.f1_score(true, predicted, average="macro"))
 
     def test_evaluate_gives_the_same_figures(self, finished, data, tmp_path, capsys, monkeypatch):
-        monkeypatch.setattr("minibert.training.checkpoints.fast_bf16", lambda: (False, "it is said here"))
+        monkeypatch.setattr("minibert.training.precision.fast_bf16", lambda: (False, "it is said here"))
         arguments = ["--model", str(finished), "--data", data, "--output_dir", str(tmp_path / "out"), *QUICK[8:]]
         scores = command.evaluate(*cli.parse("evaluate classify", arguments))
         report, expected = report_of(tmp_path / "out"), report_of(finished)
@@ -597,7 +597,7 @@ class TestBadInput:
         (tmp_path / "file").touch()
         arguments = ["--model", start, "--data", data, "--output_dir", str(tmp_path / "file"), *QUICK]
         assert cli.main(["finetune", "classify", *arguments]) == 2
-        assert "file' is a file; legal: a folder" in capsys.readouterr().err
+        assert "file' is a file; give a folder" in capsys.readouterr().err
 
     def test_a_finished_folder_is_left_alone(self, finished, start, data, capsys):
         arguments = ["--model", start, "--data", data, "--output_dir", str(finished), *QUICK]

@@ -19,7 +19,7 @@ from sentence_transformers.sentence_transformer.modules import Normalize, Poolin
 from tqdm.auto import tqdm
 
 from ...configuration_minibert import MiniBertConfig
-from ..loading import minibert_config, quietly
+from ..loading import check_weights, minibert_config, quietly
 
 POOLINGS = ("mean", "cls", "last_four")
 # Heads that are trained on text alone, so that what they leave in the encoder can stand for a text.
@@ -71,6 +71,7 @@ class Embedder:
             raise ValueError(f"pooling: {pooling!r} is unknown; use one of {', '.join(POOLINGS)}")
         with quietly():
             model = SentenceTransformer(path, model_kwargs=model_kwargs or {"add_pooling_layer": False})
+        check_weights(path, model[0].auto_model)
         limit_length(model, config, max_length)
         modules = list(model)
         if pooling is not None:

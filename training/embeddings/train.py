@@ -31,9 +31,10 @@ from transformers import EarlyStoppingCallback, TrainingArguments, set_seed
 
 from .. import metrics
 from ..arguments.embeddings import EmbedTrainingArguments, PairArguments, RerankTrainingArguments
+from ..callbacks import CheckpointManifest
 from ..checkpoints import checkpoint_to_resume, remove_checkpoints
 from ..loading import minibert_config, quietly
-from ..precision import fast_bf16
+from ..precision import check_launcher, resolve_precision
 from ..report import plot_embedding_training
 from ..result import TrainingResult
 from .data import Passage, Retrieval, hold_out, is_retrieval, read_pairs, read_passages, read_retrieval
@@ -94,7 +95,7 @@ def finetune_embed(how: EmbedTrainingArguments, data: PairArguments, training: T
         train_dataset=pairs,
         loss=losses_of["chunked" if how.chunk_size and loss == "ranking" else loss](),
         evaluator=Measure(measure),
-        callbacks=stopping(data, training),
+        callbacks=[CheckpointManifest(), *stopping(data, training)],
     )
     kept = f"{len(task.queries):,} queries over {len(task.passages):,} passages" if by_rank else f"{len(task):,} pairs"
     print(f"{len(pairs):,} rows to train on by the loss {loss}; held out: {kept}")
@@ -162,7 +163,7 @@ def finetune_rerank(how: RerankTrainingArguments, data: PairArguments, training:
         train_dataset=rows,
         loss=BinaryCrossEntropyLoss(model),
         evaluator=Measure(measure),
-        callbacks=stopping(data, training),
+        callbacks=[CheckpointManifest(), *stopping(data, training)],
     )
     among = "" if has_scores(held_out) else f", each passage among {VALIDATION_NEGATIVES} negatives"
     print(f"{len(rows):,} labelled rows to train on; held out: {len(held_out):,} pairs{among}")
@@ -302,12 +303,9 @@ def resolve_training(
     Raises:
         ValueError: a metric that is not measured.
     """
-    bf16 = bool(training.bf16)
-    if training.bf16 is None and not training.fp16:
-        bf16, reason = fast_bf16()
-        print(f"Training in {'bf16' if bf16 else 'fp32'}: {reason}")
+    check_launcher()
+    training = resolve_precision(training)
     given = {field.name: getattr(training, field.name) for field in dataclasses.fields(training) if field.init}
-    given |= dict(bf16=bf16, use_cpu=training.device.type == "cpu")
     wanted = training.metric_for_best_model
     if wanted in (None, "loss"):  # what Transformers sets if nothing was given
         given |= dict(metric_for_best_model=metric, greater_is_better=True)

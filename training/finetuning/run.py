@@ -23,6 +23,7 @@ from ..arguments.hub import PushArguments
 from ..checkpoints import can_resume, check_unused, checkpoint_to_resume, remove_checkpoints
 from ..hub.card import CardFacts, Result, describe_data, describe_training, published_name, save_card
 from ..hub.push import check_push, push
+from ..precision import check_launcher
 from ..report import format_scores
 from ..result import TrainingResult
 from .compare import check_comparable, compare
@@ -82,6 +83,7 @@ def finetune(
     Raises:
         ValueError: bad input; before any training, and without touching what is in the output folder.
     """
+    check_launcher()
     output = Path(training.output_dir)
     if arguments.plan:
         bad: list[str] = []

@@ -29,8 +29,9 @@ from transformers import (
 from transformers.utils import logging
 
 from ..arguments.finetuning import EvaluateArguments, FinetuneArguments
-from ..checkpoints import settle
+from ..callbacks import CheckpointManifest
 from ..hub.card import COSTS
+from ..precision import resolve_precision
 from .freezing import add_lora, freeze, parameter_groups
 from .models import load_model
 from .tasks.base import Task
@@ -93,6 +94,7 @@ class TaskTrainer(Trainer):
         super().__init__(model, training, task.collator(), processing_class=task.tokenizer, **options)
         for printer in (PrinterCallback, ProgressCallback):
             self.remove_callback(printer)
+        self.add_callback(CheckpointManifest())
         self.task, self.resting = task, resting
 
     def compute_loss(self, model, inputs, *args, **kwargs):
@@ -194,7 +196,7 @@ def resolve_training(training: TrainingArguments, task: Task) -> TrainingArgumen
         training = dataclasses.replace(training, greater_is_better=False)
     # Counting tokens is for pretraining, unless it is asked for.
     counted = training.include_num_input_tokens_seen
-    return dataclasses.replace(settle(training), include_num_input_tokens_seen=counted)
+    return dataclasses.replace(resolve_precision(training), include_num_input_tokens_seen=counted)
 
 
 def make_trainer(run: Run, model: PreTrainedModel, training: TrainingArguments) -> TaskTrainer:
