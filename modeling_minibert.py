@@ -646,7 +646,15 @@ class MiniBertForCausalLM(MiniBertVocabularyHead, GenerationMixin):
         config = copy.deepcopy(config)
         config.is_causal = True
         super().__init__(config)
+        # Libraries for decoders (TRL, vLLM, fused losses) take `decoder(model(…).last_hidden_state)` for the logits.
+        self.model.register_forward_hook(self._finish_states)
         self.post_init()
+
+    def _finish_states(self, module: nn.Module, inputs: tuple, outputs: Any) -> Any:
+        if not isinstance(outputs, MiniBertModelOutput) or outputs.unpadded is not None:
+            return outputs  # the head comes later, on the tokens that need it
+        outputs.last_hidden_state = self.head(outputs.last_hidden_state)
+        return outputs
 
     def prepare_inputs_for_generation(
         self, input_ids: torch.Tensor, next_sequence_length: int | None = None, past_key_values=None, **kwargs

@@ -278,6 +278,14 @@ def test_heads_do_not_see_padding_nor_other_documents(head, family):
     assert any(x.any() for x in reference[2].values())
 
 
+def test_the_decoder_of_a_causal_model_makes_logits_of_the_last_states():
+    """What TRL, vLLM and fused losses take for granted."""
+    model = build("ForCausalLM").eval()
+    ids = torch.randint(1, VOCAB, (2, 9))
+    assert_close(model.decoder(model.model(ids).last_hidden_state), model(ids).logits, **CLOSE)
+    assert_close(copy.deepcopy(model).model(ids).last_hidden_state, model.model(ids).last_hidden_state)
+
+
 def test_a_causal_model_is_trained_on_the_next_token_of_its_own_text():
     model, texts = build("ForCausalLM"), Texts()
     with torch.no_grad():

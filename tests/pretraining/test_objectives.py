@@ -18,7 +18,6 @@ from transformers import (
     TrainerCallback,
     TrainingArguments,
 )
-from transformers.loss.loss_utils import ForCausalLMLoss
 
 from minibert import MiniBertConfig, MiniBertForCausalLM, MiniBertForMaskedLM, MiniBertForPreTraining
 from minibert.training.arguments.pretraining import MaskingArguments, ObjectiveArguments
@@ -421,8 +420,7 @@ def test_a_decoder_stops_at_the_end_of_a_document(decoder):
 
 
 def test_supervised_fine_tuning_with_packing(decoder, tmp_path):
-    """TRL's loss of packed documents is that of the documents alone. Of itself it multiplies the last hidden states by
-    the decoder's matrix, past the head, so it is told to take the model's logits."""
+    """TRL's loss of packed documents is that of the documents alone."""
     trl = pytest.importorskip("trl", reason="TRL is not installed")
     tokenizer, model = AutoTokenizer.from_pretrained(decoder), AutoModelForCausalLM.from_pretrained(decoder)
     texts = ["the cat sees.", "the dog hears.", "the tree sees. the cat hears."] * 4
@@ -430,13 +428,7 @@ def test_supervised_fine_tuning_with_packing(decoder, tmp_path):
                               use_cpu=True, bf16=False, report_to="none", save_strategy="no", logging_steps=1,
                               learning_rate=0.0)  # fmt: skip
     data = datasets.Dataset.from_dict({"text": texts})
-
-    def loss(outputs, labels, num_items_in_batch):
-        return ForCausalLMLoss(outputs.logits, labels, model.config.vocab_size, num_items_in_batch)
-
-    trainer = trl.SFTTrainer(
-        model, args=arguments, train_dataset=data, processing_class=tokenizer, compute_loss_func=loss
-    )
+    trainer = trl.SFTTrainer(model, args=arguments, train_dataset=data, processing_class=tokenizer)
     trainer.train()
     total = count = 0
     for text in texts:
