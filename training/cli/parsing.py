@@ -31,7 +31,7 @@ from .unused_arguments import reject_unused
 # How long a training is can be said in one of these ways only.
 LENGTHS = {"num_train_epochs", "max_steps", "minutes"}
 # Packages that only some commands need, and the extra that installs them.
-EXTRAS = {"peft": "peft", "sentence_transformers": "sentence-transformers"}
+EXTRAS = ("peft",)
 
 PACKAGE = Path(__file__).parents[2]
 TRANSFORMERS = Path(importlib.util.find_spec("transformers").origin).parent
@@ -56,7 +56,7 @@ def run_command(name: str, argv: Sequence[str] = (), given: Mapping[str, Any] | 
     except ModuleNotFoundError as error:
         if error.name not in EXTRAS:
             raise
-        extra = f'pip install "minibert[{EXTRAS[error.name]}]"'
+        extra = f'pip install "minibert[{error.name}]"'
         raise ModuleNotFoundError(f"this needs {error.name}: {extra}", name=error.name) from error
     except Exception as error:
         library = sys.modules.get("huggingface_hub.errors")
