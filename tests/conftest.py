@@ -18,3 +18,12 @@ def cache(tmp_path_factory, monkeypatch):
     datasets.disable_progress_bars()
     yield
     datasets.enable_progress_bars()
+
+
+@pytest.fixture(autouse=True, scope="session")
+def elsewhere(tmp_path_factory):
+    """No test sees, or writes, what commands left in the folder that pytest was started in (`runs/minibert`)."""
+    before = os.getcwd()
+    os.chdir(tmp_path_factory.mktemp("elsewhere"))
+    yield
+    os.chdir(before)
