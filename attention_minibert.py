@@ -383,6 +383,7 @@ class AttentionPlan:
     """
 
     name: str  # what runs, in a few words
+    rows_are_documents = False
 
     def __init__(
         self, documents: Documents, window: int | None, causal: bool, dropout: float, dtype: torch.dtype, reason: str
@@ -407,11 +408,17 @@ class AttentionPlan:
     def __call__(self, module: nn.Module, q_bshd, k_bshd, v_bshd) -> tuple[torch.Tensor, None]:
         """The same with a leading dimension of 1. Rows behind the tokens (shape bucketing) are left alone."""
         out = self.attend(*(x[0, : self.tokens] for x in (q_bshd, k_bshd, v_bshd)))
-        return F.pad(out, (0, 0, 0, 0, 0, q_bshd.shape[1] - self.tokens)).unsqueeze(0), None
+        behind = q_bshd.shape[1] - self.tokens
+        if behind:
+            out = F.pad(out, (0, 0, 0, 0, 0, behind))
+        return out.unsqueeze(0), None
 
     def masked(self, id_ns: torch.Tensor, position_ns: torch.Tensor) -> torch.Tensor | None:
-        """What is added to the scores of rows of tokens, [n, 1, s, s]; None if nothing is hidden."""
-        mask = _visible(id_ns, position_ns, self.window, self.causal).unsqueeze(1)
+        """What is added to the scores of rows of tokens, [n, 1, s or 1, s]; None if nothing is hidden."""
+        if self.rows_are_documents and self.window is None and not self.causal:
+            mask = (id_ns >= 0)[:, None, None]  # all that may be hidden is padding
+        else:
+            mask = _visible(id_ns, position_ns, self.window, self.causal).unsqueeze(1)
         return None if mask.all() else _as_bias(mask, self.dtype)
 
     def kernel_for(self, queries: int, keys: int) -> Any:
@@ -485,6 +492,7 @@ class GroupsPlan(AttentionPlan):
     than block-diagonal masks."""
 
     name = "documents of like length together"
+    rows_are_documents = True
     step = CPU_STEP
 
     def prepare(self):
@@ -560,7 +568,8 @@ class BlocksPlan(AttentionPlan):
         self.kernel_of_blocks = self.kernel_for(block, span)
 
     def attend(self, q_thd, k_thd, v_thd):
-        q_thd = F.pad(q_thd, (0, 0, 0, 0, 0, self.tail))
+        if self.tail:
+            q_thd = F.pad(q_thd, (0, 0, 0, 0, 0, self.tail))
         q_chbd = q_thd.unflatten(0, (self.blocks, self.block)).transpose(1, 2)
         k_chkd, v_chkd = (_Windows.apply(x, self.window, self.block).transpose(1, 2) for x in (k_thd, v_thd))
         out_chbd = self.kernel_of_blocks(q_chbd, k_chkd, v_chkd, self.bias, False, self.dropout)
