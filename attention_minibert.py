@@ -66,10 +66,13 @@ class Documents:
 
     Without `position_ids`, positions count the real tokens of a document from 0.
 
+    Raises:
+        ValueError: on CPU, `cu_seq_lens` for one row that leave tokens out.
+
     `real_bs` is None without padding, `id_bs` (documents numbered over the batch, -1 at padding) if every row is one
-    document. `is_flat`: one unpadded row that says where its documents start, so that nothing has to be found.
-    `unpad` sets `index_t`, the places of the unpadded tokens in the flattened batch (None: all of it), `id_t`,
-    `position_t`, `cu_seqlens` and `is_packed` (some row holds several documents).
+    document. `unpad` sets `index_t`, the places of the unpadded tokens in the flattened batch (None: all of it),
+    `id_t`, `position_t`, `cu_seqlens` and `is_packed` (some row holds several documents); one row without padding that
+    comes with `cu_seq_lens` has them from the start.
     """
 
     def __init__(
@@ -86,7 +89,6 @@ class Documents:
         self.index_t = self.cu_seqlens = self.real_bs = self.id_bs = None
         self.is_packed = False
         self._lengths, self._order = None, None if position_ids is not None else "contiguous"
-        self.is_flat = batch_size == 1 and cu_seq_lens is not None and attention_mask is None and seq_idx is None
 
         def rows(x):
             return x.to(device).view(-1, length).expand(batch_size, length)
@@ -95,12 +97,17 @@ class Documents:
         if attention_mask is None and position_ids is None and seq_idx is None and cu_seq_lens is None:
             self.position_bs = columns.expand(batch_size, length)
             return
-        if self.is_flat:
-            self.bounds = cu_seq_lens.to(device)
-            number = torch.bucketize(columns, self.bounds[1:-1].contiguous(), right=True)
-            self.id_bs = number.unsqueeze(0)
-            counted = (columns - self.bounds[number]).unsqueeze(0)
-            self.position_bs = counted if position_ids is None else rows(position_ids)
+        if batch_size == 1 and cu_seq_lens is not None and attention_mask is None and seq_idx is None:
+            self.cu_seqlens, self.is_packed = cu_seq_lens.to(device, torch.int32), len(cu_seq_lens) > 2
+            if device.type == "cpu" and not is_captured(columns):  # elsewhere it would mean to wait for the device
+                if sum(self.lengths) != length or self.cu_seqlens[0] != 0 or min(self.lengths) < 0:
+                    raise ValueError(
+                        f"cu_seq_lens_q: {cu_seq_lens.tolist()} do not lead through the {length} tokens of the row; use "
+                        f"rising numbers from 0 to {length}"
+                    )
+            self.id_t = torch.bucketize(columns, self.cu_seqlens[1:-1].contiguous(), right=True)
+            self.position_t = columns - self.cu_seqlens[self.id_t] if position_ids is None else rows(position_ids)[0]
+            self.id_bs, self.position_bs = self.id_t.unsqueeze(0), self.position_t.unsqueeze(0)
             return
 
         if attention_mask is None:
@@ -144,9 +151,6 @@ class Documents:
             self.cu_seqlens = torch.arange(0, batch_size * length + 1, length, dtype=torch.int32, device=self.device)
             self.id_t = torch.arange(batch_size, device=self.device).unsqueeze(1).expand(self.shape).flatten()
             self.position_t = self.position_bs.flatten()
-        elif self.is_flat:
-            self.cu_seqlens, self.id_t, self.position_t = self.bounds.int(), self.id_bs[0], self.position_bs[0]
-            self.is_packed = len(self.cu_seqlens) > 2
         else:
             self._find()
         return self
@@ -366,7 +370,7 @@ def choose_kernel(device: torch.device, dtype: torch.dtype, dropout: float, quer
         return unfused_attention, "SDPA's backward in bf16 loses to plain products for short rows"
     if dtype == torch.bfloat16 and BF16_WITHOUT_AMX and not torch.is_grad_enabled() and queries == keys:
         return (unfused_attention if queries <= CPU_UNFUSED else chunked_attention), "bf16 without AMX"
-    return sdpa, "the fastest on CPU"
+    return sdpa, "plain products are slower here"
 
 
 # --- plans ---
@@ -383,7 +387,6 @@ class AttentionPlan:
     """
 
     name: str  # what runs, in a few words
-    rows_are_documents = False
 
     def __init__(
         self, documents: Documents, window: int | None, causal: bool, dropout: float, dtype: torch.dtype, reason: str
@@ -412,14 +415,6 @@ class AttentionPlan:
         if behind:
             out = F.pad(out, (0, 0, 0, 0, 0, behind))
         return out.unsqueeze(0), None
-
-    def masked(self, id_ns: torch.Tensor, position_ns: torch.Tensor) -> torch.Tensor | None:
-        """What is added to the scores of rows of tokens, [n, 1, s or 1, s]; None if nothing is hidden."""
-        if self.rows_are_documents and self.window is None and not self.causal:
-            mask = (id_ns >= 0)[:, None, None]  # all that may be hidden is padding
-        else:
-            mask = _visible(id_ns, position_ns, self.window, self.causal).unsqueeze(1)
-        return None if mask.all() else _as_bias(mask, self.dtype)
 
     def kernel_for(self, queries: int, keys: int) -> Any:
         kernel, why = choose_kernel(self.documents.device, self.dtype, self.dropout, queries, keys)
@@ -470,7 +465,7 @@ class DocumentsPlan(AttentionPlan):
                 several.append(False)
         hidden = self.window is not None or (self.causal and documents.order == "any")
         self.biases = [
-            self.masked(i.unsqueeze(0), p.unsqueeze(0)) if many or hidden else None
+            _as_bias(_visible(i, p, self.window, self.causal)[None, None], self.dtype) if many or hidden else None
             for i, p, many in zip(documents.id_t.split(self.sizes), documents.position_t.split(self.sizes), several)
         ]
         self.diagonal = [self.causal and not (many or hidden) for many in several]
@@ -492,7 +487,6 @@ class GroupsPlan(AttentionPlan):
     than block-diagonal masks."""
 
     name = "documents of like length together"
-    rows_are_documents = True
     step = CPU_STEP
 
     def prepare(self):
@@ -513,14 +507,15 @@ class GroupsPlan(AttentionPlan):
         id_p = torch.full((self.places,), -1, device=device).index_copy(0, self.slot_t, documents.id_t.long())
         position_p = torch.zeros_like(id_p).index_copy(0, self.slot_t, documents.position_t.long())
         self.sizes = [count * longest for count, longest in members]
-        rows = [
-            [x.view(shape) for x in pair]
-            for *pair, shape in zip(id_p.split(self.sizes), position_p.split(self.sizes), members)
-        ]
-        # rows of padding see each other, so that no row of a mask is empty
-        self.groups = [
-            (shape, self.kernel_for(shape[1], shape[1]), self.masked(*row)) for shape, row in zip(members, rows)
-        ]
+        self.groups = []
+        for shape, *row in zip(members, id_p.split(self.sizes), position_p.split(self.sizes)):
+            id_ns, position_ns = (x.view(shape) for x in row)
+            if self.window is None and not self.causal:  # all that may be hidden is padding
+                mask = (id_ns >= 0)[:, None, None]
+            else:  # padding sees padding, so that no row is empty
+                mask = _visible(id_ns, position_ns, self.window, self.causal).unsqueeze(1)
+            bias = None if mask.all() else _as_bias(mask, self.dtype)
+            self.groups.append((shape, self.kernel_for(shape[1], shape[1]), bias))
 
     def attend(self, q_thd, k_thd, v_thd):
         padded = (
@@ -652,7 +647,7 @@ def plan_attention(
         if unfused and len(lengths) > 1 and 2 * short > sum(lengths):
             kind, reason = GroupsPlan, "mostly short documents on CPU"
         else:
-            kind, reason = DocumentsPlan, "CPU"
+            kind, reason = DocumentsPlan, "no variable-length kernel on cpu"
     else:
         kind, reason = _choose_gpu_plan(device, dtype, head_width, dropout, blocked)
     return kind(documents, window, causal, dropout, dtype, reason)
@@ -681,13 +676,11 @@ def _choose_gpu_plan(device, dtype, head_width, dropout, blocked) -> tuple[type[
 
 
 def random_keep(like: torch.Tensor, rate: float) -> torch.Tensor:
-    """A factor for each number of `like`, 1 with probability 1 - rate (to 1/65536), else 0.
+    """A factor for each number of `like`, 1 with probability 1 - rate (to 1/65536), else 0, on CPU.
 
-    On CPU one draw of the generator gives four decisions of 16 bits; `bernoulli_` makes one draw a decision. Factors
-    are of the dtype of `like`: to multiply by booleans takes longer.
+    One draw of the generator gives four decisions of 16 bits; `bernoulli_` makes one draw a decision. Factors are of
+    the dtype of `like`: to multiply by booleans takes longer.
     """
-    if like.device.type != "cpu":
-        return torch.empty_like(like).bernoulli_(1 - rate)
     draws = torch.empty(-(-like.numel() // 4), dtype=torch.int64).random_(torch.iinfo(torch.int64).min, None)
     draws = draws.view(torch.int16)[: like.numel()].view(like.shape)
     return torch.ge(draws, round(rate * 65536) - 32768, out=torch.empty(like.shape, dtype=like.dtype))
@@ -777,7 +770,6 @@ class MiniBertAttention(nn.Module):
         self.scaling = self.head_width**-0.5
         self.is_causal = False  # masks say what is seen; SDPA must not guess when there is none
         self.window = config.sliding_window if config.layer_types[layer_idx] == "sliding_attention" else None
-        self.attention_dropout = config.attention_dropout
         width, bias = config.hidden_size, config.attention_bias
         self.Wqkv = build_linear(width, 3 * width, bias, config.initializer_range)
         self.Wo = build_linear(width, width, bias, output_std(config))
@@ -785,17 +777,14 @@ class MiniBertAttention(nn.Module):
     def forward(
         self,
         hidden_states: torch.Tensor,
-        plan: AttentionPlan | PaddedPlan | None = None,
+        plan: AttentionPlan | PaddedPlan,
         rotary: tuple[torch.Tensor, torch.Tensor] | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """[b, s, d] → [b, s, d] and the probabilities, if the backend has them. With an `AttentionPlan` b is 1 and s
-        are the unpadded tokens; without a plan, rows without padding."""
+        are the unpadded tokens."""
         heads = (*hidden_states.shape[:2], self.config.num_attention_heads, self.head_width)
         q, k, v = (x.view(heads) for x in self.Wqkv(hidden_states).chunk(3, dim=-1))
         if rotary is not None:
             q, k = rotate(q, *rotary), rotate(k, *rotary)
-        if plan is None:
-            dropout = self.attention_dropout if self.training else 0.0
-            plan = PaddedPlan(self.config._attn_implementation, window=self.window, dropout=dropout)
         out, probs = plan(self, q, k, v)
         return self.Wo(out.reshape(hidden_states.shape)), probs

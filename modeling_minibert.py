@@ -315,7 +315,7 @@ class MiniBertModel(MiniBertPreTrainedModel):
         )
         captured = is_captured(inputs)
         unpad = not (wants_layers or captured) and (attention_mask is None or mask_2d is not None)
-        unpad = unpad and self._unpads(documents)
+        unpad = unpad and self._drop_padding(documents)
         self._check_positions(documents, position_ids)
         if token_type_ids is not None:
             token_type_ids = token_type_ids.expand(documents.shape)
@@ -338,7 +338,7 @@ class MiniBertModel(MiniBertPreTrainedModel):
         hidden = self.final_norm(hidden)
 
         hidden_td = hidden.flatten(0, 1)[: hidden.shape[1] - extra] if unpad else hidden.flatten(0, 1)
-        if not unpad and (documents.is_flat or not captured):  # from here on unpadded like any other
+        if not (unpad or captured):  # from here on unpadded like any other
             hidden_td = documents.unpad().select(hidden)
         pooled = None if self.pooler is None else self.pooler(documents.pool(hidden_td, self.pooling))
         if padded_output:
@@ -359,7 +359,7 @@ class MiniBertModel(MiniBertPreTrainedModel):
             )
         return inputs
 
-    def _unpads(self, documents: Documents) -> bool:
+    def _drop_padding(self, documents: Documents) -> bool:
         """Drop padding, if the backend can do without it; whether it was dropped."""
         backend = self.config._attn_implementation
         if backend == "sdpa":
@@ -370,21 +370,18 @@ class MiniBertModel(MiniBertPreTrainedModel):
 
     def _plan(self, documents, hidden, attention_mask, causal, unpadded, keywords) -> dict[Any, Any]:
         """For each kind of layer how it attends."""
-        backend, plans = self.config._attn_implementation, {}
+        backend, device, plans = self.config._attn_implementation, hidden.device.type, {}
+        if unpadded and backend != "sdpa":  # flash attention
+            keywords = keywords | dict.fromkeys(("cu_seq_lens_q", "cu_seq_lens_k"), documents.cu_seqlens)
+            keywords = keywords | dict.fromkeys(("max_length_q", "max_length_k"), documents.shape[1])
         for kind in {layer.kind for layer in self.layers}:
             window, dropout = self.windows[kind[0]], self.config.attention_dropout if kind[1] else 0.0
             if unpadded and backend == "sdpa":
-                device = hidden.device.type
                 dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype
                 plans[kind] = plan_attention(documents, window, causal, dropout, dtype, self.head_width)
-                continue
-            if unpadded:  # flash attention
-                mask, longest = None, documents.shape[1]
-                keywords = keywords | dict.fromkeys(("cu_seq_lens_q", "cu_seq_lens_k"), documents.cu_seqlens)
-                keywords = keywords | dict(max_length_q=longest, max_length_k=longest)
             else:
-                mask = self._mask(documents, hidden, attention_mask, window, causal)
-            plans[kind] = PaddedPlan(backend, mask, window, dropout, is_causal=causal, **keywords)
+                mask = None if unpadded else self._mask(documents, hidden, attention_mask, window, causal)
+                plans[kind] = PaddedPlan(backend, mask, window, dropout, is_causal=causal, **keywords)
         return plans
 
     def _check_positions(self, documents: Documents, position_ids: MaybeTensor):
@@ -912,6 +909,7 @@ class MiniBertForQuestionAnswering(MiniBertTokenHead):
         length = logits_bs.shape[1]
         column_b = column_b.clamp(0, length)
         if real_bs is not None:
+            column_b = column_b.to(real_bs.device)
             real_b = F.pad(real_bs, (0, 1)).gather(1, column_b.unsqueeze(1)).squeeze(1)
             column_b = column_b.masked_fill(~real_b, length)
         return cross_entropy(logits_bs, column_b, num_items_in_batch, ignore_index=length)

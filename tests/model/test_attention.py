@@ -19,7 +19,6 @@ from minibert import attention_minibert as attention
 from minibert import modeling_minibert as modeling
 from minibert.attention_minibert import (
     Documents,
-    MiniBertAttention,
     MiniBertDropout,
     chunked_attention,
     eager_attention_forward,
@@ -583,15 +582,15 @@ def test_attention_dropout_is_unbiased_and_has_the_rate(kernel):
     assert abs(ratio.mean().item() - 1) < 0.05
 
 
-def test_attention_layer_drops_in_training_alone():
-    config = MiniBertConfig(vocab_size=2, hidden_size=32, num_hidden_layers=1, num_attention_heads=2,
-                            intermediate_size=4, attention_dropout=0.5, position_embedding_type="none")  # fmt: skip
-    x = torch.randn(2, 6, 32)
-    for implementation in ("eager", "sdpa"):
-        config._attn_implementation = implementation
-        layer = MiniBertAttention(config, 0)
-        assert torch.equal(layer.eval()(x)[0], layer(x)[0])
-        assert not torch.equal(layer.train()(x)[0], layer(x)[0])
+@pytest.mark.parametrize("implementation", ["eager", "sdpa"])
+def test_attention_drops_in_training_alone(implementation):
+    """And not in layers that stay in evaluation mode while the others train."""
+    config = MiniBertConfig.modernbert("tiny", attention_dropout=0.5, attn_implementation=implementation)
+    model, x = MiniBertModel(config).eval(), torch.randn(2, 6, 128)
+    expected = model(inputs_embeds=x).last_hidden_state
+    assert not torch.equal(model.train()(inputs_embeds=x).last_hidden_state, expected)
+    model.layers.eval()
+    assert torch.equal(model(inputs_embeds=x).last_hidden_state, expected)
 
 
 # --- what a caller's own mask may hold ---

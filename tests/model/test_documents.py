@@ -166,9 +166,15 @@ def test_one_row_with_cu_seq_lens_needs_no_search(layout):
     """Nothing is looked for: neither boundaries nor positions."""
     flat = Layout([[number for row in layout.rows for number in row]])
     documents = Documents(*flat.shape, torch.device("cpu"), cu_seq_lens=flat.cu_seq_lens())
-    assert documents.is_flat
     documents._find = None
     check(documents, flat, flat.positions)
+
+
+@pytest.mark.parametrize("bounds", [[0, 3], [2, 5], [0, 7], [0, 4, 3, 5], [5]], ids=str)
+def test_cu_seq_lens_that_leave_tokens_out_are_refused(bounds):
+    model = modeling.MiniBertModel(MiniBertConfig.bert("tiny", vocab_size=9))
+    with pytest.raises(ValueError, match=r"cu_seq_lens_q: .* use rising numbers from 0 to 5"):
+        model(torch.ones(1, 5, dtype=torch.long), cu_seq_lens_q=torch.tensor(bounds))
 
 
 def test_a_row_ends_every_document():
