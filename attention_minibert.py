@@ -102,8 +102,8 @@ class Documents:
             on_cpu = device.type == "cpu" and not is_captured(columns)  # elsewhere it would mean to wait for the device
             if on_cpu and (sum(self.lengths) != length or self.cu_seqlens[0] != 0 or min(self.lengths) < 0):
                 raise ValueError(
-                    f"cu_seq_lens_q: {cu_seq_lens.tolist()} do not lead through the {length} tokens of the row; use rising "
-                    f"numbers from 0 to {length}"
+                    f"cu_seq_lens_q: {cu_seq_lens.tolist()} do not lead through the {length} tokens of the row; use "
+                    f"rising numbers from 0 to {length}"
                 )
             self.id_t = torch.bucketize(columns, self.cu_seqlens[1:-1].contiguous(), right=True)
             self.position_t = columns - self.cu_seqlens[self.id_t] if position_ids is None else rows(position_ids)[0]
