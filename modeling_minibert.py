@@ -61,14 +61,10 @@ def build_norm(config: MiniBertConfig) -> nn.Module:
     return nn.LayerNorm(config.hidden_size, eps=config.norm_eps, bias=config.norm_bias)
 
 
-# --- positions ---
-
-
 def sinusoidal_positions(position_bs: torch.Tensor, width: int) -> torch.Tensor:
     """The fixed table of Vaswani et al. 2017 (section 3.5), [b, s, width]: sines and cosines interleaved."""
-    exponent = torch.arange(0, width, 2, device=position_bs.device, dtype=torch.float32) / width
-    angles = position_bs.to(torch.float32).unsqueeze(-1) * 10_000.0**-exponent
-    return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(-2)
+    cos, sin = rotary_angles(position_bs, width, theta=10_000.0)
+    return torch.stack((sin, cos), dim=-1).flatten(2)
 
 
 # --- embedding, MLP, block ---
@@ -527,28 +523,16 @@ class MiniBertVocabularyHead(MiniBertPreTrainedModel):
         num_items_in_batch=None,
         masked_lm_positions: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Logits and loss. `labels_t` are labels of the unpadded tokens, -100 where there is nothing to predict.
-
-        Args:
-            sparse_prediction: see the return value; None: in training, given labels, but not in a compiled graph that
-                is not told `masked_lm_positions`, since it cannot know how many there are.
-            masked_lm_positions: [labelled positions], places in `labels_t`, for a caller who knows them already: to
-                find them waits for the device.
-
-        Returns:
-            logits: [labelled positions, vocabulary] with `sparse_prediction`, in the order of the flattened batch; else
-                [batch, length, vocabulary].
-            loss: the mean over labelled positions; None without labels.
-        """
+        """Logits and loss, as `MiniBertForMaskedLM.forward` describes them; `labels_t` [tokens] and
+        `masked_lm_positions` are of the unpadded tokens."""
         hidden_td = outputs.unpadded
         if sparse_prediction is None:
             sparse_prediction = self.training and not (masked_lm_positions is None and is_tracing(hidden_td))
         sparse = labels_t is not None and sparse_prediction
         if sparse:
-            chosen = masked_lm_positions
-            if chosen is None:
-                chosen = (labels_t != -100).nonzero().squeeze(1)
-            hidden_td, labels_t = hidden_td[chosen], labels_t[chosen]
+            if masked_lm_positions is None:
+                masked_lm_positions = (labels_t != -100).nonzero().squeeze(1)
+            hidden_td, labels_t = hidden_td[masked_lm_positions], labels_t[masked_lm_positions]
         logits_tv = self.decoder(self.head(hidden_td))
         loss = None if labels_t is None else cross_entropy(logits_tv, labels_t, num_items_in_batch)
         return (logits_tv if sparse else outputs.documents.restore(logits_tv)), loss
@@ -622,14 +606,9 @@ class MiniBertForPreTraining(MiniBertVocabularyHead):
                 counted = labels if labels is not None else next_sentence_label
                 nsp_loss = mean_loss(nsp_loss * (counted != -100).sum(), 1, num_items_in_batch)
         losses = [loss for loss in (mlm_loss, nsp_loss) if loss is not None]
+        loss = sum(losses) if losses else None
         return MiniBertForPreTrainingOutput(
-            loss=sum(losses) if losses else None,
-            prediction_logits=logits,
-            seq_relationship_logits=relationship,
-            hidden_states=outputs.hidden_states,
-            attentions=outputs.attentions,
-            mlm_loss=mlm_loss,
-            nsp_loss=nsp_loss,
+            loss, logits, relationship, outputs.hidden_states, outputs.attentions, mlm_loss, nsp_loss
         )
 
 
@@ -686,34 +665,34 @@ class MiniBertForCausalLM(MiniBertVocabularyHead, GenerationMixin):
         return CausalLMOutput(loss, logits, outputs.hidden_states, outputs.attentions)
 
 
-# --- sequences ---
+# --- classifiers ---
 
 
-class MiniBertSequenceHead(MiniBertPreTrainedModel):
-    """What the models that judge whole sequences share: a pooled vector, dropout, a linear."""
+class MiniBertClassifier(MiniBertPreTrainedModel):
+    """What the models that judge sequences, or (`pooled=False`) tokens, share: head, dropout, a linear."""
 
-    def __init__(self, config: MiniBertConfig, classes: int):
+    def __init__(self, config: MiniBertConfig, classes: int, pooled: bool = True):
         super().__init__(config)
         self.num_labels = classes
-        self.model = MiniBertModel(config)
-        self.head = None if config.add_pooling_layer else MiniBertPredictionHead(config)
+        self.model = MiniBertModel(config, add_pooling_layer=None if pooled else False)
+        self.head = nn.Identity() if config.add_pooling_layer else MiniBertPredictionHead(config)
         rate = config.hidden_dropout if config.classifier_dropout is None else config.classifier_dropout
         self.dropout = MiniBertDropout(rate)
-        self.classifier = build_linear(config.hidden_size, classes, config.classifier_bias, classifier_std(config))
+        # ModernBERT starts its classifiers at 1/√width; BERT like everything else.
+        std = config.hidden_size**-0.5 if config.scaled_output_init else config.initializer_range
+        self.classifier = build_linear(config.hidden_size, classes, config.classifier_bias, std)
         self.post_init()
 
-    def classify(self, outputs: MiniBertModelOutput) -> torch.Tensor:
+    def classify(self, states: torch.Tensor) -> torch.Tensor:
+        """[…, width] → […, classes]"""
+        return self.classifier(self.dropout(self.head(states)))
+
+    def classify_rows(self, outputs: MiniBertModelOutput) -> torch.Tensor:
         """[rows or documents, classes]"""
-        if self.head is None:
-            pooled = outputs.pooler_output
-        else:
-            pooled = self.head(outputs.documents.pool(outputs.unpadded, self.model.pooling))
-        return self.classifier(self.dropout(pooled))
-
-
-def classifier_std(config: MiniBertConfig) -> float:
-    """ModernBERT starts its classifiers at 1/√width; BERT like everything else."""
-    return config.hidden_size**-0.5 if config.scaled_output_init else config.initializer_range
+        pooled = outputs.pooler_output
+        if pooled is None:
+            pooled = outputs.documents.pool(outputs.unpadded, self.model.pooling)
+        return self.classify(pooled)
 
 
 class MiniBertForNextSentencePrediction(MiniBertPreTrainedModel):
@@ -742,7 +721,7 @@ class MiniBertForNextSentencePrediction(MiniBertPreTrainedModel):
         return NextSentencePredictorOutput(loss, logits, outputs.hidden_states, outputs.attentions)
 
 
-class MiniBertForSequenceClassification(MiniBertSequenceHead):
+class MiniBertForSequenceClassification(MiniBertClassifier):
     """The encoder with a classifier (or regressor) over texts or pairs of texts."""
 
     def __init__(self, config: MiniBertConfig):
@@ -760,12 +739,12 @@ class MiniBertForSequenceClassification(MiniBertSequenceHead):
             labels: [batch] class numbers or (`num_labels=1`) values; [batch, num_labels] values or 0/1, floating.
         """
         outputs = self.encode(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, seq_idx, **kwargs)
-        logits = self.classify(outputs)
+        logits = self.classify_rows(outputs)
         loss = None if labels is None else classification_loss(self.config, logits, labels, num_items_in_batch)
         return SequenceClassifierOutput(loss, logits, outputs.hidden_states, outputs.attentions)
 
 
-class MiniBertForMultipleChoice(MiniBertSequenceHead):
+class MiniBertForMultipleChoice(MiniBertClassifier):
     """The encoder with a score for each of several choices."""
 
     def __init__(self, config: MiniBertConfig):
@@ -788,33 +767,16 @@ class MiniBertForMultipleChoice(MiniBertSequenceHead):
             for x in (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, seq_idx)
         )
         outputs = self.encode(*rows, **kwargs)
-        logits = self.classify(outputs).view(-1, choices)
+        logits = self.classify_rows(outputs).view(-1, choices)
         loss = None if labels is None else cross_entropy(logits, labels, num_items_in_batch)
         return MultipleChoiceModelOutput(loss, logits, outputs.hidden_states, outputs.attentions)
 
 
-# --- tokens ---
-
-
-class MiniBertTokenHead(MiniBertPreTrainedModel):
-    """What the models that judge tokens share."""
-
-    def __init__(self, config: MiniBertConfig, classes: int):
-        super().__init__(config)
-        self.num_labels = classes
-        self.model = MiniBertModel(config, add_pooling_layer=False)
-        self.head = nn.Identity() if config.add_pooling_layer else MiniBertPredictionHead(config)
-        rate = config.hidden_dropout if config.classifier_dropout is None else config.classifier_dropout
-        self.dropout = MiniBertDropout(rate)
-        self.classifier = build_linear(config.hidden_size, classes, config.classifier_bias, classifier_std(config))
-        self.post_init()
-
-
-class MiniBertForTokenClassification(MiniBertTokenHead):
+class MiniBertForTokenClassification(MiniBertClassifier):
     """The encoder with a classifier over tokens (NER, POS)."""
 
     def __init__(self, config: MiniBertConfig):
-        super().__init__(config, config.num_labels)
+        super().__init__(config, config.num_labels, pooled=False)
 
     @can_return_tuple
     def forward(
@@ -828,7 +790,7 @@ class MiniBertForTokenClassification(MiniBertTokenHead):
             labels: [batch, length], -100 where there is nothing to predict.
         """
         outputs = self.encode(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, seq_idx, **kwargs)
-        logits_tc = self.classifier(self.dropout(self.head(outputs.unpadded)))
+        logits_tc = self.classify(outputs.unpadded)
         loss = None
         if labels is not None:
             loss = cross_entropy(logits_tc, outputs.documents.select_labels(labels), num_items_in_batch)
@@ -874,12 +836,12 @@ class MiniBertForReplacedTokenDetection(MiniBertPreTrainedModel):
         return TokenClassifierOutput(loss, logits, outputs.hidden_states, outputs.attentions)
 
 
-class MiniBertForQuestionAnswering(MiniBertTokenHead):
+class MiniBertForQuestionAnswering(MiniBertClassifier):
     """The encoder with the start and the end of an answer (extractive question answering). Padding is no candidate: its
     logits are the lowest number of their type."""
 
     def __init__(self, config: MiniBertConfig):
-        super().__init__(config, 2)
+        super().__init__(config, 2, pooled=False)
 
     @can_return_tuple
     def forward(
@@ -894,7 +856,7 @@ class MiniBertForQuestionAnswering(MiniBertTokenHead):
             start_positions, end_positions: [batch], columns; padding and what lies behind the row are not learned from.
         """
         outputs = self.encode(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, seq_idx, **kwargs)
-        logits_tc = self.classifier(self.dropout(self.head(outputs.unpadded)))
+        logits_tc = self.classify(outputs.unpadded)
         logits = outputs.documents.restore(logits_tc, fill=torch.finfo(logits_tc.dtype).min)
         start_logits, end_logits = (x.contiguous() for x in logits.unbind(-1))
         loss = None

@@ -520,3 +520,16 @@ def _plot_bars(labels: list[str], bars: dict[str, list[float]], path: str | Path
 
 def _one_line(label: str) -> str:
     return textwrap.shorten(label, 40, placeholder="…") or " "
+
+
+def plot_grammar(path: str | Path, results: Mapping[str, Any]) -> None:
+    """The accuracy of each phenomenon as a bar, beside chance and the mean over all pairs."""
+    names, values = zip(*sorted(results["phenomena"].items(), key=lambda item: item[1]))
+    with picture(path, "Grammatical against ungrammatical sentences", size=(8, 1.5 + 0.3 * len(names))) as axes:
+        axes.barh(names, values)
+        axes.axvline(0.5, color="grey", linestyle=":", label="chance")
+        axes.axvline(
+            results["accuracy"], color="black", label=f"all {results['pairs']:,} pairs: {results['accuracy']:.1%}"
+        )
+        axes.set(xlim=(0, 1), xlabel="accuracy")
+        axes.legend()

@@ -80,3 +80,18 @@ class IsotropyArguments:
     sts: str | None = argument(None, "Sentence pairs (columns sentence1, sentence2, score) to measure the effect on.")
     seed: int = argument(0, "Seed of the sentences and tokens that are drawn.")
     output_dir: str = argument("runs/probe-isotropy", "Folder for the results and plots.")
+
+
+@dataclass
+class GrammarArguments:
+    """What `minibert probe grammar` reads: minimal pairs, such as BLiMP's."""
+
+    data: str | None = argument(
+        None, "A table with the columns sentence_good and sentence_bad, and UID and linguistics_term to group them by."
+    )
+    pairs: int = argument(0, "Pairs of each UID at most, evenly spaced; 0: all.")
+    masking: Literal["token", "word"] = argument(
+        "token", "Mask one token at a time, or with it those behind it in its word (Kauf & Ivanova 2023)."
+    )
+    bf16: bool | None = argument(None, "Compute in bf16; by default where the hardware is fast at it.")
+    output_dir: str = argument("runs/probe-grammar", "Folder for the results and the plot.")

@@ -120,6 +120,11 @@ COMMANDS = {
         "measure how alike the vectors of random tokens are, before and after z-scoring",
         (*PROBE, probes.IsotropyArguments),
     ),
+    "probe grammar": Command(
+        "probes.grammar:grammar",
+        "tell grammatical sentences from ungrammatical ones (BLiMP), with any language model of Transformers",
+        (probes.ProbeArguments, probes.GrammarArguments),
+    ),
     **{
         f"finetune {task}": Command(
             "finetuning.run:finetune",

@@ -1,0 +1,212 @@
+"""`minibert probe grammar`: does a language model prefer the grammatical one of two sentences that differ in one point?
+
+Minimal pairs such as those of BLiMP (Warstadt et al. 2020, arXiv 1912.00582). A masked language model's score of a
+sentence is its pseudo-log-likelihood (Salazar et al. 2020, arXiv 1910.14659), a decoder's its log-likelihood.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from tqdm.auto import tqdm
+from transformers import (
+    AutoModelForCausalLM,
+    AutoModelForMaskedLM,
+    AutoTokenizer,
+    PreTrainedModel,
+    PreTrainedTokenizerFast,
+)
+
+from ...modeling_minibert import MiniBertVocabularyHead
+from ..arguments.probes import GrammarArguments, ProbeArguments
+from ..data.tables import load_table
+from ..loading import quietly, saved_config
+from ..precision import fast_bf16
+from ..report import format_table, plot_grammar
+from .uses import check, save_results
+
+COLUMNS = ("sentence_good", "sentence_bad")
+# What groups the pairs, where the file has it: BLiMP's paradigms and the phenomena that they belong to.
+PARADIGM, PHENOMENON = "UID", "linguistics_term"
+
+
+class Scored(NamedTuple):
+    """A row of which the tokens at `targets` are predicted; `sentence` is the number of the sentence it belongs to."""
+
+    sentence: int
+    input_ids: list[int]
+    targets: list[int]
+    labels: list[int]
+
+
+def grammar(probe: ProbeArguments, arguments: GrammarArguments) -> dict[str, Any]:
+    """Measure; print a table; write `results.json` and a plot.
+
+    Returns:
+        `accuracy` over all pairs (ties count a half), and that of every `paradigm` and `phenomenon` of the file.
+
+    Raises:
+        ValueError: bad arguments or rows, or a model without a head for tokens, before any work.
+    """
+    check(probe, batch_tokens=1)
+    check(arguments, pairs=0)
+    rows = read_minimal_pairs(arguments.data, arguments.pairs)
+    model, tokenizer = load_language_model(probe.model)
+    sentences = [row[column] for row in rows for column in COLUMNS]
+    bf16 = fast_bf16()[0] if arguments.bf16 is None else arguments.bf16
+    with torch.autocast(model.device.type, torch.bfloat16, enabled=bf16):
+        scores = score_sentences(model, tokenizer, sentences, arguments.masking, probe.batch_tokens).reshape(-1, 2)
+    points = (scores[:, 0] > scores[:, 1]) + 0.5 * (scores[:, 0] == scores[:, 1])
+    results: dict[str, Any] = {
+        "model": probe.model,
+        "arguments": asdict(arguments),
+        "pairs": len(rows),
+        "accuracy": float(points.mean()),
+    }
+    for name, column in (("paradigms", PARADIGM), ("phenomena", PHENOMENON)):
+        groups = np.array([str(row.get(column, "all")) for row in rows])
+        results[name] = {group: float(points[groups == group].mean()) for group in dict.fromkeys(groups.tolist())}
+    counts = [sum(row.get(PHENOMENON, "all") == group for row in rows) for group in results["phenomena"]]
+    table = [[name, count, 100 * x] for (name, x), count in zip(results["phenomena"].items(), counts)]
+    print(format_table(["phenomenon", "pairs", "accuracy"], [*table, ["all", len(rows), 100 * points.mean()]], 1))
+    save_results(arguments.output_dir, results, grammar=lambda path: plot_grammar(path, results))
+    return results
+
+
+def read_minimal_pairs(file: str | None, pairs: int | None) -> list[dict[str, Any]]:
+    """The rows of a table with the columns sentence_good and sentence_bad.
+
+    Args:
+        pairs: so many of each paradigm at most, evenly spaced; 0: all.
+
+    Raises:
+        ValueError: no file, a missing column or an empty sentence.
+    """
+    if file is None:
+        raise ValueError("data: give a table with the columns sentence_good and sentence_bad, such as BLiMP's")
+    table = load_table(file)
+    missing = [column for column in COLUMNS if column not in table.column_names]
+    if missing:
+        raise ValueError(f"data: {file!r} has no column {', '.join(missing)}; it has {', '.join(table.column_names)}")
+    groups: dict[Any, list[dict[str, Any]]] = {}
+    for number, row in enumerate(table, 1):
+        for column in COLUMNS:
+            if not isinstance(row[column], str) or not row[column].strip():
+                raise ValueError(f"data: {file}, row {number}: {column} {row[column]!r}; use text")
+        groups.setdefault(row.get(PARADIGM), []).append(row)
+    return [
+        group[place * len(group) // count]
+        for group in groups.values()
+        for count in [min(pairs or len(group), len(group))]
+        for place in range(count)
+    ]
+
+
+def load_language_model(path: str) -> tuple[PreTrainedModel, PreTrainedTokenizerFast]:
+    """A masked language model or a decoder of any architecture of Transformers, for inference, and its tokenizer.
+
+    Raises:
+        ValueError: there is none, or it lacks the head that predicts tokens.
+    """
+    config = saved_config(path)
+    saved = config.architectures or []
+    decoder = any(name.endswith(("CausalLM", "LMHeadModel")) for name in saved)
+    with quietly():
+        auto = AutoModelForCausalLM if decoder else AutoModelForMaskedLM
+        model, report = auto.from_pretrained(path, output_loading_info=True, trust_remote_code=False)
+    if report["missing_keys"]:
+        raise ValueError(f"model: {path!r} has no head that predicts tokens ({', '.join(saved) or 'no architecture'})")
+    tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=False)
+    if not decoder and tokenizer.mask_token_id is None:
+        raise ValueError(f"model: the tokenizer of {path!r} has no mask token, and the model is no decoder")
+    return model.eval().to("cuda" if torch.cuda.is_available() else "cpu"), tokenizer
+
+
+@torch.inference_mode()
+def score_sentences(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerFast,
+    sentences: Sequence[str],
+    masking: str = "token",
+    batch_tokens: int = 4096,
+) -> np.ndarray:
+    """The (pseudo-)log-likelihood of each sentence, [sentences], in nats; special tokens are not counted.
+
+    Args:
+        masking: of a masked language model. "token": one token at a time is masked; "word": and with it those behind it
+            in its word (Kauf & Ivanova 2023, arXiv 2305.10588), as else a rare word is easily told from its own pieces.
+        batch_tokens: tokens of a batch.
+    """
+    decoder = type(model).__name__.endswith(("CausalLM", "LMHeadModel"))
+    rows_of = _decoder_row if decoder else partial(_masked_rows, masking=masking)
+    numbers: dict[tuple[int, ...], int] = {}  # of sentences that differ in their tokens
+    owners: list[int] = []
+    rows: list[Scored] = []
+    for encoding in tokenizer(list(sentences), return_special_tokens_mask=True).encodings:
+        ids = tuple(encoding.ids)
+        if ids not in numbers:
+            numbers[ids] = len(numbers)
+            rows += rows_of(numbers[ids], encoding, tokenizer)
+        owners.append(numbers[ids])
+    scores = torch.zeros(len(numbers), dtype=torch.float64)
+    with tqdm(total=len(rows), desc="Sentences", unit=" rows", leave=False, delay=1) as bar:
+        for batch in _batches(rows, batch_tokens):
+            logits, labels = _logits(model, batch, tokenizer.pad_token_id or 0)
+            found = logits.float().log_softmax(-1).gather(1, labels.unsqueeze(1)).squeeze(1)
+            sentence = torch.tensor([row.sentence for row in batch for _ in row.targets])
+            scores.index_add_(0, sentence, found.double().cpu())
+            bar.update(len(batch))
+    return scores[owners].numpy()
+
+
+def _masked_rows(number: int, encoding: Any, tokenizer: PreTrainedTokenizerFast, masking: str) -> Iterator[Scored]:
+    """The sentence once for each of its tokens, with that token masked."""
+    for place, (token, special, word) in enumerate(zip(encoding.ids, encoding.special_tokens_mask, encoding.word_ids)):
+        if special:
+            continue
+        stop = place + 1
+        while masking == "word" and stop < len(encoding.ids) and encoding.word_ids[stop] == word is not None:
+            stop += 1
+        masked = [tokenizer.mask_token_id] * (stop - place)
+        yield Scored(number, [*encoding.ids[:place], *masked, *encoding.ids[stop:]], [place], [token])
+
+
+def _decoder_row(number: int, encoding: Any, tokenizer: PreTrainedTokenizerFast) -> list[Scored]:
+    """The sentence once; its first token is predicted from the token that begins texts, where there is one."""
+    ids, special = encoding.ids, encoding.special_tokens_mask
+    if tokenizer.bos_token_id not in (None, ids[0]):
+        ids, special = [tokenizer.bos_token_id, *ids], [1, *special]
+    targets = [place for place in range(1, len(ids)) if not special[place]]
+    return [Scored(number, ids, [place - 1 for place in targets], [ids[place] for place in targets])]
+
+
+def _batches(rows: list[Scored], batch_tokens: int) -> Iterator[list[Scored]]:
+    """Rows of like length together, as many as `batch_tokens` allows."""
+    batch: list[Scored] = []
+    for row in sorted(rows, key=lambda row: len(row.input_ids)):
+        if batch and (len(batch) + 1) * len(row.input_ids) > batch_tokens:
+            yield batch
+            batch = []
+        batch.append(row)
+    yield from [batch] if batch else []
+
+
+def _logits(model: PreTrainedModel, batch: list[Scored], pad: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Logits [targets, vocabulary] and labels [targets] of a batch."""
+    longest = max(len(row.input_ids) for row in batch)
+    ids = torch.tensor([row.input_ids + [pad] * (longest - len(row.input_ids)) for row in batch], device=model.device)
+    lengths = torch.tensor([len(row.input_ids) for row in batch], device=model.device)
+    inputs = {"input_ids": ids}
+    if lengths.min() < longest:
+        inputs["attention_mask"] = (torch.arange(longest, device=model.device) < lengths.unsqueeze(1)).long()
+    places = torch.tensor([n * longest + x for n, row in enumerate(batch) for x in row.targets], device=model.device)
+    labels = torch.tensor([label for row in batch for label in row.labels], device=model.device)
+    if isinstance(model, MiniBertVocabularyHead):  # the vocabulary at the targets alone
+        states = model.model(**inputs).last_hidden_state.flatten(0, 1)[places]
+        return model.decoder(states if model.config.is_causal else model.head(states)), labels
+    return model(**inputs).logits.flatten(0, 1)[places], labels
