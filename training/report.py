@@ -533,3 +533,15 @@ def plot_grammar(path: str | Path, results: Mapping[str, Any]) -> None:
         )
         axes.set(xlim=(0, 1), xlabel="accuracy")
         axes.legend()
+
+
+def plot_race(path: str | Path, results: Mapping[str, Mapping[str, Any]]) -> None:
+    """Held-out loss over seconds of training and over tokens, a curve a run."""
+    with picture(path, "Held-out loss at 15 % masks", panels=2, size=(11, 4.5), sharey=True) as panels:
+        for axes, axis in zip(panels, ("seconds", "tokens")):
+            for name, run in sorted(results.items(), key=lambda item: item[1]["loss"]):
+                x, y = ([point[key] for point in run["curve"]] for key in (axis, "loss"))
+                axes.plot(x, y, "--" if run["peer"] else "-", marker=".", label=f"{name}: {run['loss']:.2f}")
+            axes.set_xlabel(f"{axis} of training")
+        panels[0].set_ylabel("loss")
+        panels[0].legend(fontsize="small")

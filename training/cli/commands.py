@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ..arguments import embeddings, finetuning, hub, pretraining, probes
+from ..arguments import embeddings, finetuning, hub, pretraining, probes, race
 
 
 @dataclass(frozen=True)
@@ -159,6 +159,12 @@ COMMANDS = {
         "measure speed and memory against Transformers' models on this machine",
         (pretraining.CorpusArguments, pretraining.BenchArguments),
         "benchmarks",
+    ),
+    "race": Command(
+        "bench.race:race",
+        "measure what the same steps teach MiniBERT and Transformers' own models",
+        (pretraining.CorpusArguments, race.RaceArguments),
+        "recipes",
     ),
     "embed": Command(
         "embeddings.embed:embed",

@@ -1,0 +1,71 @@
+"""`minibert race`: the same text, masks and turns for all."""
+
+import json
+import math
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import AutoModelForMaskedLM
+
+from minibert.training.arguments.pretraining import CorpusArguments
+from minibert.training.arguments.race import RaceArguments
+from minibert.training.bench.race import compare, race
+
+
+def run(peer, *points):
+    curve = [dict(zip(("tokens", "seconds", "flops", "loss"), point)) for point in points]
+    return {"peer": peer, "curve": curve, "loss": curve[-1]["loss"]}
+
+
+def test_where_a_run_reaches_the_best_run_of_a_peer():
+    results = {
+        "ours": run(None, (100, 1.0, 7, 6.0), (200, 2.0, 14, 4.0)),
+        "early": run(None, (100, 1.0, 7, 4.5)),
+        "bert slow": run("bert", (100, 10.0, 7, 6.5), (200, 20.0, 14, 6.0)),
+        "bert fast": run("bert", (100, 10.0, 7, 6.0), (200, 20.0, 14, 5.0)),
+    }
+    best = compare(results)["bert"]
+    assert best["run"] == "bert fast"
+    assert best["reached"]["ours"] == {"seconds": 1.5 / 20, "tokens": 150 / 200, "flops": 10.5 / 14}
+    assert best["reached"]["early"]["tokens"] == 0.5
+    assert best["reached"]["bert fast"]["tokens"] == 1 and best["reached"]["bert slow"] is None
+
+
+@pytest.mark.parametrize("bad", [{"peers": ["gpt"]}, {"steps": 0}], ids=str)
+def test_bad_input_is_named_before_any_work(bad, tmp_path):
+    with pytest.raises(ValueError, match=f"^{next(iter(bad))}: "):
+        race(CorpusArguments(), RaceArguments(output=str(tmp_path / "race"), **bad))
+    assert not (tmp_path / "race").exists()
+
+
+@pytest.mark.slow  # every run is a process that loads torch
+def test_a_race(tmp_path):
+    names = ["cat", "dog", "bird", "tree", "mat"]
+    lines = (f"the {names[i % 5]} sat under a {names[i // 5 % 5]} and then {i} more of them came" for i in range(300))
+    (tmp_path / "text.txt").write_text("\n".join(lines))
+    out = tmp_path / "race"
+    arguments = RaceArguments(peers=["bert"], learning_rates=[1e-3], output=str(out), quick=True)
+    summary = race(CorpusArguments(data=[str(tmp_path / "text.txt")]), arguments)
+    assert list(summary["runs"]) == ["minibert", "bert 0.001"] and (out / "race.png").exists()
+    for name, found in summary["runs"].items():
+        assert [point["step"] for point in found["curve"]] == [4, 8, 12]
+        assert found["curve"][-1]["tokens"] == pytest.approx(12 * 2 * 128, rel=0.2)
+        # the saved model on the saved masks, by torch's own cross-entropy
+        model = AutoModelForMaskedLM.from_pretrained(out / name).eval()
+        tensors = load_file(out / "held_out.safetensors")
+        loss, targets = 0.0, 0
+        for number in {key.split(".")[0] for key in tensors}:
+            labels = tensors[f"{number}.labels"]
+            inputs = {name: tensors[f"{number}.{name}"] for name in ("input_ids", "attention_mask")}
+            with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+                logits = model(**inputs).logits
+            loss += torch.nn.functional.cross_entropy(logits.float().flatten(0, 1), labels.flatten(), reduction="sum")
+            targets += (labels != -100).sum()
+        assert found["loss"] == pytest.approx((loss / targets).item(), abs=0.01)
+        assert 0 < found["bits_per_byte"] < found["loss"] / math.log(2)
+
+    # what is done is not done again
+    (out / "bert 0.001.json").write_text(json.dumps({**summary["runs"]["bert 0.001"], "loss": 1.0}))
+    again = race(CorpusArguments(data=[str(tmp_path / "text.txt")]), arguments)
+    assert again["runs"]["minibert"] == summary["runs"]["minibert"] and again["runs"]["bert 0.001"]["loss"] == 1.0

@@ -1,0 +1,346 @@
+"""`minibert race`: what the same steps on the same machine teach MiniBERT and Transformers' own models.
+
+All runs read the same text with the same tokenizer and are measured on the same held-out documents under the same
+masks. Each is a process of its own, and only one trains at a time, a few steps in turn, so that a machine that stalls
+stalls them all; what counts as seconds is the time of training steps alone.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from tqdm.auto import tqdm
+from transformers import (
+    AutoTokenizer,
+    DataCollatorForLanguageModeling,
+    Trainer,
+    TrainerCallback,
+    TrainingArguments,
+    set_seed,
+    trainer,
+)
+
+from ...configuration_minibert import MiniBertConfig
+from ...tokenization import train_tokenizer
+from ..arguments.pretraining import CorpusArguments, MixtureArguments, StreamingArguments
+from ..arguments.race import RaceArguments
+from ..data.documents import tokenize_documents
+from ..data.mixtures import Documents, prepare_documents
+from ..data.packing import pack_documents
+from ..precision import fast_bf16
+from ..report import format_table, plot_race
+from .models import sparse_masked_lm
+
+MLM_PROBABILITY = 0.15
+HELD_OUT = "held_out.safetensors"
+# As run_mlm.py of Transformers trains: AdamW, a linear decay, no warmup.
+PEERS = {"bert": MiniBertConfig.bert, "modernbert": MiniBertConfig.modernbert}
+QUICK = dict(size="tiny", vocab_size=1024, steps=12, evaluations=3, documents=40, turn=2, rows=2, seq_length=128)
+
+
+def race(corpus: CorpusArguments, arguments: RaceArguments) -> dict[str, Any]:
+    """Train all, in turns; print a table; write `race.json`, `race.png` and a file for each run.
+
+    Returns:
+        by run: its `curve` (step, tokens, seconds, flops, loss), `loss`, `bits_per_byte`, and against each peer at its
+        best learning rate the share of the peer's seconds and tokens after which it has the peer's final loss.
+
+    Raises:
+        ValueError: an unknown peer or a number that makes no sense, before any work.
+        RuntimeError: a run failed; names the file that says why.
+    """
+    if arguments.quick:
+        arguments = replace(arguments, **QUICK, learning_rates=arguments.learning_rates[:1])
+    for name in ("steps", "rows", "evaluations", "documents", "turn"):
+        if getattr(arguments, name) < 1:
+            raise ValueError(f"{name}: {getattr(arguments, name)}; use 1 or more")
+    for peer in arguments.peers:
+        if peer not in PEERS:
+            raise ValueError(f"peers: {peer!r}; use {', '.join(PEERS)}")
+    folder = Path(arguments.output)
+    runs: dict[str, dict[str, Any]] = {"minibert": {}}
+    runs |= {Path(recipe).stem: {"recipe": recipe} for recipe in arguments.recipes}
+    for peer in arguments.peers:
+        runs |= {f"{peer} {rate:g}": {"peer": peer, "learning_rate": rate} for rate in arguments.learning_rates}
+    if not (folder / HELD_OUT).exists():
+        prepare(corpus, arguments)
+
+    missing = [name for name in runs if not (folder / f"{name}.json").exists()]
+    _take_turns({name: runs[name] for name in missing}, corpus, arguments)
+    results = {name: json.loads((folder / f"{name}.json").read_text()) for name in runs}
+    summary = {"arguments": asdict(arguments), "runs": results, "best": compare(results)}
+    (folder / "race.json").write_text(json.dumps(summary, indent=1) + "\n")
+    plot_race(folder / "race.png", results)
+    print(race_table(summary))
+    return summary
+
+
+def compare(results: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """For each peer its best run, and by run the share of that one's seconds and tokens after which the held-out loss
+    is as low (between two measurements by a straight line); None where it never is."""
+    best: dict[str, dict[str, Any]] = {}
+    for peer in PEERS:
+        of_peer = [name for name, run in results.items() if run["peer"] == peer]
+        if of_peer:
+            name = min(of_peer, key=lambda name: results[name]["loss"])
+            last = results[name]["curve"][-1]
+            reached = {other: _reached(run["curve"], last["loss"]) for other, run in results.items()}
+            best[peer] = {
+                "run": name,
+                "reached": {
+                    other: at and {axis: at[axis] / last[axis] for axis in ("seconds", "tokens", "flops")}
+                    for other, at in reached.items()
+                },
+            }
+    return best
+
+
+def _reached(curve: list[dict[str, float]], loss: float) -> dict[str, float] | None:
+    """Where a curve first is at a loss."""
+    for before, after in zip([None, *curve], curve):
+        if after["loss"] <= loss:
+            if before is None:
+                return after
+            share = (before["loss"] - loss) / (before["loss"] - after["loss"])
+            return {axis: before[axis] + share * (after[axis] - before[axis]) for axis in after}
+    return None
+
+
+def race_table(summary: Mapping[str, Any]) -> str:
+    """The runs as aligned text, best loss first."""
+    best = summary["best"]
+    header = ["run", "loss", "bits per byte", "accuracy", "tokens", "seconds", "tokens/s", "grammar"]
+    header += [f"seconds to {found['run']}" for found in best.values()]
+    rows = []
+    for name, run in sorted(summary["runs"].items(), key=lambda item: item[1]["loss"]):
+        last = run["curve"][-1]
+        cells = [name, run["loss"], run["bits_per_byte"], f"{run['accuracy']:.1%}", last["tokens"]]
+        cells += [f"{last['seconds']:.0f}", f"{last['tokens'] / last['seconds']:,.0f}"]
+        cells.append("" if run["grammar"] is None else f"{run['grammar']:.1%}")
+        for found in best.values():
+            reached = found["reached"][name]
+            cells.append(f"1/{1 / reached['seconds']:.2f}" if reached else "never")
+        rows.append(cells)
+    return format_table(header, rows, digits=3)
+
+
+# --- taking turns ---
+
+
+def _take_turns(runs: Mapping[str, Mapping[str, Any]], corpus: CorpusArguments, arguments: RaceArguments) -> None:
+    """Train the runs, each in a process of its own, of which one at a time gets the word."""
+    context, folder, lines = get_context("spawn"), Path(arguments.output), {}
+    processes = []
+    for name, run in runs.items():
+        ours, theirs = context.Pipe()
+        process = context.Process(target=_run, args=(name, run, corpus, arguments, theirs), daemon=True)
+        process.start()
+        theirs.close()
+        lines[name] = ours
+        processes.append(process)
+
+    def answer(name: str) -> Any:
+        try:
+            return lines[name].recv()
+        except EOFError:
+            raise RuntimeError(f"the run {name!r} failed: see {folder / name}.log") from None
+
+    try:
+        for name in lines:
+            answer(name)  # ready to begin
+        with tqdm(total=arguments.steps * len(runs), desc="Race", unit=" steps") as bar:
+            while lines:
+                for name in list(lines):
+                    lines[name].send("go")
+                    steps = answer(name)
+                    if steps:
+                        bar.update(steps)
+                    else:
+                        del lines[name]
+    finally:
+        for process in processes:
+            process.join(10) if not lines else process.terminate()
+
+
+def _run(
+    name: str, run: Mapping[str, Any], corpus: CorpusArguments, arguments: RaceArguments, line: Connection
+) -> None:
+    """One run, in its own process; what it prints goes to a log file."""
+    folder = Path(arguments.output)
+    log = os.open(folder / f"{name}.log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    for stream in (1, 2):
+        os.dup2(log, stream)
+    tokenizer = AutoTokenizer.from_pretrained(folder / "tokenizer")
+    turns = Turns(line, arguments, _held_out(folder))
+    trainer.DEFAULT_CALLBACKS.append(turns)  # of this process: the only way into a training that a recipe describes
+    (_train_peer if "peer" in run else _train_minibert)(name, run, corpus, arguments, tokenizer)
+    bytes_masked = sum(
+        len(tokenizer.convert_tokens_to_string([token]).encode())
+        for batch in turns.batches
+        for token in tokenizer.convert_ids_to_tokens(batch["labels"][batch["labels"] != -100].tolist())
+    )
+    targets = sum(int((batch["labels"] != -100).sum()) for batch in turns.batches)
+    last = turns.curve[-1]
+    grammar = None
+    if arguments.grammar:
+        from ..arguments.probes import GrammarArguments, ProbeArguments
+        from ..probes.grammar import grammar as probe
+
+        out = str(folder / name / "grammar")
+        grammar = probe(ProbeArguments(str(folder / name)), GrammarArguments(arguments.grammar, 100, output_dir=out))
+    result = {
+        "peer": run.get("peer"),
+        **run,
+        "parameters": turns.parameters,
+        "loss": last["loss"],
+        "accuracy": last["accuracy"],
+        "bits_per_byte": last["loss"] / math.log(2) * targets / bytes_masked,
+        "grammar": grammar and grammar["accuracy"],
+        "curve": turns.curve,
+    }
+    (folder / f"{name}.json").write_text(json.dumps(result, indent=1) + "\n")
+    line.send(0)
+
+
+class Turns(TrainerCallback):
+    """Trains while it has the word, measures the time of steps and the held-out loss.
+
+    `curve`: step, tokens, seconds, loss, accuracy and flops, 6 for each token and parameter outside the embeddings
+    (Kaplan et al. 2020, arXiv 2001.08361), at every measurement.
+    """
+
+    def __init__(self, line: Connection, arguments: RaceArguments, batches: list[dict[str, torch.Tensor]]):
+        self.line, self.batches, self.curve, self.seconds, self.parameters = line, batches, [], 0.0, 0
+        self.turn, self.every = arguments.turn, math.ceil(arguments.steps / arguments.evaluations)
+
+    def on_train_begin(self, args, state, control, model=None, **kwargs):
+        self.parameters = model.num_parameters()
+        self.line.send("ready")
+        self.line.recv()
+
+    def on_step_begin(self, args, state, control, **kwargs):
+        self.start = time.perf_counter()
+
+    def on_step_end(self, args, state, control, model=None, **kwargs):
+        self.seconds += time.perf_counter() - self.start
+        step, last = state.global_step, state.global_step == state.max_steps
+        if step % self.every == 0 and not last:
+            self.measure(args, state, model)
+        if step % self.turn == 0 and not last:
+            self.line.send(self.turn)
+            self.line.recv()
+
+    def on_train_end(self, args, state, control, model=None, **kwargs):
+        self.measure(args, state, model)  # here averaged weights are in the model
+        self.line.send(state.global_step % self.turn or self.turn)
+        self.line.recv()
+
+    @torch.no_grad()
+    def measure(self, args: TrainingArguments, state: Any, model: torch.nn.Module) -> None:
+        """Add the held-out loss to the curve."""
+        model.eval()
+        loss = right = targets = 0.0
+        for batch in self.batches:
+            batch = {name: x.to(model.device) for name, x in batch.items()}
+            labels = batch["labels"]
+            with torch.autocast(model.device.type, torch.bfloat16, enabled=args.bf16):
+                logits = model(**batch).logits
+            if logits.dim() == 3:  # else they are of the masked tokens alone
+                logits = logits[labels != -100]
+            logits, labels = logits.float(), labels[labels != -100]
+            loss += torch.nn.functional.cross_entropy(logits, labels, reduction="sum").item()
+            right += (logits.argmax(-1) == labels).sum().item()
+            targets += len(labels)
+        model.train()
+        tokens = int(state.num_input_tokens_seen)
+        flops = 6 * tokens * model.num_parameters(exclude_embeddings=True)
+        self.curve.append(
+            {"step": state.global_step, "tokens": tokens, "seconds": self.seconds, "flops": flops,
+             "loss": loss / targets, "accuracy": right / targets}
+        )  # fmt: skip
+
+
+# --- text and models ---
+
+
+def _documents(corpus: CorpusArguments, arguments: RaceArguments) -> Documents:
+    """The split that `minibert pretrain` makes too."""
+    return prepare_documents(
+        corpus, MixtureArguments(), StreamingArguments(), validation_size=0.05, seed=arguments.seed, minimum=10
+    )
+
+
+def prepare(corpus: CorpusArguments, arguments: RaceArguments) -> None:
+    """Save the tokenizer, and held-out documents, each cut to a row, with their masks: the same for all runs."""
+    documents, folder = _documents(corpus, arguments), Path(arguments.output)
+    tokenizer = train_tokenizer(
+        documents.sample["text"], vocab_size=arguments.vocab_size, model_max_length=arguments.seq_length
+    )
+    tokenizer.save_pretrained(folder / "tokenizer")
+    texts = list(documents.validation["text"][: arguments.documents])
+    rows = tokenizer(texts, truncation=True, return_special_tokens_mask=True)
+    rows = sorted((dict(zip(rows, row)) for row in zip(*rows.values())), key=lambda row: len(row["input_ids"]))
+    collator = DataCollatorForLanguageModeling(tokenizer, mlm_probability=MLM_PROBABILITY, seed=arguments.seed)
+    batches = [collator(rows[start : start + 8]) for start in range(0, len(rows), 8)]
+    save_file({f"{n}.{name}": x for n, batch in enumerate(batches) for name, x in batch.items()}, folder / HELD_OUT)
+
+
+def _held_out(folder: Path) -> list[dict[str, torch.Tensor]]:
+    batches: dict[str, dict[str, torch.Tensor]] = {}
+    for key, x in load_file(folder / HELD_OUT).items():
+        number, name = key.split(".")
+        batches.setdefault(number, {})[name] = x
+    return list(batches.values())
+
+
+def _train_minibert(name, run, corpus, arguments, tokenizer) -> None:
+    """`minibert pretrain` with its defaults, or a recipe."""
+    from ..api import pretrain
+
+    folder = Path(arguments.output)
+    length = dict(max_steps=arguments.steps, per_device_train_batch_size=arguments.rows)
+    length |= dict(seq_length=arguments.seq_length, size=arguments.size, seed=arguments.seed)
+    saved = dict(output_dir=folder / name, tokenizer=folder / "tokenizer", eval_strategy="no", save_strategy="no")
+    text = {key: value for key, value in asdict(corpus).items() if value != getattr(CorpusArguments(), key)}
+    pretrain(**text, **length, **saved, **({"recipe": run["recipe"]} if "recipe" in run else {}))
+
+
+def _train_peer(name, run, corpus, arguments, tokenizer) -> None:
+    """Transformers' own model, logits at the masked tokens only, as run_mlm.py trains it: documents joined and cut into
+    rows, AdamW, linear decay."""
+    documents = tokenize_documents(_documents(corpus, arguments).train, tokenizer, None)
+    rows = pack_documents(documents, tokenizer, arguments.seq_length, "concatenated", None).select_columns("input_ids")
+    training = TrainingArguments(
+        output_dir=str(Path(arguments.output) / name),
+        max_steps=arguments.steps,
+        per_device_train_batch_size=arguments.rows,
+        learning_rate=run["learning_rate"],
+        bf16=fast_bf16()[0],
+        use_cpu=not torch.cuda.is_available(),
+        seed=arguments.seed,
+        save_strategy="no",
+        report_to="none",
+        include_num_input_tokens_seen="non_padding",
+    )
+    set_seed(arguments.seed)
+    config = PEERS[run["peer"]](
+        arguments.size,
+        vocab_size=len(tokenizer),
+        **{f"{x}_token_id": getattr(tokenizer, f"{x}_token_id") for x in ("pad", "cls", "sep")},
+    )
+    collator = DataCollatorForLanguageModeling(tokenizer, mlm_probability=MLM_PROBABILITY)
+    peer = Trainer(sparse_masked_lm(config), training, data_collator=collator, train_dataset=rows)
+    peer.train()
+    peer.save_model()
+    tokenizer.save_pretrained(training.output_dir)
