@@ -94,7 +94,7 @@ def parse(name: str, argv: Sequence[str] = (), given: Mapping[str, Any] | None =
 
     for word in words:
         if not command.positional or word.startswith("--"):
-            raise ValueError(f"unexpected {word!r}: 'minibert {name}' takes no such argument")
+            raise ValueError(f"unexpected {word!r}; use --NAME VALUE, of the names that 'minibert {name} --help' shows")
     for instance in instances:
         if words and hasattr(instance, command.positional):
             setattr(instance, command.positional, words)
@@ -277,6 +277,6 @@ def read_recipe(path: str | Path, known: set[str]) -> dict[str, Any]:
     recipe = _read_yaml(file.read_text(encoding="utf-8"), str(file)) or {}
     if not isinstance(recipe, dict):
         raise ValueError(f"recipe: {str(file)!r} is no list of 'argument: value' lines")
-    for key in recipe.keys() - known:
+    for key in (key for key in recipe if key not in known):
         raise ValueError(f"{file}: unknown key {key!r}{close_matches(str(key), known)}")
     return recipe
