@@ -1,4 +1,4 @@
-"""What a benchmark is made of: batches of text, models and their steps, and what the work costs in model FLOPs."""
+"""What a benchmark is made of: batches of text, the step of a model, and what the work costs in model FLOPs."""
 
 from __future__ import annotations
 
@@ -11,12 +11,14 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
+from transformers import PreTrainedModel
 
+from ...attention_minibert import Documents
 from ...configuration_minibert import MiniBertConfig
-from ...modeling_minibert import MiniBertForMaskedLM
+from ...modeling_minibert import MiniBertForMaskedLM, MiniBertModel
 from ..arguments.pretraining import CorpusArguments, MaskingArguments, TokenizerArguments
-from .models import SEED, Build, ModelStep
 
+SEED = 0
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 FIRST_WORD = 5  # ids below are left to special tokens
 # Documents drawn from a corpus, which may be of any size: for the tokenizer, and for the batches.
@@ -32,6 +34,7 @@ FLOPS_FORMULA = (
 )
 
 Batch = Mapping[str, torch.Tensor]
+Build = Callable[[MiniBertConfig], PreTrainedModel]
 
 
 @dataclass
@@ -53,13 +56,15 @@ class Run:
     def shorten(self, length: int) -> int:
         return max(length // 32, 1) if self.quick else length
 
-    def config(self, family: str, size: str, **switches) -> MiniBertConfig:
+    def config(self, shape: str, **switches) -> MiniBertConfig:
+        """Of "bert-mini" and its like."""
+        family, _, size = shape.partition("-")
         if self.quick:
             size, switches = "tiny", switches | dict(vocab_size=1024, pad_token_id=0)
         return getattr(MiniBertConfig, family)(size, **switches)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Ratio:
     """The time or memory of one model over that of another, and what it should be at least, or `at_most`."""
 
@@ -95,30 +100,77 @@ class Benchmark:
 
 
 def model_work(
-    run: Run, config: MiniBertConfig, batches: Sequence[Batch], dtype: str, ours: tuple[str, Build],
-    peers: dict[str, tuple[Build, float]], training: bool, compiled: bool,
+    run: Run, config: MiniBertConfig, batches: Sequence[Batch], dtype: str, peers: dict[str, tuple[Build, float]],
+    training: bool = False, compiled: bool = False,
 ) -> Work:  # fmt: skip
-    """The work of a MiniBERT and its peers on the same batches. MiniBERT alone is told by `position_ids` where the
-    documents of packed rows begin.
+    """A MiniBERT and its peers on the same batches: with a language model's head in training, else the encoder.
+    MiniBERT alone is told by `position_ids` where the documents of packed rows begin.
 
     Args:
         peers: what builds each one, and the target: how many times as long as MiniBERT it takes.
     """
+    ours = MiniBertForMaskedLM if training else MiniBertModel
     batches = [{name: x.to(run.device) for name, x in batch.items()} for batch in batches]
     plain = [{name: x for name, x in batch.items() if name != "position_ids"} for batch in batches]
     lengths = [length for batch in batches for length in document_lengths(batch)]
     predicted = sum(int((batch["labels"] != -100).sum()) for batch in batches if "labels" in batch)
-    given = (run.device, DTYPES[dtype], training, compiled)
+    given = (run.device, DTYPES[dtype], training, compiled or run.compile)
     return Work(
-        {ours[0]: partial(ModelStep, ours[1], config, batches, *given)}
+        {ours.__name__: partial(ModelStep, ours, config, batches, *given)}
         | {name: partial(ModelStep, build, config, plain, *given) for name, (build, _) in peers.items()},
         calls=len(batches),
         dtype=DTYPES[dtype],
-        ratios=[Ratio(name, ours[0], target) for name, (_, target) in peers.items()],
+        ratios=[Ratio(name, ours.__name__, target) for name, (_, target) in peers.items()],
         tokens=sum(lengths),
         places=sum(batch["input_ids"].numel() for batch in batches),
         flops=model_flops(config, lengths, predicted, training),
     )
+
+
+class ModelStep:
+    """What is timed: called with the number of a batch, the model's work on it. What it returns is the same for all
+    models, up to rounding.
+
+    Training: one optimizer step, whose loss it returns: forward (bf16 is autocast), backward, fused AdamW. Inference:
+    one forward, weights and activations in `dtype`, that returns the last hidden states.
+
+    Args:
+        batches: on `device`.
+        compiled: by `torch.compile`.
+    """
+
+    def __init__(
+        self, build: Build, config: MiniBertConfig, batches: Sequence[Batch],
+        device: torch.device, dtype: torch.dtype, training: bool, compiled: bool,
+    ):  # fmt: skip
+        torch.manual_seed(SEED)
+        self.batches = batches
+        self.model = build(config).to(device, None if training else dtype).train(training)
+        if compiled:
+            self.model.compile()
+        if training:
+            self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4, fused=True)
+        self.autocast = torch.autocast(device.type, torch.bfloat16, training and dtype == torch.bfloat16)
+
+    def __call__(self, number: int) -> torch.Tensor:
+        if not self.model.training:
+            with torch.inference_mode():
+                return self.model(**self.batches[number]).last_hidden_state
+        with self.autocast:
+            loss = self.model(**self.batches[number]).loss
+        loss.backward()
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        return loss.detach()
+
+    def attention(self) -> dict[str, str]:
+        """The kernel that a MiniBERT's attention takes on the first batch, and why, by type of layer."""
+        if type(self.model) not in (MiniBertForMaskedLM, MiniBertModel):
+            return {}
+        inputs = {name: x for name, x in self.batches[0].items() if name != "labels"}
+        with self.autocast, torch.set_grad_enabled(self.model.training):
+            plans = self.model.base_model(**inputs, padded_output=False).plans
+        return {kind: plan.reason for (kind, _), plan in sorted(plans.items())}
 
 
 # --- batches ---
@@ -135,11 +187,10 @@ class Text:
 
         documents = load_documents(**vars(corpus)).shuffle(seed=SEED)
         documents = documents.select(range(min(len(documents), QUICK_SAMPLE if quick else SAMPLE)))
+        size = 1000 if quick else TokenizerArguments().vocab_size
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that a small corpus gives fewer tokens does not matter here
-            self.tokenizer = train_tokenizer(
-                documents["text"], vocab_size=1000 if quick else TokenizerArguments().vocab_size, show_progress=False
-            )
+            self.tokenizer = train_tokenizer(documents["text"], vocab_size=size, show_progress=False)
         self.tokenized = tokenize_documents(documents, self.tokenizer)
 
     def natural(self, count: int, batch_size: int, length: int) -> list[Batch]:
@@ -182,14 +233,9 @@ def random_texts(lengths: Sequence[int], vocab_size: int) -> Batch:
 
 
 def document_lengths(batch: Batch) -> list[int]:
-    """Real tokens of every document of a batch: a row each, or from place to place where `position_ids` restart."""
-    positions = batch.get("position_ids")
-    if positions is None:
-        return batch["attention_mask"].sum(1).tolist()
-    first = torch.ones_like(positions, dtype=torch.bool)
-    first[:, 1:] = positions[:, 1:] != positions[:, :-1] + 1
-    starts = first.flatten().nonzero().flatten()
-    return starts.diff(append=starts.new_tensor([positions.numel()])).tolist()
+    """Real tokens of every document of a batch."""
+    ids = batch["input_ids"]
+    return Documents(*ids.shape, ids.device, batch["attention_mask"], batch.get("position_ids")).unpad().lengths
 
 
 # --- FLOPs ---
