@@ -37,9 +37,7 @@ class SearchArguments:
 
     words: list[str] = argument([], "The index (a folder), then queries; also given without --words.")
     data: list[str] = argument(
-        [],
-        "Folders and files to search (txt, md, jsonl, csv, tsv, parquet): the index is built of these alone, or brought"
-        " up to date; what it has already is not embedded again.",
+        [], "Folders and files to search (txt, md, jsonl, csv, tsv, parquet); the index is built of these, or updated."
     )
     model: str | None = argument(None, "The embedding model; by default the one that the index was built with.")
     passage_words: int = argument(150, "Longest passage that is cut from a text file, in words.")
@@ -85,8 +83,7 @@ class EvaluateRerankArguments:
     depth: int = argument(20, "Passages that are found and put in order for a query.")
     weight: float | None = argument(
         None,
-        "The reranker's share in the score (0 to 1), the rest is the cosine's; by default the best of 0, 0.1, …, 1 on"
-        " --tuning_data, or 1 without such data.",
+        "The reranker's share of the score, the cosine has the rest; by default the best on --tuning_data, else 1.",
     )
     tuning_data: str | None = argument(None, "Another retrieval folder, on which the weight is chosen.")
     tuning_split: str = argument("validation", "Its split.")
@@ -99,9 +96,7 @@ class PairArguments:
     """Texts to train on."""
 
     data: list[str] = argument(
-        [],
-        "Tables (jsonl, csv, tsv, parquet, Hub data sets; also without --data) of pairs (query, positive), triples"
-        " (…, negative) or scored pairs (sentence1, sentence2, score).",
+        [], "Tables of pairs (query, positive), triples (…, negative) or scored pairs (sentence1, sentence2, score)."
     )
     columns: list[str] = argument([], "Their columns in that order; by default guessed by such names.")
     validation: str | None = argument(None, "A table, or a retrieval folder, to choose the best checkpoint on.")

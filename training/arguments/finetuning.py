@@ -26,14 +26,15 @@ class DataArguments:
 
     data: str | None = argument(
         None,
-        "A folder with files train, validation and test (json, jsonl, csv, tsv or parquet), one file to train on, or"
-        " the name of a Hub data set (owner/name or owner/name:config).",
+        "A folder with train, validation and test (jsonl, csv, parquet, …), a file to train on, or a Hub data set.",
     )
     train: list[str] = argument([], "Files to train on, instead of those in --data.")
     validation: list[str] = argument([], "Files to validate on, instead of those in --data.")
     test: list[str] = argument([], "Files to test on, instead of those in --data.")
     validation_size: float = argument(0.1, "Training rows held out where nothing else is: a share or a number.")
 
+
+Scheme = Literal["auto", "bio", "io", "bioes", "none"]
 
 # What `--plan` proposes, and a training without a plan takes where the user gave nothing (None).
 UNLESS_PLANNED: dict[str, Any] = {
@@ -116,12 +117,8 @@ class TagArguments(TaskArguments):
     tokens_column: str | None = argument(None, "The column of the words, a list; guessed by its name.")
     tags_column: str | None = argument(None, "The column of their tags, a list; guessed by its name.")
     tag_names: list[str] = argument([], "Names of the tags where these are numbers that the data gives no names.")
-    scheme: Literal["auto", "bio", "io", "bioes", "none"] = argument(
-        "auto", "The scheme that the model learns; none: classes of words, no entities; auto: as in the data."
-    )
-    data_scheme: Literal["auto", "bio", "io", "bioes", "none"] = argument(
-        "auto", "The scheme of the tags in the data; auto: told from their prefixes."
-    )
+    scheme: Scheme = argument("auto", "The scheme that the model learns; none: classes of words; auto: the data's.")
+    data_scheme: Scheme = argument("auto", "The scheme of the data; auto: told from the tags.")
     repair_tags: bool = argument(False, "Read tags that break their scheme as seqeval does, no error.")
     align: Literal["first", "all"] = argument("first", "In training, which of a word's subwords carry its tag.")
     subwords: Literal["first", "mean"] = argument(
@@ -129,8 +126,7 @@ class TagArguments(TaskArguments):
     )
     decoding: Literal["viterbi", "greedy"] = argument(
         "viterbi",
-        "viterbi: the most probable sequence of tags that keeps the scheme; greedy: the most probable tag of each word,"
-        " what then breaks it repaired as seqeval does.",
+        "viterbi: the most probable tags that keep the scheme; greedy: each word's, repaired as seqeval does.",
     )
     stride: int = argument(32, "Tokens that neighbouring parts of a sentence share that is longer than --max_length.")
 
@@ -142,22 +138,19 @@ class AnswerArguments(TaskArguments):
     task: ClassVar[str] = "answering:AnswerQuestions"
     max_length: int | None = argument(
         None,
-        "Longest input (question and part of the context), in tokens; by default what a model of this task was trained"
-        " with, else 384, or less if the model allows less.",
+        "Longest input, in tokens; by default what a model of this task was trained with, else 384 or what it can.",
     )
     stride: int | None = argument(None, "Tokens that parts of a context share; by default a third of --max_length.")
     max_question_length: int = argument(64, "Longest question, in tokens; what is longer is cut.")
     max_answer_length: int = argument(30, "Longest answer, in tokens.")
     n_best: int = argument(20, "Answers of each question that are looked at.")
     null_threshold: float | None = argument(
-        None,
-        "By how much 'no answer' must beat the best answer. By default 0 if some questions of the data have none, else"
-        " there always is one.",
+        None, "What 'no answer' must beat the best answer by; by default 0 if the data has such questions, else never."
     )
     question_column: str | None = argument(None, "The column of the question; guessed by its name.")
     context_column: str | None = argument(None, "The column of the context; guessed by its name.")
     answers_column: str | None = argument(
-        None, "The column of the answers, as in SQuAD: {text: [...], answer_start: [...]}; guessed by its name."
+        None, "The column of {text: [...], answer_start: [...]}, as in SQuAD; guessed."
     )
 
 

@@ -26,8 +26,7 @@ class CorpusArguments:
     text_column: str | None = argument(None, "The column of the text; by default 'text', or the only one of strings.")
     sample_by: Literal["auto", "line", "paragraph", "document"] = argument(
         "auto",
-        "What a document is in a text file: a line, the lines between blank lines (paragraph), or the whole file"
-        " (document). auto: paragraph where a file has blank lines between its lines, else line.",
+        "What a document is in a text file (document: all of it); auto: paragraphs if it has blank lines, else lines.",
     )
 
 
@@ -37,9 +36,7 @@ class MixtureArguments:
 
     weights: list[float] = argument([], "A weight for every entry of --data; by default its number of documents.")
     sampling_alpha: float | None = argument(
-        None,
-        "Draw documents of a source with p ∝ weight^alpha: 1 keeps the proportions, 0 makes all alike. By default 0.3"
-        " for languages (--data de=… fr=…) without weights, else 1.",
+        None, "Draw sources with p ∝ weight^alpha (0: all alike); by default 0.3 for languages (de=… fr=…), else 1."
     )
 
 
@@ -47,9 +44,7 @@ class MixtureArguments:
 class StreamingArguments:
     """How a corpus that is larger than the disk is read."""
 
-    streaming: bool = argument(
-        False, "Read, tokenize and pack the data while training, over and over; needs --max_steps or --minutes."
-    )
+    streaming: bool = argument(False, "Read and pack the data while training; needs --max_steps or --minutes.")
     shuffle_buffer: int = argument(10_000, "Documents among which a stream draws the next one; 0 keeps their order.")
     sample_documents: int = argument(100_000, "Documents of a stream that a tokenizer is trained on.")
 
@@ -88,8 +83,7 @@ class ModelArguments:
     tokenizer: str | None = argument(None, "A trained tokenizer (folder or Hub name) instead of one trained here.")
     model_name_or_path: str | None = argument(
         None,
-        "A trained MiniBERT (folder or Hub name) to go on from, with its tokenizer, instead of a preset; fields of its"
-        " config that leave the weights' shapes alone (rope_parameters, …) can be changed.",
+        "A trained MiniBERT (folder or Hub name) to go on from; fields that keep its weights' shapes can be changed.",
     )
 
 
@@ -99,22 +93,14 @@ class MaskingArguments:
 
     mlm_probability: float = argument(0.15, "Share of the tokens that are to be predicted, in training.")
     masking: Literal["token", "whole_word", "span"] = argument("token", "What is masked together.")
-    mask_replace_prob: float | None = argument(
-        None, "Share of the targets that become [MASK]; by default 0.8, with --objective rtd 1."
-    )
-    random_replace_prob: float | None = argument(
-        None, "Share of the targets that become a random token, by default 0.1, with rtd 0; the rest stays."
-    )
+    mask_replace_prob: float | None = argument(None, "Share of the targets that become [MASK]; by default 0.8, rtd 1.")
+    random_replace_prob: float | None = argument(None, "Share that become random tokens; by default 0.1, rtd 0.")
     random_replacement: Literal["uniform", "unigram"] = argument(
         "uniform", "Random tokens: all alike, or as often as in the corpus (of a stream, in its first 1,000 rows)."
     )
-    rate_schedule: Literal["constant", "linear", "steps"] = argument(
-        "constant", "How the share of targets changes over the training, through --rate_points."
-    )
+    rate_schedule: Literal["constant", "linear", "steps"] = argument("constant", "Its course through --rate_points.")
     rate_points: list[str] = argument([], "Points share-of-the-training:rate of the schedule, such as 0.5:0.2 1:0.15.")
-    at_least_one_target: bool | None = argument(
-        None, "Every document gets a target, even where chance gives none; by default so, but for pairs (mlm+nsp)."
-    )
+    at_least_one_target: bool | None = argument(None, "Every document gets a target; by default so, but for mlm+nsp.")
     static_masking: bool = argument(False, "Draw the masks once rather than anew every epoch.")
 
     def __post_init__(self):
@@ -156,9 +142,7 @@ class OptimizationArguments:
     batch_warmup: float = argument(
         0.0, "Batches grow from an eighth of their rows to all over so many steps, or below 1 that share of all; 0: no."
     )
-    weight_average: float | None = argument(
-        None, "Decay of a moving average of the weights, such as 0.999, that is evaluated and saved in their place."
-    )
+    weight_average: float | None = argument(None, "Decay (0.999) of averaged weights that are evaluated and saved.")
     minutes: float | None = argument(
         None,
         "Train for so long, reading the data and evaluating included, instead of for --max_steps or --num_train_epochs,"
@@ -181,9 +165,7 @@ class FertilityArguments:
     """Count the tokens that tokenizers make of the same text in several languages."""
 
     tokenizers: list[str] = argument([], "Tokenizers to compare: folders or Hub names; also without --tokenizers.")
-    data: list[str] = argument(
-        [], "The same passages, one a line: files (or folders of them) named by their languages."
-    )
+    data: list[str] = argument([], "The same passages, one a line: files or folders, named by their languages.")
     output_dir: str = argument("runs/fertility", "Folder for the table and the plot.")
 
 
@@ -213,9 +195,7 @@ class BenchArguments:
     """Measure speed and memory against Transformers' models on this machine."""
 
     benchmarks: list[str] = argument(
-        [],
-        "What to measure (also without --benchmarks): a name, its beginning up to a '/', or with wildcards (see"
-        " --list_benchmarks); by default everything.",
+        [], "Names (see --list_benchmarks), their parts up to a '/', or wildcards; by default all."
     )
     list_benchmarks: bool = argument(False, "Only show what can be measured on the device.")
     output: str = argument("runs/bench", "Folder of the results: a file a benchmark; what is there is not repeated.")
