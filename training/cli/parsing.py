@@ -1,9 +1,8 @@
 """How the arguments of a command are read, whoever gives them: a command line, a recipe, or a call from Python.
 
-All three are read by one parser, which makes the dataclasses of `arguments` of them, and where the command trains
-`TrainingArguments` too. A recipe (`--recipe FILE`, or `recipe=`) is YAML whose keys are argument names; what is given
-beside it wins. Where a command builds a model, an argument that is a field of `MiniBertConfig` changes the model.
-Anything else is refused, and what can be refused without torch and Transformers is, before they are loaded.
+One parser makes the dataclasses of `arguments` of all three, and where the command trains `TrainingArguments` too.
+What is given beside a recipe wins. Where a command builds a model, an argument that is a field of `MiniBertConfig`
+changes the model. What can be refused without torch and Transformers is refused before they are loaded.
 """
 
 from __future__ import annotations
@@ -29,9 +28,7 @@ from ..arguments.pretraining import CorpusArguments
 from .commands import COMMANDS
 from .unused_arguments import reject_unused
 
-# How long a training is can be said in one of these ways only.
-LENGTHS = {"num_train_epochs", "max_steps", "minutes"}
-
+LENGTHS = {"num_train_epochs", "max_steps", "minutes"}  # of a training; one given beside a recipe replaces its own
 PACKAGE = Path(__file__).parents[2]
 TRANSFORMERS = Path(importlib.util.find_spec("transformers").origin).parent
 # `import transformers` takes a second, which the module of its parser does not need.
@@ -41,13 +38,8 @@ _spec.loader.exec_module(hf_argparser)
 
 
 def run_command(name: str, argv: Sequence[str] = (), given: Mapping[str, Any] | None = None) -> Any:
-    """Run a command with the arguments of a command line or of a dictionary; returns what its function returns.
-
-    Raises:
-        ValueError: bad input; names the argument, its value and what to use instead.
-        OSError: a file that cannot be read or written.
-        ModuleNotFoundError: the command needs a package that is not installed; says which extra installs it.
-    """
+    """Run a command with the arguments of a command line or of a dictionary; returns what its function returns, and
+    raises what `training.api` says."""
     module, _, function = COMMANDS[name].function.partition(":")
     try:
         instances = parse(name, argv, given)
@@ -89,29 +81,25 @@ def parse(name: str, argv: Sequence[str] = (), given: Mapping[str, Any] | None =
     if CorpusArguments in command.arguments:
         reject_unused(values, named, recipe)
     if command.training_defaults is not None:
-        _check_output_folder(name, values)
+        from ..checkpoints import check_unused
+
+        # A folder in use; what goes on in one is checked when it is trained.
+        goes_on = str(values["resume_from_checkpoint"]).lower() not in ("none", "false")
+        if not (name.startswith("evaluate") or values.get("plan") or values.get("compare") or goes_on):
+            check_unused(Path(values["output_dir"]))
         *instances, others, words = build_parser(name, everything=True).read(argv, chosen)
 
     for word in words:
         if not command.positional or word.startswith("--"):
             raise ValueError(f"unexpected {word!r}; use --NAME VALUE, of the names that 'minibert {name} --help' shows")
-    for instance in instances:
-        if words and hasattr(instance, command.positional):
+    for instance in instances if words else ():
+        if hasattr(instance, command.positional):
             setattr(instance, command.positional, words)
     if command.config_overrides:
         fields = _config_fields() - values.keys()
         on_line = {field: _from_yaml(texts) for field, texts in vars(others).items() if field in fields}
         instances.append({field: value for field, value in chosen.items() if field in fields} | on_line)
     return instances
-
-
-def _check_output_folder(name: str, values: Mapping[str, Any]) -> None:
-    """Refuse a folder in use before anything is loaded; what goes on in one is checked when it is trained."""
-    from ..checkpoints import check_unused
-
-    resumes = str(values["resume_from_checkpoint"]).lower() not in ("none", "false")
-    if not (name.startswith("evaluate") or values.get("plan") or values.get("compare") or resumes):
-        check_unused(Path(values["output_dir"]))
 
 
 # --- the parser ---
@@ -141,10 +129,7 @@ class Parser(hf_argparser.HfArgumentParser):
         for field in (field for kind in self.dataclass_types for field in dataclasses.fields(kind)):
             value = values.get(field.name)
             is_list = isinstance(value, (list, tuple))
-            texts = [
-                json.dumps(each) if isinstance(each, (bool, dict)) else str(each)
-                for each in (value if is_list else [value])
-            ]
+            texts = list(map(_as_text, value if is_list else [value]))
             if value is None:
                 if field.name in values and field.default is not None:
                     raise ValueError(f"{field.name} has no value; leave it out to keep the default")
@@ -171,14 +156,12 @@ def build_parser(name: str, everything: bool = False) -> Parser:
     elif defaults:
         kinds.append(OutputArguments)
         ours = ", ".join(f"{key} {value}" for key, value in defaults.items() if value is not None)
+        model = ", and of MiniBertConfig (--hidden_size, --norm_type, …)" if command.config_overrides else ""
         epilog = (
-            "Every field of transformers.TrainingArguments is an argument too (--max_steps, --learning_rate, …;"
-            f" our defaults: {ours}); --help-all shows them."
+            "Every field of transformers.TrainingArguments is an argument too (--max_steps, --learning_rate, …; our"
+            f" defaults: {ours}){model}; --help-all shows them."
         )
         defaults = {"output_dir": defaults["output_dir"]}
-    if command.config_overrides:
-        listed = ", ".join(sorted(_config_fields())) if everything else "--hidden_size, --norm_type, …"
-        epilog += f" So is every field of MiniBertConfig, to change the model ({listed})."
     words = f" [{command.positional} …]" if command.positional else ""
     parser = Parser(
         kinds,
@@ -192,9 +175,11 @@ def build_parser(name: str, everything: bool = False) -> Parser:
         "--recipe", metavar="FILE", help="YAML file of arguments, or the name of one of ours; the command line wins."
     )
     parser.set_defaults(**defaults)
-    for field in _config_fields() - {action.dest for action in parser._actions} if command.config_overrides else ():
-        flags = {f"--{field}", f"--{field.replace('_', '-')}"}
-        parser.add_argument(*flags, dest=field, nargs="*", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
+    hint = "Of the model, in YAML." if everything else argparse.SUPPRESS
+    taken = {action.dest for action in parser._actions}
+    for field in sorted(_config_fields() - taken) if command.config_overrides else ():
+        flags = (f"--{field}", f"--{field.replace('_', '-')}")
+        parser.add_argument(*flags, dest=field, nargs="*", default=argparse.SUPPRESS, help=hint)
     return parser
 
 
@@ -233,7 +218,11 @@ def close_matches(word: str, known: Iterable[str], prefix: str = "") -> str:
     return f"; close matches: {', '.join(prefix + match for match in matches)}" if matches else ""
 
 
-# --- recipes ---
+# --- values ---
+
+
+def _as_text(value: Any) -> str:
+    return json.dumps(value) if isinstance(value, (bool, dict)) else str(value)
 
 
 class _Yaml12Loader(yaml.SafeLoader):
