@@ -83,21 +83,31 @@ def _draw_bars(axes: Any, bars: Mapping[str, Sequence[float]], groups: Sequence[
     axes.set_xticks(range(len(groups)), groups)
 
 
+def _draw_cells(axes: Any, shares: np.ndarray, texts: np.ndarray | None, **options: Any) -> Any:
+    """A table whose cells are the darker the larger their share, with texts that can be read on these colours."""
+    image = axes.imshow(shares, cmap="Blues", vmin=0, vmax=1, **options)
+    for (row, column), text in np.ndenumerate(texts) if texts is not None else ():
+        is_dark = np.dot(image.cmap(shares[row, column])[:3], (0.299, 0.587, 0.114)) < 0.55
+        axes.text(column, row, f"{text:,}", ha="center", va="center", color="white" if is_dark else "black")
+    return image
+
+
+def logged(log_history: Sequence[dict], name: str) -> list[tuple[int, float]]:
+    """The steps and values of a figure in a `Trainer`'s log (`state.log_history`)."""
+    return [(entry["step"], entry[name]) for entry in log_history if name in entry]
+
+
 def plot_losses(
     log_history: Sequence[dict], path: str | Path, metric: str, report: Mapping[str, Any] | None = None
 ) -> None:
     """Draw training and validation loss over optimizer steps; nothing where neither has two points.
 
     Args:
-        log_history: `Trainer`'s (`state.log_history`).
         metric: the loss that evaluations log as `eval_…`, and training as itself where it logs it apart.
         report: if given, its `unigram_loss` or `constant_loss` is drawn as a horizontal line.
     """
-    own = metric if any(metric in entry for entry in log_history) else "loss"
-    curves = {
-        label: [(entry["step"], entry[key]) for entry in log_history if key in entry]
-        for key, label in ((own, "training"), (f"eval_{metric}", "validation"))
-    }
+    training = logged(log_history, metric) or logged(log_history, "loss")
+    curves = {"training": training, "validation": logged(log_history, f"eval_{metric}")}
     if max(map(len, curves.values())) < 2:
         return
     with picture(path, "Loss in training") as axes:
@@ -267,16 +277,13 @@ def plot_wsd(
     Beside it the micro accuracy (%) of each kind of vectors by state, where there are two states or more."""
     shown = sorted(words, key=lambda word: -words[word])[:MOST_NAMES]
     shown.sort(key=accuracy["bag of words"].get, reverse=True)
-    values = 100 * np.array([[of_method[word] for of_method in accuracy.values()] for word in shown])
+    shares = np.array([[of_method[word] for of_method in accuracy.values()] for word in shown])
     panels = 2 if any(len(curve) > 1 for curve in curves.values()) else 1
     widths = [3.5 + 0.7 * len(accuracy), 6][:panels]
     size = (sum(widths), max(5.0, 2.5 + 0.27 * len(shown)))
     with picture(path, f"Word senses on {file}: accuracy (%)", panels, size, width_ratios=widths) as (first, *others):
         first.grid(False)
-        first.imshow(values, cmap="Blues", vmin=0, vmax=100, aspect="auto")
-        for (row, column), value in np.ndenumerate(values):
-            color = "white" if value > 60 else "black"
-            first.text(column, row, f"{value:.0f}", ha="center", va="center", fontsize=8, color=color)
+        _draw_cells(first, shares, np.rint(100 * shares).astype(int), aspect="auto")
         first.set_yticks(range(len(shown)), [f"{word} ({words[word]})" for word in shown])
         first.set_xticks(range(len(accuracy)), accuracy, rotation=35, ha="right", fontsize=8)
         most = "" if len(shown) == len(words) else f", the {len(shown)} with most rows"
@@ -397,15 +404,14 @@ def plot_isotropy(path: str | Path, states: Sequence[dict[str, Any]], rogue: int
 def plot_embedding_training(log_history: Sequence[dict], path: str | Path, metric: str, before: float) -> None:
     """Draw the training loss of `Trainer`'s log and, beside it, the metric on the held-out data from its value before
     training on. What was measured once is no curve and is not drawn."""
-    losses = [(entry["step"], entry["loss"]) for entry in log_history if "loss" in entry]
-    scores = [(entry["step"], entry[f"eval_{metric}"]) for entry in log_history if f"eval_{metric}" in entry]
-    drawn = [("training loss", losses, None), (f"{metric}, held out", [(0, before), *scores], "o")]
-    drawn = [(label, points, marker) for label, points, marker in drawn if len(points) > 1]
-    if not drawn:
+    curves = {"training loss": logged(log_history, "loss")}
+    curves[f"{metric}, held out"] = [(0, before), *logged(log_history, f"eval_{metric}")]
+    curves = {label: points for label, points in curves.items() if len(points) > 1}
+    if not curves:
         return
-    with picture(path, "Training loss and quality", len(drawn), (5.5 * len(drawn), 4)) as panels:
-        for axes, (label, points, marker) in zip(panels, drawn):
-            axes.plot(*zip(*points), marker=marker)
+    with picture(path, "Training loss and quality", len(curves), (5.5 * len(curves), 4)) as panels:
+        for axes, (label, points) in zip(panels, curves.items()):
+            axes.plot(*zip(*points), marker="" if label == "training loss" else "o")
             axes.set(xlabel="optimizer step", ylabel=label)
 
 
@@ -429,16 +435,12 @@ def plot_confusion(
     shares = counts / np.maximum(counts.sum(1, keepdims=True), 1)
     side = min(14.0, 2.5 + 0.8 * len(labels))
     with picture(path, "Predicted and true classes", size=(side + 1, side), grid=None) as axes:
-        image = axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
+        image = _draw_cells(axes, shares, counts if len(labels) <= 20 else None)
         axes.figure.colorbar(image, label="share of the true class")
         axes.set(xlabel="predicted class", ylabel="true class")
         if len(labels) <= MOST_NAMES:
             axes.set_xticks(range(len(labels)), map(_one_line, labels), rotation=45, ha="right")
             axes.set_yticks(range(len(labels)), map(_one_line, labels))
-        for (row, column), count in np.ndenumerate(counts) if len(labels) <= 20 else ():
-            is_dark = np.dot(image.cmap(shares[row, column])[:3], (0.299, 0.587, 0.114)) < 0.55
-            color = "white" if is_dark else "black"
-            axes.text(column, row, f"{count:,}", ha="center", va="center", color=color)
 
 
 def plot_values(predictions: Sequence[float], references: Sequence[float], path: str | Path) -> None:

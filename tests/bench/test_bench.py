@@ -156,7 +156,7 @@ def test_attention_of_a_model_as_it_runs(run):
         assert all(found[training].values())
     assert "dropout" in found[True]["full_attention"] and "dropout" not in found[False]["full_attention"]
     peer = work.ModelStep(benchmarks.native_masked_lm, config, batches, CPU, torch.float32, True, compiled=False)
-    assert measure.attention_of(peer) == {}
+    assert peer.attention() == {}
 
 
 # --- FLOPs ---

@@ -52,9 +52,7 @@ class FinetuneArguments:
     """What is trained, and how."""
 
     model: str = argument("runs/minibert", "The model to start from: MiniBERT, BERT or ModernBERT; a folder or a name.")
-    freeze: str | None = argument(
-        None, "none (default); encoder: all but the head; or a number: the embeddings and that many lowest layers."
-    )
+    freeze: str | None = argument(None, "none (default), encoder, or a number: embeddings and that many lowest layers.")
     lora: int | None = argument(None, "Train low-rank updates of this rank instead of the encoder's own weights.")
     layerwise_lr_decay: float = argument(1.0, "Each layer's learning rate as a share of that of the layer above it.")
     seeds: int | None = argument(None, "Seeds to train with, from --seed on; the best model is kept (default: 1).")
@@ -121,9 +119,7 @@ class TagArguments(TaskArguments):
     data_scheme: Scheme = argument("auto", "The scheme of the data; auto: told from the tags.")
     repair_tags: bool = argument(False, "Read tags that break their scheme as seqeval does, no error.")
     align: Literal["first", "all"] = argument("first", "In training, which of a word's subwords carry its tag.")
-    subwords: Literal["first", "mean"] = argument(
-        "first", "What a word is decoded from: its first subword, or the mean of all its subwords' probabilities."
-    )
+    subwords: Literal["first", "mean"] = argument("first", "Decode a word from its first subword or the mean of all.")
     decoding: Literal["viterbi", "greedy"] = argument(
         "viterbi",
         "viterbi: the most probable tags that keep the scheme; greedy: each word's, repaired as seqeval does.",

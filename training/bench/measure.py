@@ -64,7 +64,7 @@ def interleave(
             taken = sum(seconds(step, device, number) for number in range(calls))
             if taken < shortest * calls:  # what only a first call does is done now
                 taken = sum(seconds(step, device, number) for number in range(calls))
-            attention |= attention_of(step)
+            attention |= getattr(step, "attention", dict)()
         except Exception as error:  # whatever it is that one model cannot do, the others go on
             failed[name] = first_line(error)
         else:
@@ -82,11 +82,6 @@ def interleave(
         for name in names:
             times[name].append(taken[name])
     return times, failed, attention
-
-
-def attention_of(step: Step) -> dict[str, str]:
-    """The attention of a MiniBERT's step and why, by type of layer; nothing for other steps."""
-    return step.attention() if hasattr(step, "attention") else {}
 
 
 def first_line(error: BaseException) -> str:
@@ -160,7 +155,7 @@ def main(benchmark: str, name: str, task: str) -> None:
     for number in range(work.calls - 1):
         step(number)
     used = peak_memory(lambda: step(work.calls - 1), run.device)
-    print(json.dumps({"bytes": used, "attention": attention_of(step)}))
+    print(json.dumps({"bytes": used, "attention": getattr(step, "attention", dict)()}))
 
 
 if __name__ == "__main__":

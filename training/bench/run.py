@@ -9,7 +9,6 @@ import platform
 import re
 import statistics
 import sys
-import time
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -67,13 +66,12 @@ def bench(corpus: CorpusArguments, arguments: BenchArguments) -> list[dict[str, 
     for benchmark in tqdm(benchmarks, desc="Benchmarks", unit="", disable=None):
         result = done.get(benchmark.name)
         if result is None:
-            begin = time.perf_counter()
             try:
                 result = measure_benchmark(benchmark, run, arguments.rounds, arguments.benchmark_seconds)
             except Exception as error:  # the others go on; without a file it runs again next time
                 result = {"benchmark": benchmark.name, "what": benchmark.what, "error": first_line(error)}
             else:
-                result |= {"settings": settings, "seconds": time.perf_counter() - begin}
+                result["settings"] = settings
                 files[benchmark.name].write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n", "utf-8")
             tqdm.write(show(result), file=shown)
         results.append(result)

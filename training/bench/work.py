@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
@@ -16,7 +16,11 @@ from transformers import PreTrainedModel
 from ...attention_minibert import Documents
 from ...configuration_minibert import MiniBertConfig
 from ...modeling_minibert import MiniBertForMaskedLM, MiniBertModel
+from ...tokenization import train_tokenizer
 from ..arguments.pretraining import CorpusArguments, MaskingArguments, TokenizerArguments
+from ..data.collators import MaskedLMCollator
+from ..data.documents import load_documents, tokenize_documents
+from ..data.packing import pack_documents
 
 SEED = 0
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
@@ -181,10 +185,6 @@ class Text:
     pretrain` uses."""
 
     def __init__(self, corpus: CorpusArguments, quick: bool):
-        # these take seconds to import, and most benchmarks read no text
-        from ...tokenization import train_tokenizer
-        from ..data.documents import load_documents, tokenize_documents
-
         documents = load_documents(**vars(corpus)).shuffle(seed=SEED)
         documents = documents.select(range(min(len(documents), QUICK_SAMPLE if quick else SAMPLE)))
         size = 1000 if quick else TokenizerArguments().vocab_size
@@ -196,30 +196,21 @@ class Text:
     def natural(self, count: int, batch_size: int, length: int) -> list[Batch]:
         """`count` batches of documents as they come, one a row, padded to the longest of the batch; those that are
         longer than `length` are cut into several."""
-        rows = self._rows(length, "padded").select_columns("input_ids")
+        rows = pack_documents(self.tokenized, self.tokenizer, length, "padded").select_columns("input_ids")
         order = np.random.default_rng(SEED).permutation(len(rows))
         order = np.resize(order, (count, batch_size))  # a small corpus is read again
         return [self._mask(rows.select(numbers)) for numbers in order]
 
     def packed(self, count: int, batch_size: int, length: int) -> list[Batch]:
         """`count` batches of rows without any padding, with `position_ids` that restart at every document."""
-        rows = self._rows(length, "packed").with_format("numpy")
+        rows = pack_documents(self.tokenized, self.tokenizer, length, "packed").with_format("numpy")
         # Best-fit packing leaves a few places free: its rows one behind the other, cut anew, leave none.
         columns = [np.concatenate(rows[name][:]).astype(np.int64) for name in ("input_ids", "position_ids")]
         ids, positions = (np.resize(column, (count, batch_size, length)) for column in columns)
-        return [
-            self._mask([{"input_ids": i, "position_ids": p} for i, p in zip(ids[number], positions[number])])
-            for number in range(count)
-        ]
+        batches = [[{"input_ids": i, "position_ids": p} for i, p in zip(*batch)] for batch in zip(ids, positions)]
+        return [self._mask(rows) for rows in batches]
 
-    def _rows(self, length: int, mode: str):
-        from ..data.packing import pack_documents
-
-        return pack_documents(self.tokenized, self.tokenizer, length, mode)
-
-    def _mask(self, rows) -> Batch:
-        from ..data.collators import MaskedLMCollator
-
+    def _mask(self, rows: Iterable[dict[str, Any]]) -> Batch:
         rate = MaskingArguments().mlm_probability
         return dict(MaskedLMCollator(self.tokenizer, mlm_probability=rate, seed=SEED)(list(rows)))
 

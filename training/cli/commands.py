@@ -72,20 +72,15 @@ COMMANDS = {
     "probe similarity": Command("probes.similarity:similarity", (*PROBE, probes.SimilarityArguments)),
     "probe isotropy": Command("probes.isotropy:isotropy", (*PROBE, probes.IsotropyArguments)),
     **{
-        f"finetune {task}": Command(
-            "finetuning.run:finetune",
-            (arguments, finetuning.DataArguments, finetuning.FinetuneArguments),
-            help=f"Train a{arguments.__doc__[1:]}",
-            training_defaults=finetuning.FINETUNE_DEFAULTS,
+        f"{name} {task}": Command(
+            f"finetuning.run:{name}",
+            (arguments, finetuning.DataArguments, what),
+            help=f"{verb} a{arguments.__doc__[1:]}",
+            training_defaults=defaults,
         )
-        for task, arguments in TASKS.items()
-    },
-    **{
-        f"evaluate {task}": Command(
-            "finetuning.run:evaluate",
-            (arguments, finetuning.DataArguments, finetuning.EvaluateArguments),
-            help=f"Measure a{arguments.__doc__[1:]}",
-            training_defaults=finetuning.EVALUATE_DEFAULTS,
+        for name, verb, what, defaults in (
+            ("finetune", "Train", finetuning.FinetuneArguments, finetuning.FINETUNE_DEFAULTS),
+            ("evaluate", "Measure", finetuning.EvaluateArguments, finetuning.EVALUATE_DEFAULTS),
         )
         for task, arguments in TASKS.items()
     },
