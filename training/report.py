@@ -61,8 +61,9 @@ def picture(
         grid: the axis whose ticks have lines: "x", "y", "both" or None.
         options: for `plt.subplots`, such as `sharey=True`.
     """
-    style = {"axes.grid": grid is not None, "axes.grid.axis": grid or "both", "grid.alpha": 0.3, "legend.fontsize": 8}
-    with plt.rc_context(style | {"text.parse_math": False}):  # a label such as "$a_$" is no formula
+    style = {"axes.grid": grid is not None, "axes.grid.axis": grid or "both", "grid.alpha": 0.3}
+    style |= {"legend.fontsize": 8, "axes.titlesize": 10, "text.parse_math": False}  # "$a_$" is no formula
+    with plt.rc_context(style):
         figure, axes = plt.subplots(1, panels or 1, figsize=size, layout="constrained", squeeze=False, **options)
         figure.suptitle(title)
         try:
@@ -169,8 +170,8 @@ def plot_bench_lengths(results: Sequence[dict], path: Path) -> bool:
                 axes.plot(lengths, [entry["median"] for entry in entries], marker="o", markersize=4, label=name)
                 low, high = ([pick(entry["samples"]) for entry in entries] for pick in (min, max))
                 axes.fill_between(lengths, low, high, alpha=0.2)
-            axes.set(xlabel="tokens of the text", ylabel="seconds a forward pass (median; band: all rounds)")
-            axes.set(title=precision, yscale="log")
+            ylabel = "seconds a forward pass (median; band: all rounds)"
+            axes.set(title=precision, xlabel="tokens of the text", ylabel=ylabel, yscale="log")
             axes.set_xscale("log", base=2)
             axes.set_xticks(lengths, lengths)
             axes.yaxis.set_major_formatter(LogFormatter())  # labels without formulas
@@ -189,10 +190,8 @@ def describe_pretraining(report: Mapping[str, Any]) -> str:
     prefix, baseline = ("constant_", "always original") if detects else ("unigram_", "unigram")
     shares = ("accuracy", "replaced_precision", "replaced_recall", "replaced_f1") if detects else ("accuracy",)
     rows = []
-    for name, of, loss in (
-        ("MiniBERT", "", report["validation_loss"]),
-        (baseline, prefix, report[f"{prefix}loss"]),
-    ):
+    for name, of in (("MiniBERT", ""), (baseline, prefix)):
+        loss = report[f"{of or 'validation_'}loss"]
         percent = [f"{report[of + share]:.1%}" if of + share in report else "" for share in shares]
         rows.append((name, f"{loss:.3f}", f"{math.exp(loss):.1f}", *percent))
     targets = {"clm": "next tokens", "rtd": "tokens"}.get(report["objective"], "masked positions")
@@ -234,8 +233,8 @@ def plot_rates(measured: Mapping[tuple[str, int], Mapping[str, Any]], path: str 
                     label=f"{size:,} tokens",
                 )
             panel.axvline(100 * shown[0][1].expected, color="0.6", linewidth=1, zorder=0)
-            panel.set_title(f"{name}: expected {shown[0][1].expected:.1%}", fontsize=10)
-            panel.set_xlabel("% of tokens" if name == names[0] else "% of chosen tokens")
+            xlabel = "% of tokens" if name == names[0] else "% of chosen tokens"
+            panel.set(title=f"{name}: expected {shown[0][1].expected:.1%}", xlabel=xlabel)
             panel.locator_params(axis="x", nbins=5)
         panel.set_yticks(range(len(labels)), labels)
         panel.invert_yaxis()
@@ -266,13 +265,7 @@ def _frequency_axis(axes, frequency: Sequence[int]) -> None:
     axes.minorticks_off()
 
 
-def plot_wsd(
-    path: str | Path,
-    file: str,
-    words: dict[str, int],
-    accuracy: dict[str, dict[str, float]],
-    curves: dict[str, dict[int, float]],
-) -> None:
+def plot_wsd(path: str | Path, file: str, words: dict[str, int], accuracy: dict[str, dict], curves: dict) -> None:
     """Each method's accuracy (0 to 1) by word, shown in % with the word's rows; of many words, those with most rows.
     Beside it the micro accuracy (%) of each kind of vectors by state, where there are two states or more."""
     shown = sorted(words, key=lambda word: -words[word])[:MOST_NAMES]
@@ -287,12 +280,12 @@ def plot_wsd(
         first.set_yticks(range(len(shown)), [f"{word} ({words[word]})" for word in shown])
         first.set_xticks(range(len(accuracy)), accuracy, rotation=35, ha="right", fontsize=8)
         most = "" if len(shown) == len(words) else f", the {len(shown)} with most rows"
-        first.set_title(f"by word (rows){most}", fontsize=10)
+        first.set_title(f"by word (rows){most}")
         for second in others:
             for name, curve in curves.items():
                 second.plot(*zip(*curve.items()), "o--" if "z-scored" in name else "o-", label=name)
-            second.set_title("sense means, on the validation file", fontsize=10)
-            second.set(xlabel="state (layer)", ylabel="micro accuracy (%)", xticks=sorted(next(iter(curves.values()))))
+            second.set(title="sense means, on the validation file", xlabel="state (layer)", ylabel="micro accuracy (%)")
+            second.set_xticks(sorted(next(iter(curves.values()))))
 
 
 def plot_uses(
@@ -343,12 +336,11 @@ def plot_senses(path: str | Path, senses: dict[str, Any], same: np.ndarray, diff
             axes[0].plot(list(telling), [found[key] for found in telling.values()], "o-", label=label)
         axes[0].axhline(0.5, color="gray", linestyle="--", linewidth=1, label="chance")
         axes[0].tick_params(axis="x", rotation=45)
-        axes[0].set_title("same sense or another?", fontsize=10)
+        axes[0].set_title("same sense or another?")
         edges = np.linspace(min(same.min(), different.min()), max(same.max(), different.max()), 40)
         for cosines, label in ((same, "same sense"), (different, "different senses")):
             axes[1].hist(cosines, edges, alpha=0.5, label=label)
-        axes[1].set(xlabel="cosine", ylabel="pairs")
-        axes[1].set_title("two uses of a word, last state", fontsize=10)
+        axes[1].set(title="two uses of a word, last state", xlabel="cosine", ylabel="pairs")
         if panels == 3:
             frequency = [senses["words"][word] for word in errors]
             axes[2].scatter(frequency, errors.values(), s=16)
@@ -356,8 +348,8 @@ def plot_senses(path: str | Path, senses: dict[str, Any], same: np.ndarray, diff
                 axes[2].annotate(word, (senses["words"][word], error), fontsize=7)
             axes[2].axhline(0, color="gray", linewidth=1)
             _frequency_axis(axes[2], frequency)
-            axes[2].set_ylabel("error (above 0: seen as too different)")
-            axes[2].set_title("the cosine's error by frequency, last state", fontsize=10)
+            title = "the cosine's error by frequency, last state"
+            axes[2].set(title=title, ylabel="error (above 0: seen as too different)")
 
 
 def plot_frequency(path: str | Path, frequency: np.ndarray, alike: np.ndarray, slopes: Sequence[float]) -> None:

@@ -22,8 +22,6 @@ class PoolingArguments:
 
 @dataclass
 class EmbedArguments:
-    """What `minibert embed` embeds."""
-
     text: list[str] = argument([], "Texts; also given without --text. Without text and file: the lines of stdin.")
     file: str | None = argument(None, "Text file (a vector for each line), or jsonl, csv, tsv or parquet file.")
     column: str = argument("text", "The column of a table that holds the text.")
@@ -93,8 +91,6 @@ class EvaluateRerankArguments:
 
 @dataclass
 class PairArguments:
-    """Texts to train on."""
-
     data: list[str] = argument(
         [], "Tables of pairs (query, positive), triples (…, negative) or scored pairs (sentence1, sentence2, score)."
     )
@@ -107,8 +103,6 @@ class PairArguments:
 
 @dataclass
 class EmbedTrainingArguments:
-    """How `minibert finetune embed` trains."""
-
     model: str = argument("runs/minibert", "The model to start from: a folder or a Hub name.")
     pooling: Literal["mean", "cls"] | None = argument(None, "By default what the model was saved with, else mean.")
     loss: Literal["auto", "ranking", "cosine", "cosent"] = argument(
@@ -122,8 +116,6 @@ class EmbedTrainingArguments:
 
 @dataclass
 class RerankTrainingArguments:
-    """How `minibert finetune rerank` trains."""
-
     model: str = argument("runs/minibert", "The model to start from: a folder or a Hub name.")
     negatives: int = argument(3, "Negatives for every pair of a query and its passage.")
     miner: str | None = argument(None, "An embedding model that finds hard negatives; by default they are random.")

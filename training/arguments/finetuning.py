@@ -22,8 +22,6 @@ class TaskArguments:
 
 @dataclass
 class DataArguments:
-    """Where the rows come from."""
-
     data: str | None = argument(
         None,
         "A folder with train, validation and test (jsonl, csv, parquet, …), a file to train on, or a Hub data set.",
@@ -49,8 +47,6 @@ UNLESS_PLANNED: dict[str, Any] = {
 
 @dataclass
 class FinetuneArguments:
-    """What is trained, and how."""
-
     model: str = argument("runs/minibert", "The model to start from: MiniBERT, BERT or ModernBERT; a folder or a name.")
     freeze: str | None = argument(None, "none (default), encoder, or a number: embeddings and that many lowest layers.")
     lora: int | None = argument(None, "Train low-rank updates of this rank instead of the encoder's own weights.")
@@ -70,8 +66,6 @@ class FinetuneArguments:
 
 @dataclass
 class EvaluateArguments:
-    """What is evaluated."""
-
     model: str = argument("runs/finetune", "The fine-tuned model: a folder or a Hub name.")
 
 

@@ -14,8 +14,6 @@ SIZE_UNLESS_MINUTES = "mini"
 
 @dataclass
 class CorpusArguments:
-    """Where the text comes from."""
-
     data: list[str] = argument(
         [],
         "Text to train on: text, jsonl, csv, tsv or parquet files, folders, globs, or Hub data sets (owner/name or"
@@ -65,8 +63,6 @@ class RowArguments:
 
 @dataclass
 class TokenizerArguments:
-    """The tokenizer that is trained."""
-
     algorithm: Literal["wordpiece", "bpe", "unigram"] = argument("wordpiece", "How the tokenizer splits words.")
     vocab_size: int = argument(8192, "Size of the tokenizer's vocabulary.")
     lowercase: bool | None = argument(None, "Lower-case all text; by default wordpiece does, the others do not.")
@@ -89,8 +85,6 @@ class ModelArguments:
 
 @dataclass
 class MaskingArguments:
-    """The masked language modelling objective."""
-
     mlm_probability: float = argument(0.15, "Share of the tokens that are to be predicted, in training.")
     masking: Literal["token", "whole_word", "span"] = argument("token", "What is masked together.")
     mask_replace_prob: float | None = argument(None, "Share of the targets that become [MASK]; by default 0.8, rtd 1.")
@@ -116,8 +110,6 @@ class MaskingArguments:
 
 @dataclass
 class ObjectiveArguments:
-    """What the model learns to do."""
-
     objective: Literal["mlm", "mlm+nsp", "rtd", "clm"] = argument(
         "mlm",
         "mlm: masked tokens; mlm+nsp: those and whether one segment follows another (BERT); rtd: which tokens a small"

@@ -15,8 +15,6 @@ SUBWORDS_HELP = "A word of several tokens is their mean, or the first of them."
 
 @dataclass
 class ProbeArguments:
-    """The model that is probed."""
-
     model: str = argument("runs/minibert", "A saved MiniBERT: a folder or a Hub name.")
     batch_tokens: int = argument(4096, "Tokens in a batch, padding included.")
 
