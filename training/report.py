@@ -137,7 +137,7 @@ def bench_table(results: Sequence[dict]) -> str:
     rows = []
     for result in results:
         name, ratios = result["benchmark"], {ratio["numerator"]: ratio for ratio in result.get("ratios", ())}
-        for model, entry in result.get("measured", {}).items():
+        for model, entry in result["measured"].items():
             ratio, compared, target = ratios.get(model), None, None
             if ratio:
                 compared = f"{ratio['median']:.2f}× ({ratio['min']:.2f}×) {ratio['denominator']}"
@@ -148,15 +148,13 @@ def bench_table(results: Sequence[dict]) -> str:
             share = f"{entry['mfu']:.1%}" if "mfu" in entry else None
             amounts = (amount(entry[key], result["measure"]) for key in ("median", "min"))
             rows.append((name, model, *amounts, speed, share, compared, target))
-        failed = [f"{model}: FAILED: {reason}" for model, reason in result.get("failed", {}).items()]
-        failed += [f"FAILED: {result['error']}"] if "error" in result else []
-        rows += [(name, reason, *[None] * 6) for reason in failed]
+        rows += [(name, f"{model}: FAILED: {reason}", *[None] * 6) for model, reason in result["failed"].items()]
     return format_table(BENCH_HEADER, rows)
 
 
 def plot_bench_lengths(results: Sequence[dict], path: Path) -> bool:
     """Draw the time of one text against its length, one panel a precision; False: fewer than two lengths are there."""
-    results = [result for result in results if result["benchmark"].startswith("infer-length-") and "measured" in result]
+    results = [result for result in results if result["benchmark"].startswith("infer-length-") and result["measured"]]
     precisions = list(dict.fromkeys(result["dtype"] for result in results))
     if len({result["tokens"] for result in results}) < 2:
         return False

@@ -291,12 +291,15 @@ def test_no_ratio_without_both_sides():
 
 
 def test_table():
-    results = [hand_made(), {"benchmark": "broken/one", "what": "", "error": "ValueError: a"}]
+    results = [
+        hand_made(),
+        {"benchmark": "broken/one", "what": "", "measured": {}, "failed": {"MiniBERT": "ValueError: a"}},
+    ]
     results[0]["failed"] = {"third": "MemoryError"}
     lines = report.bench_table(results).splitlines()
     assert len(lines) == 1 + 3 + 1
     assert "3.50× (5.00×) ours" in lines[2] and "≥ 3× reached" in lines[2] and "25.0%" in lines[1]
-    assert "third: FAILED: MemoryError" in lines[3] and "FAILED: ValueError" in lines[4]
+    assert "third: FAILED: MemoryError" in lines[3] and "MiniBERT: FAILED: ValueError: a" in lines[4]
 
 
 # --- memory, and processes of their own ---

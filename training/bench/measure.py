@@ -125,11 +125,8 @@ def _status(name: str) -> int:
 
 
 def probe(benchmark: str, name: str, run: Run, limit: float) -> dict[str, Any]:
-    """Run one step of a benchmark once in a fresh process.
-
-    Returns:
-        {"bytes": peak memory of its last call, "attention": …}, or {"failed": why}.
-    """
+    """Run one step of a benchmark once in a fresh process; {"bytes": peak memory of its last call, "attention": …}, or
+    {"failed": why}."""
     task = json.dumps(dataclasses.asdict(run) | {"device": str(run.device)})
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     command = [sys.executable, "-m", __name__, benchmark, name, task]

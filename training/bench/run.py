@@ -27,17 +27,15 @@ MATRIX_PRODUCT = "matrix product"
 
 
 def bench(corpus: CorpusArguments, arguments: BenchArguments) -> list[dict[str, Any]]:
-    """Measure, and show a table (with `arguments.json` the results as JSON) and, where times of several sequence
-    lengths are there, a picture.
-
-    Each benchmark's result is written to `arguments.output` when it is done; one that is there already is only shown.
+    """Measure, write each result when it is there (one that is there already is only shown), and show all in a table
+    and, where there are times of several sequence lengths, a picture.
 
     Returns:
-        the results, one for each benchmark (see `describe`); with `arguments.list_benchmarks` names and descriptions.
+        the results (see `describe`); with `arguments.list_benchmarks` names and descriptions.
 
     Raises:
-        ValueError: bad arguments, or results of other settings in the folder, before any work. A benchmark or a
-            MiniBERT in it failed: after everything was measured and written.
+        ValueError: bad arguments, or results of other settings in the folder, before any work; after it, that a
+            benchmark or a MiniBERT in it failed.
     """
     device = choose_device(arguments.device)
     benchmarks = choose_benchmarks(arguments.benchmarks, device)
@@ -69,7 +67,8 @@ def bench(corpus: CorpusArguments, arguments: BenchArguments) -> list[dict[str, 
             try:
                 result = measure_benchmark(benchmark, run, arguments.rounds, arguments.benchmark_seconds)
             except Exception as error:  # the others go on; without a file it runs again next time
-                result = {"benchmark": benchmark.name, "what": benchmark.what, "error": first_line(error)}
+                failed = {"MiniBERT and its peers": first_line(error)}
+                result = {"benchmark": benchmark.name, "what": benchmark.what, "measured": {}, "failed": failed}
             else:
                 result["settings"] = settings
                 files[benchmark.name].write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n", "utf-8")
@@ -84,11 +83,7 @@ def bench(corpus: CorpusArguments, arguments: BenchArguments) -> list[dict[str, 
     else:
         print(f"\n{bench_table(results)}\n\n{MFU_FORMULA}\n{FLOPS_FORMULA}")
         print(f"Written: {folder / '*.json'}" + (f", {figure}" if drawn else ""))
-    failed = [
-        result["benchmark"]
-        for result in results
-        if "error" in result or any("MiniB" in name for name in result.get("failed", {}))
-    ]
+    failed = [result["benchmark"] for result in results if any("MiniB" in name for name in result["failed"])]
     if failed:
         raise ValueError(f"failed: {', '.join(failed)}; see above")
     return results
@@ -122,7 +117,7 @@ def choose_benchmarks(patterns: list[str], device: torch.device) -> list[Benchma
     """Those of this device that the patterns name: a whole name, its beginning up to a "/", or with wildcards."""
     known = {name: benchmark for name, benchmark in BENCHMARKS.items() if device.type in benchmark.devices}
     chosen = set()
-    for pattern in patterns:
+    for pattern in patterns or ["*"]:
         found = {name for name in known if name.startswith(f"{pattern}/") or fnmatch.fnmatchcase(name, pattern)}
         if not found:
             works = ", ".join(dict.fromkeys(name.partition("/")[0] for name in known))
@@ -130,7 +125,7 @@ def choose_benchmarks(patterns: list[str], device: torch.device) -> list[Benchma
                 f"benchmarks: {pattern!r} is none on {device.type}; use {works}, or a name that --list_benchmarks shows"
             )
         chosen |= found
-    return [benchmark for name, benchmark in known.items() if not patterns or name in chosen]
+    return [benchmark for name, benchmark in known.items() if name in chosen]
 
 
 def read_results(files: dict[str, Path], settings: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -155,11 +150,8 @@ def read_results(files: dict[str, Path], settings: dict[str, Any]) -> dict[str, 
 
 
 def measure_benchmark(benchmark: Benchmark, run: Run, rounds: int, limit: float) -> dict[str, Any]:
-    """The result of one benchmark, ready for JSON.
-
-    Args:
-        limit: seconds after which no further round begins, and that a process of its own may take.
-    """
+    """The result of one benchmark, ready for JSON. After `limit` seconds no further round begins, and a process of its
+    own is ended."""
     work, rate = benchmark.build(run), None
     probes = work.steps if benchmark.measure == "bytes" else () if run.quick else work.guarded
     probed = {name: probe(benchmark.name, name, run, limit) for name in probes}
@@ -185,12 +177,8 @@ def measure_benchmark(benchmark: Benchmark, run: Run, rounds: int, limit: float)
 def describe(
     benchmark: Benchmark, work: Work, samples: dict[str, list[float]], failed: dict[str, str], rate: float | None
 ) -> dict[str, Any]:
-    """Samples to medians, minima, rates and ratios (`reached` speaks of the medians).
-
-    Args:
-        samples: seconds or bytes by model, one a round.
-        rate: FLOPs per second of the machine's matrix product.
-    """
+    """Samples (seconds or bytes by model, one a round) to medians, minima, rates and ratios (`reached` speaks of the
+    medians); `rate` is that of the machine's matrix product, in FLOPs per second."""
     measured = {}
     for name, values in samples.items():
         entry = measured[name] = {"samples": values, "median": statistics.median(values), "min": min(values)}

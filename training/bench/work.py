@@ -24,9 +24,6 @@ from ..data.packing import pack_documents
 
 SEED = 0
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
-FIRST_WORD = 5  # ids below are left to special tokens
-# Documents drawn from a corpus, which may be of any size: for the tokenizer, and for the batches.
-SAMPLE, QUICK_SAMPLE = 20_000, 300
 
 MFU_FORMULA = (
     "MFU = model FLOPs / median time / the median rate of a large torch.matmul in the same precision and rounds"
@@ -107,12 +104,9 @@ def model_work(
     run: Run, config: MiniBertConfig, batches: Sequence[Batch], dtype: str, peers: dict[str, tuple[Build, float]],
     training: bool = False, compiled: bool = False,
 ) -> Work:  # fmt: skip
-    """A MiniBERT and its peers on the same batches: with a language model's head in training, else the encoder.
-    MiniBERT alone is told by `position_ids` where the documents of packed rows begin.
-
-    Args:
-        peers: what builds each one, and the target: how many times as long as MiniBERT it takes.
-    """
+    """A MiniBERT and its peers (what builds each, and how many times as long as MiniBERT it should take) on the same
+    batches: with a language model's head in training, else the encoder. MiniBERT alone is told by `position_ids` where
+    the documents of packed rows begin."""
     ours = MiniBertForMaskedLM if training else MiniBertModel
     batches = [{name: x.to(run.device) for name, x in batch.items()} for batch in batches]
     plain = [{name: x for name, x in batch.items() if name != "position_ids"} for batch in batches]
@@ -132,15 +126,11 @@ def model_work(
 
 
 class ModelStep:
-    """What is timed: called with the number of a batch, the model's work on it. What it returns is the same for all
-    models, up to rounding.
+    """What is timed: called with the number of a batch, the model's work on it.
 
     Training: one optimizer step, whose loss it returns: forward (bf16 is autocast), backward, fused AdamW. Inference:
-    one forward, weights and activations in `dtype`, that returns the last hidden states.
-
-    Args:
-        batches: on `device`.
-        compiled: by `torch.compile`.
+    one forward, weights and activations in `dtype`, that returns the last hidden states. Both are the same for all
+    models, up to rounding.
     """
 
     def __init__(
@@ -186,7 +176,7 @@ class Text:
 
     def __init__(self, corpus: CorpusArguments, quick: bool):
         documents = load_documents(**vars(corpus)).shuffle(seed=SEED)
-        documents = documents.select(range(min(len(documents), QUICK_SAMPLE if quick else SAMPLE)))
+        documents = documents.select(range(min(len(documents), 300 if quick else 20_000)))  # there may be any number
         size = 1000 if quick else TokenizerArguments().vocab_size
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that a small corpus gives fewer tokens does not matter here
@@ -218,7 +208,7 @@ class Text:
 def random_texts(lengths: Sequence[int], vocab_size: int) -> Batch:
     """A batch of random tokens for inference, one text of each length, padded to the longest."""
     generator = torch.Generator().manual_seed(SEED)
-    ids = torch.randint(FIRST_WORD, vocab_size, (len(lengths), max(lengths)), generator=generator)
+    ids = torch.randint(5, vocab_size, (len(lengths), max(lengths)), generator=generator)  # special tokens are below
     mask = (torch.arange(max(lengths)) < torch.tensor(lengths).unsqueeze(1)).long()
     return {"input_ids": ids * mask, "attention_mask": mask}
 
@@ -233,12 +223,7 @@ def document_lengths(batch: Batch) -> list[int]:
 
 
 def model_flops(config: MiniBertConfig, lengths: Sequence[int], predicted: int, training: bool) -> float:
-    """See FLOPS_FORMULA.
-
-    Args:
-        lengths: tokens of each document.
-        predicted: tokens that the vocabulary is computed for (0: no head).
-    """
+    """See FLOPS_FORMULA; `lengths` are of documents, and the vocabulary is computed for `predicted` tokens."""
     with torch.device("meta"):
         model = MiniBertForMaskedLM(config)
 
