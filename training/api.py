@@ -54,7 +54,7 @@ def finetune(task: str, **arguments: Any) -> TrainingResult:
         output_dir (str): "runs/finetune" by default ("runs/embed", "runs/rerank").
         seeds (int), freeze (str), lora (int), patience (int): for the first five tasks.
     """
-    return run_command(_command("finetune", task), given=arguments)
+    return run_command(split_command(["finetune", task])[0], given=arguments)
 
 
 def evaluate(task: str, **arguments: Any) -> dict[str, Any]:
@@ -64,7 +64,7 @@ def evaluate(task: str, **arguments: Any) -> dict[str, Any]:
         task, model (str), data (str): as `finetune` takes them; for "embed" and "rerank" data is a retrieval folder, or
             a table of scored pairs.
     """
-    return run_command(_command("evaluate", task), given=arguments)
+    return run_command(split_command(["evaluate", task])[0], given=arguments)
 
 
 def fill(text: str | Iterable[str], **arguments: Any) -> list[list[list[dict[str, Any]]]]:
@@ -120,10 +120,6 @@ def push(folder: str | PathLike, repository: str, **arguments: Any) -> Any:
         dry_run (bool): check everything, upload nothing. revision (str), private (bool), license (str), …
     """
     return run_command("push", given={"paths": [str(folder), repository], **arguments})
-
-
-def _command(group: str, task: str) -> str:
-    return split_command([group, task])[0]
 
 
 def _texts(texts: str | Iterable[str]) -> list[str]:

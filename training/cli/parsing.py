@@ -131,7 +131,7 @@ class Parser(hf_argparser.HfArgumentParser):
             is_list = isinstance(value, (list, tuple))
             texts = list(map(_as_text, value if is_list else [value]))
             if value is None:
-                if field.name in values and field.default is not None:
+                if field.name in values and self.get_default(field.name) is not None:
                     raise ValueError(f"{field.name} has no value; leave it out to keep the default")
             elif field.type == list[str]:
                 self.set_defaults(**{field.name: texts})  # which may look like arguments
