@@ -5,6 +5,7 @@ Transformers (the command line answers `--help` without them): public names are 
 registration runs as soon as the Auto classes are there.
 """
 
+import functools
 import importlib
 import importlib.abc
 import sys
@@ -54,8 +55,6 @@ _AUTO_CONFIG, _AUTO_CLASSES = (f"transformers.models.auto.{name}" for name in ("
 
 def _register() -> None:
     """Tell the Auto classes that are loaded about MiniBERT, and saved models about the code they need on the Hub."""
-    if _after_import.loading:
-        return
     if _AUTO_CONFIG in sys.modules:
         from transformers import AutoConfig
 
@@ -77,52 +76,45 @@ def _register() -> None:
         modeling_minibert.MiniBertForReplacedTokenDetection.register_for_auto_class("AutoModelForPreTraining")
 
 
-def _register_lora_targets() -> None:
-    """Tell peft which layers its methods adapt where their configs name no `target_modules`."""
-    from .training.peft_targets import register_peft
-
-    register_peft()
-
-
-# What is called when a module has been loaded. Our model needs `modeling_layers`, which imports the Auto classes
-# itself, and our own modules may be what loads these: `_register` waits until none of the five is only half there.
-_AFTER_IMPORT = {
-    _AUTO_CONFIG: _register,
-    _AUTO_CLASSES: _register,
-    "transformers.modeling_layers": _register,
-    f"{__name__}.configuration_minibert": _register,
-    f"{__name__}.modeling_minibert": _register,
-    "peft.utils.constants": _register_lora_targets,
+_PEFT = "peft.utils.constants"
+# Our model needs `modeling_layers`, which imports the Auto classes itself, and our own modules may be what loads these:
+# the registration waits until none of the five is only half there.
+_WATCHED = {
+    *(_AUTO_CONFIG, _AUTO_CLASSES, "transformers.modeling_layers", _PEFT),
+    *(f"{__name__}.configuration_minibert", f"{__name__}.modeling_minibert"),
 }
 
 
 class _AfterImport(importlib.abc.MetaPathFinder):
-    """Calls the functions of `_AFTER_IMPORT`."""
+    """Registers the family when the modules of `_WATCHED` have been loaded."""
 
-    loading = 0  # how many of the modules are being loaded, one from within the other
+    loading = 0  # how many of them are being loaded, one from within the other
 
     def find_spec(self, fullname, path=None, target=None):
-        if fullname not in _AFTER_IMPORT:
+        if fullname not in _WATCHED:
             return None
         found = (finder.find_spec(fullname, path, target) for finder in sys.meta_path if finder is not self)
         spec = next(filter(None, found), None)
         if spec is not None:
-            spec.loader.exec_module = self.then_call(_AFTER_IMPORT[fullname], spec.loader.exec_module)
+            spec.loader.exec_module = functools.partial(self.load, spec.loader.exec_module)
         return spec
 
-    def then_call(self, function, load):
-        def load_and_call(module):
-            self.loading += 1
-            try:
-                load(module)
-            finally:
-                self.loading -= 1
-            function()
+    def load(self, exec_module, module):
+        self.loading += 1
+        try:
+            exec_module(module)
+        finally:
+            self.loading -= 1
+        self.loaded(module.__name__)
 
-        return load_and_call
+    def loaded(self, name):
+        if name == _PEFT:
+            importlib.import_module(".training.peft_targets", __name__).register_peft()
+        elif not self.loading:
+            _register()
 
 
 _after_import = _AfterImport()
 sys.meta_path.insert(0, _after_import)
-for _name in _AFTER_IMPORT.keys() & sys.modules.keys():
-    _AFTER_IMPORT[_name]()
+for _name in _WATCHED & sys.modules.keys():
+    _after_import.loaded(_name)

@@ -1,8 +1,10 @@
 """The commands as Python functions: `minibert.pretrain(data="my-text/", size="mini")`.
 
-Keyword arguments are the command line's (`minibert pretrain --help`, or `--help-all`), read and checked by the same
-code: numbers, strings, booleans, lists, paths as strings or `Path`, and where an argument is undecided by default also
-None. `recipe=` names a YAML file of them. Each function prints what its command prints, and returns the result.
+Keyword arguments are the command line's (`minibert pretrain --help`, or `--help-all`, has all of them), read and
+checked by the same code: numbers, strings, booleans, lists, paths as strings or `Path`, and where an argument is
+undecided by default also None. `recipe=` names a YAML file of them; a training takes any field of `TrainingArguments`
+(learning_rate, num_train_epochs, seed, …). A model is a folder or a Hub name. Each function prints what its command
+prints, and returns the result.
 
 All raise:
     ValueError: bad input, with the command line's message: the argument, its value and what to use instead; before any
@@ -31,14 +33,12 @@ def pretrain(**arguments: Any) -> TrainingResult:
     """Train a tokenizer (unless one is given) and a model on text; save both with a card, a loss curve and a report.
 
     Args:
-        data (str or list[str]): text, jsonl, csv, tsv or parquet files, folders, globs or Hub data sets; without it,
-            the documentation in this Python installation.
+        data (str or list[str]): files, folders, globs or Hub data sets; by default this Python's documentation.
         model (str): "modernbert" (default) or "bert"; size (str): "tiny", "mini" (default), "small", "medium", "base"
-            or "large". Any field of `MiniBertConfig` changes the preset.
-        objective (str): "mlm" (default), "mlm+nsp", "rtd" or "clm".
+            or "large"; any field of `MiniBertConfig` changes the preset.
+        objective (str): "mlm" (default), "mlm+nsp", "rtd" or "clm"; seq_length (int): longest row, in tokens (512).
         minutes (float): train for so long by the clock; or num_train_epochs (default 2) or max_steps.
-        seq_length (int): longest row, in tokens; 512 by default.
-        output_dir (str): where all is saved; "runs/minibert" by default. Any field of `TrainingArguments` is accepted.
+        output_dir (str): where all is saved; "runs/minibert" by default.
     """
     return run_command("pretrain", given=arguments)
 
@@ -47,36 +47,29 @@ def finetune(task: str, **arguments: Any) -> TrainingResult:
     """Train a model for a task, measure it, and save it with its card, metrics and a picture.
 
     Args:
-        task: "classify", "nli", "tag", "answer", "choose", "embed" or "rerank".
-        model (str): what to start from: a MiniBERT, BERT or ModernBERT; a folder or a Hub name.
+        task: "classify", "nli", "tag", "answer", "choose", "embed" or "rerank"; each has arguments of its own.
+        model (str): what to start from: a MiniBERT, BERT or ModernBERT.
         data (str): a folder with train, validation and test files, one file, or a Hub data set; or train, validation
             and test (each a list of files). For "embed" and "rerank", a list of tables.
-        output_dir (str): "runs/finetune" by default ("runs/embed", "runs/rerank"). Any field of `TrainingArguments` is
-            accepted (learning_rate, num_train_epochs, seed, …).
-        seeds (int), freeze (str), lora (int), patience (int): for the first five tasks; see `minibert finetune TASK
-            --help`, also for each task's own arguments.
+        output_dir (str): "runs/finetune" by default ("runs/embed", "runs/rerank").
+        seeds (int), freeze (str), lora (int), patience (int): for the first five tasks.
     """
-    return run_command(_command("finetune", task), given=arguments)
+    return run_command(split_command(["finetune", task])[0], given=arguments)
 
 
 def evaluate(task: str, **arguments: Any) -> dict[str, Any]:
     """Measure a trained model; returns its scores by name (of each split, for the first five tasks).
 
     Args:
-        task: "classify", "nli", "tag", "answer", "choose", "embed" or "rerank".
-        model (str): the model: a folder or a Hub name.
-        data (str): as `finetune` takes it; for "embed" and "rerank" a retrieval folder, or a table of scored pairs.
+        task, model (str), data (str): as `finetune` takes them; for "embed" and "rerank" data is a retrieval folder, or
+            a table of scored pairs.
     """
-    return run_command(_command("evaluate", task), given=arguments)
+    return run_command(split_command(["evaluate", task])[0], given=arguments)
 
 
 def fill(text: str | Iterable[str], **arguments: Any) -> list[list[list[dict[str, Any]]]]:
-    """The candidates for every [MASK] of every text, best first, as `pipeline("fill-mask")` describes them.
-
-    Args:
-        model (str): a trained model: a folder or a Hub name.
-        top_k (int): candidates for each mask; 5 by default.
-    """
+    """The `top_k` (int, 5) candidates of `model` (str) for every [MASK] of every text, best first, as
+    `pipeline("fill-mask")` describes them."""
     return run_command("fill", given={"text": _texts(text), **arguments})
 
 
@@ -84,9 +77,8 @@ def embed(text: str | Iterable[str], **arguments: Any) -> np.ndarray:
     """The vectors of texts, [texts, width], row i of text i; float32.
 
     Args:
-        model (str): a folder or a Hub name.
-        pooling (str): "mean", "cls" or "last_four"; normalize (bool): vectors of length 1; max_length (int), in tokens:
-            each by default as the model was saved.
+        model (str), and as it was saved by default: pooling (str): "mean", "cls" or "last_four"; normalize (bool):
+            vectors of length 1; max_length (int), in tokens.
         output (str): a new .safetensors or .npy file to save them in as well; by default none.
     """
     with tempfile.TemporaryDirectory() as folder:  # the command always writes a file
@@ -98,21 +90,15 @@ def search(index: str | PathLike, *queries: str, **arguments: Any) -> list[list[
     """The passages nearest to every query with their cosines (or the reranker's scores), best first.
 
     Args:
-        index: the folder of the index. With data, it is built or brought up to date first.
-        data (list[str]): files and folders to search.
-        model (str): the embedding model; by default the index's own.
-        top_k (int): passages for each query; 5 by default. reranker (str): a model that puts them in order.
+        index: its folder; built or brought up to date first, if data (list[str]: files and folders) is given.
+        model (str): the embedding model, by default the index's own; reranker (str): puts the passages in order.
+        top_k (int): passages for each query; 5 by default.
     """
     return run_command("search", given={"words": [str(index), *queries], **arguments})
 
 
 def rerank(query: str, passages: Iterable[str], **arguments: Any) -> list[tuple[str, float]]:
-    """The passages with their scores, best first.
-
-    Args:
-        model (str): the reranker: a folder or a Hub name.
-        top_k (int): how many; by default all.
-    """
+    """The `top_k` (int; by default all) passages with the scores of the reranker `model` (str), best first."""
     return run_command("rerank", given={"words": [query, *_texts(passages)], **arguments})
 
 
@@ -127,17 +113,13 @@ def convert(source: str | PathLike, target: str | PathLike, **arguments: Any) ->
 
 
 def push(folder: str | PathLike, repository: str, **arguments: Any) -> Any:
-    """Check a saved model as somebody without the package loads it, and publish it on the Hub.
+    """Check the model saved in a folder as somebody without the package loads it, and publish it on the Hub.
 
     Args:
-        folder: the saved model. repository: "owner/name", or a name of your own.
+        repository: "owner/name", or a name of your own.
         dry_run (bool): check everything, upload nothing. revision (str), private (bool), license (str), …
     """
     return run_command("push", given={"paths": [str(folder), repository], **arguments})
-
-
-def _command(group: str, task: str) -> str:
-    return split_command([group, task])[0]
 
 
 def _texts(texts: str | Iterable[str]) -> list[str]:

@@ -46,23 +46,56 @@ def format_table(header: Sequence[str], rows: Sequence[Sequence[Any]], digits: i
 
 @contextlib.contextmanager
 def picture(
-    path: str | Path, title: str, panels: int = 1, size: tuple[float, float] = (8, 4.5), **options: Any
+    path: str | Path,
+    title: str,
+    panels: int | None = None,
+    size: tuple[float, float] = (8, 4.5),
+    grid: str | None = "both",
+    **options: Any,
 ) -> Iterator[Any]:
-    """One figure with a title, saved as PNG at the end: `with picture(path, "Loss") as axes: axes.plot(…)`.
+    """One figure with a title, saved as PNG at the end, with a legend wherever something is labelled.
 
     Args:
-        panels: axes beside each other; with more than one, a list of them is handed over.
+        panels: axes beside each other, handed over as a list; without it, one alone.
         size: width and height in inches.
+        grid: the axis whose ticks have lines: "x", "y", "both" or None.
         options: for `plt.subplots`, such as `sharey=True`.
     """
-    with plt.rc_context({"text.parse_math": False}):  # a label such as "$a_$" is no formula
-        figure, axes = plt.subplots(1, panels, figsize=size, layout="constrained", **options)
+    style = {"axes.grid": grid is not None, "axes.grid.axis": grid or "both", "grid.alpha": 0.3}
+    style |= {"legend.fontsize": 8, "axes.titlesize": 10, "text.parse_math": False}  # "$a_$" is no formula
+    with plt.rc_context(style):
+        figure, axes = plt.subplots(1, panels or 1, figsize=size, layout="constrained", squeeze=False, **options)
         figure.suptitle(title)
         try:
-            yield axes
+            yield list(axes[0]) if panels else axes[0, 0]
+            for each in axes[0]:
+                if each.get_legend_handles_labels()[0] and not each.get_legend() and not figure.legends:
+                    each.legend()
             figure.savefig(path, dpi=120)
         finally:
             plt.close(figure)
+
+
+def _draw_bars(axes: Any, bars: Mapping[str, Sequence[float]], groups: Sequence[str]) -> None:
+    """Bars beside each other in groups: of every name one in each group."""
+    for i, (name, heights) in enumerate(bars.items()):
+        places = np.arange(len(groups)) + 0.8 * (i - (len(bars) - 1) / 2) / len(bars)
+        axes.bar(places, heights, 0.8 / len(bars), label=name)
+    axes.set_xticks(range(len(groups)), groups)
+
+
+def _draw_cells(axes: Any, shares: np.ndarray, texts: np.ndarray | None, **options: Any) -> Any:
+    """A table whose cells are the darker the larger their share, with texts that can be read on these colours."""
+    image = axes.imshow(shares, cmap="Blues", vmin=0, vmax=1, **options)
+    for (row, column), text in np.ndenumerate(texts) if texts is not None else ():
+        is_dark = np.dot(image.cmap(shares[row, column])[:3], (0.299, 0.587, 0.114)) < 0.55
+        axes.text(column, row, f"{text:,}", ha="center", va="center", color="white" if is_dark else "black")
+    return image
+
+
+def logged(log_history: Sequence[dict], name: str) -> list[tuple[int, float]]:
+    """The steps and values of a figure in a `Trainer`'s log (`state.log_history`)."""
+    return [(entry["step"], entry[name]) for entry in log_history if name in entry]
 
 
 def plot_losses(
@@ -71,16 +104,11 @@ def plot_losses(
     """Draw training and validation loss over optimizer steps; nothing where neither has two points.
 
     Args:
-        log_history: `Trainer`'s (`state.log_history`).
-        path: the PNG.
         metric: the loss that evaluations log as `eval_…`, and training as itself where it logs it apart.
         report: if given, its `unigram_loss` or `constant_loss` is drawn as a horizontal line.
     """
-    curves = {}
-    for key, label in ((metric, "training"), (f"eval_{metric}", "validation")):
-        curves[label] = [(entry["step"], entry[key]) for entry in log_history if key in entry]
-        if not curves[label] and key == metric:
-            curves[label] = [(entry["step"], entry["loss"]) for entry in log_history if "loss" in entry]
+    training = logged(log_history, metric) or logged(log_history, "loss")
+    curves = {"training": training, "validation": logged(log_history, f"eval_{metric}")}
     if max(map(len, curves.values())) < 2:
         return
     with picture(path, "Loss in training") as axes:
@@ -91,8 +119,6 @@ def plot_losses(
             if report and key in report:
                 axes.axhline(report[key], color="gray", linestyle="--", linewidth=1, label=label)
         axes.set(xlabel="optimizer step", ylabel=f"{metric.replace('_', ' ')} (nats)")
-        axes.grid(alpha=0.3)
-        axes.legend()
 
 
 # --- bench ---
@@ -111,7 +137,7 @@ def bench_table(results: Sequence[dict]) -> str:
     rows = []
     for result in results:
         name, ratios = result["benchmark"], {ratio["numerator"]: ratio for ratio in result.get("ratios", ())}
-        for model, entry in result.get("measured", {}).items():
+        for model, entry in result["measured"].items():
             ratio, compared, target = ratios.get(model), None, None
             if ratio:
                 compared = f"{ratio['median']:.2f}× ({ratio['min']:.2f}×) {ratio['denominator']}"
@@ -122,22 +148,19 @@ def bench_table(results: Sequence[dict]) -> str:
             share = f"{entry['mfu']:.1%}" if "mfu" in entry else None
             amounts = (amount(entry[key], result["measure"]) for key in ("median", "min"))
             rows.append((name, model, *amounts, speed, share, compared, target))
-        failed = [f"{model}: FAILED: {reason}" for model, reason in result.get("failed", {}).items()]
-        failed += [f"FAILED: {result['error']}"] if "error" in result else []
-        rows += [(name, reason, *[None] * 6) for reason in failed]
+        rows += [(name, f"{model}: FAILED: {reason}", *[None] * 6) for model, reason in result["failed"].items()]
     return format_table(BENCH_HEADER, rows)
 
 
 def plot_bench_lengths(results: Sequence[dict], path: Path) -> bool:
     """Draw the time of one text against its length, one panel a precision; False: fewer than two lengths are there."""
-    results = [result for result in results if result["benchmark"].startswith("infer-length-") and "measured" in result]
+    results = [result for result in results if result["benchmark"].startswith("infer-length-") and result["measured"]]
     precisions = list(dict.fromkeys(result["dtype"] for result in results))
     if len({result["tokens"] for result in results}) < 2:
         return False
     title = f"Inference of one text, {results[0]['benchmark'].split('/')[1]}"
-    size = (5.5 * len(precisions), 4.5)
-    with picture(path, title, len(precisions), size, sharey=True, squeeze=False) as panels:
-        for precision, axes in zip(precisions, panels[0]):
+    with picture(path, title, len(precisions), (5.5 * len(precisions), 4.5), sharey=True) as panels:
+        for precision, axes in zip(precisions, panels):
             chosen = sorted((each for each in results if each["dtype"] == precision), key=lambda each: each["tokens"])
             for name in dict.fromkeys(name for result in chosen for name in result["measured"]):
                 points = [(each["tokens"], each["measured"][name]) for each in chosen if name in each["measured"]]
@@ -145,16 +168,13 @@ def plot_bench_lengths(results: Sequence[dict], path: Path) -> bool:
                 axes.plot(lengths, [entry["median"] for entry in entries], marker="o", markersize=4, label=name)
                 low, high = ([pick(entry["samples"]) for entry in entries] for pick in (min, max))
                 axes.fill_between(lengths, low, high, alpha=0.2)
+            ylabel = "seconds a forward pass (median; band: all rounds)"
+            axes.set(title=precision, xlabel="tokens of the text", ylabel=ylabel, yscale="log")
             axes.set_xscale("log", base=2)
-            axes.set_yscale("log")
             axes.set_xticks(lengths, lengths)
             axes.yaxis.set_major_formatter(LogFormatter())  # labels without formulas
             axes.yaxis.set_minor_formatter(LogFormatter())
-            axes.set(xlabel="tokens of the text", ylabel="seconds a forward pass (median; band: all rounds)")
-            axes.set_title(precision)
-            axes.grid(alpha=0.3)
             axes.label_outer()
-        panels[0][0].legend(frameon=False)
     return True
 
 
@@ -166,31 +186,24 @@ def describe_pretraining(report: Mapping[str, Any]) -> str:
     answer "original" for every token."""
     detects = "generator" in report
     prefix, baseline = ("constant_", "always original") if detects else ("unigram_", "unigram")
-    losses = {"": report["validation_loss"], prefix: report[f"{prefix}loss"]}
-    columns = ("accuracy", "replaced_precision", "replaced_recall", "replaced_f1") if detects else ("accuracy",)
-    rows = [
-        (
-            name,
-            f"{losses[of]:.3f}",
-            f"{math.exp(losses[of]):.1f}",
-            *(f"{report[of + column]:.1%}" if of + column in report else "" for column in columns),
-        )
-        for name, of in (("MiniBERT", ""), (baseline, prefix))
-    ]
-    of = {"clm": "next tokens", "rtd": "tokens"}.get(report["objective"], "masked positions")
+    shares = ("accuracy", "replaced_precision", "replaced_recall", "replaced_f1") if detects else ("accuracy",)
+    rows = []
+    for name, of in (("MiniBERT", ""), (baseline, prefix)):
+        loss = report[f"{of or 'validation_'}loss"]
+        percent = [f"{report[of + share]:.1%}" if of + share in report else "" for share in shares]
+        rows.append((name, f"{loss:.3f}", f"{math.exp(loss):.1f}", *percent))
+    targets = {"clm": "next tokens", "rtd": "tokens"}.get(report["objective"], "masked positions")
     lines = [
-        f"At {report['targets']:,} {of} of the held-out documents:",
-        format_table(("", "loss", "perplexity", *(column.replace("_", " ") for column in columns)), rows),
+        f"At {report['targets']:,} {targets} of the held-out documents:",
+        format_table(("", "loss", "perplexity", *(share.replace("_", " ") for share in shares)), rows),
     ]
     if "nsp_loss" in report:
         guessing = f"(guessing {math.log(2):.3f})"
         lines.append(f"next sentence: loss {report['nsp_loss']:.3f} {guessing}, accuracy {report['nsp_accuracy']:.1%}")
     if detects:
-        generator = report["generator"]
         lines.append(
-            f"The generator at {generator['targets']:,} masked positions: loss {generator['loss']:.3f} (unigram"
-            f" {generator['unigram_loss']:.3f}), accuracy {generator['accuracy']:.1%} (unigram"
-            f" {generator['unigram_accuracy']:.1%})"
+            "The generator at {targets:,} masked positions: loss {loss:.3f} (unigram {unigram_loss:.3f}), accuracy"
+            " {accuracy:.1%} (unigram {unigram_accuracy:.1%})".format(**report["generator"])
         )
     return "\n".join(lines)
 
@@ -203,9 +216,9 @@ def plot_rates(measured: Mapping[tuple[str, int], Mapping[str, Any]], path: str 
     for each rate, with 95 % intervals against the expected value."""
     labels, sizes = (list(dict.fromkeys(column)) for column in zip(*measured))
     names = list(next(iter(measured.values())))
-    height = 1.8 + 0.3 * len(labels)
-    with picture(path, "Observed masking rates", len(names), (12, height), sharey=True, squeeze=False) as panels:
-        for name, panel in zip(names, panels[0]):
+    size = (12, 1.8 + 0.3 * len(labels))
+    with picture(path, "Observed masking rates", len(names), size, grid=None, sharey=True) as panels:
+        for name, panel in zip(names, panels):
             for place, size in enumerate(sizes):
                 shown = [(label, measured[label, size][name]) for label in labels]
                 panel.errorbar(
@@ -218,8 +231,8 @@ def plot_rates(measured: Mapping[tuple[str, int], Mapping[str, Any]], path: str 
                     label=f"{size:,} tokens",
                 )
             panel.axvline(100 * shown[0][1].expected, color="0.6", linewidth=1, zorder=0)
-            panel.set_title(f"{name}: expected {shown[0][1].expected:.1%}", fontsize=10)
-            panel.set_xlabel("% of tokens" if name == names[0] else "% of chosen tokens")
+            xlabel = "% of tokens" if name == names[0] else "% of chosen tokens"
+            panel.set(title=f"{name}: expected {shown[0][1].expected:.1%}", xlabel=xlabel)
             panel.locator_params(axis="x", nbins=5)
         panel.set_yticks(range(len(labels)), labels)
         panel.invert_yaxis()
@@ -230,21 +243,16 @@ def plot_rates(measured: Mapping[tuple[str, int], Mapping[str, Any]], path: str 
 def plot_tokens(figures: Mapping[str, Mapping[str, Mapping[str, float]]], path: str | Path) -> None:
     """The figures of `minibert fertility` as bars: a group for every language, a bar for every tokenizer."""
     languages = list(next(iter(figures.values())))
-    width = 0.8 / len(figures)
-    with picture(path, "Tokens of the same text, by tokenizer", size=(max(6, 0.8 * len(languages)), 4.5)) as axes:
-        for i, (name, counts) in enumerate(figures.items()):
-            places = [place + (i - (len(figures) - 1) / 2) * width for place in range(len(languages))]
-            axes.bar(places, [counts[language]["tokens_per_passage"] for language in languages], width, label=name)
-        axes.set_xticks(range(len(languages)), languages)
+    bars = {name: [counts[each]["tokens_per_passage"] for each in languages] for name, counts in figures.items()}
+    size = (max(6, 0.8 * len(languages)), 4.5)
+    with picture(path, "Tokens of the same text, by tokenizer", size=size, grid="y") as axes:
+        _draw_bars(axes, bars, languages)
         axes.set(xlabel="language", ylabel="tokens per passage")
-        axes.grid(axis="y", alpha=0.3)
-        axes.legend()
 
 
-# --- probes ----------------------------------------------------------------------------------------------------------
+# --- probes ---
 
-# Words that a picture names at most.
-NAMED_WORDS = 60
+MOST_NAMES = 60  # words or labels: a picture of more cannot be read
 
 
 def _frequency_axis(axes, frequency: Sequence[int]) -> None:
@@ -255,56 +263,36 @@ def _frequency_axis(axes, frequency: Sequence[int]) -> None:
     axes.minorticks_off()
 
 
-def plot_wsd(
-    path: str | Path,
-    file: str,
-    words: dict[str, int],
-    accuracy: dict[str, dict[str, float]],
-    curves: dict[str, dict[int, float]],
-) -> None:
-    """Accuracy by word and method in %, and that of the states on the validation file.
-
-    Args:
-        words: the rows of each word; of many, those with most are shown.
-        accuracy: of each method the accuracy by word, 0 to 1.
-        curves: for each kind of vectors the micro accuracy (%) by state; drawn from two states on.
-    """
-    shown = sorted(words, key=lambda word: -words[word])[:NAMED_WORDS]
+def plot_wsd(path: str | Path, file: str, words: dict[str, int], accuracy: dict[str, dict], curves: dict) -> None:
+    """Each method's accuracy (0 to 1) by word, shown in % with the word's rows; of many words, those with most rows.
+    Beside it the micro accuracy (%) of each kind of vectors by state, where there are two states or more."""
+    shown = sorted(words, key=lambda word: -words[word])[:MOST_NAMES]
     shown.sort(key=accuracy["bag of words"].get, reverse=True)
-    values = 100 * np.array([[of_method[word] for of_method in accuracy.values()] for word in shown])
+    shares = np.array([[of_method[word] for of_method in accuracy.values()] for word in shown])
     panels = 2 if any(len(curve) > 1 for curve in curves.values()) else 1
-    width = 3.5 + 0.7 * len(accuracy)
-    size = (width + 6 * (panels - 1), max(5.0, 2.5 + 0.27 * len(shown)))
-    title = f"Word senses on {file}: accuracy (%)"
-    with picture(path, title, panels, size, width_ratios=[width, 6][:panels], squeeze=False) as axes:
-        first = axes[0, 0]
-        first.imshow(values, cmap="Blues", vmin=0, vmax=100, aspect="auto")
-        for (row, column), value in np.ndenumerate(values):
-            color = "white" if value > 60 else "black"
-            first.text(column, row, f"{value:.0f}", ha="center", va="center", fontsize=8, color=color)
+    widths = [3.5 + 0.7 * len(accuracy), 6][:panels]
+    size = (sum(widths), max(5.0, 2.5 + 0.27 * len(shown)))
+    with picture(path, f"Word senses on {file}: accuracy (%)", panels, size, width_ratios=widths) as (first, *others):
+        first.grid(False)
+        _draw_cells(first, shares, np.rint(100 * shares).astype(int), aspect="auto")
         first.set_yticks(range(len(shown)), [f"{word} ({words[word]})" for word in shown])
         first.set_xticks(range(len(accuracy)), accuracy, rotation=35, ha="right", fontsize=8)
         most = "" if len(shown) == len(words) else f", the {len(shown)} with most rows"
-        first.set_title(f"by word (rows){most}", fontsize=10)
-        if panels == 2:
-            second = axes[0, 1]
+        first.set_title(f"by word (rows){most}")
+        for second in others:
             for name, curve in curves.items():
                 second.plot(*zip(*curve.items()), "o--" if "z-scored" in name else "o-", label=name)
-            second.set_title("sense means, on the validation file", fontsize=10)
-            second.set(xlabel="state (layer)", ylabel="micro accuracy (%)", xticks=sorted(next(iter(curves.values()))))
-            second.grid(alpha=0.3)
-            second.legend(fontsize=8)
+            second.set(title="sense means, on the validation file", xlabel="state (layer)", ylabel="micro accuracy (%)")
+            second.set_xticks(sorted(next(iter(curves.values()))))
 
 
 def plot_uses(
     path: str | Path, places: np.ndarray, shares: Sequence[float], words: Sequence[str], shown: dict[int, str]
 ) -> None:
-    """Uses of words on the two directions in which their vectors differ most.
+    """Uses of words on the two directions in which their vectors differ most, which have `shares` of the variance.
 
     Args:
-        places: of every use, [uses, 2].
-        shares: of the variance, the two directions'.
-        words: the word of every use.
+        places: of every use, [uses, 2]; words: its word.
         shown: the uses that are numbered, and what they read.
     """
     first, second = shares
@@ -317,22 +305,17 @@ def plot_uses(
         texts = "\n".join(f"{number}  {text}" for number, text in list(enumerate(shown.values(), 1))[:8])
         axes.set_xlabel(f"first direction ({first:.0%} of the variance)\n\n{texts}", fontsize=8)
         axes.set_ylabel(f"second direction ({second:.0%})", fontsize=8)
-        axes.grid(alpha=0.3)
-        axes.legend()
 
 
 def plot_recall(path: str | Path, found: dict[str, Any], at: Sequence[int]) -> None:
     """The recall of masked tokens that each way of looking up has, `found` as `probe neighbours` makes it."""
-    bars = {f"{name}, last state": of_states[-1] for name, of_states in found["states"].items()}
-    bars |= {name: value for name, value in found.items() if name not in ("count", "states")}
-    places = np.arange(len(at))
-    with picture(path, f"{found['count']:,} masked tokens, looked up in the embedding matrix", size=(9, 5)) as axes:
-        for number, (name, entry) in enumerate(bars.items()):
-            heights = [100 * entry[str(k)] for k in at]
-            axes.bar(places + 0.8 * (number / len(bars) - 0.4), heights, width=0.8 / len(bars), label=name)
-        axes.set(xticks=places, xticklabels=[f"recall@{k}" for k in at], ylabel="% of the masked tokens")
-        axes.grid(alpha=0.3, axis="y")
-        axes.legend(fontsize=8)
+    recall = {f"{name}, last state": of_states[-1] for name, of_states in found["states"].items()}
+    recall |= {name: value for name, value in found.items() if name not in ("count", "states")}
+    bars = {name: [100 * entry[str(k)] for k in at] for name, entry in recall.items()}
+    title = f"{found['count']:,} masked tokens, looked up in the embedding matrix"
+    with picture(path, title, size=(9, 5), grid="y") as axes:
+        _draw_bars(axes, bars, [f"recall@{k}" for k in at])
+        axes.set_ylabel("% of the masked tokens")
 
 
 def plot_senses(path: str | Path, senses: dict[str, Any], same: np.ndarray, different: np.ndarray) -> None:
@@ -351,25 +334,20 @@ def plot_senses(path: str | Path, senses: dict[str, Any], same: np.ndarray, diff
             axes[0].plot(list(telling), [found[key] for found in telling.values()], "o-", label=label)
         axes[0].axhline(0.5, color="gray", linestyle="--", linewidth=1, label="chance")
         axes[0].tick_params(axis="x", rotation=45)
-        axes[0].set_title("same sense or another?", fontsize=10)
+        axes[0].set_title("same sense or another?")
         edges = np.linspace(min(same.min(), different.min()), max(same.max(), different.max()), 40)
         for cosines, label in ((same, "same sense"), (different, "different senses")):
             axes[1].hist(cosines, edges, alpha=0.5, label=label)
-        axes[1].set(xlabel="cosine", ylabel="pairs")
-        axes[1].set_title("two uses of a word, last state", fontsize=10)
-        for panel in axes[:2]:
-            panel.grid(alpha=0.3)
-            panel.legend(fontsize=8)
+        axes[1].set(title="two uses of a word, last state", xlabel="cosine", ylabel="pairs")
         if panels == 3:
             frequency = [senses["words"][word] for word in errors]
             axes[2].scatter(frequency, errors.values(), s=16)
-            for word, error in errors.items() if len(errors) <= NAMED_WORDS else ():
+            for word, error in errors.items() if len(errors) <= MOST_NAMES else ():
                 axes[2].annotate(word, (senses["words"][word], error), fontsize=7)
             axes[2].axhline(0, color="gray", linewidth=1)
             _frequency_axis(axes[2], frequency)
-            axes[2].set_ylabel("error (above 0: seen as too different)")
-            axes[2].set_title("the cosine's error by frequency, last state", fontsize=10)
-            axes[2].grid(alpha=0.3)
+            title = "the cosine's error by frequency, last state"
+            axes[2].set(title=title, ylabel="error (above 0: seen as too different)")
 
 
 def plot_frequency(path: str | Path, frequency: np.ndarray, alike: np.ndarray, slopes: Sequence[float]) -> None:
@@ -385,12 +363,9 @@ def plot_frequency(path: str | Path, frequency: np.ndarray, alike: np.ndarray, s
             axes[0].plot(frequency, alike[:, state], ".", alpha=0.6, label=name)
         axes[0].set_ylabel("mean cosine of the word's uses")
         _frequency_axis(axes[0], frequency)
-        axes[0].legend()
         axes[1].bar(range(len(slopes)), slopes)
         axes[1].axhline(0, color="black", linewidth=0.8)
         axes[1].set(xlabel="state (0: embeddings)", ylabel="change for a word ten times as frequent")
-        for panel in axes:
-            panel.grid(alpha=0.3)
 
 
 def plot_isotropy(path: str | Path, states: Sequence[dict[str, Any]], rogue: int) -> None:
@@ -398,51 +373,39 @@ def plot_isotropy(path: str | Path, states: Sequence[dict[str, Any]], rogue: int
     it was measured; by state, as `probe isotropy` finds them."""
     panels = 2 if "sts_spearman" in states[0]["raw"] else 1
     numbers = np.array([found["state"] for found in states])
-    with picture(path, "How alike the vectors are", panels, (4 + 4 * panels, 4.8), squeeze=False) as axes:
-        bars = axes[0, 0]
+    with picture(path, "How alike the vectors are", panels, (4 + 4 * panels, 4.8), grid="y") as (bars, *others):
         for shift, key, label, color in ((-0.2, "raw", "raw", "C0"), (0.2, "z_scored", "z-scored", "C1")):
             bars.bar(numbers + shift, [found[key]["mean_cosine"] for found in states], 0.38, color=color, label=label)
             given = [found[key]["contribution"] for found in states]
             hatched = f"of this the top {rogue} dimensions" if key == "z_scored" else None
             bars.bar(numbers + shift, given, 0.38, fill=False, hatch="////", linewidth=0, label=hatched)
-            if panels == 2:
-                axes[0, 1].plot(numbers, [found[key]["sts_spearman"] for found in states], "o-", label=label)
+            for axes in others:
+                axes.plot(numbers, [found[key]["sts_spearman"] for found in states], "o-", label=label)
+                axes.set_ylabel("Spearman correlation on STS")
         bars.axhline(0, color="black", linewidth=0.8)
         bars.set_ylabel("mean cosine of random tokens")
-        if panels == 2:
-            axes[0, 1].set_ylabel("Spearman correlation on STS")
-        for panel in axes[0]:
-            panel.set(xlabel="state (0: embeddings)", xticks=numbers)
-            panel.grid(alpha=0.3, axis="y")
-            panel.legend(fontsize=8)
+        for axes in (bars, *others):
+            axes.set(xlabel="state (0: embeddings)", xticks=numbers)
 
 
 # --- embeddings ---
 
 
 def plot_embedding_training(log_history: Sequence[dict], path: str | Path, metric: str, before: float) -> None:
-    """Draw the training loss and, beside it, the metric on the held-out data from its value before training on. What
-    was measured once is no curve and is not drawn.
-
-    Args:
-        log_history: `Trainer`'s (`state.log_history`).
-    """
-    losses = [(entry["step"], entry["loss"]) for entry in log_history if "loss" in entry]
-    scores = [(entry["step"], entry[f"eval_{metric}"]) for entry in log_history if f"eval_{metric}" in entry]
-    drawn = [("training loss", losses, None), (f"{metric}, held out", [(0, before), *scores], "o")]
-    drawn = [(label, points, marker) for label, points, marker in drawn if len(points) > 1]
-    if not drawn:
+    """Draw the training loss of `Trainer`'s log and, beside it, the metric on the held-out data from its value before
+    training on. What was measured once is no curve and is not drawn."""
+    curves = {"training loss": logged(log_history, "loss")}
+    curves[f"{metric}, held out"] = [(0, before), *logged(log_history, f"eval_{metric}")]
+    curves = {label: points for label, points in curves.items() if len(points) > 1}
+    if not curves:
         return
-    with picture(path, "Training loss and quality", len(drawn), (5.5 * len(drawn), 4)) as panels:
-        for axes, (label, points, marker) in zip(panels if len(drawn) > 1 else [panels], drawn):
-            axes.plot(*zip(*points), marker=marker)
+    with picture(path, "Training loss and quality", len(curves), (5.5 * len(curves), 4)) as panels:
+        for axes, (label, points) in zip(panels, curves.items()):
+            axes.plot(*zip(*points), marker="" if label == "training loss" else "o")
             axes.set(xlabel="optimizer step", ylabel=label)
-            axes.grid(alpha=0.3)
 
 
 # --- fine-tuning ---
-
-MOST_BARS = 60  # labels: a picture of more cannot be read
 
 
 def format_scores(rows: Mapping[str, Mapping[str, float | str]]) -> str:
@@ -461,17 +424,13 @@ def plot_confusion(
     np.add.at(counts, (np.asarray(references), np.asarray(predictions)), 1)
     shares = counts / np.maximum(counts.sum(1, keepdims=True), 1)
     side = min(14.0, 2.5 + 0.8 * len(labels))
-    with picture(path, "Predicted and true classes", size=(side + 1, side)) as axes:
-        image = axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
+    with picture(path, "Predicted and true classes", size=(side + 1, side), grid=None) as axes:
+        image = _draw_cells(axes, shares, counts if len(labels) <= 20 else None)
         axes.figure.colorbar(image, label="share of the true class")
         axes.set(xlabel="predicted class", ylabel="true class")
-        if len(labels) <= MOST_BARS:
+        if len(labels) <= MOST_NAMES:
             axes.set_xticks(range(len(labels)), map(_one_line, labels), rotation=45, ha="right")
             axes.set_yticks(range(len(labels)), map(_one_line, labels))
-        for (row, column), count in np.ndenumerate(counts) if len(labels) <= 20 else ():
-            is_dark = np.dot(image.cmap(shares[row, column])[:3], (0.299, 0.587, 0.114)) < 0.55
-            color = "white" if is_dark else "black"
-            axes.text(column, row, f"{count:,}", ha="center", va="center", color=color)
 
 
 def plot_values(predictions: Sequence[float], references: Sequence[float], path: str | Path) -> None:
@@ -481,7 +440,6 @@ def plot_values(predictions: Sequence[float], references: Sequence[float], path:
         ends = [min(np.min(references), np.min(predictions)), max(np.max(references), np.max(predictions))]
         axes.plot(ends, ends, color="gray", linestyle="--", linewidth=1)
         axes.set(xlabel="true value", ylabel="predicted value")
-        axes.grid(alpha=0.3)
 
 
 def plot_scores(scores: Mapping[str, float], name: str, path: str | Path) -> None:
@@ -490,11 +448,7 @@ def plot_scores(scores: Mapping[str, float], name: str, path: str | Path) -> Non
 
 
 def plot_per_type(scores: Mapping[str, Mapping[str, float]], path: str | Path) -> None:
-    """Draw precision, recall and F1 of every type of entity, the most frequent one first.
-
-    Args:
-        scores: for each type {precision, recall, f1, support}.
-    """
+    """Draw precision, recall and F1 of every type of entity, given with its support; the most frequent one first."""
     types = sorted(scores, key=lambda kind: -scores[kind]["support"])
     bars = {name: [scores[kind][name] for kind in types] for name in ("precision", "recall", "f1")}
     labels = [f"{kind} ({scores[kind]['support']:,})" for kind in types]
@@ -503,13 +457,15 @@ def plot_per_type(scores: Mapping[str, Mapping[str, float]], path: str | Path) -
 
 def _plot_bars(labels: list[str], bars: dict[str, list[float]], path: str | Path, title: str, xlabel: str) -> None:
     """Draw bars of values from 0 to 1, those of one label together."""
-    if len(labels) > MOST_BARS:
-        title = f"{title}, {MOST_BARS} of {len(labels):,}"
-        labels, bars = labels[:MOST_BARS], {name: values[:MOST_BARS] for name, values in bars.items()}
+    if len(labels) > MOST_NAMES:
+        title = f"{title}, {MOST_NAMES} of {len(labels):,}"
+        labels, bars = labels[:MOST_NAMES], {name: values[:MOST_NAMES] for name, values in bars.items()}
     places, height = np.arange(len(labels)), 0.8 / len(bars)
-    with picture(path, title, size=(7, 1.7 + (0.1 + 0.2 * len(bars)) * len(labels))) as axes:
+    with picture(path, title, size=(7, 1.7 + (0.1 + 0.2 * len(bars)) * len(labels)), grid=None) as axes:
         for i, (name, values) in enumerate(bars.items()):
-            drawn = axes.barh(places + height * (i - (len(bars) - 1) / 2), values, height=0.9 * height, label=name)
+            drawn = axes.barh(
+                places + height * (i - (len(bars) - 1) / 2), values, 0.9 * height, label=name if len(bars) > 1 else None
+            )
             axes.bar_label(drawn, fmt="%.2f", padding=3, fontsize=8)
         axes.set_yticks(places, map(_one_line, labels))
         axes.set(xlabel=xlabel, xlim=(0, 1.1))
@@ -532,7 +488,6 @@ def plot_grammar(path: str | Path, results: Mapping[str, Any]) -> None:
             results["accuracy"], color="black", label=f"all {results['pairs']:,} pairs: {results['accuracy']:.1%}"
         )
         axes.set(xlim=(0, 1), xlabel="accuracy")
-        axes.legend()
 
 
 def plot_race(path: str | Path, results: Mapping[str, Mapping[str, Any]]) -> None:
@@ -544,4 +499,3 @@ def plot_race(path: str | Path, results: Mapping[str, Mapping[str, Any]]) -> Non
                 axes.plot(x, y, "--" if run["peer"] else "-", marker=".", label=f"{name}: {run['loss']:.2f}")
             axes.set_xlabel(f"{axis} of training")
         panels[0].set_ylabel("loss")
-        panels[0].legend(fontsize="small")

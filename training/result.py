@@ -9,16 +9,9 @@ from typing import Any
 
 @dataclass
 class TrainingResult:
-    """The result of `minibert.pretrain` and `minibert.finetune`.
+    """The result of `minibert.pretrain` and `minibert.finetune`."""
 
-    Args:
-        model: the trained model, as it was saved (None in a process of several that saves nothing).
-        tokenizer: its tokenizer.
-        report: the final figures by name, as they stand in the output folder.
-        output_dir: the folder that holds the model, the tokenizer, the card and the pictures.
-    """
-
-    model: Any
+    model: Any  # as it was saved (None in a process of several that saves nothing)
     tokenizer: Any
-    report: dict[str, Any] = field(default_factory=dict)
-    output_dir: Path = Path()
+    report: dict[str, Any] = field(default_factory=dict)  # the final figures by name, as they stand in the folder
+    output_dir: Path = Path()  # the folder of the model, the tokenizer, the card and the pictures

@@ -83,6 +83,12 @@ def test_values_that_a_command_line_cannot_have(given, message, tmp_path, monkey
         minibert.pretrain(**given)
 
 
+def test_none_leaves_undecided_what_a_recipe_says(recipe):
+    given = dict(recipe=recipe("size: tiny\nbf16: true\n"), size=None, bf16=None)
+    arguments, *_, training, _ = parsing.parse("pretrain", given=given)
+    assert arguments.size is None and training.bf16 is None
+
+
 def test_results_are_handed_on(called):
     called.result = object()
     assert minibert.pretrain(size="tiny") is called.result

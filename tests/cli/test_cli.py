@@ -52,6 +52,7 @@ def test_help_loads_no_library():
     )
     for name, command in COMMANDS.items():
         assert f"  {name} " in shown and command.help in shown
+        assert command.training_defaults is None or f"(default: {command.training_defaults['output_dir']})" in shown
         for dataclass_type in command.arguments:
             for field in dataclasses.fields(dataclass_type):
                 assert f"--{field.name}" in shown

@@ -600,13 +600,13 @@ def test_ticks_of_frequencies_are_few_and_apart(tmp_path, figures, highest):
 
 def test_words_and_methods_can_be_read_in_the_wsd_picture(tmp_path, figures, monkeypatch):
     """Seven methods and more words than are shown: a number in a cell for each of the words with most rows."""
-    monkeypatch.setattr(report, "NAMED_WORDS", 20)
+    monkeypatch.setattr(report, "MOST_NAMES", 20)
     words = {f"w{n}": 2 if n >= 80 else 1 for n in range(100)}
     accuracy = {name: dict.fromkeys(words, 1.0) for name in ("bag of words", *(f"method {n}" for n in range(6)))}
     report.plot_wsd(tmp_path / "wsd.png", "test", words, accuracy, {"word, raw": {1: 50.0}})
     (figure,) = figures.values()
     (axes,) = figure.axes  # no curve of a single point
-    assert len(axes.texts) == 7 * report.NAMED_WORDS
+    assert len(axes.texts) == 7 * report.MOST_NAMES
     assert all(int(label.get_text().split()[0][1:]) >= 80 for label in axes.get_yticklabels())
 
 

@@ -1,22 +1,20 @@
-"""The arguments of the commands of search, as plain dataclasses: nothing here may import torch."""
+"""The arguments of the commands of search; nothing here may import torch."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from .pretraining import argument
+from . import TRAINING_DEFAULTS, argument
 
 
 @dataclass
 class PoolingArguments:
-    """How a model makes a vector of a text."""
+    """How a model makes a vector of a text; by default as it was saved."""
 
     model: str = argument("runs/embed", "The model: a folder or a Hub name.")
     pooling: Literal["mean", "cls", "last_four"] | None = argument(
-        None,
-        "mean of the last states, the cls token's state, or mean of the last four layers; by default what the model was"
-        " saved with, else mean.",
+        None, "mean or cls of the last states, or mean of the last four layers; by default as saved, else mean."
     )
     normalize: bool | None = argument(None, "Give vectors the length 1; by default as the model was saved, else not.")
     max_length: int | None = argument(None, "Cut texts off after this many tokens; by default as the model was saved.")
@@ -24,8 +22,6 @@ class PoolingArguments:
 
 @dataclass
 class EmbedArguments:
-    """What `minibert embed` embeds."""
-
     text: list[str] = argument([], "Texts; also given without --text. Without text and file: the lines of stdin.")
     file: str | None = argument(None, "Text file (a vector for each line), or jsonl, csv, tsv or parquet file.")
     column: str = argument("text", "The column of a table that holds the text.")
@@ -35,13 +31,11 @@ class EmbedArguments:
 
 @dataclass
 class SearchArguments:
-    """What `minibert search` searches. With --data it first builds the index, or brings it up to date."""
+    """Build an index over text and find what is near to queries."""
 
     words: list[str] = argument([], "The index (a folder), then queries; also given without --words.")
     data: list[str] = argument(
-        [],
-        "What to search: folders and files (txt, md, jsonl, csv, tsv, parquet). The index is of these alone: what it"
-        " had before and is not in them goes, what is in them is not embedded again.",
+        [], "Folders and files to search (txt, md, jsonl, csv, tsv, parquet); the index is built of these, or updated."
     )
     model: str | None = argument(None, "The embedding model; by default the one that the index was built with.")
     passage_words: int = argument(150, "Longest passage that is cut from a text file, in words.")
@@ -52,7 +46,7 @@ class SearchArguments:
 
 @dataclass
 class RerankArguments:
-    """What `minibert rerank` puts in order."""
+    """Put passages in the order of how well they answer a query."""
 
     words: list[str] = argument([], "The query, then passages; also given without --words.")
     file: str | None = argument(None, "Text file of further passages, one a line.")
@@ -62,7 +56,7 @@ class RerankArguments:
 
 @dataclass
 class EvaluateArguments:
-    """What `minibert evaluate embed` and `minibert evaluate rerank` measure on."""
+    """What an embedding model or a reranker is measured on."""
 
     data: str = argument("", "A folder with corpus.jsonl, queries and qrels; or a table of two texts and a score.")
     split: str = argument("test", "Which queries_SPLIT and qrels_SPLIT of a folder; not needed if it has one split.")
@@ -72,25 +66,22 @@ class EvaluateArguments:
 
 @dataclass
 class ReferenceArguments:
-    """What the vectors are compared with."""
+    """Measure an embedding model on similarity or retrieval."""
 
-    reference: str | None = argument(
-        None, "A model whose vectors (by sentence-transformers) of the same texts should be the same."
-    )
+    reference: str | None = argument(None, "Compare with the vectors of this model, by sentence-transformers.")
     reference_texts: int = argument(1000, "Number of texts that are compared.")
 
 
 @dataclass
 class EvaluateRerankArguments:
-    """How `minibert evaluate rerank` finds and orders passages."""
+    """Measure what a reranker makes of the passages an embedding model finds."""
 
     model: str = argument("runs/rerank", "The reranker: a folder or a Hub name.")
     embedder: str = argument("runs/embed", "The embedding model that finds the passages.")
     depth: int = argument(20, "Passages that are found and put in order for a query.")
     weight: float | None = argument(
         None,
-        "Share of the reranker in the score, from 0 to 1; the rest is the embedding model's cosine. By default the best"
-        " of 0, 0.1, …, 1 on --tuning_data, or 1 without such data.",
+        "The reranker's share of the score, the cosine has the rest; by default the best on --tuning_data, else 1.",
     )
     tuning_data: str | None = argument(None, "Another retrieval folder, on which the weight is chosen.")
     tuning_split: str = argument("validation", "Its split.")
@@ -100,17 +91,11 @@ class EvaluateRerankArguments:
 
 @dataclass
 class PairArguments:
-    """Texts to train on."""
-
     data: list[str] = argument(
-        [],
-        "Tables (jsonl, csv, tsv, parquet or Hub data sets) of pairs (query, positive), triples (…, negative) or scored"
-        " pairs (sentence1, sentence2, score). Also given without --data.",
+        [], "Tables of pairs (query, positive), triples (…, negative) or scored pairs (sentence1, sentence2, score)."
     )
     columns: list[str] = argument([], "Their columns in that order; by default guessed by such names.")
-    validation: str | None = argument(
-        None, "A table to choose the best checkpoint on, or a retrieval folder (its split validation)."
-    )
+    validation: str | None = argument(None, "A table, or a retrieval folder, to choose the best checkpoint on.")
     validation_size: float = argument(0.05, "Without it: queries held out, a share (below 1) or their number.")
     patience: int = argument(3, "Evaluations without a better one after which training stops; 0: never.")
     max_length: int | None = argument(None, "Cut texts off after this many tokens; by default as the model was saved.")
@@ -118,50 +103,32 @@ class PairArguments:
 
 @dataclass
 class EmbedTrainingArguments:
-    """How `minibert finetune embed` trains."""
-
     model: str = argument("runs/minibert", "The model to start from: a folder or a Hub name.")
-    pooling: Literal["mean", "cls"] | None = argument(
-        None, "mean or cls; by default what the model was saved with, else mean."
-    )
+    pooling: Literal["mean", "cls"] | None = argument(None, "By default what the model was saved with, else mean.")
     loss: Literal["auto", "ranking", "cosine", "cosent"] = argument(
         "auto",
         "ranking: a query's passage against all others of the batch; cosine: squared error of the cosine; cosent: order"
         " of the cosines. auto: cosent where there are scores, else ranking.",
     )
-    chunk_size: int | None = argument(
-        None, "Texts that are encoded at once: large batches in little memory (GradCache), for the ranking loss."
-    )
+    chunk_size: int | None = argument(None, "Texts encoded at once (GradCache), for large batches in little memory.")
     scale: float = argument(20.0, "Factor of the cosines in the losses ranking and cosent (1 / temperature).")
 
 
 @dataclass
 class RerankTrainingArguments:
-    """How `minibert finetune rerank` trains."""
-
     model: str = argument("runs/minibert", "The model to start from: a folder or a Hub name.")
     negatives: int = argument(3, "Negatives for every pair of a query and its passage.")
-    miner: str | None = argument(
-        None, "An embedding model that finds negatives near the query; by default they are drawn at random."
-    )
+    miner: str | None = argument(None, "An embedding model that finds hard negatives; by default they are random.")
     corpus: list[str] = argument([], "Files or folders that negatives come from; by default the pairs' own passages.")
     mine_depth: int = argument(30, "Negatives are drawn from this many passages nearest to the query.")
 
 
-# Our defaults for the fields of transformers.TrainingArguments, where they are not the library's own.
-EMBED_DEFAULTS: dict[str, Any] = {
+EMBED_DEFAULTS: dict[str, Any] = TRAINING_DEFAULTS | {
     "output_dir": "runs/embed",
     "per_device_train_batch_size": 64,
-    "per_device_eval_batch_size": 64,
     "learning_rate": 5e-5,
     "warmup_steps": 0.1,
     "num_train_epochs": 1.0,
-    "logging_steps": 10,
-    "eval_strategy": "epoch",
-    "save_strategy": "epoch",
-    "save_total_limit": 1,
     "load_best_model_at_end": True,
-    "report_to": "none",
-    "bf16": None,  # undecided: bf16 where the hardware is fast at it
 }
 RERANK_DEFAULTS = EMBED_DEFAULTS | {"output_dir": "runs/rerank", "per_device_train_batch_size": 32}

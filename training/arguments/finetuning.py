@@ -1,6 +1,7 @@
-"""The arguments of `minibert finetune` and `minibert evaluate`: plain dataclasses, nothing here may import torch.
+"""The arguments of `minibert finetune` and `minibert evaluate`; nothing here may import torch.
 
-`task` of a task's dataclass says which class does the work ("module:class" in this package).
+`task` of a task's dataclass says which class does the work ("module:class" in this package), its docstring what is
+trained and measured.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from .pretraining import argument
+from . import TRAINING_DEFAULTS, argument
 
 
 @dataclass
@@ -16,24 +17,22 @@ class TaskArguments:
     """What is the task's own; every task has a subclass."""
 
     task: ClassVar[str]
-
     max_length: int | None = argument(None, "Longest input, in tokens, the rest is cut; by default the model's.")
 
 
 @dataclass
 class DataArguments:
-    """Where the rows come from."""
-
     data: str | None = argument(
         None,
-        "A folder with files train, validation and test (json, jsonl, csv, tsv or parquet), one file to train on, or"
-        " the name of a Hub data set (owner/name or owner/name:config).",
+        "A folder with train, validation and test (jsonl, csv, parquet, …), a file to train on, or a Hub data set.",
     )
     train: list[str] = argument([], "Files to train on, instead of those in --data.")
     validation: list[str] = argument([], "Files to validate on, instead of those in --data.")
     test: list[str] = argument([], "Files to test on, instead of those in --data.")
     validation_size: float = argument(0.1, "Training rows held out where nothing else is: a share or a number.")
 
+
+Scheme = Literal["auto", "bio", "io", "bioes", "none"]
 
 # What `--plan` proposes, and a training without a plan takes where the user gave nothing (None).
 UNLESS_PLANNED: dict[str, Any] = {
@@ -48,12 +47,8 @@ UNLESS_PLANNED: dict[str, Any] = {
 
 @dataclass
 class FinetuneArguments:
-    """What is trained, and how."""
-
     model: str = argument("runs/minibert", "The model to start from: MiniBERT, BERT or ModernBERT; a folder or a name.")
-    freeze: str | None = argument(
-        None, "none (default); encoder: all but the head; or a number: the embeddings and that many lowest layers."
-    )
+    freeze: str | None = argument(None, "none (default), encoder, or a number: embeddings and that many lowest layers.")
     lora: int | None = argument(None, "Train low-rank updates of this rank instead of the encoder's own weights.")
     layerwise_lr_decay: float = argument(1.0, "Each layer's learning rate as a share of that of the layer above it.")
     seeds: int | None = argument(None, "Seeds to train with, from --seed on; the best model is kept (default: 1).")
@@ -71,17 +66,14 @@ class FinetuneArguments:
 
 @dataclass
 class EvaluateArguments:
-    """What is evaluated."""
-
     model: str = argument("runs/finetune", "The fine-tuned model: a folder or a Hub name.")
 
 
 @dataclass
 class ClassifyArguments(TaskArguments):
-    """Classes, labels or a value for a text or a pair of texts."""
+    """A classifier of texts or pairs of texts: one class, several labels or a value."""
 
     task: ClassVar[str] = "classification:Classify"
-
     text_column: str | None = argument(None, "The column of the text (or of the first of two); guessed by its name.")
     pair_column: str | None = argument(None, "The column of the second text; guessed by its name where there is one.")
     label_column: str | None = argument(None, "The column of the label; guessed by its name.")
@@ -93,17 +85,16 @@ class ClassifyArguments(TaskArguments):
 
 @dataclass
 class NliArguments(ClassifyArguments):
-    """Whether a premise entails a hypothesis."""
+    """A model that tells whether a premise entails a hypothesis."""
 
     task: ClassVar[str] = "classification:Nli"
 
 
 @dataclass
 class ChooseArguments(TaskArguments):
-    """The right one of several choices."""
+    """A model that chooses one of several continuations or answers."""
 
     task: ClassVar[str] = "choice:Choose"
-
     text_column: str | None = argument(None, "The column of the text before the choices; guessed by its name.")
     prefix_column: str | None = argument(None, "A column that every choice begins with (SWAG's sent2; guessed).")
     choice_columns: list[str] = argument([], "A column of lists of choices, or a column for each choice; guessed.")
@@ -112,64 +103,50 @@ class ChooseArguments(TaskArguments):
 
 @dataclass
 class TagArguments(TaskArguments):
-    """A tag for every word: entities, parts of speech."""
+    """A tagger of words: entities, parts of speech."""
 
     task: ClassVar[str] = "tagging:Tag"
-
     tokens_column: str | None = argument(None, "The column of the words, a list; guessed by its name.")
     tags_column: str | None = argument(None, "The column of their tags, a list; guessed by its name.")
     tag_names: list[str] = argument([], "Names of the tags where these are numbers that the data gives no names.")
-    scheme: Literal["auto", "bio", "io", "bioes", "none"] = argument(
-        "auto", "The scheme that the model learns; none: classes of words, no entities; auto: as in the data."
-    )
-    data_scheme: Literal["auto", "bio", "io", "bioes", "none"] = argument(
-        "auto", "The scheme of the tags in the data; auto: told from their prefixes."
-    )
+    scheme: Scheme = argument("auto", "The scheme that the model learns; none: classes of words; auto: the data's.")
+    data_scheme: Scheme = argument("auto", "The scheme of the data; auto: told from the tags.")
     repair_tags: bool = argument(False, "Read tags that break their scheme as seqeval does, no error.")
-    align: Literal["first", "all"] = argument(
-        "first", "Which subwords carry the tag of their word in training: the first one, or all of them."
-    )
-    subwords: Literal["first", "mean"] = argument(
-        "first", "What a word is decoded from: its first subword, or the mean of all its subwords' probabilities."
-    )
+    align: Literal["first", "all"] = argument("first", "In training, which of a word's subwords carry its tag.")
+    subwords: Literal["first", "mean"] = argument("first", "Decode a word from its first subword or the mean of all.")
     decoding: Literal["viterbi", "greedy"] = argument(
         "viterbi",
-        "viterbi: the most probable sequence of tags that keeps the scheme; greedy: the most probable tag of each word,"
-        " what then breaks it repaired as seqeval does.",
+        "viterbi: the most probable tags that keep the scheme; greedy: each word's, repaired as seqeval does.",
     )
     stride: int = argument(32, "Tokens that neighbouring parts of a sentence share that is longer than --max_length.")
 
 
 @dataclass
 class AnswerArguments(TaskArguments):
-    """The part of a context that answers a question."""
+    """A model that answers questions with a part of a text."""
 
     task: ClassVar[str] = "answering:AnswerQuestions"
-
     max_length: int | None = argument(
         None,
-        "Longest input, in tokens: question and context, which is read in parts if it is longer. By default what a"
-        " model of this task was trained with, else 384, or less if the model allows less.",
+        "Longest input, in tokens; by default what a model of this task was trained with, else 384 or what it can.",
     )
     stride: int | None = argument(None, "Tokens that parts of a context share; by default a third of --max_length.")
     max_question_length: int = argument(64, "Longest question, in tokens; what is longer is cut.")
     max_answer_length: int = argument(30, "Longest answer, in tokens.")
     n_best: int = argument(20, "Answers of each question that are looked at.")
     null_threshold: float | None = argument(
-        None,
-        "By how much 'no answer' must beat the best answer. By default 0 if some questions of the data have none, else"
-        " there always is one.",
+        None, "What 'no answer' must beat the best answer by; by default 0 if the data has such questions, else never."
     )
     question_column: str | None = argument(None, "The column of the question; guessed by its name.")
     context_column: str | None = argument(None, "The column of the context; guessed by its name.")
     answers_column: str | None = argument(
-        None, "The column of the answers, as in SQuAD: {text: [...], answer_start: [...]}; guessed by its name."
+        None, "The column of {text: [...], answer_start: [...]}, as in SQuAD; guessed."
     )
 
 
 @dataclass
 class ZeroShotArguments:
-    """What `minibert zero-shot` classifies."""
+    """Classify texts by any labels, with a fine-tuned model of entailment."""
 
     text: list[str] = argument([], "Texts to classify; also given without --text.")
     labels: list[str] = argument([], "Candidate labels.")
@@ -178,29 +155,17 @@ class ZeroShotArguments:
     multi_label: bool = argument(False, "Judge every label by itself instead of one against the others.")
 
 
-# Our defaults for the fields of transformers.TrainingArguments, where they are not the library's own.
-FINETUNE_DEFAULTS: dict[str, Any] = {
+FINETUNE_DEFAULTS: dict[str, Any] = TRAINING_DEFAULTS | {
     "output_dir": "runs/finetune",
     "seed": 0,
     "per_device_train_batch_size": None,  # undecided, and so are the next two: see UNLESS_PLANNED
     "learning_rate": None,
     "num_train_epochs": None,
-    "per_device_eval_batch_size": 64,
     "warmup_steps": 0.06,
     "weight_decay": 0.01,
     "logging_steps": 50,
-    "eval_strategy": "epoch",
-    "save_strategy": "epoch",
-    "save_total_limit": 1,
     "save_only_model": True,  # a fine-tuning is short: repeating it costs less than the optimizer's state on disk
     "load_best_model_at_end": True,
     "metric_for_best_model": "auto",  # the task's
-    "report_to": "none",
-    "bf16": None,  # undecided: bf16 where the hardware is fast at it
 }
-EVALUATE_DEFAULTS: dict[str, Any] = {
-    "output_dir": "runs/evaluate",
-    "per_device_eval_batch_size": 64,
-    "report_to": "none",
-    "bf16": None,
-}
+EVALUATE_DEFAULTS = {"output_dir": "runs/evaluate", "per_device_eval_batch_size": 64, "report_to": "none", "bf16": None}

@@ -4,26 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .pretraining import argument
+from . import argument
 
 
 @dataclass
 class PushArguments:
-    """What `minibert push` publishes, and where."""
+    """Check a saved model as somebody without the package loads it, and publish it on the Hub."""
 
-    paths: list[str] = argument(
-        [], "The folder of a saved model, and the repository (owner/name, or a name of your own); also without --paths."
-    )
-    revision: str | None = argument(
-        None, "The branch to push to, made if it is not there: a stage of training each. By default main."
-    )
+    paths: list[str] = argument([], "A saved model's folder, then the repository ([owner/]name); also without --paths.")
+    revision: str | None = argument(None, "The branch to push to, made if it is not there; by default main.")
     private: bool = argument(False, "Only you can see the repository.")
-    license: str | None = argument(
-        None,
-        "Licence of the weights as the Hub names it (apache-2.0, mit, cc-by-4.0, …), for a card that is generated.",
-    )
-    overwrite_card: bool = argument(
-        False, "Write a new card even over one that was edited by hand, here or on the Hub."
-    )
+    license: str | None = argument(None, "The Hub's name of the weights' licence (apache-2.0, mit, …), for a new card.")
+    overwrite_card: bool = argument(False, "Write a new card even over one edited by hand, here or on the Hub.")
     commit_message: str = argument("Upload a MiniBERT model", "The message of the commit.")
     dry_run: bool = argument(False, "Check everything and show what would be uploaded, but upload nothing.")

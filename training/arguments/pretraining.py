@@ -1,21 +1,11 @@
-"""The arguments of the commands, as plain dataclasses: nothing here may import torch, since `--help` shows them.
-
-Where a command trains, every field of `transformers.TrainingArguments` is an argument as well; so no name here may be
-one of those. Our defaults for them stand here too.
-"""
+"""The arguments of text, tokenizers and pretraining, and of the commands around it; nothing here may import torch."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
 
-
-def argument(default: Any, help: str) -> Any:
-    """A dataclass field with its help text; a list is copied for every instance."""
-    if isinstance(default, list):
-        return field(default_factory=lambda: list(default), metadata={"help": help})
-    return field(default=default, metadata={"help": help})
-
+from . import TRAINING_DEFAULTS, argument
 
 # What --minutes chooses where the user did not: fields of transformers.TrainingArguments, and the size.
 UNLESS_MINUTES: dict[str, Any] = {"num_train_epochs": 2.0, "per_device_train_batch_size": 4}
@@ -24,8 +14,6 @@ SIZE_UNLESS_MINUTES = "mini"
 
 @dataclass
 class CorpusArguments:
-    """Where the text comes from."""
-
     data: list[str] = argument(
         [],
         "Text to train on: text, jsonl, csv, tsv or parquet files, folders, globs, or Hub data sets (owner/name or"
@@ -33,13 +21,10 @@ class CorpusArguments:
         " it, the built-in corpus: the documentation in this Python installation.",
     )
     packages: list[str] = argument([], "Installed packages whose docstrings the built-in corpus takes in too.")
-    text_column: str | None = argument(
-        None, "The column that holds the text; by default 'text', or the only column of strings."
-    )
+    text_column: str | None = argument(None, "The column of the text; by default 'text', or the only one of strings.")
     sample_by: Literal["auto", "line", "paragraph", "document"] = argument(
         "auto",
-        "What a document is in a text file: a line, the lines between blank lines (paragraph), or the whole file"
-        " (document). auto: paragraph where a file has blank lines between its lines, else line.",
+        "What a document is in a text file (document: all of it); auto: paragraphs if it has blank lines, else lines.",
     )
 
 
@@ -47,13 +32,9 @@ class CorpusArguments:
 class MixtureArguments:
     """In which proportion several sources are read: every entry of --data is one."""
 
-    weights: list[float] = argument(
-        [], "A weight for every entry of --data; by default the number of its documents, so that each is read once."
-    )
+    weights: list[float] = argument([], "A weight for every entry of --data; by default its number of documents.")
     sampling_alpha: float | None = argument(
-        None,
-        "Draw documents of a source with p ∝ weight^alpha: 1 keeps the proportions, 0 makes all alike. By default 0.3"
-        " for languages (--data de=… fr=…) without weights, else 1.",
+        None, "Draw sources with p ∝ weight^alpha (0: all alike); by default 0.3 for languages (de=… fr=…), else 1."
     )
 
 
@@ -61,14 +42,8 @@ class MixtureArguments:
 class StreamingArguments:
     """How a corpus that is larger than the disk is read."""
 
-    streaming: bool = argument(
-        False,
-        "Read, tokenize and pack the data while training, and again from the start when it ends. Needs --max_steps"
-        " or --minutes.",
-    )
-    shuffle_buffer: int = argument(
-        10_000, "Documents among which a stream draws the next one; 0 reads them in their order."
-    )
+    streaming: bool = argument(False, "Read and pack the data while training; needs --max_steps or --minutes.")
+    shuffle_buffer: int = argument(10_000, "Documents among which a stream draws the next one; 0 keeps their order.")
     sample_documents: int = argument(100_000, "Documents of a stream that a tokenizer is trained on.")
 
 
@@ -88,8 +63,6 @@ class RowArguments:
 
 @dataclass
 class TokenizerArguments:
-    """The tokenizer that is trained."""
-
     algorithm: Literal["wordpiece", "bpe", "unigram"] = argument("wordpiece", "How the tokenizer splits words.")
     vocab_size: int = argument(8192, "Size of the tokenizer's vocabulary.")
     lowercase: bool | None = argument(None, "Lower-case all text; by default wordpiece does, the others do not.")
@@ -103,40 +76,23 @@ class ModelArguments:
     size: Literal["tiny", "mini", "small", "medium", "base", "large"] | None = argument(
         None, f"The preset's size; by default {SIZE_UNLESS_MINUTES}, with --minutes what the time is enough for."
     )
-    tokenizer: str | None = argument(
-        None, "A trained tokenizer (folder or Hub name); by default one is trained on the training documents."
-    )
+    tokenizer: str | None = argument(None, "A trained tokenizer (folder or Hub name) instead of one trained here.")
     model_name_or_path: str | None = argument(
         None,
-        "A trained MiniBERT (folder or Hub name) to go on from, with its tokenizer, instead of a preset; fields of its"
-        " config that leave the weights' shapes alone (rope_parameters, max_position_embeddings with RoPE, …) can be"
-        " changed.",
+        "A trained MiniBERT (folder or Hub name) to go on from; fields that keep its weights' shapes can be changed.",
     )
 
 
 @dataclass
 class MaskingArguments:
-    """The masked language modelling objective."""
-
     mlm_probability: float = argument(0.15, "Share of the tokens that are to be predicted, in training.")
     masking: Literal["token", "whole_word", "span"] = argument("token", "What is masked together.")
-    mask_replace_prob: float | None = argument(
-        None, "Share of the targets that become [MASK]; by default 0.8, with --objective rtd 1."
-    )
-    random_replace_prob: float | None = argument(
-        None, "Share of the targets that become a random token, by default 0.1, with rtd 0; the rest stays."
-    )
-    random_replacement: Literal["uniform", "unigram"] = argument(
-        "uniform",
-        "How random tokens are drawn: all alike, or as often as in the corpus (of a stream, in its first 1,000 rows).",
-    )
-    rate_schedule: Literal["constant", "linear", "steps"] = argument(
-        "constant", "How the share of targets changes over the training, through --rate_points."
-    )
+    mask_replace_prob: float | None = argument(None, "Share of the targets that become [MASK]; by default 0.8, rtd 1.")
+    random_replace_prob: float | None = argument(None, "Share that become random tokens; by default 0.1, rtd 0.")
+    random_replacement: Literal["uniform", "unigram"] = argument("uniform", "All alike, or as often as in the corpus.")
+    rate_schedule: Literal["constant", "linear", "steps"] = argument("constant", "Its course through --rate_points.")
     rate_points: list[str] = argument([], "Points share-of-the-training:rate of the schedule, such as 0.5:0.2 1:0.15.")
-    at_least_one_target: bool | None = argument(
-        None, "Every document gets a target, even where chance gives none; by default so, but for pairs (mlm+nsp)."
-    )
+    at_least_one_target: bool | None = argument(None, "Every document gets a target; by default so, but for mlm+nsp.")
     static_masking: bool = argument(False, "Draw the masks once rather than anew every epoch.")
 
     def __post_init__(self):
@@ -154,8 +110,6 @@ class MaskingArguments:
 
 @dataclass
 class ObjectiveArguments:
-    """What the model learns to do."""
-
     objective: Literal["mlm", "mlm+nsp", "rtd", "clm"] = argument(
         "mlm",
         "mlm: masked tokens; mlm+nsp: those and whether one segment follows another (BERT); rtd: which tokens a small"
@@ -172,23 +126,13 @@ class OptimizationArguments:
     """Optimizer and schedule, beside what TrainingArguments say (--optim, --learning_rate, --lr_scheduler_type, …)."""
 
     optimizer: Literal["adamw", "muon"] = argument(
-        "adamw",
-        "adamw: what --optim says, fused AdamW by default; muon: Muon for the matrices of the blocks, fused AdamW for"
-        " the rest (torch 2.9 or newer).",
+        "adamw", "adamw: --optim (fused AdamW); muon: Muon for the blocks' matrices, else fused AdamW (torch 2.9+)."
     )
-    muon_learning_rate: float | None = argument(
-        None, "Muon's learning rate; by default --learning_rate, which its updates are scaled for."
-    )
+    muon_learning_rate: float | None = argument(None, "Muon's own; by default --learning_rate, which its updates fit.")
     batch_warmup: float = argument(
-        0.0,
-        "Batches grow from an eighth of their rows to all over so many steps, or below 1 that share of the training;"
-        " 0: not at all.",
+        0.0, "Batches grow from an eighth of their rows to all over so many steps, or below 1 that share of all; 0: no."
     )
-    weight_average: float | None = argument(
-        None,
-        "Decay of an exponential moving average of the weights, such as 0.999, which is evaluated and saved in their"
-        " place; by default none.",
-    )
+    weight_average: float | None = argument(None, "Decay (0.999) of averaged weights that are evaluated and saved.")
     minutes: float | None = argument(
         None,
         "Train for so long, reading the data and evaluating included, instead of for --max_steps or --num_train_epochs,"
@@ -201,25 +145,23 @@ class OptimizationArguments:
 
 @dataclass
 class TokenizerCommandArguments:
-    """Where `minibert tokenizer` saves."""
+    """Train a tokenizer on text."""
 
     output_dir: str = argument("runs/tokenizer", "Folder that the tokenizer is saved in.")
 
 
 @dataclass
 class FertilityArguments:
-    """What `minibert fertility` compares."""
+    """Count the tokens that tokenizers make of the same text in several languages."""
 
     tokenizers: list[str] = argument([], "Tokenizers to compare: folders or Hub names; also without --tokenizers.")
-    data: list[str] = argument(
-        [], "The same passages in several languages, one a line: files, or folders of files, named by their languages."
-    )
+    data: list[str] = argument([], "The same passages, one a line: files or folders, named by their languages.")
     output_dir: str = argument("runs/fertility", "Folder for the table and the plot.")
 
 
 @dataclass
 class FillArguments:
-    """What `minibert fill` fills."""
+    """Fill the masks in a text with a trained model."""
 
     text: list[str] = argument([], "Text with [MASK] in it; also given without --text.")
     model: str = argument("runs/minibert", "The trained model: a folder or a Hub name.")
@@ -228,7 +170,7 @@ class FillArguments:
 
 @dataclass
 class MaskStatsArguments:
-    """What `minibert mask-stats` counts."""
+    """Observe how often tokens are masked, against what is expected."""
 
     tokens: list[int] = argument([10_000, 1_000_000], "Numbers of tokens to observe.")
     algorithms: list[str] = argument(["wordpiece", "bpe", "unigram"], "Tokenizers to train and observe.")
@@ -240,17 +182,13 @@ class MaskStatsArguments:
 
 @dataclass
 class BenchArguments:
-    """What `minibert bench` measures."""
+    """Measure speed and memory against Transformers' models on this machine."""
 
     benchmarks: list[str] = argument(
-        [],
-        "What to measure, by name, by the beginning of a name up to a '/', or with wildcards (see --list_benchmarks);"
-        " by default everything. Also given without --benchmarks.",
+        [], "Names (see --list_benchmarks), their parts up to a '/', or wildcards; by default all."
     )
     list_benchmarks: bool = argument(False, "Only show what can be measured on the device.")
-    output: str = argument(
-        "runs/bench", "Folder for the results, one file a benchmark; one whose file is there is done."
-    )
+    output: str = argument("runs/bench", "Folder of the results: a file a benchmark; what is there is not repeated.")
     overwrite: bool = argument(False, "Measure again what is in the folder already.")
     device: Literal["auto", "cpu", "cuda"] = argument("auto", "Where to measure; auto: cuda if there is one.")
     rounds: int = argument(5, "Rounds beside the first, in each of which all models run; median and minimum are shown.")
@@ -262,18 +200,13 @@ class BenchArguments:
 
 @dataclass
 class ConvertArguments:
-    """What `minibert convert` converts."""
+    """Convert a model between MiniBERT and BERT or ModernBERT."""
 
-    paths: list[str] = argument(
-        [], "The model to convert (a folder or a Hub name) and the folder to write; also given without --paths."
-    )
-    architecture: Literal["bert", "modernbert"] | None = argument(
-        None, "What a MiniBERT becomes; by default what it was converted from, else what its switches allow."
-    )
+    paths: list[str] = argument([], "The model (a folder or Hub name), then the folder to write; also without --paths.")
+    architecture: Literal["bert", "modernbert"] | None = argument(None, "Target of a MiniBERT; by default what it was.")
 
 
-# Our defaults for the fields of transformers.TrainingArguments, where they are not the library's own.
-PRETRAIN_DEFAULTS: dict[str, Any] = {
+PRETRAIN_DEFAULTS: dict[str, Any] = TRAINING_DEFAULTS | {
     "output_dir": "runs/minibert",
     "per_device_train_batch_size": None,  # undecided, and so is num_train_epochs: see UNLESS_MINUTES
     "per_device_eval_batch_size": 8,
@@ -282,10 +215,4 @@ PRETRAIN_DEFAULTS: dict[str, Any] = {
     "weight_decay": 0.01,
     "adam_beta2": 0.98,
     "num_train_epochs": None,
-    "logging_steps": 10,
-    "eval_strategy": "epoch",
-    "save_strategy": "epoch",
-    "save_total_limit": 1,
-    "report_to": "none",
-    "bf16": None,  # undecided: bf16 where the hardware is fast at it
 }

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from .pretraining import argument
+from . import argument
 
 
 @dataclass
 class RaceArguments:
-    """Who runs in `minibert race`, how far, and how often they are measured."""
+    """Measure what the same steps teach MiniBERT and Transformers' own models."""
 
     recipes: list[str] = argument([], "Recipes that run beside MiniBERT's default: names or YAML files.")
     peers: list[str] = argument(["bert", "modernbert"], "Transformers' models to run against, each trained plainly.")

@@ -2,6 +2,9 @@
 
 A name reads work/shape/precision. fp32 is fp32 throughout; bf16 is autocast over fp32 weights in training and bf16
 weights in inference. Targets are ratios to MiniBERT; nothing should be slower than its peer anywhere (1.0).
+
+A peer is made of a MiniBERT by `to_native`, so that both have the same shape and the same weights. (DeBERTa-v3 has no
+such twin: it gets the same width, depth, heads and number of MLP parameters.)
 """
 
 from __future__ import annotations
@@ -11,121 +14,173 @@ from functools import partial
 
 import torch
 from torch.nn import functional as F
+from transformers import BertForMaskedLM, DebertaV2Config, DebertaV2Model, PreTrainedModel
+from transformers.modeling_outputs import MaskedLMOutput
+from transformers.utils import is_flash_attn_2_available, is_flash_attn_3_available
 
 from ...attention_minibert import Documents, plan_attention
+from ...configuration_minibert import MiniBertConfig
 from ...modeling_minibert import MiniBertForMaskedLM, MiniBertModel
-from .models import (
-    SEED,
-    Build,
-    deberta_encoder,
-    native_encoder,
-    native_masked_lm,
-    sparse_masked_lm,
-    with_attention,
-)
-from .work import DTYPES, Benchmark, Ratio, Run, Work, model_work, random_texts
+from ..conversion import to_native
+from .work import DTYPES, SEED, Benchmark, Build, Ratio, Run, Work, model_work, random_texts
 
 VOCABULARY = 30_522  # BERT's
-LENGTHS = (128, 256, 512, 1024, 2048, 4096, 8192)
 
-NATIVE_LM = {"bert": "BertForMaskedLM", "modernbert": "ModernBertForMaskedLM"}
-SPARSE_LM = {"bert": "BertForMaskedLM, sparse head", "modernbert": "ModernBertForMaskedLM, sparse_prediction"}
-NATIVE_ENCODER = {"bert": "BertModel", "modernbert": "ModernBertModel"}
-LANGUAGE_MODEL, ENCODER = ("MiniBertForMaskedLM", MiniBertForMaskedLM), ("MiniBertModel", MiniBertModel)
+NATIVE = {"bert": "Bert", "modernbert": "ModernBert"}
+SPARSE = {"bert": "BertForMaskedLM, sparse head", "modernbert": "ModernBertForMaskedLM, sparse_prediction"}
+
+INSTALLED = {"flash_attention_2": is_flash_attn_2_available, "flash_attention_3": is_flash_attn_3_available}
 
 BENCHMARKS: dict[str, Benchmark] = {}
 
 
 def add(name: str, what: str, build: Callable[..., Work], measure="seconds", devices=("cpu", "cuda"), **given) -> None:
-    BENCHMARKS[name] = Benchmark(name, what, partial(build, **given), measure, devices)
+    _, shape, dtype = name.split("/")
+    BENCHMARKS[name] = Benchmark(name, what, partial(build, shape=shape, dtype=dtype, **given), measure, devices)
+
+
+# --- peers ---
+
+
+class SparseBertForMaskedLM(BertForMaskedLM):
+    """BertForMaskedLM with the vocabulary at the labelled positions only: the control for what is won beyond that."""
+
+    def forward(self, input_ids, attention_mask=None, labels=None, **kwargs) -> MaskedLMOutput:
+        hidden = self.bert(input_ids, attention_mask=attention_mask, **kwargs).last_hidden_state
+        chosen = labels != -100
+        logits = self.cls(hidden[chosen])
+        return MaskedLMOutput(loss=F.cross_entropy(logits, labels[chosen]), logits=logits)
+
+
+def native_masked_lm(config: MiniBertConfig) -> PreTrainedModel:
+    return to_native(MiniBertForMaskedLM(config))
+
+
+def native_encoder(config: MiniBertConfig) -> PreTrainedModel:
+    return to_native(MiniBertModel(config))
+
+
+def sparse_masked_lm(config: MiniBertConfig) -> PreTrainedModel:
+    """The peer with the vocabulary at the labelled positions only."""
+    model = native_masked_lm(config)
+    if isinstance(model, BertForMaskedLM):
+        sparse = SparseBertForMaskedLM(model.config)
+        sparse.load_state_dict(model.state_dict())
+        return sparse
+    model.sparse_prediction = True
+    return model
+
+
+def with_attention(build: Build, implementation: str, config: MiniBertConfig) -> PreTrainedModel:
+    """A model on another attention implementation."""
+    if implementation in INSTALLED and not INSTALLED[implementation]():  # Transformers would fetch it from the Hub
+        raise ImportError(f"{implementation} is not installed")
+    model = build(config)
+    model.set_attn_implementation(implementation)
+    return model
+
+
+def deberta_encoder(config: MiniBertConfig) -> PreTrainedModel:
+    """DeBERTa-v3 (He et al. 2021, arXiv 2111.09543; the switches of deberta-v3-base) in the shape of `config`."""
+    return DebertaV2Model(
+        DebertaV2Config(
+            vocab_size=config.vocab_size,
+            hidden_size=config.hidden_size,
+            num_hidden_layers=config.num_hidden_layers,
+            num_attention_heads=config.num_attention_heads,
+            # a gated MLP has three matrices, this one two
+            intermediate_size=config.intermediate_size * (3 if config.gated_mlp else 2) // 2,
+            layer_norm_eps=1e-7,
+            relative_attention=True,
+            position_buckets=256,
+            norm_rel_ebd="layer_norm",
+            share_att_key=True,
+            pos_att_type=["p2c", "c2p"],
+            position_biased_input=False,
+        )
+    )
 
 
 # --- training ---
 
 
-def train(
-    run: Run, family: str, size: str, dtype: str, packed: bool, targets: tuple[float, float], compiled: bool = False
-) -> Work:
+def train(run: Run, shape: str, dtype: str, packed: bool, targets: Sequence[float]) -> Work:
     """Against the peer as it is and with a sparse head; no targets: MiniBERT alone."""
-    config = run.config(family, size, vocab_size=VOCABULARY, pad_token_id=0)
+    config, family = run.config(shape, vocab_size=VOCABULARY, pad_token_id=0), shape.partition("-")[0]
     rows, length = run.choose(16, 4), run.choose(512, 64)
     batches = run.text.packed(2, rows, length) if packed else run.text.natural(run.choose(4, 2), rows, length)
-    peers = {NATIVE_LM[family]: native_masked_lm, SPARSE_LM[family]: sparse_masked_lm}
-    with_targets = {name: (build, target) for (name, build), target in zip(peers.items(), targets)}
-    return model_work(run, config, batches, dtype, LANGUAGE_MODEL, with_targets, True, compiled or run.compile)
+    peers = ((f"{NATIVE[family]}ForMaskedLM", native_masked_lm), (SPARSE[family], sparse_masked_lm))
+    with_targets = {name: (build, target) for (name, build), target in zip(peers, targets)}
+    return model_work(run, config, batches, dtype, with_targets, training=True)
 
 
-def train_compiled(run: Run, family: str, dtype: str) -> Work:
+def train_compiled(run: Run, shape: str, dtype: str) -> Work:
     """What `torch.compile` gains, the time it takes to compile not counted."""
-    work = train(run, family, "small", dtype, packed=False, targets=())
+    work = train(run, shape, dtype, packed=False, targets=())
     ((ours, step),) = work.steps.items()
     work.steps[f"{ours}, compiled"] = partial(step.func, *step.args[:-1], True)
     work.ratios = [Ratio(ours, f"{ours}, compiled")]
     return work
 
 
-def train_packed_cuda(run: Run, size: str, length: int) -> Work:
+def train_packed_cuda(run: Run, shape: str, dtype: str, length: int) -> Work:
     """On a GPU: all compiled, ModernBERT on every backend it has."""
-    config = run.config("modernbert", size, pad_token_id=0)
     length = run.choose(length, 128)
     batches = run.text.packed(run.choose(4, 2), run.choose(65_536, 512) // length, length)
-    peers = {NATIVE_LM["modernbert"]: (native_masked_lm, 3.0)}
+    peers = {"ModernBertForMaskedLM": (native_masked_lm, 3.0)}
     for backend in ("sdpa", "flex_attention", "flash_attention_2", "flash_attention_3"):
-        peers[f"{SPARSE_LM['modernbert']}, {backend}"] = (partial(with_attention, sparse_masked_lm, backend), 1.2)
-    return model_work(run, config, batches, "bf16", LANGUAGE_MODEL, peers, training=True, compiled=True)
+        peers[f"{SPARSE['modernbert']}, {backend}"] = (partial(with_attention, sparse_masked_lm, backend), 1.2)
+    return model_work(run, run.config(shape, pad_token_id=0), batches, dtype, peers, training=True, compiled=True)
 
 
 # --- inference ---
 
 
 def infer(
-    run: Run, family: str, size: str, texts: Sequence[Sequence[int]], dtype: str,
-    peers: dict[str, tuple[Build, float]], **switches,
-) -> Work:  # fmt: skip
+    run: Run, shape: str, dtype: str, texts: Sequence[Sequence[int]], peers: dict[str, tuple[Build, float]], **switches
+) -> Work:
     """Forward passes over `texts`: batches of the lengths of their texts."""
-    config = run.config(family, size, add_pooling_layer=False, **switches)
-    batches = [random_texts(lengths, config.vocab_size) for lengths in texts]
-    return model_work(run, config, batches, dtype, ENCODER, peers, training=False, compiled=run.compile)
+    config = run.config(shape, add_pooling_layer=False, **switches)
+    batches = [random_texts([run.shorten(length) for length in lengths], config.vocab_size) for lengths in texts]
+    return model_work(run, config, batches, dtype, peers)
 
 
-def infer_native(run: Run, family: str, size: str, lengths: Sequence[int], dtype: str, target: float = 1.0) -> Work:
-    lengths = [run.shorten(length) for length in lengths]
-    return infer(run, family, size, [lengths], dtype, {NATIVE_ENCODER[family]: (native_encoder, target)})
+def infer_native(run: Run, shape: str, dtype: str, lengths: Sequence[int], target: float = 1.0) -> Work:
+    peer = f"{NATIVE[shape.partition('-')[0]]}Model"
+    return infer(run, shape, dtype, [lengths], {peer: (native_encoder, target)})
 
 
-def infer_deberta(run: Run, length: int, dtype: str) -> Work:
-    work = infer(run, "modernbert", "base", [[run.shorten(length)]], dtype, {"DebertaV2Model": (deberta_encoder, 1.0)})
+def infer_deberta(run: Run, shape: str, dtype: str, length: int) -> Work:
+    work = infer(run, shape, dtype, [[length]], {"DebertaV2Model": (deberta_encoder, 1.0)})
     work.guarded = ("DebertaV2Model",)
     return work
 
 
-def memory(run: Run, dtype: str) -> Work:
+def memory(run: Run, shape: str, dtype: str) -> Work:
     """A short text, with which libraries are loaded, then the one that is measured."""
-    lengths = [[64], [run.choose(8192, 512)]]
-    work = infer(run, "modernbert", "base", lengths, dtype, {"ModernBertModel": (native_encoder, 1.0)})
+    work = infer(run, shape, dtype, [[64], [8192]], {"ModernBertModel": (native_encoder, 1.0)})
     work.ratios = [Ratio("MiniBertModel", "ModernBertModel", 0.6, at_most=True)]
     work.tokens = work.places = None
     return work
 
 
-def local_scaling(run: Run, dtype: str) -> Work:
+def local_scaling(run: Run, shape: str, dtype: str) -> Work:
     """The same model on longer and longer texts."""
-    layers = ["sliding_attention"] * run.config("modernbert", "small").num_hidden_layers
+    layers = ["sliding_attention"] * run.config(shape).num_hidden_layers
     steps = {}
     for length in (2048, 4096, 8192):
-        work = infer(run, "modernbert", "small", [[run.shorten(length)]], dtype, {}, layer_types=layers)
+        work = infer(run, shape, dtype, [[length]], {}, layer_types=layers)
         steps[f"MiniBertModel, {length} tokens"] = work.steps["MiniBertModel"]
     shortest, *_, longest = steps
     return Work(steps, 1, DTYPES[dtype], [Ratio(longest, shortest, 4.6, at_most=True)])
 
 
-def local_attention(run: Run, dtype: str, backward: bool, target: float) -> Work:
+def local_attention(run: Run, shape: str, dtype: str, target: float) -> Work:
     """One call, q, k and v given. Masks, which the layers of a model share, are made before."""
+    backward = shape == "forward-backward"
     length, heads, width, window = run.choose(8192, 512), 12, 64, 64
     generator = torch.Generator().manual_seed(SEED)
-    q, k, v, grad = (
-        torch.randn(length, heads, width, generator=generator).to(run.device, DTYPES[dtype]) for _ in range(4)
-    )
+    q, k, v, grad = torch.randn(4, length, heads, width, generator=generator).to(run.device, DTYPES[dtype])
     for x in (q, k, v):
         x.requires_grad_(backward)
 
@@ -153,40 +208,34 @@ def local_attention(run: Run, dtype: str, backward: bool, target: float) -> Work
 # --- all of them ---
 
 for dtype in DTYPES:
-    for family in ("bert", "modernbert"):
-        for size in ("mini", "small"):
-            what = "documents of natural length, 16 to a batch, padded to its longest (at most 512 tokens)"
-            given = dict(family=family, size=size, dtype=dtype, packed=False, targets=(3.0, 1.6))
-            add(f"train-natural/{family}-{size}/{dtype}", what, train, **given)
-    for family, targets in (("bert", (2.0, 1.1)), ("modernbert", (1.0, 1.0))):
-        what = "full rows of 512 tokens, 16 to a batch; the peers attend across documents"
-        given = dict(family=family, size="small", dtype=dtype, packed=True, targets=targets)
-        add(f"train-packed/{family}-small/{dtype}", what, train, **given)
-    for family in ("bert", "modernbert"):
-        what = "the documents of train-natural, MiniBERT alone: what torch.compile gains once it has compiled"
-        add(f"train-compiled/{family}-small/{dtype}", what, train_compiled, family=family, dtype=dtype)
-    given = dict(family="modernbert", size="base", lengths=[8192], dtype=dtype, target=3.0)
-    add(f"infer-8192/modernbert-base/{dtype}", "one text of 8192 tokens", infer_native, **given)
-    for family, target in (("modernbert", 2.0), ("bert", 1.0)):
-        lengths = torch.linspace(16, 512, 32).int().tolist()
-        given = dict(family=family, size="base", lengths=lengths, dtype=dtype, target=target)
-        add(f"infer-mixed/{family}-base/{dtype}", "32 texts of 16 to 512 tokens in one batch", infer_native, **given)
+    what = "documents of natural length, 16 to a batch, padded to its longest (at most 512 tokens)"
+    for shape in ("bert-mini", "bert-small", "modernbert-mini", "modernbert-small"):
+        add(f"train-natural/{shape}/{dtype}", what, train, packed=False, targets=(3.0, 1.6))
+    what = "full rows of 512 tokens, 16 to a batch; the peers attend across documents"
+    add(f"train-packed/bert-small/{dtype}", what, train, packed=True, targets=(2.0, 1.1))
+    add(f"train-packed/modernbert-small/{dtype}", what, train, packed=True, targets=(1.0, 1.0))
+    what = "the documents of train-natural, MiniBERT alone: what torch.compile gains once it has compiled"
+    for shape in ("bert-small", "modernbert-small"):
+        add(f"train-compiled/{shape}/{dtype}", what, train_compiled)
+    add(f"infer-8192/modernbert-base/{dtype}", "one text of 8192 tokens", infer_native, lengths=[8192], target=3.0)
+    what, lengths = "32 texts of 16 to 512 tokens in one batch", torch.linspace(16, 512, 32).int().tolist()
+    add(f"infer-mixed/modernbert-base/{dtype}", what, infer_native, lengths=lengths, target=2.0)
+    add(f"infer-mixed/bert-base/{dtype}", what, infer_native, lengths=lengths)
     what = "peak memory of the inference of one text of 8192 tokens"
-    add(f"memory-8192/modernbert-base/{dtype}", what, memory, "bytes", dtype=dtype)
-    for name, target in (("forward", 40.0), ("forward-backward", 20.0)):
-        what = "one call of local attention: 12 heads of 64, 8192 tokens, 64 of them seen on each side"
-        given = dict(backward=name != "forward", target=target if dtype == "fp32" else 1.0)
-        add(f"local-attention/{name}/{dtype}", what, local_attention, dtype=dtype, **given)
+    add(f"memory-8192/modernbert-base/{dtype}", what, memory, "bytes")
+    what = "one call of local attention: 12 heads of 64, 8192 tokens, 64 of them seen on each side"
+    for shape, target in (("forward", 40.0), ("forward-backward", 20.0)):
+        add(f"local-attention/{shape}/{dtype}", what, local_attention, target=target if dtype == "fp32" else 1.0)
     what = "inference of a model whose layers are all local, one text of 2048 to 8192 tokens"
-    add(f"local-scaling/modernbert-small/{dtype}", what, local_scaling, dtype=dtype)
-    for length in LENGTHS:
-        given = dict(family="modernbert", size="small", lengths=[length], dtype=dtype)
-        add(f"infer-length-{length}/modernbert-small/{dtype}", f"one text of {length} tokens", infer_native, **given)
+    add(f"local-scaling/modernbert-small/{dtype}", what, local_scaling)
+    for length in (128, 256, 512, 1024, 2048, 4096, 8192):
+        what = f"one text of {length} tokens"
+        add(f"infer-length-{length}/modernbert-small/{dtype}", what, infer_native, lengths=[length])
     for length in (2048, 8192):
         what = f"one text of {length} tokens, against a DeBERTa-v3 of the same width and depth"
-        add(f"infer-{length}-deberta/modernbert-base/{dtype}", what, infer_deberta, length=length, dtype=dtype)
+        add(f"infer-{length}-deberta/modernbert-base/{dtype}", what, infer_deberta, length=length)
 for length in (1024, 8192):
+    what = f"full rows of {length} tokens, compiled; ModernBERT on every backend"
     for size in ("mini", "small", "base"):
-        what = f"full rows of {length} tokens, compiled; ModernBERT on every backend"
-        given = dict(devices=("cuda",), size=size, length=length)
-        add(f"train-packed-{length}/modernbert-{size}/bf16", what, train_packed_cuda, **given)
+        name = f"train-packed-{length}/modernbert-{size}/bf16"
+        add(name, what, train_packed_cuda, devices=("cuda",), length=length)

@@ -22,6 +22,8 @@ from typing import Any
 import torch
 
 from ..arguments.pretraining import CorpusArguments
+from .benchmarks import BENCHMARKS
+from .work import Run
 
 Step = Callable[[int], Any]
 
@@ -38,13 +40,9 @@ def seconds(step: Step, device: torch.device, number: int, repeats: int = 1) -> 
 
 
 def interleave(
-    builders: dict[str, Callable[[], Step]],
-    calls: int,
-    rounds: int,
-    device: torch.device,
-    limit: float,
+    builders: dict[str, Callable[[], Step]], calls: int, rounds: int, device: torch.device, limit: float,
     shortest: float = 0.1,
-) -> tuple[dict[str, list[float]], dict[str, str], dict[str, str]]:
+) -> tuple[dict[str, list[float]], dict[str, str], dict[str, str]]:  # fmt: skip
     """Time steps in rounds: in each, every step runs on every batch, one step after the other on the same batch, and
     the one that begins changes from round to round. A first round is discarded.
 
@@ -55,8 +53,8 @@ def interleave(
         shortest: a call that takes fewer seconds is repeated until it takes that long, and the mean counts.
 
     Returns:
-        seconds over all batches by step and round; the error by step of those that failed; the attention that
-        MiniBERT's steps take, by type of layer.
+        seconds over all batches by step and round; the error by step of those that failed; MiniBERT's attention and
+        why, by type of layer.
     """
     steps, failed, repeats, attention = {}, {}, {}, {}
     begin = time.perf_counter()
@@ -66,30 +64,24 @@ def interleave(
             taken = sum(seconds(step, device, number) for number in range(calls))
             if taken < shortest * calls:  # what only a first call does is done now
                 taken = sum(seconds(step, device, number) for number in range(calls))
-            attention |= attention_of(step)
+            attention |= getattr(step, "attention", dict)()
         except Exception as error:  # whatever it is that one model cannot do, the others go on
             failed[name] = first_line(error)
-            continue
-        steps[name] = step
-        repeats[name] = max(1, math.ceil(shortest * calls / taken))
-    times: dict[str, list[float]] = {name: [] for name in steps}
+        else:
+            steps[name], repeats[name] = step, max(1, math.ceil(shortest * calls / taken))
     names = list(steps)
+    times: dict[str, list[float]] = {name: [] for name in names}
     for number in range(rounds if names else 0):
         if number and time.perf_counter() - begin > limit:
             break
-        totals = dict.fromkeys(names, 0.0)
         first = number % len(names)
+        taken = dict.fromkeys(names, 0.0)
         for call in range(calls):
             for name in names[first:] + names[:first]:
-                totals[name] += seconds(steps[name], device, call, repeats[name])
+                taken[name] += seconds(steps[name], device, call, repeats[name])
         for name in names:
-            times[name].append(totals[name])
+            times[name].append(taken[name])
     return times, failed, attention
-
-
-def attention_of(step: Step) -> dict[str, str]:
-    """The attention of a MiniBERT's step and why, by type of layer; nothing for other steps."""
-    return step.attention() if hasattr(step, "attention") else {}
 
 
 def first_line(error: BaseException) -> str:
@@ -108,13 +100,8 @@ def matrix_product(size: int, dtype: torch.dtype, device: torch.device) -> Step:
 
 
 def peak_memory(step: Callable[[], object], device: torch.device) -> int:
-    """Bytes that a call needs at most, beyond those that are there before it.
-
-    CUDA: what the allocator handed out. Linux: resident memory.
-
-    Raises:
-        NotImplementedError: another system, which keeps no peak that can be reset.
-    """
+    """Bytes that a call needs at most, beyond those that are there before it: what the CUDA allocator handed out, or
+    resident memory (on Linux only: NotImplementedError elsewhere)."""
     gc.collect()
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
@@ -122,12 +109,12 @@ def peak_memory(step: Callable[[], object], device: torch.device) -> int:
         step()
         torch.cuda.synchronize(device)
         return torch.cuda.max_memory_allocated(device) - before
-    if not Path("/proc/self/clear_refs").exists():
+    reset = Path("/proc/self/clear_refs")
+    if not reset.exists():
         raise NotImplementedError("peak memory is measured on Linux and CUDA only")
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:  # what building the model left behind would hide what the call needs
-        trim(0)
-    Path("/proc/self/clear_refs").write_text("5")  # proc_pid_clear_refs(5): the peak starts anew
+    if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):
+        trim(0)  # what building the model left behind would hide what the call needs
+    reset.write_text("5")  # proc_pid_clear_refs(5): the peak starts anew
     before = _status("VmRSS")
     step()
     return max(_status("VmHWM") - before, 1)
@@ -137,18 +124,12 @@ def _status(name: str) -> int:
     return int(re.search(rf"{name}:\s+(\d+) kB", Path("/proc/self/status").read_text())[1]) * 1024
 
 
-def probe(benchmark: str, name: str, run, limit: float) -> dict[str, Any]:
-    """Run one step of a benchmark once in a fresh process.
-
-    Returns:
-        {"bytes": peak memory of its last call, "attention": …}, or {"failed": why}.
-    """
-    task = dict(
-        benchmark=benchmark, name=name, device=str(run.device), quick=run.quick, compile=run.compile,
-        corpus=dataclasses.asdict(run.corpus),
-    )  # fmt: skip
+def probe(benchmark: str, name: str, run: Run, limit: float) -> dict[str, Any]:
+    """Run one step of a benchmark once in a fresh process; {"bytes": peak memory of its last call, "attention": …}, or
+    {"failed": why}."""
+    task = json.dumps(dataclasses.asdict(run) | {"device": str(run.device)})
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    command = [sys.executable, "-m", __name__, json.dumps(task)]
+    command = [sys.executable, "-m", __name__, benchmark, name, task]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=limit, env=environment)
     except subprocess.TimeoutExpired:
@@ -160,21 +141,19 @@ def probe(benchmark: str, name: str, run, limit: float) -> dict[str, Any]:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def main(task: dict) -> None:
+def main(benchmark: str, name: str, task: str) -> None:
     """The process that `probe` starts. Calls before the last one warm up."""
-    from .benchmarks import BENCHMARKS
-    from .work import Run
-
-    if Path("/proc/self/oom_score_adj").exists():  # should memory run out, this process goes, not the one that waits
-        Path("/proc/self/oom_score_adj").write_text("1000")
-    run = Run(torch.device(task["device"]), task["quick"], task["compile"], CorpusArguments(**task["corpus"]))
-    work = BENCHMARKS[task["benchmark"]].build(run)
-    step = work.steps[task["name"]]()
+    if (score := Path("/proc/self/oom_score_adj")).exists():
+        score.write_text("1000")  # should memory run out, this process goes, not the one that waits
+    run = Run(**json.loads(task))
+    run.device, run.corpus = torch.device(run.device), CorpusArguments(**run.corpus)
+    work = BENCHMARKS[benchmark].build(run)
+    step = work.steps[name]()
     for number in range(work.calls - 1):
         step(number)
     used = peak_memory(lambda: step(work.calls - 1), run.device)
-    print(json.dumps({"bytes": used, "attention": attention_of(step)}))
+    print(json.dumps({"bytes": used, "attention": getattr(step, "attention", dict)()}))
 
 
 if __name__ == "__main__":
-    main(json.loads(sys.argv[1]))
+    main(*sys.argv[1:])

@@ -40,7 +40,7 @@ from ..data.mixtures import Documents, prepare_documents
 from ..data.packing import pack_documents
 from ..precision import fast_bf16
 from ..report import format_table, plot_race
-from .models import sparse_masked_lm
+from .benchmarks import sparse_masked_lm
 
 MLM_PROBABILITY = 0.15
 HELD_OUT = "held_out.safetensors"

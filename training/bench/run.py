@@ -5,11 +5,10 @@ from __future__ import annotations
 import dataclasses
 import fnmatch
 import json
-import os
 import platform
+import re
 import statistics
 import sys
-import time
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,23 +21,21 @@ from ..arguments.pretraining import BenchArguments, CorpusArguments
 from ..report import bench_table, plot_bench_lengths
 from .benchmarks import BENCHMARKS
 from .measure import first_line, interleave, matrix_product, probe
-from .work import FLOPS_FORMULA, MFU_FORMULA, Benchmark, Ratio, Run, Work
+from .work import FLOPS_FORMULA, MFU_FORMULA, Benchmark, Run, Work
 
 MATRIX_PRODUCT = "matrix product"
 
 
 def bench(corpus: CorpusArguments, arguments: BenchArguments) -> list[dict[str, Any]]:
-    """Measure, and show a table (with `arguments.json` the results as JSON) and, where times of several sequence
-    lengths are there, a picture.
-
-    Each benchmark's result is written to `arguments.output` when it is done; one that is there already is only shown.
+    """Measure, write each result when it is there (one that is there already is only shown), and show all in a table
+    and, where there are times of several sequence lengths, a picture.
 
     Returns:
-        the results, one for each benchmark (see `describe`); with `arguments.list_benchmarks` names and descriptions.
+        the results (see `describe`); with `arguments.list_benchmarks` names and descriptions.
 
     Raises:
-        ValueError: bad arguments, or results of other settings in the folder, before any work. A benchmark or a
-            MiniBERT in it failed: after everything was measured and written.
+        ValueError: bad arguments, or results of other settings in the folder, before any work; after it, that a
+            benchmark or a MiniBERT in it failed.
     """
     device = choose_device(arguments.device)
     benchmarks = choose_benchmarks(arguments.benchmarks, device)
@@ -48,13 +45,16 @@ def bench(corpus: CorpusArguments, arguments: BenchArguments) -> list[dict[str, 
     for name in ("rounds", "benchmark_seconds"):
         if getattr(arguments, name) < 1:
             raise ValueError(f"{name}: {getattr(arguments, name)} is too small; use 1 or more")
-    folder = Path(arguments.output)
     run = Run(device, arguments.quick, arguments.compile, corpus)
-    settings = dict(
-        device=device_name(device), quick=run.quick, compile=run.compile, corpus=dataclasses.asdict(corpus),
-        torch=torch.__version__, transformers=transformers.__version__, threads=torch.get_num_threads(),
-    )  # fmt: skip
-    done = {} if arguments.overwrite else read_results(benchmarks, folder, settings)
+    settings = dataclasses.asdict(run) | {
+        "device": device_name(device),
+        "torch": torch.__version__,
+        "transformers": transformers.__version__,
+        "threads": torch.get_num_threads(),
+    }
+    folder = Path(arguments.output)
+    files = {benchmark.name: folder / f"{benchmark.name.replace('/', '.')}.json" for benchmark in benchmarks}
+    done = {} if arguments.overwrite else read_results(files, settings)
     folder.mkdir(parents=True, exist_ok=True)
 
     results = []
@@ -64,16 +64,14 @@ def bench(corpus: CorpusArguments, arguments: BenchArguments) -> list[dict[str, 
     for benchmark in tqdm(benchmarks, desc="Benchmarks", unit="", disable=None):
         result = done.get(benchmark.name)
         if result is None:
-            begin = time.perf_counter()
             try:
                 result = measure_benchmark(benchmark, run, arguments.rounds, arguments.benchmark_seconds)
             except Exception as error:  # the others go on; without a file it runs again next time
-                result = {"benchmark": benchmark.name, "what": benchmark.what, "error": first_line(error)}
+                failed = {"MiniBERT and its peers": first_line(error)}
+                result = {"benchmark": benchmark.name, "what": benchmark.what, "measured": {}, "failed": failed}
             else:
-                result |= {"settings": settings, "seconds": time.perf_counter() - begin}
-                path = _path(folder, benchmark)
-                path.with_suffix(".unfinished").write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n")
-                os.replace(path.with_suffix(".unfinished"), path)  # so that a file that is there is whole
+                result["settings"] = settings
+                files[benchmark.name].write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n", "utf-8")
             tqdm.write(show(result), file=shown)
         results.append(result)
 
@@ -85,8 +83,7 @@ def bench(corpus: CorpusArguments, arguments: BenchArguments) -> list[dict[str, 
     else:
         print(f"\n{bench_table(results)}\n\n{MFU_FORMULA}\n{FLOPS_FORMULA}")
         print(f"Written: {folder / '*.json'}" + (f", {figure}" if drawn else ""))
-    failed = [result["benchmark"] for result in results if "error" in result]
-    failed += [result["benchmark"] for result in results if any("MiniB" in name for name in result.get("failed", {}))]
+    failed = [result["benchmark"] for result in results if any("MiniB" in name for name in result["failed"])]
     if failed:
         raise ValueError(f"failed: {', '.join(failed)}; see above")
     return results
@@ -112,16 +109,15 @@ def device_name(device: torch.device) -> str:
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     info = Path("/proc/cpuinfo")
-    lines = info.read_text(errors="replace").splitlines() if info.exists() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()
+    model = re.search(r"model name\s*: *(.+)", info.read_text(errors="replace")) if info.exists() else None
+    return model[1].strip() if model else platform.processor() or platform.machine()
 
 
 def choose_benchmarks(patterns: list[str], device: torch.device) -> list[Benchmark]:
     """Those of this device that the patterns name: a whole name, its beginning up to a "/", or with wildcards."""
     known = {name: benchmark for name, benchmark in BENCHMARKS.items() if device.type in benchmark.devices}
     chosen = set()
-    for pattern in patterns:
+    for pattern in patterns or ["*"]:
         found = {name for name in known if name.startswith(f"{pattern}/") or fnmatch.fnmatchcase(name, pattern)}
         if not found:
             works = ", ".join(dict.fromkeys(name.partition("/")[0] for name in known))
@@ -129,27 +125,19 @@ def choose_benchmarks(patterns: list[str], device: torch.device) -> list[Benchma
                 f"benchmarks: {pattern!r} is none on {device.type}; use {works}, or a name that --list_benchmarks shows"
             )
         chosen |= found
-    return [benchmark for name, benchmark in known.items() if not patterns or name in chosen]
+    return [benchmark for name, benchmark in known.items() if name in chosen]
 
 
-def _path(folder: Path, benchmark: Benchmark) -> Path:
-    return folder / f"{benchmark.name.replace('/', '.')}.json"
-
-
-def read_results(benchmarks: list[Benchmark], folder: Path, settings: dict) -> dict[str, dict]:
-    """The results of an earlier run, by benchmark.
-
-    Raises:
-        ValueError: a file that is no result, or a result of other settings, which must not stand beside new ones.
-    """
+def read_results(files: dict[str, Path], settings: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """The results of an earlier run, by benchmark; ValueError for one of other settings, which must not stand beside
+    new ones, and for a file that is no result."""
     results = {}
-    for benchmark in benchmarks:
-        path = _path(folder, benchmark)
+    for benchmark, path in files.items():
         if not path.is_file():
             continue
         try:
-            result = json.loads(path.read_text(encoding="utf-8"))
-            found, results[benchmark.name] = result["settings"], result
+            results[benchmark] = json.loads(path.read_text(encoding="utf-8"))
+            found = results[benchmark]["settings"]
         except (ValueError, KeyError, TypeError):
             raise ValueError(f"output: {str(path)!r} is no result of this command; use another folder") from None
         for name, value in settings.items():
@@ -162,11 +150,8 @@ def read_results(benchmarks: list[Benchmark], folder: Path, settings: dict) -> d
 
 
 def measure_benchmark(benchmark: Benchmark, run: Run, rounds: int, limit: float) -> dict[str, Any]:
-    """The result of one benchmark, ready for JSON.
-
-    Args:
-        limit: seconds after which no further round begins, and that a process of its own may take.
-    """
+    """The result of one benchmark, ready for JSON. After `limit` seconds no further round begins, and a process of its
+    own is ended."""
     work, rate = benchmark.build(run), None
     probes = work.steps if benchmark.measure == "bytes" else () if run.quick else work.guarded
     probed = {name: probe(benchmark.name, name, run, limit) for name in probes}
@@ -184,20 +169,16 @@ def measure_benchmark(benchmark: Benchmark, run: Run, rounds: int, limit: float)
         failed |= errors
         if products := samples.pop(MATRIX_PRODUCT, None):  # each round runs it once a batch
             rate = 2 * size**3 * work.calls / statistics.median(products)
-    if run.quick:  # tiny shapes say nothing about targets
-        work.ratios = [Ratio(ratio.numerator, ratio.denominator) for ratio in work.ratios]
+    for ratio in work.ratios if run.quick else ():
+        ratio.target = None  # tiny shapes say nothing about targets
     return describe(benchmark, work, samples, failed, rate) | {"attention": attention}
 
 
 def describe(
     benchmark: Benchmark, work: Work, samples: dict[str, list[float]], failed: dict[str, str], rate: float | None
 ) -> dict[str, Any]:
-    """Samples to medians, minima, rates and ratios (`reached` speaks of the medians).
-
-    Args:
-        samples: seconds or bytes by model, one a round.
-        rate: FLOPs per second of the machine's matrix product.
-    """
+    """Samples (seconds or bytes by model, one a round) to medians, minima, rates and ratios (`reached` speaks of the
+    medians); `rate` is that of the machine's matrix product, in FLOPs per second."""
     measured = {}
     for name, values in samples.items():
         entry = measured[name] = {"samples": values, "median": statistics.median(values), "min": min(values)}
@@ -212,16 +193,7 @@ def describe(
             median, least = (over[key] / under[key] for key in ("median", "min"))
             reached = ratio.target and (median <= ratio.target if ratio.at_most else median >= ratio.target)
             ratios.append(dataclasses.asdict(ratio) | {"median": median, "min": least, "reached": reached})
-    return {
-        "benchmark": benchmark.name,
-        "what": benchmark.what,
-        "measure": benchmark.measure,
-        "dtype": str(work.dtype).removeprefix("torch."),
-        "tokens": work.tokens,
-        "places": work.places,
-        "flops": work.flops,
-        "matrix_flops_per_second": rate,
-        "measured": measured,
-        "failed": failed,
-        "ratios": ratios,
-    }
+    facts = {name: getattr(work, name) for name in ("tokens", "places", "flops")}
+    facts |= {"dtype": str(work.dtype).removeprefix("torch."), "matrix_flops_per_second": rate}
+    names = {"benchmark": benchmark.name, "what": benchmark.what, "measure": benchmark.measure}
+    return names | facts | {"measured": measured, "failed": failed, "ratios": ratios}

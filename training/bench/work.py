@@ -1,9 +1,9 @@
-"""What a benchmark is made of: batches of text, models and their steps, and what the work costs in model FLOPs."""
+"""What a benchmark is made of: batches of text, the step of a model, and what the work costs in model FLOPs."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
@@ -11,16 +11,19 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
+from transformers import PreTrainedModel
 
+from ...attention_minibert import Documents
 from ...configuration_minibert import MiniBertConfig
-from ...modeling_minibert import MiniBertForMaskedLM
+from ...modeling_minibert import MiniBertForMaskedLM, MiniBertModel
+from ...tokenization import train_tokenizer
 from ..arguments.pretraining import CorpusArguments, MaskingArguments, TokenizerArguments
-from .models import SEED, Build, ModelStep
+from ..data.collators import MaskedLMCollator
+from ..data.documents import load_documents, tokenize_documents
+from ..data.packing import pack_documents
 
+SEED = 0
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
-FIRST_WORD = 5  # ids below are left to special tokens
-# Documents drawn from a corpus, which may be of any size: for the tokenizer, and for the batches.
-SAMPLE, QUICK_SAMPLE = 20_000, 300
 
 MFU_FORMULA = (
     "MFU = model FLOPs / median time / the median rate of a large torch.matmul in the same precision and rounds"
@@ -32,6 +35,7 @@ FLOPS_FORMULA = (
 )
 
 Batch = Mapping[str, torch.Tensor]
+Build = Callable[[MiniBertConfig], PreTrainedModel]
 
 
 @dataclass
@@ -53,13 +57,15 @@ class Run:
     def shorten(self, length: int) -> int:
         return max(length // 32, 1) if self.quick else length
 
-    def config(self, family: str, size: str, **switches) -> MiniBertConfig:
+    def config(self, shape: str, **switches) -> MiniBertConfig:
+        """Of "bert-mini" and its like."""
+        family, _, size = shape.partition("-")
         if self.quick:
             size, switches = "tiny", switches | dict(vocab_size=1024, pad_token_id=0)
         return getattr(MiniBertConfig, family)(size, **switches)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Ratio:
     """The time or memory of one model over that of another, and what it should be at least, or `at_most`."""
 
@@ -95,30 +101,70 @@ class Benchmark:
 
 
 def model_work(
-    run: Run, config: MiniBertConfig, batches: Sequence[Batch], dtype: str, ours: tuple[str, Build],
-    peers: dict[str, tuple[Build, float]], training: bool, compiled: bool,
+    run: Run, config: MiniBertConfig, batches: Sequence[Batch], dtype: str, peers: dict[str, tuple[Build, float]],
+    training: bool = False, compiled: bool = False,
 ) -> Work:  # fmt: skip
-    """The work of a MiniBERT and its peers on the same batches. MiniBERT alone is told by `position_ids` where the
-    documents of packed rows begin.
-
-    Args:
-        peers: what builds each one, and the target: how many times as long as MiniBERT it takes.
-    """
+    """A MiniBERT and its peers (what builds each, and how many times as long as MiniBERT it should take) on the same
+    batches: with a language model's head in training, else the encoder. MiniBERT alone is told by `position_ids` where
+    the documents of packed rows begin."""
+    ours = MiniBertForMaskedLM if training else MiniBertModel
     batches = [{name: x.to(run.device) for name, x in batch.items()} for batch in batches]
     plain = [{name: x for name, x in batch.items() if name != "position_ids"} for batch in batches]
     lengths = [length for batch in batches for length in document_lengths(batch)]
     predicted = sum(int((batch["labels"] != -100).sum()) for batch in batches if "labels" in batch)
-    given = (run.device, DTYPES[dtype], training, compiled)
+    given = (run.device, DTYPES[dtype], training, compiled or run.compile)
     return Work(
-        {ours[0]: partial(ModelStep, ours[1], config, batches, *given)}
+        {ours.__name__: partial(ModelStep, ours, config, batches, *given)}
         | {name: partial(ModelStep, build, config, plain, *given) for name, (build, _) in peers.items()},
         calls=len(batches),
         dtype=DTYPES[dtype],
-        ratios=[Ratio(name, ours[0], target) for name, (_, target) in peers.items()],
+        ratios=[Ratio(name, ours.__name__, target) for name, (_, target) in peers.items()],
         tokens=sum(lengths),
         places=sum(batch["input_ids"].numel() for batch in batches),
         flops=model_flops(config, lengths, predicted, training),
     )
+
+
+class ModelStep:
+    """What is timed: called with the number of a batch, the model's work on it.
+
+    Training: one optimizer step, whose loss it returns: forward (bf16 is autocast), backward, fused AdamW. Inference:
+    one forward, weights and activations in `dtype`, that returns the last hidden states. Both are the same for all
+    models, up to rounding.
+    """
+
+    def __init__(
+        self, build: Build, config: MiniBertConfig, batches: Sequence[Batch],
+        device: torch.device, dtype: torch.dtype, training: bool, compiled: bool,
+    ):  # fmt: skip
+        torch.manual_seed(SEED)
+        self.batches = batches
+        self.model = build(config).to(device, None if training else dtype).train(training)
+        if compiled:
+            self.model.compile()
+        if training:
+            self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4, fused=True)
+        self.autocast = torch.autocast(device.type, torch.bfloat16, training and dtype == torch.bfloat16)
+
+    def __call__(self, number: int) -> torch.Tensor:
+        if not self.model.training:
+            with torch.inference_mode():
+                return self.model(**self.batches[number]).last_hidden_state
+        with self.autocast:
+            loss = self.model(**self.batches[number]).loss
+        loss.backward()
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        return loss.detach()
+
+    def attention(self) -> dict[str, str]:
+        """The kernel that a MiniBERT's attention takes on the first batch, and why, by type of layer."""
+        if type(self.model) not in (MiniBertForMaskedLM, MiniBertModel):
+            return {}
+        inputs = {name: x for name, x in self.batches[0].items() if name != "labels"}
+        with self.autocast, torch.set_grad_enabled(self.model.training):
+            plans = self.model.base_model(**inputs, padded_output=False).plans
+        return {kind: plan.reason for (kind, _), plan in sorted(plans.items())}
 
 
 # --- batches ---
@@ -129,46 +175,32 @@ class Text:
     pretrain` uses."""
 
     def __init__(self, corpus: CorpusArguments, quick: bool):
-        # these take seconds to import, and most benchmarks read no text
-        from ...tokenization import train_tokenizer
-        from ..data.documents import load_documents, tokenize_documents
-
         documents = load_documents(**vars(corpus)).shuffle(seed=SEED)
-        documents = documents.select(range(min(len(documents), QUICK_SAMPLE if quick else SAMPLE)))
+        documents = documents.select(range(min(len(documents), 300 if quick else 20_000)))  # there may be any number
+        size = 1000 if quick else TokenizerArguments().vocab_size
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that a small corpus gives fewer tokens does not matter here
-            self.tokenizer = train_tokenizer(
-                documents["text"], vocab_size=1000 if quick else TokenizerArguments().vocab_size, show_progress=False
-            )
+            self.tokenizer = train_tokenizer(documents["text"], vocab_size=size, show_progress=False)
         self.tokenized = tokenize_documents(documents, self.tokenizer)
 
     def natural(self, count: int, batch_size: int, length: int) -> list[Batch]:
         """`count` batches of documents as they come, one a row, padded to the longest of the batch; those that are
         longer than `length` are cut into several."""
-        rows = self._rows(length, "padded").select_columns("input_ids")
+        rows = pack_documents(self.tokenized, self.tokenizer, length, "padded").select_columns("input_ids")
         order = np.random.default_rng(SEED).permutation(len(rows))
         order = np.resize(order, (count, batch_size))  # a small corpus is read again
         return [self._mask(rows.select(numbers)) for numbers in order]
 
     def packed(self, count: int, batch_size: int, length: int) -> list[Batch]:
         """`count` batches of rows without any padding, with `position_ids` that restart at every document."""
-        rows = self._rows(length, "packed").with_format("numpy")
+        rows = pack_documents(self.tokenized, self.tokenizer, length, "packed").with_format("numpy")
         # Best-fit packing leaves a few places free: its rows one behind the other, cut anew, leave none.
         columns = [np.concatenate(rows[name][:]).astype(np.int64) for name in ("input_ids", "position_ids")]
         ids, positions = (np.resize(column, (count, batch_size, length)) for column in columns)
-        return [
-            self._mask([{"input_ids": i, "position_ids": p} for i, p in zip(ids[number], positions[number])])
-            for number in range(count)
-        ]
+        batches = [[{"input_ids": i, "position_ids": p} for i, p in zip(*batch)] for batch in zip(ids, positions)]
+        return [self._mask(rows) for rows in batches]
 
-    def _rows(self, length: int, mode: str):
-        from ..data.packing import pack_documents
-
-        return pack_documents(self.tokenized, self.tokenizer, length, mode)
-
-    def _mask(self, rows) -> Batch:
-        from ..data.collators import MaskedLMCollator
-
+    def _mask(self, rows: Iterable[dict[str, Any]]) -> Batch:
         rate = MaskingArguments().mlm_probability
         return dict(MaskedLMCollator(self.tokenizer, mlm_probability=rate, seed=SEED)(list(rows)))
 
@@ -176,32 +208,22 @@ class Text:
 def random_texts(lengths: Sequence[int], vocab_size: int) -> Batch:
     """A batch of random tokens for inference, one text of each length, padded to the longest."""
     generator = torch.Generator().manual_seed(SEED)
-    ids = torch.randint(FIRST_WORD, vocab_size, (len(lengths), max(lengths)), generator=generator)
+    ids = torch.randint(5, vocab_size, (len(lengths), max(lengths)), generator=generator)  # special tokens are below
     mask = (torch.arange(max(lengths)) < torch.tensor(lengths).unsqueeze(1)).long()
     return {"input_ids": ids * mask, "attention_mask": mask}
 
 
 def document_lengths(batch: Batch) -> list[int]:
-    """Real tokens of every document of a batch: a row each, or from place to place where `position_ids` restart."""
-    positions = batch.get("position_ids")
-    if positions is None:
-        return batch["attention_mask"].sum(1).tolist()
-    first = torch.ones_like(positions, dtype=torch.bool)
-    first[:, 1:] = positions[:, 1:] != positions[:, :-1] + 1
-    starts = first.flatten().nonzero().flatten()
-    return starts.diff(append=starts.new_tensor([positions.numel()])).tolist()
+    """Real tokens of every document of a batch."""
+    ids = batch["input_ids"]
+    return Documents(*ids.shape, ids.device, batch["attention_mask"], batch.get("position_ids")).unpad().lengths
 
 
 # --- FLOPs ---
 
 
 def model_flops(config: MiniBertConfig, lengths: Sequence[int], predicted: int, training: bool) -> float:
-    """See FLOPS_FORMULA.
-
-    Args:
-        lengths: tokens of each document.
-        predicted: tokens that the vocabulary is computed for (0: no head).
-    """
+    """See FLOPS_FORMULA; `lengths` are of documents, and the vocabulary is computed for `predicted` tokens."""
     with torch.device("meta"):
         model = MiniBertForMaskedLM(config)
 

@@ -11,7 +11,7 @@ from typing import Any
 from ..arguments import embeddings, finetuning, hub, pretraining, probes, race
 
 
-@dataclass(frozen=True)
+@dataclass
 class Command:
     """One command of `minibert`.
 
@@ -22,45 +22,30 @@ class Command:
     """
 
     function: str  # "module:function", the module within `minibert.training`
-    help: str
     arguments: tuple[type, ...]
     positional: str | None = None  # the argument that words without a flag belong to
+    help: str = ""  # by default the docstring of the last arguments
     training_defaults: dict[str, Any] | None = None  # where it takes TrainingArguments: those that are ours
     config_overrides: bool = False
+
+    def __post_init__(self):
+        self.help = self.help or self.arguments[-1].__doc__
 
 
 # What the command of several arguments' dataclasses would repeat.
 SOURCE = (pretraining.CorpusArguments, pretraining.MixtureArguments, pretraining.StreamingArguments)
 PROBE = (pretraining.CorpusArguments, probes.ProbeArguments)
-# Where `finetune` and `evaluate` do the same for every task: its arguments, what is trained, what is measured.
 TASKS = {
-    "classify": (
-        finetuning.ClassifyArguments,
-        "a classifier of texts or pairs of texts: one class, several labels or a value",
-        "a fine-tuned classifier",
-    ),
-    "nli": (
-        finetuning.NliArguments,
-        "a model that tells whether a premise entails a hypothesis",
-        "a fine-tuned model of entailment",
-    ),
-    "choose": (
-        finetuning.ChooseArguments,
-        "a model that chooses one of several continuations or answers",
-        "a fine-tuned model of multiple choice",
-    ),
-    "tag": (finetuning.TagArguments, "a tagger of words: entities, parts of speech", "a fine-tuned tagger"),
-    "answer": (
-        finetuning.AnswerArguments,
-        "a model that answers questions with a part of a text",
-        "a fine-tuned model of question answering",
-    ),
+    "classify": finetuning.ClassifyArguments,
+    "nli": finetuning.NliArguments,
+    "choose": finetuning.ChooseArguments,
+    "tag": finetuning.TagArguments,
+    "answer": finetuning.AnswerArguments,
 }
 
 COMMANDS = {
     "pretrain": Command(
         "pretraining.run:pretrain",
-        "train a tokenizer and pretrain a model on text",
         (
             pretraining.ModelArguments,
             *SOURCE,
@@ -70,142 +55,67 @@ COMMANDS = {
             pretraining.MaskingArguments,
             pretraining.OptimizationArguments,
         ),
+        help="Train a tokenizer and pretrain a model on text.",
         training_defaults=pretraining.PRETRAIN_DEFAULTS,
         config_overrides=True,
     ),
-    "fill": Command(
-        "pretraining.fill:fill", "fill the masks in a text with a trained model", (pretraining.FillArguments,), "text"
-    ),
+    "fill": Command("pretraining.fill:fill", (pretraining.FillArguments,), "text"),
     "tokenizer": Command(
         "pretraining.tokenizer:train",
-        "train a tokenizer on text",
         (*SOURCE, pretraining.TokenizerArguments, pretraining.TokenizerCommandArguments),
     ),
-    "fertility": Command(
-        "data.fertility:fertility",
-        "count the tokens that tokenizers make of the same text in several languages",
-        (pretraining.FertilityArguments,),
-        "tokenizers",
-    ),
-    "convert": Command(
-        "conversion:convert",
-        "convert a model between MiniBERT and BERT or ModernBERT",
-        (pretraining.ConvertArguments,),
-        "paths",
-    ),
-    "push": Command(
-        "hub.push:push",
-        "check a saved model as somebody without the package loads it, and publish it on the Hub",
-        (hub.PushArguments,),
-        "paths",
-    ),
-    "probe neighbours": Command(
-        "probes.neighbours:neighbours",
-        "show a word's nearest uses in a corpus, and look masked tokens up in the embedding matrix",
-        (*PROBE, probes.NeighboursArguments),
-        "words",
-    ),
-    "probe wsd": Command(
-        "probes.wsd:wsd",
-        "tell the senses of words from their nearest labelled uses, beside a bag of words",
-        (probes.ProbeArguments, probes.WsdArguments),
-    ),
-    "probe similarity": Command(
-        "probes.similarity:similarity",
-        "compare uses of the same word: static against contextual vectors, and the cosine's error by frequency",
-        (*PROBE, probes.SimilarityArguments),
-    ),
-    "probe isotropy": Command(
-        "probes.isotropy:isotropy",
-        "measure how alike the vectors of random tokens are, before and after z-scoring",
-        (*PROBE, probes.IsotropyArguments),
-    ),
-    "probe grammar": Command(
-        "probes.grammar:grammar",
-        "tell grammatical sentences from ungrammatical ones (BLiMP), with any language model of Transformers",
-        (probes.ProbeArguments, probes.GrammarArguments),
-    ),
+    "fertility": Command("data.fertility:fertility", (pretraining.FertilityArguments,), "tokenizers"),
+    "convert": Command("conversion:convert", (pretraining.ConvertArguments,), "paths"),
+    "push": Command("hub.push:push", (hub.PushArguments,), "paths"),
+    "probe neighbours": Command("probes.neighbours:neighbours", (*PROBE, probes.NeighboursArguments), "words"),
+    "probe wsd": Command("probes.wsd:wsd", (probes.ProbeArguments, probes.WsdArguments)),
+    "probe similarity": Command("probes.similarity:similarity", (*PROBE, probes.SimilarityArguments)),
+    "probe isotropy": Command("probes.isotropy:isotropy", (*PROBE, probes.IsotropyArguments)),
+    "probe grammar": Command("probes.grammar:grammar", (probes.ProbeArguments, probes.GrammarArguments)),
     **{
-        f"finetune {task}": Command(
-            "finetuning.run:finetune",
-            f"train {trained}",
-            (arguments, finetuning.DataArguments, finetuning.FinetuneArguments),
-            training_defaults=finetuning.FINETUNE_DEFAULTS,
+        f"{name} {task}": Command(
+            f"finetuning.run:{name}",
+            (arguments, finetuning.DataArguments, what),
+            help=f"{verb} a{arguments.__doc__[1:]}",
+            training_defaults=defaults,
         )
-        for task, (arguments, trained, _) in TASKS.items()
-    },
-    **{
-        f"evaluate {task}": Command(
-            "finetuning.run:evaluate",
-            f"measure {measured}",
-            (arguments, finetuning.DataArguments, finetuning.EvaluateArguments),
-            training_defaults=finetuning.EVALUATE_DEFAULTS,
+        for name, verb, what, defaults in (
+            ("finetune", "Train", finetuning.FinetuneArguments, finetuning.FINETUNE_DEFAULTS),
+            ("evaluate", "Measure", finetuning.EvaluateArguments, finetuning.EVALUATE_DEFAULTS),
         )
-        for task, (arguments, _, measured) in TASKS.items()
+        for task, arguments in TASKS.items()
     },
-    "zero-shot": Command(
-        "finetuning.tasks.zero_shot:zero_shot",
-        "classify texts by any labels, with a fine-tuned model of entailment",
-        (finetuning.ZeroShotArguments,),
-        "text",
-    ),
-    "mask-stats": Command(
-        "data.mask_stats:mask_stats",
-        "observe how often tokens are masked, against what is expected",
-        (pretraining.CorpusArguments, pretraining.MaskStatsArguments),
-    ),
-    "bench": Command(
-        "bench.run:bench",
-        "measure speed and memory against Transformers' models on this machine",
-        (pretraining.CorpusArguments, pretraining.BenchArguments),
-        "benchmarks",
-    ),
-    "race": Command(
-        "bench.race:race",
-        "measure what the same steps teach MiniBERT and Transformers' own models",
-        (pretraining.CorpusArguments, race.RaceArguments),
-        "recipes",
-    ),
+    "zero-shot": Command("finetuning.tasks.zero_shot:zero_shot", (finetuning.ZeroShotArguments,), "text"),
+    "mask-stats": Command("data.mask_stats:mask_stats", (pretraining.CorpusArguments, pretraining.MaskStatsArguments)),
+    "bench": Command("bench.run:bench", (pretraining.CorpusArguments, pretraining.BenchArguments), "benchmarks"),
+    "race": Command("bench.race:race", (pretraining.CorpusArguments, race.RaceArguments), "recipes"),
     "embed": Command(
         "embeddings.embed:embed",
-        "turn texts into vectors",
         (embeddings.EmbedArguments, embeddings.PoolingArguments),
         "text",
+        "Turn texts into vectors.",
     ),
-    "search": Command(
-        "embeddings.search:search",
-        "build an index over text and find what is near to queries",
-        (embeddings.SearchArguments,),
-        "words",
-    ),
-    "rerank": Command(
-        "embeddings.rerank:rerank",
-        "put passages in the order of how well they answer a query",
-        (embeddings.RerankArguments,),
-        "words",
-    ),
+    "search": Command("embeddings.search:search", (embeddings.SearchArguments,), "words"),
+    "rerank": Command("embeddings.rerank:rerank", (embeddings.RerankArguments,), "words"),
     "finetune embed": Command(
         "embeddings.train:finetune_embed",
-        "train an embedding model on pairs, triples or scored pairs",
         (embeddings.EmbedTrainingArguments, embeddings.PairArguments),
         "data",
-        training_defaults=embeddings.EMBED_DEFAULTS,
+        "Train an embedding model on pairs, triples or scored pairs.",
+        embeddings.EMBED_DEFAULTS,
     ),
     "finetune rerank": Command(
         "embeddings.train:finetune_rerank",
-        "train a reranker on pairs and the negatives found for them",
         (embeddings.RerankTrainingArguments, embeddings.PairArguments),
         "data",
-        training_defaults=embeddings.RERANK_DEFAULTS,
+        "Train a reranker on pairs and the negatives found for them.",
+        embeddings.RERANK_DEFAULTS,
     ),
     "evaluate embed": Command(
         "embeddings.evaluate:evaluate_embed",
-        "measure an embedding model on similarity or retrieval",
         (embeddings.EvaluateArguments, embeddings.PoolingArguments, embeddings.ReferenceArguments),
     ),
     "evaluate rerank": Command(
-        "embeddings.evaluate:evaluate_rerank",
-        "measure what a reranker makes of the passages an embedding model finds",
-        (embeddings.EvaluateArguments, embeddings.EvaluateRerankArguments),
+        "embeddings.evaluate:evaluate_rerank", (embeddings.EvaluateArguments, embeddings.EvaluateRerankArguments)
     ),
 }

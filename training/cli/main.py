@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from .commands import COMMANDS
-from .parsing import EXTRAS, build_parser, close_matches, parse, run_command
+from .parsing import build_parser, close_matches, parse, run_command
 
 __all__ = ["main", "parse", "split_command"]
 
@@ -20,35 +20,25 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run a command line (by default the process's own) and return the exit status.
 
     Bad input (ValueError, OSError) and a package that is missing are printed as one line and give 2; `--traceback`
-    shows where it came from instead.
+    shows where it came from instead. Of several processes (torchrun, accelerate launch) only the first one prints.
     """
     argv = list(sys.argv[1:] if argv is None else argv)
     for name, value in QUIET.items():
         os.environ.setdefault(name, value)
     try:
-        with _one_voice():
+        with contextlib.ExitStack() as stack:
+            if int(os.environ.get("RANK", 0)) > 0:
+                nowhere = stack.enter_context(open(os.devnull, "w"))
+                stack.enter_context(contextlib.redirect_stdout(nowhere))
             return run([argument for argument in argv if argument != "--traceback"])
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, ValueError, OSError, ModuleNotFoundError) as error:
         if "--traceback" in argv:
             raise
-        print("\nminibert: interrupted; what was saved until now is where it was", file=sys.stderr)
-        return 130
-    except (ValueError, OSError, ModuleNotFoundError) as error:
-        ours = not isinstance(error, ModuleNotFoundError) or error.name in EXTRAS
-        if "--traceback" in argv or not ours:
-            raise
+        if isinstance(error, KeyboardInterrupt):
+            print("\nminibert: interrupted; what was saved until now is where it was", file=sys.stderr)
+            return 130
         print(f"minibert: error: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
-
-
-@contextlib.contextmanager
-def _one_voice() -> Iterator[None]:
-    """Of several processes (torchrun, accelerate launch) only the first one prints."""
-    if int(os.environ.get("RANK", 0)) == 0:
-        yield
-        return
-    with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
-        yield
 
 
 def run(argv: list[str]) -> int:
@@ -80,7 +70,7 @@ def split_command(argv: list[str]) -> tuple[str, list[str]]:
 
 def _tasks(group: str) -> list[str]:
     """The second words of the commands that begin with `group` (such as "finetune")."""
-    return [task for first, _, task in (name.partition(" ") for name in COMMANDS) if task and first == group]
+    return [name.split()[1] for name in COMMANDS if name.startswith(f"{group} ")]
 
 
 def overview(group: str | None = None) -> str:
@@ -88,13 +78,6 @@ def overview(group: str | None = None) -> str:
     shown = {name: command for name, command in COMMANDS.items() if group in (None, name.split()[0])}
     width = max(map(len, shown))
     lines = [f"  {name:{width}}  {command.help}" for name, command in shown.items()]
-    return "\n".join(
-        [
-            f"usage: minibert {group} TASK [arguments]" if group else "usage: minibert COMMAND [arguments]",
-            "",
-            "commands:",
-            *lines,
-            "",
-            "minibert COMMAND --help shows its arguments; --traceback shows where an error came from.",
-        ]
-    )
+    usage = f"usage: minibert {group} TASK [arguments]" if group else "usage: minibert COMMAND [arguments]"
+    last = "minibert COMMAND --help shows its arguments; --traceback shows where an error came from."
+    return "\n".join([usage, "", "commands:", *lines, "", last])

@@ -4,25 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Collection, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..arguments.pretraining import MaskingArguments, TokenizerArguments
 
 
-@dataclasses.dataclass(frozen=True)
-class Condition:
-    """Arguments that have an effect only where another one, the switch, has certain values.
-
-    Attributes:
-        switch: the name of the other.
-        holds: whether they have an effect, by the value of the switch.
-        where: the values of the switch with which they have, in words.
-        arguments: their names.
-    """
+class Condition(NamedTuple):
+    """Arguments that have an effect only where another one, the switch, has certain values."""
 
     switch: str
-    holds: Callable[[Any], bool]
-    where: str
+    holds: Callable[[Any], bool]  # whether they have an effect, by the value of the switch
+    where: str  # the same in words
     arguments: tuple[str, ...]
 
 
@@ -58,17 +50,10 @@ CONDITIONS = (
 
 
 def reject_unused(values: Mapping[str, Any], given: Collection[str], recipe: Collection[str] = ()) -> None:
-    """Reject arguments that were given and have no effect.
+    """Raise ValueError for an argument that was given and has no effect; `values` are those of all arguments.
 
     What is given beside a recipe wins over it: where that is the switch, keys of the recipe may do nothing
     (`--recipe modern --model_name_or_path …` needs none of its tokenizer).
-
-    Args:
-        values: of all arguments of a command that reads a corpus.
-        given, recipe: the names of those that the command line (or the Python call) and the recipe give.
-
-    Raises:
-        ValueError: names the argument, its value, and where it has an effect.
     """
     for condition in CONDITIONS:
         switch = values.get(condition.switch)
