@@ -323,8 +323,10 @@ def plot_uses(
 
 def plot_recall(path: str | Path, found: dict[str, Any], at: Sequence[int]) -> None:
     """The recall of masked tokens that each way of looking up has, `found` as `probe neighbours` makes it."""
-    bars = {f"{name}, last state": of_states[-1] for name, of_states in found["states"].items()}
-    bars |= {name: value for name, value in found.items() if name not in ("count", "states")}
+    bars = {
+        f"{name}, last state" if len(of_states) > 1 else name: of_states[-1]
+        for name, of_states in found["recall"].items()
+    }
     places = np.arange(len(at))
     with picture(path, f"{found['count']:,} masked tokens, looked up in the embedding matrix", size=(9, 5)) as axes:
         for number, (name, entry) in enumerate(bars.items()):

@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import product
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -36,9 +37,8 @@ from .vectors import Layers, encode_uses, load_model, parse_layers, unit, word_v
 VECTORS = ("word", "sentence", "word + sentence")
 SCALINGS = ("raw", "z-scored", "centred by word", "z-scored by word")
 NEIGHBOURS = (0, 1, 5, 10)  # 0: sense means
-
-# With as many dimensions as labelled uses, logistic regression needs to be held back.
-PROBE_C = 0.01
+PROBE_C = 0.01  # with as many dimensions as labelled uses, logistic regression needs to be held back
+MOST_FREQUENT = DummyClassifier(strategy="most_frequent")  # the first in the alphabet of equals
 
 Fit = Callable[[np.ndarray, np.ndarray], Any]  # features [n, …] and senses [n] to a classifier with `predict`
 
@@ -73,10 +73,8 @@ class Setting:
         if self.neighbours == 0:
             names = np.unique(senses)
             x, senses = np.stack([x[senses == name].mean(0) for name in names]), names
-        neighbours = min(self.neighbours or 1, len(x))
-        return make_pipeline(
-            *steps, KNeighborsClassifier(neighbours, metric="cosine", algorithm="brute").fit(x, senses)
-        )
+        neighbours = KNeighborsClassifier(min(self.neighbours or 1, len(x)), metric="cosine", algorithm="brute")
+        return make_pipeline(*steps, neighbours.fit(x, senses))
 
 
 class Split:
@@ -85,9 +83,9 @@ class Split:
 
     def __init__(self, uses: Sequence[Use]):
         self.uses = uses
-        self.lemmas = np.array([use.lemma for use in uses], dtype=object)
-        self.senses = np.array([use.sense for use in uses], dtype=object)
-        self.texts = np.array([use.text for use in uses], dtype=object)
+        self.lemmas, self.senses, self.texts = (
+            np.array([getattr(use, column) for use in uses], dtype=object) for column in ("lemma", "sense", "text")
+        )
         self.states = np.empty(0)
         self.rows = {lemma: np.flatnonzero(self.lemmas == lemma) for lemma in sorted(set(self.lemmas))}
 
@@ -108,21 +106,11 @@ def fit_bag_of_words(texts: np.ndarray, senses: np.ndarray) -> Pipeline:
     return make_pipeline(vectorizer, LogisticRegression(C=10, max_iter=1000)).fit(texts, senses)
 
 
-def fit_logistic_regression(x: np.ndarray, senses: np.ndarray) -> Pipeline:
-    """Logistic regression over z-scored vectors."""
-    return make_pipeline(StandardScaler(), LogisticRegression(C=PROBE_C, max_iter=1000)).fit(x, senses)
-
-
-def fit_most_frequent(x: np.ndarray, senses: np.ndarray) -> DummyClassifier:
-    """The most frequent sense, the first in the alphabet of equals."""
-    return DummyClassifier(strategy="most_frequent").fit(x, senses)
-
-
 def by_word(known: Split, split: Split, x_known: np.ndarray, x: np.ndarray, fit: Fit) -> np.ndarray:
     """The senses [n] of the uses of `split`, every lemma by a classifier of its own. A lemma without training uses gets
     the most frequent sense of all, a lemma with one sense that sense."""
     # as objects: the classifier's own array has room for names as long as its one sense only
-    predicted = fit_most_frequent(x_known, known.senses).predict(x).astype(object)
+    predicted = MOST_FREQUENT.fit(x_known, known.senses).predict(x).astype(object)
     for lemma, of_split in split.rows.items():
         of_known = known.rows.get(lemma, [])
         senses = known.senses[of_known]
@@ -149,12 +137,6 @@ def accuracy(split: Split, predicted: np.ndarray) -> dict[str, Any]:
     return {"micro": float(right.mean()), "macro": float(np.mean(list(words.values()))), "words": words}
 
 
-def difference(split: Split, predicted: np.ndarray, baseline: np.ndarray) -> dict[str, float]:
-    """Micro accuracy above the baseline's, and half of its 95 % interval (the rows are paired)."""
-    above = (predicted == split.senses).astype(float) - (baseline == split.senses)
-    return {"difference": float(above.mean()), "half_interval": float(1.96 * above.std() / np.sqrt(len(above)))}
-
-
 def choose(known: Split, validation: Split, num_layers: int) -> tuple[dict[str, Setting], dict[Setting, tuple]]:
     """The best settings by micro accuracy on the validation file (of equals by macro), of three families; and the
     (micro, macro) accuracies of all that were tried: every state but the embeddings, and the means of the last ones."""
@@ -178,22 +160,22 @@ def wsd(probe: ProbeArguments, arguments: WsdArguments) -> dict[str, Any]:
     """Measure; print a table; write `results.json` and `wsd.png`.
 
     Returns:
-        what is written to `results.json`: "accuracy" of every method on every file, "above_bag_of_words", the "best"
-        settings and all "tried".
+        what is written to `results.json`: "accuracy" of every method on every file, with "above_bag_of_words" on those
+        of the test; the "best" settings and all "tried".
 
     Raises:
         ValueError: bad arguments, files or rows, or no MiniBERT at the path, before any work.
     """
-    check(probe, batch_tokens=1)
-    check(arguments)
+    check(probe, arguments)
     for field in ("train", "test"):
         if not getattr(arguments, field):
             raise ValueError(f"{field}: none given; use a file with the columns tokens, target_index, lemma, sense")
-    files = ([arguments.validation] if arguments.validation else []) + arguments.test
+    validation = [arguments.validation] if arguments.validation else []
+    files = validation + arguments.test
     names = [Path(file).stem for file in files]
     if len({"train", *names}) <= len(names):
         names = files
-    measured = names[1:] if arguments.validation else names
+    measured = names[len(validation) :]
     known = Split(read_uses(arguments.train, "train"))
     splits = {
         name: Split(read_uses(file, "test" if name in measured else "validation")) for name, file in zip(names, files)
@@ -202,60 +184,51 @@ def wsd(probe: ProbeArguments, arguments: WsdArguments) -> dict[str, Any]:
     layers = [parse_layers(name, model.config.num_hidden_layers) for name in arguments.layers]
     everything = {"train": known, **splits}
     # of all files before the first is run, since a word may be left without tokens
-    encoded = [encode_uses(tokenizer, split.uses) for split in everything.values()]
+    encoded = [encode_uses(tokenizer, split.uses, arguments.subwords) for split in everything.values()]
     for (name, split), rows in zip(everything.items(), encoded):
-        split.states = word_vectors(
-            model, rows, probe.batch_tokens, arguments.subwords, f"Word vectors of {name}", sentences=True
-        )
+        split.states = word_vectors(model, rows, probe.batch_tokens, f"Word vectors of {name}", sentences=True)
 
-    def on_texts(fit: Fit) -> Callable[[Split], np.ndarray]:
-        return lambda split: by_word(known, split, known.texts, split.texts, fit)
+    def method(features: Callable[[Split], np.ndarray], fit: Fit) -> Callable[[Split], np.ndarray]:
+        return lambda split: by_word(known, split, features(known), features(split), fit)
 
-    def on_vectors(chosen: Layers) -> Callable[[Split], np.ndarray]:
-        return lambda split: by_word(
-            known, split, known.vectors(chosen), split.vectors(chosen), fit_logistic_regression
-        )
-
-    def with_setting(setting: Setting) -> Callable[[Split], np.ndarray]:
-        return lambda split: predict(known, split, [setting])[0]
-
-    methods = {"most frequent sense": on_texts(fit_most_frequent), "bag of words": on_texts(fit_bag_of_words)}
-    for chosen in layers:
-        methods[f"sense means, {chosen.name}"] = with_setting(Setting(chosen))
-        methods[f"logistic regression, {chosen.name}"] = on_vectors(chosen)
-    best, tried = {}, {}
-    if arguments.validation:
-        best, tried = choose(known, splits[names[0]], model.config.num_hidden_layers)
-    methods |= {name: with_setting(setting) for name, setting in best.items()}
-
-    predictions = {name: {} for name in methods}
-    for name, file in tqdm(list(product(methods, splits)), desc="Methods", unit=" predictions", leave=False):
-        predictions[name][file] = methods[name](splits[file])
-    results = {
-        "model": probe.model,
-        "arguments": asdict(arguments),
-        "rows": {name: len(split.uses) for name, split in everything.items()},
-        "accuracy": {
-            name: {file: accuracy(splits[file], predicted) for file, predicted in of_files.items()}
-            for name, of_files in predictions.items()
-        },
-        "above_bag_of_words": {
-            name: {
-                file: difference(splits[file], of_files[file], predictions["bag of words"][file]) for file in measured
-            }
-            for name, of_files in predictions.items()
-        },
-        "best": {name: asdict(setting) for name, setting in best.items()},
-        "tried": [{"setting": str(setting), "micro": m, "macro": n} for setting, (m, n) in tried.items()],
+    methods = {
+        "most frequent sense": method(attrgetter("texts"), MOST_FREQUENT.fit),
+        "bag of words": method(attrgetter("texts"), fit_bag_of_words),
     }
-    print(_table(results, measured))
+    regression = make_pipeline(StandardScaler(), LogisticRegression(C=PROBE_C, max_iter=1000))
+    for chosen in layers:
+        vectors = partial(Split.vectors, layers=chosen)
+        methods[f"sense means, {chosen.name}"] = method(vectors, Setting(chosen).fit)
+        methods[f"logistic regression, {chosen.name}"] = method(vectors, regression.fit)
+    best, tried = choose(known, splits[names[0]], model.config.num_hidden_layers) if validation else ({}, {})
+    for name, setting in best.items():
+        methods[name] = lambda split, setting=setting: predict(known, split, [setting])[0]
+
+    pairs = tqdm(list(product(methods, splits)), desc="Methods", unit=" predictions", leave=False)
+    predicted = {(name, file): methods[name](splits[file]) for name, file in pairs}
+    scores, table, header = {name: {} for name in methods}, [], ["method"]
+    for file in splits:
+        header += [f"{file} micro", "macro", *["above bag of words"][: file in measured]]
+    for name, of_method in scores.items():
+        table.append([name])
+        for file, split in splits.items():
+            found = of_method[file] = accuracy(split, predicted[name, file])
+            table[-1] += [found["micro"], found["macro"]]
+            if file in measured:
+                right, baseline = (predicted[each, file] == split.senses for each in (name, "bag of words"))
+                above = right.astype(float) - baseline
+                half = float(1.96 * above.std() / np.sqrt(len(above)))
+                found["above_bag_of_words"] = {"difference": float(above.mean()), "half_interval": half}
+                table[-1].append(f"{above.mean():+.3f} ± {half:.3f}" if half else "")
+    print(format_table(header, table, digits=3))
+    print("\nmicro: share of rows; macro: mean over words; ±: 95 % interval of the paired difference.")
     for name, setting in best.items():
         print(f"{name}, chosen by the validation file: {setting}")
     first = measured[0]
     words = {word: len(rows) for word, rows in splits[first].rows.items()}
-    of_words = {name: found[first]["words"] for name, found in results["accuracy"].items()}
-    rows = [[word, count, *(found[word] for found in of_words.values())] for word, count in words.items()]
-    print(f"\nAccuracy on {first} by word:\n{format_table(['word', 'rows', *of_words], rows, digits=3)}")
+    of_words = {name: found[first]["words"] for name, found in scores.items()}
+    table = [[word, count, *(found[word] for found in of_words.values())] for word, count in words.items()]
+    print(f"\nAccuracy on {first} by word:\n{format_table(['word', 'rows', *of_words], table, digits=3)}")
     for name, split in splits.items():
         unseen = ~np.isin(split.lemmas, known.lemmas)
         if unseen.any():
@@ -268,24 +241,11 @@ def wsd(probe: ProbeArguments, arguments: WsdArguments) -> dict[str, Any]:
         single = setting.layers.first == setting.layers.last
         if single and setting.neighbours == 0 and setting.vector in VECTORS[:2] and setting.scaling in SCALINGS[:2]:
             curves[f"{setting.vector}, {setting.scaling}"][setting.layers.first] = 100 * micro
+    results = {
+        "rows": {name: len(split.uses) for name, split in everything.items()},
+        "accuracy": scores,
+        "best": {name: asdict(setting) for name, setting in best.items()},
+        "tried": [{"setting": str(setting), "micro": m, "macro": n} for setting, (m, n) in tried.items()],
+    }
     draw = partial(plot_wsd, file=first, words=words, accuracy=of_words, curves=curves)
-    save_results(arguments.output_dir, results, wsd=draw)
-    return results
-
-
-def _table(results: dict[str, Any], measured: Sequence[str]) -> str:
-    header = ["method"]
-    for file in results["rows"]:
-        if file != "train":
-            header += [f"{file} micro", "macro", *(["above bag of words"] if file in measured else [])]
-    rows = []
-    for method, found in results["accuracy"].items():
-        rows.append([method])
-        for file, scores in found.items():
-            rows[-1] += [scores["micro"], scores["macro"]]
-            if file in measured:
-                above = results["above_bag_of_words"][method][file]
-                shown = f"{above['difference']:+.3f} ± {above['half_interval']:.3f}"
-                rows[-1].append(shown if above["half_interval"] else "")
-    note = "micro: share of rows; macro: mean over words; ±: 95 % interval of the paired difference."
-    return f"{format_table(header, rows, digits=3)}\n\n{note}"
+    return save_results(results, probe, arguments, wsd=draw)
