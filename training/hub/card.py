@@ -1,8 +1,7 @@
 """The model card: what is known of a model, put into the template `hub_card.md`.
 
 Beside a card (README.md) lies `model_card.json`: the facts that it was made of and its checksum. So a card can be made
-again (with the name of the repository it is pushed to), and one that somebody edited since is recognised and left
-alone.
+again (with the name of the repository it is pushed to), and one that somebody edited since is left alone.
 """
 
 from __future__ import annotations
@@ -30,9 +29,7 @@ from ...configuration_minibert import MiniBertConfig
 from ..arguments.pretraining import MaskingArguments
 
 TEMPLATE = Path(__file__).parents[2] / "hub_card.md"
-CARD, FACTS, STATE = "README.md", "model_card.json", "trainer_state.json"
-_COMMENT = re.compile(r"\n<!-- minibert-card (\{.*\}) -->\s*\Z")  # where earlier versions kept what is in FACTS
-_REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+")
+CARD, FACTS = "README.md", "model_card.json"
 
 # What a head is for, and the Hub's name of the task it serves, if there is one.
 HEADS = {
@@ -47,7 +44,6 @@ HEADS = {
     "MiniBertForQuestionAnswering": ("finds the answer to a question in a text", "question-answering"),
     "MiniBertForMultipleChoice": ("chooses the best of several continuations", "multiple-choice"),
 }
-PRETRAINED = tuple(HEADS)[:6]  # heads that are trained to be fine-tuned
 OBJECTIVES = {
     "mlm": "masked language modelling",
     "mlm+nsp": "masked language modelling and next-sentence prediction",
@@ -77,13 +73,8 @@ EXAMPLES = (
 
 @dataclass
 class Result:
-    """A figure on held-out data.
-
-    Args:
-        metric: `accuracy`, `f1`, `perplexity`, …, as `evaluate` calls it.
-        value: the model's; `baseline` is the same figure of something simple.
-        dataset: what it was measured on, in words; `split` of it.
-    """
+    """A figure on held-out data: a metric as `evaluate` calls it, the model's value and that of something simple, and
+    what it was measured on, in words, with the split of it."""
 
     metric: str
     value: float
@@ -133,17 +124,7 @@ class SavedCard:
 
 def save_card(folder: str | Path, facts: CardFacts, repository: str | None = None, revision: str = "main") -> bool:
     """Write README.md and model_card.json for the model that is saved in `folder`, unless a README.md is there that
-    was edited by hand.
-
-    Args:
-        repository, revision: what its snippets load; by default the folder.
-
-    Returns:
-        whether it was written.
-
-    Raises:
-        ValueError: no model in the folder, or a head that is none of MiniBERT's.
-    """
+    was edited by hand; whether they were written. Arguments and errors as of `render_card`."""
     path, there = Path(folder) / CARD, read_card(folder)
     if there is not None and there.edited:
         print(f"{path} was edited by hand and stays as it is (`minibert push --overwrite-card` writes a new one)")
@@ -160,15 +141,12 @@ def read_card(folder: str | Path) -> SavedCard | None:
     path, kept = Path(folder) / CARD, Path(folder) / FACTS
     if not path.exists():
         return None
-    text = body = path.read_text(encoding="utf-8")
-    state = kept.read_text(encoding="utf-8") if kept.exists() else ""
-    if comment := _COMMENT.search(text):
-        body, state = text[: comment.start()], comment[1]
+    text = path.read_text(encoding="utf-8")
     try:
-        state = json.loads(state)
+        state = json.loads(kept.read_text(encoding="utf-8"))
         results = [Result(**result) for result in state["facts"].pop("results")]
-        return SavedCard(text, CardFacts(**state["facts"], results=results), state["sha256"] != _checksum(body))
-    except (ValueError, KeyError, TypeError):  # there is none, somebody edited it, or a later version wrote it
+        return SavedCard(text, CardFacts(**state["facts"], results=results), state["sha256"] != _checksum(text))
+    except (OSError, ValueError, KeyError, TypeError):  # there is none, it was edited, or a later version wrote it
         return SavedCard(text)
 
 
@@ -177,10 +155,7 @@ def _checksum(text: str) -> str:
 
 
 def render_card(folder: str | Path, facts: CardFacts, repository: str, revision: str = "main") -> str:
-    """The card of the model in `folder` as text.
-
-    Args:
-        repository, revision: what the card's snippets load.
+    """The card of the model in `folder` as text; its snippets load `repository` at `revision`.
 
     Raises:
         ValueError: no model in the folder, or a head that is none of MiniBERT's.
@@ -202,15 +177,11 @@ def render_card(folder: str | Path, facts: CardFacts, repository: str, revision:
     data = [part.strip().split(":")[0] for part in (facts.data or "").split(",")]
     measured = [
         EvalResult(
-            task_type=task or "other",
-            dataset_type=re.sub(r"[^\w./-]+", "-", result.dataset).strip("-").lower(),
-            dataset_name=result.dataset,
-            dataset_split=result.split,
-            metric_type=result.metric,
-            metric_value=result.value,
+            task or "other", re.sub(r"[^\w./-]+", "-", result.dataset).strip("-").lower(), result.dataset,
+            result.metric, result.value, dataset_split=result.split,
         )
         for result in results
-    ]
+    ]  # fmt: skip
     metadata = ModelCardData(
         library_name="sentence-transformers" if embedding else "transformers",
         pipeline_tag=task,
@@ -223,27 +194,11 @@ def render_card(folder: str | Path, facts: CardFacts, repository: str, revision:
         eval_results=measured or None,
     )
     card = ModelCard.from_template(
-        metadata,
-        template_path=str(TEMPLATE),
-        facts=facts,
-        results=results,
-        splits=len({result.split for result in results}),
-        config=config,
-        head=head,
-        purpose=purpose,
-        pretrained=head in PRETRAINED and not embedding,
-        embedding=embedding,
-        name=name,
-        repository=repository,
-        revision=revision,
-        published=published_name(repository) is not None,
-        parameters=parameters,
-        architecture=describe(config),
-        example=find_example(tokenizer),
-        mask_token=getattr(tokenizer, "mask_token", None),
-        loss_curve=(folder / "loss.png").exists(),
-        year=datetime.date.today().year,
-    )
+        metadata, template_path=str(TEMPLATE), facts=facts, results=results, config=config, parameters=parameters,
+        head=head, purpose=purpose, embedding=embedding, tokenizer=tokenizer, example=find_example(tokenizer),
+        name=name, repository=repository, revision=revision, published=published_name(repository),
+        loss_curve=(folder / "loss.png").exists(), year=datetime.date.today().year,
+    )  # fmt: skip
     return re.sub(r"\n{3,}", "\n\n", str(card)).strip() + "\n"
 
 
@@ -265,53 +220,20 @@ def headlines(results: Sequence[Result]) -> list[Result]:
 
 def find_example(tokenizer: PreTrainedTokenizerBase | None) -> str:
     """The sentence of `EXAMPLES`, with {} for the word to fill in, that the tokenizer knows best."""
-    if tokenizer is None:
-        return EXAMPLES[0]
 
     def tokens(sentence: str) -> int:
         ids = tokenizer(sentence.replace("{}", ""), add_special_tokens=False)["input_ids"]
         return len(ids) + 10 * ids.count(tokenizer.unk_token_id)
 
-    return min(EXAMPLES, key=tokens)
+    return min(EXAMPLES, key=tokens) if tokenizer else EXAMPLES[0]
 
 
 def published_name(name: str | None) -> str | None:
     """`name` if it can be a repository on the Hub and is no path here."""
-    return name if name and _REPOSITORY.fullmatch(name) and not Path(name).exists() else None
+    return name if name and re.fullmatch(r"[\w.-]+/[\w.-]+", name) and not Path(name).exists() else None
 
 
 # --- what is known ---
-
-
-def describe(config: MiniBertConfig) -> list[str]:
-    """The architecture and its switches in words, a line a subject."""
-    local = config.layer_types.count("sliding_attention")
-    attention = "every layer attends to the whole document"
-    if local:
-        attention = (
-            f"{config.num_hidden_layers - local} layers attend to the whole document, {local} to "
-            f"{config.sliding_window} tokens on either side"
-        )
-    positions = {
-        "absolute": f"learned positions, up to {config.max_position_embeddings}",
-        "sinusoidal": "sinusoidal positions",
-        "rope": "rotary positions (RoPE)",
-        "none": "no positions",
-    }[config.position_embedding_type]
-    norm = "RMSNorm" if config.norm_type == "rmsnorm" else "LayerNorm" + ("" if config.norm_bias else " without bias")
-    mlp = f"{'gated ' * config.gated_mlp}MLP ({config.hidden_act})"
-    biases = [name for name, has in (("attention", config.attention_bias), ("MLP", config.mlp_bias)) if has]
-    dropout = f"dropout {config.hidden_dropout:g}, on attention {config.attention_dropout:g}"
-    lines = [
-        f"{config.num_hidden_layers} layers, width {config.hidden_size}, {config.num_attention_heads} heads",
-        attention + ", and only to what stands before (a decoder)" * config.is_causal,
-        f"{positions}; {norm}, {config.norm_placement}-norm; {mlp} of width {config.intermediate_size}",
-        f"{'biases in ' + ' and '.join(biases) if biases else 'no biases in attention and MLP'}; {dropout} in training",
-        f"vocabulary of {config.vocab_size:,} tokens; {config.type_vocab_size or 'no'} segments",
-    ]
-    if config.converted_from:
-        lines.append(f"weights converted from a {config.converted_from} checkpoint")
-    return lines
 
 
 def describe_training(training: TrainingArguments) -> dict[str, str]:
@@ -362,12 +284,6 @@ def facts_from_trainer(
         if (name := key.removeprefix("eval_")) != key and name not in COSTS and isinstance(value, (int, float))
     ]
     return CardFacts(data=data, training=told | (describe_training(training) if training else {}), results=results)
-
-
-def facts_from_state(folder: str | Path) -> CardFacts:
-    """What a folder without a card tells: the state of `Trainer` that stands in every checkpoint, or nothing."""
-    path = Path(folder) / STATE
-    return facts_from_trainer(json.loads(path.read_text(encoding="utf-8"))["log_history"] if path.exists() else [])
 
 
 def write_card(

@@ -20,7 +20,7 @@ from huggingface_hub.utils import validate_repo_id
 
 from ..arguments.hub import PushArguments
 from ..report import format_table, plot_losses
-from .card import CARD, FACTS, STATE, CardFacts, facts_from_state, read_card, save_card
+from .card import CARD, FACTS, CardFacts, facts_from_trainer, read_card, save_card
 from .files import PICKLES, matches, stage
 from .trainer import hub_card
 
@@ -28,10 +28,7 @@ SCRIPT = Path(__file__).with_name("verify_remote_code.py")
 
 
 def push(arguments: PushArguments) -> dict[str, Any]:
-    """Check the model folder, say what goes up and how large it is, and upload it.
-
-    The card is uploaded once the files are there, so that its snippets can name their commit. The folder itself is
-    never changed.
+    """Check the model folder, say what goes up and how large it is, and upload it; the folder itself never changes.
 
     Returns:
         what was uploaded, or would be: `url` of the repository or its branch (None after a dry run), `files` with
@@ -84,15 +81,15 @@ def check_push(repository: str) -> None:
 
 
 def prepare_card(folder: Path, staged: Path, repository: str, arguments: PushArguments) -> CardFacts | None:
-    """See to the staged README.md, and to loss.png for a checkpoint of `Trainer`, which has the figures only.
+    """Write the card that goes up into `staged`, and the loss curve of a checkpoint that has none.
 
     Returns:
-        the facts of a card that is generated; None: the folder's was edited by hand and is uploaded as it is.
+        the facts of a card that was generated; None for one that was edited by hand, which stays as it is.
 
     Raises:
-        ValueError: the metadata of a card that was edited by hand are no YAML.
+        ValueError: no model in the folder, or the metadata of a card that was edited by hand are no YAML.
     """
-    path, card = staged / CARD, read_card(folder)
+    card, state = read_card(folder), folder / "trainer_state.json"
     if card is not None and card.edited and not arguments.overwrite_card:
         try:
             ModelCard(card.text)
@@ -102,27 +99,23 @@ def prepare_card(folder: Path, staged: Path, repository: str, arguments: PushArg
         if f'"{folder}"' in card.text:
             print(f"  it still loads {str(folder)!r}, which nobody else has")
         return None
-    facts = card.facts if card is not None and card.facts is not None else facts_from_state(folder)
+    history = json.loads(state.read_text(encoding="utf-8"))["log_history"] if state.exists() else []
+    facts = card.facts if card is not None and card.facts is not None else facts_from_trainer(history)
     facts.license = arguments.license or facts.license
     if facts.license is None:
         print("The card names no licence of the weights; --license does")
-    if (folder / STATE).exists() and not (folder / "loss.png").exists():
-        history = json.loads((folder / STATE).read_text(encoding="utf-8"))["log_history"]
+    if any("loss" in entry for entry in history) and not (folder / "loss.png").exists():
         metric = "mlm_loss" if any("eval_mlm_loss" in entry for entry in history) else "loss"
-        if any("loss" in entry for entry in history):
-            plot_losses(history, staged / "loss.png", metric)
+        plot_losses(history, staged / "loss.png", metric)
     for name in (CARD, FACTS):  # links
-        path.with_name(name).unlink(missing_ok=True)
+        (staged / name).unlink(missing_ok=True)
     save_card(staged, facts, repository, arguments.revision or "main")
     return facts
 
 
-def verify_remote_code(folder: str | Path, *arguments: str) -> dict[str, Any]:
+def verify_remote_code(folder: str | Path) -> dict[str, Any]:
     """Load the folder in a clean process without the package: every Auto class, the saved head run
-    (`verify_remote_code.py`, which takes the `arguments`).
-
-    Returns:
-        what it found: `saved`, `auto_classes`, `versions`.
+    (`verify_remote_code.py`, whose findings are returned: `saved`, `auto_classes`, `versions`).
 
     Raises:
         ValueError: it does not load there; with the reason.
@@ -134,7 +127,7 @@ def verify_remote_code(folder: str | Path, *arguments: str) -> dict[str, Any]:
             "TRANSFORMERS_VERBOSITY": "error",
             "HF_HUB_DISABLE_PROGRESS_BARS": "1",
         }
-        command = [sys.executable, "-I", str(SCRIPT), str(folder), *arguments]
+        command = [sys.executable, "-I", str(SCRIPT), str(folder)]
         result = subprocess.run(command, capture_output=True, text=True, env=environment)
     if result.returncode:
         reason = (result.stderr.strip() or "no reason given").splitlines()[-1]
@@ -143,13 +136,11 @@ def verify_remote_code(folder: str | Path, *arguments: str) -> dict[str, Any]:
 
 
 def upload(staged: Path, repository: str, facts: CardFacts | None, arguments: PushArguments) -> str:
-    """Create what is missing on the Hub and commit the files, then the card with the hash of that commit.
+    """Create what is missing on the Hub and commit the files, then the card, so that its snippets can name the files'
+    commit; the address of the repository, or of its branch.
 
     Args:
         facts: of a card that is generated; None: the staged one was written by hand.
-
-    Returns:
-        the address of the repository, or of its branch.
     """
     _check_token()
     api, revision = HfApi(library_name="minibert"), arguments.revision
