@@ -248,7 +248,8 @@ def features(split, setting):
 def test_predictions_against_scikit_learn(splits, vector, scaling):
     known, split = splits
     settings = [wsd.Setting(vectors.parse_layers("1-2", 2), vector, scaling, k) for k in wsd.NEIGHBOURS]
-    for setting, found in zip(settings, wsd.predict(known, split, settings)):
+    for setting in settings:
+        found = wsd.predict(known, split, setting)
         neighbours_k = setting.neighbours
         a_all, b_all = features(known, setting), features(split, setting)
         for lemma in ("bank", "bow"):
@@ -286,7 +287,7 @@ def test_unseen_lemmas_get_the_most_frequent_sense(splits):
     split = wsd.Split([labelled("seal", "seal_0")])
     split.states = np.ones((1, 2, 3, 6))
     names, counts = np.unique(known.senses, return_counts=True)
-    (found,) = wsd.predict(known, split, [wsd.Setting(vectors.parse_layers("last", 2))])
+    found = wsd.predict(known, split, wsd.Setting(vectors.parse_layers("last", 2)))
     assert found == [names[counts.argmax()]]
 
 
@@ -311,7 +312,7 @@ def test_the_best_setting_is_the_one_of_the_validation_file(splits, monkeypatch)
     known, split = splits
     best, tried = wsd.choose(known, split, 2)
     assert len(tried) == 3 * 2 * 2 and {str(s.layers.name) for s in tried} == {"1", "2", "1-2"}
-    everything = {s: (split.senses == wsd.predict(known, split, [s])[0]).mean() for s in tried}
+    everything = {s: (split.senses == wsd.predict(known, split, s)).mean() for s in tried}
     assert everything[best["best of all"]] == max(everything.values())
     only = [value for s, value in everything.items() if s.vector == "word" and s.neighbours < 2]
     assert everything[best["best 1-NN of the word"]] == max(only)

@@ -53,22 +53,6 @@ OBJECTIVES = {
 # What the figures of an evaluation by `Trainer` stand beside: what it cost, and how many targets it was of.
 COSTS = {"runtime", "samples_per_second", "steps_per_second", "model_preparation_time", "targets", "mlm_targets"}
 HEADLINES = ("f1", "f1_micro", "accuracy", "spearman", "perplexity")  # what a reader asks for first
-# Of the same number of words in every language, so that a tokenizer makes the fewest tokens of what it was trained on.
-EXAMPLES = (
-    "The capital of France is {}.",
-    "Return the length of the {}.",
-    "Die Hauptstadt von Frankreich ist {}.",
-    "La capitale de France est {}.",
-    "La capital de Francia es {}.",
-    "La capitale della Francia è {}.",
-    "De hoofdstad van Frankrijk is {}.",
-    "Столица страны Франции — город {}.",
-    "Η πρωτεύουσα της Γαλλίας είναι {}.",
-    "Fransa devletinin başkenti olan şehir {}.",
-    "عاصمة دولة فرنسا هي مدينة {}.",
-    "फ्रांस देश की राजधानी है {}।",
-    "法国的首都是{}。",
-)
 
 
 @dataclass
@@ -183,19 +167,15 @@ def render_card(folder: str | Path, facts: CardFacts, repository: str, revision:
         for result in results
     ]  # fmt: skip
     metadata = ModelCardData(
-        library_name="sentence-transformers" if embedding else "transformers",
-        pipeline_tag=task,
-        license=facts.license,
-        language=facts.language,
-        base_model=published_name(facts.base_model),
+        library_name="sentence-transformers" if embedding else "transformers", pipeline_tag=task,
+        license=facts.license, language=facts.language, base_model=published_name(facts.base_model),
         datasets=[each for each in data if published_name(each)] or None,
         tags=list(dict.fromkeys(["minibert", *facts.tags])),
-        model_name=name if results else None,
-        eval_results=measured or None,
-    )
+        model_name=name if results else None, eval_results=measured or None,
+    )  # fmt: skip
     card = ModelCard.from_template(
         metadata, template_path=str(TEMPLATE), facts=facts, results=results, config=config, parameters=parameters,
-        head=head, purpose=purpose, embedding=embedding, tokenizer=tokenizer, example=find_example(tokenizer),
+        head=head, purpose=purpose, embedding=embedding, tokenizer=tokenizer, best_known=best_known,
         name=name, repository=repository, revision=revision, published=published_name(repository),
         loss_curve=(folder / "loss.png").exists(), year=datetime.date.today().year,
     )  # fmt: skip
@@ -218,14 +198,14 @@ def headlines(results: Sequence[Result]) -> list[Result]:
     ]
 
 
-def find_example(tokenizer: PreTrainedTokenizerBase | None) -> str:
-    """The sentence of `EXAMPLES`, with {} for the word to fill in, that the tokenizer knows best."""
+def best_known(tokenizer: PreTrainedTokenizerBase | None, sentences: Sequence[str]) -> str:
+    """The sentence, with {} for a word to fill in, that the tokenizer knows best."""
 
     def tokens(sentence: str) -> int:
         ids = tokenizer(sentence.replace("{}", ""), add_special_tokens=False)["input_ids"]
         return len(ids) + 10 * ids.count(tokenizer.unk_token_id)
 
-    return min(EXAMPLES, key=tokens) if tokenizer else EXAMPLES[0]
+    return min(sentences, key=tokens) if tokenizer else sentences[0]
 
 
 def published_name(name: str | None) -> str | None:
@@ -263,13 +243,8 @@ def describe_data(data: str) -> str:
 def facts_from_trainer(
     log_history: Sequence[Mapping[str, Any]], training: TrainingArguments | None = None, data: str | None = None
 ) -> CardFacts:
-    """What `Trainer` knows of its run: steps, time, the recipe, and the last evaluation's figures.
-
-    Args:
-        log_history: `trainer.state.log_history`.
-        training: the arguments, if the run was on this machine.
-        data: what it was trained and evaluated on, in words.
-    """
+    """What the history of a `Trainer` and its arguments, if it ran on this machine, tell: steps, time, the recipe, and
+    the last evaluation's figures; `data` says in words what it was trained and evaluated on."""
     told: dict[str, str] = {}
     last: Mapping[str, Any] = {}
     for entry in log_history:
@@ -289,15 +264,11 @@ def facts_from_trainer(
 def write_card(
     folder: str | Path, report: dict[str, Any], data: str, recipe: dict[str, Any], training: TrainingArguments
 ) -> CardFacts:
-    """Write the card of a pretraining run into `folder`, beside the saved model and tokenizer.
+    """Write the card of a pretraining run into `folder`, beside the saved model and tokenizer, and return what it says.
 
     Args:
-        report: the figures of `minibert pretrain`.
-        data: what the model was trained on, in words.
+        report: the figures of `minibert pretrain`; data: what the model was trained on, in words.
         recipe: the arguments of rows, masking and optimization, by name.
-
-    Returns:
-        the facts that it says, for `HubReady.card`.
     """
     data, objective = describe_data(data), report.get("objective", "mlm")
     unused = {field.name for field in dataclasses.fields(MaskingArguments)} if objective == "clm" else set()

@@ -10,11 +10,12 @@ import shlex
 import subprocess
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import yaml
-from huggingface_hub import CommitOperationAdd, HfApi, ModelCard, get_token
+from huggingface_hub import HfApi, ModelCard, get_token
 from huggingface_hub.errors import HFValidationError
 from huggingface_hub.utils import validate_repo_id
 
@@ -50,8 +51,8 @@ def push(arguments: PushArguments) -> dict[str, Any]:
         paths = sorted(path for path in staged.rglob("*") if path.is_file())
         files = {path.relative_to(staged).as_posix(): path.stat().st_size for path in paths}
         pushed = {"url": None, "files": files, "left_out": left_out, "verified": verified}
-        sizes = [(name, size / 1e6) for name, size in {**files, "together": sum(files.values())}.items()]
-        print(format_table(["file", "MB"], sizes))
+        sizes = files | {"together": sum(files.values())}
+        print(format_table(["file", "MB"], [(name, size / 1e6) for name, size in sizes.items()]))
         if left_out:
             print(f"left out: {', '.join(left_out)}")
         print(
@@ -121,12 +122,8 @@ def verify_remote_code(folder: str | Path) -> dict[str, Any]:
         ValueError: it does not load there; with the reason.
     """
     with tempfile.TemporaryDirectory() as modules:
-        environment = os.environ | {
-            "HF_MODULES_CACHE": modules,
-            "HF_HUB_OFFLINE": "1",
-            "TRANSFORMERS_VERBOSITY": "error",
-            "HF_HUB_DISABLE_PROGRESS_BARS": "1",
-        }
+        quiet = {"TRANSFORMERS_VERBOSITY": "error", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
+        environment = os.environ | quiet | {"HF_MODULES_CACHE": modules, "HF_HUB_OFFLINE": "1"}
         command = [sys.executable, "-I", str(SCRIPT), str(folder)]
         result = subprocess.run(command, capture_output=True, text=True, env=environment)
     if result.returncode:
@@ -158,26 +155,16 @@ def upload(staged: Path, repository: str, facts: CardFacts | None, arguments: Pu
             f"takes the Hub's, `hf upload {repository} FOLDER/{CARD} {CARD}` puts yours there, --overwrite-card writes "
             "a new one over both"
         )
-    commit = api.upload_folder(
-        repo_id=repository,
-        folder_path=staged,
-        commit_message=arguments.commit_message,
-        revision=revision,
-        ignore_patterns=None if facts is None else [CARD, FACTS],
-    )
+    commit_files = partial(api.upload_folder, repo_id=repository, folder_path=staged, revision=revision)
+    cards = [CARD, FACTS]  # the library skips a commit that changes nothing
+    files = commit_files(commit_message=arguments.commit_message, ignore_patterns=cards if facts else None)
     if keep and facts is not None:
         print(f"The card of {repository} was edited by hand on the Hub and stays as it is (--overwrite-card)")
     elif facts is not None:
         named = re.search(r'revision="([0-9a-f]{40})"', there.text if there else "")
-        pin = named[1] if named and commit.oid == before else commit.oid  # no new files, no new hash
+        pin = named[1] if named and files.oid == before else files.oid  # no new files, no new hash
         save_card(staged, facts, repository, pin)
-        if there is None or read_card(staged).text != there.text:
-            api.create_commit(
-                repository,
-                [CommitOperationAdd(name, staged / name) for name in (CARD, FACTS)],
-                commit_message=f"Model card of {pin[:8]}",
-                revision=revision,
-            )
+        commit_files(commit_message=f"Model card of {pin[:8]}", allow_patterns=cards)
     pickles = [name for name in api.list_repo_files(repository, revision=revision) if matches(name, PICKLES)]
     if pickles:
         print(f"The repository has pickles from before: `hf repos delete-files {repository} {' '.join(pickles)}`")

@@ -19,19 +19,15 @@ class HubReady:
     it writes its own card over whatever there is, and fails if the branch `hub_revision` does not exist. With this,
     the output folder has the code files and a `.gitignore` (the Hub goes by it) from the beginning, branches are made,
     and the card is the one of `save_card`; one that was edited by hand stays, also one edited on the Hub.
-
-    Attributes:
-        card: what the card says; None: what `Trainer` knows of the run (`facts_from_trainer`).
     """
 
-    card: CardFacts | None = None
+    card: CardFacts | None = None  # what the card says; None: what `Trainer` knows of the run
 
     def init_hf_repo(self, *args, **kwargs):
         super().init_hf_repo(*args, **kwargs)
-        if self.is_world_process_zero() and self.args.hub_revision:
-            HfApi(token=self.args.hub_token).create_branch(
-                self.hub_model_id, branch=self.args.hub_revision, exist_ok=True
-            )
+        branch = self.args.hub_revision
+        if self.is_world_process_zero() and branch:
+            HfApi(token=self.args.hub_token).create_branch(self.hub_model_id, branch=branch, exist_ok=True)
 
     def train(self, *args, **kwargs):
         self._prepare_folder()

@@ -53,10 +53,8 @@ def corpus_moments(model, rows: Sequence[Row], batch_tokens: int) -> list[Standa
 
 
 def isotropy(corpus: CorpusArguments, probe: ProbeArguments, arguments: IsotropyArguments) -> dict[str, Any]:
-    """Measure every state; print a table; write `results.json` and `isotropy.png`.
-
-    Returns:
-        what is written to `results.json`: "states" has the figures of every state, "raw" and "z_scored".
+    """Measure every state; print a table; write `isotropy.png` and `results.json`, which is returned: "states" has the
+    figures of every state, "raw" and "z_scored".
 
     Raises:
         ValueError: bad arguments, files or rows, or no MiniBERT at the path, before any work.

@@ -48,20 +48,17 @@ def nearest_uses(vectors: np.ndarray, queries: Sequence[int], count: int) -> lis
 def mask_tokens(
     tokenizer: PreTrainedTokenizerFast, texts: Sequence[str], rng: np.random.Generator
 ) -> tuple[list[Row], list[int]]:
-    """One random token of every text masked: the rows, and the tokens that were there. Unknown tokens stay.
-
-    Raises:
-        ValueError: no mask token, or nothing to mask.
-    """
+    """One random token of every text masked: the rows, and the tokens that were there. Unknown tokens stay. A
+    ValueError if there is no mask token, or nothing to mask."""
     if tokenizer.mask_token_id is None:
         raise ValueError("model: its tokenizer has no mask token")
     rows, right = [], []
     for row in filter(None, encode_texts(tokenizer, texts)):
         places = [p for p in range(row.start, row.stop) if row.input_ids[p] != tokenizer.unk_token_id]
         if places:
-            place = int(rng.choice(places))
-            right.append(row.input_ids[place])
-            ids = [*row.input_ids[:place], tokenizer.mask_token_id, *row.input_ids[place + 1 :]]
+            ids, place = [*row.input_ids], int(rng.choice(places))
+            right.append(ids[place])
+            ids[place] = tokenizer.mask_token_id
             rows.append(Row(ids, place, place + 1))
     if not rows:
         raise ValueError("data: no sentence of two words with a token that the tokenizer knows")
@@ -75,16 +72,9 @@ def ranks(scores: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
 
 @torch.inference_mode()
 def lookup_ranks(model: MiniBertForMaskedLM, states: np.ndarray, right: Sequence[int]) -> dict[str, np.ndarray]:
-    """Ranks of the right tokens, by way of looking.
-
-    Args:
-        states: [n, L + 1, width], at the masks.
-        right: the tokens that were masked.
-
-    Returns:
-        "cosine" and "dot product" of every state with the embedding matrix, [L + 1, n] each; "cosine after the head's
-        transform" and "MLM head", [1, n] each.
-    """
+    """Ranks of the right tokens [n], by way of looking, from the states [n, L + 1, width] at the masks: by the "cosine"
+    and "dot product" of every state with the embedding matrix, [L + 1, n] each; by the "cosine after the head's
+    transform" and the "MLM head", [1, n] each."""
     embeddings = model.get_input_embeddings().weight.float()
     units = torch.nn.functional.normalize(embeddings, dim=-1)
     found: dict[str, list[torch.Tensor]] = {}
@@ -125,10 +115,8 @@ def retrieval(model, tokenizer, rows, right, batch_tokens: int, at: Sequence[int
 
 
 def neighbours(corpus: CorpusArguments, probe: ProbeArguments, arguments: NeighboursArguments) -> dict[str, Any]:
-    """Print the nearest uses, or the recall of masked tokens, or both; write `results.json` and plots.
-
-    Returns:
-        what is written to `results.json`: "uses" (how many of every word) and "nearest" of words, "masked_tokens".
+    """Print the nearest uses, or the recall of masked tokens, or both; write plots and `results.json`, which is
+    returned: "uses" (how many of every word) and "nearest" of words, "masked_tokens".
 
     Raises:
         ValueError: bad arguments or data, a word that never occurs, no MiniBERT at the path, or no head that predicts

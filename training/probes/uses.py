@@ -17,10 +17,7 @@ from ..arguments.probes import ProbeArguments
 from ..data.sentences import sentences
 from ..data.tables import load_table
 
-# Random sentences come from this many random documents or as many as sentences are asked for, so that a corpus of any
-# size will do.
-DOCUMENTS = 5000
-
+DOCUMENTS = 5000  # which random sentences come from (or as many as there are sentences), however large the corpus is
 CONTEXT = 50  # characters shown of a text on either side of the word
 
 
@@ -49,14 +46,10 @@ class Use:
 
 def read_uses(file: str, field: str) -> list[Use]:
     """The rows of a file with the columns tokens (a list, or words between spaces), target_index (counted from 0),
-    lemma and sense; `field` is the argument that names the file, for errors.
+    lemma and sense; `field` is the argument that names the file. A ValueError says which file, column or row is bad.
 
     The words become running text, with spaces between them: a byte-level tokenizer such as ModernBERT's would read the
-    words of a list as if they were parts of one.
-
-    Raises:
-        ValueError: no such file, an unreadable or empty one, a missing column, or a bad row.
-    """
+    words of a list as if they were parts of one."""
     uses = []
     for name, row in _rows(file, field, "tokens", "target_index", "lemma", "sense"):
         tokens, target = row["tokens"], _number(row["target_index"])
@@ -99,8 +92,8 @@ def _rows(file: str, field: str, *columns: str) -> Iterator[tuple[str, dict[str,
 
 
 def _number(cell: Any) -> float:
-    """A cell's number, NaN if it is none. One bad cell makes a whole column text, or its whole numbers floats: so these
-    are numbers too, and the row with the bad cell is the one that is named."""
+    """A cell's number, NaN if it is none. One bad cell makes a whole column text, or its whole numbers floats: those
+    are numbers too, so that the row with the bad cell is the one that is named."""
     try:
         return float(cell)
     except (TypeError, ValueError):

@@ -24,11 +24,8 @@ from .uses import Use
 
 def load_model(path: str, masked_lm: bool = False) -> tuple[MiniBertPreTrainedModel, PreTrainedTokenizerFast]:
     """A saved MiniBERT (a folder or Hub name) in evaluation mode, on the GPU if there is one: the encoder, or with its
-    MLM head; and its tokenizer, whose `model_max_length` is the longest row that both were made for.
-
-    Raises:
-        ValueError: no MiniBERT at the path, or one without that head.
-    """
+    MLM head; and its tokenizer, whose `model_max_length` is the longest row that both were made for. A ValueError if
+    there is no MiniBERT, or no such head."""
     config = minibert_config(path)
     with quietly():
         if masked_lm:
@@ -50,25 +47,20 @@ class Layers:
     name: str
     first: int
     last: int
-    summed: bool = False
 
     def __call__(self, states: np.ndarray) -> np.ndarray:
         """[..., states, width] to [..., width]."""
         chosen = states[..., self.first : self.last + 1, :]
-        return chosen.sum(-2) if self.summed else chosen.mean(-2)
+        return chosen.sum(-2) if self.name.endswith("sum") else chosen.mean(-2)
 
 
 def parse_layers(name: str, num_layers: int) -> Layers:
     """`last`, `last_four_mean`, `last_four_sum` (of all layers, where there are fewer than four), a state's number,
-    or a range as `2-5` (its mean).
-
-    Raises:
-        ValueError: anything else, or states that a model of `num_layers` layers does not have.
-    """
+    or a range as `2-5` (its mean); a ValueError for anything else, or states beyond `num_layers`."""
     if name == "last":
         return Layers(name, num_layers, num_layers)
     if name in ("last_four_mean", "last_four_sum"):
-        return Layers(name, max(num_layers - 3, 1), num_layers, summed=name.endswith("sum"))
+        return Layers(name, max(num_layers - 3, 1), num_layers)
     numbers = re.fullmatch(r"(\d+)(?:-(\d+))?", name)
     first, last = (int(numbers[1]), int(numbers[2] or numbers[1])) if numbers else (1, 0)
     if not first <= last <= num_layers:
@@ -95,13 +87,8 @@ def encode_texts(tokenizer: PreTrainedTokenizerFast, texts: Sequence[str]) -> li
 
 def encode_uses(tokenizer: PreTrainedTokenizerFast, uses: Sequence[Use], subwords: str = "mean") -> list[Row]:
     """Words in their contexts as rows; of a text longer than `model_max_length`, what stands around the word is taken.
-
-    Args:
-        subwords: a word of several tokens is their "mean", or the "first" of them.
-
-    Raises:
-        ValueError: a word that the tokenizer leaves nothing of, or one longer than a row.
-    """
+    A word of several tokens is their "mean", or the "first" of them. A ValueError names a word without a token, or with
+    more than a row has room for."""
     rows = []
     encodings = tokenizer([use.text for use in uses], verbose=False).encodings  # that a text is longer is no news
     for use, encoding in zip(uses, encodings):
@@ -128,12 +115,11 @@ def _content(encoding) -> list[int]:
 def hidden_states(
     model: MiniBertPreTrainedModel, rows: Sequence[Row], batch_tokens: int, desc: str
 ) -> Iterator[tuple[list[int], torch.Tensor]]:
-    """All states of rows, rows of like length together, the longest first.
+    """All states of rows by a `MiniBertModel`, rows of like length together, the longest first, with a progress bar
+    that says `desc`.
 
     Args:
-        model: a `MiniBertModel`.
         batch_tokens: tokens in a batch, padding included (a longer row is a batch by itself).
-        desc: what the progress bar says.
 
     Yields:
         the numbers of the batch's rows, and their states [L + 1, batch, length, width] in fp32.
@@ -189,15 +175,8 @@ def unit(vectors: np.ndarray) -> np.ndarray:
 
 
 def contributions(vectors: np.ndarray) -> np.ndarray:
-    """What each dimension gives to the mean cosine of all pairs of different vectors; the sum is that mean cosine.
-
-    For a pair (u, v) dimension i gives u_i v_i / (|u| |v|) (Timkey and van Schijndel 2021, equation 3).
-
-    Args:
-        vectors: [n, …, width], n at least 2.
-
-    Returns:
-        […, width], fp64.
-    """
+    """What each dimension gives to the mean cosine of all pairs of different vectors, [n, …, width] to […, width] in
+    fp64; the sum is that mean cosine. For a pair (u, v) dimension i gives u_i v_i / (|u| |v|) (Timkey and van Schijndel
+    2021, equation 3)."""
     units, count = unit(vectors.astype(np.float64)), len(vectors)
     return (units.sum(0) ** 2 - (units**2).sum(0)) / (count * (count - 1))

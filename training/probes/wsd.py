@@ -14,7 +14,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
+from functools import lru_cache, partial
 from itertools import product
 from operator import attrgetter
 from pathlib import Path
@@ -37,6 +37,7 @@ from .vectors import Layers, encode_uses, load_model, parse_layers, unit, word_v
 VECTORS = ("word", "sentence", "word + sentence")
 SCALINGS = ("raw", "z-scored", "centred by word", "z-scored by word")
 NEIGHBOURS = (0, 1, 5, 10)  # 0: sense means
+DRAWN = set(product(VECTORS[:2], SCALINGS[:2]))  # by state, as sense means
 PROBE_C = 0.01  # with as many dimensions as labelled uses, logistic regression needs to be held back
 MOST_FREQUENT = DummyClassifier(strategy="most_frequent")  # the first in the alphabet of equals
 
@@ -89,11 +90,13 @@ class Split:
         self.states = np.empty(0)
         self.rows = {lemma: np.flatnonzero(self.lemmas == lemma) for lemma in sorted(set(self.lemmas))}
 
-    def vectors(self, layers: Layers, vector: str = "word") -> np.ndarray:
-        """[n, d], or [n, 2 d] of words and sentences."""
-        if vector == "word + sentence":
-            return unit(layers(self.states)).reshape(len(self.states), -1)
-        return layers(self.states[:, VECTORS.index(vector)])
+
+@lru_cache(maxsize=2)  # settings that are tried in turn have the same ones
+def vectors_of(split: Split, layers: Layers, vector: str = "word") -> np.ndarray:
+    """[n, d], or [n, 2 d] of words and sentences."""
+    if vector == "word + sentence":
+        return unit(layers(split.states)).reshape(len(split.states), -1)
+    return layers(split.states[:, VECTORS.index(vector)])
 
 
 def fit_bag_of_words(texts: np.ndarray, senses: np.ndarray) -> Pipeline:
@@ -121,33 +124,37 @@ def by_word(known: Split, split: Split, x_known: np.ndarray, x: np.ndarray, fit:
     return predicted
 
 
-def predict(known: Split, split: Split, settings: Sequence[Setting]) -> list[np.ndarray]:
-    """The senses [n] that each setting finds for the uses of `split`, from those of `known`. The settings differ in
-    their neighbours and scaling only, so that vectors are made once."""
-    vectors = [part.vectors(settings[0].layers, settings[0].vector) for part in (known, split)]
-    scaler = StandardScaler().fit(vectors[0])
-    scaled = [scaler.transform(x) for x in vectors]
-    return [by_word(known, split, *(scaled if s.scaling == "z-scored" else vectors), s.fit) for s in settings]
+def predict(known: Split, split: Split, setting: Setting) -> np.ndarray:
+    """The senses [n] that the setting finds for the uses of `split`, from those of `known`."""
+    vectors = [vectors_of(part, setting.layers, setting.vector) for part in (known, split)]
+    if setting.scaling == "z-scored":
+        scaler = StandardScaler().fit(vectors[0])
+        vectors = [scaler.transform(x) for x in vectors]
+    return by_word(known, split, *vectors, setting.fit)
 
 
-def accuracy(split: Split, predicted: np.ndarray) -> dict[str, Any]:
-    """Micro and macro accuracy (see the module's docstring), and that of every word."""
+def accuracy(split: Split, predicted: np.ndarray, bag_of_words: np.ndarray | None = None) -> dict[str, Any]:
+    """Micro and macro accuracy (see the module's docstring), and that of every word; against the predictions of a bag
+    of words also the difference of micro accuracy and half of its 95 % interval (the rows are paired)."""
     right = predicted == split.senses
     words = {lemma: float(right[rows].mean()) for lemma, rows in split.rows.items()}
-    return {"micro": float(right.mean()), "macro": float(np.mean(list(words.values()))), "words": words}
+    found = {"micro": float(right.mean()), "macro": float(np.mean(list(words.values()))), "words": words}
+    if bag_of_words is not None:
+        above = right.astype(float) - (bag_of_words == split.senses)
+        half = float(1.96 * above.std() / np.sqrt(len(above)))
+        found["above_bag_of_words"] = {"difference": float(above.mean()), "half_interval": half}
+    return found
 
 
 def choose(known: Split, validation: Split, num_layers: int) -> tuple[dict[str, Setting], dict[Setting, tuple]]:
     """The best settings by micro accuracy on the validation file (of equals by macro), of three families; and the
     (micro, macro) accuracies of all that were tried: every state but the embeddings, and the means of the last ones."""
     names = [str(state) for state in range(1, num_layers + 1)] + [f"{s}-{num_layers}" for s in range(1, num_layers)]
+    layers = [parse_layers(name, num_layers) for name in names]
     tried = {}
-    vectors = list(product([parse_layers(name, num_layers) for name in names], VECTORS))
-    for layers, vector in tqdm(vectors, desc="Settings", unit=" vectors", leave=False):
-        settings = [Setting(layers, vector, *choice) for choice in product(SCALINGS, NEIGHBOURS)]
-        for setting, predicted in zip(settings, predict(known, validation, settings)):
-            found = accuracy(validation, predicted)
-            tried[setting] = (found["micro"], found["macro"])
+    for choice in tqdm(list(product(layers, VECTORS, SCALINGS, NEIGHBOURS)), desc="Settings", leave=False):
+        found = accuracy(validation, predict(known, validation, Setting(*choice)))
+        tried[Setting(*choice)] = (found["micro"], found["macro"])
     families = {
         "best 1-NN of the word": [s for s in tried if s.vector == "word" and s.neighbours < 2],
         "best k-NN of the word": [s for s in tried if s.vector == "word" and s.neighbours > 1],
@@ -157,11 +164,8 @@ def choose(known: Split, validation: Split, num_layers: int) -> tuple[dict[str, 
 
 
 def wsd(probe: ProbeArguments, arguments: WsdArguments) -> dict[str, Any]:
-    """Measure; print a table; write `results.json` and `wsd.png`.
-
-    Returns:
-        what is written to `results.json`: "accuracy" of every method on every file, with "above_bag_of_words" on those
-        of the test; the "best" settings and all "tried".
+    """Measure; print tables; write `wsd.png` and `results.json`, which is returned: "accuracy" of every method on every
+    file, with "above_bag_of_words" on those of the test; the "best" settings and all "tried".
 
     Raises:
         ValueError: bad arguments, files or rows, or no MiniBERT at the path, before any work.
@@ -197,29 +201,27 @@ def wsd(probe: ProbeArguments, arguments: WsdArguments) -> dict[str, Any]:
     }
     regression = make_pipeline(StandardScaler(), LogisticRegression(C=PROBE_C, max_iter=1000))
     for chosen in layers:
-        vectors = partial(Split.vectors, layers=chosen)
+        vectors = partial(vectors_of, layers=chosen)
         methods[f"sense means, {chosen.name}"] = method(vectors, Setting(chosen).fit)
         methods[f"logistic regression, {chosen.name}"] = method(vectors, regression.fit)
     best, tried = choose(known, splits[names[0]], model.config.num_hidden_layers) if validation else ({}, {})
-    for name, setting in best.items():
-        methods[name] = lambda split, setting=setting: predict(known, split, [setting])[0]
+    methods |= {name: partial(predict, known, setting=setting) for name, setting in best.items()}
 
     pairs = tqdm(list(product(methods, splits)), desc="Methods", unit=" predictions", leave=False)
     predicted = {(name, file): methods[name](splits[file]) for name, file in pairs}
-    scores, table, header = {name: {} for name in methods}, [], ["method"]
+    baselines = {file: predicted["bag of words", file] for file in measured}
+    scores = {
+        name: {file: accuracy(split, predicted[name, file], baselines.get(file)) for file, split in splits.items()}
+        for name in methods
+    }
+    header, table = ["method"], [[name] for name in methods]
     for file in splits:
-        header += [f"{file} micro", "macro", *["above bag of words"][: file in measured]]
-    for name, of_method in scores.items():
-        table.append([name])
-        for file, split in splits.items():
-            found = of_method[file] = accuracy(split, predicted[name, file])
-            table[-1] += [found["micro"], found["macro"]]
-            if file in measured:
-                right, baseline = (predicted[each, file] == split.senses for each in (name, "bag of words"))
-                above = right.astype(float) - baseline
-                half = float(1.96 * above.std() / np.sqrt(len(above)))
-                found["above_bag_of_words"] = {"difference": float(above.mean()), "half_interval": half}
-                table[-1].append(f"{above.mean():+.3f} ± {half:.3f}" if half else "")
+        header += [f"{file} micro", "macro", *(["above bag of words"] if file in measured else [])]
+        for row, of_files in zip(table, scores.values()):
+            row += [of_files[file]["micro"], of_files[file]["macro"]]
+            if above := of_files[file].get("above_bag_of_words"):
+                shown = f"{above['difference']:+.3f} ± {above['half_interval']:.3f}"
+                row.append(shown if above["half_interval"] else "")
     print(format_table(header, table, digits=3))
     print("\nmicro: share of rows; macro: mean over words; ±: 95 % interval of the paired difference.")
     for name, setting in best.items():
@@ -230,17 +232,12 @@ def wsd(probe: ProbeArguments, arguments: WsdArguments) -> dict[str, Any]:
     table = [[word, count, *(found[word] for found in of_words.values())] for word, count in words.items()]
     print(f"\nAccuracy on {first} by word:\n{format_table(['word', 'rows', *of_words], table, digits=3)}")
     for name, split in splits.items():
-        unseen = ~np.isin(split.lemmas, known.lemmas)
-        if unseen.any():
-            print(f"{name}: {unseen.sum()} rows of lemmas without training uses got the most frequent sense of all.")
-        new = {*zip(split.lemmas, split.senses)} - {*zip(known.lemmas, known.senses)}
-        if new:
-            print(f"{name}: {len(new)} senses have no training use: {', '.join(sorted(sense for _, sense in new)[:8])}")
+        if unseen := sum(lemma not in known.rows for lemma in split.lemmas):
+            print(f"{name}: {unseen} rows of lemmas without training uses got the most frequent sense of all.")
     curves: dict[str, dict[int, float]] = defaultdict(dict)
-    for setting, (micro, _) in tried.items():
-        single = setting.layers.first == setting.layers.last
-        if single and setting.neighbours == 0 and setting.vector in VECTORS[:2] and setting.scaling in SCALINGS[:2]:
-            curves[f"{setting.vector}, {setting.scaling}"][setting.layers.first] = 100 * micro
+    for each, (micro, _) in tried.items():
+        if each.layers.name.isdigit() and not each.neighbours and (each.vector, each.scaling) in DRAWN:
+            curves[f"{each.vector}, {each.scaling}"][each.layers.first] = 100 * micro
     results = {
         "rows": {name: len(split.uses) for name, split in everything.items()},
         "accuracy": scores,
