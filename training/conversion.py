@@ -38,20 +38,15 @@ POOLED = ("ForPreTraining", "ForNextSentencePrediction", "ForSequenceClassificat
 
 class Architecture:
     """One architecture of Transformers. A further one is a subclass with these attributes, added to `ARCHITECTURES`,
-    and what it must do otherwise of the methods.
-
-    `classes`: MiniBERT's head (its class name without prefix) → the native class. `fields`: native config field →
-    MiniBERT's of the same meaning. `switches`: the values that make a MiniBERT of this kind; `defaults`: those that are
-    given to one beside, and are not needed on the way back. `modules`: MiniBERT's module (behind its head, if it is
-    another one there) → the native one, or those whose rows it stacks, N for the number of a layer; one that is not
-    named here has the same name.
-    """
+    and what it must do otherwise of the methods."""
 
     config_class: type[PreTrainedConfig]
-    classes: dict[str, str]
-    fields: dict[str, str]
-    switches: dict[str, Any]
-    defaults: dict[str, Any]
+    classes: dict[str, str]  # MiniBERT's head (its class name without prefix) → the native class
+    fields: dict[str, str]  # native config field → MiniBERT's of the same meaning
+    switches: dict[str, Any]  # the values that make a MiniBERT of this kind
+    defaults: dict[str, Any]  # what one is given beside, which the way back does not need
+    # MiniBERT's module (behind its head, if it is another one there) → the native one, or those whose rows it stacks, N
+    # for the number of a layer; one that is not named here has the same name
     modules: dict[str, tuple[str, ...]] = {}
 
     def native_names(self, name: str, head: str) -> list[str]:
@@ -132,21 +127,16 @@ class BertArchitecture(Architecture):
         if head == "ForCausalLM" and not config.is_decoder:
             raise ValueError("is_decoder=False makes a BertLMHeadModel an encoder: load it as BertForMaskedLM")
         if pooled and config.is_decoder:
-            raise ValueError(
-                f"is_decoder=True is not convertible for a {type(native).__name__} with a pooler: BERT pools the "
-                "first token, a causal MiniBERT the last"
-            )
+            refused = f"is_decoder=True is not convertible for a {type(native).__name__} with a pooler"
+            raise ValueError(f"{refused}: BERT pools the first token, a causal MiniBERT the last")
         fields = dict(add_pooling_layer=pooled or head != "Model", classifier_activation=config.hidden_act)
         # BERT drops nothing before the answer to a question
         return fields | (dict(classifier_dropout=0.0) if head == "ForQuestionAnswering" else {})
 
     def native_fields(self, config: MiniBertConfig, head: str) -> dict[str, Any]:
         hidden, classifier = config.hidden_dropout, config.classifier_dropout
-        if config.embedding_dropout not in (None, hidden):
-            logger.warning(
-                f"BERT drops embeddings at the rate of hidden_dropout_prob={hidden}: "
-                f"embedding_dropout={config.embedding_dropout} is lost"
-            )
+        if (rate := config.embedding_dropout) not in (None, hidden):
+            logger.warning(f"BERT drops embeddings at hidden_dropout_prob={hidden}: embedding_dropout={rate} is lost")
         if head == "ForQuestionAnswering" and (hidden if classifier is None else classifier):
             logger.warning(f"BERT drops nothing before the answer: classifier_dropout={classifier} has no effect")
         return {}
@@ -219,8 +209,7 @@ def from_native(model_or_path: PreTrainedModel | str | Path) -> PreTrainedModel:
     agree when all padding is on the right, or when the native model is handed positions that count real tokens.
 
     Args:
-        model_or_path: a model, or the folder or Hub name of one whose config names its class in `architectures`. No
-            remote code is run.
+        model_or_path: a model, or the folder or Hub name of one whose config names its class. No remote code is run.
 
     Returns:
         The MiniBERT class of the same head, with its own copy of the weights, in the dtype, on the device and in the
@@ -250,17 +239,12 @@ def from_native(model_or_path: PreTrainedModel | str | Path) -> PreTrainedModel:
 
 
 def to_native(model: PreTrainedModel, architecture: str | None = None) -> PreTrainedModel:
-    """Make a Transformers BERT or ModernBERT of a MiniBERT, with the same head and the same outputs.
-
-    A bias that the native class always has and this model does not have is written as zeros.
+    """Make a Transformers BERT or ModernBERT of a MiniBERT: the class of the same head with the same outputs, its own
+    copy of the weights, in the same dtype, device and mode. A bias that only the native class has is written as zeros.
 
     Args:
-        model: a MiniBERT model.
         architecture: "bert" or "modernbert"; None: the one recorded when the model was converted, else the one that
             its switches allow.
-
-    Returns:
-        The native class of the same head, with its own copy of the weights, in the same dtype, device and mode.
 
     Raises:
         ValueError: no such architecture, no such head there, or switches that it does not have: all of them are named.
@@ -351,16 +335,15 @@ def _load(path: str | Path, module: ModuleType) -> PreTrainedModel:
     names = AutoConfig.from_pretrained(path, trust_remote_code=False).architectures or []
     if len(names) != 1:
         raise ValueError(f"{path}: its config names the classes {names}; load the right one and pass the model")
-    name = names[0]
-    model_class = getattr(module, name, None)
+    model_class = getattr(module, names[0], None)
     if model_class is None:
-        raise ValueError(f"{path}: its config names the class {name}, which {module.__name__} does not have")
+        raise ValueError(f"{path}: its config names the class {names[0]}, which {module.__name__} does not have")
     model, report = model_class.from_pretrained(path, output_loading_info=True)
     missing = sorted(report["missing_keys"])
     if missing and all(key.startswith("pooler.") for key in missing):
         return model_class.from_pretrained(path, add_pooling_layer=False)
     if missing:
-        raise ValueError(f"{path} lacks weights of {name}: {', '.join(missing)}")
+        raise ValueError(f"{path} lacks weights of {names[0]}: {', '.join(missing)}")
     return model
 
 

@@ -57,50 +57,38 @@ HEADLINES = ("f1", "f1_micro", "accuracy", "spearman", "perplexity")  # what a r
 
 @dataclass
 class Result:
-    """A figure on held-out data: a metric as `evaluate` calls it, the model's value and that of something simple, and
-    what it was measured on, in words, with the split of it."""
+    """A figure on held-out data."""
 
-    metric: str
+    metric: str  # as `evaluate` calls it
     value: float
-    dataset: str
+    dataset: str  # in words
     split: str | None = None
-    baseline: float | None = None
+    baseline: float | None = None  # the same figure of something simple
 
 
 @dataclass
 class CardFacts:
-    """What is known of a model beside its files; nothing needs to be.
+    """What is known of a model beside its files; nothing needs to be."""
 
-    Args:
-        data: what it was trained on, in words or as names of Hub data sets.
-        training: recipe, hardware, time: what and how much.
-        results: figures on held-out data, of which a card shows the `headlines`; `results_note` says of what they are.
-        baseline: what the results' baselines are of.
-        base_model: the Hub name of the model that was fine-tuned.
-        license: of the weights, as the Hub names it.
-        max_length: the longest text of training, in tokens.
-    """
-
-    data: str | None = None
-    training: dict[str, str] = field(default_factory=dict)
-    results: list[Result] = field(default_factory=list)
-    results_note: str | None = None
-    baseline: str | None = None
-    base_model: str | None = None
-    license: str | None = None
+    data: str | None = None  # what it was trained on, in words or as names of Hub data sets
+    training: dict[str, str] = field(default_factory=dict)  # recipe, hardware, time: what and how much
+    results: list[Result] = field(default_factory=list)  # of which a card shows the `headlines`
+    results_note: str | None = None  # what the results are of
+    baseline: str | None = None  # what their baselines are of
+    base_model: str | None = None  # the Hub name of the model that was fine-tuned
+    license: str | None = None  # of the weights, as the Hub names it
     language: str | list[str] | None = None
     tags: list[str] = field(default_factory=list)
-    max_length: int | None = None
+    max_length: int | None = None  # the longest text of training, in tokens
 
 
 @dataclass
 class SavedCard:
-    """A card that is there, the facts that it was made of if they are known, and whether it was edited since (a card
-    that is not ours counts as edited)."""
+    """A card that is there."""
 
     text: str
-    facts: CardFacts | None = None
-    edited: bool = True
+    facts: CardFacts | None = None  # that it was made of, if they are known
+    edited: bool = True  # since; a card that is not ours counts as edited
 
 
 # --- cards and folders ---
@@ -148,9 +136,8 @@ def render_card(folder: str | Path, facts: CardFacts, repository: str, revision:
     config = MiniBertConfig.from_pretrained(folder)
     head = (config.architectures or [None])[0]
     if head not in HEADS:
-        raise ValueError(
-            f"{folder}: config.json has the architecture {head!r}; use a model of one of {', '.join(HEADS)}"
-        )
+        known = ", ".join(HEADS)
+        raise ValueError(f"{folder}: config.json has the architecture {head!r}; use a model of one of {known}")
     with torch.device("meta"):
         parameters = getattr(modeling_minibert, head)(config).num_parameters()
     tokenizer = AutoTokenizer.from_pretrained(folder) if (folder / "tokenizer_config.json").exists() else None
@@ -186,14 +173,10 @@ def headlines(results: Sequence[Result]) -> list[Result]:
     """The results that a card shows, to 4 digits: the finite ones, those of `HEADLINES` first and losses last, without
     parts of another one (beside f1: f1_PER, f1_LOC, …)."""
     metrics = {result.metric for result in results}
-
-    def order(result: Result) -> tuple[bool, int]:
-        known = result.metric in HEADLINES
-        return result.metric.endswith("loss"), HEADLINES.index(result.metric) if known else len(HEADLINES)
-
+    first = {metric: place for place, metric in enumerate(HEADLINES)}
     return [
         dataclasses.replace(result, value=round(float(result.value), 4))
-        for result in sorted(results, key=order)
+        for result in sorted(results, key=lambda x: (x.metric.endswith("loss"), first.get(x.metric, len(first))))
         if math.isfinite(result.value) and not any(result.metric.startswith(f"{whole}_") for whole in metrics)
     ]
 
@@ -223,10 +206,10 @@ def describe_training(training: TrainingArguments) -> dict[str, str]:
     if training.device.type == "cuda":
         hardware = f"{training.world_size} × {torch.cuda.get_device_name(training.device)}"
     optimizer, schedule = (getattr(each, "value", each) for each in (training.optim, training.lr_scheduler_type))
+    rates = f"learning rate {training.learning_rate:g}, {schedule} schedule, weight decay {training.weight_decay:g}"
     return {
         "batch": f"{batch} sequences",
-        "optimizer": f"{optimizer}, learning rate {training.learning_rate:g}, {schedule} schedule, weight decay "
-        f"{training.weight_decay:g}",
+        "optimizer": f"{optimizer}, {rates}",
         "precision": "bf16" if training.bf16 else "fp16" if training.fp16 else "fp32",
         "seed": str(training.seed),
         "hardware": hardware,

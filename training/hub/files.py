@@ -36,8 +36,9 @@ REQUIRED = {  # one of these files each, and what writes it
 
 
 def write_code(folder: str | Path) -> None:
-    """Put the three code files of this package into `folder`."""
+    """Put the three code files of this package into `folder`, in the place of what is there."""
     for name in CODE:
+        (Path(folder) / name).unlink(missing_ok=True)  # may be a link
         shutil.copyfile(ROOT / name, Path(folder) / name)
 
 
@@ -83,19 +84,14 @@ def stage(folder: Path, target: Path) -> list[str]:
         except OSError:  # not allowed everywhere
             shutil.copyfile(path, staged)
     if not all((target / name).exists() for name in CODE):
-        for name in CODE:
-            (target / name).unlink(missing_ok=True)
         write_code(target)
     write_gitignore(target)
     return left_out
 
 
 def check_secrets(path: Path) -> None:
-    """Search a file for what looks like a token, a key or a password.
-
-    Raises:
-        ValueError: naming the file and the line, not the secret.
-    """
+    """Search a file for what looks like a token, a key or a password: a ValueError names the file and the line, not
+    the secret."""
     if path.suffix in (".safetensors", ".png", ".jpg"):
         return
     content = path.read_bytes()

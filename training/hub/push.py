@@ -72,20 +72,15 @@ def push(arguments: PushArguments) -> dict[str, Any]:
 
 
 def check_push(repository: str) -> None:
-    """Check before a training what would make pushing its model fail.
-
-    Raises:
-        ValueError: no name of a repository, or no token.
-    """
+    """Check before a training what would make pushing its model fail: a ValueError for no name of a repository, or no
+    token."""
     _check_name(repository, "hub_model_id")
     _check_token()
 
 
 def prepare_card(folder: Path, staged: Path, repository: str, arguments: PushArguments) -> CardFacts | None:
-    """Write the card that goes up into `staged`, and the loss curve of a checkpoint that has none.
-
-    Returns:
-        the facts of a card that was generated; None for one that was edited by hand, which stays as it is.
+    """Write the card that goes up into `staged`, and the loss curve of a checkpoint that has none; the facts of a card
+    that was generated, None for one that was edited by hand, which stays as it is.
 
     Raises:
         ValueError: no model in the folder, or the metadata of a card that was edited by hand are no YAML.
@@ -116,11 +111,8 @@ def prepare_card(folder: Path, staged: Path, repository: str, arguments: PushArg
 
 def verify_remote_code(folder: str | Path) -> dict[str, Any]:
     """Load the folder in a clean process without the package: every Auto class, the saved head run
-    (`verify_remote_code.py`, whose findings are returned: `saved`, `auto_classes`, `versions`).
-
-    Raises:
-        ValueError: it does not load there; with the reason.
-    """
+    (`verify_remote_code.py`, whose findings are returned: `saved`, `auto_classes`, `versions`). A ValueError says why
+    it does not load there."""
     with tempfile.TemporaryDirectory() as modules:
         quiet = {"TRANSFORMERS_VERBOSITY": "error", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
         environment = os.environ | quiet | {"HF_MODULES_CACHE": modules, "HF_HUB_OFFLINE": "1"}

@@ -1,12 +1,10 @@
 """`minibert probe isotropy`: how alike the vectors of random tokens are, which dimensions make them so, and what
 z-scoring changes.
 
-In an isotropic space random vectors have a mean cosine near 0; that of contextual vectors is far above (Ethayarajh
-2019). The mean cosine is a sum over dimensions, of which a few "rogue" ones give most; subtracting the corpus mean and
-dividing by the deviation takes their part away (Timkey and van Schijndel 2021, sections 3 and 4).
-
-Special tokens are run with the others but left out of everything that is measured: their states are nearly the same in
-every sentence. So the STS correlation is not quite that of sentence-transformers, which averages them too.
+Random vectors have a mean cosine near 0 in an isotropic space, and far above in a contextual one (Ethayarajh 2019). It
+is a sum over dimensions, of which a few "rogue" ones give most; z-scoring takes their part away (Timkey and van
+Schijndel 2021, sections 3 and 4). Special tokens, whose states are nearly the same in every sentence, are run with the
+others but left out of what is measured: so the STS correlation is not quite that of sentence-transformers.
 """
 
 from __future__ import annotations

@@ -100,17 +100,13 @@ def retrieval(model, tokenizer, rows, right, batch_tokens: int, at: Sequence[int
     counts = Counter(token for row in rows for token in row.input_ids if token not in special)
     by_frequency = {token: rank for rank, (token, _) in enumerate(counts.most_common(), 1)}
     found["most frequent tokens"] = np.array([[by_frequency.get(token, len(tokenizer)) for token in right]])
-    recall = {
-        name: [{str(k): float((of_state <= k).mean()) for k in at} for of_state in of_states]
-        for name, of_states in found.items()
-    }
-    rows = [
-        [f"{name} with state {state}" if len(of_states) > 1 else name, *entry.values()]
-        for name, of_states in recall.items()
-        for state, entry in enumerate(of_states)
-    ]
-    table = format_table(["looked up by", *(f"recall@{k}" for k in at)], rows, 3)
-    print(f"\n{len(right):,} masked tokens, looked up in the embedding matrix:\n{table}")
+    recall, table = {}, []
+    for name, of_states in found.items():
+        recall[name] = [{str(k): float((of_state <= k).mean()) for k in at} for of_state in of_states]
+        for state, entry in enumerate(recall[name]):
+            table.append([f"{name} with state {state}" if len(of_states) > 1 else name, *entry.values()])
+    print(f"\n{len(right):,} masked tokens, looked up in the embedding matrix:")
+    print(format_table(["looked up by", *(f"recall@{k}" for k in at)], table, 3))
     return {"count": len(right), "recall": recall}
 
 

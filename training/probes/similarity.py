@@ -1,9 +1,9 @@
 """`minibert probe similarity`: the same word in two contexts, and what the cosine of its two vectors is worth.
 
 With labelled uses, pairs of the same and of different senses are told apart by the cosine: of static vectors (the
-embedding matrix, where a word is always the same), and of contextual ones. Then two questions of Zhou et al. 2022
-("Problems with cosine as a measure of embedding similarity for high frequency words") are asked: do the uses of a
-frequent word lie further apart, and does the cosine therefore err in one direction?
+embedding matrix), and of contextual ones. Then two questions of Zhou et al. 2022 ("Problems with cosine as a measure of
+embedding similarity for high frequency words"): do the uses of a frequent word lie further apart, and does the cosine
+therefore err in one direction?
 """
 
 from __future__ import annotations
@@ -76,9 +76,8 @@ def pair_cosines(vectors: np.ndarray, pairs: np.ndarray) -> np.ndarray:
 
 
 def tell_apart(cosines: np.ndarray, same: np.ndarray, lemmas: np.ndarray, fit: np.ndarray) -> dict[str, float]:
-    """How well the cosine says whether two uses are of the same sense. All arguments are [pairs]; the threshold of the
-    accuracy is chosen on those that are True in `fit` and measured on the others (0.5 by chance). `auc_of_words` is the
-    mean over lemmas; equal cosines count a half."""
+    """How well the cosine says whether two uses are of the same sense, all arguments [pairs]. The threshold of the
+    accuracy is chosen where `fit` is True and measured elsewhere. `auc_of_words` is the mean over lemmas."""
     false_rate, true_rate, thresholds = roc_curve(same[fit], cosines[fit])
     threshold = thresholds[np.argmax(true_rate - false_rate)]
     words = [roc_auc_score(same[lemmas == lemma], cosines[lemmas == lemma]) for lemma in np.unique(lemmas)]
@@ -96,22 +95,16 @@ def against_frequency(values: np.ndarray, frequency: np.ndarray) -> dict[str, fl
     for a word ten times as frequent (least squares). None if all values or all frequencies are alike."""
     if len(values) < 3 or np.ptp(values) < 1e-6 or np.ptp(frequency) == 0:
         return None
-    rank = spearmanr(frequency, values)
-    slope = linregress(np.log10(frequency), values).slope
-    return {
-        "words": len(values),
-        "spearman": float(rank.statistic),
-        "p": float(rank.pvalue),
-        "per_tenfold": float(slope),
-    }
+    correlation, p = map(float, spearmanr(frequency, values))
+    slope = float(linregress(np.log10(frequency), values).slope)
+    return {"words": len(values), "spearman": correlation, "p": p, "per_tenfold": slope}
 
 
 def show_trend(found: dict[str, float] | None) -> str:
     """What `against_frequency` found, in words."""
     if found is None:
         return "all alike, or too few words"
-    correlation = f"ρ {found['spearman']:+.2f} (p {found['p']:.2g}, {found['words']} words)"
-    return f"{found['per_tenfold']:+.3f} a tenfold, {correlation}"
+    return "{per_tenfold:+.3f} a tenfold, ρ {spearman:+.2f} (p {p:.2g}, {words} words)".format(**found)
 
 
 def errors_of_words(cosines: np.ndarray, same: np.ndarray, words: np.ndarray) -> dict[str, float]:
@@ -140,11 +133,10 @@ def draw_uses(texts: Sequence[str], words: Sequence[str], count: int, rng: np.ra
     found: dict[str, list[Use]] = {word: [] for word in words}
     seen: Counter = Counter()
     for text in tqdm(dict.fromkeys(texts), desc="Uses", unit=" sentences", leave=False, delay=1):
-        first = {}
+        first: dict[str, Use] = {}
         for match in WORD.finditer(text):
-            word = match[0].lower()
-            if word in found and word not in first:
-                first[word] = Use(text, *match.span(), lemma=word)
+            if (word := match[0].lower()) in found:
+                first.setdefault(word, Use(text, *match.span(), lemma=word))
         for word, use in first.items():  # every sentence of a word gets the same chance (reservoir sampling)
             seen[word] += 1
             if len(found[word]) < count:
@@ -162,13 +154,8 @@ def self_similarity(vectors: np.ndarray) -> np.ndarray:
 def tell_senses(
     uses: Sequence[Use], pairs: np.ndarray, cosines: dict[str, np.ndarray], counts: Counter, rng: np.random.Generator
 ) -> dict[str, Any]:
-    """Print and return how well each kind of vectors tells senses apart, and its errors by the words' frequency.
-
-    Args:
-        pairs: [pairs, 2], places in `uses`.
-        cosines: [pairs] of each kind of vectors.
-        counts: how often each word stands in the corpus.
-    """
+    """Print and return how well the cosines [pairs] of each kind of vectors tell the senses of pairs (places in `uses`,
+    [pairs, 2]) apart, and their errors by the words' frequency, that is their `counts` in the corpus."""
     same = np.array([uses[first].sense == uses[second].sense for first, second in pairs])
     lemmas, forms = (np.array(x) for x in zip(*[(uses[at].lemma, uses[at].word.lower()) for at in pairs[:, 0]]))
     fit = np.zeros(len(pairs), dtype=bool)
@@ -218,9 +205,8 @@ def similarity(corpus: CorpusArguments, probe: ProbeArguments, arguments: Simila
     words = draw_words(counts, arguments.uses_per_word, arguments.words, rng)
     found = draw_uses(texts, words, arguments.uses_per_word, rng)
     if len(found) < 3:
-        raise ValueError(
-            f"data: {len(found)} words stand in {arguments.uses_per_word} different sentences; at least 3 are needed"
-        )
+        given = f"{len(found)} words stand in {arguments.uses_per_word} different sentences"
+        raise ValueError(f"data: {given}; at least 3 are needed")
     model, tokenizer = load_model(probe.model)
     results, pictures = {"corpus_words": counts.total()}, {}
     if uses:

@@ -1,7 +1,7 @@
 """Contextual vectors of words: from the hidden states of their subwords, at every layer at once.
 
-The states of a model with L layers are numbered as Transformers does: 0 is what the embeddings give, 1 to L are the
-layers' outputs; the last is what `last_hidden_state` holds, in a pre-norm model after the final norm.
+The states of a model with L layers are numbered as in Transformers: 0 is what the embeddings give, 1 to L are the
+layers' outputs; the last is `last_hidden_state`, in a pre-norm model after the final norm.
 """
 
 from __future__ import annotations
@@ -138,20 +138,11 @@ def hidden_states(
 
 
 def word_vectors(
-    model: MiniBertPreTrainedModel,
-    rows: Sequence[Row],
-    batch_tokens: int,
-    desc: str = "Word vectors",
-    sentences: bool = False,
+    model: MiniBertPreTrainedModel, rows: Sequence[Row], batch_tokens: int, desc: str = "Vectors", sentences=False
 ) -> np.ndarray:
-    """The vectors of the rows' words at every state of the model; arguments as of `hidden_states`.
-
-    Args:
-        sentences: beside the words' the mean of all tokens, special ones too, which is what sentence-transformers has.
-
-    Returns:
-        [rows, L + 1, width], or with the sentences [rows, 2, L + 1, width]; fp32.
-    """
+    """The vectors of the rows' words at every state, [rows, L + 1, width] in fp32; arguments as of `hidden_states`.
+    With `sentences` [rows, 2, L + 1, width]: beside the words' the mean of all tokens, special ones too, which is what
+    sentence-transformers has."""
     spans = np.array([[(row.start, row.stop), (0, len(row.input_ids))] for row in rows])[:, : 2 if sentences else 1]
     vectors = np.empty((*spans.shape[:2], model.config.num_hidden_layers + 1, model.config.hidden_size), np.float32)
     for batch, states in hidden_states(model, rows, batch_tokens, desc):

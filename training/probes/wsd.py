@@ -46,20 +46,12 @@ Fit = Callable[[np.ndarray, np.ndarray], Any]  # features [n, …] and senses [n
 
 @dataclass(frozen=True)
 class Setting:
-    """One way to tell senses apart.
+    """One way to tell senses apart."""
 
-    Args:
-        layers: which states make a vector.
-        vector: the "word"'s, the mean of the "sentence", or both at unit length side by side ("word + sentence").
-        scaling: "raw"; "z-scored" with means and deviations of all training uses; "centred by word" or "z-scored by
-            word" with those of the lemma's training uses.
-        neighbours: k of the nearest uses vote; 0 is the nearest of the senses' mean vectors.
-    """
-
-    layers: Layers
-    vector: str = "word"
-    scaling: str = "raw"
-    neighbours: int = 0
+    layers: Layers  # which states make a vector
+    vector: str = "word"  # one of VECTORS; of "word + sentence" each has unit length, side by side
+    scaling: str = "raw"  # or with means (and deviations) of all training uses, or of the lemma's ("by word")
+    neighbours: int = 0  # k of the nearest uses vote; 0 is the nearest of the senses' mean vectors
 
     def __str__(self) -> str:
         method = f"{self.neighbours} nearest" if self.neighbours else "sense means"
@@ -79,15 +71,14 @@ class Setting:
 
 
 class Split:
-    """Labelled uses as columns: `lemmas`, `senses` and `texts` [n], and `states` [n, 2 (word, sentence), L + 1, d]; and
-    `rows`, those of every lemma."""
+    """Labelled uses as columns [n]; `rows` are those of every lemma."""
 
     def __init__(self, uses: Sequence[Use]):
         self.uses = uses
         self.lemmas, self.senses, self.texts = (
             np.array([getattr(use, column) for use in uses], dtype=object) for column in ("lemma", "sense", "text")
         )
-        self.states = np.empty(0)
+        self.states = np.empty(0)  # [n, 2 (word, sentence), L + 1, d]
         self.rows = {lemma: np.flatnonzero(self.lemmas == lemma) for lemma in sorted(set(self.lemmas))}
 
 
