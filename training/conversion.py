@@ -31,7 +31,6 @@ SPECIAL_IDS = tuple(f"{name}_token_id" for name in ("pad", "unk", "cls", "sep", 
 # What sentence-transformers writes into the config of a cross-encoder: how scores are made of logits.
 CARRIED_IF_THERE = ("sentence_transformers", "sbert_ce_default_activation_function")
 
-LANGUAGE_MODELS = ("ForMaskedLM", "ForPreTraining", "ForCausalLM")
 CLASSIFIERS = ("ForSequenceClassification", "ForMultipleChoice", "ForTokenClassification", "ForQuestionAnswering")
 POOLED = ("ForPreTraining", "ForNextSentencePrediction", "ForSequenceClassification", "ForMultipleChoice")
 
@@ -145,7 +144,7 @@ class BertArchitecture(Architecture):
         config = model.config
         layers = ["full_attention"] * config.num_hidden_layers
         required = self.switches | dict(layer_types=layers, type_vocab_size=config.type_vocab_size or 2)
-        if head in LANGUAGE_MODELS:
+        if head in ("ForMaskedLM", "ForPreTraining", "ForCausalLM"):
             required |= dict(classifier_activation=config.hidden_act)
         if head in CLASSIFIERS:
             required |= dict(add_pooling_layer=True)

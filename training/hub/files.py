@@ -76,8 +76,8 @@ def stage(folder: Path, target: Path) -> list[str]:
         if any(matches(part, LEFT_OUT) for part in relative.parts):
             left_out.append(relative.as_posix())
             continue
-        staged = target / relative
         check_secrets(path)
+        staged = target / relative
         staged.parent.mkdir(parents=True, exist_ok=True)
         try:
             staged.symlink_to(path.resolve())

@@ -65,13 +65,13 @@ def isotropy(corpus: CorpusArguments, probe: ProbeArguments, arguments: Isotropy
     rows = [row for row in encode_texts(tokenizer, texts) if row]
     if len(rows) < 4:
         raise ValueError(f"data: {len(rows)} sentences; at least 4 are needed")
-    sides = []
-    for side in (0, 1) if pairs else ():
-        sides.append(encode_texts(tokenizer, [pair[side] for pair in pairs]))
-        if None in sides[side]:
-            number = sides[side].index(None)
-            name = f"sts: {arguments.sts}, row {number + 1}: sentence{side + 1}"
-            raise ValueError(f"{name}: the text {pairs[number][side]!r} has no token")
+    firsts, seconds, scores = zip(*pairs) if pairs else ((), (), ())
+    sides = [encode_texts(tokenizer, texts) for texts in (firsts, seconds) if texts]
+    for side, encoded in enumerate(sides):
+        if None in encoded:
+            row = encoded.index(None)
+            name = f"sts: {arguments.sts}, row {row + 1}: sentence{side + 1}"
+            raise ValueError(f"{name}: the text {pairs[row][side]!r} has no token")
 
     # means and deviations come from other sentences than the tokens that are compared
     half = len(rows) // 2
@@ -86,24 +86,23 @@ def isotropy(corpus: CorpusArguments, probe: ProbeArguments, arguments: Isotropy
         raw = [x[:, state] for x in vectors]
         # z-scoring is linear: that of a sentence, which is a mean, is the mean of its z-scored tokens
         scaled = [scaler.transform(x.astype(np.float64)) for x in raw]
-        found, z_scored = rogue_dimensions(raw[0]), rogue_dimensions(scaled[0])
-        share = "" if found["share"] is None else f"{found['share']:.1%}"
-        top = " ".join(map(str, found["top"]))
-        table.append([state, found["mean_cosine"], top, share, z_scored["mean_cosine"], z_scored["contribution"]])
+        before, after = rogue_dimensions(raw[0]), rogue_dimensions(scaled[0])
+        share = "" if before["share"] is None else f"{before['share']:.1%}"
+        top = " ".join(map(str, before["top"]))
+        table.append([state, before["mean_cosine"], top, share, after["mean_cosine"], after["contribution"]])
         if pairs:
-            for entry, (_, first, second) in ((found, raw), (z_scored, scaled)):
+            for figures, (_, first, second) in ((before, raw), (after, scaled)):
                 cosines = (unit(first) * unit(second)).sum(-1)
-                entry["sts_spearman"] = float(spearmanr(cosines, [score for *_, score in pairs]).statistic)
-                table[-1].append(entry["sts_spearman"])
-        states.append({"state": state, "raw": found, "z_scored": z_scored})
+                figures["sts_spearman"] = float(spearmanr(cosines, scores).statistic)
+                table[-1].append(figures["sts_spearman"])
+        states.append({"state": state, "raw": before, "z_scored": after})
 
     header = ["state", "mean cosine", f"top {ROGUE}", "share", "z-scored: mean cosine", f"top {ROGUE} give"]
     print(format_table(header + (["STS", "z-scored: STS"] if pairs else []), table, digits=3))
     print(
         f"\nMean cosine over all pairs of {half:,} random tokens, each of another sentence; the {ROGUE} dimensions that"
-        f" give most to it\nand their share; z-scored with the means and deviations of {len(others):,} other"
-        " sentences."
     )
+    print(f"give most to it and their share; z-scored with means and deviations of {len(others):,} other sentences.")
     if pairs:
         print(f"STS: Spearman over {len(pairs):,} pairs, sentences as the mean of their tokens without special ones.")
     found = {"tokens": half, "sentences_for_moments": len(others), "sts_pairs": len(pairs), "states": states}

@@ -17,21 +17,20 @@ from ..arguments.probes import ProbeArguments
 from ..data.sentences import sentences
 from ..data.tables import load_table
 
-DOCUMENTS = 5000  # which random sentences come from (or as many as there are sentences), however large the corpus is
+DOCUMENTS = 5000  # which random sentences come from (or as many as sentences asked for), however large the corpus is
 CONTEXT = 50  # characters shown of a text on either side of the word
 
 
 @dataclass(frozen=True)
 class Use:
-    """A word at the characters [start, stop) of a text, with its lemma and, where it is labelled, its sense; `name`
-    says where it stands, for errors."""
+    """A word at the characters [start, stop) of a text."""
 
     text: str
     start: int
     stop: int
     lemma: str = ""
-    sense: str = ""
-    name: str = ""
+    sense: str = ""  # where it is labelled
+    name: str = ""  # of the place where it stands, for errors
 
     @property
     def word(self) -> str:
@@ -130,11 +129,7 @@ def check(probe: ProbeArguments, arguments: Any, **least: int) -> None:
 
 
 def save_results(
-    found: dict[str, Any],
-    probe: ProbeArguments,
-    arguments: Any,
-    corpus: CorpusArguments | None = None,
-    **pictures: Callable[[Path], None],
+    found: dict[str, Any], probe: ProbeArguments, arguments: Any, corpus: CorpusArguments | None, **pictures: Callable
 ) -> dict[str, Any]:
     """Write what was found and from what as `results.json`, every picture (a function of the path) as a PNG of its
     name, say where, and return the results."""

@@ -2,10 +2,8 @@
 
 Sense vectors are means over labelled uses, and the nearest one by cosine wins (1-NN: Peters et al. 2018, section 5.3;
 Loureiro and Jorge 2019). Beside it stand a bag of words with logistic regression, which sees no vectors at all, and the
-best setting that the validation file chooses.
-
-Micro accuracy is the share of rows that are right; macro accuracy is the mean over words of the accuracy on each.
-(Loureiro et al. 2021, who made CoarseWSD-20, call macro the mean over a word's senses of F1: another figure.)
+best setting that the validation file chooses. Micro accuracy is the share of rows that are right, macro the mean over
+words of the accuracy on each (not, as of Loureiro et al. 2021, who made CoarseWSD-20, over a word's senses of F1).
 """
 
 from __future__ import annotations
@@ -146,9 +144,10 @@ def choose(known: Split, validation: Split, num_layers: int) -> tuple[dict[str, 
     for choice in tqdm(list(product(layers, VECTORS, SCALINGS, NEIGHBOURS)), desc="Settings", leave=False):
         found = accuracy(validation, predict(known, validation, Setting(*choice)))
         tried[Setting(*choice)] = (found["micro"], found["macro"])
+    of_words = [setting for setting in tried if setting.vector == "word"]
     families = {
-        "best 1-NN of the word": [s for s in tried if s.vector == "word" and s.neighbours < 2],
-        "best k-NN of the word": [s for s in tried if s.vector == "word" and s.neighbours > 1],
+        "best 1-NN of the word": [setting for setting in of_words if setting.neighbours < 2],
+        "best k-NN of the word": [setting for setting in of_words if setting.neighbours > 1],
         "best of all": list(tried),
     }
     return {name: max(family, key=tried.get) for name, family in families.items()}, tried
@@ -236,4 +235,4 @@ def wsd(probe: ProbeArguments, arguments: WsdArguments) -> dict[str, Any]:
         "tried": [{"setting": str(setting), "micro": m, "macro": n} for setting, (m, n) in tried.items()],
     }
     draw = partial(plot_wsd, file=first, words=words, accuracy=of_words, curves=curves)
-    return save_results(results, probe, arguments, wsd=draw)
+    return save_results(results, probe, arguments, None, wsd=draw)
