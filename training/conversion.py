@@ -71,9 +71,9 @@ class Architecture:
         return self.switches
 
 
-def _with_same(names: str, **others: str) -> dict[str, str]:
-    """Field names, those of Transformers' every config that belong to the model among them."""
-    return {name: name for name in (*names.split(), "id2label", "label2id", "problem_type", "dtype")} | others
+def _field_names(same: str, **renamed: str) -> dict[str, str]:
+    """Native field → MiniBERT's; the `same` names are joined by those of every config that belong to the model."""
+    return {name: name for name in (*same.split(), "id2label", "label2id", "problem_type", "dtype")} | renamed
 
 
 class BertArchitecture(Architecture):
@@ -84,7 +84,7 @@ class BertArchitecture(Architecture):
         head: f"Bert{head}"
         for head in ("Model", *POOLED, "ForMaskedLM", "ForTokenClassification", "ForQuestionAnswering")
     } | {"ForCausalLM": "BertLMHeadModel"}
-    fields = _with_same(
+    fields = _field_names(
         "vocab_size hidden_size num_hidden_layers num_attention_heads intermediate_size hidden_act hidden_dropout_prob"
         " attention_probs_dropout_prob classifier_dropout max_position_embeddings type_vocab_size initializer_range"
         " layer_norm_eps tie_word_embeddings",
@@ -158,7 +158,7 @@ class ModernBertArchitecture(Architecture):
 
     config_class = ModernBertConfig
     classes = {head: f"ModernBert{head}" for head in ("Model", "ForMaskedLM", *CLASSIFIERS)}
-    fields = _with_same(
+    fields = _field_names(
         "vocab_size hidden_size num_hidden_layers num_attention_heads intermediate_size hidden_activation"
         " max_position_embeddings initializer_range initializer_cutoff_factor norm_eps norm_bias attention_bias"
         " attention_dropout embedding_dropout classifier_dropout layer_types rope_parameters local_attention mlp_bias"
@@ -178,11 +178,12 @@ class ModernBertArchitecture(Architecture):
 
     def native_fields(self, config: MiniBertConfig, head: str) -> dict[str, Any]:
         hidden, cutoff = config.hidden_dropout, config.initializer_cutoff_factor
+        cutoff = ModernBertConfig().initializer_cutoff_factor if cutoff is None else cutoff
         self._warn_of_dropout(hidden, config.attention_dropout)
         return dict(
             embedding_dropout=hidden if config.embedding_dropout is None else config.embedding_dropout,
             classifier_dropout=hidden if config.classifier_dropout is None else config.classifier_dropout,
-            initializer_cutoff_factor=float(ModernBertConfig.initializer_cutoff_factor if cutoff is None else cutoff),
+            initializer_cutoff_factor=float(cutoff),
         )
 
     def required(self, model: PreTrainedModel, head: str) -> dict[str, Any]:
