@@ -28,35 +28,25 @@ from .arguments.pretraining import ConvertArguments
 logger = logging.get_logger(__name__)
 
 SPECIAL_IDS = tuple(f"{name}_token_id" for name in ("pad", "unk", "cls", "sep", "mask", "bos", "eos"))
-# Fields of every Transformers config that belong to the model rather than to its architecture.
-CARRIED = ("id2label", "label2id", "problem_type", "dtype")
 # What sentence-transformers writes into the config of a cross-encoder: how scores are made of logits.
 CARRIED_IF_THERE = ("sentence_transformers", "sbert_ce_default_activation_function")
 
-CLASSIFIERS = frozenset(
-    {"ForSequenceClassification", "ForMultipleChoice", "ForTokenClassification", "ForQuestionAnswering"}
-)
-POOLED = frozenset({"ForPreTraining", "ForNextSentencePrediction", "ForSequenceClassification", "ForMultipleChoice"})
-LANGUAGE_MODELS = frozenset({"ForMaskedLM", "ForPreTraining", "ForCausalLM"})
+CLASSIFIERS = ("ForSequenceClassification", "ForMultipleChoice", "ForTokenClassification", "ForQuestionAnswering")
+POOLED = ("ForPreTraining", "ForNextSentencePrediction", "ForSequenceClassification", "ForMultipleChoice")
 
 
 class Architecture:
     """One architecture of Transformers. A further one is a subclass with these attributes, added to `ARCHITECTURES`,
-    and what it must do otherwise of the methods.
+    and what it must do otherwise of the methods."""
 
-    `classes`: MiniBERT's head (its class name without prefix) → the native class. `fields`: config fields that mean the
-    same under the same name, MiniBERT's aliases included. `switches`: the values that make a MiniBERT of this kind.
-    `modules`: MiniBERT's module → the native one, or those whose rows it stacks, N for the number of a layer; one that
-    is not named here has the same name. `modules_of_head`: the same, where a head has its own.
-    """
-
-    model_type: str
     config_class: type[PreTrainedConfig]
-    classes: dict[str, str]
-    fields: tuple[str, ...]
-    switches: dict[str, Any]
+    classes: dict[str, str]  # MiniBERT's head (its class name without prefix) → the native class
+    fields: dict[str, str]  # native config field → MiniBERT's of the same meaning
+    switches: dict[str, Any]  # the values that make a MiniBERT of this kind
+    defaults: dict[str, Any]  # what one is given beside, which the way back does not need
+    # MiniBERT's module (behind its head, if it is another one there) → the native one, or those whose rows it stacks, N
+    # for the number of a layer; one that is not named here has the same name
     modules: dict[str, tuple[str, ...]] = {}
-    modules_of_head: dict[str, dict[str, tuple[str, ...]]] = {}
 
     def native_names(self, name: str, head: str) -> list[str]:
         """The native names for the parts of the MiniBERT parameter `name`, in the order of their rows."""
@@ -64,53 +54,55 @@ class Architecture:
         layer = re.search(r"\.\d+\.", module)
         number = layer[0] if layer else ".N."
         key = module.replace(number, ".N.")
-        natives = (self.modules | self.modules_of_head.get(head, {})).get(key, (key,))
+        natives = self.modules.get(f"{head}.{key}") or self.modules.get(key, (key,))
         return [f"{native.replace('.N.', number)}.{kind}" for native in natives]
 
     def minibert_fields(self, native: PreTrainedModel, head: str) -> dict[str, Any]:
-        """The config fields beside `fields` and `switches` that make a MiniBERT of this model.
-
-        Raises:
-            ValueError: the model has a function that MiniBERT lacks.
-        """
-        raise NotImplementedError
+        """What a MiniBERT of this model has otherwise than the tables say; a ValueError for a function that MiniBERT
+        lacks."""
+        return {}
 
     def native_fields(self, config: MiniBertConfig, head: str) -> dict[str, Any]:
-        """What the native config holds beside `fields`."""
-        raise NotImplementedError
+        """What the native config has otherwise than the tables say."""
+        return {}
 
     def required(self, model: PreTrainedModel, head: str) -> dict[str, Any]:
         """The values without which a MiniBERT of this head is none of this architecture."""
         return self.switches
 
-    def options(self, model: PreTrainedModel, head: str) -> dict[str, Any]:
-        """Keywords of the native class beside its config."""
-        return {}
+
+def _field_names(same: str, **renamed: str) -> dict[str, str]:
+    """Native field → MiniBERT's; the `same` names are joined by those of every config that belong to the model."""
+    return {name: name for name in (*same.split(), "id2label", "label2id", "problem_type", "dtype")} | renamed
 
 
 class BertArchitecture(Architecture):
     """BERT (Devlin et al. 2018) as `transformers.Bert*` spells it."""
 
-    model_type = "bert"
     config_class = BertConfig
     classes = {
         head: f"Bert{head}"
-        for head in ("Model", "ForPreTraining", "ForMaskedLM", "ForNextSentencePrediction", "ForSequenceClassification",
-                     "ForTokenClassification", "ForQuestionAnswering", "ForMultipleChoice")
-    } | {"ForCausalLM": "BertLMHeadModel"}  # fmt: skip
-    fields = (
-        "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "hidden_act",
-        "hidden_dropout_prob", "attention_probs_dropout_prob", "max_position_embeddings", "type_vocab_size",
-        "initializer_range", "layer_norm_eps", "tie_word_embeddings",
-    )  # fmt: skip
+        for head in ("Model", *POOLED, "ForMaskedLM", "ForTokenClassification", "ForQuestionAnswering")
+    } | {"ForCausalLM": "BertLMHeadModel"}
+    fields = _field_names(
+        "vocab_size hidden_size num_hidden_layers num_attention_heads intermediate_size hidden_act hidden_dropout_prob"
+        " attention_probs_dropout_prob classifier_dropout max_position_embeddings type_vocab_size initializer_range"
+        " layer_norm_eps tie_word_embeddings",
+        is_decoder="is_causal",
+    )
     switches = dict(position_embedding_type="absolute", norm_type="layernorm", norm_placement="post", gated_mlp=False)
+    defaults = dict(
+        global_attn_every_n_layers=1, norm_bias=True, attention_bias=True, mlp_bias=True, head_bias=True,
+        decoder_bias=True, classifier_bias=True, classifier_pooling="cls", initializer_cutoff_factor=None,
+        scaled_output_init=False,
+    )  # fmt: skip
     modules = {
         "model.embeddings.tok_embeddings": ("bert.embeddings.word_embeddings",),
         "model.embeddings.position_embeddings": ("bert.embeddings.position_embeddings",),
         "model.embeddings.token_type_embeddings": ("bert.embeddings.token_type_embeddings",),
         "model.embeddings.norm": ("bert.embeddings.LayerNorm",),
         "model.layers.N.attn.Wqkv": tuple(
-            f"bert.encoder.layer.N.attention.self.{part}" for part in ("query", "key", "value")
+            f"bert.encoder.layer.N.attention.self.{x}" for x in ("query", "key", "value")
         ),
         "model.layers.N.attn.Wo": ("bert.encoder.layer.N.attention.output.dense",),
         "model.layers.N.attn_norm": ("bert.encoder.layer.N.attention.output.LayerNorm",),
@@ -124,8 +116,8 @@ class BertArchitecture(Architecture):
         "head.norm": ("cls.predictions.transform.LayerNorm",),
         "decoder": ("cls.predictions.decoder",),
         "seq_relationship": ("cls.seq_relationship",),
+        "ForQuestionAnswering.classifier": ("qa_outputs",),
     }
-    modules_of_head = {"ForQuestionAnswering": {"classifier": ("qa_outputs",)}}
 
     def minibert_fields(self, native: PreTrainedModel, head: str) -> dict[str, Any]:
         config, pooled = native.config, getattr(native, "bert", native).pooler is not None
@@ -134,35 +126,25 @@ class BertArchitecture(Architecture):
         if head == "ForCausalLM" and not config.is_decoder:
             raise ValueError("is_decoder=False makes a BertLMHeadModel an encoder: load it as BertForMaskedLM")
         if pooled and config.is_decoder:
-            raise ValueError(
-                f"is_decoder=True is not convertible for a {type(native).__name__} with a pooler: BERT pools the "
-                "first token, a causal MiniBERT the last"
-            )
-        return dict(
-            global_attn_every_n_layers=1, norm_bias=True, attention_bias=True, mlp_bias=True, head_bias=True,
-            decoder_bias=True, classifier_bias=True, add_pooling_layer=pooled or head != "Model",
-            classifier_pooling="cls", classifier_activation=config.hidden_act, is_causal=config.is_decoder,
-            # BERT drops nothing before the answer to a question
-            classifier_dropout=0.0 if head == "ForQuestionAnswering" else config.classifier_dropout,
-            initializer_cutoff_factor=None, scaled_output_init=False,
-        )  # fmt: skip
+            refused = f"is_decoder=True is not convertible for a {type(native).__name__} with a pooler"
+            raise ValueError(f"{refused}: BERT pools the first token, a causal MiniBERT the last")
+        fields = dict(add_pooling_layer=pooled or head != "Model", classifier_activation=config.hidden_act)
+        # BERT drops nothing before the answer to a question
+        return fields | (dict(classifier_dropout=0.0) if head == "ForQuestionAnswering" else {})
 
     def native_fields(self, config: MiniBertConfig, head: str) -> dict[str, Any]:
         hidden, classifier = config.hidden_dropout, config.classifier_dropout
-        if config.embedding_dropout not in (None, hidden):
-            logger.warning(
-                f"BERT drops embeddings at the rate of hidden_dropout_prob={hidden}: "
-                f"embedding_dropout={config.embedding_dropout} is lost"
-            )
+        if (rate := config.embedding_dropout) not in (None, hidden):
+            logger.warning(f"BERT drops embeddings at hidden_dropout_prob={hidden}: embedding_dropout={rate} is lost")
         if head == "ForQuestionAnswering" and (hidden if classifier is None else classifier):
             logger.warning(f"BERT drops nothing before the answer: classifier_dropout={classifier} has no effect")
-        return dict(is_decoder=config.is_causal, classifier_dropout=classifier)
+        return {}
 
     def required(self, model: PreTrainedModel, head: str) -> dict[str, Any]:
         config = model.config
         layers = ["full_attention"] * config.num_hidden_layers
         required = self.switches | dict(layer_types=layers, type_vocab_size=config.type_vocab_size or 2)
-        if head in LANGUAGE_MODELS:
+        if head in ("ForMaskedLM", "ForPreTraining", "ForCausalLM"):
             required |= dict(classifier_activation=config.hidden_act)
         if head in CLASSIFIERS:
             required |= dict(add_pooling_layer=True)
@@ -170,52 +152,42 @@ class BertArchitecture(Architecture):
             required |= dict(classifier_pooling="cls", is_causal=False)
         return required
 
-    def options(self, model: PreTrainedModel, head: str) -> dict[str, Any]:
-        return dict(add_pooling_layer=model.pooler is not None) if head == "Model" else {}
-
 
 class ModernBertArchitecture(Architecture):
     """ModernBERT (Warner et al. 2024) as `transformers.ModernBert*` spells it. Every parameter has the same name."""
 
-    model_type = "modernbert"
     config_class = ModernBertConfig
-    classes = {
-        head: f"ModernBert{head}"
-        for head in ("Model", "ForMaskedLM", "ForSequenceClassification", "ForTokenClassification",
-                     "ForQuestionAnswering", "ForMultipleChoice")
-    }  # fmt: skip
-    fields = (
-        "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size",
-        "hidden_activation", "max_position_embeddings", "initializer_range", "norm_eps", "norm_bias", "attention_bias",
-        "attention_dropout", "layer_types", "rope_parameters", "local_attention", "mlp_bias", "decoder_bias",
-        "classifier_pooling", "classifier_activation", "tie_word_embeddings",
-    )  # fmt: skip
+    classes = {head: f"ModernBert{head}" for head in ("Model", "ForMaskedLM", *CLASSIFIERS)}
+    fields = _field_names(
+        "vocab_size hidden_size num_hidden_layers num_attention_heads intermediate_size hidden_activation"
+        " max_position_embeddings initializer_range initializer_cutoff_factor norm_eps norm_bias attention_bias"
+        " attention_dropout embedding_dropout classifier_dropout layer_types rope_parameters local_attention mlp_bias"
+        " decoder_bias classifier_pooling classifier_activation tie_word_embeddings",
+        classifier_bias="head_bias",
+        mlp_dropout="hidden_dropout",
+    )
     switches = dict(
         position_embedding_type="rope", norm_type="layernorm", norm_placement="pre", gated_mlp=True, type_vocab_size=0,
         is_causal=False,
     )  # fmt: skip
+    defaults = dict(add_pooling_layer=False, classifier_bias=True, scaled_output_init=True)
 
     def minibert_fields(self, native: PreTrainedModel, head: str) -> dict[str, Any]:
-        config = native.config
-        self._warn_of_dropout(config.mlp_dropout, config.attention_dropout)
-        return dict(
-            add_pooling_layer=False, head_bias=config.classifier_bias, classifier_bias=True,
-            hidden_dropout=config.mlp_dropout, embedding_dropout=config.embedding_dropout,
-            classifier_dropout=config.classifier_dropout, initializer_cutoff_factor=config.initializer_cutoff_factor,
-            scaled_output_init=True,
-        )  # fmt: skip
+        self._warn_of_dropout(native.config.mlp_dropout, native.config.attention_dropout)
+        return {}
 
     def native_fields(self, config: MiniBertConfig, head: str) -> dict[str, Any]:
         hidden, cutoff = config.hidden_dropout, config.initializer_cutoff_factor
+        cutoff = ModernBertConfig().initializer_cutoff_factor if cutoff is None else cutoff
         self._warn_of_dropout(hidden, config.attention_dropout)
         return dict(
-            classifier_bias=config.head_bias, mlp_dropout=hidden,
             embedding_dropout=hidden if config.embedding_dropout is None else config.embedding_dropout,
             classifier_dropout=hidden if config.classifier_dropout is None else config.classifier_dropout,
-        ) | ({} if cutoff is None else {"initializer_cutoff_factor": float(cutoff)})  # fmt: skip
+            initializer_cutoff_factor=float(cutoff),
+        )
 
     def required(self, model: PreTrainedModel, head: str) -> dict[str, Any]:
-        return self.switches | (dict(add_pooling_layer=False) if head in CLASSIFIERS | {"Model"} else {})
+        return self.switches | (dict(add_pooling_layer=False) if head in (*CLASSIFIERS, "Model") else {})
 
     @staticmethod
     def _warn_of_dropout(hidden: float, attention: float) -> None:
@@ -227,9 +199,7 @@ class ModernBertArchitecture(Architecture):
             )
 
 
-ARCHITECTURES = {
-    architecture.model_type: architecture for architecture in (BertArchitecture(), ModernBertArchitecture())
-}
+ARCHITECTURES = {"bert": BertArchitecture(), "modernbert": ModernBertArchitecture()}
 
 
 def from_native(model_or_path: PreTrainedModel | str | Path) -> PreTrainedModel:
@@ -239,8 +209,7 @@ def from_native(model_or_path: PreTrainedModel | str | Path) -> PreTrainedModel:
     agree when all padding is on the right, or when the native model is handed positions that count real tokens.
 
     Args:
-        model_or_path: a model, or the folder or Hub name of one whose config names its class in `architectures`. No
-            remote code is run.
+        model_or_path: a model, or the folder or Hub name of one whose config names its class. No remote code is run.
 
     Returns:
         The MiniBERT class of the same head, with its own copy of the weights, in the dtype, on the device and in the
@@ -251,12 +220,15 @@ def from_native(model_or_path: PreTrainedModel | str | Path) -> PreTrainedModel:
         huggingface_hub.errors.StrictDataclassError: a value that MiniBertConfig refuses.
     """
     native = model_or_path if isinstance(model_or_path, PreTrainedModel) else _load(model_or_path, transformers)
-    architecture, head = _find_class(type(native).__name__)
-    fields = {name: getattr(native.config, name) for name in (*architecture.fields, *CARRIED)}
+    kinds = {of_head: (each, head) for each in ARCHITECTURES.values() for head, of_head in each.classes.items()}
+    if type(native).__name__ not in kinds:
+        raise ValueError(f"{type(native).__name__} is not convertible; use one of {', '.join(kinds)}")
+    architecture, head = kinds[type(native).__name__]
+    fields = {ours: getattr(native.config, name) for name, ours in architecture.fields.items()}
     fields |= {name: getattr(native.config, name, None) for name in SPECIAL_IDS}
-    fields |= architecture.switches | architecture.minibert_fields(native, head)
+    fields |= architecture.switches | architecture.defaults | architecture.minibert_fields(native, head)
     config = MiniBertConfig(**copy.deepcopy(fields))
-    config.converted_from = architecture.model_type
+    config.converted_from = architecture.config_class.model_type
     _carry_if_there(native.config, config)
     model = getattr(modeling_minibert, f"MiniBert{head}")(config)
 
@@ -267,17 +239,12 @@ def from_native(model_or_path: PreTrainedModel | str | Path) -> PreTrainedModel:
 
 
 def to_native(model: PreTrainedModel, architecture: str | None = None) -> PreTrainedModel:
-    """Make a Transformers BERT or ModernBERT of a MiniBERT, with the same head and the same outputs.
-
-    A bias that the native class always has and this model does not have is written as zeros.
+    """Make a Transformers BERT or ModernBERT of a MiniBERT: the class of the same head with the same outputs, its own
+    copy of the weights, in the same dtype, device and mode. A bias that only the native class has is written as zeros.
 
     Args:
-        model: a MiniBERT model.
         architecture: "bert" or "modernbert"; None: the one recorded when the model was converted, else the one that
             its switches allow.
-
-    Returns:
-        The native class of the same head, with its own copy of the weights, in the same dtype, device and mode.
 
     Raises:
         ValueError: no such architecture, no such head there, or switches that it does not have: all of them are named.
@@ -288,22 +255,25 @@ def to_native(model: PreTrainedModel, architecture: str | None = None) -> PreTra
     recorded = architecture or config.converted_from
     if recorded is not None and recorded not in ARCHITECTURES:
         raise ValueError(f"architecture={recorded!r} is unknown; use {' or '.join(ARCHITECTURES)}")
-    candidates = [ARCHITECTURES[recorded]] if recorded else list(ARCHITECTURES.values())
-    obstacles = {candidate.model_type: _obstacles(candidate, model, head) for candidate in candidates}
-    target = next((candidate for candidate in candidates if not obstacles[candidate.model_type]), None)
+    obstacles = {name: _obstacles(name, model, head) for name in ([recorded] if recorded else ARCHITECTURES)}
+    target = next((ARCHITECTURES[name] for name, found in obstacles.items() if not found), None)
     if target is None:
         reasons = "; ".join(f"{name} needs {', '.join(found)}" for name, found in obstacles.items())
         raise ValueError(f"this {type(model).__name__} cannot become a native model: {reasons}")
 
-    fields = {name: getattr(config, name) for name in (*target.fields, *CARRIED)}
+    fields = {name: getattr(config, ours) for name, ours in target.fields.items()}
     if head == "ForQuestionAnswering" and config.num_labels != 2:  # a start and an end, whatever the labels say
-        fields = {name: value for name, value in fields.items() if name not in ("id2label", "label2id")}
+        del fields["id2label"], fields["label2id"]
     # An id that the native config does not declare is only written where there is one.
     ids = {name: getattr(config, name) for name in SPECIAL_IDS}
     fields |= {name: i for name, i in ids.items() if i is not None or hasattr(target.config_class(), name)}
     native_config = target.config_class(**copy.deepcopy(fields | target.native_fields(config, head)))
     _carry_if_there(config, native_config)
-    native = getattr(transformers, target.classes[head])(native_config, **target.options(model, head))
+    native_class = getattr(transformers, target.classes[head])
+    options = (
+        {"add_pooling_layer": model.pooler is not None} if native_class is transformers.BertModel else {}
+    )  # no config field
+    native = native_class(native_config, **options)
 
     converted = {}
     for name, tensor in _weights(model).items():
@@ -319,11 +289,8 @@ def to_native(model: PreTrainedModel, architecture: str | None = None) -> PreTra
 
 
 def convert(arguments: ConvertArguments) -> Path:
-    """Convert a saved model: BERT or ModernBERT to MiniBERT, MiniBERT to either. Its tokenizer goes along, and so do
-    the files of sentence-transformers, which say how an embedding model pools.
-
-    Returns:
-        the folder of the converted model.
+    """Convert a saved model, BERT or ModernBERT to MiniBERT, MiniBERT to either, and return its folder. Its tokenizer
+    goes along, and so do the files of sentence-transformers, which say how an embedding model pools.
 
     Raises:
         ValueError: not two paths, a target that holds something, an architecture for the way to MiniBERT; and whatever
@@ -358,40 +325,25 @@ def _copy_modules(source: str, target: str) -> None:
         names += [f"{module['path']}/{name}" for name in ("config.json", "model.safetensors")]
     for name in names:
         if has_file(source, name):
-            copied = Path(target, name)
-            copied.parent.mkdir(exist_ok=True)
-            shutil.copyfile(cached_file(source, name), copied)
-
-
-def _find_class(name: str) -> tuple[Architecture, str]:
-    """The architecture and the head (a MiniBERT class name without its prefix) of a native class name."""
-    for architecture in ARCHITECTURES.values():
-        for head, native_name in architecture.classes.items():
-            if name == native_name:
-                return architecture, head
-    known = (native_name for architecture in ARCHITECTURES.values() for native_name in architecture.classes.values())
-    raise ValueError(f"{name} is not convertible; use one of {', '.join(known)}")
+            Path(target, name).parent.mkdir(exist_ok=True)
+            shutil.copyfile(cached_file(source, name), Path(target, name))
 
 
 def _load(path: str | Path, module: ModuleType) -> PreTrainedModel:
-    """Load a checkpoint with the class of `module` that its config names.
-
-    Raises:
-        ValueError: its config names no class or several, or one that `module` lacks; or it lacks weights of it.
-    """
+    """Load a checkpoint with the class of `module` that its config names; a ValueError if it names none or several, or
+    one that `module` lacks, or if weights of it are missing."""
     names = AutoConfig.from_pretrained(path, trust_remote_code=False).architectures or []
     if len(names) != 1:
         raise ValueError(f"{path}: its config names the classes {names}; load the right one and pass the model")
-    name = names[0]
-    model_class = getattr(module, name, None)
+    model_class = getattr(module, names[0], None)
     if model_class is None:
-        raise ValueError(f"{path}: its config names the class {name}, which {module.__name__} does not have")
+        raise ValueError(f"{path}: its config names the class {names[0]}, which {module.__name__} does not have")
     model, report = model_class.from_pretrained(path, output_loading_info=True)
-    missing = set(report["missing_keys"])
+    missing = sorted(report["missing_keys"])
     if missing and all(key.startswith("pooler.") for key in missing):
         return model_class.from_pretrained(path, add_pooling_layer=False)
     if missing:
-        raise ValueError(f"{path} lacks weights of {name}: {', '.join(sorted(missing))}")
+        raise ValueError(f"{path} lacks weights of {names[0]}: {', '.join(missing)}")
     return model
 
 
@@ -401,13 +353,13 @@ def _carry_if_there(config: PreTrainedConfig, to: PreTrainedConfig) -> None:
             setattr(to, name, getattr(config, name))
 
 
-def _obstacles(architecture: Architecture, model: PreTrainedModel, head: str) -> list[str]:
-    """What `architecture` needs and this model does not have."""
-    if head not in architecture.classes:
+def _obstacles(architecture: str, model: PreTrainedModel, head: str) -> list[str]:
+    """What the architecture needs and this model does not have."""
+    if head not in ARCHITECTURES[architecture].classes:
         return [f"another class: it has none for {head}"]
     return [
         f"{name}={value!r} (it is {getattr(model.config, name)!r})"
-        for name, value in architecture.required(model, head).items()
+        for name, value in ARCHITECTURES[architecture].required(model, head).items()
         if getattr(model.config, name) != value
     ]
 

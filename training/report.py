@@ -309,9 +309,9 @@ def plot_uses(
 
 def plot_recall(path: str | Path, found: dict[str, Any], at: Sequence[int]) -> None:
     """The recall of masked tokens that each way of looking up has, `found` as `probe neighbours` makes it."""
-    recall = {f"{name}, last state": of_states[-1] for name, of_states in found["states"].items()}
-    recall |= {name: value for name, value in found.items() if name not in ("count", "states")}
-    bars = {name: [100 * entry[str(k)] for k in at] for name, entry in recall.items()}
+    ways = found["recall"].items()
+    bars = {f"{name}, last state" if len(states) > 1 else name: states[-1] for name, states in ways}
+    bars = {name: [100 * entry[str(k)] for k in at] for name, entry in bars.items()}
     title = f"{found['count']:,} masked tokens, looked up in the embedding matrix"
     with picture(path, title, size=(9, 5), grid="y") as axes:
         _draw_bars(axes, bars, [f"recall@{k}" for k in at])

@@ -1,8 +1,7 @@
 """The model card: what is known of a model, put into the template `hub_card.md`.
 
 Beside a card (README.md) lies `model_card.json`: the facts that it was made of and its checksum. So a card can be made
-again (with the name of the repository it is pushed to), and one that somebody edited since is recognised and left
-alone.
+again (with the name of the repository it is pushed to), and one that somebody edited since is left alone.
 """
 
 from __future__ import annotations
@@ -30,9 +29,7 @@ from ...configuration_minibert import MiniBertConfig
 from ..arguments.pretraining import MaskingArguments
 
 TEMPLATE = Path(__file__).parents[2] / "hub_card.md"
-CARD, FACTS, STATE = "README.md", "model_card.json", "trainer_state.json"
-_COMMENT = re.compile(r"\n<!-- minibert-card (\{.*\}) -->\s*\Z")  # where earlier versions kept what is in FACTS
-_REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+")
+CARD, FACTS = "README.md", "model_card.json"
 
 # What a head is for, and the Hub's name of the task it serves, if there is one.
 HEADS = {
@@ -47,7 +44,6 @@ HEADS = {
     "MiniBertForQuestionAnswering": ("finds the answer to a question in a text", "question-answering"),
     "MiniBertForMultipleChoice": ("chooses the best of several continuations", "multiple-choice"),
 }
-PRETRAINED = tuple(HEADS)[:6]  # heads that are trained to be fine-tuned
 OBJECTIVES = {
     "mlm": "masked language modelling",
     "mlm+nsp": "masked language modelling and next-sentence prediction",
@@ -57,75 +53,42 @@ OBJECTIVES = {
 # What the figures of an evaluation by `Trainer` stand beside: what it cost, and how many targets it was of.
 COSTS = {"runtime", "samples_per_second", "steps_per_second", "model_preparation_time", "targets", "mlm_targets"}
 HEADLINES = ("f1", "f1_micro", "accuracy", "spearman", "perplexity")  # what a reader asks for first
-# Of the same number of words in every language, so that a tokenizer makes the fewest tokens of what it was trained on.
-EXAMPLES = (
-    "The capital of France is {}.",
-    "Return the length of the {}.",
-    "Die Hauptstadt von Frankreich ist {}.",
-    "La capitale de France est {}.",
-    "La capital de Francia es {}.",
-    "La capitale della Francia è {}.",
-    "De hoofdstad van Frankrijk is {}.",
-    "Столица страны Франции — город {}.",
-    "Η πρωτεύουσα της Γαλλίας είναι {}.",
-    "Fransa devletinin başkenti olan şehir {}.",
-    "عاصمة دولة فرنسا هي مدينة {}.",
-    "फ्रांस देश की राजधानी है {}।",
-    "法国的首都是{}。",
-)
 
 
 @dataclass
 class Result:
-    """A figure on held-out data.
+    """A figure on held-out data."""
 
-    Args:
-        metric: `accuracy`, `f1`, `perplexity`, …, as `evaluate` calls it.
-        value: the model's; `baseline` is the same figure of something simple.
-        dataset: what it was measured on, in words; `split` of it.
-    """
-
-    metric: str
+    metric: str  # as `evaluate` calls it
     value: float
-    dataset: str
+    dataset: str  # in words
     split: str | None = None
-    baseline: float | None = None
+    baseline: float | None = None  # the same figure of something simple
 
 
 @dataclass
 class CardFacts:
-    """What is known of a model beside its files; nothing needs to be.
+    """What is known of a model beside its files; nothing needs to be."""
 
-    Args:
-        data: what it was trained on, in words or as names of Hub data sets.
-        training: recipe, hardware, time: what and how much.
-        results: figures on held-out data, of which a card shows the `headlines`; `results_note` says of what they are.
-        baseline: what the results' baselines are of.
-        base_model: the Hub name of the model that was fine-tuned.
-        license: of the weights, as the Hub names it.
-        max_length: the longest text of training, in tokens.
-    """
-
-    data: str | None = None
-    training: dict[str, str] = field(default_factory=dict)
-    results: list[Result] = field(default_factory=list)
-    results_note: str | None = None
-    baseline: str | None = None
-    base_model: str | None = None
-    license: str | None = None
+    data: str | None = None  # what it was trained on, in words or as names of Hub data sets
+    training: dict[str, str] = field(default_factory=dict)  # recipe, hardware, time: what and how much
+    results: list[Result] = field(default_factory=list)  # of which a card shows the `headlines`
+    results_note: str | None = None  # what the results are of
+    baseline: str | None = None  # what their baselines are of
+    base_model: str | None = None  # the Hub name of the model that was fine-tuned
+    license: str | None = None  # of the weights, as the Hub names it
     language: str | list[str] | None = None
     tags: list[str] = field(default_factory=list)
-    max_length: int | None = None
+    max_length: int | None = None  # the longest text of training, in tokens
 
 
 @dataclass
 class SavedCard:
-    """A card that is there, the facts that it was made of if they are known, and whether it was edited since (a card
-    that is not ours counts as edited)."""
+    """A card that is there."""
 
     text: str
-    facts: CardFacts | None = None
-    edited: bool = True
+    facts: CardFacts | None = None  # that it was made of, if they are known
+    edited: bool = True  # since; a card that is not ours counts as edited
 
 
 # --- cards and folders ---
@@ -133,17 +96,7 @@ class SavedCard:
 
 def save_card(folder: str | Path, facts: CardFacts, repository: str | None = None, revision: str = "main") -> bool:
     """Write README.md and model_card.json for the model that is saved in `folder`, unless a README.md is there that
-    was edited by hand.
-
-    Args:
-        repository, revision: what its snippets load; by default the folder.
-
-    Returns:
-        whether it was written.
-
-    Raises:
-        ValueError: no model in the folder, or a head that is none of MiniBERT's.
-    """
+    was edited by hand; whether they were written. Arguments and errors as of `render_card`."""
     path, there = Path(folder) / CARD, read_card(folder)
     if there is not None and there.edited:
         print(f"{path} was edited by hand and stays as it is (`minibert push --overwrite-card` writes a new one)")
@@ -160,15 +113,12 @@ def read_card(folder: str | Path) -> SavedCard | None:
     path, kept = Path(folder) / CARD, Path(folder) / FACTS
     if not path.exists():
         return None
-    text = body = path.read_text(encoding="utf-8")
-    state = kept.read_text(encoding="utf-8") if kept.exists() else ""
-    if comment := _COMMENT.search(text):
-        body, state = text[: comment.start()], comment[1]
+    text = path.read_text(encoding="utf-8")
     try:
-        state = json.loads(state)
+        state = json.loads(kept.read_text(encoding="utf-8"))
         results = [Result(**result) for result in state["facts"].pop("results")]
-        return SavedCard(text, CardFacts(**state["facts"], results=results), state["sha256"] != _checksum(body))
-    except (ValueError, KeyError, TypeError):  # there is none, somebody edited it, or a later version wrote it
+        return SavedCard(text, CardFacts(**state["facts"], results=results), state["sha256"] != _checksum(text))
+    except (OSError, ValueError, KeyError, TypeError):  # there is none, it was edited, or a later version wrote it
         return SavedCard(text)
 
 
@@ -177,10 +127,7 @@ def _checksum(text: str) -> str:
 
 
 def render_card(folder: str | Path, facts: CardFacts, repository: str, revision: str = "main") -> str:
-    """The card of the model in `folder` as text.
-
-    Args:
-        repository, revision: what the card's snippets load.
+    """The card of the model in `folder` as text; its snippets load `repository` at `revision`.
 
     Raises:
         ValueError: no model in the folder, or a head that is none of MiniBERT's.
@@ -189,9 +136,8 @@ def render_card(folder: str | Path, facts: CardFacts, repository: str, revision:
     config = MiniBertConfig.from_pretrained(folder)
     head = (config.architectures or [None])[0]
     if head not in HEADS:
-        raise ValueError(
-            f"{folder}: config.json has the architecture {head!r}; use a model of one of {', '.join(HEADS)}"
-        )
+        known = ", ".join(HEADS)
+        raise ValueError(f"{folder}: config.json has the architecture {head!r}; use a model of one of {known}")
     with torch.device("meta"):
         parameters = getattr(modeling_minibert, head)(config).num_parameters()
     tokenizer = AutoTokenizer.from_pretrained(folder) if (folder / "tokenizer_config.json").exists() else None
@@ -202,48 +148,24 @@ def render_card(folder: str | Path, facts: CardFacts, repository: str, revision:
     data = [part.strip().split(":")[0] for part in (facts.data or "").split(",")]
     measured = [
         EvalResult(
-            task_type=task or "other",
-            dataset_type=re.sub(r"[^\w./-]+", "-", result.dataset).strip("-").lower(),
-            dataset_name=result.dataset,
-            dataset_split=result.split,
-            metric_type=result.metric,
-            metric_value=result.value,
+            task or "other", re.sub(r"[^\w./-]+", "-", result.dataset).strip("-").lower(), result.dataset,
+            result.metric, result.value, dataset_split=result.split,
         )
         for result in results
-    ]
+    ]  # fmt: skip
     metadata = ModelCardData(
-        library_name="sentence-transformers" if embedding else "transformers",
-        pipeline_tag=task,
-        license=facts.license,
-        language=facts.language,
-        base_model=published_name(facts.base_model),
+        library_name="sentence-transformers" if embedding else "transformers", pipeline_tag=task,
+        license=facts.license, language=facts.language, base_model=published_name(facts.base_model),
         datasets=[each for each in data if published_name(each)] or None,
         tags=list(dict.fromkeys(["minibert", *facts.tags])),
-        model_name=name if results else None,
-        eval_results=measured or None,
-    )
+        model_name=name if results else None, eval_results=measured or None,
+    )  # fmt: skip
     card = ModelCard.from_template(
-        metadata,
-        template_path=str(TEMPLATE),
-        facts=facts,
-        results=results,
-        splits=len({result.split for result in results}),
-        config=config,
-        head=head,
-        purpose=purpose,
-        pretrained=head in PRETRAINED and not embedding,
-        embedding=embedding,
-        name=name,
-        repository=repository,
-        revision=revision,
-        published=published_name(repository) is not None,
-        parameters=parameters,
-        architecture=describe(config),
-        example=find_example(tokenizer),
-        mask_token=getattr(tokenizer, "mask_token", None),
-        loss_curve=(folder / "loss.png").exists(),
-        year=datetime.date.today().year,
-    )
+        metadata, template_path=str(TEMPLATE), facts=facts, results=results, config=config, parameters=parameters,
+        head=head, purpose=purpose, embedding=embedding, tokenizer=tokenizer, best_known=best_known,
+        name=name, repository=repository, revision=revision, published=published_name(repository),
+        loss_curve=(folder / "loss.png").exists(), year=datetime.date.today().year,
+    )  # fmt: skip
     return re.sub(r"\n{3,}", "\n\n", str(card)).strip() + "\n"
 
 
@@ -251,67 +173,30 @@ def headlines(results: Sequence[Result]) -> list[Result]:
     """The results that a card shows, to 4 digits: the finite ones, those of `HEADLINES` first and losses last, without
     parts of another one (beside f1: f1_PER, f1_LOC, …)."""
     metrics = {result.metric for result in results}
-
-    def order(result: Result) -> tuple[bool, int]:
-        known = result.metric in HEADLINES
-        return result.metric.endswith("loss"), HEADLINES.index(result.metric) if known else len(HEADLINES)
-
+    first = {metric: place for place, metric in enumerate(HEADLINES)}
     return [
         dataclasses.replace(result, value=round(float(result.value), 4))
-        for result in sorted(results, key=order)
+        for result in sorted(results, key=lambda x: (x.metric.endswith("loss"), first.get(x.metric, len(first))))
         if math.isfinite(result.value) and not any(result.metric.startswith(f"{whole}_") for whole in metrics)
     ]
 
 
-def find_example(tokenizer: PreTrainedTokenizerBase | None) -> str:
-    """The sentence of `EXAMPLES`, with {} for the word to fill in, that the tokenizer knows best."""
-    if tokenizer is None:
-        return EXAMPLES[0]
+def best_known(tokenizer: PreTrainedTokenizerBase | None, sentences: Sequence[str]) -> str:
+    """The sentence, with {} for a word to fill in, that the tokenizer knows best."""
 
     def tokens(sentence: str) -> int:
         ids = tokenizer(sentence.replace("{}", ""), add_special_tokens=False)["input_ids"]
         return len(ids) + 10 * ids.count(tokenizer.unk_token_id)
 
-    return min(EXAMPLES, key=tokens)
+    return min(sentences, key=tokens) if tokenizer else sentences[0]
 
 
 def published_name(name: str | None) -> str | None:
     """`name` if it can be a repository on the Hub and is no path here."""
-    return name if name and _REPOSITORY.fullmatch(name) and not Path(name).exists() else None
+    return name if name and re.fullmatch(r"[\w.-]+/[\w.-]+", name) and not Path(name).exists() else None
 
 
 # --- what is known ---
-
-
-def describe(config: MiniBertConfig) -> list[str]:
-    """The architecture and its switches in words, a line a subject."""
-    local = config.layer_types.count("sliding_attention")
-    attention = "every layer attends to the whole document"
-    if local:
-        attention = (
-            f"{config.num_hidden_layers - local} layers attend to the whole document, {local} to "
-            f"{config.sliding_window} tokens on either side"
-        )
-    positions = {
-        "absolute": f"learned positions, up to {config.max_position_embeddings}",
-        "sinusoidal": "sinusoidal positions",
-        "rope": "rotary positions (RoPE)",
-        "none": "no positions",
-    }[config.position_embedding_type]
-    norm = "RMSNorm" if config.norm_type == "rmsnorm" else "LayerNorm" + ("" if config.norm_bias else " without bias")
-    mlp = f"{'gated ' * config.gated_mlp}MLP ({config.hidden_act})"
-    biases = [name for name, has in (("attention", config.attention_bias), ("MLP", config.mlp_bias)) if has]
-    dropout = f"dropout {config.hidden_dropout:g}, on attention {config.attention_dropout:g}"
-    lines = [
-        f"{config.num_hidden_layers} layers, width {config.hidden_size}, {config.num_attention_heads} heads",
-        attention + ", and only to what stands before (a decoder)" * config.is_causal,
-        f"{positions}; {norm}, {config.norm_placement}-norm; {mlp} of width {config.intermediate_size}",
-        f"{'biases in ' + ' and '.join(biases) if biases else 'no biases in attention and MLP'}; {dropout} in training",
-        f"vocabulary of {config.vocab_size:,} tokens; {config.type_vocab_size or 'no'} segments",
-    ]
-    if config.converted_from:
-        lines.append(f"weights converted from a {config.converted_from} checkpoint")
-    return lines
 
 
 def describe_training(training: TrainingArguments) -> dict[str, str]:
@@ -321,10 +206,10 @@ def describe_training(training: TrainingArguments) -> dict[str, str]:
     if training.device.type == "cuda":
         hardware = f"{training.world_size} × {torch.cuda.get_device_name(training.device)}"
     optimizer, schedule = (getattr(each, "value", each) for each in (training.optim, training.lr_scheduler_type))
+    rates = f"learning rate {training.learning_rate:g}, {schedule} schedule, weight decay {training.weight_decay:g}"
     return {
         "batch": f"{batch} sequences",
-        "optimizer": f"{optimizer}, learning rate {training.learning_rate:g}, {schedule} schedule, weight decay "
-        f"{training.weight_decay:g}",
+        "optimizer": f"{optimizer}, {rates}",
         "precision": "bf16" if training.bf16 else "fp16" if training.fp16 else "fp32",
         "seed": str(training.seed),
         "hardware": hardware,
@@ -341,13 +226,8 @@ def describe_data(data: str) -> str:
 def facts_from_trainer(
     log_history: Sequence[Mapping[str, Any]], training: TrainingArguments | None = None, data: str | None = None
 ) -> CardFacts:
-    """What `Trainer` knows of its run: steps, time, the recipe, and the last evaluation's figures.
-
-    Args:
-        log_history: `trainer.state.log_history`.
-        training: the arguments, if the run was on this machine.
-        data: what it was trained and evaluated on, in words.
-    """
+    """What the history of a `Trainer` and its arguments, if it ran on this machine, tell: steps, time, the recipe, and
+    the last evaluation's figures; `data` says in words what it was trained and evaluated on."""
     told: dict[str, str] = {}
     last: Mapping[str, Any] = {}
     for entry in log_history:
@@ -364,24 +244,14 @@ def facts_from_trainer(
     return CardFacts(data=data, training=told | (describe_training(training) if training else {}), results=results)
 
 
-def facts_from_state(folder: str | Path) -> CardFacts:
-    """What a folder without a card tells: the state of `Trainer` that stands in every checkpoint, or nothing."""
-    path = Path(folder) / STATE
-    return facts_from_trainer(json.loads(path.read_text(encoding="utf-8"))["log_history"] if path.exists() else [])
-
-
 def write_card(
     folder: str | Path, report: dict[str, Any], data: str, recipe: dict[str, Any], training: TrainingArguments
 ) -> CardFacts:
-    """Write the card of a pretraining run into `folder`, beside the saved model and tokenizer.
+    """Write the card of a pretraining run into `folder`, beside the saved model and tokenizer, and return what it says.
 
     Args:
-        report: the figures of `minibert pretrain`.
-        data: what the model was trained on, in words.
+        report: the figures of `minibert pretrain`; data: what the model was trained on, in words.
         recipe: the arguments of rows, masking and optimization, by name.
-
-    Returns:
-        the facts that it says, for `HubReady.card`.
     """
     data, objective = describe_data(data), report.get("objective", "mlm")
     unused = {field.name for field in dataclasses.fields(MaskingArguments)} if objective == "clm" else set()

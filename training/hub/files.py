@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import fnmatch
 import os
 import re
@@ -37,18 +36,15 @@ REQUIRED = {  # one of these files each, and what writes it
 
 
 def write_code(folder: str | Path) -> None:
-    """Put the three code files of this package into `folder`."""
+    """Put the three code files of this package into `folder`, in the place of what is there."""
     for name in CODE:
+        (Path(folder) / name).unlink(missing_ok=True)  # may be a link
         shutil.copyfile(ROOT / name, Path(folder) / name)
 
 
 def write_gitignore(folder: str | Path, keep_checkpoints: bool = False) -> None:
     """Tell the Hub by a `.gitignore`, which it goes by, what is not to come up from `folder`: pickles and optimizer
-    state at its top, and checkpoints. Lines that are there stay.
-
-    Args:
-        keep_checkpoints: do not name checkpoint folders.
-    """
+    state at its top, and checkpoints unless they are kept. Lines that are there stay."""
     path = Path(folder) / ".gitignore"
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     ours = [f"/{pattern}" for pattern in LEFT_OUT if not (keep_checkpoints and pattern == "checkpoint-*")]
@@ -57,47 +53,10 @@ def write_gitignore(folder: str | Path, keep_checkpoints: bool = False) -> None:
 
 def stage(folder: Path, target: Path) -> list[str]:
     """Lay out in `target`, a new folder, what of `folder` is published (links, not copies), with the code files and a
-    `.gitignore`.
-
-    Returns:
-        the files that are left out.
+    `.gitignore`; the files that are left out.
 
     Raises:
         ValueError: something that a repository needs is missing, or a secret is in the folder.
-    """
-    check_complete(folder)
-    shutil.copytree(
-        folder, target, copy_function=_link, ignore=shutil.ignore_patterns(*LEFT_OUT, *NOT_LOOKED_AT), symlinks=False
-    )
-    left_out = []
-    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
-        relative = path.relative_to(folder)
-        if not any(part in NOT_LOOKED_AT for part in relative.parts):
-            if matches(path.name, SECRET_FILES):
-                raise ValueError(f"{path}: a file of secrets; take it out of the folder")
-            if (target / relative).exists():
-                check_secrets(path)
-            else:
-                left_out.append(relative.as_posix())
-    if not all((target / name).exists() for name in CODE):
-        for name in CODE:
-            (target / name).unlink(missing_ok=True)
-        write_code(target)
-    write_gitignore(target)
-    return left_out
-
-
-def _link(source: str, target: str) -> None:
-    with contextlib.suppress(OSError):  # not allowed everywhere
-        return os.symlink(os.path.realpath(source), target)
-    shutil.copyfile(source, target)
-
-
-def check_complete(folder: Path) -> None:
-    """Check that config, weights and tokenizer are there.
-
-    Raises:
-        ValueError: naming what is missing and how it gets there.
     """
     if not folder.is_dir():
         raise ValueError(f"paths: {str(folder)!r} is no folder")
@@ -106,14 +65,33 @@ def check_complete(folder: Path) -> None:
     for names, cure in REQUIRED.items():
         if not any((folder / name).is_file() for name in names):
             raise ValueError(f"{folder}: {names[0]} is missing; {cure} writes it")
+    left_out = []
+    paths = [Path(parent, name) for parent, _, names in os.walk(folder, followlinks=True) for name in names]
+    for path in sorted(paths):
+        relative = path.relative_to(folder)
+        if any(matches(part, NOT_LOOKED_AT) for part in relative.parts):
+            continue
+        if matches(path.name, SECRET_FILES):
+            raise ValueError(f"{path}: a file of secrets; take it out of the folder")
+        if any(matches(part, LEFT_OUT) for part in relative.parts):
+            left_out.append(relative.as_posix())
+            continue
+        check_secrets(path)
+        staged = target / relative
+        staged.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            staged.symlink_to(path.resolve())
+        except OSError:  # not allowed everywhere
+            shutil.copyfile(path, staged)
+    if not all((target / name).exists() for name in CODE):
+        write_code(target)
+    write_gitignore(target)
+    return left_out
 
 
 def check_secrets(path: Path) -> None:
-    """Search a file for what looks like a token, a key or a password.
-
-    Raises:
-        ValueError: naming the file and the line, not the secret.
-    """
+    """Search a file for what looks like a token, a key or a password: a ValueError names the file and the line, not
+    the secret."""
     if path.suffix in (".safetensors", ".png", ".jpg"):
         return
     content = path.read_bytes()

@@ -10,17 +10,18 @@ import shlex
 import subprocess
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import yaml
-from huggingface_hub import CommitOperationAdd, HfApi, ModelCard, get_token
+from huggingface_hub import HfApi, ModelCard, get_token
 from huggingface_hub.errors import HFValidationError
 from huggingface_hub.utils import validate_repo_id
 
 from ..arguments.hub import PushArguments
 from ..report import format_table, plot_losses
-from .card import CARD, FACTS, STATE, CardFacts, facts_from_state, read_card, save_card
+from .card import CARD, FACTS, CardFacts, facts_from_trainer, read_card, save_card
 from .files import PICKLES, matches, stage
 from .trainer import hub_card
 
@@ -28,10 +29,7 @@ SCRIPT = Path(__file__).with_name("verify_remote_code.py")
 
 
 def push(arguments: PushArguments) -> dict[str, Any]:
-    """Check the model folder, say what goes up and how large it is, and upload it.
-
-    The card is uploaded once the files are there, so that its snippets can name their commit. The folder itself is
-    never changed.
+    """Check the model folder, say what goes up and how large it is, and upload it; the folder itself never changes.
 
     Returns:
         what was uploaded, or would be: `url` of the repository or its branch (None after a dry run), `files` with
@@ -53,8 +51,8 @@ def push(arguments: PushArguments) -> dict[str, Any]:
         paths = sorted(path for path in staged.rglob("*") if path.is_file())
         files = {path.relative_to(staged).as_posix(): path.stat().st_size for path in paths}
         pushed = {"url": None, "files": files, "left_out": left_out, "verified": verified}
-        sizes = [(name, size / 1e6) for name, size in {**files, "together": sum(files.values())}.items()]
-        print(format_table(["file", "MB"], sizes))
+        sizes = files | {"together": sum(files.values())}
+        print(format_table(["file", "MB"], [(name, size / 1e6) for name, size in sizes.items()]))
         if left_out:
             print(f"left out: {', '.join(left_out)}")
         print(
@@ -74,25 +72,20 @@ def push(arguments: PushArguments) -> dict[str, Any]:
 
 
 def check_push(repository: str) -> None:
-    """Check before a training what would make pushing its model fail.
-
-    Raises:
-        ValueError: no name of a repository, or no token.
-    """
+    """Check before a training what would make pushing its model fail: a ValueError for no name of a repository, or no
+    token."""
     _check_name(repository, "hub_model_id")
     _check_token()
 
 
 def prepare_card(folder: Path, staged: Path, repository: str, arguments: PushArguments) -> CardFacts | None:
-    """See to the staged README.md, and to loss.png for a checkpoint of `Trainer`, which has the figures only.
-
-    Returns:
-        the facts of a card that is generated; None: the folder's was edited by hand and is uploaded as it is.
+    """Write the card that goes up into `staged`, and the loss curve of a checkpoint that has none; the facts of a card
+    that was generated, None for one that was edited by hand, which stays as it is.
 
     Raises:
-        ValueError: the metadata of a card that was edited by hand are no YAML.
+        ValueError: no model in the folder, or the metadata of a card that was edited by hand are no YAML.
     """
-    path, card = staged / CARD, read_card(folder)
+    card, state = read_card(folder), folder / "trainer_state.json"
     if card is not None and card.edited and not arguments.overwrite_card:
         try:
             ModelCard(card.text)
@@ -102,39 +95,28 @@ def prepare_card(folder: Path, staged: Path, repository: str, arguments: PushArg
         if f'"{folder}"' in card.text:
             print(f"  it still loads {str(folder)!r}, which nobody else has")
         return None
-    facts = card.facts if card is not None and card.facts is not None else facts_from_state(folder)
+    history = json.loads(state.read_text(encoding="utf-8"))["log_history"] if state.exists() else []
+    facts = card.facts if card is not None and card.facts is not None else facts_from_trainer(history)
     facts.license = arguments.license or facts.license
     if facts.license is None:
         print("The card names no licence of the weights; --license does")
-    if (folder / STATE).exists() and not (folder / "loss.png").exists():
-        history = json.loads((folder / STATE).read_text(encoding="utf-8"))["log_history"]
+    if any("loss" in entry for entry in history) and not (folder / "loss.png").exists():
         metric = "mlm_loss" if any("eval_mlm_loss" in entry for entry in history) else "loss"
-        if any("loss" in entry for entry in history):
-            plot_losses(history, staged / "loss.png", metric)
+        plot_losses(history, staged / "loss.png", metric)
     for name in (CARD, FACTS):  # links
-        path.with_name(name).unlink(missing_ok=True)
+        (staged / name).unlink(missing_ok=True)
     save_card(staged, facts, repository, arguments.revision or "main")
     return facts
 
 
-def verify_remote_code(folder: str | Path, *arguments: str) -> dict[str, Any]:
+def verify_remote_code(folder: str | Path) -> dict[str, Any]:
     """Load the folder in a clean process without the package: every Auto class, the saved head run
-    (`verify_remote_code.py`, which takes the `arguments`).
-
-    Returns:
-        what it found: `saved`, `auto_classes`, `versions`.
-
-    Raises:
-        ValueError: it does not load there; with the reason.
-    """
+    (`verify_remote_code.py`, whose findings are returned: `saved`, `auto_classes`, `versions`). A ValueError says why
+    it does not load there."""
     with tempfile.TemporaryDirectory() as modules:
-        environment = os.environ | {
-            "HF_MODULES_CACHE": modules,
-            "HF_HUB_OFFLINE": "1",
-            "TRANSFORMERS_VERBOSITY": "error",
-            "HF_HUB_DISABLE_PROGRESS_BARS": "1",
-        }
-        command = [sys.executable, "-I", str(SCRIPT), str(folder), *arguments]
+        quiet = {"TRANSFORMERS_VERBOSITY": "error", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
+        environment = os.environ | quiet | {"HF_MODULES_CACHE": modules, "HF_HUB_OFFLINE": "1"}
+        command = [sys.executable, "-I", str(SCRIPT), str(folder)]
         result = subprocess.run(command, capture_output=True, text=True, env=environment)
     if result.returncode:
         reason = (result.stderr.strip() or "no reason given").splitlines()[-1]
@@ -143,13 +125,11 @@ def verify_remote_code(folder: str | Path, *arguments: str) -> dict[str, Any]:
 
 
 def upload(staged: Path, repository: str, facts: CardFacts | None, arguments: PushArguments) -> str:
-    """Create what is missing on the Hub and commit the files, then the card with the hash of that commit.
+    """Create what is missing on the Hub and commit the files, then the card, so that its snippets can name the files'
+    commit; the address of the repository, or of its branch.
 
     Args:
         facts: of a card that is generated; None: the staged one was written by hand.
-
-    Returns:
-        the address of the repository, or of its branch.
     """
     _check_token()
     api, revision = HfApi(library_name="minibert"), arguments.revision
@@ -167,26 +147,16 @@ def upload(staged: Path, repository: str, facts: CardFacts | None, arguments: Pu
             f"takes the Hub's, `hf upload {repository} FOLDER/{CARD} {CARD}` puts yours there, --overwrite-card writes "
             "a new one over both"
         )
-    commit = api.upload_folder(
-        repo_id=repository,
-        folder_path=staged,
-        commit_message=arguments.commit_message,
-        revision=revision,
-        ignore_patterns=None if facts is None else [CARD, FACTS],
-    )
+    commit_files = partial(api.upload_folder, repo_id=repository, folder_path=staged, revision=revision)
+    cards = [CARD, FACTS]  # the library skips a commit that changes nothing
+    files = commit_files(commit_message=arguments.commit_message, ignore_patterns=cards if facts else None)
     if keep and facts is not None:
         print(f"The card of {repository} was edited by hand on the Hub and stays as it is (--overwrite-card)")
     elif facts is not None:
         named = re.search(r'revision="([0-9a-f]{40})"', there.text if there else "")
-        pin = named[1] if named and commit.oid == before else commit.oid  # no new files, no new hash
+        pin = named[1] if named and files.oid == before else files.oid  # no new files, no new hash
         save_card(staged, facts, repository, pin)
-        if there is None or read_card(staged).text != there.text:
-            api.create_commit(
-                repository,
-                [CommitOperationAdd(name, staged / name) for name in (CARD, FACTS)],
-                commit_message=f"Model card of {pin[:8]}",
-                revision=revision,
-            )
+        commit_files(commit_message=f"Model card of {pin[:8]}", allow_patterns=cards)
     pickles = [name for name in api.list_repo_files(repository, revision=revision) if matches(name, PICKLES)]
     if pickles:
         print(f"The repository has pickles from before: `hf repos delete-files {repository} {' '.join(pickles)}`")

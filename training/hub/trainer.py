@@ -19,19 +19,15 @@ class HubReady:
     it writes its own card over whatever there is, and fails if the branch `hub_revision` does not exist. With this,
     the output folder has the code files and a `.gitignore` (the Hub goes by it) from the beginning, branches are made,
     and the card is the one of `save_card`; one that was edited by hand stays, also one edited on the Hub.
-
-    Attributes:
-        card: what the card says; None: what `Trainer` knows of the run (`facts_from_trainer`).
     """
 
-    card: CardFacts | None = None
+    card: CardFacts | None = None  # what the card says; None: what `Trainer` knows of the run
 
     def init_hf_repo(self, *args, **kwargs):
         super().init_hf_repo(*args, **kwargs)
-        if self.is_world_process_zero() and self.args.hub_revision:
-            HfApi(token=self.args.hub_token).create_branch(
-                self.hub_model_id, branch=self.args.hub_revision, exist_ok=True
-            )
+        branch = self.args.hub_revision
+        if self.is_world_process_zero() and branch:
+            HfApi(token=self.args.hub_token).create_branch(self.hub_model_id, branch=branch, exist_ok=True)
 
     def train(self, *args, **kwargs):
         self._prepare_folder()
@@ -44,35 +40,27 @@ class HubReady:
             write_code(folder)
             write_gitignore(folder, keep_checkpoints=self.args.hub_strategy == "all_checkpoints")
 
-    def create_model_card(
-        self,
-        language: str | list[str] | None = None,
-        license: str | None = None,
-        tags: str | list[str] | None = None,
-        model_name: str | None = None,
-        finetuned_from: str | None = None,
-        dataset: str | list[str] | None = None,
-        **ignored,
-    ) -> None:
-        """Write the card into the output folder, beside the saved model. `push_to_hub` hands its keywords on to here
-        (of those of `Trainer.create_model_card`, task and data set arguments have no place on this card)."""
+    def create_model_card(self, **given) -> None:
+        """Write the card into the output folder, beside the saved model. `push_to_hub` hands its keywords on to here;
+        of those of `Trainer.create_model_card`, language, license, tags, finetuned_from and dataset are on the card."""
         if not self.is_world_process_zero():
             return
         folder = Path(self.args.output_dir)
         if not (folder / "config.json").exists():  # an adapter alone, or nothing saved: Trainer knows what to do
-            return super().create_model_card(language, license, tags, model_name, finetuned_from, dataset=dataset)
+            return super().create_model_card(**given)
         self._prepare_folder()
         here, there = read_card(folder), hub_card(self.hub_model_id, self.args.hub_revision, self.args.hub_token)
         if there is not None and there.edited and not (here is not None and here.edited):
             print(f"The card of {self.hub_model_id} was edited by hand and stays as it is")
             (folder / CARD).write_text(there.text, encoding="utf-8")
             return
-        data = ", ".join([dataset] if isinstance(dataset, str) else dataset or []) or None
-        facts = self.card or facts_from_trainer(self.state.log_history, self.args, data)
-        facts.language = language or facts.language
-        facts.license = license or facts.license
-        facts.base_model = finetuned_from or facts.base_model or published_name(self.model.config._name_or_path)
-        facts.tags = list(dict.fromkeys([*facts.tags, *([tags] if isinstance(tags, str) else tags or [])]))
+        tags, data = ([x] if isinstance(x, str) else x or [] for x in (given.get("tags"), given.get("dataset")))
+        facts = self.card or facts_from_trainer(self.state.log_history, self.args, ", ".join(data) or None)
+        facts.language = given.get("language") or facts.language
+        facts.license = given.get("license") or facts.license
+        base = given.get("finetuned_from") or facts.base_model
+        facts.base_model = base or published_name(self.model.config._name_or_path)
+        facts.tags = list(dict.fromkeys([*facts.tags, *tags]))
         save_card(folder, facts, self.hub_model_id)
 
 

@@ -3,8 +3,9 @@
     python -I verify_remote_code.py FOLDER_OR_REPOSITORY [--revision R] [--logits FILE] [--resave FOLDER]
 
 It imports torch and transformers only, and makes sure that `import minibert` fails. Every Auto class that the config
-names is loaded; the saved head has to load without a missing weight, and is run. The last line that it prints is JSON:
-the saved head, the Auto classes that were loaded, and versions.
+names is loaded; the saved head has to load without a missing weight, and is run, its outputs written to --logits, a
+safetensors file, itself and its tokenizer to --resave. The last line that it prints is JSON: the saved head, the Auto
+classes that were loaded, and versions.
 """
 
 import argparse
@@ -34,20 +35,14 @@ def load(repository: str, revision: str | None) -> tuple[dict, dict[str, torch.T
         loaders[saved] = get_class_from_dynamic_module(f"modeling_minibert.{saved}", repository, **where)
     for auto_class, loader in loaders.items():
         name = auto_classes.get(auto_class, saved)
-        model, info = loader.from_pretrained(
-            repository,
-            output_loading_info=True,
-            ignore_mismatched_sizes=name != saved,  # a classifier of as many classes as another head has
-            attn_implementation="eager",
-            dtype=torch.float32,
-            **where,
-        )
+        # a classifier may have as many classes as another head
+        options = dict(output_loading_info=True, ignore_mismatched_sizes=name != saved, dtype=torch.float32)
+        model, info = loader.from_pretrained(repository, attn_implementation="eager", **options, **where)
         source = type(model).__module__
         if type(model).__name__ != name or not source.startswith("transformers_modules."):
             raise SystemExit(f"{auto_class} gave {source}.{type(model).__name__}, not the repository's {name}")
         if name == saved:
-            wrong = {key: sorted(info[key]) for key in ("missing_keys", "unexpected_keys", "mismatched_keys")}
-            if any(wrong.values()):
+            if wrong := {kind: sorted(names) for kind, names in info.items() if names}:
                 raise SystemExit(f"the weights do not fit {name}: {wrong}")
             outputs, kept = run(model.eval(), tokenizer), model
     versions = {name: version(name) for name in ("transformers", "huggingface_hub", "tokenizers", "torch")}
@@ -71,10 +66,8 @@ def run(model: torch.nn.Module, tokenizer) -> dict[str, torch.Tensor]:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("repository")
-    parser.add_argument("--revision")
-    parser.add_argument("--logits", help="safetensors file to write the saved head's outputs to")
-    parser.add_argument("--resave", help="folder to save the model and its tokenizer in")
+    for name in ("repository", "--revision", "--logits", "--resave"):
+        parser.add_argument(name)
     arguments = parser.parse_args()
     found, outputs, kept = load(arguments.repository, arguments.revision)
     if arguments.logits:

@@ -7,7 +7,6 @@ sentence is its pseudo-log-likelihood (Salazar et al. 2020, arXiv 1910.14659), a
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -24,11 +23,10 @@ from transformers import (
 
 from ...modeling_minibert import MiniBertVocabularyHead
 from ..arguments.probes import GrammarArguments, ProbeArguments
-from ..data.tables import load_table
 from ..loading import quietly, saved_config
 from ..precision import fast_bf16
 from ..report import format_table, plot_grammar
-from .uses import check, save_results
+from .uses import check, save_results, table_rows
 
 COLUMNS = ("sentence_good", "sentence_bad")
 # What groups the pairs, where the file has it: BLiMP's paradigms and the phenomena that they belong to.
@@ -53,8 +51,7 @@ def grammar(probe: ProbeArguments, arguments: GrammarArguments) -> dict[str, Any
     Raises:
         ValueError: bad arguments or rows, or a model without a head for tokens, before any work.
     """
-    check(probe, batch_tokens=1)
-    check(arguments, pairs=0)
+    check(probe, arguments, pairs=0)
     rows = read_minimal_pairs(arguments.data, arguments.pairs)
     model, tokenizer = load_language_model(probe.model)
     sentences = [row[column] for row in rows for column in COLUMNS]
@@ -62,20 +59,15 @@ def grammar(probe: ProbeArguments, arguments: GrammarArguments) -> dict[str, Any
     with torch.autocast(model.device.type, torch.bfloat16, enabled=bf16):
         scores = score_sentences(model, tokenizer, sentences, arguments.masking, probe.batch_tokens).reshape(-1, 2)
     points = (scores[:, 0] > scores[:, 1]) + 0.5 * (scores[:, 0] == scores[:, 1])
-    results: dict[str, Any] = {
-        "model": probe.model,
-        "arguments": asdict(arguments),
-        "pairs": len(rows),
-        "accuracy": float(points.mean()),
-    }
+    found: dict[str, Any] = {"pairs": len(rows), "accuracy": float(points.mean())}
+    table = []
     for name, column in (("paradigms", PARADIGM), ("phenomena", PHENOMENON)):
         groups = np.array([str(row.get(column, "all")) for row in rows])
-        results[name] = {group: float(points[groups == group].mean()) for group in dict.fromkeys(groups.tolist())}
-    counts = [sum(row.get(PHENOMENON, "all") == group for row in rows) for group in results["phenomena"]]
-    table = [[name, count, 100 * x] for (name, x), count in zip(results["phenomena"].items(), counts)]
-    print(format_table(["phenomenon", "pairs", "accuracy"], [*table, ["all", len(rows), 100 * points.mean()]], 1))
-    save_results(arguments.output_dir, results, grammar=lambda path: plot_grammar(path, results))
-    return results
+        table = [[x, int(sum(groups == x)), 100 * float(points[groups == x].mean())] for x in dict.fromkeys(groups)]
+        found[name] = {str(group): percent / 100 for group, _, percent in table}
+    table.append(["all", len(rows), 100 * found["accuracy"]])
+    print(format_table(["phenomenon", "pairs", "accuracy"], table, digits=1))
+    return save_results(found, probe, arguments, None, grammar=lambda path: plot_grammar(path, found))
 
 
 def read_minimal_pairs(file: str | None, pairs: int | None) -> list[dict[str, Any]]:
@@ -89,15 +81,11 @@ def read_minimal_pairs(file: str | None, pairs: int | None) -> list[dict[str, An
     """
     if file is None:
         raise ValueError("data: give a table with the columns sentence_good and sentence_bad, such as BLiMP's")
-    table = load_table(file)
-    missing = [column for column in COLUMNS if column not in table.column_names]
-    if missing:
-        raise ValueError(f"data: {file!r} has no column {', '.join(missing)}; it has {', '.join(table.column_names)}")
     groups: dict[Any, list[dict[str, Any]]] = {}
-    for number, row in enumerate(table, 1):
+    for name, row in table_rows(file, "data", *COLUMNS):
         for column in COLUMNS:
             if not isinstance(row[column], str) or not row[column].strip():
-                raise ValueError(f"data: {file}, row {number}: {column} {row[column]!r}; use text")
+                raise ValueError(f"{name}: {column} {row[column]!r}; use text")
         groups.setdefault(row.get(PARADIGM), []).append(row)
     return [
         group[place * len(group) // count]

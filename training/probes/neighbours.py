@@ -26,8 +26,7 @@ from ..report import format_table, plot_recall, plot_uses
 from .uses import Use, check, draw_sentences, sample, save_results
 from .vectors import Row, encode_texts, encode_uses, load_model, parse_layers, word_vectors
 
-# Masked positions whose scores for the whole vocabulary are computed together.
-BLOCK = 64
+BLOCK = 64  # masked positions whose scores for the whole vocabulary are computed together
 
 
 def find_uses(texts: Iterable[str], word: str) -> list[Use]:
@@ -46,56 +45,36 @@ def nearest_uses(vectors: np.ndarray, queries: Sequence[int], count: int) -> lis
     return found
 
 
-def ranks(scores: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
-    """The rank of the right entry, 1 the best; entries with an equal score count as before it.
-
-    Args:
-        scores: [n, vocabulary].
-        right: [n].
-    """
-    return (scores >= scores.gather(1, right.unsqueeze(1))).sum(1)
-
-
-def recall(ranks_n: np.ndarray, at: Sequence[int]) -> dict[str, float]:
-    """The share of ranks that are at most k, for every k."""
-    return {str(k): float((ranks_n <= k).mean()) for k in at}
-
-
 def mask_tokens(
     tokenizer: PreTrainedTokenizerFast, texts: Sequence[str], rng: np.random.Generator
 ) -> tuple[list[Row], list[int]]:
-    """One random token of every text masked: the rows, and the tokens that were there. Unknown tokens stay.
-
-    Raises:
-        ValueError: no mask token, or nothing to mask.
-    """
+    """One random token of every text masked: the rows, and the tokens that were there. Unknown tokens stay. A
+    ValueError if there is no mask token, or nothing to mask."""
     if tokenizer.mask_token_id is None:
         raise ValueError("model: its tokenizer has no mask token")
     rows, right = [], []
-    for row in encode_texts(tokenizer, texts):
+    for row in filter(None, encode_texts(tokenizer, texts)):
         places = [p for p in range(row.start, row.stop) if row.input_ids[p] != tokenizer.unk_token_id]
         if places:
-            place = int(rng.choice(places))
-            right.append(row.input_ids[place])
-            ids = [*row.input_ids[:place], tokenizer.mask_token_id, *row.input_ids[place + 1 :]]
+            ids, place = [*row.input_ids], int(rng.choice(places))
+            right.append(ids[place])
+            ids[place] = tokenizer.mask_token_id
             rows.append(Row(ids, place, place + 1))
     if not rows:
         raise ValueError("data: no sentence of two words with a token that the tokenizer knows")
     return rows, right
 
 
+def ranks(scores: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    """The rank [n] of the right entries [n] by scores [n, vocabulary], 1 the best; equals count as before them."""
+    return (scores >= scores.gather(1, right.unsqueeze(1))).sum(1)
+
+
 @torch.inference_mode()
 def lookup_ranks(model: MiniBertForMaskedLM, states: np.ndarray, right: Sequence[int]) -> dict[str, np.ndarray]:
-    """Ranks of the right tokens, by way of looking.
-
-    Args:
-        states: [n, L + 1, width], at the masks.
-        right: the tokens that were masked.
-
-    Returns:
-        "cosine" and "dot product" of every state with the embedding matrix, [L + 1, n] each; "cosine after the head's
-        transform" and "MLM head", [1, n] each.
-    """
+    """Ranks of the right tokens [n], by way of looking, from the states [n, L + 1, width] at the masks: by the "cosine"
+    and "dot product" of every state with the embedding matrix, [L + 1, n] each; by the "cosine after the head's
+    transform" and the "MLM head", [1, n] each."""
     embeddings = model.get_input_embeddings().weight.float()
     units = torch.nn.functional.normalize(embeddings, dim=-1)
     found: dict[str, list[torch.Tensor]] = {}
@@ -113,49 +92,57 @@ def lookup_ranks(model: MiniBertForMaskedLM, states: np.ndarray, right: Sequence
     return {name: torch.cat(blocks, dim=1).cpu().numpy() for name, blocks in found.items()}
 
 
-def neighbours(corpus: CorpusArguments, probe: ProbeArguments, arguments: NeighboursArguments) -> dict[str, Any]:
-    """Print the nearest uses, or the recall of masked tokens, or both; write `results.json` and plots.
+def retrieval(model, tokenizer, rows, right, batch_tokens: int, at: Sequence[int]) -> dict[str, Any]:
+    """Look masked tokens up: their "count", and the "recall" at every k of `at` by way of `lookup_ranks`, a figure for
+    every state that was looked up; also of naming the most frequent tokens of these sentences whatever the context."""
+    found = lookup_ranks(model, word_vectors(model.base_model, rows, batch_tokens, "Masked tokens"), right)
+    special = set(tokenizer.all_special_ids)
+    counts = Counter(token for row in rows for token in row.input_ids if token not in special)
+    by_frequency = {token: rank for rank, (token, _) in enumerate(counts.most_common(), 1)}
+    found["most frequent tokens"] = np.array([[by_frequency.get(token, len(tokenizer)) for token in right]])
+    recall, table = {}, []
+    for name, of_states in found.items():
+        recall[name] = [{str(k): float((of_state <= k).mean()) for k in at} for of_state in of_states]
+        for state, entry in enumerate(recall[name]):
+            table.append([f"{name} with state {state}" if len(of_states) > 1 else name, *entry.values()])
+    print(f"\n{len(right):,} masked tokens, looked up in the embedding matrix:")
+    print(format_table(["looked up by", *(f"recall@{k}" for k in at)], table, 3))
+    return {"count": len(right), "recall": recall}
 
-    Returns:
-        what is written to `results.json`: "uses" (how many of every word) and "nearest" of words, "masked_tokens".
+
+def neighbours(corpus: CorpusArguments, probe: ProbeArguments, arguments: NeighboursArguments) -> dict[str, Any]:
+    """Print the nearest uses, or the recall of masked tokens, or both; write plots and `results.json`, which is
+    returned: "uses" (how many of every word) and "nearest" of words, "masked_tokens".
 
     Raises:
         ValueError: bad arguments or data, a word that never occurs, no MiniBERT at the path, or no head that predicts
             masked tokens where it is needed; before any work.
     """
-    check(probe, batch_tokens=1)
-    check(arguments, uses=1, show=1, recall_at=1, masked_tokens=0, seed=0)
+    check(probe, arguments, uses=1, show=1, recall_at=1, masked_tokens=0, seed=0)
     if not arguments.words and arguments.masked_tokens == 0:
         raise ValueError("words: none given; use words of the corpus, or --masked_tokens N to look masks up")
     if blank := [word for word in arguments.words if not word.strip()]:
         raise ValueError(f"words: {blank[0]!r} is blank; use words of the corpus")
     rng = np.random.default_rng(arguments.seed)
     documents = load_documents(**asdict(corpus))
-    source = ", ".join(corpus.data) or "the built-in corpus"
-    uses, queries = _collect(documents, source, arguments, rng) if arguments.words else ([], [])
+    uses, queries = _collect(documents, corpus, arguments, rng) if arguments.words else ([], [])
     model, tokenizer = load_model(probe.model, masked_lm=arguments.masked_tokens > 0)
     layers = parse_layers(arguments.layers, model.config.num_hidden_layers)
-    rows = encode_uses(tokenizer, uses) if uses else []
-    masked = arguments.masked_tokens and mask_tokens(
-        tokenizer, draw_sentences(documents, arguments.masked_tokens, rng), rng
-    )
-    results: dict[str, Any] = {"model": probe.model, "data": source, "arguments": asdict(arguments)}
-    pictures = {}
+    rows = encode_uses(tokenizer, uses, arguments.subwords) if uses else []
+    if arguments.masked_tokens:
+        masked = mask_tokens(tokenizer, draw_sentences(documents, arguments.masked_tokens, rng), rng)
+    results, pictures = {}, {}
     if uses:
-        vectors = layers(word_vectors(model.base_model, rows, probe.batch_tokens, arguments.subwords))
+        vectors = layers(word_vectors(model.base_model, rows, probe.batch_tokens))
         results["uses"] = Counter(use.lemma for use in uses)
-        results["nearest"] = [
-            {
-                "use": str(uses[query]),
-                "nearest": [{"cosine": cosine, "word": uses[at].lemma, "use": str(uses[at])} for at, cosine in nearest],
-            }
-            for query, nearest in zip(queries, nearest_uses(vectors, queries, arguments.show))
-        ]
         print(f"Uses compared: {', '.join(f'{count} of {word!r}' for word, count in results['uses'].items())}")
-        for entry in results["nearest"]:
-            print(f"\n{entry['use']}")
-            for near in entry["nearest"]:
-                print(f"  {near['cosine']:6.3f}  {near['use']}")
+        results["nearest"] = []
+        for query, nearest in zip(queries, nearest_uses(vectors, queries, arguments.show)):
+            print(f"\n{uses[query]}")
+            for at, cosine in nearest:
+                print(f"  {cosine:6.3f}  {uses[at]}")
+            entries = [{"cosine": cosine, "word": uses[at].lemma, "use": str(uses[at])} for at, cosine in nearest]
+            results["nearest"].append({"use": str(uses[query]), "nearest": entries})
         if len(uses) > 2:  # two points have nothing to show
             pca = PCA(n_components=2).fit(vectors)
             pictures["uses"] = partial(
@@ -165,18 +152,18 @@ def neighbours(corpus: CorpusArguments, probe: ProbeArguments, arguments: Neighb
                 words=[use.lemma for use in uses],
                 shown={query: str(uses[query]) for query in queries},
             )
-    if masked:
-        found = results["masked_tokens"] = retrieval(model, tokenizer, *masked, probe.batch_tokens, arguments.recall_at)
-        _print_retrieval(found, arguments.recall_at)
+    if arguments.masked_tokens:
+        found = retrieval(model, tokenizer, *masked, probe.batch_tokens, arguments.recall_at)
+        results["masked_tokens"] = found
         pictures["masked_tokens"] = partial(plot_recall, found=found, at=arguments.recall_at)
-    save_results(arguments.output_dir, results, **pictures)
-    return results
+    return save_results(results, probe, arguments, corpus, **pictures)
 
 
 def _collect(
-    documents: datasets.Dataset, source: str, arguments: NeighboursArguments, rng: np.random.Generator
+    documents: datasets.Dataset, corpus: CorpusArguments, arguments: NeighboursArguments, rng: np.random.Generator
 ) -> tuple[list[Use], list[int]]:
     """The uses of all words, and which of them are queries: the sentences given, or the first of every word."""
+    source = ", ".join(corpus.data) or "the built-in corpus"
     uses, queries = [], list(range(len(arguments.text)))
     for text in arguments.text:
         match = next((found for word in arguments.words for found in find_uses([text], word)), None)
@@ -195,34 +182,3 @@ def _collect(
     if len(uses) < 2:
         raise ValueError(f"words: {uses[0].lemma!r} occurs once only in {source}; two uses are needed to compare")
     return uses, queries
-
-
-def retrieval(model, tokenizer, rows, right, batch_tokens: int, at: Sequence[int]) -> dict[str, Any]:
-    """Look masked tokens up: recall@k of every way of `lookup_ranks`, and of naming the most frequent tokens of these
-    sentences whatever the context."""
-    states = word_vectors(model.base_model, rows, batch_tokens, desc="Masked tokens")
-    found = {
-        name: [recall(of_state, at) for of_state in of_states]
-        for name, of_states in lookup_ranks(model, states, right).items()
-    }
-    special = set(tokenizer.all_special_ids)
-    counts = Counter(token for row in rows for token in row.input_ids if token not in special)
-    by_frequency = {token: rank for rank, (token, _) in enumerate(counts.most_common(), 1)}
-    unigram = np.array([by_frequency.get(token, len(tokenizer)) for token in right])
-    return {
-        "count": len(right),
-        "states": {name: found.pop(name) for name in ("cosine", "dot product")},
-        **{name: of_last for name, (of_last,) in found.items()},
-        "most frequent tokens": recall(unigram, at),
-    }
-
-
-def _print_retrieval(found: dict[str, Any], at: Sequence[int]) -> None:
-    rows = [
-        [f"{name} with state {state}", *entry.values()]
-        for name, of_states in found["states"].items()
-        for state, entry in enumerate(of_states)
-    ]
-    rows += [[name, *entry.values()] for name, entry in found.items() if name not in ("count", "states")]
-    header = ["looked up by", *(f"recall@{k}" for k in at)]
-    print(f"\n{found['count']:,} masked tokens, looked up in the embedding matrix:\n{format_table(header, rows, 3)}")

@@ -1,38 +1,36 @@
-"""What the probes read: words in their contexts, labelled or found in a corpus, and scored pairs of sentences."""
+"""What the probes read: words in their contexts, labelled or found in a corpus, and scored pairs of sentences; and how
+they begin and end."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import datasets
 import numpy as np
 
+from ..arguments.pretraining import CorpusArguments
+from ..arguments.probes import ProbeArguments
 from ..data.sentences import sentences
 from ..data.tables import load_table
 
-# Random sentences come from this many random documents or as many as sentences are asked for, so that a corpus of any
-# size will do.
-DOCUMENTS = 5000
-
-# What is shown of a text on either side of the word, in characters.
-CONTEXT = 50
+DOCUMENTS = 5000  # which random sentences come from (or as many as sentences asked for), however large the corpus is
+CONTEXT = 50  # characters shown of a text on either side of the word
 
 
 @dataclass(frozen=True)
 class Use:
-    """A word at the characters [start, stop) of a text, with its lemma and, where it is labelled, its sense; `name`
-    says where it stands, for errors."""
+    """A word at the characters [start, stop) of a text."""
 
     text: str
     start: int
     stop: int
     lemma: str = ""
-    sense: str = ""
-    name: str = ""
+    sense: str = ""  # where it is labelled
+    name: str = ""  # of the place where it stands, for errors
 
     @property
     def word(self) -> str:
@@ -47,67 +45,58 @@ class Use:
 
 def read_uses(file: str, field: str) -> list[Use]:
     """The rows of a file with the columns tokens (a list, or words between spaces), target_index (counted from 0),
-    lemma and sense.
+    lemma and sense; `field` is the argument that names the file. A ValueError says which file, column or row is bad.
 
     The words become running text, with spaces between them: a byte-level tokenizer such as ModernBERT's would read the
-    words of a list as if they were parts of one.
-
-    Args:
-        field: the argument that the file belongs to, for errors.
-
-    Raises:
-        ValueError: no such file, an unreadable or empty one, a missing column, or a bad row.
-    """
-    return _read(file, field, ("tokens", "target_index", "lemma", "sense"), _labelled_use)
-
-
-def _labelled_use(row: dict[str, Any], name: str) -> Use:
-    tokens, target = row["tokens"], _number(row["target_index"])
-    tokens = tokens.split() if isinstance(tokens, str) else tokens
-    if not isinstance(tokens, list) or not tokens or not all(isinstance(token, str) for token in tokens):
-        raise ValueError(f"{name}: tokens {tokens!r}; use a list of words, or words between spaces")
-    if not target.is_integer() or not 0 <= target < len(tokens):
-        given = row["target_index"]
-        raise ValueError(f"{name}: target_index {given!r}; use 0 to {len(tokens) - 1}, one of the tokens")
-    for column in ("lemma", "sense"):
-        if row[column] is None or not str(row[column]).strip():
-            raise ValueError(f"{name}: no {column}")
-    start = sum(len(token) + 1 for token in tokens[: int(target)])
-    stop = start + len(tokens[int(target)])
-    return Use(" ".join(tokens), start, stop, str(row["lemma"]), str(row["sense"]), name)
+    words of a list as if they were parts of one."""
+    uses = []
+    for name, row in table_rows(file, field, "tokens", "target_index", "lemma", "sense"):
+        tokens, target = row["tokens"], _number(row["target_index"])
+        tokens = tokens.split() if isinstance(tokens, str) else tokens
+        if not isinstance(tokens, list) or not tokens or not all(isinstance(token, str) for token in tokens):
+            raise ValueError(f"{name}: tokens {tokens!r}; use a list of words, or words between spaces")
+        if not target.is_integer() or not 0 <= target < len(tokens):
+            given = row["target_index"]
+            raise ValueError(f"{name}: target_index {given!r}; use 0 to {len(tokens) - 1}, one of the tokens")
+        for column in ("lemma", "sense"):
+            if row[column] is None or not str(row[column]).strip():
+                raise ValueError(f"{name}: no {column}")
+        start = sum(len(token) + 1 for token in tokens[: int(target)])
+        stop = start + len(tokens[int(target)])
+        uses.append(Use(" ".join(tokens), start, stop, str(row["lemma"]), str(row["sense"]), name))
+    return uses
 
 
 def read_pairs(file: str, field: str) -> list[tuple[str, str, float]]:
     """The rows of a file with the columns sentence1, sentence2 and score; errors as in `read_uses`."""
-    return _read(file, field, ("sentence1", "sentence2", "score"), _scored_pair)
+    pairs = []
+    for name, row in table_rows(file, field, "sentence1", "sentence2", "score"):
+        for column in ("sentence1", "sentence2"):
+            if not isinstance(row[column], str) or not row[column].strip():
+                raise ValueError(f"{name}: {column} {row[column]!r}; use text")
+        if not np.isfinite(_number(row["score"])):
+            raise ValueError(f"{name}: score {row['score']!r}; use a number")
+        pairs.append((row["sentence1"], row["sentence2"], _number(row["score"])))
+    return pairs
 
 
-def _scored_pair(row: dict[str, Any], name: str) -> tuple[str, str, float]:
-    for column in ("sentence1", "sentence2"):
-        if not isinstance(row[column], str) or not row[column].strip():
-            raise ValueError(f"{name}: {column} {row[column]!r}; use text")
-    if not np.isfinite(_number(row["score"])):
-        raise ValueError(f"{name}: score {row['score']!r}; use a number")
-    return row["sentence1"], row["sentence2"], _number(row["score"])
+def table_rows(file: str, field: str, *columns: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The rows of a table that has to have these columns, each with its name for errors."""
+    rows = load_table(file, field)
+    if missing := [column for column in columns if column not in rows.column_names]:
+        there = ", ".join(rows.column_names)
+        raise ValueError(f"{field}: {file!r} has no column {', '.join(missing)}; its columns: {there}")
+    for number, row in enumerate(rows, 1):
+        yield f"{field}: {file}, row {number}", row
 
 
 def _number(cell: Any) -> float:
-    """A cell's number, NaN if it is none. One bad cell makes a whole column text, or its whole numbers floats: so these
-    are numbers too, and the row with the bad cell is the one that is named."""
+    """A cell's number, NaN if it is none. One bad cell makes a whole column text, or its whole numbers floats: those
+    are numbers too, so that the row with the bad cell is the one that is named."""
     try:
         return float(cell)
     except (TypeError, ValueError):
         return float("nan")
-
-
-def _read(file: str, field: str, columns: Sequence[str], make: Callable[[dict[str, Any], str], Any]) -> list[Any]:
-    rows = load_table(file, field)
-    missing = [column for column in columns if column not in rows.column_names]
-    if missing:
-        raise ValueError(
-            f"{field}: {file!r} has no column {', '.join(missing)}; its columns: {', '.join(rows.column_names)}"
-        )
-    return [make(row, f"{field}: {file}, row {number}") for number, row in enumerate(rows, 1)]
 
 
 def draw_sentences(documents: datasets.Dataset, count: int, rng: np.random.Generator) -> list[str]:
@@ -125,29 +114,32 @@ def sample(items: Sequence[Any], count: int, rng: np.random.Generator) -> list[A
     return [items[place] for place in np.sort(rng.choice(len(items), count, replace=False))]
 
 
-def check(arguments: Any, **least: int) -> None:
-    """Numbers below the least that makes sense, and an output folder that is a file or would lie in one, are errors.
-
-    Raises:
-        ValueError: which names the argument.
-    """
-    for name, minimum in least.items():
-        given = getattr(arguments, name)
-        for number in given if isinstance(given, list) else [given]:
+def check(probe: ProbeArguments, arguments: Any, **least: int) -> None:
+    """Numbers below the least that makes sense, and an output folder that is a file or would lie in one, are errors
+    (a ValueError that names the argument) before anything is computed."""
+    given = vars(probe) | vars(arguments)
+    for name, minimum in {"batch_tokens": 1, **least}.items():
+        for number in given[name] if isinstance(given[name], list) else [given[name]]:
             if number < minimum:
                 raise ValueError(f"{name}: {number}; use {minimum} or more")
-    folder = Path(getattr(arguments, "output_dir", "."))
+    folder = Path(arguments.output_dir)
     for path in (folder, *folder.parents):
         if path.is_file():
             raise ValueError(f"output_dir: {str(path)!r} is a file; use a folder, existing or new")
 
 
-def save_results(output_dir: str, results: dict[str, Any], **pictures: Callable[[Path], None]) -> None:
-    """Write `results.json` and every picture (a function of the path) as a PNG of its name, and say where."""
-    folder = Path(output_dir)
+def save_results(
+    found: dict[str, Any], probe: ProbeArguments, arguments: Any, corpus: CorpusArguments | None, **pictures: Callable
+) -> dict[str, Any]:
+    """Write what was found and from what as `results.json`, every picture (a function of the path) as a PNG of its
+    name, say where, and return the results."""
+    data = {"data": corpus.data or ["built-in corpus"]} if corpus else {}
+    results = {"model": probe.model, **data, "arguments": asdict(arguments), **found}
+    folder = Path(arguments.output_dir)
     folder.mkdir(parents=True, exist_ok=True)
     text = json.dumps(results, indent=1, ensure_ascii=False)
     (folder / "results.json").write_text(text + "\n", encoding="utf-8")
     for name, draw in pictures.items():
         draw(folder / f"{name}.png")
     print(f"\nSaved to {folder}: {', '.join(['results.json', *(f'{name}.png' for name in pictures)])}")
+    return results

@@ -1,7 +1,7 @@
 """Contextual vectors of words: from the hidden states of their subwords, at every layer at once.
 
-The states of a model with L layers are numbered as Transformers does: 0 is what the embeddings give, 1 to L are the
-layers' outputs; the last is what `last_hidden_state` holds, in a pre-norm model after the final norm.
+The states of a model with L layers are numbered as in Transformers: 0 is what the embeddings give, 1 to L are the
+layers' outputs; the last is `last_hidden_state`, in a pre-norm model after the final norm.
 """
 
 from __future__ import annotations
@@ -23,16 +23,9 @@ from .uses import Use
 
 
 def load_model(path: str, masked_lm: bool = False) -> tuple[MiniBertPreTrainedModel, PreTrainedTokenizerFast]:
-    """A saved MiniBERT, ready for inference on the GPU if there is one, and its tokenizer, whose `model_max_length` is
-    the longest row that both were made for.
-
-    Args:
-        path: a folder or a name on the Hub.
-        masked_lm: with the head that predicts masked tokens (`MiniBertForMaskedLM`) instead of the encoder alone.
-
-    Raises:
-        ValueError: no MiniBERT at the path, or one without that head.
-    """
+    """A saved MiniBERT (a folder or Hub name) in evaluation mode, on the GPU if there is one: the encoder, or with its
+    MLM head; and its tokenizer, whose `model_max_length` is the longest row that both were made for. A ValueError if
+    there is no MiniBERT, or no such head."""
     config = minibert_config(path)
     with quietly():
         if masked_lm:
@@ -54,25 +47,20 @@ class Layers:
     name: str
     first: int
     last: int
-    summed: bool = False
 
     def __call__(self, states: np.ndarray) -> np.ndarray:
         """[..., states, width] to [..., width]."""
         chosen = states[..., self.first : self.last + 1, :]
-        return chosen.sum(-2) if self.summed else chosen.mean(-2)
+        return chosen.sum(-2) if self.name.endswith("sum") else chosen.mean(-2)
 
 
 def parse_layers(name: str, num_layers: int) -> Layers:
     """`last`, `last_four_mean`, `last_four_sum` (of all layers, where there are fewer than four), a state's number,
-    or a range as `2-5` (its mean).
-
-    Raises:
-        ValueError: anything else, or states that a model of `num_layers` layers does not have.
-    """
+    or a range as `2-5` (its mean); a ValueError for anything else, or states beyond `num_layers`."""
     if name == "last":
         return Layers(name, num_layers, num_layers)
     if name in ("last_four_mean", "last_four_sum"):
-        return Layers(name, max(num_layers - 3, 1), num_layers, summed=name.endswith("sum"))
+        return Layers(name, max(num_layers - 3, 1), num_layers)
     numbers = re.fullmatch(r"(\d+)(?:-(\d+))?", name)
     first, last = (int(numbers[1]), int(numbers[2] or numbers[1])) if numbers else (1, 0)
     if not first <= last <= num_layers:
@@ -82,62 +70,41 @@ def parse_layers(name: str, num_layers: int) -> Layers:
 
 @dataclass(frozen=True)
 class Row:
-    """Token ids with special tokens, and where the tokens of the word (or of the whole text) lie: [start, stop)."""
+    """Token ids with special tokens, and [start, stop) of those that make the vector of the word (or the text)."""
 
     input_ids: list[int]
     start: int
     stop: int
 
-    def word(self, subwords: str = "mean") -> tuple[int, int]:
-        """The tokens that the word's vector is the mean of: all, or the "first"."""
-        return self.start, self.stop if subwords == "mean" else self.start + 1
+
+def encode_texts(tokenizer: PreTrainedTokenizerFast, texts: Sequence[str]) -> list[Row | None]:
+    """Texts cut at the tokenizer's `model_max_length`, the "word" being all between the special tokens; None for a text
+    that the tokenizer leaves nothing of."""
+    encodings = tokenizer(list(texts), truncation=True).encodings if texts else []  # it takes no empty batch
+    contents = [(encoding.ids, _content(encoding)) for encoding in encodings]
+    return [Row(ids, content[0], content[-1] + 1) if content else None for ids, content in contents]
 
 
-def encode_texts(
-    tokenizer: PreTrainedTokenizerFast, texts: Sequence[str], names: Sequence[str] | None = None
-) -> list[Row]:
-    """Texts as rows cut at the tokenizer's `model_max_length`; the "word" is all between the special tokens.
-
-    Args:
-        names: what the texts are called in an error; without names, texts that the tokenizer leaves nothing of are left
-            out.
-
-    Raises:
-        ValueError: a text with a name that the tokenizer leaves nothing of.
-    """
-    if not texts:  # which a tokenizer takes no batch of
-        return []
-    rows = []
-    for number, encoding in enumerate(tokenizer(list(texts), truncation=True).encodings):
-        if content := _content(encoding):
-            rows.append(Row(encoding.ids, content[0], content[-1] + 1))
-        elif names:
-            raise ValueError(f"{names[number]}: the text {texts[number]!r} has no token")
-    return rows
-
-
-def encode_uses(tokenizer: PreTrainedTokenizerFast, uses: Sequence[Use]) -> list[Row]:
+def encode_uses(tokenizer: PreTrainedTokenizerFast, uses: Sequence[Use], subwords: str = "mean") -> list[Row]:
     """Words in their contexts as rows; of a text longer than `model_max_length`, what stands around the word is taken.
-
-    Raises:
-        ValueError: a word that the tokenizer leaves nothing of, or one longer than a row.
-    """
+    A word of several tokens is their "mean", or the "first" of them. A ValueError names a word without a token, or with
+    more than a row has room for."""
     rows = []
     encodings = tokenizer([use.text for use in uses], verbose=False).encodings  # that a text is longer is no news
     for use, encoding in zip(uses, encodings):
         name = f"{use.name or f'the text {use.text!r}'}: the word {use.word!r}"
-        content = _content(encoding)
-        offsets = encoding.offsets
+        content, offsets, ids = _content(encoding), encoding.offsets, encoding.ids
         word = [place for place in content if max(offsets[place][0], use.start) < min(offsets[place][1], use.stop)]
         if not word:
             raise ValueError(f"{name} has no token")
-        ids, start, stop, first, end = encoding.ids, word[0], word[-1] + 1, content[0], content[-1] + 1
+        start, stop, first, end = word[0], word[-1] + 1, content[0], content[-1] + 1
         room = tokenizer.model_max_length - (len(ids) - (end - first))
         if stop - start > room:
             raise ValueError(f"{name} has {stop - start} tokens; there is room for {room}")
         begin = int(np.clip((start + stop - room) // 2, first, max(end - room, first)))
         cut = ids[:first] + ids[begin : min(begin + room, end)] + ids[end:]
-        rows.append(Row(cut, start - begin + first, stop - begin + first))
+        place, length = start - begin + first, 1 if subwords == "first" else stop - start
+        rows.append(Row(cut, place, place + length))
     return rows
 
 
@@ -148,12 +115,11 @@ def _content(encoding) -> list[int]:
 def hidden_states(
     model: MiniBertPreTrainedModel, rows: Sequence[Row], batch_tokens: int, desc: str
 ) -> Iterator[tuple[list[int], torch.Tensor]]:
-    """All states of rows, rows of like length together, the longest first.
+    """All states of rows by a `MiniBertModel`, rows of like length together, the longest first, with a progress bar
+    that says `desc`.
 
     Args:
-        model: a `MiniBertModel`.
         batch_tokens: tokens in a batch, padding included (a longer row is a batch by itself).
-        desc: what the progress bar says.
 
     Yields:
         the numbers of the batch's rows, and their states [L + 1, batch, length, width] in fp32.
@@ -172,26 +138,12 @@ def hidden_states(
 
 
 def word_vectors(
-    model: MiniBertPreTrainedModel,
-    rows: Sequence[Row],
-    batch_tokens: int,
-    subwords: str = "mean",
-    desc: str = "Word vectors",
-    sentences: bool = False,
+    model: MiniBertPreTrainedModel, rows: Sequence[Row], batch_tokens: int, desc: str = "Vectors", sentences=False
 ) -> np.ndarray:
-    """The vectors of the rows' words at every state of the model.
-
-    Args:
-        model: a `MiniBertModel`.
-        batch_tokens: tokens in a batch, padding included.
-        subwords: a word of several tokens is their "mean", or the "first" of them.
-        desc: what the progress bar says.
-        sentences: beside the words' the mean of all tokens, special ones too, which is what sentence-transformers has.
-
-    Returns:
-        [rows, L + 1, width], or with the sentences [rows, 2, L + 1, width]; fp32.
-    """
-    spans = np.array([[row.word(subwords), (0, len(row.input_ids))] for row in rows])[:, : 2 if sentences else 1]
+    """The vectors of the rows' words at every state, [rows, L + 1, width] in fp32; arguments as of `hidden_states`.
+    With `sentences` [rows, 2, L + 1, width]: beside the words' the mean of all tokens, special ones too, which is what
+    sentence-transformers has."""
+    spans = np.array([[(row.start, row.stop), (0, len(row.input_ids))] for row in rows])[:, : 2 if sentences else 1]
     vectors = np.empty((*spans.shape[:2], model.config.num_hidden_layers + 1, model.config.hidden_size), np.float32)
     for batch, states in hidden_states(model, rows, batch_tokens, desc):
         start, stop = torch.from_numpy(spans[batch]).to(states.device).unsqueeze(-1).unbind(2)  # [b, spans, 1] each
@@ -201,13 +153,21 @@ def word_vectors(
     return vectors if sentences else vectors[:, 0]
 
 
-def static_vectors(model: MiniBertPreTrainedModel, rows: Sequence[Row], subwords: str = "mean") -> np.ndarray:
+def static_vectors(model: MiniBertPreTrainedModel, rows: Sequence[Row]) -> np.ndarray:
     """The same words without their contexts: their tokens' rows of the embedding matrix, [rows, width], fp32."""
     table = model.get_input_embeddings().weight.detach().float().cpu().numpy()
-    return np.stack([table[row.input_ids[slice(*row.word(subwords))]].mean(0) for row in rows])
+    return np.stack([table[row.input_ids[row.start : row.stop]].mean(0) for row in rows])
 
 
 def unit(vectors: np.ndarray) -> np.ndarray:
     """Vectors divided by their length (a zero vector stays zero), so that a product of two is their cosine."""
     lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
     return vectors / np.where(lengths > 0, lengths, 1)
+
+
+def contributions(vectors: np.ndarray) -> np.ndarray:
+    """What each dimension gives to the mean cosine of all pairs of different vectors, [n, …, width] to […, width] in
+    fp64; the sum is that mean cosine. For a pair (u, v) dimension i gives u_i v_i / (|u| |v|) (Timkey and van Schijndel
+    2021, equation 3)."""
+    units, count = unit(vectors.astype(np.float64)), len(vectors)
+    return (units.sum(0) ** 2 - (units**2).sum(0)) / (count * (count - 1))

@@ -2,10 +2,8 @@
 
 Sense vectors are means over labelled uses, and the nearest one by cosine wins (1-NN: Peters et al. 2018, section 5.3;
 Loureiro and Jorge 2019). Beside it stand a bag of words with logistic regression, which sees no vectors at all, and the
-best setting that the validation file chooses.
-
-Micro accuracy is the share of rows that are right; macro accuracy is the mean over words of the accuracy on each.
-(Loureiro et al. 2021, who made CoarseWSD-20, call macro the mean over a word's senses of F1: another figure.)
+best setting that the validation file chooses. Micro accuracy is the share of rows that are right, macro the mean over
+words of the accuracy on each (not, as of Loureiro et al. 2021, who made CoarseWSD-20, over a word's senses of F1).
 """
 
 from __future__ import annotations
@@ -14,8 +12,9 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
+from functools import lru_cache, partial
 from itertools import product
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -36,29 +35,21 @@ from .vectors import Layers, encode_uses, load_model, parse_layers, unit, word_v
 VECTORS = ("word", "sentence", "word + sentence")
 SCALINGS = ("raw", "z-scored", "centred by word", "z-scored by word")
 NEIGHBOURS = (0, 1, 5, 10)  # 0: sense means
-
-# With as many dimensions as labelled uses, logistic regression needs to be held back.
-PROBE_C = 0.01
+DRAWN = set(product(VECTORS[:2], SCALINGS[:2]))  # by state, as sense means
+PROBE_C = 0.01  # with as many dimensions as labelled uses, logistic regression needs to be held back
+MOST_FREQUENT = DummyClassifier(strategy="most_frequent")  # the first in the alphabet of equals
 
 Fit = Callable[[np.ndarray, np.ndarray], Any]  # features [n, …] and senses [n] to a classifier with `predict`
 
 
 @dataclass(frozen=True)
 class Setting:
-    """One way to tell senses apart.
+    """One way to tell senses apart."""
 
-    Args:
-        layers: which states make a vector.
-        vector: the "word"'s, the mean of the "sentence", or both at unit length side by side ("word + sentence").
-        scaling: "raw"; "z-scored" with means and deviations of all training uses; "centred by word" or "z-scored by
-            word" with those of the lemma's training uses.
-        neighbours: k of the nearest uses vote; 0 is the nearest of the senses' mean vectors.
-    """
-
-    layers: Layers
-    vector: str = "word"
-    scaling: str = "raw"
-    neighbours: int = 0
+    layers: Layers  # which states make a vector
+    vector: str = "word"  # one of VECTORS; of "word + sentence" each has unit length, side by side
+    scaling: str = "raw"  # or with means (and deviations) of all training uses, or of the lemma's ("by word")
+    neighbours: int = 0  # k of the nearest uses vote; 0 is the nearest of the senses' mean vectors
 
     def __str__(self) -> str:
         method = f"{self.neighbours} nearest" if self.neighbours else "sense means"
@@ -73,29 +64,28 @@ class Setting:
         if self.neighbours == 0:
             names = np.unique(senses)
             x, senses = np.stack([x[senses == name].mean(0) for name in names]), names
-        neighbours = min(self.neighbours or 1, len(x))
-        return make_pipeline(
-            *steps, KNeighborsClassifier(neighbours, metric="cosine", algorithm="brute").fit(x, senses)
-        )
+        neighbours = KNeighborsClassifier(min(self.neighbours or 1, len(x)), metric="cosine", algorithm="brute")
+        return make_pipeline(*steps, neighbours.fit(x, senses))
 
 
 class Split:
-    """Labelled uses as columns: `lemmas`, `senses` and `texts` [n], and `states` [n, 2 (word, sentence), L + 1, d]; and
-    `rows`, those of every lemma."""
+    """Labelled uses as columns [n]; `rows` are those of every lemma."""
 
     def __init__(self, uses: Sequence[Use]):
         self.uses = uses
-        self.lemmas = np.array([use.lemma for use in uses], dtype=object)
-        self.senses = np.array([use.sense for use in uses], dtype=object)
-        self.texts = np.array([use.text for use in uses], dtype=object)
-        self.states = np.empty(0)
+        self.lemmas, self.senses, self.texts = (
+            np.array([getattr(use, column) for use in uses], dtype=object) for column in ("lemma", "sense", "text")
+        )
+        self.states = np.empty(0)  # [n, 2 (word, sentence), L + 1, d]
         self.rows = {lemma: np.flatnonzero(self.lemmas == lemma) for lemma in sorted(set(self.lemmas))}
 
-    def vectors(self, layers: Layers, vector: str = "word") -> np.ndarray:
-        """[n, d], or [n, 2 d] of words and sentences."""
-        if vector == "word + sentence":
-            return unit(layers(self.states)).reshape(len(self.states), -1)
-        return layers(self.states[:, VECTORS.index(vector)])
+
+@lru_cache(maxsize=2)  # settings that are tried in turn have the same ones
+def vectors_of(split: Split, layers: Layers, vector: str = "word") -> np.ndarray:
+    """[n, d], or [n, 2 d] of words and sentences."""
+    if vector == "word + sentence":
+        return unit(layers(split.states)).reshape(len(split.states), -1)
+    return layers(split.states[:, VECTORS.index(vector)])
 
 
 def fit_bag_of_words(texts: np.ndarray, senses: np.ndarray) -> Pipeline:
@@ -108,21 +98,11 @@ def fit_bag_of_words(texts: np.ndarray, senses: np.ndarray) -> Pipeline:
     return make_pipeline(vectorizer, LogisticRegression(C=10, max_iter=1000)).fit(texts, senses)
 
 
-def fit_logistic_regression(x: np.ndarray, senses: np.ndarray) -> Pipeline:
-    """Logistic regression over z-scored vectors."""
-    return make_pipeline(StandardScaler(), LogisticRegression(C=PROBE_C, max_iter=1000)).fit(x, senses)
-
-
-def fit_most_frequent(x: np.ndarray, senses: np.ndarray) -> DummyClassifier:
-    """The most frequent sense, the first in the alphabet of equals."""
-    return DummyClassifier(strategy="most_frequent").fit(x, senses)
-
-
 def by_word(known: Split, split: Split, x_known: np.ndarray, x: np.ndarray, fit: Fit) -> np.ndarray:
     """The senses [n] of the uses of `split`, every lemma by a classifier of its own. A lemma without training uses gets
     the most frequent sense of all, a lemma with one sense that sense."""
     # as objects: the classifier's own array has room for names as long as its one sense only
-    predicted = fit_most_frequent(x_known, known.senses).predict(x).astype(object)
+    predicted = MOST_FREQUENT.fit(x_known, known.senses).predict(x).astype(object)
     for lemma, of_split in split.rows.items():
         of_known = known.rows.get(lemma, [])
         senses = known.senses[of_known]
@@ -133,67 +113,63 @@ def by_word(known: Split, split: Split, x_known: np.ndarray, x: np.ndarray, fit:
     return predicted
 
 
-def predict(known: Split, split: Split, settings: Sequence[Setting]) -> list[np.ndarray]:
-    """The senses [n] that each setting finds for the uses of `split`, from those of `known`. The settings differ in
-    their neighbours and scaling only, so that vectors are made once."""
-    vectors = [part.vectors(settings[0].layers, settings[0].vector) for part in (known, split)]
-    scaler = StandardScaler().fit(vectors[0])
-    scaled = [scaler.transform(x) for x in vectors]
-    return [by_word(known, split, *(scaled if s.scaling == "z-scored" else vectors), s.fit) for s in settings]
+def predict(known: Split, split: Split, setting: Setting) -> np.ndarray:
+    """The senses [n] that the setting finds for the uses of `split`, from those of `known`."""
+    vectors = [vectors_of(part, setting.layers, setting.vector) for part in (known, split)]
+    if setting.scaling == "z-scored":
+        scaler = StandardScaler().fit(vectors[0])
+        vectors = [scaler.transform(x) for x in vectors]
+    return by_word(known, split, *vectors, setting.fit)
 
 
-def accuracy(split: Split, predicted: np.ndarray) -> dict[str, Any]:
-    """Micro and macro accuracy (see the module's docstring), and that of every word."""
+def accuracy(split: Split, predicted: np.ndarray, bag_of_words: np.ndarray | None = None) -> dict[str, Any]:
+    """Micro and macro accuracy (see the module's docstring), and that of every word; against the predictions of a bag
+    of words also the difference of micro accuracy and half of its 95 % interval (the rows are paired)."""
     right = predicted == split.senses
     words = {lemma: float(right[rows].mean()) for lemma, rows in split.rows.items()}
-    return {"micro": float(right.mean()), "macro": float(np.mean(list(words.values()))), "words": words}
-
-
-def difference(split: Split, predicted: np.ndarray, baseline: np.ndarray) -> dict[str, float]:
-    """Micro accuracy above the baseline's, and half of its 95 % interval (the rows are paired)."""
-    above = (predicted == split.senses).astype(float) - (baseline == split.senses)
-    return {"difference": float(above.mean()), "half_interval": float(1.96 * above.std() / np.sqrt(len(above)))}
+    found = {"micro": float(right.mean()), "macro": float(np.mean(list(words.values()))), "words": words}
+    if bag_of_words is not None:
+        above = right.astype(float) - (bag_of_words == split.senses)
+        half = float(1.96 * above.std() / np.sqrt(len(above)))
+        found["above_bag_of_words"] = {"difference": float(above.mean()), "half_interval": half}
+    return found
 
 
 def choose(known: Split, validation: Split, num_layers: int) -> tuple[dict[str, Setting], dict[Setting, tuple]]:
     """The best settings by micro accuracy on the validation file (of equals by macro), of three families; and the
     (micro, macro) accuracies of all that were tried: every state but the embeddings, and the means of the last ones."""
     names = [str(state) for state in range(1, num_layers + 1)] + [f"{s}-{num_layers}" for s in range(1, num_layers)]
+    layers = [parse_layers(name, num_layers) for name in names]
     tried = {}
-    vectors = list(product([parse_layers(name, num_layers) for name in names], VECTORS))
-    for layers, vector in tqdm(vectors, desc="Settings", unit=" vectors", leave=False):
-        settings = [Setting(layers, vector, *choice) for choice in product(SCALINGS, NEIGHBOURS)]
-        for setting, predicted in zip(settings, predict(known, validation, settings)):
-            found = accuracy(validation, predicted)
-            tried[setting] = (found["micro"], found["macro"])
+    for choice in tqdm(list(product(layers, VECTORS, SCALINGS, NEIGHBOURS)), desc="Settings", leave=False):
+        found = accuracy(validation, predict(known, validation, Setting(*choice)))
+        tried[Setting(*choice)] = (found["micro"], found["macro"])
+    of_words = [setting for setting in tried if setting.vector == "word"]
     families = {
-        "best 1-NN of the word": [s for s in tried if s.vector == "word" and s.neighbours < 2],
-        "best k-NN of the word": [s for s in tried if s.vector == "word" and s.neighbours > 1],
+        "best 1-NN of the word": [setting for setting in of_words if setting.neighbours < 2],
+        "best k-NN of the word": [setting for setting in of_words if setting.neighbours > 1],
         "best of all": list(tried),
     }
     return {name: max(family, key=tried.get) for name, family in families.items()}, tried
 
 
 def wsd(probe: ProbeArguments, arguments: WsdArguments) -> dict[str, Any]:
-    """Measure; print a table; write `results.json` and `wsd.png`.
-
-    Returns:
-        what is written to `results.json`: "accuracy" of every method on every file, "above_bag_of_words", the "best"
-        settings and all "tried".
+    """Measure; print tables; write `wsd.png` and `results.json`, which is returned: "accuracy" of every method on every
+    file, with "above_bag_of_words" on those of the test; the "best" settings and all "tried".
 
     Raises:
         ValueError: bad arguments, files or rows, or no MiniBERT at the path, before any work.
     """
-    check(probe, batch_tokens=1)
-    check(arguments)
+    check(probe, arguments)
     for field in ("train", "test"):
         if not getattr(arguments, field):
             raise ValueError(f"{field}: none given; use a file with the columns tokens, target_index, lemma, sense")
-    files = ([arguments.validation] if arguments.validation else []) + arguments.test
+    validation = [arguments.validation] if arguments.validation else []
+    files = validation + arguments.test
     names = [Path(file).stem for file in files]
     if len({"train", *names}) <= len(names):
         names = files
-    measured = names[1:] if arguments.validation else names
+    measured = names[len(validation) :]
     known = Split(read_uses(arguments.train, "train"))
     splits = {
         name: Split(read_uses(file, "test" if name in measured else "validation")) for name, file in zip(names, files)
@@ -202,90 +178,61 @@ def wsd(probe: ProbeArguments, arguments: WsdArguments) -> dict[str, Any]:
     layers = [parse_layers(name, model.config.num_hidden_layers) for name in arguments.layers]
     everything = {"train": known, **splits}
     # of all files before the first is run, since a word may be left without tokens
-    encoded = [encode_uses(tokenizer, split.uses) for split in everything.values()]
+    encoded = [encode_uses(tokenizer, split.uses, arguments.subwords) for split in everything.values()]
     for (name, split), rows in zip(everything.items(), encoded):
-        split.states = word_vectors(
-            model, rows, probe.batch_tokens, arguments.subwords, f"Word vectors of {name}", sentences=True
-        )
+        split.states = word_vectors(model, rows, probe.batch_tokens, f"Word vectors of {name}", sentences=True)
 
-    def on_texts(fit: Fit) -> Callable[[Split], np.ndarray]:
-        return lambda split: by_word(known, split, known.texts, split.texts, fit)
+    def method(features: Callable[[Split], np.ndarray], fit: Fit) -> Callable[[Split], np.ndarray]:
+        return lambda split: by_word(known, split, features(known), features(split), fit)
 
-    def on_vectors(chosen: Layers) -> Callable[[Split], np.ndarray]:
-        return lambda split: by_word(
-            known, split, known.vectors(chosen), split.vectors(chosen), fit_logistic_regression
-        )
-
-    def with_setting(setting: Setting) -> Callable[[Split], np.ndarray]:
-        return lambda split: predict(known, split, [setting])[0]
-
-    methods = {"most frequent sense": on_texts(fit_most_frequent), "bag of words": on_texts(fit_bag_of_words)}
-    for chosen in layers:
-        methods[f"sense means, {chosen.name}"] = with_setting(Setting(chosen))
-        methods[f"logistic regression, {chosen.name}"] = on_vectors(chosen)
-    best, tried = {}, {}
-    if arguments.validation:
-        best, tried = choose(known, splits[names[0]], model.config.num_hidden_layers)
-    methods |= {name: with_setting(setting) for name, setting in best.items()}
-
-    predictions = {name: {} for name in methods}
-    for name, file in tqdm(list(product(methods, splits)), desc="Methods", unit=" predictions", leave=False):
-        predictions[name][file] = methods[name](splits[file])
-    results = {
-        "model": probe.model,
-        "arguments": asdict(arguments),
-        "rows": {name: len(split.uses) for name, split in everything.items()},
-        "accuracy": {
-            name: {file: accuracy(splits[file], predicted) for file, predicted in of_files.items()}
-            for name, of_files in predictions.items()
-        },
-        "above_bag_of_words": {
-            name: {
-                file: difference(splits[file], of_files[file], predictions["bag of words"][file]) for file in measured
-            }
-            for name, of_files in predictions.items()
-        },
-        "best": {name: asdict(setting) for name, setting in best.items()},
-        "tried": [{"setting": str(setting), "micro": m, "macro": n} for setting, (m, n) in tried.items()],
+    methods = {
+        "most frequent sense": method(attrgetter("texts"), MOST_FREQUENT.fit),
+        "bag of words": method(attrgetter("texts"), fit_bag_of_words),
     }
-    print(_table(results, measured))
+    regression = make_pipeline(StandardScaler(), LogisticRegression(C=PROBE_C, max_iter=1000))
+    for chosen in layers:
+        vectors = partial(vectors_of, layers=chosen)
+        methods[f"sense means, {chosen.name}"] = method(vectors, Setting(chosen).fit)
+        methods[f"logistic regression, {chosen.name}"] = method(vectors, regression.fit)
+    best, tried = choose(known, splits[names[0]], model.config.num_hidden_layers) if validation else ({}, {})
+    methods |= {name: partial(predict, known, setting=setting) for name, setting in best.items()}
+
+    pairs = tqdm(list(product(methods, splits)), desc="Methods", unit=" predictions", leave=False)
+    predicted = {(name, file): methods[name](splits[file]) for name, file in pairs}
+    baselines = {file: predicted["bag of words", file] for file in measured}
+    scores = {
+        name: {file: accuracy(split, predicted[name, file], baselines.get(file)) for file, split in splits.items()}
+        for name in methods
+    }
+    header, table = ["method"], [[name] for name in methods]
+    for file in splits:
+        header += [f"{file} micro", "macro", *(["above bag of words"] if file in measured else [])]
+        for row, of_files in zip(table, scores.values()):
+            row += [of_files[file]["micro"], of_files[file]["macro"]]
+            if above := of_files[file].get("above_bag_of_words"):
+                shown = f"{above['difference']:+.3f} ± {above['half_interval']:.3f}"
+                row.append(shown if above["half_interval"] else "")
+    print(format_table(header, table, digits=3))
+    print("\nmicro: share of rows; macro: mean over words; ±: 95 % interval of the paired difference.")
     for name, setting in best.items():
         print(f"{name}, chosen by the validation file: {setting}")
     first = measured[0]
     words = {word: len(rows) for word, rows in splits[first].rows.items()}
-    of_words = {name: found[first]["words"] for name, found in results["accuracy"].items()}
-    rows = [[word, count, *(found[word] for found in of_words.values())] for word, count in words.items()]
-    print(f"\nAccuracy on {first} by word:\n{format_table(['word', 'rows', *of_words], rows, digits=3)}")
+    of_words = {name: found[first]["words"] for name, found in scores.items()}
+    table = [[word, count, *(found[word] for found in of_words.values())] for word, count in words.items()]
+    print(f"\nAccuracy on {first} by word:\n{format_table(['word', 'rows', *of_words], table, digits=3)}")
     for name, split in splits.items():
-        unseen = ~np.isin(split.lemmas, known.lemmas)
-        if unseen.any():
-            print(f"{name}: {unseen.sum()} rows of lemmas without training uses got the most frequent sense of all.")
-        new = {*zip(split.lemmas, split.senses)} - {*zip(known.lemmas, known.senses)}
-        if new:
-            print(f"{name}: {len(new)} senses have no training use: {', '.join(sorted(sense for _, sense in new)[:8])}")
+        if unseen := sum(lemma not in known.rows for lemma in split.lemmas):
+            print(f"{name}: {unseen} rows of lemmas without training uses got the most frequent sense of all.")
     curves: dict[str, dict[int, float]] = defaultdict(dict)
-    for setting, (micro, _) in tried.items():
-        single = setting.layers.first == setting.layers.last
-        if single and setting.neighbours == 0 and setting.vector in VECTORS[:2] and setting.scaling in SCALINGS[:2]:
-            curves[f"{setting.vector}, {setting.scaling}"][setting.layers.first] = 100 * micro
+    for each, (micro, _) in tried.items():
+        if each.layers.name.isdigit() and not each.neighbours and (each.vector, each.scaling) in DRAWN:
+            curves[f"{each.vector}, {each.scaling}"][each.layers.first] = 100 * micro
+    results = {
+        "rows": {name: len(split.uses) for name, split in everything.items()},
+        "accuracy": scores,
+        "best": {name: asdict(setting) for name, setting in best.items()},
+        "tried": [{"setting": str(setting), "micro": m, "macro": n} for setting, (m, n) in tried.items()],
+    }
     draw = partial(plot_wsd, file=first, words=words, accuracy=of_words, curves=curves)
-    save_results(arguments.output_dir, results, wsd=draw)
-    return results
-
-
-def _table(results: dict[str, Any], measured: Sequence[str]) -> str:
-    header = ["method"]
-    for file in results["rows"]:
-        if file != "train":
-            header += [f"{file} micro", "macro", *(["above bag of words"] if file in measured else [])]
-    rows = []
-    for method, found in results["accuracy"].items():
-        rows.append([method])
-        for file, scores in found.items():
-            rows[-1] += [scores["micro"], scores["macro"]]
-            if file in measured:
-                above = results["above_bag_of_words"][method][file]
-                shown = f"{above['difference']:+.3f} ± {above['half_interval']:.3f}"
-                rows[-1].append(shown if above["half_interval"] else "")
-    note = "micro: share of rows; macro: mean over words; ±: 95 % interval of the paired difference."
-    return f"{format_table(header, rows, digits=3)}\n\n{note}"
+    return save_results(results, probe, arguments, None, wsd=draw)
