@@ -200,7 +200,7 @@ class TestTask:
         for training in (True, False):
             encoded = task.encode(split, training=training)
             features = [{k: v for k, v in row.items() if k not in ("offsets", "is_last")} for row in encoded]
-            batch = task.collator()(features)
+            batch = task.collator_class(task.tokenizer)(features)
             assert (batch["attention_mask"] == 0).any()
             for side in ("start_positions", "end_positions"):
                 assert batch["attention_mask"].gather(1, batch[side][:, None]).all()

@@ -4,7 +4,7 @@ import copy
 
 import pytest
 import torch
-from transformers import BertForSequenceClassification, ModernBertForSequenceClassification, Trainer
+from transformers import BertForSequenceClassification, ModernBertForSequenceClassification
 
 from minibert import MiniBertConfig, MiniBertForSequenceClassification, MiniBertForTokenClassification
 from minibert.training.arguments.finetuning import FinetuneArguments
@@ -85,8 +85,7 @@ class TestLayerwiseDecay:
         model = to_native(model) if native else model
         assert isinstance(model, (BertForSequenceClassification, ModernBertForSequenceClassification)) == native
         names = {parameter: name for name, parameter in model.named_parameters()}
-        decayed = Trainer.get_decay_parameter_names(None, model)
-        groups = parameter_groups(model, decayed, learning_rate=1.0, weight_decay=0.1, layer_decay=0.5)
+        groups = parameter_groups(model, learning_rate=1.0, weight_decay=0.1, layer_decay=0.5)
         found = {names[p]: (group["lr"], group["weight_decay"]) for group in groups for p in group["params"]}
         assert found.keys() == set(names.values())
         assert sum(len(group["params"]) for group in groups) == len(found)
@@ -99,7 +98,7 @@ class TestLayerwiseDecay:
 
     def test_frozen_parameters_are_in_no_group(self, model):
         freeze(model, "1")
-        groups = parameter_groups(model, set(), 1.0, 0.0, 0.9)
+        groups = parameter_groups(model, 1.0, 0.0, 0.9)
         assert {id(p) for group in groups for p in group["params"]} == {
             id(p) for p in model.parameters() if p.requires_grad
         }

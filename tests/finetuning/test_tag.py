@@ -38,7 +38,7 @@ from minibert.training.finetuning.tasks.label_schemes import (
     transitions,
 )
 from minibert.training.finetuning.tasks.tagging import Tag, encode_sentences
-from minibert.training.finetuning.trainer import score
+from minibert.training.finetuning.trainer import Run, score
 
 SCHEMES = ("bio", "io", "bioes")
 SEQEVAL = {"bio": seqeval.scheme.IOB2, "bioes": seqeval.scheme.IOBES}
@@ -397,7 +397,7 @@ class TestTask:
         save_model(tmp_path / "model", tokenizers["wordpiece"])
         config = MiniBertConfig.from_pretrained(tmp_path / "model", **task.config_fields())
         MiniBertForTokenClassification(config).save_pretrained(tmp_path / "model")
-        text, said, long, _ = task.show(tmp_path / "model", split)
+        text, said, long, _ = task.show(tmp_path / "model", None, split)
         assert (text.strip(), said.strip()) == ("Cats sleep well now", "Cats [X], sleep [X], well [X], now [X]")
         assert len(long) < 210 and long.endswith(" …")
 
@@ -508,8 +508,9 @@ class TestTraining:
         task, split = make_task(tokenizer, sentences(20, seed=3), tmp_path, subwords="mean", decoding=decoding)
         config = MiniBertConfig.from_pretrained(folder / "model", **task.config_fields(), initializer_range=0.5)
         model = MiniBertForTokenClassification(config).eval()
+        encoded = {"test": task.encode(split, training=False)}
         training = TrainingArguments(str(tmp_path), per_device_eval_batch_size=6, use_cpu=True, report_to="none")
-        scored = score(model, training, task, {"test": split}, {"test": task.encode(split, training=False)})
+        scored = score(Run(task, {"test": split}, encoded, None, training, {}), model)
         expected = []
         for tokens in split["tokens"]:
             inputs = tokenizer(tokens, is_split_into_words=True, return_tensors="pt")

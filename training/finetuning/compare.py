@@ -7,20 +7,19 @@ and is not done again.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import statistics
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import torch
 from transformers import set_seed
 
 from ..checkpoints import remove_checkpoints
 from ..conversion import to_native
 from ..report import format_scores, format_table
-from .trainer import Run, make_trainer, precision_of, seconds_of_steps, train, training_batches
+from .trainer import Run, make_trainer, seconds_of_steps, train, training_batches
 
 QUALITY, SPEED, BOTH = "compare_transformers.json", "compare_speed.json", "compare.json"
 OURS = "MiniBERT"
@@ -37,17 +36,17 @@ def check_comparable(run: Run) -> None:
     ):
         if value != only:
             raise ValueError(f"{name}: {value} cannot be compared, since {why}; use {only or 'none'} with --compare")
-    to_native(run.initial_model(run.training.seed))
+    to_native(run.initial_model())
 
 
 def compare(run: Run, ours: dict[str, Any], output: Path) -> None:
     """Train Transformers' model as MiniBERT was trained (to the report `ours`), time both, print and save it all."""
-    native = type(to_native(run.initial_model(run.training.seed))).__name__
-    theirs = _once(output / QUALITY, run, lambda: train_native(run, output))
+    native = type(to_native(run.initial_model())).__name__
+    reports = {OURS: ours, native: _once(output / QUALITY, run, lambda: train_native(run, output))}
     speed = _once(output / SPEED, run, lambda: measure_speed(run))
     for split in ("validation", "test"):
         if split in ours:
-            scores = {OURS: ours[split], native: theirs[split]}
+            scores = {name: report[split] for name, report in reports.items()}
             print(f"\n{split}, seed {run.training.seed}\n{format_scores(scores)}")
     print(
         f"\ntime of {native} for a training step / time of {OURS}, {speed['rounds']} rounds of {speed['batches']} "
@@ -56,20 +55,18 @@ def compare(run: Run, ours: dict[str, Any], output: Path) -> None:
     ratios = [("median of the rounds", speed["median_ratio"]), ("fastest rounds", speed["minimum_ratio"])]
     print(format_table(["", "ratio"], ratios))
     kept = ("validation", "test", "best_step", "steps", "epochs", "training_seconds", "parameters")
-    figures = {name: {key: of[key] for key in kept if key in of} for name, of in ((OURS, ours), (native, theirs))}
-    report = {"settings": run.settings, **figures, "speed": speed}
-    (output / BOTH).write_text(json.dumps(report, indent=2) + "\n")
+    figures = {name: {key: report[key] for key in kept if key in report} for name, report in reports.items()}
+    (output / BOTH).write_text(json.dumps({"settings": run.settings, **figures, "speed": speed}, indent=2) + "\n")
     print(f"Saved to {output / BOTH}")
 
 
 def train_native(run: Run, output: Path) -> dict[str, Any]:
     """The report of Transformers' model, trained from the same weights by the same means."""
-    native = to_native(run.initial_model(run.training.seed))
+    native, folder = to_native(run.initial_model()), output / "transformers"
     print(f"\nTraining Transformers' {type(native).__name__} in the same way")
-    folder = output / "transformers"
     remove_checkpoints(folder)  # of a training that was interrupted
     set_seed(run.training.seed)
-    report = train(run, native, dataclasses.replace(run.training, output_dir=str(folder))).report
+    report = train(run.replace(output_dir=str(folder)), native).report
     remove_checkpoints(folder)
     with suppress(OSError):  # logs lie there
         folder.rmdir()
@@ -83,9 +80,9 @@ def measure_speed(run: Run) -> dict[str, Any]:
     few batches that do not count.
     """
     rounds, count = run.arguments.compare_rounds, run.arguments.compare_batches
-    models = {OURS: run.initial_model(run.training.seed)}
-    models["Transformers"] = to_native(models[OURS])
-    trainers = {name: make_trainer(run, model, run.training) for name, model in models.items()}
+    model = run.initial_model()
+    models = {OURS: model, "Transformers": to_native(model)}
+    trainers = {name: make_trainer(run, model) for name, model in models.items()}
     batches = training_batches(trainers[OURS], rounds * count)
     for trainer in trainers.values():
         seconds_of_steps(trainer, batches[: min(3, count)])
@@ -105,12 +102,11 @@ def measure_speed(run: Run) -> dict[str, Any]:
         "rows_in_batch": run.training.train_batch_size,
         "seconds": seconds,
         "device": str(run.training.device),
-        "precision": str(precision_of(run.training) or torch.float32).removeprefix("torch."),
         "attention": {name: model.config._attn_implementation for name, model in models.items()},
     }
 
 
-def _once(path: Path, run: Run, work) -> dict[str, Any]:
+def _once(path: Path, run: Run, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     """What is saved at `path` of a run with the same settings, or else what `work` returns, which is saved there."""
     if path.exists():
         saved = json.loads(path.read_text())

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 from torch import nn
-from transformers import PreTrainedModel
+from transformers import PreTrainedModel, Trainer
 
 from ..arguments.finetuning import FinetuneArguments
 
@@ -27,9 +26,8 @@ def check_freezing(arguments: FinetuneArguments, layers: int) -> None:
     if lora is not None:
         import peft  # noqa: F401 - missing it is told before any work
     if freeze not in ("none", "encoder", *map(str, range(1, layers + 1))):
-        raise ValueError(
-            f"freeze: {freeze!r} is no part of the model; use none, encoder or a number from 1 to {layers}"
-        )
+        use = f"none, encoder or a number from 1 to {layers}"
+        raise ValueError(f"freeze: {freeze!r} is no part of the model; use {use}")
     if lora is not None and lora < 1:
         raise ValueError(f"lora: {lora} is no rank; use 1 or more")
     if lora is not None and freeze != "none":
@@ -41,7 +39,7 @@ def check_freezing(arguments: FinetuneArguments, layers: int) -> None:
 
 
 def freeze(model: PreTrainedModel, amount: str) -> list[nn.Module]:
-    """Freeze a part of the encoder: its parameters want no gradient any more, so that autograd records nothing of it.
+    """Freeze a part of the encoder, so that autograd records nothing of it.
 
     Args:
         amount: "none"; "encoder": all but the head, which BERT's pooler belongs to; "N": the embeddings and the N
@@ -68,22 +66,19 @@ def add_lora(model: PreTrainedModel, rank: int) -> peft.PeftModel:
 
     names = [name.removeprefix(f"{model.base_model_prefix}.pooler").split(".") for name, _ in model.named_parameters()]
     head = {first or "pooler" for first, *_ in names} - {model.base_model_prefix}
-    targets = ["Wqkv", "Wo", "Wi"]  # the fused projections of attention and MLP
-    config = peft.LoraConfig(r=rank, lora_alpha=2 * rank, target_modules=targets, modules_to_save=sorted(head))
+    config = peft.LoraConfig(r=rank, lora_alpha=2 * rank, modules_to_save=sorted(head))
     return peft.get_peft_model(model, config)
 
 
 def parameter_groups(
-    model: nn.Module, decayed: Collection[str], learning_rate: float, weight_decay: float, layer_decay: float
+    model: nn.Module, learning_rate: float, weight_decay: float, layer_decay: float
 ) -> list[dict[str, Any]]:
-    """Groups for an optimizer: what trains, each layer with its own rate.
+    """Groups for an optimizer: what trains, each layer with its own rate, with weight decay where `Trainer` has it.
 
     With L layers, the head learns at `learning_rate`, layer i (from 0) at `learning_rate` · layer_decay^(L - i), the
     embeddings at `learning_rate` · layer_decay^(L + 1): Clark et al. 2020 (ELECTRA, table 7), counted as in BEiT.
-
-    Args:
-        decayed: names of the parameters that `weight_decay` applies to.
     """
+    decayed = Trainer.get_decay_parameter_names(None, model)
     layers = 1 + max(int(found[1]) for name, _ in model.named_parameters() if (found := LAYER.search(name)))
     groups: dict[tuple[int, bool], list[nn.Parameter]] = defaultdict(list)
     for name, parameter in model.named_parameters():

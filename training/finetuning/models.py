@@ -17,11 +17,7 @@ TASK_HEADS = ("ForSequenceClassification", "ForTokenClassification", "ForQuestio
 
 
 def read_config(path: str) -> PreTrainedConfig:
-    """The config of a model to start from.
-
-    Raises:
-        ValueError: there is none at `path`, or it is not of a kind that can be fine-tuned here.
-    """
+    """The config of a model to start from; a ValueError if there is none, or of no kind that can be fine-tuned here."""
     config = saved_config(path)
     kinds = (MiniBertConfig.model_type, *ARCHITECTURES)
     if config.model_type not in kinds:
@@ -39,10 +35,10 @@ def check_head(path: str, config: PreTrainedConfig, task: type[Task], needed: bo
     """Whether the model has this task's head already; a ValueError if it has the head of another task, or none where
     one is `needed`."""
     head = trained_for(config)
-    if head is None and not needed:
-        return False
     if head is not None and task.model_class.__name__.endswith(head):
         return True
+    if head is None and not needed:
+        return False
     has = f"is a {config.architectures[0]}" if config.architectures else "names no class"
     labels = f" (labels: {', '.join(map(str, config.id2label.values()))})" if head else ""
     wants = f"{'a' if needed else 'an encoder without such a head or a'} {task.model_class.__name__}"
@@ -69,12 +65,8 @@ def load_tokenizer(path: str, config: PreTrainedConfig, max_length: int | None) 
 
 
 def load_model(path: str, task: type[Task], fields: dict[str, Any]) -> PreTrainedModel:
-    """The MiniBERT of a task, in fp32, with the weights at `path` and new ones where those lack some.
-
-    Args:
-        path: a MiniBERT, or a BERT or ModernBERT of Transformers, which is converted.
-        fields: of the config: labels and problem type.
-    """
+    """The MiniBERT of a task, in fp32, with the weights of the MiniBERT, BERT or ModernBERT at `path`, new ones where
+    those lack some, and these fields of the config."""
     config = read_config(path)
     with quietly():
         if config.model_type == MiniBertConfig.model_type:

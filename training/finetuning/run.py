@@ -8,7 +8,6 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import json
-import math
 import statistics
 from collections.abc import Mapping
 from contextlib import suppress
@@ -23,6 +22,7 @@ from ..arguments.hub import PushArguments
 from ..checkpoints import can_resume, check_unused, checkpoint_to_resume, remove_checkpoints
 from ..hub.card import CardFacts, Result, describe_data, describe_training, published_name, save_card
 from ..hub.push import check_push, push
+from ..loading import without_bars
 from ..precision import check_launcher
 from ..report import format_scores
 from ..result import TrainingResult
@@ -32,18 +32,7 @@ from .freezing import check_freezing
 from .models import check_head, load_model, load_tokenizer, read_config
 from .plan import plan, read_without_bad_rows
 from .tasks.base import Task, take_unlabelled
-from .trainer import (
-    Run,
-    Scores,
-    Trained,
-    check_for_task,
-    headlines,
-    predict,
-    resolve_training,
-    score,
-    train,
-    without_loading_bars,
-)
+from .trainer import Run, Scores, Trained, check_for_task, predict, resolve_training, score, train
 
 REPORT, PICTURE, LOG, PREDICTIONS = "metrics.json", "predictions.png", "trainer_state.json", "test_predictions.jsonl"
 PREDICTION = "prediction"  # the column that is added to test rows without labels
@@ -71,7 +60,7 @@ NO_SETTINGS = (
 )  # fmt: skip
 
 
-@without_loading_bars()
+@without_bars(of_datasets=True)
 def finetune(
     task_arguments: TaskArguments, data: DataArguments, arguments: FinetuneArguments, training: TrainingArguments
 ) -> TrainingResult:
@@ -102,10 +91,8 @@ def finetune(
         names = [name for name in sorted({*there, *here}) if there.get(name) != here.get(name)]
         if names:
             different = ", ".join(f"{name}: {there.get(name)} there, {here.get(name)} here" for name in names)
-            raise ValueError(
-                f"output_dir: {str(output)!r} holds a model of other settings ({different}); give another folder, or"
-                " remove it"
-            )
+            use = "give another folder, or remove it"
+            raise ValueError(f"output_dir: {str(output)!r} holds a model of other settings ({different}); {use}")
         print(f"{output} holds the trained MiniBERT already: it is not trained again")
         model = load_model(str(output), type(run.task), run.task.config_fields())
     else:
@@ -115,7 +102,7 @@ def finetune(
     return TrainingResult(model if training.should_save else None, run.task.tokenizer, report, output)
 
 
-@without_loading_bars()
+@without_bars(of_datasets=True)
 def evaluate(
     task_arguments: TaskArguments, data: DataArguments, arguments: EvaluateArguments, training: TrainingArguments
 ) -> dict[str, Scores]:
@@ -128,11 +115,10 @@ def evaluate(
         ValueError: bad input, before any work.
     """
     run = prepare(task_arguments, data, arguments, training)
-    training, task, output = run.training, run.task, Path(training.output_dir)
-    model = run.initial_model(training.seed)
-    scored = score(model, training, task, run.splits, run.encoded)
+    task, output, model = run.task, Path(training.output_dir), run.initial_model()
+    scored = score(run, model)
     scores = {name: scores for name, (_, scores) in scored.items()}
-    predicted = None if run.unlabelled is None else predict(model, training, task, run.unlabelled)
+    predicted = predict(run, model)
     if training.should_save:  # of several processes one
         print(f"\n{arguments.model}, {task.name}\n{format_scores(scores)}")
         output.mkdir(parents=True, exist_ok=True)
@@ -151,11 +137,7 @@ def prepare(
     arguments: FinetuneArguments | EvaluateArguments,
     training: TrainingArguments,
 ) -> Run:
-    """Check the arguments and every row, and encode them.
-
-    Raises:
-        ValueError: bad input.
-    """
+    """Check the arguments and every row (a ValueError where they are bad), and encode the rows."""
     trains = isinstance(arguments, FinetuneArguments)
     if trains and training.push_to_hub:
         check_push(_repository(training))
@@ -165,11 +147,12 @@ def prepare(
     sizes = ", ".join(f"{len(split):,} {name}" for name, split in splits.items())
     print(f"{task.name}: rows: {sizes}; inputs of {task.tokenizer.model_max_length:,} tokens at most")
     encoded = {name: task.encode(split, training=name == "train") for name, split in splits.items()}
+    run = Run(task, splits, encoded, arguments, training, {}, unlabelled)
     if trains:
-        check_for_task(training, task, splits, encoded)
-    training = resolve_training(training, task)
-    settings = _settings(task_arguments, data, arguments, training)
-    return Run(task, splits, encoded, arguments, training, settings, unlabelled)
+        check_for_task(run)
+    run.training = resolve_training(training, task)
+    run.settings = _settings(task_arguments, data, arguments, run.training)
+    return run
 
 
 # --- training and what it leaves behind ---
@@ -177,18 +160,16 @@ def prepare(
 
 def _train_and_save(run: Run, output: Path, checkpoint: str | None) -> tuple[Any, dict[str, Any]]:
     training, metric = run.training, run.training.metric_for_best_model.removeprefix("eval_")
-    folders = {training.seed: output}
-    if run.arguments.seeds > 1:  # where the checkpoints of a seed lie while it is trained
-        folders = {seed: output / f"seed-{seed}" for seed in range(training.seed, training.seed + run.arguments.seeds)}
+    folders = _folders(training, run.arguments.seeds)
     reports: dict[int, dict[str, Any]] = {}
-    best_rank, best, best_seed = -math.inf, None, training.seed
+    best_rank = None
     for seed, folder in folders.items():
-        of_seed = dataclasses.replace(training, seed=seed, output_dir=str(folder), push_to_hub=False)
-        trained = train(run, run.initial_model(seed), of_seed, checkpoint)
+        seeded = run.replace(seed=seed, output_dir=str(folder), push_to_hub=False)
+        trained = train(seeded, seeded.initial_model(), checkpoint)
         reports[seed] = trained.report
         # On the validation rows, which is what may be chosen by.
         rank = trained.report["validation"][metric] * (1 if training.greater_is_better else -1)
-        if best is None or rank > best_rank:
+        if best_rank is None or rank > best_rank:
             best_rank, best_seed, best = rank, seed, trained
         if len(folders) > 1:
             print(f"\nseed {seed}\n{format_scores(_scores_of(trained.report))}")
@@ -196,7 +177,7 @@ def _train_and_save(run: Run, output: Path, checkpoint: str | None) -> tuple[Any
         "task": run.task.name,
         "model": run.arguments.model,
         "settings": run.settings,
-        "precision": "bf16" if training.bf16 else "fp16" if training.fp16 else "fp32",
+        "precision": describe_training(training)["precision"],
         "seed": best_seed,
         **best.report,
     }
@@ -206,7 +187,7 @@ def _train_and_save(run: Run, output: Path, checkpoint: str | None) -> tuple[Any
             values = {metric: [each[split][metric] for each in reports.values()] for metric in scores}
             spread = {metric: (statistics.mean(found), statistics.stdev(found)) for metric, found in values.items()}
             report["mean_and_deviation"][split] = spread
-    predicted = None if run.unlabelled is None else predict(best.model, training, run.task, run.unlabelled)
+    predicted = predict(run, best.model)
     if training.should_save:  # of several processes one
         _save(run, report, best, predicted, output)
         for folder in folders.values():  # only now, since nothing else holds their models
@@ -222,12 +203,12 @@ def _train_and_save(run: Run, output: Path, checkpoint: str | None) -> tuple[Any
 
 def _save(run: Run, report: dict[str, Any], best: Trained, predicted: list[Any] | None, output: Path) -> None:
     """Save what a training came to, and tell it; `predicted` is for `run.unlabelled`."""
-    task, name = run.task, list(best.predictions)[-1]
+    task, (name, prediction) = run.task, list(best.predictions.items())[-1]
     best.model.save_pretrained(output)
     task.tokenizer.save_pretrained(output)
     best.state.save_to_json(str(output / LOG))
     _save_predictions(run, predicted, output)
-    task.draw(best.predictions[name], run.splits[name], output / PICTURE)
+    task.draw(prediction, run.splits[name], output / PICTURE)
     save_card(output, _card(run, report))
     # Last, since it says that all is there.
     (output / REPORT).write_text(json.dumps(report, indent=2) + "\n")
@@ -243,10 +224,8 @@ def _save(run: Run, report: dict[str, Any], best: Trained, predicted: list[Any] 
             for split, metrics in report["mean_and_deviation"].items()
         }
         print(f"\nover {len(report['seeds'])} seeds\n{format_scores(spread)}")
-    print("\n".join([f"\nThe saved model on its {name} rows:", *task.show(output, run.splits[name])]))
-    print(
-        f"Saved to {output}: the model, the tokenizer, README.md (the model card), {REPORT} and {PICTURE} (of {name})"
-    )
+    print(f"\nThe saved model on its {name} rows:", *task.show(output, prediction, run.splits[name]), sep="\n")
+    print(f"Saved to {output}: the model, the tokenizer, README.md (the card), {REPORT} and {PICTURE} (of {name})")
 
 
 def _save_predictions(run: Run, predicted: list[Any] | None, output: Path) -> None:
@@ -263,20 +242,17 @@ def _save_predictions(run: Run, predicted: list[Any] | None, output: Path) -> No
 def _card(run: Run, report: dict[str, Any]) -> CardFacts:
     """What the model card says of a fine-tuning."""
     data = describe_data(", ".join(filter(None, [run.settings["data"], *run.settings["train"]])))
+    told = {
+        "task": run.task.name,
+        "steps": f"{report['steps']:,} ({report['epochs']:.2f} epochs), step {report['best_step']:,} kept",
+        "time": f"{report['training_seconds'] / 60:.1f} minutes",
+        **describe_training(run.training),
+    }
+    scores = [(split, *score) for split, scores in _scores_of(report).items() for score in scores.items()]
     return CardFacts(
         data=data,
-        training={
-            "task": run.task.name,
-            "steps": f"{report['steps']:,} ({report['epochs']:.2f} epochs), step {report['best_step']:,} kept",
-            "time": f"{report['training_seconds'] / 60:.1f} minutes",
-            **describe_training(run.training),
-        },
-        results=[
-            Result(metric, round(value, 4), data, split)
-            for split, scores in _scores_of(report).items()
-            for metric, value in headlines(scores).items()
-            if math.isfinite(value)
-        ],
+        training=told,
+        results=[Result(metric, value, data, split) for split, metric, value in scores],
         base_model=published_name(run.arguments.model),
         max_length=run.task.tokenizer.model_max_length,
     )
@@ -299,7 +275,10 @@ def _read(
     """The task, its rows, and the test rows as they were given if they have no labels; all of it checked. `bad` is
     where it is told what is wrong with rows, which are then left out; without it they are refused."""
     trains = isinstance(arguments, FinetuneArguments)
-    _check_fixed(training, SCORING | SAVING if trains else SCORING)
+    for field, (value, reason) in (SCORING | SAVING if trains else SCORING).items():
+        if getattr(training, field) != value:
+            instead = "leave it out" if value is None else f"use {str(value).lower()}"
+            raise ValueError(f"{field}: {instead}; {reason}")
     if data.train and not trains:
         raise ValueError("train: nothing is trained here; use --validation, --test, or a folder that has them")
     module, _, name = task_arguments.task.partition(":")
@@ -308,9 +287,8 @@ def _read(
     has_head = check_head(arguments.model, config, task_class, needed=not trains)
     if trains:
         _check_arguments(arguments, training, config.num_hidden_layers)
-    tokenizer = load_tokenizer(arguments.model, config, task_arguments.max_length)
-    task = task_class(task_arguments, tokenizer)
-    splits = load_splits(data, training.seed, SPLITS if trains else SPLITS[1:], task)
+    task = task_class(task_arguments, load_tokenizer(arguments.model, config, task_arguments.max_length))
+    splits = load_splits(data, training.seed, [name for name in SPLITS if trains or name != "train"], task)
     if trains and "train" not in splits:
         raise ValueError("train: there is no training split; use --train FILE, or a folder that has one")
     if not splits:
@@ -322,10 +300,10 @@ def _read(
         task.read_unlabelled(unlabelled)  # what is wrong with them is told before any training
     labels = task.config_fields().get("id2label")
     if trains and has_head and labels is not None and len(labels) != config.num_labels:
+        there, here = (", ".join(map(str, names.values())) for names in (config.id2label, labels))
         raise ValueError(
-            f"model: {arguments.model!r} was fine-tuned for {config.num_labels} labels "
-            f"({', '.join(map(str, config.id2label.values()))}), the data have {len(labels)} "
-            f"({', '.join(map(str, labels.values()))}); start from a model without such a head"
+            f"model: {arguments.model!r} was fine-tuned for {config.num_labels} labels ({there}), the data have "
+            f"{len(labels)} ({here}); start from a model without such a head"
         )
     return task, splits, unlabelled
 
@@ -340,17 +318,8 @@ def _check_arguments(arguments: FinetuneArguments, training: TrainingArguments, 
         if name.startswith("compare_") and not arguments.compare and value != getattr(FinetuneArguments, name):
             raise ValueError(f"{name}: {value} has no effect without --compare true")
     if arguments.patience and (training.eval_strategy == "no" or not training.load_best_model_at_end):
-        raise ValueError(
-            f"patience: {arguments.patience} has no effect without evaluations in training and"
-            " --load_best_model_at_end true; use 0"
-        )
-
-
-def _check_fixed(training: TrainingArguments, fixed: Mapping[str, tuple[Any, str]]) -> None:
-    for name, (value, reason) in fixed.items():
-        if getattr(training, name) != value:
-            instead = "leave it out" if value is None else f"use {str(value).lower()}"
-            raise ValueError(f"{name}: {instead}; {reason}")
+        needed = "evaluations in training and --load_best_model_at_end true"
+        raise ValueError(f"patience: {arguments.patience} has no effect without {needed}; use 0")
 
 
 def _unless_planned(instance: Any) -> Any:
@@ -359,12 +328,18 @@ def _unless_planned(instance: Any) -> Any:
     return dataclasses.replace(instance, **undecided)
 
 
+def _folders(training: TrainingArguments, seeds: int) -> dict[int, Path]:
+    """The seeds, and where their checkpoints lie while they are trained."""
+    output, first = Path(training.output_dir), training.seed
+    return {seed: output / f"seed-{seed}" if seeds > 1 else output for seed in range(first, first + seeds)}
+
+
 def _checkpoint(training: TrainingArguments, seeds: int) -> str | None:
     """The checkpoint to go on from; a ValueError for an output folder in use, or one that nothing can go on from."""
     checkpoint = checkpoint_to_resume(training)
     if checkpoint is None and seeds > 1:
-        for seed in range(training.seed, training.seed + seeds):
-            check_unused(Path(training.output_dir) / f"seed-{seed}", one_of_several=True)
+        for folder in _folders(training, seeds).values():
+            check_unused(folder, one_of_several=True)
     elif checkpoint is not None and seeds > 1:
         raise ValueError(f"resume_from_checkpoint: {seeds} seeds cannot be resumed; start again in another folder")
     elif checkpoint is not None and not can_resume(checkpoint):

@@ -1,8 +1,8 @@
 """Word vectors of which only those that occur in training are trained.
 
-A fine-tuning's texts use a part of the vocabulary. The other rows of the table never get a gradient, yet an optimizer
-reads and writes every one of them, with two moments each, at every step: 6 % of the time of a small model with few
-texts. (It also shrinks them, by weight decay, though training says nothing about them. Here they stay as they are.)
+The other rows of the table never get a gradient, yet an optimizer reads and writes every one of them, with two moments
+each, at every step: 6 % of the time of a small model with few texts. (Weight decay also shrinks them, though training
+says nothing about them. Here they stay as they are.)
 """
 
 from __future__ import annotations
@@ -40,9 +40,8 @@ class SeenEmbedding(nn.Embedding):
 
     def forward(self, input_ids: torch.Tensor) -> torch.Tensor:
         place = self.place[input_ids]
-        return torch.where(
-            (place < 0).unsqueeze(-1), super().forward(input_ids), F.embedding(place.clamp(0), self.seen)
-        )
+        trained = F.embedding(place.clamp(0), self.seen)
+        return torch.where((place < 0).unsqueeze(-1), super().forward(input_ids), trained)
 
     def whole(self) -> torch.Tensor:
         """The table as it stands, [vocabulary, width]."""
@@ -60,12 +59,8 @@ def _from_embedding(module: SeenEmbedding, state: dict, prefix: str, *args) -> N
 
 
 def train_seen_rows(model: PreTrainedModel, rows: Iterable[dict]) -> None:
-    """Replace the word vectors of a MiniBERT, if they train at all, by a `SeenEmbedding` of the ids in `rows`. An
-    embedding that is more than a plain one (offloaded, pruned, with hooks) stays: all that would be lost.
-
-    Args:
-        rows: encoded ones, with `input_ids`; for multiple choice, a list a choice.
-    """
+    """Replace the word vectors of a MiniBERT, if they train at all, by a `SeenEmbedding` of the ids in the encoded
+    `rows`. An embedding that is more than a plain one (offloaded, pruned, with hooks) stays: all that would be lost."""
     embedding = model.get_input_embeddings()
     if not isinstance(model, MiniBertPreTrainedModel) or type(embedding) is not nn.Embedding:
         return
@@ -76,7 +71,7 @@ def train_seen_rows(model: PreTrainedModel, rows: Iterable[dict]) -> None:
     seen = torch.zeros(embedding.num_embeddings, dtype=torch.bool)
     for row in rows:
         ids = row["input_ids"]
-        for part in ids if ids and isinstance(ids[0], list) else [ids]:
+        for part in ids if ids and isinstance(ids[0], list) else [ids]:  # of multiple choice, a list a choice
             seen[part] = True
     if embedding.padding_idx is not None:
         seen[embedding.padding_idx] = False

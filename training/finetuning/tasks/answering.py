@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -25,8 +24,8 @@ from ....modeling_minibert import MiniBertForQuestionAnswering
 from ...arguments.finetuning import AnswerArguments
 from ...metrics import SquadScores
 from ...report import plot_scores
-from ..data import find_column
-from .base import LABEL, Labels, Task, bad_value, map_rows, with_column
+from ..data import bad_value, each_row, find_column, with_column
+from .base import LABEL, Labels, Pairs, Task, map_rows
 
 QUESTIONS, CONTEXTS = ("question",), ("context", "passage", "text")
 STARTS = "_starts"  # the column that `read` adds beside `LABEL`: the first characters of the answers
@@ -64,31 +63,10 @@ class AnswerQuestions(Task):
                 raise ValueError(f"{name}: {getattr(arguments, name)} finds no answer; use 1 or more")
         tokenizer.padding_side = "right"  # positions are columns
         self.null_threshold = arguments.null_threshold
-
-    @property
-    def stride(self) -> int:
-        """Tokens that neighbouring parts of a context share."""
-        return self.tokenizer.model_max_length // 3 if self.arguments.stride is None else self.arguments.stride
-
-    @property
-    def shortest_input(self) -> int:
-        """The least number of tokens that leaves more room for the context than its parts share."""
-        return self._taken * 3 // 2 + 1 if self.arguments.stride is None else self._taken + self.arguments.stride + 1
-
-    @property
-    def _taken(self) -> int:
-        """Tokens of an input that are not the context's, at most."""
-        return self.arguments.max_question_length + self.tokenizer.num_special_tokens_to_add(pair=True)
-
-    def _check_lengths(self) -> None:
-        length = self.tokenizer.model_max_length
-        if not 0 <= self.stride < length - self._taken:
-            raise ValueError(
-                f"stride: parts of a context share {self.stride} tokens, but inputs of {length} leave "
-                f"{length - self._taken} for the context beside a question of up to "
-                f"{self.arguments.max_question_length}; use less of --stride or --max_question_length, or more of "
-                "--max_length"
-            )
+        # Tokens of an input that are not the context's, at most.
+        self.taken = arguments.max_question_length + tokenizer.num_special_tokens_to_add(pair=True)
+        # Room for more of the context than its parts share (by default a third of the input).
+        self.shortest_input = self.taken * 3 // 2 + 1 if arguments.stride is None else self.taken + arguments.stride + 1
 
     # --- columns and rows ---
 
@@ -105,7 +83,7 @@ class AnswerQuestions(Task):
     def read_labels(self, split: datasets.Dataset) -> list[list[tuple[str, int]]]:
         """The answers of each row, as text and first character, without the spaces around them: no token has to hold
         those."""
-        return [self._answers(row) for row in split]
+        return each_row(split, self._answers, split)
 
     def _answers(self, row: dict[str, Any]) -> list[tuple[str, int]]:
         answers, context = row[self.label_column], row[self.text_columns[1]]
@@ -114,19 +92,19 @@ class AnswerQuestions(Task):
         readable = all(isinstance(text, str) for text in texts) and all(isinstance(start, int) for start in starts)
         if not {"text", "answer_start"} <= given.keys() or not readable or len(texts) != len(starts):
             use = "{text: [...], answer_start: [...]}, as many texts as numbers of their first characters"
-            raise bad_value(row, self.label_column, answers, use)
+            raise bad_value(self.label_column, answers, use)
         for text, start in zip(texts, starts):
             there = context[start : start + len(text)] if start >= 0 else ""
             if there != text or not text.strip():
                 of = f" of question {row['id']!r}" if row.get("id") else ""  # a nested file has no rows
                 why = f"{of} with answer_start {start} does not match the context, which has {there!r} there"
-                raise bad_value(row, self.label_column, text, "a part of the context and its first character", why)
+                raise bad_value(self.label_column, text, "a part of the context and its first character", why)
         return [(text.strip(), start + len(text) - len(text.lstrip())) for text, start in zip(texts, starts)]
 
     def learn_labels(self, splits: datasets.DatasetDict, labels: Labels, config: PreTrainedConfig | None) -> Labels:
         if self.arguments.max_length is None and config is None:  # a model trained for this task keeps its own length
             self.tokenizer.model_max_length = min(MAX_LENGTH, self.tokenizer.model_max_length)
-        self._check_lengths()
+        self.encoding_options()  # to refuse a stride that leaves no room
         if self.arguments.null_threshold is None:  # where every question has an answer, "none" is no candidate
             answerable = all(answers for rows in labels.values() for answers in rows)
             self.null_threshold = None if answerable else 0.0
@@ -141,10 +119,21 @@ class AnswerQuestions(Task):
 
     # --- the model's inputs and outputs ---
 
+    def encoding_options(self) -> dict[str, int]:
+        """What `encode_questions` needs to know; a ValueError where nothing is left for the context."""
+        length, question = self.tokenizer.model_max_length, self.arguments.max_question_length
+        stride = length // 3 if self.arguments.stride is None else self.arguments.stride
+        if not 0 <= stride < length - self.taken:
+            raise ValueError(
+                f"stride: parts of a context share {stride} tokens, but inputs of {length} leave "
+                f"{length - self.taken} for the context beside a question of up to {question}; use less of --stride or "
+                "--max_question_length, or more of --max_length"
+            )
+        return {"stride": stride, "max_question_length": question}
+
     def encode(self, split: datasets.Dataset, training: bool) -> datasets.Dataset:
-        self._check_lengths()  # `--plan` changes the longest input after reading
-        options = {"stride": self.stride, "max_question_length": self.arguments.max_question_length}
-        return map_rows(split, [*self.text_columns, LABEL, STARTS], encode_questions, self.tokenizer, **options)
+        columns = [*self.text_columns, LABEL, STARTS]
+        return map_rows(split, columns, encode_questions, self.tokenizer, **self.encoding_options())
 
     def preprocess_logits(
         self, logits: tuple[torch.Tensor, torch.Tensor], inputs: Mapping[str, torch.Tensor]
@@ -152,29 +141,23 @@ class AnswerQuestions(Task):
         """The logits of each token as the first and as the last one of the answer: [batch, length, 2]."""
         return torch.stack(logits[:2], -1).float()
 
-    def predict(self, prediction: EvalPrediction, examples: datasets.Dataset) -> Iterator[list[Answer]]:
-        """The best answers to each question, best first."""
-        encoded = self.encode(examples, training=False).select_columns(["offsets", "is_last"])
-        windows = iter(zip(prediction.predictions, encoded))
-        for context in examples[self.text_columns[1]]:
-            of_question, is_last = [], False
-            while not is_last:
-                logits, window = next(windows)
-                of_question.append((logits, window["offsets"]))
-                is_last = window["is_last"]
-            yield self.best(of_question, context)
-
     def best(self, windows: Iterable[tuple[np.ndarray, list]], context: str) -> list[Answer]:
         """`best_answers` with the arguments of the task."""
         given = self.arguments
         return best_answers(windows, context, given.n_best, given.max_answer_length, self.null_threshold)
 
-    def decode(self, prediction: EvalPrediction, examples: datasets.Dataset) -> list[str]:
+    def decode(self, prediction: EvalPrediction, examples: datasets.Dataset) -> Iterator[str]:
         """The texts of the answers; empty: there is none."""
-        return [answers[0].text for answers in self.predict(prediction, examples)]
+        encoded = self.encode(examples, training=False).select_columns(["offsets", "is_last"])
+        windows, contexts = [], iter(examples[self.text_columns[1]])
+        for logits, window in zip(prediction.predictions, encoded):
+            windows.append((logits, window["offsets"]))
+            if window["is_last"]:
+                yield self.best(windows, next(contexts))[0].text
+                windows = []
 
-    def score(self, predictions: Sequence[str], references: Sequence[list[str]]) -> dict[str, float]:
-        return SquadScores().compute(predictions=predictions, references=references)
+    def score(self, predictions: Iterable[str], references: Sequence[list[str]]) -> dict[str, float]:
+        return SquadScores().compute(predictions=list(predictions), references=references)
 
     def metric_names(self, examples: datasets.Dataset) -> list[str]:
         return list(self.score([""] * len(examples), examples[LABEL][:]))
@@ -191,13 +174,10 @@ class AnswerQuestions(Task):
             scores[f"{kind} ({len(rows):,})"] = self.score(*zip(*rows))["f1"]
         plot_scores(scores, "F1 of questions with this word (their number)", path)
 
-    def demonstrate(self, folder: Path, examples: datasets.Dataset) -> Iterator[tuple[str, str]]:
-        arguments = dataclasses.replace(self.arguments, null_threshold=self.null_threshold)
-        for row in examples:
-            question, context = (row[column] for column in self.text_columns)
-            answer = answer_question(folder, question, context, arguments)
+    def demonstrate(self, folder: Path, prediction: EvalPrediction, examples: datasets.Dataset) -> Pairs:
+        for row, said in zip(examples, self.decode(prediction, examples)):
             true = " or ".join(map(repr, dict.fromkeys(row[LABEL]))) or "no answer"
-            yield question.strip(), f"{repr(answer.text) if answer.text else 'no answer'}; in the data: {true}"
+            yield row[self.text_columns[0]].strip(), f"{repr(said) if said else 'no answer'}; in the data: {true}"
 
 
 def _as_list(value: Any) -> list[Any]:
@@ -276,19 +256,15 @@ def best_answers(
         last = np.pad(last, (0, max_answer_length - 1), constant_values=-np.inf)
         scores = (first[:, None] + sliding_window_view(last, max_answer_length)).ravel()  # i, j: from token i to i + j
         few = min(10 * n_best, scores.size)  # some are the same but for spaces
-        places = np.argpartition(-scores, few - 1)[:few]
-        of_window: dict[tuple[int, int], float] = {}
-        for place in places[np.argsort(-scores[places])].tolist():
+        for place in np.argpartition(-scores, few - 1)[:few].tolist():
+            if scores[place] == -np.inf:
+                continue
             i, j = divmod(place, max_answer_length)
-            if scores[place] == -np.inf or len(of_window) == n_best:
-                break
             start, end = offsets[i][0], offsets[i + j][1]
             text = context[start:end]  # byte-level tokens begin with the space before a word
             if text.strip():
                 span = (start + len(text) - len(text.lstrip()), start + len(text.rstrip()))
-                of_window.setdefault(span, float(scores[place]))
-        for span, score in of_window.items():
-            best[span] = max(best.get(span, -np.inf), score)
+                best[span] = max(best.get(span, -np.inf), float(scores[place]))
     ranked = sorted(best.items(), key=lambda item: -item[1])[:n_best]
     answers = [Answer(context[start:end], start, end, score) for (start, end), score in ranked]
     nothing = Answer("", 0, 0, float(null))
@@ -311,8 +287,7 @@ def answer_question(
     model, tokenizer = _load(str(folder))
     tokenizer.model_max_length = min(tokenizer.model_max_length, model.config.max_position_embeddings)
     task = AnswerQuestions(arguments or AnswerArguments(), tokenizer)
-    options = {"stride": task.stride, "max_question_length": task.arguments.max_question_length}
-    encoded = encode_questions(tokenizer, [question], [context], [[]], [[]], **options)
+    encoded = encode_questions(tokenizer, [question], [context], [[]], [[]], **task.encoding_options())
     inputs = {name: encoded[name] for name in tokenizer.model_input_names if name in encoded}
     with torch.inference_mode():
         output = model(**tokenizer.pad(inputs, return_tensors="pt"))

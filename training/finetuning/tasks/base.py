@@ -1,13 +1,5 @@
-"""What every task that is trained under `Trainer` says about itself; `finetuning.run` does the rest.
-
-A task is made, reads the data, and is then asked for model inputs, metrics, a picture and a few lines of output:
-
-    task = task_class(arguments, tokenizer)
-    splits = task.read(splits, config)          # checks every row; after this the labels are known
-    model = task.model_class(config with task.config_fields())
-    Trainer(model, train_dataset=task.encode(splits["train"], training=True), data_collator=task.collator(),
-            compute_metrics=task.compute_metrics, …)          # of what `task.preprocess_logits` keeps
-"""
+"""What a task says about itself; `finetuning.run` does the rest. It reads the rows, which tells it the labels, and then
+gives the fields of the config, model inputs, metrics, a picture and a few lines of output."""
 
 from __future__ import annotations
 
@@ -15,6 +7,7 @@ import abc
 import inspect
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -25,11 +18,12 @@ from transformers import DataCollatorWithPadding, EvalPrediction, PreTrainedConf
 
 from ....modeling_minibert import MiniBertPreTrainedModel
 from ...arguments.finetuning import TaskArguments
-from ..data import FILE, check_columns, check_texts, find_column, where
+from ..data import FILE, check_columns, check_texts, find_column, with_column
 
 # What stands for a label that is not there: benchmarks publish their test rows so.
 NO_LABEL = (None, "", -1, "-1")
 Labels = dict[str, list[Any]]  # those of the rows of each split
+Pairs = Iterator[tuple[str, str]]  # a text, and what is said of it
 LABEL = "_label"  # the column that `read` adds: what is to be predicted, as metrics take it
 
 
@@ -43,15 +37,15 @@ class Task(abc.ABC):
 
     name: ClassVar[str]
     model_class: ClassVar[type[MiniBertPreTrainedModel]]
-    metric_for_best_model: str  # a key of what `compute_metrics` returns; may be known only after `read`
-    greater_is_better: bool = True
-    shortest_input: int = 16  # tokens: what `--plan` proposes at least
     collator_class: ClassVar[type] = DataCollatorWithPadding
+    metric_for_best_model: str  # a key of what `compute_metrics` returns; may be known only after `read`
+    shortest_input: int = 16  # tokens: what `--plan` proposes at least
 
     # The arguments that name the columns of texts and labels, and the names that the column of labels is guessed by.
     text_arguments: ClassVar[str] = "text_column"
     label_argument: ClassVar[str] = "label_column"
     label_columns: ClassVar[Sequence[str]]
+    no_gold: ClassVar[Sequence[Any]] = ()  # labels that say that there is none, in training too
 
     text_columns: list[str]  # since `read`
     label_column: str
@@ -66,13 +60,12 @@ class Task(abc.ABC):
         """Find the columns, check every row, learn the labels; the rows that are trained and evaluated on.
 
         Args:
-            splits: from `data.load_splits`: "train", "validation", "test", as far as there are any; `data.where(row)`
-                names file and row.
+            splits: from `data.load_splits`, as far as there are any.
             config: of a model trained for this task already: its labels are the only ones, in its order. None: the
                 labels are those of splits["train"].
 
         Raises:
-            ValueError: a column that is missing or not clear; a bad row, naming file and row.
+            ValueError: a column that is missing or not clear; a bad row (`BadRow`).
         """
         first = next(iter(splits.values()))
         self.label_column, self.text_columns = self.find_labels(first), self.find_texts(first)
@@ -84,18 +77,10 @@ class Task(abc.ABC):
         return datasets.DatasetDict({name: self.with_labels(split, labels[name]) for name, split in splits.items()})
 
     def read_unlabelled(self, split: datasets.Dataset) -> datasets.Dataset:
-        """Check rows that have no labels, once `read` was called: as `read` returns them, with labels that mean
-        nothing (an encoded row has some)."""
+        """Check rows that have no labels, once `read` was called: as that returns them, with labels that mean nothing
+        (an encoded row has some)."""
         self.check_inputs(split)
         return self.with_labels(split, [self.blank_label(row) for row in split])
-
-    def with_labels(self, split: datasets.Dataset, labels: list[Any]) -> datasets.Dataset:
-        """`split` with the column `LABEL`, and others that `encode` needs."""
-        return with_column(split, LABEL, labels, self.label_feature)
-
-    def blank_label(self, row: dict[str, Any]) -> Any:
-        """A label that means nothing, for `with_labels`."""
-        return 0
 
     # --- columns and rows ---
 
@@ -125,14 +110,17 @@ class Task(abc.ABC):
         """Learn from what `read_labels` returned for each split what labels there are; the labels for `with_labels`."""
         return labels
 
+    def with_labels(self, split: datasets.Dataset, labels: list[Any]) -> datasets.Dataset:
+        """`split` with the column `LABEL`, and others that `encode` needs."""
+        return with_column(split, LABEL, labels, self.label_feature)
+
+    def blank_label(self, row: dict[str, Any]) -> Any:
+        """A label that means nothing, for `with_labels`."""
+        return 0
+
     def classes(self, split: datasets.Dataset) -> list[set[str]]:
         """The labels of each row that cannot be read where training has none of them, as far as there are such."""
         return [set() for _ in range(len(split))]
-
-    def no_labels(self, split: datasets.Dataset) -> list[Any]:
-        """Values of that column that are no labels: those of `NO_LABEL` that do not occur in `split`."""
-        values = split[self.find_labels(split)][:]
-        return [value for value in NO_LABEL if value not in values]
 
     # --- the model's inputs and outputs ---
 
@@ -145,16 +133,8 @@ class Task(abc.ABC):
     def encode(self, split: datasets.Dataset, training: bool) -> datasets.Dataset:
         """Model inputs of a split that `read` returned, with labels; through `map_rows`."""
 
-    def collator(self) -> Callable[[list[dict[str, Any]]], dict[str, torch.Tensor]]:
-        """Makes a batch of encoded rows."""
-        return self.collator_class(self.tokenizer)
-
     def preprocess_logits(self, logits: Any, inputs: Mapping[str, torch.Tensor]) -> Any:
-        """What evaluation keeps of a batch's logits: the number of the best class, [batch].
-
-        Args:
-            inputs: the batch, as `collator` made it.
-        """
+        """What evaluation keeps of the logits of a collated batch: the number of the best class, [batch]."""
         return logits.argmax(-1)
 
     # Below, `prediction` is what evaluation kept of `examples`, a split that `read` returned.
@@ -186,21 +166,15 @@ class Task(abc.ABC):
     def draw(self, prediction: EvalPrediction, examples: datasets.Dataset, path: Path) -> None:
         """Draw what was predicted against what is true: a confusion matrix, a table per type, … as PNG."""
 
-    def show(self, folder: Path, examples: datasets.Dataset) -> list[str]:
-        """Lines that show the model saved in `folder` at work on some of `examples`."""
-        pairs = self.demonstrate(folder, examples.select(range(min(3, len(examples)))))
+    def show(self, folder: Path, prediction: EvalPrediction, examples: datasets.Dataset) -> list[str]:
+        """Lines that show what the model saved in `folder` says of a few examples."""
+        pairs = islice(self.demonstrate(folder, prediction, examples), 3)
         return [line for given, said in pairs for line in (f"  {given}", f"    {said}")]
 
     @abc.abstractmethod
-    def demonstrate(self, folder: Path, examples: datasets.Dataset) -> Iterator[tuple[str, str]]:
-        """For each example its text and what the model saved in `folder` says of it, through the pipeline that
-        Transformers has for it."""
-
-
-def bad_value(row: dict[str, Any], column: str, value: Any, use: str, why: str = "") -> ValueError:
-    """The error for a value of a row: it names file, row and column, and what to use instead."""
-    given = f"{column!r} is empty" if value is None else f"{column}={value!r}"
-    return ValueError(f"{where(row)}: {given}{why}; use {use}")
+    def demonstrate(self, folder: Path, prediction: EvalPrediction, examples: datasets.Dataset) -> Pairs:
+        """For each example its text and what the model says of it: through the pipeline that Transformers has for the
+        task, or else in `prediction`."""
 
 
 def take_unlabelled(task: Task, splits: datasets.DatasetDict) -> datasets.Dataset | None:
@@ -209,7 +183,9 @@ def take_unlabelled(task: Task, splits: datasets.DatasetDict) -> datasets.Datase
     first, test = next(iter(splits.values())), splits.get("test")
     if test is None or test is first:
         return None
-    column, missing = task.find_labels(first), task.no_labels(first)
+    column = task.find_labels(first)
+    known = first[column][:]
+    missing = [*task.no_gold, *(value for value in NO_LABEL if value not in known)]
 
     def is_missing(label):
         return label != [] and all(map(is_missing, label)) if isinstance(label, list) else label in missing
@@ -218,12 +194,6 @@ def take_unlabelled(task: Task, splits: datasets.DatasetDict) -> datasets.Datase
         return None
     print(f"test: no row of {test[0][FILE]!r} has a label ({column}); they are predicted, not scored")
     return splits.pop("test")
-
-
-def with_column(split: datasets.Dataset, name: str, values: list[Any], feature: Any = None) -> datasets.Dataset:
-    """`split` with a column of these values, whatever of that name it had before."""
-    split = split.remove_columns([name] if name in split.column_names else [])
-    return split.add_column(name, values, feature=feature)
 
 
 def map_rows(
@@ -237,9 +207,9 @@ def map_rows(
 
     Args:
         columns: all that it needs: others must not make it run again.
-        function: a function of a module (no method, no closure), called as `function(tokenizer, *columns, **options)`
-            with lists of values. It may return more or fewer rows than it was given.
-        options: what else it needs: plain values, which name the cache as well.
+        function: of a module (no method, no closure), called as `function(tokenizer, *columns, **options)` with lists
+            of values. It may return more or fewer rows than it was given.
+        options: plain values, which name the cache as well.
     """
     # The state that a tokenizer is left in by its last call must not change the name of the cache.
     tokenizer.backend_tokenizer.no_truncation()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -15,8 +15,8 @@ from transformers import EvalPrediction, PreTrainedConfig, pipeline
 from ....modeling_minibert import MiniBertForSequenceClassification
 from ...metrics import F1, Accuracy, MatthewsCorrelation, Pearson, Spearman
 from ...report import plot_confusion, plot_scores, plot_values
-from ..data import FILE, check_columns, find_column, string_columns
-from .base import LABEL, NO_LABEL, Labels, Task, bad_value, map_rows, saved_labels, shortened
+from ..data import FILE, bad_value, check_columns, each_row, find_column, string_columns
+from .base import LABEL, Labels, Pairs, Task, map_rows, saved_labels, shortened
 
 PAIRS = (
     ("sentence1", "sentence2"), ("premise", "hypothesis"), ("question1", "question2"), ("text_a", "text_b"),
@@ -25,7 +25,6 @@ PAIRS = (
 TEXTS = ("text", "sentence", "content", "review", "document", "tweet", "sentence1", "premise", "question")
 
 SINGLE, MULTI, REGRESSION = "single_label_classification", "multi_label_classification", "regression"
-NO_GOLD = ("-", "-1", -1)  # how SNLI marks pairs that its annotators did not agree on
 FLOAT = datasets.Value("float32")
 # Of each problem type the metric that chooses the best model, and the type of `LABEL`: a class number, 0 or 1 for each
 # label, or a value.
@@ -61,8 +60,7 @@ class Classify(Task):
         return columns
 
     def _guess_texts(self, split: datasets.Dataset) -> list[str]:
-        label = self.find_labels(split)
-        strings = [column for column in string_columns(split) if column != label]
+        strings = [column for column in string_columns(split) if column != self.find_labels(split)]
         for pair in PAIRS:
             if set(pair) <= set(strings):
                 return list(pair)
@@ -71,16 +69,20 @@ class Classify(Task):
         return [find_column(split, None, [name for name in TEXTS if name in strings], "text_column", "the text")]
 
     def read_labels(self, split: datasets.Dataset) -> list[Any]:
-        values = _plain(split, self.label_column)
-        for index, value in enumerate(values):
-            if value is None or (isinstance(value, list) and not _are_names(value)):
-                use = "a list of names (or of their numbers), each of them once; not of 0 and 1" if value else "a label"
-                raise bad_value(split[index], self.label_column, value, use)
-        return values
+        return each_row(split, self._checked, _plain(split, self.label_column))
+
+    def _checked(self, value: Any) -> Any:
+        """A label, or a list of different ones."""
+        bad = value is None
+        if isinstance(value, list):
+            bad = not all(isinstance(item, (str, int)) for item in value) or len(set(value)) < len(value)
+        if bad:
+            use = "a list of names (or of their numbers), each of them once; not of 0 and 1" if value else "a label"
+            raise bad_value(self.label_column, value, use)
+        return value
 
     def classes(self, split: datasets.Dataset) -> list[set[str]]:
-        column = self.find_labels(split)
-        values = _plain(split, column)
+        values = _plain(split, self.find_labels(split))
         kind = self.arguments.problem_type or _problem_type(values)
         return super().classes(split) if kind == REGRESSION else [set(map(str, _items(value))) for value in values]
 
@@ -98,44 +100,37 @@ class Classify(Task):
         self.problem_type = trained or asked or _problem_type(next(iter(labels.values())))
         self.metric_for_best_model, self.label_feature = KINDS[self.problem_type]
         self.labels = self._names(splits, labels, config)
-        return {
-            name: [self._encoded(value, splits[name], index) for index, value in enumerate(values)]
-            for name, values in labels.items()
-        }
+        return {name: each_row(splits[name], self._encoded, values) for name, values in labels.items()}
 
     def _names(self, splits: datasets.DatasetDict, values: Labels, config: PreTrainedConfig | None) -> list[str]:
         """The names of all labels, in the order of their ids."""
         given, saved = self.arguments.labels, saved_labels(config)
+        listed = ", ".join(given)
         if self.problem_type == REGRESSION:
             if given:
-                raise ValueError(
-                    f"labels: {', '.join(given)} cannot name the values of {self.label_column!r}; where they are "
-                    "classes, say so with --problem_type single_label_classification"
-                )
+                use = "where they are classes, say so with --problem_type single_label_classification"
+                raise ValueError(f"labels: {listed} cannot name the values of {self.label_column!r}; {use}")
             return ["score"]
         if len(set(given)) != len(given):
-            raise ValueError(f"labels: {', '.join(given)} names one label twice")
+            raise ValueError(f"labels: {listed} names one label twice")
         if saved and given and given != saved:
-            raise ValueError(f"labels: {', '.join(given)}, but the model knows {', '.join(saved)}")
+            raise ValueError(f"labels: {listed}, but the model knows {', '.join(saved)}")
+        known = saved or given
         if "train" not in values:
-            return saved or given or [str(i) for i in range(config.num_labels)]  # a model that never named its labels
+            return known or [str(i) for i in range(config.num_labels)]  # a model that never named its labels
         seen = {item for value in values["train"] for item in _items(value)}
         if not all(isinstance(item, int) for item in seen):
             seen = {str(item) for item in seen}
         names, file = [str(item) for item in sorted(seen)], splits["train"][0][FILE]
-        known = saved or given
         if config and known and any(_find_label(item, known) is None for item in seen):
-            raise ValueError(
-                f"model: it was fine-tuned for the labels {', '.join(known)}, and {file!r} has {', '.join(names)}; "
-                "start from a model without such a head"
-            )
+            there = f"{', '.join(known)}, and {file!r} has {', '.join(names)}"
+            raise ValueError(f"model: it was fine-tuned for the labels {there}; start from a model without such a head")
         if len(names) < 2 and not known:
-            raise ValueError(
-                f"{self.label_column}: {file!r} has one label only ({', '.join(names)}); there is nothing to learn"
-            )
+            only = f"{file!r} has one label only ({', '.join(names)})"
+            raise ValueError(f"{self.label_column}: {only}; there is nothing to learn")
         return known or names
 
-    def _encoded(self, value: Any, split: datasets.Dataset, index: int) -> int | float | list[float]:
+    def _encoded(self, value: Any) -> int | float | list[float]:
         """What the model learns: a class number, 0 or 1 for each label, or a value."""
         if self.problem_type == REGRESSION:
             try:
@@ -143,15 +138,15 @@ class Classify(Task):
                     return number
             except (TypeError, ValueError):
                 pass
-            raise bad_value(split[index], self.label_column, value, "a number")
+            raise bad_value(self.label_column, value, "a number")
         if isinstance(value, list) != (self.problem_type == MULTI):
             use = "a list of labels" if self.problem_type == MULTI else "one label"
-            raise bad_value(split[index], self.label_column, value, f"{use} ({self.problem_type})")
+            raise bad_value(self.label_column, value, f"{use} ({self.problem_type})")
         ids = [_find_label(item, self.labels) for item in _items(value)]
         if None in ids:
-            unknown, use = _items(value)[ids.index(None)], f"one of {', '.join(self.labels)}"
             why = " is none of --labels" if self.arguments.labels else " was never seen in training"
-            raise bad_value(split[index], self.label_column, unknown, use, why)
+            unknown = _items(value)[ids.index(None)]
+            raise bad_value(self.label_column, unknown, f"one of {', '.join(self.labels)}", why)
         return ids[0] if self.problem_type == SINGLE else [float(i in ids) for i in range(len(self.labels))]
 
     def config_fields(self) -> dict[str, Any]:
@@ -182,7 +177,7 @@ class Classify(Task):
         return Accuracy().compute(**given) | f1 | MatthewsCorrelation().compute(**given)
 
     def draw(self, prediction: EvalPrediction, examples: datasets.Dataset, path: Path) -> None:
-        predictions, references = self.decode(prediction, examples), examples[LABEL][:]
+        predictions, references = prediction.predictions, examples[LABEL][:]
         if self.problem_type == REGRESSION:
             plot_values(predictions, references, path)
         elif self.problem_type == SINGLE:
@@ -191,7 +186,7 @@ class Classify(Task):
             f1 = F1().compute(predictions=predictions, references=np.asarray(references, np.int32), average=None)["f1"]
             plot_scores(dict(zip(self.labels, f1)), "F1", path)
 
-    def demonstrate(self, folder: Path, examples: datasets.Dataset) -> Iterator[tuple[str, str]]:
+    def demonstrate(self, folder: Path, prediction: EvalPrediction, examples: datasets.Dataset) -> Pairs:
         classifier = pipeline("text-classification", str(folder))
         for row in examples:
             texts = [row[column] for column in self.text_columns]
@@ -218,54 +213,46 @@ class Nli(Classify):
 
     name = "nli"
     pairs_only = True
+    no_gold = ("-", "-1", -1)  # how SNLI marks pairs that its annotators did not agree on
 
     def read(self, splits: datasets.DatasetDict, config: PreTrainedConfig | None = None) -> datasets.DatasetDict:
         column, splits = self.find_labels(next(iter(splits.values()))), datasets.DatasetDict(splits)
         for name, split in splits.items():
             values = split[column][:] if column in split.column_names else []
-            if without := sum(value in NO_GOLD for value in values):
-                print(f"{name}: {without:,} pairs without a gold label are left out")
-                if without == len(split):
+            gold = [i for i, value in enumerate(values) if value not in self.no_gold]
+            if len(gold) < len(values):
+                print(f"{name}: {len(values) - len(gold):,} pairs without a gold label are left out")
+                if not gold:
                     raise ValueError(f"label_column: no pair of {split[0][FILE]!r} ({name}) has a gold label")
-                splits[name] = split.select([i for i, value in enumerate(values) if value not in NO_GOLD])
+                splits[name] = split.select(gold)
         read = super().read(splits, config)
         if self.problem_type != SINGLE or all(label.lstrip("-").isdigit() for label in self.labels):
-            raise ValueError(
-                f"labels: {self.label_column!r} has no names for its labels; give them in the order of their "
-                "numbers, as --labels entailment neutral contradiction"
-            )
+            use = "give them in the order of their numbers, as --labels entailment neutral contradiction"
+            raise ValueError(f"labels: {self.label_column!r} has no names for its labels; {use}")
         return read
-
-    def no_labels(self, split: datasets.Dataset) -> list[Any]:
-        return [*NO_LABEL, *NO_GOLD]
 
 
 def _plain(split: datasets.Dataset, column: str) -> list[Any]:
     """The labels of a column: names instead of the numbers of a ClassLabel, whole numbers as int, None where there is
     none."""
     feature = split.features[column]
-    inner = getattr(feature, "feature", feature)
+    return [_plain_value(value, getattr(feature, "feature", feature)) for value in split[column]]
 
-    def plain(value):
-        if isinstance(value, list):
-            return [plain(item) for item in value]
-        if isinstance(inner, datasets.ClassLabel) and value is not None and value >= 0:
-            return inner.int2str(value)
-        if value == "" or (isinstance(value, float) and np.isnan(value)):  # an empty cell
-            return None
-        if isinstance(value, float) and value.is_integer():
-            return int(value)
-        return str(value) if isinstance(value, bool) else value
 
-    return [plain(value) for value in split[column]]
+def _plain_value(value: Any, feature: Any) -> Any:
+    if isinstance(value, list):
+        return [_plain_value(item, feature) for item in value]
+    if isinstance(feature, datasets.ClassLabel) and value is not None and value >= 0:
+        return feature.int2str(value)
+    if value == "" or (isinstance(value, float) and np.isnan(value)):  # an empty cell
+        return None
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return str(value) if isinstance(value, bool) else value
 
 
 def _items(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
-
-
-def _are_names(items: list[Any]) -> bool:
-    return all(isinstance(item, (str, int)) for item in items) and len(set(items)) == len(items)
 
 
 def _problem_type(values: Iterable[Any]) -> str:

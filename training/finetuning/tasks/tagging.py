@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,8 @@ from ....modeling_minibert import MiniBertForTokenClassification
 from ...arguments.finetuning import TagArguments
 from ...metrics import F1, Accuracy, Seqeval
 from ...report import plot_per_type, plot_scores
-from ..data import FILE, check_columns, find_column
-from .base import LABEL, Labels, Task, bad_value, map_rows, saved_labels, shortened
+from ..data import FILE, bad_value, check_columns, each_row, find_column
+from .base import LABEL, Labels, Pairs, Task, map_rows, saved_labels, shortened
 from .label_schemes import (
     OUTSIDE,
     best_path,
@@ -67,9 +68,11 @@ class Tag(Task):
 
     def check_inputs(self, split: datasets.Dataset) -> None:
         check_columns(split, self.text_columns, self.text_arguments)
-        for index, tokens in enumerate(split[self.text_columns[0]]):
-            if not isinstance(tokens, list) or not all(isinstance(token, str) for token in tokens):
-                raise bad_value(split[index], self.text_columns[0], tokens, "a list of words")
+        each_row(split, self._check_words, split[self.text_columns[0]])
+
+    def _check_words(self, tokens: Any) -> None:
+        if not isinstance(tokens, list) or not all(isinstance(token, str) for token in tokens):
+            raise bad_value(self.text_columns[0], tokens, "a list of words")
 
     def read_labels(self, split: datasets.Dataset) -> list[list[str]]:
         """The tags of every row by name."""
@@ -77,16 +80,16 @@ class Tag(Task):
         if self.arguments.tag_names and getattr(feature, "dtype", None) == "string":
             raise ValueError(f"tag_names: the tags of {split[0][FILE]!r} have names ({self.label_column} holds texts)")
         names = self.arguments.tag_names or getattr(feature, "names", [])
-        use = f"a number below {len(names)}" if names else "a text, or a number whose name --tag_names tells"
-        named = []
-        for index, (tokens, tags) in enumerate(zip(split[self.text_columns[0]], split[self.label_column])):
-            if not isinstance(tags, list) or len(tags) != len(tokens):
-                raise bad_value(split[index], self.label_column, tags, f"a list of {len(tokens)}, one tag a word")
-            for word, tag in enumerate(tags):
-                if not isinstance(tag, str) and tag not in range(len(names)):
-                    raise bad_value(split[index], f"{self.label_column}[{word}]", tag, use)
-            named.append([tag if isinstance(tag, str) else names[tag] for tag in tags])
-        return named
+        return each_row(split, partial(self._named, names), split[self.text_columns[0]], split[self.label_column])
+
+    def _named(self, names: list[str], tokens: list[str], tags: Any) -> list[str]:
+        if not isinstance(tags, list) or len(tags) != len(tokens):
+            raise bad_value(self.label_column, tags, f"a list of {len(tokens)}, one tag a word")
+        for word, tag in enumerate(tags):
+            if not isinstance(tag, str) and tag not in range(len(names)):
+                use = f"a number below {len(names)}" if names else "a text, or a number whose name --tag_names tells"
+                raise bad_value(f"{self.label_column}[{word}]", tag, use)
+        return [tag if isinstance(tag, str) else names[tag] for tag in tags]
 
     def classes(self, split: datasets.Dataset) -> list[set[str]]:
         column = self.find_labels(split)
@@ -102,40 +105,33 @@ class Tag(Task):
         seen = {tag for rows in labels.values() for row in rows for tag in row}
         if data_scheme == "auto":
             data_scheme = detect_scheme(seen)
-        tags = {
-            name: [self._valid(row, splits[name], index, data_scheme) for index, row in enumerate(rows)]
-            for name, rows in labels.items()
-        }
+        valid, words = partial(self._valid, data_scheme), self.text_columns[0]
+        tags = {name: each_row(splits[name], valid, rows, splits[name][words]) for name, rows in labels.items()}
         if config is None:
-            scheme = data_scheme if asked == "auto" else asked
-            self.labels = labels_of((tag for row in tags["train"] for tag in row), scheme)
+            self.scheme = data_scheme if asked == "auto" else asked
+            self.labels = labels_of((tag for row in tags["train"] for tag in row), self.scheme)
         else:
             self.labels = saved_labels(config)
             if self.labels is None:
                 raise ValueError("model: its labels have no names (LABEL_0, …), so its tags are not known")
-            scheme = detect_scheme(self.labels)
-            if asked not in ("auto", scheme):
-                raise ValueError(f"scheme: {asked!r} is asked for, but the model tags in {scheme!r}")
-        if (scheme == "none") != (data_scheme == "none"):
+            self.scheme = detect_scheme(self.labels)
+            if asked not in ("auto", self.scheme):
+                raise ValueError(f"scheme: {asked!r} is asked for, but the model tags in {self.scheme!r}")
+        if (self.scheme == "none") != (data_scheme == "none"):
             file = next(iter(splits.values()))[0][FILE]
             raise ValueError(
                 f"scheme: the tags in {file!r} ({', '.join(sorted(seen)[:5])}, …) are of scheme {data_scheme!r}, which "
-                f"a model of scheme {scheme!r} ({', '.join(self.labels[:5])}, …) cannot tell"
+                f"a model of scheme {self.scheme!r} ({', '.join(self.labels[:5])}, …) cannot tell"
             )
         for name, rows in tags.items():
-            for index, row in enumerate(rows):
-                for tag, label in zip(row, convert_tags(row, scheme)):
-                    if label not in self.labels:
-                        use, why = f"one of {', '.join(self.labels)}", " was never seen in training"
-                        raise bad_value(splits[name][index], self.label_column, tag, use, why)
-        self.scheme = scheme
-        viterbi = self.arguments.decoding == "viterbi" and scheme != "none"
+            each_row(splits[name], self._check_known, rows)
+        viterbi = self.arguments.decoding == "viterbi" and self.scheme != "none"
         self.transitions = transitions(self.labels) if viterbi else None
         self.fallback = self.labels.index(OUTSIDE) if OUTSIDE in self.labels else 0
-        self.metric_for_best_model = "accuracy" if scheme == "none" else "f1"
+        self.metric_for_best_model = "accuracy" if self.scheme == "none" else "f1"
         return tags
 
-    def _valid(self, tags: list[str], split: datasets.Dataset, index: int, scheme: str) -> list[str]:
+    def _valid(self, scheme: str, tags: list[str], words: list[str]) -> list[str]:
         """The tags, if they are valid in `scheme`, or as they are repaired."""
         no_tags = [] if scheme == "none" else [word for word, tag in enumerate(tags) if not split_tag(tag)[0]]
         valid = tags if no_tags else convert_tags(tags, scheme)
@@ -144,8 +140,14 @@ class Tag(Task):
         word = no_tags[0] if no_tags else [a == b for a, b in zip(tags, valid)].index(False)
         use = "O, B-TYPE, I-TYPE, …" if no_tags else f"{valid[word]!r}, or --repair_tags true to read it as that"
         before = f"after {tags[word - 1]!r}" if word else "at the beginning"
-        why = f" of {split[index][self.text_columns[0]][word]!r} {before} is not valid in scheme {scheme!r}"
-        raise bad_value(split[index], f"{self.label_column}[{word}]", tags[word], use, why)
+        why = f" of {words[word]!r} {before} is not valid in scheme {scheme!r}"
+        raise bad_value(f"{self.label_column}[{word}]", tags[word], use, why)
+
+    def _check_known(self, tags: list[str]) -> None:
+        for tag, label in zip(tags, convert_tags(tags, self.scheme)):
+            if label not in self.labels:
+                use = f"one of {', '.join(self.labels)}"
+                raise bad_value(self.label_column, tag, use, " was never seen in training")
 
     # --- the model's inputs and outputs ---
 
@@ -213,7 +215,7 @@ class Tag(Task):
             return {side: [self.labels.index(tag) for tags in rows for tag in tags] for side, rows in sides.items()}
         return {side: [convert_tags(tags, "bio") for tags in rows] for side, rows in sides.items()}
 
-    def demonstrate(self, folder: Path, examples: datasets.Dataset) -> Iterator[tuple[str, str]]:
+    def demonstrate(self, folder: Path, prediction: EvalPrediction, examples: datasets.Dataset) -> Pairs:
         strategy = "average" if self.arguments.subwords == "mean" else "first"
         tagger = pipeline("token-classification", str(folder), aggregation_strategy=strategy)
         for tokens in examples[self.text_columns[0]]:
