@@ -42,8 +42,8 @@ from minibert.training.cli import main as cli
 from minibert.training.conversion import to_native
 from minibert.training.finetuning import compare
 from minibert.training.finetuning import run as command
-from minibert.training.finetuning.tasks.zero_shot import check_entailment, zero_shot
-from minibert.training.finetuning.trainer import make_trainer, score, train
+from minibert.training.finetuning.tasks.classification import check_entailment, zero_shot
+from minibert.training.finetuning.trainer import TaskTrainer, score, train
 
 QUICK = [
     "--num_train_epochs", "1", "--learning_rate", "1e-2", "--disable_tqdm", "true", "--bf16", "false", "--use_cpu",
@@ -264,7 +264,7 @@ class TestTraining:
         run = self.prepare(start, data, tmp_path, "--freeze", amount, "--max_steps", "3")
         model = run.initial_model()
         before = {name: value.clone() for name, value in model.state_dict().items()}
-        trainer = make_trainer(run, model)
+        trainer = TaskTrainer(run, model, trains=True)
         dropped_out = []  # frozen parts see no dropout
         resting = model.model.layers[0]
         resting.register_forward_pre_hook(lambda module, args: dropped_out.append(module.training))
@@ -280,7 +280,7 @@ class TestTraining:
     def test_layers_learn_at_their_rates(self, start, data, tmp_path):
         run = self.prepare(start, data, tmp_path, "--layerwise_lr_decay", "0.5", "--max_steps", "2")
         model = run.initial_model()
-        trainer = make_trainer(run, model)
+        trainer = TaskTrainer(run, model, trains=True)
         trainer.create_optimizer()
         rates = {p: group["lr"] for group in trainer.optimizer.param_groups for p in group["params"]}
         assert rates.keys() == {p for p in model.parameters() if p.requires_grad}
@@ -300,7 +300,7 @@ class TestTraining:
         run = self.prepare(start, data, tmp_path, "--num_train_epochs", "3")
         scores = iter([0.2, 0.9, 0.5])
         real = type(run.task).compute_metrics
-        told = lambda self, prediction, examples: {**real(self, prediction, examples), "accuracy": next(scores, 0.0)}  # noqa: E731
+        told = lambda self, said: {**real(self, said), "accuracy": next(scores, 0.0)}  # noqa: E731
         monkeypatch.setattr(type(run.task), "compute_metrics", told)
         model, report, _, state = train(run, run.initial_model())
         assert state.best_global_step == report["best_step"] == 20 and report["steps"] == 30
@@ -502,7 +502,7 @@ class TestOtherTasks:
         rows = [{"tokens": [text, "at", "five"], "ner_tags": ["B-runtime", "O", "B-time"]} for text in GOOD + BAD]
         train = write_rows(tmp_path / "train.jsonl", rows)
         run = command.prepare(*instances("tag", "--model", start, "--train", train))
-        ((_, scores),) = score(run, run.initial_model()).values()
+        (scores,) = score(run, run.initial_model())[1].values()
         assert {*scores} == {"loss", *run.task.metric_names(run.splits["validation"])}
         assert {"f1_time", "recall_runtime"} < {*scores}
 
@@ -540,7 +540,7 @@ class TestCompare:
         (output / "compare_speed.json").unlink()  # as if it had been stopped there
         assert cli.main(arguments) == 0
         printed = capsys.readouterr().out
-        assert "not trained again" in printed and "not done again" in printed
+        assert "metrics.json is there already" in printed and "transformers.json is there already" in printed
         after = {path: path.stat().st_mtime_ns for path in before}
         assert {path.name for path in before if before[path] != after[path]} == {"compare_speed.json"}
 
@@ -554,7 +554,7 @@ class TestCompare:
             assert cli.main([*arguments[:-1], f"--{field}", value]) == 2
             assert f"other settings ({field}: {difference})" in capsys.readouterr().err
         assert cli.main([*arguments, "--logging_steps", "3", "--dataloader_num_workers", "1"]) == 0
-        assert "not trained again" in capsys.readouterr().out
+        assert "metrics.json is there already" in capsys.readouterr().out
 
     @pytest.mark.parametrize(
         "given",

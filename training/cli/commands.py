@@ -139,7 +139,7 @@ COMMANDS = {
         for task, (arguments, _, measured) in TASKS.items()
     },
     "zero-shot": Command(
-        "finetuning.tasks.zero_shot:zero_shot",
+        "finetuning.tasks.classification:zero_shot",
         "classify texts by any labels, with a fine-tuned model of entailment",
         (finetuning.ZeroShotArguments,),
         "text",

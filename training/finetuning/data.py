@@ -44,10 +44,9 @@ class BadRow(ValueError):
 def load_splits(
     arguments: DataArguments, seed: int = 0, names: Collection[str] = tuple(SPLITS), task: Task | None = None
 ) -> datasets.DatasetDict:
-    """Those of the splits `names` that are given, each with the columns `FILE` and `ROW` added.
-
-    If there is a training split and none to validate on, `validation_size` of its rows are held out (drawn with
-    `seed`): rows that are copies of each other for `task` together, and no label that training would then lack.
+    """Those of the splits `names` that are given, each with the columns `FILE` and `ROW`. Without validation rows,
+    `validation_size` of the training rows are held out (drawn with `seed`): rows that are copies of each other for
+    `task` together, and no label that training would then lack.
 
     Raises:
         ValueError: nothing given, a path that does not exist, a file that cannot be read, an empty split.
@@ -84,25 +83,23 @@ def each_row(split: datasets.Dataset, function: Callable[..., Any], *columns: It
 
 
 def bad_value(column: str, value: Any, use: str, why: str = "") -> ValueError:
-    """The error for a value of a row, for `each_row`: it names the column and what to use instead."""
+    """The error for a value, for `each_row`."""
     given = f"{column!r} is empty" if value is None else f"{column}={value!r}"
     return ValueError(f"{given}{why}; use {use}")
 
 
-def find_column(split: datasets.Dataset, given: str | None, guesses: Iterable[str], argument: str, what: str) -> str:
-    """The column named by the user, or the first of `guesses` that is there; a ValueError where there is none."""
-    if given is not None:
-        check_columns(split, [given], argument)
-        return given
-    found = next((name for name in guesses if name in split.column_names), None)
+def find_column(split: datasets.Dataset, argument: str, given: str | None, guesses: Iterable[str]) -> str:
+    """The column given for `argument`, or the first of `guesses` that is there; a ValueError where there is none."""
+    found = given or next((name for name in guesses if name in split.column_names), None)
     if found is None:
-        unclear = f"which column of {split[0][FILE]!r} holds {what} is not clear"
+        unclear = f"which column of {split[0][FILE]!r} is meant is not clear"
         raise ValueError(f"{argument}: {unclear}; name it with --{argument} ({_columns(split)})")
+    check_columns(split, [found], argument)
     return found
 
 
 def check_columns(split: datasets.Dataset, columns: Collection[str], argument: str) -> None:
-    """Refuse columns that a split lacks (a ValueError that names `argument` and the columns there are)."""
+    """Refuse (a ValueError) columns that a split lacks."""
     for column in columns:
         if column not in split.column_names:
             raise ValueError(f"{argument}: {split[0][FILE]!r} has no column {column!r} ({_columns(split)})")
@@ -137,9 +134,6 @@ def _columns(split: datasets.Dataset) -> str:
     return f"it has {', '.join(name for name in split.column_names if name not in (FILE, ROW))}"
 
 
-# --- Sources ---------------------------------------------------------------------------------------------------------
-
-
 def _of_folder(folder: Path) -> dict[str, list[Path]]:
     files: dict[str, list[Path]] = {}
     for file in sorted(folder.iterdir()):
@@ -167,9 +161,9 @@ def _load(files: Sequence[str | Path]) -> datasets.Dataset:
     for file, part in zip(files[1:], parts):
         if set(part.column_names) != set(whole.column_names):
             raise ValueError(f"data: {str(file)!r} has other columns ({_columns(part)}) than {str(files[0])!r}")
-        try:
+        try:  # one that only lacks values has the other's type
             whole = datasets.concatenate_datasets([whole, part.select_columns(whole.column_names)])
-        except ValueError:  # one that only lacks values has the other's type
+        except ValueError:
             kinds = [(name, part.features[name], kind) for name, kind in whole.features.items()]
             other = ", ".join(f"{name}: {here}, not {there}" for name, here, there in kinds if here != there)
             raise ValueError(f"data: {str(file)!r} has other types ({other}) than {str(files[0])!r}") from None
@@ -200,7 +194,7 @@ def _located(split: datasets.Dataset, name: str) -> datasets.Dataset:
 
 def _hold_out(rows: datasets.Dataset, validation_size: float, seed: int, task: Task | None) -> np.ndarray:
     """Which training rows to validate on: bool [rows]. Without a task there are no copies."""
-    columns = [rows[column] for column in task.group_columns(rows)] if task else [range(len(rows))]
+    columns = [rows[column] for column in task.find_texts(rows)[task.copied]] if task else [range(len(rows))]
     groups = [json.dumps(row, default=str) for row in zip(*columns)]
     is_held_out = hold_out(datasets.Dataset.from_dict({"text": groups}), validation_size, seed)
     if task is None:
@@ -210,8 +204,6 @@ def _hold_out(rows: datasets.Dataset, validation_size: float, seed: int, task: T
     needed = {groups[i] for i in np.flatnonzero(is_held_out) if not classes[i] <= seen}
     is_held_out &= [group not in needed for group in groups]
     if not is_held_out.any():
-        raise ValueError(
-            f"validation_size: {validation_size} of {len(rows)} rows holds out only rows whose labels no other row has;"
-            " add rows, or give --validation FILE"
-        )
+        only = f"{validation_size} of {len(rows)} rows holds out only rows whose labels no other row has"
+        raise ValueError(f"validation_size: {only}; add rows, or give --validation FILE")
     return is_held_out

@@ -32,8 +32,7 @@ def trained_for(config: PreTrainedConfig) -> str | None:
 
 
 def check_head(path: str, config: PreTrainedConfig, task: type[Task], needed: bool) -> bool:
-    """Whether the model has this task's head already; a ValueError if it has the head of another task, or none where
-    one is `needed`."""
+    """Whether the model has this task's head; a ValueError if it has another task's, or none where one is `needed`."""
     head = trained_for(config)
     if head is not None and task.model_class.__name__.endswith(head):
         return True
@@ -46,11 +45,8 @@ def check_head(path: str, config: PreTrainedConfig, task: type[Task], needed: bo
 
 
 def load_tokenizer(path: str, config: PreTrainedConfig, max_length: int | None) -> PreTrainedTokenizerBase:
-    """The model's tokenizer, with `model_max_length` set to the longest input: `max_length`, or what both allow.
-
-    Raises:
-        ValueError: none is there, it does not fit the model, or `max_length` is beyond the model's positions.
-    """
+    """The model's tokenizer, with `model_max_length` set to the longest input: `max_length`, or what both allow. A
+    ValueError if there is none, it does not fit the model, or `max_length` is beyond the model's positions."""
     try:
         tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=False)
     except (OSError, ValueError) as error:

@@ -11,9 +11,8 @@ import json
 import statistics
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import datasets
 import numpy as np
@@ -24,7 +23,7 @@ from ...configuration_minibert import MiniBertConfig
 from ..arguments.finetuning import FINETUNE_DEFAULTS, DataArguments, FinetuneArguments
 from .data import FILE, ROW, BadRow
 from .tasks.base import Task
-from .trainer import Run, check_for_task, make_trainer, resolve_training, seconds_of_steps, training_batches
+from .trainer import Run, TaskTrainer, resolve_training, seconds_of_steps, training_batches
 
 RECIPE, PAGE = "recipe.yaml", "plan.md"
 MOST_BAD_ROWS = 20  # found one by one; with more, it is the data that must be looked at
@@ -33,8 +32,7 @@ HEAD_ONLY_ROWS = 200  # up to here a full fine-tuning mostly learns the rows by 
 HOUR = 3600.0
 
 
-@dataclass
-class Survey:
+class Survey(NamedTuple):
     """What a split is like. Two inputs are the same if all their token ids are (so case counts only if it does for the
     tokenizer)."""
 
@@ -45,39 +43,33 @@ class Survey:
     repeated: int  # inputs that were there before
 
 
-def plan(
-    task: Task,
-    splits: datasets.DatasetDict,
-    bad: list[str],
-    data: DataArguments,
-    arguments: FinetuneArguments,
-    training: TrainingArguments,
-) -> dict[str, Any]:
+def plan(run: Run, data: DataArguments, bad: list[str]) -> dict[str, Any]:
     """Survey the data, write `recipe.yaml` (for `--recipe`) and `plan.md` into the output folder, and print the page.
 
     Args:
-        task: its tokenizer with `model_max_length` at the longest input that the model takes.
-        splits, bad: see `read_without_bad_rows`.
+        run: not encoded yet, with the arguments as they were given; its tokenizer's `model_max_length` is the longest
+            input that the model takes.
+        bad: what is wrong with the rows that were left out.
 
     Returns:
         the recipe: arguments by name.
     """
+    task, arguments, training = run.task, run.arguments, run.training
     limit = task.tokenizer.model_max_length
     task.tokenizer.model_max_length = 10**6  # to see the lengths as they are
-    encoded = {name: task.encode(split, training=True) for name, split in splits.items()}
-    run = Run(task, splits, encoded, arguments, training, {})
-    check_for_task(run)
-    surveys = {name: look(task, len(splits[name]), split) for name, split in encoded.items()}
+    run.encoded = {name: task.encode(split, training=True) for name, split in run.splits.items()}
+    resolve_training(run)
+    surveys = {name: look(task, len(run.splits[name]), split) for name, split in run.encoded.items()}
     given = given_for_training(arguments, training)
     if task.arguments.max_length is not None:
         given["max_length"] = task.arguments.max_length
     choices, reasons = propose(task, surveys["train"], limit, given)
     task.tokenizer.model_max_length = choices["max_length"]
-    run.encoded["train"] = task.encode(splits["train"], training=True)
+    run.encoded["train"] = task.encode(run.splits["train"], training=True)
     run.arguments = dataclasses.replace(arguments, freeze=choices["freeze"], patience=0)
     chosen = {name: choices[name] for name in ("per_device_train_batch_size", "learning_rate")}
-    run.training = resolve_training(dataclasses.replace(training, num_train_epochs=1.0, **chosen), task)
-    trainer = make_trainer(run, run.initial_model())
+    run = run.replace(num_train_epochs=1.0, **chosen)
+    trainer = TaskTrainer(run, run.initial_model(), trains=True)
     taken = [seconds_of_steps(trainer, [batch]) for batch in training_batches(trainer, TIMED_STEPS + 1)]
     steps = -(-len(run.encoded["train"]) // choices["per_device_train_batch_size"])
     steps = choices["max_steps"] if "max_steps" in choices else steps * choices["num_train_epochs"]
@@ -88,22 +80,20 @@ def plan(
     read = {"model": arguments.model, **_changed(data), **_changed(task.arguments)}
     reasons |= dict.fromkeys(read, "as given") | {"output_dir": "where the trained model goes"}
     recipe = read | choices | {"output_dir": str(output)}
-    lines = [f"{name}: {json.dumps(value, ensure_ascii=False)}  # {reasons[name]}\n" for name, value in recipe.items()]
-    lines = [f"# minibert finetune {task.name} --recipe {RECIPE}\n", *lines]
-    (output / RECIPE).write_text("".join(lines), encoding="utf-8")
-    page = "\n".join(
-        [
-            f"# Plan: {task.name}",
-            *describe_data(surveys, bad),
-            f"## The proposal\n\n- head: `{task.model_class.__name__}`",
-            f"- metric: {choices.get('metric_for_best_model', task.metric_for_best_model)}, on the validation rows",
-            *(f"- `{name}`: {value} – {reasons[name]}" for name, value in choices.items()),
-            *describe_time(seconds, _block_parameters(trainer.model.config)),
-            f"Next: `minibert finetune {task.name} --recipe {output / RECIPE}`\n",
-        ]
-    )
-    (output / PAGE).write_text(page, encoding="utf-8")
-    print(page)
+    lines = [f"{name}: {json.dumps(value, ensure_ascii=False)}  # {reasons[name]}" for name, value in recipe.items()]
+    lines = [f"# minibert finetune {task.name} --recipe {RECIPE}", *lines, ""]
+    (output / RECIPE).write_text("\n".join(lines), encoding="utf-8")
+    page = [
+        f"# Plan: {task.name}",
+        *describe_data(surveys, bad),
+        f"## The proposal\n\n- head: `{task.model_class.__name__}`",
+        f"- metric: {choices.get('metric_for_best_model', task.metric_for_best_model)}, on the validation rows",
+        *(f"- `{name}`: {value} – {reasons[name]}" for name, value in choices.items()),
+        *describe_time(seconds, _block_parameters(trainer.model.config)),
+        f"Next: `minibert finetune {task.name} --recipe {output / RECIPE}`\n",
+    ]
+    (output / PAGE).write_text("\n".join(page), encoding="utf-8")
+    print(*page, sep="\n")
     return recipe
 
 
@@ -121,11 +111,8 @@ def given_for_training(arguments: FinetuneArguments, training: TrainingArguments
 def read_without_bad_rows(
     task: Task, splits: datasets.DatasetDict, config: PreTrainedConfig | None, bad: list[str]
 ) -> datasets.DatasetDict:
-    """The rows that the task can read; what it says of those it cannot is added to `bad`.
-
-    Raises:
-        ValueError: what is wrong is not a row, more than `MOST_BAD_ROWS` rows are bad, or all of a split.
-    """
+    """The rows that the task can read; what it says of those it cannot is added to `bad`. A ValueError if more than
+    `MOST_BAD_ROWS` are bad, or all of a split."""
     while True:
         try:
             return task.read(splits, config)
@@ -148,23 +135,19 @@ def look(task: Task, rows: int, encoded: datasets.Dataset) -> Survey:
     answers: dict[bytes, set[str]] = defaultdict(set)
     for row, label in zip(parts, labels):
         answers[np.concatenate([np.asarray(ids, dtype=np.int32) for ids in row]).tobytes()].add(json.dumps(label))
-    names = task.config_fields().get("id2label") or {}
-    counts: Counter = Counter()
-    for label in labels if len(names) > 1 and "labels" in encoded.column_names else []:
-        if isinstance(label, list) and label and isinstance(label[0], float):  # several labels: 0 or 1 for each
-            counts.update(names[i] for i, there in enumerate(label) if there)
-        else:
-            counts.update(names[int(i)] for i in (label if isinstance(label, list) else [label]) if i >= 0)
+    names, counts = list(task.labels), Counter()
+    for label in labels if len(names) > 1 else []:
+        ids = label if isinstance(label, list) else [label]
+        if ids and isinstance(ids[0], float):  # several labels: 0 or 1 for each
+            ids = np.flatnonzero(ids)
+        counts.update(names[i] for i in ids if i >= 0)
     lengths = np.array([len(ids) for row in parts for ids in row])
     return Survey(rows, lengths, counts, answers, len(parts) - len(answers))
 
 
 def propose(task: Task, survey: Survey, limit: int, given: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
-    """What to train with, and why: two dictionaries with the same keys, names of arguments. What is `given` stays.
-
-    Args:
-        survey: of the training split.
-    """
+    """What to train with, after the survey of the training split, and why: two dictionaries with the same keys, names
+    of arguments. What is `given` stays."""
     rows, lengths, counts = survey.rows, survey.lengths, survey.labels
     longest = int(np.percentile(lengths, 99)) if len(lengths) else limit
     max_length = min(limit, -(-max(task.shortest_input, longest) // 8) * 8)
@@ -176,16 +159,14 @@ def propose(task: Task, survey: Survey, limit: int, given: dict[str, Any]) -> tu
         why_freeze, rate = f"{rows:,} training rows: the head only", (1e-3, "a head alone can learn fast")
     elif rows > HEAD_ONLY_ROWS:
         why_freeze = f"{rows:,} training rows: enough to train all (above {HEAD_ONLY_ROWS})"
-    epochs = 20 if rows <= HEAD_ONLY_ROWS and freeze == "encoder" else 8
+    epochs = (20 if rows <= HEAD_ONLY_ROWS and freeze == "encoder" else 8), "until validation stops it"
     several = rows < 2000 and "compare" not in given
     proposed = {
         "freeze": (freeze, why_freeze),
         "max_length": (max_length, f"99 % have up to {longest} tokens; {cut:.1%} are longer than {max_length}"),
         "per_device_train_batch_size": (16, "small data take more steps") if rows < 2000 else (32, "the usual batch"),
         "learning_rate": rate,
-        "num_train_epochs": (epochs, "until validation stops it")
-        if rows < 5000
-        else (3, "the usual number; validation may stop it"),
+        "num_train_epochs": epochs if rows < 5000 else (3, "the usual number; validation may stop it"),
         "seeds": (3, "few rows make scores vary with the seed") if several else (1, "enough rows, or --compare"),
         "patience": (3, f"stop after so many evaluations without a better {task.metric_for_best_model}"),
     }
@@ -201,10 +182,8 @@ def propose(task: Task, survey: Survey, limit: int, given: dict[str, Any]) -> tu
     return dict(zip(proposed, choices)), dict(zip(proposed, reasons))
 
 
-# --- the page, in Markdown ---
-
-
 def describe_data(surveys: dict[str, Survey], bad: list[str]) -> list[str]:
+    """The first part of the page, in Markdown."""
     rows, train = [], surveys["train"]
     for name, survey in surveys.items():
         middle, most, longest = np.percentile(survey.lengths, (50, 95, 100)) if len(survey.lengths) else (0, 0, 0)

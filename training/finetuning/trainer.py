@@ -6,31 +6,20 @@ import dataclasses
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, NamedTuple
 
 import datasets
 import torch
-from torch import nn
 from tqdm.auto import tqdm
-from transformers import (
-    EarlyStoppingCallback,
-    EvalPrediction,
-    PreTrainedModel,
-    Trainer,
-    TrainerState,
-    TrainingArguments,
-    set_seed,
-)
+from transformers import EarlyStoppingCallback, PreTrainedModel, Trainer, TrainerState, TrainingArguments, set_seed
 
 from ..arguments.finetuning import EvaluateArguments, FinetuneArguments
 from ..callbacks import ConsoleLog, add_callbacks
 from ..hub.card import COSTS
 from ..precision import resolve_precision
-from .freezing import add_lora, freeze, parameter_groups
+from .freezing import add_lora, freeze, parameter_groups, restore_embedding, train_seen_rows
 from .models import load_model
-from .tasks.base import Task
-from .vocabulary import restore_embedding, train_seen_rows
+from .tasks.base import Predictions, Task
 
 Scores = dict[str, float]
 
@@ -58,31 +47,40 @@ class Run:
 
 
 class Trained(NamedTuple):
-    """What a training comes to: `report` has the metrics of every split but the training split, steps and time."""
+    """What a training comes to; `report` has the metrics of every split but the training split, steps and time."""
 
     model: PreTrainedModel
     report: dict[str, Any]
-    predictions: dict[str, EvalPrediction]
+    predictions: dict[str, Predictions]
     state: TrainerState
 
 
 class TaskTrainer(Trainer):
-    """Trains and evaluates the task of a run.
+    """Trains, where it `trains`, what the arguments of a run leave to be trained of `model`; and evaluates the task."""
 
-    Args:
-        resting: modules that are kept in evaluation mode: without dropout.
-        options: of `Trainer`.
-    """
-
-    def __init__(self, run: Run, model: nn.Module, resting: Sequence[nn.Module] = (), **options: Any):
+    def __init__(self, run: Run, model: PreTrainedModel, trains: bool = False):
         # What is pushed is the finished model, by the command; `Trainer` would create a repository right here.
         training = dataclasses.replace(run.training, push_to_hub=False)
+        arguments, task, options = run.arguments, run.task, {}
+        self.task, self.resting = task, freeze(model, arguments.freeze) if trains else []
+        if trains:
+            rows = run.splits["validation"], run.encoded["validation"]
+            options["compute_metrics"] = lambda output: task.compute_metrics(Predictions(*rows, output.predictions))
+            if arguments.lora is not None:
+                model = add_lora(model, arguments.lora)
+            else:
+                train_seen_rows(model, run.encoded["train"])
+            if arguments.layerwise_lr_decay < 1:
+                kind, keywords = self.get_optimizer_cls_and_kwargs(training, model)
+                keywords["params"] = parameter_groups(model, training, arguments.layerwise_lr_decay)
+                options["optimizer_cls_and_kwargs"] = kind, keywords
+            if arguments.patience and training.eval_strategy != "no" and training.load_best_model_at_end:
+                options["callbacks"] = [EarlyStoppingCallback(arguments.patience)]
         options["train_dataset"] = run.encoded.get("train")
         options["eval_dataset"] = run.encoded.get("validation", run.encoded.get("test"))
-        collator = run.task.collator_class(run.task.tokenizer)
-        super().__init__(model, training, collator, processing_class=run.task.tokenizer, **options)
+        collator = task.collator_class(task.tokenizer)
+        super().__init__(model, training, collator, processing_class=task.tokenizer, **options)
         add_callbacks(self, EvaluationLog())
-        self.task, self.resting = run.task, resting
 
     def compute_loss(self, model, inputs, *args, **kwargs):
         for module in self.resting:
@@ -108,13 +106,11 @@ class EvaluationLog(ConsoleLog):
     def on_evaluate(self, args, state, control, metrics=None, **kwargs):
         super().on_evaluate(args, state, control, **kwargs)
         found = {name.removeprefix("eval_"): value for name, value in (metrics or {}).items()}
-        losses = {"training loss": sum(self.losses) / len(self.losses)} if self.losses else {}
-        losses |= {"validation loss": found.pop("loss")} if "loss" in found else {}
-        shown = losses | {  # without parts of another one: beside f1, no f1_PER
-            name: value
-            for name, value in found.items()
-            if name not in {*COSTS, "epoch"} and not any(name.startswith(f"{whole}_") for whole in found)
-        }
+        shown = {"training loss": sum(self.losses) / len(self.losses)} if self.losses else {}
+        shown |= {"validation loss": found.pop("loss")} if "loss" in found else {}
+        for name, value in found.items():  # without parts of another one: beside f1, no f1_PER
+            if name not in {*COSTS, "epoch"} and not any(name.startswith(f"{whole}_") for whole in found):
+                shown[name] = value
         self.losses = []
         if state.is_world_process_zero:
             figures = [f"{name} {value:.4f}" for name, value in shown.items()]
@@ -125,62 +121,41 @@ class EvaluationLog(ConsoleLog):
             self.on_evaluate(args, state, control)
 
 
-def check_for_task(run: Run) -> None:
-    """Refuse (a ValueError) training arguments that the task has no use for: a metric that it does not compute, or the
-    wrong way round; smoothing of labels that are no classes."""
+def resolve_training(run: Run) -> None:
+    """Decide what the training arguments leave open: the metric to choose by, the number format. A ValueError if the
+    task has no use for one: a metric that it does not compute; smoothing of labels that are no classes."""
     task, training = run.task, run.training
-    metric, known = training.metric_for_best_model, ["loss", *task.metric_names(run.splits["validation"])]
-    if metric != "auto" and metric.removeprefix("eval_") not in known:
-        listed = f"{', '.join(known)}, with or without eval_ before it"
-        raise ValueError(f"metric_for_best_model: {metric!r} is no metric of {task.name}; use one of {listed}")
-    if metric == "auto" and training.greater_is_better is False:  # where nothing is said, it is true
-        own = task.metric_for_best_model
-        raise ValueError(f"greater_is_better: false contradicts {own}; name another --metric_for_best_model")
-    labels = run.encoded["train"].features.get("labels")
-    labels, smoothing = getattr(labels, "feature", labels), training.label_smoothing_factor  # the feature of a list
-    if smoothing and (labels is None or not labels.dtype.startswith("int")):
-        raise ValueError(f"label_smoothing_factor: {smoothing} needs labels of classes; leave it out")
-
-
-def resolve_training(training: TrainingArguments, task: Task) -> TrainingArguments:
-    """The arguments with what the user left open: the metric to choose by, the number format."""
     # Counting tokens is for pretraining, unless it is asked for.
     decided: dict[str, Any] = {"include_num_input_tokens_seen": training.include_num_input_tokens_seen}
-    if training.metric_for_best_model == "auto":
-        decided |= {"metric_for_best_model": task.metric_for_best_model, "greater_is_better": True}
-    elif training.metric_for_best_model in ("mse", "eval_mse"):  # Transformers knows this of "loss" only
-        decided["greater_is_better"] = False
-    return dataclasses.replace(resolve_precision(training), **decided)
-
-
-def make_trainer(run: Run, model: PreTrainedModel) -> TaskTrainer:
-    """A trainer of what the arguments leave to be trained of `model`."""
-    arguments, training = run.arguments, run.training
-    options: dict[str, Any] = {"compute_metrics": partial(run.task.compute_metrics, examples=run.splits["validation"])}
-    resting = freeze(model, arguments.freeze)
-    if arguments.lora is not None:
-        model = add_lora(model, arguments.lora)
-    else:
-        train_seen_rows(model, run.encoded["train"])
-    if arguments.layerwise_lr_decay < 1:
-        kind, keywords = Trainer.get_optimizer_cls_and_kwargs(training, model)
-        groups = parameter_groups(model, training.learning_rate, training.weight_decay, arguments.layerwise_lr_decay)
-        options["optimizer_cls_and_kwargs"] = kind, {**keywords, "params": groups}
-    if arguments.patience and training.eval_strategy != "no" and training.load_best_model_at_end:
-        options["callbacks"] = [EarlyStoppingCallback(arguments.patience)]
-    return TaskTrainer(run, model, resting, **options)
+    if "train" in run.encoded:
+        metric, known = training.metric_for_best_model, ["loss", *task.metric_names(run.splits["validation"])]
+        if metric != "auto" and metric.removeprefix("eval_") not in known:
+            listed = f"{', '.join(known)}, with or without eval_ before it"
+            raise ValueError(f"metric_for_best_model: {metric!r} is no metric of {task.name}; use one of {listed}")
+        if metric == "auto" and training.greater_is_better is False:  # where nothing is said, it is true
+            own = task.metric_for_best_model
+            raise ValueError(f"greater_is_better: false contradicts {own}; name another --metric_for_best_model")
+        labels = run.encoded["train"].features.get("labels")
+        labels, smoothing = getattr(labels, "feature", labels), training.label_smoothing_factor  # the feature of a list
+        if smoothing and (labels is None or not labels.dtype.startswith("int")):
+            raise ValueError(f"label_smoothing_factor: {smoothing} needs labels of classes; leave it out")
+        if metric == "auto":
+            decided |= {"metric_for_best_model": task.metric_for_best_model, "greater_is_better": True}
+        elif metric in ("mse", "eval_mse"):  # Transformers knows this of "loss" only
+            decided["greater_is_better"] = False
+    run.training = dataclasses.replace(resolve_precision(training), **decided)
 
 
 def train(run: Run, model: PreTrainedModel, checkpoint: str | None = None) -> Trained:
     """Train `model` (in place, or merged back into it), and measure it."""
     parameters = model.num_parameters()
-    trainer = make_trainer(run, model)
+    trainer = TaskTrainer(run, model, trains=True)
     trained_parameters = trainer.model.num_parameters(only_trainable=True)
     seconds = trainer.train(resume_from_checkpoint=checkpoint).metrics["train_runtime"]
     trained = trainer.model if run.arguments.lora is None else trainer.model.merge_and_unload()
     restore_embedding(trained)
-    scored, state = score(run, trained), trainer.state
-    report = {name: scores for name, (_, scores) in scored.items()} | {
+    (predictions, scores), state = score(run, trained), trainer.state
+    report = scores | {
         "best_step": state.best_global_step if state.best_model_checkpoint else state.global_step,
         "steps": state.global_step,
         "epochs": state.epoch,
@@ -188,27 +163,28 @@ def train(run: Run, model: PreTrainedModel, checkpoint: str | None = None) -> Tr
         "parameters": parameters,
         "trained_parameters": trained_parameters,
     }
-    return Trained(trained, report, {name: prediction for name, (prediction, _) in scored.items()}, state)
+    return Trained(trained, report, predictions, state)
 
 
-def score(run: Run, model: PreTrainedModel) -> dict[str, tuple[EvalPrediction, Scores]]:
+def score(run: Run, model: PreTrainedModel) -> tuple[dict[str, Predictions], dict[str, Scores]]:
     """Predictions, and metrics with the loss, of `model` for every split that is not trained on."""
-    scored = {}
-    for name in (name for name in run.encoded if name != "train"):
-        output = TaskTrainer(run, model).predict(run.encoded[name])
-        prediction = EvalPrediction(output.predictions, output.label_ids)
-        scores = run.task.compute_metrics(prediction, run.splits[name])
-        scored[name] = prediction, {**scores, "loss": output.metrics["test_loss"]}
-    return scored
+    predictions, scores = {}, {}
+    for name in run.encoded:
+        if name != "train":
+            output = TaskTrainer(run, model).predict(run.encoded[name])
+            predictions[name] = Predictions(run.splits[name], run.encoded[name], output.predictions)
+            scores[name] = {**run.task.compute_metrics(predictions[name]), "loss": output.metrics["test_loss"]}
+    return predictions, scores
 
 
 def predict(run: Run, model: PreTrainedModel) -> list[Any] | None:
-    """What `model` predicts for the test rows without labels, see `Task.predicted`; None if there are none."""
+    """What `model` predicts for the test rows without labels, as a person reads it; None if there are none."""
     if run.unlabelled is None:
         return None
     examples = run.task.read_unlabelled(run.unlabelled)
-    output = TaskTrainer(run, model).predict(run.task.encode(examples, training=False))
-    return run.task.predicted(EvalPrediction(output.predictions, output.label_ids), examples)
+    encoded = run.task.encode(examples, training=False)
+    said = Predictions(examples, encoded, TaskTrainer(run, model).predict(encoded).predictions)
+    return [run.task.readable(label) for label in run.task.decode(said)]
 
 
 def training_batches(trainer: TaskTrainer, number: int) -> list[dict[str, torch.Tensor]]:

@@ -3,41 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import datasets
 import numpy as np
 import torch
 from numpy.lib.stride_tricks import sliding_window_view
-from transformers import (
-    AutoModelForQuestionAnswering,
-    AutoTokenizer,
-    EvalPrediction,
-    PreTrainedConfig,
-    PreTrainedTokenizerBase,
-)
+from transformers import AutoModelForQuestionAnswering, AutoTokenizer, PreTrainedConfig, PreTrainedTokenizerBase
 
 from ....modeling_minibert import MiniBertForQuestionAnswering
 from ...arguments.finetuning import AnswerArguments
 from ...metrics import SquadScores
 from ...report import plot_scores
-from ..data import bad_value, each_row, find_column, with_column
-from .base import LABEL, Labels, Pairs, Task, map_rows
+from ..data import bad_value, each_row, with_column
+from .base import LABEL, Labels, Pairs, Predictions, Task
 
-QUESTIONS, CONTEXTS = ("question",), ("context", "passage", "text")
 STARTS = "_starts"  # the column that `read` adds beside `LABEL`: the first characters of the answers
 MAX_LENGTH = 384  # of BERT on SQuAD
 NULL = 0  # the token that stands for "no answer here": the first one, [CLS]
 QUESTION_WORDS = ("what", "who", "whom", "whose", "which", "when", "where", "why", "how")
 
 
-@dataclass(frozen=True)
-class Answer:
-    """Part of a context, characters `start` to `end - 1`; its score is the sum of the logits of its first and its last
-    token. The answer that there is none is empty, at 0."""
+class Answer(NamedTuple):
+    """Part of a context, characters `start` to `end - 1` (none: empty, at 0); its score is the sum of the logits of its
+    first and its last token."""
 
     text: str
     start: int
@@ -51,9 +42,12 @@ class AnswerQuestions(Task):
     name = "answer"
     model_class = MiniBertForQuestionAnswering
     metric_for_best_model = "f1"
-    text_arguments = "question_column, context_column"
-    label_argument = "answers_column"
-    label_columns = ("answers", "answer")
+    columns = {
+        "question_column": ("question",),
+        "context_column": ("context", "passage", "text"),
+        "answers_column": ("answers", "answer"),
+    }
+    copied = slice(1, 2)  # the context
     label_feature = datasets.List(datasets.Value("string"))
 
     def __init__(self, arguments: AnswerArguments, tokenizer: PreTrainedTokenizerBase):
@@ -68,21 +62,8 @@ class AnswerQuestions(Task):
         # Room for more of the context than its parts share (by default a third of the input).
         self.shortest_input = self.taken * 3 // 2 + 1 if arguments.stride is None else self.taken + arguments.stride + 1
 
-    # --- columns and rows ---
-
-    def find_texts(self, split: datasets.Dataset) -> list[str]:
-        question, context = self.arguments.question_column, self.arguments.context_column
-        return [
-            find_column(split, question, QUESTIONS, "question_column", "the question"),
-            find_column(split, context, CONTEXTS, "context_column", "the context"),
-        ]
-
-    def group_columns(self, split: datasets.Dataset) -> list[str]:
-        return self.find_texts(split)[1:]
-
     def read_labels(self, split: datasets.Dataset) -> list[list[tuple[str, int]]]:
-        """The answers of each row, as text and first character, without the spaces around them: no token has to hold
-        those."""
+        """The answers of each row, as text and first character, without the spaces around them."""
         return each_row(split, self._answers, split)
 
     def _answers(self, row: dict[str, Any]) -> list[tuple[str, int]]:
@@ -117,28 +98,24 @@ class AnswerQuestions(Task):
     def blank_label(self, row: dict[str, Any]) -> list:
         return []
 
-    # --- the model's inputs and outputs ---
-
     def encoding_options(self) -> dict[str, int]:
-        """What `encode_questions` needs to know; a ValueError where nothing is left for the context."""
+        """For `encode_questions`; a ValueError where nothing is left for the context."""
         length, question = self.tokenizer.model_max_length, self.arguments.max_question_length
         stride = length // 3 if self.arguments.stride is None else self.arguments.stride
         if not 0 <= stride < length - self.taken:
-            raise ValueError(
-                f"stride: parts of a context share {stride} tokens, but inputs of {length} leave "
-                f"{length - self.taken} for the context beside a question of up to {question}; use less of --stride or "
-                "--max_question_length, or more of --max_length"
-            )
+            left = f"inputs of {length} leave {length - self.taken} for the context beside a question of up to"
+            use = f"{question}; use less of --stride or --max_question_length, or more of --max_length"
+            raise ValueError(f"stride: parts of a context share {stride} tokens, but {left} {use}")
         return {"stride": stride, "max_question_length": question}
 
     def encode(self, split: datasets.Dataset, training: bool) -> datasets.Dataset:
         columns = [*self.text_columns, LABEL, STARTS]
-        return map_rows(split, columns, encode_questions, self.tokenizer, **self.encoding_options())
+        return self.map_columns(split, columns, encode_questions, **self.encoding_options())
 
     def preprocess_logits(
         self, logits: tuple[torch.Tensor, torch.Tensor], inputs: Mapping[str, torch.Tensor]
     ) -> torch.Tensor:
-        """The logits of each token as the first and as the last one of the answer: [batch, length, 2]."""
+        """The logits of each token as the first and as the last one: [batch, length, 2]."""
         return torch.stack(logits[:2], -1).float()
 
     def best(self, windows: Iterable[tuple[np.ndarray, list]], context: str) -> list[Answer]:
@@ -146,11 +123,10 @@ class AnswerQuestions(Task):
         given = self.arguments
         return best_answers(windows, context, given.n_best, given.max_answer_length, self.null_threshold)
 
-    def decode(self, prediction: EvalPrediction, examples: datasets.Dataset) -> Iterator[str]:
+    def decode(self, said: Predictions) -> Iterator[str]:
         """The texts of the answers; empty: there is none."""
-        encoded = self.encode(examples, training=False).select_columns(["offsets", "is_last"])
-        windows, contexts = [], iter(examples[self.text_columns[1]])
-        for logits, window in zip(prediction.predictions, encoded):
+        windows, contexts = [], iter(said.examples[self.text_columns[1]])
+        for logits, window in zip(said.kept, said.encoded.select_columns(["offsets", "is_last"])):
             windows.append((logits, window["offsets"]))
             if window["is_last"]:
                 yield self.best(windows, next(contexts))[0].text
@@ -162,22 +138,20 @@ class AnswerQuestions(Task):
     def metric_names(self, examples: datasets.Dataset) -> list[str]:
         return list(self.score([""] * len(examples), examples[LABEL][:]))
 
-    def draw(self, prediction: EvalPrediction, examples: datasets.Dataset, path: Path) -> None:
+    def draw(self, said: Predictions, path: Path) -> None:
         """F1 of questions by their first word."""
         found: dict[str, list[tuple[str, list[str]]]] = {}
-        predicted = self.decode(prediction, examples)
-        for question, *row in zip(examples[self.text_columns[0]], predicted, examples[LABEL]):
+        for question, *row in zip(said.examples[self.text_columns[0]], self.decode(said), said.examples[LABEL]):
             kind = next((word for word in question.lower().split() if word in QUESTION_WORDS), "other")
             found.setdefault(kind, []).append(row)
-        scores = {}
-        for kind, rows in sorted(found.items(), key=lambda item: -len(item[1])):
-            scores[f"{kind} ({len(rows):,})"] = self.score(*zip(*rows))["f1"]
+        ranked = sorted(found.items(), key=lambda item: -len(item[1]))
+        scores = {f"{kind} ({len(rows):,})": self.score(*zip(*rows))["f1"] for kind, rows in ranked}
         plot_scores(scores, "F1 of questions with this word (their number)", path)
 
-    def demonstrate(self, folder: Path, prediction: EvalPrediction, examples: datasets.Dataset) -> Pairs:
-        for row, said in zip(examples, self.decode(prediction, examples)):
+    def demonstrate(self, folder: Path, said: Predictions) -> Pairs:
+        for row, answer in zip(said.examples, self.decode(said)):
             true = " or ".join(map(repr, dict.fromkeys(row[LABEL]))) or "no answer"
-            yield row[self.text_columns[0]].strip(), f"{repr(said) if said else 'no answer'}; in the data: {true}"
+            yield row[self.text_columns[0]].strip(), f"{repr(answer) if answer else 'no answer'}; in the data: {true}"
 
 
 def _as_list(value: Any) -> list[Any]:
@@ -188,14 +162,11 @@ def _as_list(value: Any) -> list[Any]:
 def encode_questions(
     tokenizer, questions, contexts, answers, starts, *, stride: int, max_question_length: int
 ) -> dict[str, list]:
-    """Pairs of a question and a part of its context of at most `tokenizer.model_max_length` tokens; neighbouring parts
-    share `stride` tokens. One row each, in order. Beside the model's inputs: `start_positions` and `end_positions` of
-    the first answer, both 0 where it is not wholly there; `offsets`, for each token the characters [first, last + 1] of
-    the context that it covers, [-1, -1] where it is not of the context; `is_last`, whether the context ends here.
-
-    Args:
-        answers, starts: of each question the true ones, as texts and as first characters.
-        max_question_length: in tokens; longer questions are cut.
+    """Pairs of a question, cut to `max_question_length` tokens, and a part of its context, `model_max_length` tokens at
+    most; neighbouring parts share `stride` tokens. One row each, in order. Beside the model's inputs: `start_positions`
+    and `end_positions` of the first answer (texts and first characters are given), both 0 where it is not wholly there;
+    `offsets`, for each token the characters [first, last + 1] that it covers, [-1, -1] where it is not of the context;
+    `is_last`, whether the context ends here.
     """
     tokenized = tokenizer(questions, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
     questions = [
@@ -221,11 +192,7 @@ def encode_questions(
 
 def answer_tokens(offsets: Sequence[tuple[int, int]], start: int, end: int) -> tuple[int, int] | None:
     """The first and last token of a window that together cover characters `start` to `end - 1`; None if the answer is
-    not wholly in it.
-
-    Args:
-        offsets: for every token the characters it covers in the context, (-1, -1) for one that is not of the context.
-    """
+    not wholly in it. `offsets`: as `encode_questions` makes them."""
     inside = [i for i, (first, last) in enumerate(offsets) if first < end and last > start]
     covered = inside and offsets[inside[0]][0] <= start and end <= offsets[inside[-1]][1]
     return (inside[0], inside[-1]) if covered else None
@@ -241,11 +208,11 @@ def best_answers(
     """The best answers over all windows of one question, each place in the context once, best first.
 
     Args:
-        windows: of each the logits of its tokens as first and as last one of the answer, [tokens or more, 2], and the
-            characters of the context that each token covers, as in `encode_questions`.
+        windows: of each the logits of its tokens as first and as last one of the answer, [tokens or more, 2], and their
+            `offsets`, see `encode_questions`.
         max_answer_length: in tokens.
-        null_threshold: None: there is always an answer. A number: the empty answer is the first if its score (the
-            lowest null logit of the windows; Devlin et al. 2019, section 4.3) exceeds the best answer's by more.
+        null_threshold: by how much the score of the empty answer (the lowest null logit of the windows; Devlin et al.
+            2019, section 4.3) must exceed the best answer's for it to be the first; None: there is always an answer.
     """
     best: dict[tuple[int, int], float] = {}
     null = np.inf
@@ -256,9 +223,8 @@ def best_answers(
         last = np.pad(last, (0, max_answer_length - 1), constant_values=-np.inf)
         scores = (first[:, None] + sliding_window_view(last, max_answer_length)).ravel()  # i, j: from token i to i + j
         few = min(10 * n_best, scores.size)  # some are the same but for spaces
-        for place in np.argpartition(-scores, few - 1)[:few].tolist():
-            if scores[place] == -np.inf:
-                continue
+        candidates = np.argpartition(-scores, few - 1)[:few]
+        for place in candidates[np.isfinite(scores[candidates])].tolist():
             i, j = divmod(place, max_answer_length)
             start, end = offsets[i][0], offsets[i + j][1]
             text = context[start:end]  # byte-level tokens begin with the space before a word

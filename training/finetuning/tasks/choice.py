@@ -9,17 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import datasets
-from transformers import DataCollatorForMultipleChoice, EvalPrediction
+from transformers import DataCollatorForMultipleChoice
 
 from ....modeling_minibert import MiniBertForMultipleChoice
 from ...metrics import Accuracy
 from ...report import plot_confusion
-from ..data import bad_value, check_columns, check_texts, each_row, find_column, string_columns, with_column
-from .base import LABEL, Pairs, Task, map_rows, shortened
+from ..data import bad_value, check_texts, each_row, string_columns, with_column
+from .base import LABEL, Pairs, Predictions, Task, shortened
 
-TEXTS = ("sent1", "context", "premise", "text", "question", "startphrase", "article")
 PREFIX = "sent2"
-CHOICES = ("choices", "endings", "options", "answers")
 NUMBERED = re.compile(r"(ending|choice|option|solution|answer|sol)_?(\d+)")
 CHOICE_TEXTS = "_choices"  # a column that `read` adds
 
@@ -31,31 +29,32 @@ class Choose(Task):
     model_class = MiniBertForMultipleChoice
     metric_for_best_model = "accuracy"
     collator_class = DataCollatorForMultipleChoice
-    text_arguments = "text_column, prefix_column, choice_columns"
-    label_columns = ("label", "labels", "answer", "answerKey", "gold", "target")
+    columns = {
+        "text_column": ("sent1", "context", "premise", "text", "question", "startphrase", "article"),
+        "prefix_column": (PREFIX,),
+        "choice_columns": ("choices", "endings", "options", "answers"),
+        "label_column": ("label", "labels", "answer", "answerKey", "gold", "target"),
+    }
 
     def find_texts(self, split: datasets.Dataset) -> list[str]:
         """The columns of the text, then of what choices begin with if there is one, then of the choices."""
-        given = self.arguments
-        text = find_column(split, given.text_column, TEXTS, "text_column", "the text before the choices")
-        self.prefix = [given.prefix_column or PREFIX] if given.prefix_column or PREFIX in split.column_names else []
-        check_columns(split, self.prefix, "prefix_column")
-        self.choices = given.choice_columns
+        has_prefix = self.arguments.prefix_column or PREFIX in split.column_names
+        self.prefix = [self.find(split, "prefix_column")] if has_prefix else []
+        self.choices = self.arguments.choice_columns
         if not self.choices:
             numbered = {name: NUMBERED.fullmatch(name) for name in string_columns(split)}
             self.choices = sorted(filter(numbered.get, numbered), key=lambda name: int(numbered[name][2]))
             if len(self.choices) < 2:
-                self.choices = [find_column(split, None, CHOICES, "choice_columns", "the choices")]
-        return [text, *self.prefix, *self.choices]
+                self.choices = [self.find(split, "choice_columns")]
+        return [self.find(split, "text_column"), *self.prefix, *self.choices]
 
     def check_inputs(self, split: datasets.Dataset) -> None:
-        check_columns(split, self.text_columns, self.text_arguments)
         check_texts(split, [self.text_columns[0], *(self.choices if len(self.choices) > 1 else [])])
         check_texts(split, self.prefix, blank=True)
         rows = self._choices(split)
-        each_row(split, partial(self._check, rows[0]), rows)
+        each_row(split, partial(self._check_choices, rows[0]), rows)
 
-    def _check(self, first: Any, choices: Any) -> None:
+    def _check_choices(self, first: Any, choices: Any) -> None:
         if not isinstance(choices, list) or len(choices) < 2 or not all(isinstance(each, str) for each in choices):
             raise bad_value(self.choices[0], choices, "a list of two texts or more")
         if len(choices) != len(first):
@@ -84,23 +83,19 @@ class Choose(Task):
         return super().with_labels(with_column(split, CHOICE_TEXTS, choices), labels)
 
     def encode(self, split: datasets.Dataset, training: bool) -> datasets.Dataset:
-        return map_rows(split, [self.text_columns[0], CHOICE_TEXTS, LABEL], encode_choices, self.tokenizer)
+        return self.map_columns(split, [self.text_columns[0], CHOICE_TEXTS, LABEL], encode_choices)
 
     def score(self, predictions: Sequence[int], references: Sequence[int]) -> dict[str, float]:
         return Accuracy().compute(predictions=predictions, references=references)
 
-    def readable(self, label: int) -> int:
-        """The number of the choice, from 0."""
-        return int(label)
+    def draw(self, said: Predictions, path: Path) -> None:
+        labels = [f"choice {i + 1}" for i in range(len(said.examples[0][CHOICE_TEXTS]))]
+        plot_confusion(said.kept, said.examples[LABEL][:], labels, path)
 
-    def draw(self, prediction: EvalPrediction, examples: datasets.Dataset, path: Path) -> None:
-        labels = [f"choice {i + 1}" for i in range(len(examples[0][CHOICE_TEXTS]))]
-        plot_confusion(prediction.predictions, examples[LABEL][:], labels, path)
-
-    def demonstrate(self, folder: Path, prediction: EvalPrediction, examples: datasets.Dataset) -> Pairs:
-        for row, best in zip(examples, prediction.predictions):
-            said, true = (shortened(row[CHOICE_TEXTS][choice]) for choice in (best, row[LABEL]))
-            yield shortened(row[self.text_columns[0]]), f"{said}; in the data: {true}"
+    def demonstrate(self, folder: Path, said: Predictions) -> Pairs:
+        for row, best in zip(said.examples, said.kept):
+            chosen, true = (shortened(row[CHOICE_TEXTS][choice]) for choice in (best, row[LABEL]))
+            yield shortened(row[self.text_columns[0]]), f"{chosen}; in the data: {true}"
 
 
 def encode_choices(tokenizer, texts: list[str], choices: list[list[str]], labels: list[int]) -> dict[str, list]:
