@@ -1,7 +1,5 @@
 """The metrics of all tasks, as modules of `evaluate` that need no network: `F1().compute(predictions=…, references=…)`.
-
-Every score is a share between 0 and 1, or a correlation between -1 and 1.
-"""
+Every score is a share between 0 and 1, or a correlation between -1 and 1."""
 
 from __future__ import annotations
 
@@ -120,12 +118,9 @@ def compare_answers(predicted: str, true: str) -> tuple[bool, float]:
 
 
 class SquadScores(_Metric):
-    """`exact_match` and `f1` of answers (Rajpurkar et al. 2016), each the best over a question's true answers.
-
-    A prediction is a text, a reference the list of its true answers. The empty text predicts that there is no answer,
-    and an empty list says so (SQuAD v2, Rajpurkar et al. 2018). Where there are both kinds of questions,
-    `f1_answerable` and `f1_unanswerable` are there as well.
-    """
+    """`exact_match` and `f1` of texts (Rajpurkar et al. 2016), each the best over a question's list of true answers.
+    No answer is an empty text, and an empty list (SQuAD v2, Rajpurkar et al. 2018); where there are both kinds of
+    questions, `f1_answerable` and `f1_unanswerable` are there as well."""
 
     rows = [(TEXT, datasets.List(TEXT))]
 

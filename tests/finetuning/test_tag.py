@@ -283,7 +283,7 @@ def as_prediction(task, split, said=lambda tag: tag):
     """What evaluation would keep if the model said `said(tag)` of every subword of a word with this tag."""
     encoded = task.encode(split, training=False)
     longest = max(map(len, encoded["input_ids"]))
-    kept, labels = [], []
+    kept = []
     for row in encoded:
         logits = torch.zeros(1, longest, len(task.labels))
         label = None
@@ -297,7 +297,6 @@ def as_prediction(task, split, said=lambda tag: tag):
         logits[:, len(row["labels"]) - 1 :] = torch.randn(len(task.labels)) * 9  # the last [SEP] and padding
         kept.append(task.preprocess_logits(logits, {"labels": of_row, "attention_mask": mask}))
         assert kept[-1].shape == of_row.shape and not kept[-1].is_floating_point()  # little, whatever is decoded
-        labels.append(of_row)
     return Predictions(split, encoded, torch.cat(kept).numpy())
 
 

@@ -1,9 +1,6 @@
-"""`--compare true`: the same training with Transformers' own model, and how fast both train.
-
-Quality: both start from the same weights, the head's included, and see the same rows in the same order. Speed: training
-steps over the same batches of the real data loader, both models in turn. What is finished lies in the output folder
-and is not done again.
-"""
+"""`--compare true`: the same training with Transformers' own model, from the same weights, the head's included, on the
+same rows in the same order; and the speed of both, in turn, over the same batches of the real data loader. What is
+finished lies in the output folder and is not done again."""
 
 from __future__ import annotations
 

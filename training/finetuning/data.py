@@ -46,11 +46,8 @@ def load_splits(
 ) -> datasets.DatasetDict:
     """Those of the splits `names` that are given, each with the columns `FILE` and `ROW`. Without validation rows,
     `validation_size` of the training rows are held out (drawn with `seed`): rows that are copies of each other for
-    `task` together, and no label that training would then lack.
-
-    Raises:
-        ValueError: nothing given, a path that does not exist, a file that cannot be read, an empty split.
-    """
+    `task` together, and no label that training would then lack. A ValueError where nothing is given, or a file cannot
+    be read or is empty."""
     sources: dict[str, list[str | Path] | datasets.Dataset] = {}
     if arguments.data is not None:
         data = Path(arguments.data).expanduser()

@@ -63,9 +63,8 @@ def load_tokenizer(path: str, config: PreTrainedConfig, max_length: int | None) 
 def load_model(path: str, task: type[Task], fields: dict[str, Any]) -> PreTrainedModel:
     """The MiniBERT of a task, in fp32, with the weights of the MiniBERT, BERT or ModernBERT at `path`, new ones where
     those lack some, and these fields of the config."""
-    config = read_config(path)
     with quietly():
-        if config.model_type == MiniBertConfig.model_type:
+        if read_config(path).model_type == MiniBertConfig.model_type:
             config = AutoConfig.from_pretrained(path, trust_remote_code=False, **fields)
             return task.model_class.from_pretrained(path, config=config, dtype=torch.float32)
         source = from_native(path)

@@ -1,8 +1,5 @@
-"""`minibert finetune TASK --plan true`: look at the data, train nothing, and propose how to train.
-
-The proposals are rules of thumb, each with its reason beside it; the time is measured: a few training steps of the
-model itself are extrapolated to the whole training.
-"""
+"""`minibert finetune TASK --plan true`: look at the data, train nothing, and propose how to train, by rules of thumb,
+each with its reason. The time is measured: a few training steps of the model itself are extrapolated."""
 
 from __future__ import annotations
 
@@ -44,16 +41,9 @@ class Survey(NamedTuple):
 
 
 def plan(run: Run, data: DataArguments, bad: list[str]) -> dict[str, Any]:
-    """Survey the data, write `recipe.yaml` (for `--recipe`) and `plan.md` into the output folder, and print the page.
-
-    Args:
-        run: not encoded yet, with the arguments as they were given; its tokenizer's `model_max_length` is the longest
-            input that the model takes.
-        bad: what is wrong with the rows that were left out.
-
-    Returns:
-        the recipe: arguments by name.
-    """
+    """Survey the data of a run that is not encoded yet, write `recipe.yaml` (for `--recipe`) and `plan.md` into the
+    output folder, and print the page; `bad` says what is wrong with rows that were left out. The recipe: arguments by
+    name."""
     task, arguments, training = run.task, run.arguments, run.training
     limit = task.tokenizer.model_max_length
     task.tokenizer.model_max_length = 10**6  # to see the lengths as they are

@@ -1,7 +1,5 @@
 """`minibert finetune TASK` and `minibert evaluate TASK`: rows → model inputs → `Trainer` → metrics and a saved model.
-
-What differs between tasks stands in their `Task`; here is what they have in common.
-"""
+What differs between tasks stands in their `Task`."""
 
 from __future__ import annotations
 
@@ -63,14 +61,9 @@ NO_SETTINGS = (
 def finetune(
     task_arguments: TaskArguments, data: DataArguments, arguments: FinetuneArguments, training: TrainingArguments
 ) -> TrainingResult:
-    """Train a model for a task, measure it and save it to `training.output_dir`.
-
-    Returns:
-        the saved model with its report; of a plan, what it proposes as the report, and no model.
-
-    Raises:
-        ValueError: bad input; before any training, and without touching what is in the output folder.
-    """
+    """Train a model for a task, measure it and save it to `training.output_dir`: the saved model with its report (of a
+    plan, what it proposes, and no model). A ValueError for bad input: before any training, and without touching what is
+    in the output folder."""
     check_launcher()
     output = Path(training.output_dir)
     if arguments.plan:
@@ -96,14 +89,8 @@ def finetune(
 def evaluate(
     task_arguments: TaskArguments, data: DataArguments, arguments: EvaluateArguments, training: TrainingArguments
 ) -> dict[str, Scores]:
-    """Measure a fine-tuned model on every split that is given, except for the training split.
-
-    Returns:
-        the metrics of each split by name.
-
-    Raises:
-        ValueError: bad input, before any work.
-    """
+    """The metrics by name of a fine-tuned model, for every split that is given except the training split. A ValueError
+    for bad input, before any work."""
     run = prepare(task_arguments, data, arguments, training)
     output, model = Path(training.output_dir), run.initial_model()
     predictions, scores = score(run, model)

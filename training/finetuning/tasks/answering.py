@@ -244,12 +244,8 @@ def best_answers(
 def answer_question(
     folder: str | Path, question: str, context: str, arguments: AnswerArguments | None = None
 ) -> Answer:
-    """The best answer of a saved model to one question (Transformers 5 has no pipeline for it).
-
-    Args:
-        folder: of a model that `minibert finetune answer` saved, or a name on the Hub.
-        arguments: how contexts are cut and answers decoded; those of the training, or else the defaults.
-    """
+    """The best answer of a saved model (a folder, or a name on the Hub) to one question: Transformers 5 has no pipeline
+    for it. `arguments` say how contexts are cut and answers decoded; give those of the training."""
     model, tokenizer = _load(str(folder))
     tokenizer.model_max_length = min(tokenizer.model_max_length, model.config.max_position_embeddings)
     task = AnswerQuestions(arguments or AnswerArguments(), tokenizer)

@@ -61,16 +61,9 @@ class Task(abc.ABC):
         self.tokenizer = tokenizer
 
     def read(self, splits: datasets.DatasetDict, config: PreTrainedConfig | None = None) -> datasets.DatasetDict:
-        """Find the columns, check every row, learn the labels; the rows that are trained and evaluated on.
-
-        Args:
-            splits: from `data.load_splits`, as far as there are any.
-            config: of a model trained for this task already: its labels are the only ones, in its order. None: the
-                labels are those of splits["train"].
-
-        Raises:
-            ValueError: a column that is missing or not clear; a bad row (`BadRow`).
-        """
+        """The rows that are trained and evaluated on, all checked; the labels are those of the training split, or of a
+        model trained for this task already (its `config`), in its order. A ValueError for a column that is missing or
+        not clear; a `BadRow`."""
         first = next(iter(splits.values()))
         self.label_column, self.text_columns = self.find_labels(first), self.find_texts(first)
         for split in splits.values():

@@ -71,13 +71,9 @@ class Window(NamedTuple):
 
 
 def cut_into_windows(lengths: Sequence[int], room: int, stride: int) -> list[Window]:
-    """Cut a sentence between words so that each part fits; every word is one window's own, in order.
-
-    Args:
-        lengths: tokens of each word (0 is possible).
-        room: tokens a window may hold; a word that is longer stands alone and loses its end.
-        stride: tokens, at most, that neighbouring windows share: half of these words are one's own.
-    """
+    """Cut a sentence of words with these lengths in tokens (0 is possible) into parts of `room` tokens at most; a word
+    that is longer stands alone and loses its end. Every word is one window's own, in order; neighbours share up to
+    `stride` tokens, half of whose words are one's own."""
     sums = np.concatenate([[0], np.cumsum(np.minimum(lengths, room))]).astype(int)
     windows, first, own = [], 0, 0
     while True:

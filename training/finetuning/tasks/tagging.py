@@ -206,16 +206,11 @@ def spaces_before_words(tokenizer: PreTrainedTokenizerBase) -> None:
 
 
 def encode_sentences(tokenizer, sentences, tags, *, labels, align, stride, training) -> dict[str, list]:
-    """Sentences as windows of at most `tokenizer.model_max_length` tokens, one row each, in order; none of a sentence
-    without words. Beside the model's inputs: `words`, the word in the sentence that begins with each token, -1 where
-    none does that is this window's own; `is_last`, whether the sentence ends here. And `labels`: in training of the
-    window's own words, and only windows that have such; else of all its words, for decoding them together.
-
-    Args:
-        sentences, tags: lists of words, and of one tag each; labels: the tags by id.
-        align: in training, "first": the first subword carries the label of its word, the others -100 (Devlin et al.
-            2019, section 5.3); "all": every subword carries it.
-    """
+    """Sentences (lists of words) and their tags as windows of `model_max_length` tokens at most, a row each, in order;
+    none of a sentence without words. Beside the model's inputs: `words`, the word in the sentence that begins with each
+    token, -1 where none does that is this window's own; `is_last`, whether the sentence ends here; and `labels`, ids of
+    the tags at first subwords, -100 elsewhere (Devlin et al. 2019, section 5.3). In training only of the window's own
+    words, with `align` "all" at every subword, and only windows that have such."""
     scheme, id_of = schemes.detect_scheme(labels), {label: i for i, label in enumerate(labels)}
     rows = {"labels": [], "words": [], "is_last": []}
     pairs = [(words, schemes.convert_tags(of_row, scheme)) for words, of_row in zip(sentences, tags) if words]
