@@ -17,11 +17,11 @@ from .checkpoints import write_manifest
 BATCHES_WITH_BAR = 50
 
 
-def add_callbacks(trainer: Trainer) -> None:
-    """Put a line a log in the place of what `Trainer` prints, and a manifest into every checkpoint."""
+def add_callbacks(trainer: Trainer, console: ConsoleLog | None = None) -> None:
+    """Put lines in the place of what `Trainer` prints (a line a log), and a manifest into every checkpoint."""
     for printer in (PrinterCallback, ProgressCallback):
         trainer.pop_callback(printer)
-    trainer.add_callback(ConsoleLog())
+    trainer.add_callback(console or ConsoleLog())
     trainer.add_callback(CheckpointManifest())
 
 

@@ -14,11 +14,7 @@ from ..configuration_minibert import MiniBertConfig
 
 
 def saved_config(path: str) -> PreTrainedConfig:
-    """The config of a model: a folder's, or that of a name on the Hub; its code is never run.
-
-    Raises:
-        ValueError: there is none.
-    """
+    """The config of a model in a folder or on the Hub (its code is never run); a ValueError if there is none."""
     if Path(path).exists() and not (Path(path) / "config.json").exists():
         raise ValueError(f"model: there is none in {path!r} (no config.json)")
     if not Path(path).exists() and (path.count("/") > 1 or path.startswith((".", "/", "~"))):
@@ -30,50 +26,44 @@ def saved_config(path: str) -> PreTrainedConfig:
 
 
 def minibert_config(path: str) -> MiniBertConfig:
-    """`saved_config` of a MiniBERT.
-
-    Raises:
-        ValueError: there is none, or it is no MiniBERT.
-    """
+    """`saved_config` of a MiniBERT; a ValueError for any other model."""
     config = saved_config(path)
     if not isinstance(config, MiniBertConfig):
-        raise ValueError(
-            f"model: {path!r} is a {config.model_type}, not a MiniBERT; `minibert convert {path} FOLDER` makes one of a"
-            " BERT or ModernBERT"
-        )
+        use = f"`minibert convert {path} FOLDER` makes one of a BERT or ModernBERT"
+        raise ValueError(f"model: {path!r} is a {config.model_type}, not a MiniBERT; {use}")
     return config
 
 
 def check_weights(path: str, model: PreTrainedModel) -> None:
-    """Refuse a folder that lacks weights of a model that was loaded from it: they would be random numbers.
-
-    Raises:
-        ValueError: naming them.
-    """
+    """Refuse (a ValueError) a folder that lacks weights of a model loaded from it: they would be random numbers."""
     files = sorted(Path(path).glob("*.safetensors"))
     saved = set()
     for file in files:
         with safe_open(file, "pt") as weights:
-            names = weights.keys()
-            saved |= {name.removeprefix(f"{model.base_model_prefix}.") for name in names}
+            saved |= {name.removeprefix(f"{model.base_model_prefix}.") for name in weights.keys()}  # noqa: SIM118
     missing = [name for name in model.state_dict() if name not in saved] if files else []
     if missing:
-        raise ValueError(
-            f"model: {path!r} lacks the weights {', '.join(missing[:4])}{' …' * (len(missing) > 4)}; give a folder that"
-            " holds the whole encoder"
-        )
+        named = ", ".join(missing[:4]) + " …" * (len(missing) > 4)
+        raise ValueError(f"model: {path!r} lacks the weights {named}; give a folder that holds the whole encoder")
 
 
 @contextmanager
-def without_bars() -> Iterator[None]:
-    """While loading or saving: no bar of Transformers, where that is over at once."""
-    bars = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
+def without_bars(of_datasets: bool = False) -> Iterator[None]:
+    """While loading or saving: no bar of Transformers (and of `datasets`), where that is over at once."""
+    bars = [(logging.is_progress_bar_enabled(), logging.disable_progress_bar, logging.enable_progress_bar)]
+    if of_datasets:
+        import datasets
+
+        shown = not datasets.are_progress_bars_disabled()
+        bars.append((shown, datasets.disable_progress_bars, datasets.enable_progress_bars))
+    for _, disable, _ in bars:
+        disable()
     try:
         yield
     finally:
-        if bars:
-            logging.enable_progress_bar()
+        for shown, _, enable in bars:
+            if shown:
+                enable()
 
 
 @contextmanager

@@ -1,7 +1,5 @@
 """The metrics of all tasks, as modules of `evaluate` that need no network: `F1().compute(predictions=…, references=…)`.
-
-Every score is a share between 0 and 1, or a correlation between -1 and 1.
-"""
+Every score is a share between 0 and 1, or a correlation between -1 and 1."""
 
 from __future__ import annotations
 
@@ -33,8 +31,7 @@ class _Metric(evaluate.Metric):
 
 
 class Accuracy(_Metric):
-    """Share of rows whose class is right (`accuracy`). A row is a class number, or for several labels a list of 0 and
-    1, which is right if all of it is."""
+    """Share of rows that are wholly right (`accuracy`): a class number, or for several labels a list of 0 and 1."""
 
     rows = [(CLASS, CLASS), (datasets.List(CLASS), datasets.List(CLASS))]
 
@@ -43,11 +40,8 @@ class Accuracy(_Metric):
 
 
 class F1(_Metric):
-    """Harmonic mean of precision and recall (`f1`) of class numbers, or of several labels (lists of 0 and 1).
-
-    `average`: that of scikit-learn's `f1_score`; None: a list with the F1 of each class. `labels`: the classes that
-    count, by default those that occur.
-    """
+    """`f1` of rows as of `Accuracy`, averaged as scikit-learn's `f1_score` does (None: a list, of each class), over the
+    classes `labels`, by default those that occur."""
 
     rows = Accuracy.rows
 
@@ -87,11 +81,8 @@ class Spearman(Pearson):
 
 
 class Seqeval(_Metric):
-    """Entity scores of sequences of tags such as B-PER, as seqeval and conlleval count them.
-
-    Returns `precision`, `recall` and `f1` over all entities, `accuracy` over tokens, and under `per_type` for each type
-    the dictionary {precision, recall, f1, support}.
-    """
+    """Entity scores of sequences of tags such as B-PER: `precision`, `recall` and `f1` over all entities, `accuracy`
+    over tokens, and `per_type`, for each type {precision, recall, f1, support}."""
 
     rows = [(datasets.List(TEXT), datasets.List(TEXT))]
 
@@ -102,13 +93,14 @@ class Seqeval(_Metric):
         if all(tag == "O" for side in (predictions, references) for tags in side for tag in tags):  # seqeval fails
             return {"precision": 0.0, "recall": 0.0, "f1": 0.0, "accuracy": accuracy, "per_type": {}}
         report = seqeval.metrics.classification_report(references, predictions, output_dict=True, zero_division=0)
-        per_type = {
+        scores = {
             kind: {name.removesuffix("-score"): np.asarray(value).tolist() for name, value in row.items()}
             for kind, row in report.items()
+            if kind not in ("macro avg", "weighted avg")
         }
-        overall = per_type.pop("micro avg")
-        del per_type["macro avg"], per_type["weighted avg"], overall["support"]
-        return {**overall, "accuracy": accuracy, "per_type": per_type}
+        overall = scores.pop("micro avg")
+        del overall["support"]
+        return {**overall, "accuracy": accuracy, "per_type": scores}
 
 
 def normalize_answer(text: str) -> str:
@@ -117,32 +109,28 @@ def normalize_answer(text: str) -> str:
     return " ".join(re.sub(r"\b(a|an|the)\b", " ", text).split())
 
 
-def answer_f1(predicted: str, true: str) -> float:
-    """F1 of the words two normalized answers share, counted with repeats; if one is empty, whether both are."""
-    predicted_words, true_words = normalize_answer(predicted).split(), normalize_answer(true).split()
-    if not predicted_words or not true_words:
-        return float(predicted_words == true_words)
-    shared = (Counter(predicted_words) & Counter(true_words)).total()
-    return 2 * shared / (len(predicted_words) + len(true_words))
+def compare_answers(predicted: str, true: str) -> tuple[bool, float]:
+    """Whether two answers are the same once normalized, and the F1 of the words they share, counted with repeats."""
+    words, true_words = normalize_answer(predicted).split(), normalize_answer(true).split()
+    if not words or not true_words:
+        return words == true_words, float(words == true_words)
+    return words == true_words, 2 * (Counter(words) & Counter(true_words)).total() / (len(words) + len(true_words))
 
 
 class SquadScores(_Metric):
-    """`exact_match` and `f1` of answers (Rajpurkar et al. 2016), each the best over a question's true answers.
-
-    A prediction is a text, a reference the list of its true answers. The empty text predicts that there is no answer,
-    and an empty list says so (SQuAD v2, Rajpurkar et al. 2018). Where there are both kinds of questions,
-    `f1_answerable` and `f1_unanswerable` are there as well.
-    """
+    """`exact_match` and `f1` of texts (Rajpurkar et al. 2016), each the best over a question's list of true answers.
+    No answer is an empty text, and an empty list (SQuAD v2, Rajpurkar et al. 2018); where there are both kinds of
+    questions, `f1_answerable` and `f1_unanswerable` are there as well."""
 
     rows = [(TEXT, datasets.List(TEXT))]
 
     def _compute(self, predictions, references) -> dict[str, float]:
-        rows = [(predicted, answers or [""]) for predicted, answers in zip(predictions, references)]
-        exact = [max(normalize_answer(p) == normalize_answer(answer) for answer in answers) for p, answers in rows]
-        f1 = np.array([max(answer_f1(predicted, answer) for answer in answers) for predicted, answers in rows])
-        scores = {"exact_match": float(np.mean(exact)), "f1": float(f1.mean())}
+        rows = zip(predictions, references)
+        best = [np.max([compare_answers(said, true) for true in answers or [""]], axis=0) for said, answers in rows]
+        exact, f1 = np.array(best).T
+        scores = {"exact_match": float(exact.mean()), "f1": float(f1.mean())}
         answerable = np.array([bool(answers) for answers in references])
-        if 0 < answerable.sum() < len(rows):
+        if 0 < answerable.sum() < len(f1):
             scores["f1_answerable"] = float(f1[answerable].mean())
             scores["f1_unanswerable"] = float(f1[~answerable].mean())
         return scores
@@ -157,10 +145,9 @@ class Retrieval(_Metric):
     """`mrr@k`, `ndcg@k`, `recall@k` and `hit@k` for every k asked for, as means over queries.
 
     A prediction is the list of document ids found for a query, best first; a reference is {"ids": documents, "grades":
-    their relevance}. A document of grade 0 or below is as good as one that is not named. nDCG takes the grades as gains
-    and as ideal the best order of all relevant documents (scikit-learn's wants a score of every document); MRR is 1
-    over the rank of the first relevant one, 0 below rank k; recall is the share of the relevant documents among the
-    first k, hit whether there is any. A query without a relevant document scores 0 (BEIR leaves such queries out).
+    their relevance}, grades of 0 and below as if not named. nDCG takes the grades as gains, and as ideal the best order
+    of all relevant documents; MRR is 1 over the rank of the first relevant one, 0 below rank k; recall is the share of
+    the relevant ones among the first k, hit whether there is any. A query without a relevant document scores 0.
     """
 
     rows = [(datasets.List(TEXT), {"ids": datasets.List(TEXT), "grades": datasets.List(NUMBER)})]

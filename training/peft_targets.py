@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-LINEAR = ["Wqkv", "Wo", "Wi"]
 # Methods of low-rank and orthogonal updates, which adapt any linear layer.
 METHODS = ("LORA", "ADALORA", "LOHA", "LOKR", "BOFT", "OFT", "HRA", "VERA", "RANDLORA", "ROAD", "MISS", "FOURIERFT")
 
@@ -12,12 +11,8 @@ def register_peft() -> None:
     scales what it scales in a BERT: the attention's projections and what goes into the MLP's last one."""
     from peft.utils import constants
 
-    def register(method: str, modules: list[str], kind: str = "TARGET") -> None:
-        mapping = getattr(constants, f"TRANSFORMERS_MODELS_TO_{method}_{kind}_MODULES_MAPPING", None)
+    targets = {f"{method}_TARGET": ["Wqkv", "Wo", "Wi"] for method in METHODS}
+    for name, modules in {**targets, "IA3_TARGET": ["Wqkv", "mlp.Wo"], "IA3_FEEDFORWARD": ["mlp.Wo"]}.items():
+        mapping = getattr(constants, f"TRANSFORMERS_MODELS_TO_{name}_MODULES_MAPPING", None)
         if mapping is not None:  # versions of peft know more and fewer methods
             mapping["minibert"] = modules
-
-    for method in METHODS:
-        register(method, LINEAR)
-    register("IA3", ["Wqkv", "mlp.Wo"])
-    register("IA3", ["mlp.Wo"], "FEEDFORWARD")

@@ -11,7 +11,6 @@ import torch
 from helpers import write_rows
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transformers import EvalPrediction
 
 from minibert import MiniBertConfig, MiniBertModel
 from minibert.tokenization import train_tokenizer
@@ -19,6 +18,7 @@ from minibert.training.arguments.finetuning import AnswerArguments, DataArgument
 from minibert.training.cli import main as cli
 from minibert.training.finetuning.data import load_splits
 from minibert.training.finetuning.tasks.answering import AnswerQuestions, answer_question, answer_tokens, best_answers
+from minibert.training.finetuning.tasks.base import Predictions
 
 CONTEXT = "one two three four five six seven eight nine ten"
 OFFSETS = [(i, i + len(word)) for word in CONTEXT.split() for i in [CONTEXT.index(word)]]
@@ -145,14 +145,15 @@ def make_task(tokenizer, rows, path, max_length=64, **arguments):
 def as_prediction(task, split):
     """What evaluation would keep if the model knew where the answers are, and found the question even more likely."""
     kept = []
-    for row in task.encode(split, training=False):
+    encoded = task.encode(split, training=False)
+    for row in encoded:
         logits = torch.full((2, 1, task.tokenizer.model_max_length), -1.0)
         logits[:, 0, [i for i, (first, _) in enumerate(row["offsets"]) if first < 0]] = 5.0
         logits[:, 0, 0] = 0.0
         if row["end_positions"]:
             logits[0, 0, row["start_positions"]] = logits[1, 0, row["end_positions"]] = 3.0
         kept.append(task.preprocess_logits((logits[0], logits[1]), {}).numpy())
-    return EvalPrediction(predictions=np.concatenate(kept), label_ids=None)
+    return Predictions(split, encoded, np.concatenate(kept))
 
 
 ALGORITHMS = ["wordpiece", "bpe", "unigram"]
@@ -187,8 +188,8 @@ class TestTask:
         rows = questions(5, length=4)
         task, split = make_task(tokenizers[algorithm], rows, tmp_path, stride=15)
         prediction = as_prediction(task, split)
-        assert task.compute_metrics(prediction, split) == {"exact_match": 1.0, "f1": 1.0}
-        task.draw(prediction, split, tmp_path / "answers.png")
+        assert task.compute_metrics(prediction) == {"exact_match": 1.0, "f1": 1.0}
+        task.draw(prediction, tmp_path / "answers.png")
         assert (tmp_path / "answers.png").exists()
 
     def test_every_answer_lies_in_the_context(self, tokenizers, tmp_path):
@@ -200,7 +201,7 @@ class TestTask:
         for training in (True, False):
             encoded = task.encode(split, training=training)
             features = [{k: v for k, v in row.items() if k not in ("offsets", "is_last")} for row in encoded]
-            batch = task.collator()(features)
+            batch = task.collator_class(task.tokenizer)(features)
             assert (batch["attention_mask"] == 0).any()
             for side in ("start_positions", "end_positions"):
                 assert batch["attention_mask"].gather(1, batch[side][:, None]).all()
@@ -213,8 +214,8 @@ class TestTask:
         rows[1]["answers"] = {"text": [], "answer_start": []}
         task, split = make_task(tokenizers["wordpiece"], rows, tmp_path, stride=10)
         prediction = as_prediction(task, split)
-        assert task.predicted(prediction, split)[1] == ""
-        assert task.compute_metrics(prediction, split)["f1_unanswerable"] == 1.0
+        assert list(task.decode(prediction))[1] == ""
+        assert task.compute_metrics(prediction)["f1_unanswerable"] == 1.0
 
     def test_long_questions_are_cut(self, tokenizers, tmp_path):
         rows = questions(1)

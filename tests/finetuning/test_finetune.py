@@ -42,8 +42,8 @@ from minibert.training.cli import main as cli
 from minibert.training.conversion import to_native
 from minibert.training.finetuning import compare
 from minibert.training.finetuning import run as command
-from minibert.training.finetuning.tasks.zero_shot import check_entailment, zero_shot
-from minibert.training.finetuning.trainer import make_trainer, score, train
+from minibert.training.finetuning.tasks.classification import check_entailment, zero_shot
+from minibert.training.finetuning.trainer import TaskTrainer, score, train
 
 QUICK = [
     "--num_train_epochs", "1", "--learning_rate", "1e-2", "--disable_tqdm", "true", "--bf16", "false", "--use_cpu",
@@ -236,9 +236,9 @@ class TestTraining:
 
     def test_the_losses_are_those_of_transformers_own_model(self, start, data, tmp_path):
         run = self.prepare(start, data, tmp_path / "ours", "--learning_rate", "1e-3")
-        native = to_native(run.initial_model(0))
+        native = to_native(run.initial_model())
         assert type(native) is BertForSequenceClassification
-        *_, state = train(run, run.initial_model(0), run.training)
+        *_, state = train(run, run.initial_model())
         ours = [entry["loss"] for entry in state.log_history if "loss" in entry]
         assert len(ours) == 10
 
@@ -262,9 +262,9 @@ class TestTraining:
     @pytest.mark.parametrize("amount", ["encoder", "1"])
     def test_what_is_frozen_keeps_every_bit_and_is_not_in_the_optimizer(self, start, data, tmp_path, amount):
         run = self.prepare(start, data, tmp_path, "--freeze", amount, "--max_steps", "3")
-        model = run.initial_model(0)
+        model = run.initial_model()
         before = {name: value.clone() for name, value in model.state_dict().items()}
-        trainer = make_trainer(run, model, run.training)
+        trainer = TaskTrainer(run, model, trains=True)
         dropped_out = []  # frozen parts see no dropout
         resting = model.model.layers[0]
         resting.register_forward_pre_hook(lambda module, args: dropped_out.append(module.training))
@@ -279,8 +279,8 @@ class TestTraining:
 
     def test_layers_learn_at_their_rates(self, start, data, tmp_path):
         run = self.prepare(start, data, tmp_path, "--layerwise_lr_decay", "0.5", "--max_steps", "2")
-        model = run.initial_model(0)
-        trainer = make_trainer(run, model, run.training)
+        model = run.initial_model()
+        trainer = TaskTrainer(run, model, trains=True)
         trainer.create_optimizer()
         rates = {p: group["lr"] for group in trainer.optimizer.param_groups for p in group["params"]}
         assert rates.keys() == {p for p in model.parameters() if p.requires_grad}
@@ -293,16 +293,16 @@ class TestTraining:
     def test_it_stops_when_nothing_gets_better(self, start, data, tmp_path):
         """At a learning rate of 0 nothing changes: after `patience` evaluations without progress it ends."""
         run = self.prepare(start, data, tmp_path, "--learning_rate", "0", "--patience", "2", "--num_train_epochs", "9")
-        *_, state = train(run, run.initial_model(0), run.training)
+        *_, state = train(run, run.initial_model())
         assert state.epoch == 3 and state.best_global_step == 10
 
     def test_the_best_model_is_kept_not_the_last(self, start, data, tmp_path, monkeypatch):
         run = self.prepare(start, data, tmp_path, "--num_train_epochs", "3")
         scores = iter([0.2, 0.9, 0.5])
         real = type(run.task).compute_metrics
-        told = lambda self, prediction, examples: {**real(self, prediction, examples), "accuracy": next(scores, 0.0)}  # noqa: E731
+        told = lambda self, said: {**real(self, said), "accuracy": next(scores, 0.0)}  # noqa: E731
         monkeypatch.setattr(type(run.task), "compute_metrics", told)
-        model, report, _, state = train(run, run.initial_model(0), run.training)
+        model, report, _, state = train(run, run.initial_model())
         assert state.best_global_step == report["best_step"] == 20 and report["steps"] == 30
         saved = load_file(tmp_path / "checkpoint-20" / "model.safetensors")
         assert all(torch.equal(value, model.state_dict()[name]) for name, value in saved.items())
@@ -325,7 +325,7 @@ class TestTraining:
         assert not [path for path in output.iterdir() if path.is_dir()]
         # a seed gives what it gives alone
         alone = self.prepare(start, data, tmp_path / "alone", "--max_steps", "4", "--seed", "1")
-        _, again, *_ = train(alone, alone.initial_model(1), alone.training)
+        _, again, *_ = train(alone, alone.initial_model())
         assert again["test"]["loss"] == pytest.approx(found[1], rel=1e-6)
 
     def test_lora_saves_an_ordinary_model(self, start, data, tmp_path):
@@ -364,7 +364,7 @@ class TestStart:
         native.save_pretrained(tmp_path / "native")
         AutoTokenizer.from_pretrained(start).save_pretrained(tmp_path / "native")
         run = command.prepare(*instances("classify", "--model", str(tmp_path / "native"), "--data", data))
-        model = run.initial_model(0)
+        model = run.initial_model()
         assert type(model) is MiniBertForSequenceClassification and model.config.id2label == {0: "bad", 1: "good"}
         inputs = {"input_ids": torch.randint(5, 80, (2, 7))}
         with torch.no_grad():
@@ -375,14 +375,14 @@ class TestStart:
             assert torch.equal(model.head.dense.weight, native.head.dense.weight)
         if head == "ForPreTraining":
             assert torch.equal(model.model.pooler.dense.weight, native.base_model.pooler.dense.weight)
-        assert torch.equal(run.initial_model(0).classifier.weight, model.classifier.weight)
-        assert not torch.equal(run.initial_model(1).classifier.weight, model.classifier.weight)
+        assert torch.equal(run.initial_model().classifier.weight, model.classifier.weight)
+        assert not torch.equal(run.replace(seed=1).initial_model().classifier.weight, model.classifier.weight)
 
     def test_what_is_stored_in_bf16_is_trained_in_fp32(self, start, data, tmp_path):
         MiniBertModel.from_pretrained(start).to(torch.bfloat16).save_pretrained(tmp_path)
         AutoTokenizer.from_pretrained(start).save_pretrained(tmp_path)
         run = command.prepare(*instances("classify", "--model", str(tmp_path), "--data", data))
-        assert {p.dtype for p in run.initial_model(0).parameters()} == {torch.float32}
+        assert {p.dtype for p in run.initial_model().parameters()} == {torch.float32}
 
     def test_inputs_are_cut_to_max_length(self, start, data):
         run = command.prepare(*instances("classify", "--model", start, "--data", data, "--max_length", "6"))
@@ -502,7 +502,7 @@ class TestOtherTasks:
         rows = [{"tokens": [text, "at", "five"], "ner_tags": ["B-runtime", "O", "B-time"]} for text in GOOD + BAD]
         train = write_rows(tmp_path / "train.jsonl", rows)
         run = command.prepare(*instances("tag", "--model", start, "--train", train))
-        ((_, scores),) = score(run.initial_model(0), run.training, run.task, run.splits, run.encoded).values()
+        (scores,) = score(run, run.initial_model())[1].values()
         assert {*scores} == {"loss", *run.task.metric_names(run.splits["validation"])}
         assert {"f1_time", "recall_runtime"} < {*scores}
 
@@ -512,10 +512,10 @@ class TestCompare:
         output = tmp_path / "out"
         log = output / "transformers" / "log"  # what is not a checkpoint stays
 
-        def trained(run, model, training):
+        def trained(run, model):
             log.parent.mkdir()
             log.touch()
-            return train(run, model, training)
+            return train(run, model)
 
         monkeypatch.setattr(compare, "train", trained)
         arguments = ["finetune", "classify", "--model", start, "--data", data, "--output_dir", str(output), *QUICK,
@@ -540,7 +540,7 @@ class TestCompare:
         (output / "compare_speed.json").unlink()  # as if it had been stopped there
         assert cli.main(arguments) == 0
         printed = capsys.readouterr().out
-        assert "not trained again" in printed and "not done again" in printed
+        assert "metrics.json is there already" in printed and "transformers.json is there already" in printed
         after = {path: path.stat().st_mtime_ns for path in before}
         assert {path.name for path in before if before[path] != after[path]} == {"compare_speed.json"}
 
@@ -554,7 +554,7 @@ class TestCompare:
             assert cli.main([*arguments[:-1], f"--{field}", value]) == 2
             assert f"other settings ({field}: {difference})" in capsys.readouterr().err
         assert cli.main([*arguments, "--logging_steps", "3", "--dataloader_num_workers", "1"]) == 0
-        assert "not trained again" in capsys.readouterr().out
+        assert "metrics.json is there already" in capsys.readouterr().out
 
     @pytest.mark.parametrize(
         "given",
@@ -630,7 +630,7 @@ class TestBadInput:
     def test_training_goes_on_from_a_model_of_the_same_labels(self, finished, start, data, tmp_path):
         """Numbers are read as the labels that the model has names for; its head is kept."""
         run = command.prepare(*instances("classify", "--model", str(finished), "--data", data))
-        model = run.initial_model(1)
+        model = run.replace(seed=1).initial_model()
         saved = load_file(finished / "model.safetensors")
         assert torch.equal(model.classifier.weight, saved["classifier.weight"])
         rows = [{"text": f"a {i}", "label": label} for i, label in enumerate([1, 0] * 3)]
@@ -665,10 +665,10 @@ class TestBadInput:
 def test_the_best_seed_is_chosen_by_the_metric_asked_for(start, data, tmp_path, monkeypatch):
     made = iter([{"accuracy": 0.9, "f1_macro": 0.1}, {"accuracy": 0.1, "f1_macro": 0.9}])
 
-    def trained(run, model, training, checkpoint=None):
+    def trained(run, model, checkpoint=None):
         scores = next(made)
-        (Path(training.output_dir) / "log").mkdir(parents=True)
-        trained = train(run, model, training, checkpoint)
+        (Path(run.training.output_dir) / "log").mkdir(parents=True)
+        trained = train(run, model, checkpoint)
         return trained._replace(report=trained.report | {"validation": scores, "test": scores})
 
     monkeypatch.setattr(command, "train", trained)

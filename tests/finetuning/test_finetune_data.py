@@ -14,7 +14,7 @@ from minibert.training.arguments.finetuning import (
     NliArguments,
     TagArguments,
 )
-from minibert.training.finetuning.data import FILE, ROW, load_splits, where
+from minibert.training.finetuning.data import FILE, ROW, load_splits
 from minibert.training.finetuning.tasks.answering import AnswerQuestions
 from minibert.training.finetuning.tasks.base import take_unlabelled
 from minibert.training.finetuning.tasks.choice import CHOICE_TEXTS, Choose
@@ -22,6 +22,10 @@ from minibert.training.finetuning.tasks.classification import LABEL, MULTI, REGR
 from minibert.training.finetuning.tasks.tagging import Tag
 
 ROWS = [{"text": f"text {i}", "label": i % 2} for i in range(10)]
+
+
+def where(row):
+    return f"{row[FILE]}, row {row[ROW]}"
 
 
 def write(path, rows):

@@ -1,6 +1,7 @@
 """What `minibert finetune` and `minibert evaluate` refuse of their arguments before anything is trained; and test rows
 without labels, as public benchmarks publish them: predicted, not scored."""
 
+import dataclasses
 import json
 import random
 
@@ -14,9 +15,9 @@ from minibert import MiniBertConfig, MiniBertForSequenceClassification, MiniBert
 from minibert.training.arguments.finetuning import AnswerArguments
 from minibert.training.cli import main as cli
 from minibert.training.finetuning import run as command
+from minibert.training.finetuning.freezing import SeenEmbedding
 from minibert.training.finetuning.tasks.answering import answer_question
-from minibert.training.finetuning.trainer import make_trainer, score
-from minibert.training.finetuning.vocabulary import SeenEmbedding
+from minibert.training.finetuning.trainer import TaskTrainer, score
 
 NAMES, WORDS = ("ann", "bob"), ("runs", "sleeps", "sings", "eats", "to", "in", "the", "park")
 QUICK = ["--max_steps", "2", "--disable_tqdm", "true", "--bf16", "false"]
@@ -99,8 +100,8 @@ class TestMetric:
     def test_the_legal_names_are_those_of_the_scores(self, given, kind, refused, tmp_path):
         task, arguments = given(kind)
         run = command.prepare(*cli.parse(f"finetune {task}", arguments))
-        scored = score(run.initial_model(0), run.training, run.task, run.splits, run.encoded)
-        names = list(scored["validation"][1])
+        _, scores = score(run, run.initial_model())
+        names = list(scores["validation"])
         assert "loss" in names and run.task.metric_for_best_model in names
 
         (tmp_path / "out").rmdir()  # made by the scoring
@@ -108,12 +109,8 @@ class TestMetric:
         assert error.startswith("metric_for_best_model: 'acuracy' is no metric of")
         assert set(error.split("use one of ")[1].split(", with")[0].split(", ")) == set(names)
         for name in (names[0], f"eval_{names[-1]}"):
-            command.check_for_task(
-                cli.parse(f"finetune {task}", [*arguments, "--metric_for_best_model", name])[-1],
-                run.task,
-                run.splits,
-                run.encoded,
-            )
+            training = cli.parse(f"finetune {task}", [*arguments, "--metric_for_best_model", name])[-1]
+            command.resolve_training(dataclasses.replace(run, training=training))
 
     def test_it_trains_by_the_loss(self, given, tmp_path):
         task, arguments = given("classes", "--metric_for_best_model", "eval_loss", "--seeds", "2", "--traceback")
@@ -205,9 +202,9 @@ def test_tokens_are_counted_where_that_is_asked_for(given):
 def test_low_rank_updates_need_no_table_of_seen_words(given):
     for arguments, kind in (([], SeenEmbedding), (["--lora", "2"], None)):
         run = command.prepare(*cli.parse(*parsed(given("classes", *arguments))))
-        model = run.initial_model(0)
+        model = run.initial_model()
         embedding = model.get_input_embeddings()
-        make_trainer(run, model, run.training)
+        TaskTrainer(run, model, trains=True)
         now = model.get_input_embeddings()
         assert isinstance(now, SeenEmbedding) if kind else now is embedding
 

@@ -4,12 +4,13 @@ import copy
 
 import pytest
 import torch
-from transformers import BertForSequenceClassification, ModernBertForSequenceClassification, Trainer
+from transformers import BertForSequenceClassification, ModernBertForSequenceClassification, TrainingArguments
 
 from minibert import MiniBertConfig, MiniBertForSequenceClassification, MiniBertForTokenClassification
 from minibert.training.arguments.finetuning import FinetuneArguments
 from minibert.training.conversion import to_native
-from minibert.training.finetuning.freezing import add_lora, check_freezing, freeze, parameter_groups
+from minibert.training.finetuning.freezing import add_lora, freeze, parameter_groups
+from minibert.training.finetuning.run import check_arguments
 
 SHAPE = dict(hidden_size=16, num_hidden_layers=3, num_attention_heads=2, intermediate_size=32, vocab_size=64)
 
@@ -75,7 +76,7 @@ class TestFreeze:
     )
     def test_refused(self, given, said):
         with pytest.raises(ValueError) as error:
-            check_freezing(FinetuneArguments(**given), layers=3)
+            check_arguments(FinetuneArguments(**given), None, layers=3)
         assert said in str(error.value)
 
 
@@ -85,8 +86,7 @@ class TestLayerwiseDecay:
         model = to_native(model) if native else model
         assert isinstance(model, (BertForSequenceClassification, ModernBertForSequenceClassification)) == native
         names = {parameter: name for name, parameter in model.named_parameters()}
-        decayed = Trainer.get_decay_parameter_names(None, model)
-        groups = parameter_groups(model, decayed, learning_rate=1.0, weight_decay=0.1, layer_decay=0.5)
+        groups = parameter_groups(model, TrainingArguments(learning_rate=1.0, weight_decay=0.1), layer_decay=0.5)
         found = {names[p]: (group["lr"], group["weight_decay"]) for group in groups for p in group["params"]}
         assert found.keys() == set(names.values())
         assert sum(len(group["params"]) for group in groups) == len(found)
@@ -99,7 +99,7 @@ class TestLayerwiseDecay:
 
     def test_frozen_parameters_are_in_no_group(self, model):
         freeze(model, "1")
-        groups = parameter_groups(model, set(), 1.0, 0.0, 0.9)
+        groups = parameter_groups(model, TrainingArguments(), 0.9)
         assert {id(p) for group in groups for p in group["params"]} == {
             id(p) for p in model.parameters() if p.requires_grad
         }

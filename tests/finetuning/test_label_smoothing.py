@@ -12,7 +12,7 @@ from minibert.training.finetuning.data import load_splits
 from minibert.training.finetuning.tasks.choice import Choose
 from minibert.training.finetuning.tasks.classification import Classify
 from minibert.training.finetuning.tasks.tagging import Tag
-from minibert.training.finetuning.trainer import TaskTrainer
+from minibert.training.finetuning.trainer import Run, TaskTrainer
 
 WORDS = ["ant", "bee", "cat", "dog", "eel", "fox"]
 TASKS = {
@@ -36,7 +36,7 @@ def test_targets_are_smoothed_as_torch_does(kind, tmp_path):
     )
     options = {"per_device_train_batch_size": 6, "use_cpu": True, "report_to": "none"}
     training = TrainingArguments(str(tmp_path), label_smoothing_factor=0.3, **options)
-    trainer = TaskTrainer(task.model_class(config).eval(), training, task, splits, encoded)
+    trainer = TaskTrainer(Run(task, splits, encoded, None, training, {}), task.model_class(config).eval())
     (batch,) = trainer.get_train_dataloader()
     labels = batch["labels"]
     logits = trainer.model(**{name: value for name, value in batch.items() if name != "labels"}).logits

@@ -259,7 +259,7 @@ def test_no_secret_stands_in_the_recipe(few, encoder, tmp_path, capsys):
 def test_without_a_plan_what_is_not_given_is_as_documented(few, encoder, tmp_path, capsys):
     assert cli.main(["finetune", "classify", "--help"]) == 0
     printed = " ".join(capsys.readouterr().out.split())
-    assert run(few, encoder, tmp_path / "out") == 0
+    assert run(few, encoder, tmp_path / "out", "--max_steps", "2") == 0
     settings = json.loads((tmp_path / "out" / "metrics.json").read_text())["settings"]
     for name in ("freeze", "seeds", "patience", "per_device_train_batch_size", "learning_rate", "num_train_epochs"):
         assert f"--{name} {settings[name]}" in printed

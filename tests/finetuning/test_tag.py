@@ -21,13 +21,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from seqeval.metrics.sequence_labeling import get_entities
 from tokenizers import pre_tokenizers
-from transformers import AutoTokenizer, EvalPrediction, RobertaTokenizer, TrainingArguments
+from transformers import AutoTokenizer, RobertaTokenizer, TrainingArguments
 
 from minibert import MiniBertConfig, MiniBertForTokenClassification, MiniBertModel
 from minibert.tokenization import train_tokenizer
 from minibert.training.arguments.finetuning import DataArguments, TagArguments
 from minibert.training.cli import main as cli
 from minibert.training.finetuning.data import load_splits
+from minibert.training.finetuning.tasks.base import Predictions
 from minibert.training.finetuning.tasks.label_schemes import (
     PREFIXES,
     best_path,
@@ -38,7 +39,7 @@ from minibert.training.finetuning.tasks.label_schemes import (
     transitions,
 )
 from minibert.training.finetuning.tasks.tagging import Tag, encode_sentences
-from minibert.training.finetuning.trainer import score
+from minibert.training.finetuning.trainer import Run, score
 
 SCHEMES = ("bio", "io", "bioes")
 SEQEVAL = {"bio": seqeval.scheme.IOB2, "bioes": seqeval.scheme.IOBES}
@@ -282,7 +283,7 @@ def as_prediction(task, split, said=lambda tag: tag):
     """What evaluation would keep if the model said `said(tag)` of every subword of a word with this tag."""
     encoded = task.encode(split, training=False)
     longest = max(map(len, encoded["input_ids"]))
-    kept, labels = [], []
+    kept = []
     for row in encoded:
         logits = torch.zeros(1, longest, len(task.labels))
         label = None
@@ -296,8 +297,7 @@ def as_prediction(task, split, said=lambda tag: tag):
         logits[:, len(row["labels"]) - 1 :] = torch.randn(len(task.labels)) * 9  # the last [SEP] and padding
         kept.append(task.preprocess_logits(logits, {"labels": of_row, "attention_mask": mask}))
         assert kept[-1].shape == of_row.shape and not kept[-1].is_floating_point()  # little, whatever is decoded
-        labels.append(of_row)
-    return EvalPrediction(predictions=torch.cat(kept).numpy(), label_ids=torch.cat(labels).numpy())
+    return Predictions(split, encoded, torch.cat(kept).numpy())
 
 
 def labelled_words(task, windows):
@@ -347,8 +347,8 @@ class TestTask:
             assert all(label == there[word] for word, label in labels)
         true = [convert_tags(row["ner_tags"], scheme) for row in rows]
         prediction = as_prediction(task, split)
-        assert task.predicted(prediction, split) == true
-        scores = task.compute_metrics(prediction, split)
+        assert task.decode(prediction) == true
+        scores = task.compute_metrics(prediction)
         if scheme != "io":
             assert scores["f1"] == scores["f1_PER"] == scores["recall_LOC"] == scores["accuracy"] == 1.0
 
@@ -361,7 +361,8 @@ class TestTask:
     def test_mean_decoding_takes_the_mean_of_probabilities(self, tokenizers, tmp_path):
         rows = [{"tokens": ["internationalization"], "ner_tags": ["B-A"]}]
         task, split = make_task(tokenizers["wordpiece"], rows, tmp_path, subwords="mean", scheme="io")
-        (row,) = task.encode(split, training=False)
+        encoded = task.encode(split, training=False)
+        (row,) = encoded
         count = len(row["input_ids"]) - 2
         assert count > 3
         logits = torch.zeros(1, len(row["labels"]), 2)
@@ -372,8 +373,8 @@ class TestTask:
         inputs = {"labels": labels, "attention_mask": torch.tensor([row["attention_mask"]])}
         for subwords, tag in (("mean", "I-A"), ("first", "O")):
             task.arguments.subwords = subwords
-            prediction = EvalPrediction(task.preprocess_logits(logits, inputs).numpy(), labels.numpy())
-            assert task.predicted(prediction, split) == [[tag]]
+            prediction = Predictions(split, encoded, task.preprocess_logits(logits, inputs).numpy())
+            assert task.decode(prediction) == [[tag]]
 
     def test_parts_of_speech(self, tokenizers, tmp_path):
         rows = [{"words": ["Cats", "sleep", "now"], "upos": ["NOUN", "VERB", "ADV"]},
@@ -381,13 +382,13 @@ class TestTask:
         task, split = make_task(tokenizers["bpe"], rows, tmp_path)
         assert task.labels == ["NOUN", "VERB", "ADV"] and task.metric_for_best_model == "accuracy"
         prediction = as_prediction(task, split, said=lambda tag: "NOUN" if tag == "NOUN" else "ADV")
-        scores = task.compute_metrics(prediction, split)
+        scores = task.compute_metrics(prediction)
         predicted, true = ["NOUN", "ADV", "ADV", "NOUN", "ADV"], ["NOUN", "VERB", "ADV", "NOUN", "VERB"]
-        if len(task.predicted(prediction, split)[1]) and task.predicted(prediction, split)[1][1] == "NOUN":
+        if len(task.decode(prediction)[1]) and task.decode(prediction)[1][1] == "NOUN":
             predicted[-1] = "NOUN"  # no subword at all: the most frequent class
         assert scores["accuracy"] == pytest.approx(np.mean([a == b for a, b in zip(predicted, true)]))
         assert scores["f1_macro"] == pytest.approx(sklearn.metrics.f1_score(true, predicted, average="macro"))
-        task.draw(prediction, split, tmp_path / "pos.png")
+        task.draw(prediction, tmp_path / "pos.png")
         assert (tmp_path / "pos.png").stat().st_size > 3000
 
     def test_every_word_is_shown_with_its_class(self, tokenizers, tmp_path):
@@ -397,7 +398,7 @@ class TestTask:
         save_model(tmp_path / "model", tokenizers["wordpiece"])
         config = MiniBertConfig.from_pretrained(tmp_path / "model", **task.config_fields())
         MiniBertForTokenClassification(config).save_pretrained(tmp_path / "model")
-        text, said, long, _ = task.show(tmp_path / "model", split)
+        (text, said), (long, _) = task.demonstrate(tmp_path / "model", Predictions(split, None, None))
         assert (text.strip(), said.strip()) == ("Cats sleep well now", "Cats [X], sleep [X], well [X], now [X]")
         assert len(long) < 210 and long.endswith(" …")
 
@@ -508,8 +509,9 @@ class TestTraining:
         task, split = make_task(tokenizer, sentences(20, seed=3), tmp_path, subwords="mean", decoding=decoding)
         config = MiniBertConfig.from_pretrained(folder / "model", **task.config_fields(), initializer_range=0.5)
         model = MiniBertForTokenClassification(config).eval()
+        encoded = {"test": task.encode(split, training=False)}
         training = TrainingArguments(str(tmp_path), per_device_eval_batch_size=6, use_cpu=True, report_to="none")
-        scored = score(model, training, task, {"test": split}, {"test": task.encode(split, training=False)})
+        predictions, _ = score(Run(task, {"test": split}, encoded, None, training, {}), model)
         expected = []
         for tokens in split["tokens"]:
             inputs = tokenizer(tokens, is_split_into_words=True, return_tensors="pt")
@@ -519,9 +521,9 @@ class TestTraining:
             means = np.array([probabilities[columns].mean(0) for columns in of_word])
             path = means.argmax(-1) if decoding == "greedy" else best_path(np.log(means), task.transitions)
             expected.append(convert_tags([task.labels[i] for i in path], "bio"))
-        prediction, _ = scored["test"]
-        assert task.predicted(prediction, split) == expected
-        assert len({tag for tags in expected for tag in tags}) > 3 and prediction.predictions.ndim == 2
+        prediction = predictions["test"]
+        assert task.decode(prediction) == expected
+        assert len({tag for tags in expected for tag in tags}) > 3 and prediction.kept.ndim == 2
 
     def test_a_model_of_another_scheme_is_refused(self, tagger, folder, tmp_path, capsys):
         path = write_rows(tmp_path / "pos.jsonl", [{"tokens": ["a"], "tags": ["NN"]}])

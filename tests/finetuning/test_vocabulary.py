@@ -9,7 +9,7 @@ import torch.nn.utils.prune
 from transformers import AutoModelForSequenceClassification, BertConfig, BertForSequenceClassification
 
 from minibert import MiniBertConfig, MiniBertForSequenceClassification
-from minibert.training.finetuning.vocabulary import SeenEmbedding, restore_embedding, train_seen_rows
+from minibert.training.finetuning.freezing import SeenEmbedding, restore_embedding, train_seen_rows
 
 IDS = torch.tensor([[2, 9, 11, 3, 0], [2, 7, 7, 9, 3]])
 ROWS = [{"input_ids": [2, 9, 11, 3]}, {"input_ids": [2, 7, 7, 9, 3]}]

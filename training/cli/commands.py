@@ -85,7 +85,7 @@ COMMANDS = {
         )
         for task, arguments in TASKS.items()
     },
-    "zero-shot": Command("finetuning.tasks.zero_shot:zero_shot", (finetuning.ZeroShotArguments,), "text"),
+    "zero-shot": Command("finetuning.tasks.classification:zero_shot", (finetuning.ZeroShotArguments,), "text"),
     "mask-stats": Command("data.mask_stats:mask_stats", (pretraining.CorpusArguments, pretraining.MaskStatsArguments)),
     "bench": Command("bench.run:bench", (pretraining.CorpusArguments, pretraining.BenchArguments), "benchmarks"),
     "race": Command("bench.race:race", (pretraining.CorpusArguments, race.RaceArguments), "recipes"),

@@ -1,26 +1,22 @@
-"""`--compare true`: the same training with Transformers' own model, and how fast both train.
-
-Quality: both start from the same weights, the head's included, and see the same rows in the same order. Speed: training
-steps over the same batches of the real data loader, both models in turn. What is finished lies in the output folder
-and is not done again.
-"""
+"""`--compare true`: the same training with Transformers' own model, from the same weights, the head's included, on the
+same rows in the same order; and the speed of both, in turn, over the same batches of the real data loader. What is
+finished lies in the output folder and is not done again."""
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import statistics
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import torch
 from transformers import set_seed
 
 from ..checkpoints import remove_checkpoints
 from ..conversion import to_native
 from ..report import format_scores, format_table
-from .trainer import Run, make_trainer, precision_of, seconds_of_steps, train, training_batches
+from .trainer import Run, TaskTrainer, seconds_of_steps, train, training_batches
 
 QUALITY, SPEED, BOTH = "compare_transformers.json", "compare_speed.json", "compare.json"
 OURS = "MiniBERT"
@@ -28,48 +24,44 @@ OURS = "MiniBERT"
 
 def check_comparable(run: Run) -> None:
     """Refuse (a ValueError) what Transformers' models cannot be compared in, and a model that none of them equals."""
-    accumulated = run.training.gradient_accumulation_steps
+    steps = run.training.gradient_accumulation_steps
     for name, value, only, why in (
         ("compare", run.training.world_size, 1, "only one process is timed"),
-        ("gradient_accumulation_steps", accumulated, 1, "Transformers' heads multiply their loss by it"),
+        ("gradient_accumulation_steps", steps, 1, "Transformers' heads multiply their loss by it"),
         ("lora", run.arguments.lora, None, "Transformers' projections are cut otherwise"),
         ("seeds", run.arguments.seeds, 1, "both are trained once"),
     ):
         if value != only:
             raise ValueError(f"{name}: {value} cannot be compared, since {why}; use {only or 'none'} with --compare")
-    to_native(run.initial_model(run.training.seed))
+    to_native(run.initial_model())
 
 
 def compare(run: Run, ours: dict[str, Any], output: Path) -> None:
     """Train Transformers' model as MiniBERT was trained (to the report `ours`), time both, print and save it all."""
-    native = type(to_native(run.initial_model(run.training.seed))).__name__
-    theirs = _once(output / QUALITY, run, lambda: train_native(run, output))
+    native = type(to_native(run.initial_model())).__name__
+    reports = {OURS: ours, native: _once(output / QUALITY, run, lambda: train_native(run, output))}
     speed = _once(output / SPEED, run, lambda: measure_speed(run))
-    for split in ("validation", "test"):
-        if split in ours:
-            scores = {OURS: ours[split], native: theirs[split]}
-            print(f"\n{split}, seed {run.training.seed}\n{format_scores(scores)}")
-    print(
-        f"\ntime of {native} for a training step / time of {OURS}, {speed['rounds']} rounds of {speed['batches']} "
-        f"batches, {speed['padding']:.1%} of the positions are padding"
-    )
+    for split in ("validation", "test") if "test" in ours else ("validation",):
+        scores = {name: report[split] for name, report in reports.items()}
+        print(f"\n{split}, seed {run.training.seed}\n{format_scores(scores)}")
+    measured = f"{speed['rounds']} rounds of {speed['batches']} batches, {speed['padding']:.1%} padding"
+    print(f"\ntime of {native} for a training step / time of {OURS}, {measured}")
     ratios = [("median of the rounds", speed["median_ratio"]), ("fastest rounds", speed["minimum_ratio"])]
     print(format_table(["", "ratio"], ratios))
     kept = ("validation", "test", "best_step", "steps", "epochs", "training_seconds", "parameters")
-    figures = {name: {key: of[key] for key in kept if key in of} for name, of in ((OURS, ours), (native, theirs))}
-    report = {"settings": run.settings, **figures, "speed": speed}
-    (output / BOTH).write_text(json.dumps(report, indent=2) + "\n")
+    figures = {name: {key: report[key] for key in kept if key in report} for name, report in reports.items()}
+    found = {"settings": speed.pop("settings"), **figures, "speed": speed}
+    (output / BOTH).write_text(json.dumps(found, indent=2) + "\n")
     print(f"Saved to {output / BOTH}")
 
 
 def train_native(run: Run, output: Path) -> dict[str, Any]:
-    """The report of Transformers' model, trained from the same weights by the same means."""
-    native = to_native(run.initial_model(run.training.seed))
+    """The report of Transformers' model, trained from the same weights in the same way."""
+    native, folder = to_native(run.initial_model()), output / "transformers"
     print(f"\nTraining Transformers' {type(native).__name__} in the same way")
-    folder = output / "transformers"
     remove_checkpoints(folder)  # of a training that was interrupted
     set_seed(run.training.seed)
-    report = train(run, native, dataclasses.replace(run.training, output_dir=str(folder))).report
+    report = train(run.replace(output_dir=str(folder)), native).report
     remove_checkpoints(folder)
     with suppress(OSError):  # logs lie there
         folder.rmdir()
@@ -77,18 +69,15 @@ def train_native(run: Run, output: Path) -> dict[str, Any]:
 
 
 def measure_speed(run: Run) -> dict[str, Any]:
-    """Seconds of both models for training steps (forward, backward, clipping, optimizer) over the same batches.
-
-    In every round both run, one after the other, and the one that begins changes. Before the first round each runs a
-    few batches that do not count.
-    """
+    """Seconds of both models for training steps over the same batches. In every round both run, one after the other;
+    the one that begins changes. Before the first round each runs a few batches that do not count."""
     rounds, count = run.arguments.compare_rounds, run.arguments.compare_batches
-    models = {OURS: run.initial_model(run.training.seed)}
-    models["Transformers"] = to_native(models[OURS])
-    trainers = {name: make_trainer(run, model, run.training) for name, model in models.items()}
+    model = run.initial_model()
+    models = {OURS: model, "Transformers": to_native(model)}
+    trainers = {name: TaskTrainer(run, model, trains=True) for name, model in models.items()}
     batches = training_batches(trainers[OURS], rounds * count)
     for trainer in trainers.values():
-        seconds_of_steps(trainer, batches[: min(3, count)])
+        seconds_of_steps(trainer, batches[:3])
     print(f"\nMeasuring the speed of both: {rounds} rounds of {count} batches")
     seconds: dict[str, list[float]] = {name: [] for name in trainers}
     for i in range(rounds):
@@ -102,21 +91,29 @@ def measure_speed(run: Run) -> dict[str, Any]:
         "padding": 1 - sum(int((mask != 0).sum()) for mask in masks) / sum(mask.numel() for mask in masks),
         "rounds": rounds,
         "batches": count,
-        "rows_in_batch": run.training.train_batch_size,
         "seconds": seconds,
         "device": str(run.training.device),
-        "precision": str(precision_of(run.training) or torch.float32).removeprefix("torch."),
         "attention": {name: model.config._attn_implementation for name, model in models.items()},
     }
 
 
-def _once(path: Path, run: Run, work) -> dict[str, Any]:
-    """What is saved at `path` of a run with the same settings, or else what `work` returns, which is saved there."""
+def saved_report(path: Path, run: Run) -> dict[str, Any]:
+    """What is saved at `path` of a finished part of `run`; a ValueError if that had other settings."""
+    saved = json.loads(path.read_text())
+    there, here = saved["settings"], run.settings
+    names = [name for name in sorted({*there, *here}) if there.get(name) != here.get(name)]
+    if names:
+        different = ", ".join(f"{name}: {there.get(name)} there, {here.get(name)} here" for name in names)
+        holds = f"{str(path.parent)!r} holds results of other settings ({different})"
+        raise ValueError(f"output_dir: {holds}; give another folder, or remove it")
+    print(f"{path} is there already: it is not done again")
+    return saved
+
+
+def _once(path: Path, run: Run, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """The `saved_report` at `path`, or else what `work` returns, which is saved there."""
     if path.exists():
-        saved = json.loads(path.read_text())
-        if saved.pop("settings") == run.settings:
-            print(f"{path} is there already: it is not done again")
-            return saved
-    done = work()
-    path.write_text(json.dumps({"settings": run.settings, **done}, indent=2) + "\n")
+        return saved_report(path, run)
+    done = {"settings": run.settings, **work()}
+    path.write_text(json.dumps(done, indent=2) + "\n")
     return done

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,33 +16,38 @@ from ..arguments.finetuning import DataArguments
 from ..data.documents import hold_out
 from ..data.tables import TABLES, check_table, hub_name, load_hub, load_table
 from ..data.tables import string_columns as _string_columns
-from .tasks.squad import flatten_squad
 
 if TYPE_CHECKING:
     from .tasks.base import Task
 
 FILE, ROW = "_file", "_row"  # columns of every split: where a row came from
-SPLITS = ("train", "validation", "test")
-# Names that files and data sets give to a split, best first.
-SPLIT_NAMES = {
+# The splits, with the names that files and data sets give them, best first.
+SPLITS = {
     "train": ("train", "training"),
     "validation": ("validation", "valid", "val", "dev", "development", "validation_matched"),
     "test": ("test", "testing", "test_matched"),
 }
 SHARD = re.compile(r"[-_.](v\d+\.)?\d+(-of-\d+)?$")  # train-00000-of-00002.parquet, train-v1.1.json
+# The columns of SQuAD on the Hub.
+ANSWERS = {"text": datasets.List(datasets.Value("string")), "answer_start": datasets.List(datasets.Value("int64"))}
+SQUAD = {name: datasets.Value("string") for name in ("id", "title", "context", "question")} | {"answers": ANSWERS}
+
+
+class BadRow(ValueError):
+    """A row that cannot be used; `place` is its file and its number (from 1, a header not counted)."""
+
+    def __init__(self, row: Mapping[str, Any], why: object):
+        self.place = row[FILE], row[ROW]
+        super().__init__(f"{row[FILE]}, row {row[ROW]}: {why}")
 
 
 def load_splits(
-    arguments: DataArguments, seed: int = 0, names: Collection[str] = SPLITS, task: Task | None = None
+    arguments: DataArguments, seed: int = 0, names: Collection[str] = tuple(SPLITS), task: Task | None = None
 ) -> datasets.DatasetDict:
-    """Those of the splits `names` that are given, each with the columns `FILE` and `ROW` added.
-
-    If there is a training split and none to validate on, `validation_size` of its rows are held out (drawn with
-    `seed`): rows that are copies of each other for `task` together, and no label that training would then lack.
-
-    Raises:
-        ValueError: nothing given, a path that does not exist, a file that cannot be read, an empty split.
-    """
+    """Those of the splits `names` that are given, each with the columns `FILE` and `ROW`. Without validation rows,
+    `validation_size` of the training rows are held out (drawn with `seed`): rows that are copies of each other for
+    `task` together, and no label that training would then lack. A ValueError where nothing is given, or a file cannot
+    be read or is empty."""
     sources: dict[str, list[str | Path] | datasets.Dataset] = {}
     if arguments.data is not None:
         data = Path(arguments.data).expanduser()
@@ -49,42 +55,48 @@ def load_splits(
     sources |= {name: files for name in SPLITS if (files := getattr(arguments, name))}
     if not sources:
         raise ValueError("data: none given; use --data FOLDER, or files with --train, --validation, --test")
-    for name in names:
-        for file in sources[name] if isinstance(sources.get(name), list) else []:
+    sources = {name: sources[name] for name in SPLITS if name in names and name in sources}
+    for source in sources.values():
+        for file in source if isinstance(source, list) else []:
             check_table(file)  # before a large one is loaded
-    splits = {name: _load(sources[name]) for name in SPLITS if name in names and name in sources}
+    splits = {name: _load(source) if isinstance(source, list) else source for name, source in sources.items()}
     if "train" in splits and "validation" not in splits:
-        rows = splits["train"]
+        rows = splits.pop("train")
         is_held_out = _hold_out(rows, arguments.validation_size, seed, task)
-        held_out = {"train": rows.select(np.flatnonzero(~is_held_out))}
-        held_out["validation"] = rows.select(np.flatnonzero(is_held_out))
-        splits = held_out | {name: split for name, split in splits.items() if name not in held_out}
+        sides = {"train": ~is_held_out, "validation": is_held_out}
+        splits = {name: rows.select(np.flatnonzero(side)) for name, side in sides.items()} | splits
     return datasets.DatasetDict(splits)
 
 
-def where(row: dict[str, Any]) -> str:
-    """File and row (from 1, a header not counted) of a row, for messages."""
-    return f"{row[FILE]}, row {row[ROW]}"
+def each_row(split: datasets.Dataset, function: Callable[..., Any], *columns: Iterable[Any]) -> list[Any]:
+    """What `function` makes of the values of each row in `columns`; a `BadRow` where it raises a ValueError."""
+    made = []
+    for index, values in enumerate(zip(*columns)):
+        try:
+            made.append(function(*values))
+        except ValueError as error:
+            raise BadRow(split[index], error) from None
+    return made
 
 
-def find_column(split: datasets.Dataset, given: str | None, guesses: Iterable[str], argument: str, what: str) -> str:
-    """The column named by the user, or the first of `guesses` that is there.
+def bad_value(column: str, value: Any, use: str, why: str = "") -> ValueError:
+    """The error for a value, for `each_row`."""
+    given = f"{column!r} is empty" if value is None else f"{column}={value!r}"
+    return ValueError(f"{given}{why}; use {use}")
 
-    Raises:
-        ValueError: there is none; names `argument`, the file and its columns.
-    """
-    if given is not None:
-        check_columns(split, [given], argument)
-        return given
-    found = next((name for name in guesses if name in split.column_names), None)
+
+def find_column(split: datasets.Dataset, argument: str, given: str | None, guesses: Iterable[str]) -> str:
+    """The column given for `argument`, or the first of `guesses` that is there; a ValueError where there is none."""
+    found = given or next((name for name in guesses if name in split.column_names), None)
     if found is None:
-        unclear = f"which column of {split[0][FILE]!r} holds {what} is not clear"
+        unclear = f"which column of {split[0][FILE]!r} is meant is not clear"
         raise ValueError(f"{argument}: {unclear}; name it with --{argument} ({_columns(split)})")
+    check_columns(split, [found], argument)
     return found
 
 
 def check_columns(split: datasets.Dataset, columns: Collection[str], argument: str) -> None:
-    """Refuse columns that a split lacks (a ValueError that names `argument` and the columns there are)."""
+    """Refuse (a ValueError) columns that a split lacks."""
     for column in columns:
         if column not in split.column_names:
             raise ValueError(f"{argument}: {split[0][FILE]!r} has no column {column!r} ({_columns(split)})")
@@ -96,30 +108,27 @@ def string_columns(split: datasets.Dataset) -> list[str]:
 
 
 def check_texts(split: datasets.Dataset, columns: Sequence[str], blank: bool = False) -> None:
-    """Refuse rows without text.
-
-    Args:
-        blank: a text may be blank.
-
-    Raises:
-        ValueError: a column that holds no strings, or a row that lacks one; names file and row.
-    """
+    """Refuse columns that hold no strings, and rows without text (which may be `blank`, but not missing)."""
     for column in columns:
         if column not in string_columns(split):
-            raise ValueError(
-                f"column {column!r} of {split[0][FILE]!r} holds {split.features[column]}, not text; use one "
-                f"of {', '.join(string_columns(split))}"
-            )
-        for index, text in enumerate(split[column]):
-            if text is None or not (blank or text.strip()):
-                raise ValueError(f"{where(split[index])}: {column!r} is empty; every row needs a text there")
+            there = f"{split.features[column]}, not text; use one of {', '.join(string_columns(split))}"
+            raise ValueError(f"column {column!r} of {split[0][FILE]!r} holds {there}")
+        each_row(split, partial(_check_text, column, blank), split[column])
+
+
+def _check_text(column: str, blank: bool, text: str | None) -> None:
+    if text is None or not (blank or text.strip()):
+        raise bad_value(column, None, "a text, which every row needs")
+
+
+def with_column(split: datasets.Dataset, name: str, values: list[Any], feature: Any = None) -> datasets.Dataset:
+    """`split` with a column of these values, whatever of that name it had before."""
+    split = split.remove_columns([name] if name in split.column_names else [])
+    return split.add_column(name, values, feature=feature)
 
 
 def _columns(split: datasets.Dataset) -> str:
     return f"it has {', '.join(name for name in split.column_names if name not in (FILE, ROW))}"
-
-
-# --- Sources ---------------------------------------------------------------------------------------------------------
 
 
 def _of_folder(folder: Path) -> dict[str, list[Path]]:
@@ -129,9 +138,8 @@ def _of_folder(folder: Path) -> dict[str, list[Path]]:
             files.setdefault(SHARD.sub("", file.stem).lower(), []).append(file)
     if found := _by_split(files):
         return found
-    raise ValueError(
-        f"data: the folder {str(folder)!r} holds no file train, validation or test ending in {', '.join(TABLES)}"
-    )
+    endings = ", ".join(TABLES)
+    raise ValueError(f"data: the folder {str(folder)!r} holds no file train, validation or test ending in {endings}")
 
 
 def _of_hub(name: str) -> dict[str, datasets.Dataset]:
@@ -141,29 +149,49 @@ def _of_hub(name: str) -> dict[str, datasets.Dataset]:
 
 def _by_split(named: Mapping[str, Any]) -> dict[str, Any]:
     """For every split the best of the names that are there."""
-    found = {split: next((name for name in names if name in named), None) for split, names in SPLIT_NAMES.items()}
+    found = {split: next((name for name in names if name in named), None) for split, names in SPLITS.items()}
     return {split: named[name] for split, name in found.items() if name is not None}
 
 
-def _load(source: list[str | Path] | datasets.Dataset) -> datasets.Dataset:
-    if isinstance(source, datasets.Dataset):
-        return source
-    whole, *parts = (_located(flatten_squad(load_table(file)), str(Path(file).expanduser())) for file in source)
-    for file, part in zip(source[1:], parts):
+def _load(files: Sequence[str | Path]) -> datasets.Dataset:
+    whole, *parts = (_located(_flat(load_table(file)), str(Path(file).expanduser())) for file in files)
+    for file, part in zip(files[1:], parts):
         if set(part.column_names) != set(whole.column_names):
-            raise ValueError(f"data: {str(file)!r} has other columns ({_columns(part)}) than {str(source[0])!r}")
-        try:
+            raise ValueError(f"data: {str(file)!r} has other columns ({_columns(part)}) than {str(files[0])!r}")
+        try:  # one that only lacks values has the other's type
             whole = datasets.concatenate_datasets([whole, part.select_columns(whole.column_names)])
-        except ValueError:  # one that only lacks values has the other's type
+        except ValueError:
             kinds = [(name, part.features[name], kind) for name, kind in whole.features.items()]
             other = ", ".join(f"{name}: {here}, not {there}" for name, here, there in kinds if here != there)
-            raise ValueError(f"data: {str(file)!r} has other types ({other}) than {str(source[0])!r}") from None
+            raise ValueError(f"data: {str(file)!r} has other types ({other}) than {str(files[0])!r}") from None
     return whole
+
+
+def _flat(rows: datasets.Dataset) -> datasets.Dataset:
+    """A file of SQuAD's own releases (versions 1.1 and 2.0; XQuAD and MLQA have the same), which is one row, a list of
+    articles, as the rows of the Hub's: a question each. Other rows stay."""
+    articles = getattr(rows.features.get("data"), "feature", None)
+    if len(rows) != 1 or not isinstance(articles, dict) or "paragraphs" not in articles:
+        return rows
+    questions = []
+    for article in rows[0]["data"]:
+        for paragraph in article["paragraphs"] or []:
+            for question in paragraph["qas"] or []:
+                row = {name: (article | paragraph | question).get(name) for name in SQUAD}
+                if row["answers"] is not None:
+                    row["answers"] = {part: [answer[part] for answer in row["answers"]] for part in ANSWERS}
+                questions.append(row)
+    return datasets.Dataset.from_list(questions, features=datasets.Features(SQUAD))
+
+
+def _located(split: datasets.Dataset, name: str) -> datasets.Dataset:
+    """`split` with the columns `FILE` and `ROW`."""
+    return with_column(with_column(split, FILE, [name] * len(split)), ROW, list(range(1, len(split) + 1)))
 
 
 def _hold_out(rows: datasets.Dataset, validation_size: float, seed: int, task: Task | None) -> np.ndarray:
     """Which training rows to validate on: bool [rows]. Without a task there are no copies."""
-    columns = [rows[column] for column in task.group_columns(rows)] if task else [range(len(rows))]
+    columns = [rows[column] for column in task.find_texts(rows)[task.copied]] if task else [range(len(rows))]
     groups = [json.dumps(row, default=str) for row in zip(*columns)]
     is_held_out = hold_out(datasets.Dataset.from_dict({"text": groups}), validation_size, seed)
     if task is None:
@@ -173,14 +201,6 @@ def _hold_out(rows: datasets.Dataset, validation_size: float, seed: int, task: T
     needed = {groups[i] for i in np.flatnonzero(is_held_out) if not classes[i] <= seen}
     is_held_out &= [group not in needed for group in groups]
     if not is_held_out.any():
-        raise ValueError(
-            f"validation_size: {validation_size} of {len(rows)} rows holds out only rows whose labels no other row has;"
-            " add rows, or give --validation FILE"
-        )
+        only = f"{validation_size} of {len(rows)} rows holds out only rows whose labels no other row has"
+        raise ValueError(f"validation_size: {only}; add rows, or give --validation FILE")
     return is_held_out
-
-
-def _located(split: datasets.Dataset, name: str) -> datasets.Dataset:
-    """`split` with the columns `FILE` and `ROW`, whatever of that name it had before."""
-    split = split.remove_columns([column for column in (FILE, ROW) if column in split.column_names])
-    return split.add_column(FILE, [name] * len(split)).add_column(ROW, list(range(1, len(split) + 1)))

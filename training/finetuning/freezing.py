@@ -1,19 +1,19 @@
-"""What of a model is trained, and how fast each part learns: frozen parts, low-rank updates, layer-wise rates.
-
-Works on MiniBERT and on Transformers' BERT and ModernBERT alike, so that they can be compared.
-"""
+"""What of a model is trained, and how fast each part learns: frozen parts, low-rank updates, layer-wise rates, and the
+word vectors that occur in training. All but the last work on Transformers' BERT and ModernBERT too, for comparison."""
 
 from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Collection
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import nn
-from transformers import PreTrainedModel
+from torch.nn import functional as F
+from transformers import PreTrainedModel, Trainer, TrainingArguments
 
-from ..arguments.finetuning import FinetuneArguments
+from ...modeling_minibert import MiniBertPreTrainedModel
 
 if TYPE_CHECKING:
     import peft
@@ -21,35 +21,10 @@ if TYPE_CHECKING:
 LAYER = re.compile(r"\.(?:layers|encoder\.layer)\.(\d+)\.")
 
 
-def check_freezing(arguments: FinetuneArguments, layers: int) -> None:
-    """Refuse what no model of `layers` layers can be trained with (a ValueError; `lora` needs the package peft)."""
-    freeze, lora, decay = arguments.freeze or "none", arguments.lora, arguments.layerwise_lr_decay
-    if lora is not None:
-        import peft  # noqa: F401 - missing it is told before any work
-    if freeze not in ("none", "encoder", *map(str, range(1, layers + 1))):
-        raise ValueError(
-            f"freeze: {freeze!r} is no part of the model; use none, encoder or a number from 1 to {layers}"
-        )
-    if lora is not None and lora < 1:
-        raise ValueError(f"lora: {lora} is no rank; use 1 or more")
-    if lora is not None and freeze != "none":
-        raise ValueError(f"lora: {lora} freezes the encoder's own weights already; leave out --freeze {freeze}")
-    if not 0 < decay <= 1:
-        raise ValueError(f"layerwise_lr_decay: {decay} is out of range; use a share above 0, up to 1")
-    if decay < 1 and freeze == "encoder":
-        raise ValueError(f"layerwise_lr_decay: {decay} has no effect with --freeze encoder: no layer trains")
-
-
 def freeze(model: PreTrainedModel, amount: str) -> list[nn.Module]:
-    """Freeze a part of the encoder: its parameters want no gradient any more, so that autograd records nothing of it.
-
-    Args:
-        amount: "none"; "encoder": all but the head, which BERT's pooler belongs to; "N": the embeddings and the N
-            lowest layers.
-
-    Returns:
-        the frozen modules. They must be kept in evaluation mode, see `TaskTrainer`: dropout would only be noise there.
-    """
+    """Freeze a part of the encoder, so that autograd records nothing of it: "none"; "encoder": all but the head, which
+    BERT's pooler belongs to; "N": the embeddings and the N lowest layers. The frozen modules, which must be kept in
+    evaluation mode (see `TaskTrainer`): dropout would only be noise there."""
     encoder, frozen = model.base_model, []
     if amount == "encoder":
         frozen = [module for name, module in encoder.named_children() if name != "pooler"]
@@ -68,22 +43,17 @@ def add_lora(model: PreTrainedModel, rank: int) -> peft.PeftModel:
 
     names = [name.removeprefix(f"{model.base_model_prefix}.pooler").split(".") for name, _ in model.named_parameters()]
     head = {first or "pooler" for first, *_ in names} - {model.base_model_prefix}
-    targets = ["Wqkv", "Wo", "Wi"]  # the fused projections of attention and MLP
-    config = peft.LoraConfig(r=rank, lora_alpha=2 * rank, target_modules=targets, modules_to_save=sorted(head))
+    config = peft.LoraConfig(r=rank, lora_alpha=2 * rank, modules_to_save=sorted(head))
     return peft.get_peft_model(model, config)
 
 
-def parameter_groups(
-    model: nn.Module, decayed: Collection[str], learning_rate: float, weight_decay: float, layer_decay: float
-) -> list[dict[str, Any]]:
-    """Groups for an optimizer: what trains, each layer with its own rate.
+def parameter_groups(model: nn.Module, training: TrainingArguments, layer_decay: float) -> list[dict[str, Any]]:
+    """Groups for an optimizer: what trains, each layer with its own rate, with weight decay where `Trainer` has it.
 
-    With L layers, the head learns at `learning_rate`, layer i (from 0) at `learning_rate` · layer_decay^(L - i), the
-    embeddings at `learning_rate` · layer_decay^(L + 1): Clark et al. 2020 (ELECTRA, table 7), counted as in BEiT.
-
-    Args:
-        decayed: names of the parameters that `weight_decay` applies to.
+    With L layers, the head learns at the learning rate, layer i (from 0) at layer_decay^(L - i) times that, the
+    embeddings at layer_decay^(L + 1) times that: Clark et al. 2020 (ELECTRA, table 7), counted as in BEiT.
     """
+    decayed = Trainer.get_decay_parameter_names(None, model)
     layers = 1 + max(int(found[1]) for name, _ in model.named_parameters() if (found := LAYER.search(name)))
     groups: dict[tuple[int, bool], list[nn.Parameter]] = defaultdict(list)
     for name, parameter in model.named_parameters():
@@ -91,8 +61,77 @@ def parameter_groups(
             found = LAYER.search(name)
             below = layers - int(found[1]) if found else layers + 1 if ".embeddings." in name else 0
             groups[below, name in decayed].append(parameter)
+    rate, decay = training.learning_rate, training.weight_decay
     # The head first: the rate that `Trainer` logs is the first group's.
     return [
-        {"params": groups[key], "lr": learning_rate * layer_decay ** key[0], "weight_decay": weight_decay * key[1]}
-        for key in sorted(groups)
+        {"params": groups[below, decays], "lr": rate * layer_decay**below, "weight_decay": decay * decays}
+        for below, decays in sorted(groups)
     ]
+
+
+class SeenEmbedding(nn.Embedding):
+    """An embedding that trains the rows `ids` of its table (int64, each once; not the padding's) as the parameter
+    `seen`, [rows, width]; its `weight` is frozen. Its state is that of the `nn.Embedding` it stands for (`weight`,
+    [vocabulary, width]), so that checkpoints are ordinary ones.
+
+    The other rows never get a gradient, yet an optimizer would read and write them, with two moments each, at every
+    step: 6 % of the time of a small model with few texts; and weight decay would shrink them.
+    """
+
+    def __init__(self, embedding: nn.Embedding, ids: torch.Tensor):
+        table = embedding.weight.detach()
+        super().__init__(*table.shape, padding_idx=embedding.padding_idx, _weight=table, _freeze=True)
+        place = torch.full((len(table),), -1, device=table.device)
+        place[ids] = torch.arange(len(ids), device=table.device)
+        self.register_buffer("ids", ids.to(table.device), persistent=False)
+        self.register_buffer("place", place, persistent=False)  # [vocabulary]: the row in `seen`, or -1
+        self.seen = nn.Parameter(table[self.ids])
+        self.register_state_dict_post_hook(_as_embedding)
+        self.register_load_state_dict_pre_hook(_from_embedding)
+
+    def forward(self, input_ids: torch.Tensor) -> torch.Tensor:
+        place = self.place[input_ids]
+        trained = F.embedding(place.clamp(0), self.seen)
+        return torch.where((place < 0).unsqueeze(-1), super().forward(input_ids), trained)
+
+    def whole(self) -> torch.Tensor:
+        """The table as it stands, [vocabulary, width]."""
+        return self.weight.detach().index_copy(0, self.ids, self.seen.detach())
+
+
+def _as_embedding(module: SeenEmbedding, state: dict, prefix: str, local_metadata: dict) -> None:
+    del state[prefix + "seen"]
+    state[prefix + "weight"] = module.whole()
+
+
+def _from_embedding(module: SeenEmbedding, state: dict, prefix: str, *args) -> None:
+    if prefix + "weight" in state:
+        state[prefix + "seen"] = state[prefix + "weight"][module.ids]
+
+
+def train_seen_rows(model: PreTrainedModel, rows: Iterable[dict]) -> None:
+    """Replace the word vectors of a MiniBERT, if they train at all, by a `SeenEmbedding` of the ids in the encoded
+    `rows`. An embedding that is more than a plain one (offloaded, pruned, with hooks) stays: all that would be lost."""
+    embedding = model.get_input_embeddings()
+    if not isinstance(model, MiniBertPreTrainedModel) or type(embedding) is not nn.Embedding:
+        return
+    weight = dict(embedding.named_parameters()).get("weight")  # pruning makes another parameter of it
+    hooks = embedding._forward_pre_hooks or embedding._forward_hooks or embedding._backward_hooks
+    if weight is None or not weight.requires_grad or weight.is_meta or hooks or hasattr(embedding, "_hf_hook"):
+        return
+    seen = torch.zeros(embedding.num_embeddings, dtype=torch.bool)
+    for row in rows:
+        ids = row["input_ids"]
+        for part in ids if ids and isinstance(ids[0], list) else [ids]:  # of multiple choice, a list a choice
+            seen[part] = True
+    if embedding.padding_idx is not None:
+        seen[embedding.padding_idx] = False
+    model.set_input_embeddings(SeenEmbedding(embedding, seen.nonzero().squeeze(1)))
+
+
+def restore_embedding(model: PreTrainedModel) -> None:
+    """Undo `train_seen_rows`: an ordinary embedding, with what was learned."""
+    seen = model.get_input_embeddings()
+    if isinstance(seen, SeenEmbedding):
+        plain = nn.Embedding.from_pretrained(seen.whole(), freeze=False, padding_idx=seen.padding_idx)
+        model.set_input_embeddings(plain)

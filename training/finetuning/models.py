@@ -17,11 +17,7 @@ TASK_HEADS = ("ForSequenceClassification", "ForTokenClassification", "ForQuestio
 
 
 def read_config(path: str) -> PreTrainedConfig:
-    """The config of a model to start from.
-
-    Raises:
-        ValueError: there is none at `path`, or it is not of a kind that can be fine-tuned here.
-    """
+    """The config of a model to start from; a ValueError if there is none, or of no kind that can be fine-tuned here."""
     config = saved_config(path)
     kinds = (MiniBertConfig.model_type, *ARCHITECTURES)
     if config.model_type not in kinds:
@@ -36,13 +32,12 @@ def trained_for(config: PreTrainedConfig) -> str | None:
 
 
 def check_head(path: str, config: PreTrainedConfig, task: type[Task], needed: bool) -> bool:
-    """Whether the model has this task's head already; a ValueError if it has the head of another task, or none where
-    one is `needed`."""
+    """Whether the model has this task's head; a ValueError if it has another task's, or none where one is `needed`."""
     head = trained_for(config)
-    if head is None and not needed:
-        return False
     if head is not None and task.model_class.__name__.endswith(head):
         return True
+    if head is None and not needed:
+        return False
     has = f"is a {config.architectures[0]}" if config.architectures else "names no class"
     labels = f" (labels: {', '.join(map(str, config.id2label.values()))})" if head else ""
     wants = f"{'a' if needed else 'an encoder without such a head or a'} {task.model_class.__name__}"
@@ -50,11 +45,8 @@ def check_head(path: str, config: PreTrainedConfig, task: type[Task], needed: bo
 
 
 def load_tokenizer(path: str, config: PreTrainedConfig, max_length: int | None) -> PreTrainedTokenizerBase:
-    """The model's tokenizer, with `model_max_length` set to the longest input: `max_length`, or what both allow.
-
-    Raises:
-        ValueError: none is there, it does not fit the model, or `max_length` is beyond the model's positions.
-    """
+    """The model's tokenizer, with `model_max_length` set to the longest input: `max_length`, or what both allow. A
+    ValueError if there is none, it does not fit the model, or `max_length` is beyond the model's positions."""
     try:
         tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=False)
     except (OSError, ValueError) as error:
@@ -69,15 +61,10 @@ def load_tokenizer(path: str, config: PreTrainedConfig, max_length: int | None) 
 
 
 def load_model(path: str, task: type[Task], fields: dict[str, Any]) -> PreTrainedModel:
-    """The MiniBERT of a task, in fp32, with the weights at `path` and new ones where those lack some.
-
-    Args:
-        path: a MiniBERT, or a BERT or ModernBERT of Transformers, which is converted.
-        fields: of the config: labels and problem type.
-    """
-    config = read_config(path)
+    """The MiniBERT of a task, in fp32, with the weights of the MiniBERT, BERT or ModernBERT at `path`, new ones where
+    those lack some, and these fields of the config."""
     with quietly():
-        if config.model_type == MiniBertConfig.model_type:
+        if read_config(path).model_type == MiniBertConfig.model_type:
             config = AutoConfig.from_pretrained(path, trust_remote_code=False, **fields)
             return task.model_class.from_pretrained(path, config=config, dtype=torch.float32)
         source = from_native(path)

@@ -1,20 +1,15 @@
-"""`minibert finetune TASK --plan true`: look at the data, train nothing, and propose how to train.
-
-The proposals are rules of thumb, each with its reason beside it; the time is measured: a few training steps of the
-model itself on random batches are extrapolated to the whole training.
-"""
+"""`minibert finetune TASK --plan true`: look at the data, train nothing, and propose how to train, by rules of thumb,
+each with its reason. The time is measured: a few training steps of the model itself are extrapolated."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
-import re
 import statistics
 from collections import Counter, defaultdict
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import datasets
 import numpy as np
@@ -23,9 +18,9 @@ from transformers import PreTrainedConfig, TrainingArguments
 
 from ...configuration_minibert import MiniBertConfig
 from ..arguments.finetuning import FINETUNE_DEFAULTS, DataArguments, FinetuneArguments
-from .data import FILE, ROW
+from .data import FILE, ROW, BadRow
 from .tasks.base import Task
-from .trainer import Run, check_for_task, make_trainer, resolve_training, seconds_of_steps, training_batches
+from .trainer import Run, TaskTrainer, resolve_training, seconds_of_steps, training_batches
 
 RECIPE, PAGE = "recipe.yaml", "plan.md"
 MOST_BAD_ROWS = 20  # found one by one; with more, it is the data that must be looked at
@@ -34,8 +29,7 @@ HEAD_ONLY_ROWS = 200  # up to here a full fine-tuning mostly learns the rows by 
 HOUR = 3600.0
 
 
-@dataclass
-class Survey:
+class Survey(NamedTuple):
     """What a split is like. Two inputs are the same if all their token ids are (so case counts only if it does for the
     tokenizer)."""
 
@@ -44,47 +38,30 @@ class Survey:
     labels: Counter  # how often each occurs
     answers: dict[bytes, set[str]]  # the labels that each different input occurs with
     repeated: int  # inputs that were there before
-    in_train: int | None  # different inputs that are in the training split, too
 
 
-def plan(
-    task: Task,
-    splits: datasets.DatasetDict,
-    bad: list[str],
-    data: DataArguments,
-    arguments: FinetuneArguments,
-    training: TrainingArguments,
-) -> dict[str, Any]:
-    """Survey the data, write `recipe.yaml` (for `--recipe`) and `plan.md` into the output folder, and print the page.
-
-    Args:
-        task: its tokenizer with `model_max_length` at the longest input that the model takes.
-        splits, bad: see `read_without_bad_rows`.
-
-    Returns:
-        the recipe: arguments by name.
-    """
+def plan(run: Run, data: DataArguments, bad: list[str]) -> dict[str, Any]:
+    """Survey the data of a run that is not encoded yet, write `recipe.yaml` (for `--recipe`) and `plan.md` into the
+    output folder, and print the page; `bad` says what is wrong with rows that were left out. The recipe: arguments by
+    name."""
+    task, arguments, training = run.task, run.arguments, run.training
     limit = task.tokenizer.model_max_length
     task.tokenizer.model_max_length = 10**6  # to see the lengths as they are
-    encoded = {name: task.encode(split, training=True) for name, split in splits.items()}
-    check_for_task(training, task, splits, encoded)
-    surveys: dict[str, Survey] = {}
-    for name, split in encoded.items():
-        surveys[name] = look(task, len(splits[name]), split, surveys["train"].answers if surveys else None)
-
+    run.encoded = {name: task.encode(split, training=True) for name, split in run.splits.items()}
+    resolve_training(run)
+    surveys = {name: look(task, len(run.splits[name]), split) for name, split in run.encoded.items()}
     given = given_for_training(arguments, training)
     if task.arguments.max_length is not None:
         given["max_length"] = task.arguments.max_length
     choices, reasons = propose(task, surveys["train"], limit, given)
     task.tokenizer.model_max_length = choices["max_length"]
-    encoded["train"] = task.encode(splits["train"], training=True)
-    arguments = dataclasses.replace(arguments, freeze=choices["freeze"], patience=0)
+    run.encoded["train"] = task.encode(run.splits["train"], training=True)
+    run.arguments = dataclasses.replace(arguments, freeze=choices["freeze"], patience=0)
     chosen = {name: choices[name] for name in ("per_device_train_batch_size", "learning_rate")}
-    training = resolve_training(dataclasses.replace(training, num_train_epochs=1.0, **chosen), task)
-    run = Run(task, splits, encoded, arguments, training, {})
-    trainer = make_trainer(run, run.initial_model(training.seed), training)
+    run = run.replace(num_train_epochs=1.0, **chosen)
+    trainer = TaskTrainer(run, run.initial_model(), trains=True)
     taken = [seconds_of_steps(trainer, [batch]) for batch in training_batches(trainer, TIMED_STEPS + 1)]
-    steps = -(-len(encoded["train"]) // choices["per_device_train_batch_size"])
+    steps = -(-len(run.encoded["train"]) // choices["per_device_train_batch_size"])
     steps = choices["max_steps"] if "max_steps" in choices else steps * choices["num_train_epochs"]
     seconds = statistics.median(taken[1:]) * steps * choices["seeds"]  # the first one warms up
 
@@ -93,23 +70,20 @@ def plan(
     read = {"model": arguments.model, **_changed(data), **_changed(task.arguments)}
     reasons |= dict.fromkeys(read, "as given") | {"output_dir": "where the trained model goes"}
     recipe = read | choices | {"output_dir": str(output)}
-    lines = [f"{name}: {json.dumps(value, ensure_ascii=False)}  # {reasons[name]}\n" for name, value in recipe.items()]
-    lines = [f"# minibert finetune {task.name} --recipe {RECIPE}\n", *lines]
-    (output / RECIPE).write_text("".join(lines), encoding="utf-8")
-    metric = choices.get("metric_for_best_model", task.metric_for_best_model)
-    page = "\n".join(
-        [
-            f"# Plan: {task.name}",
-            *describe_data(surveys, bad),
-            f"## The proposal\n\n- head: `{task.model_class.__name__}`",
-            f"- metric: {metric}, on the validation rows",
-            *(f"- `{name}`: {value} – {reasons[name]}" for name, value in choices.items()),
-            *describe_time(seconds, _block_parameters(trainer.model.config)),
-            f"Next: `minibert finetune {task.name} --recipe {output / RECIPE}`\n",
-        ]
-    )
-    (output / PAGE).write_text(page, encoding="utf-8")
-    print(page)
+    lines = [f"{name}: {json.dumps(value, ensure_ascii=False)}  # {reasons[name]}" for name, value in recipe.items()]
+    lines = [f"# minibert finetune {task.name} --recipe {RECIPE}", *lines, ""]
+    (output / RECIPE).write_text("\n".join(lines), encoding="utf-8")
+    page = [
+        f"# Plan: {task.name}",
+        *describe_data(surveys, bad),
+        f"## The proposal\n\n- head: `{task.model_class.__name__}`",
+        f"- metric: {choices.get('metric_for_best_model', task.metric_for_best_model)}, on the validation rows",
+        *(f"- `{name}`: {value} – {reasons[name]}" for name, value in choices.items()),
+        *describe_time(seconds, _block_parameters(trainer.model.config)),
+        f"Next: `minibert finetune {task.name} --recipe {output / RECIPE}`\n",
+    ]
+    (output / PAGE).write_text("\n".join(page), encoding="utf-8")
+    print(*page, sep="\n")
     return recipe
 
 
@@ -127,75 +101,55 @@ def given_for_training(arguments: FinetuneArguments, training: TrainingArguments
 def read_without_bad_rows(
     task: Task, splits: datasets.DatasetDict, config: PreTrainedConfig | None, bad: list[str]
 ) -> datasets.DatasetDict:
-    """The rows that the task can read; what it says of those it cannot is added to `bad`.
-
-    Raises:
-        ValueError: what is wrong is not a row, more than `MOST_BAD_ROWS` rows are bad, or all of a split.
-    """
+    """The rows that the task can read; what it says of those it cannot is added to `bad`. A ValueError if more than
+    `MOST_BAD_ROWS` are bad, or all of a split."""
     while True:
         try:
             return task.read(splits, config)
-        except ValueError as error:
-            named = re.match(r"(?P<file>.+?), row (?P<row>\d+): ", str(error))
-            if named is None:
-                raise
+        except BadRow as error:
             bad.append(str(error))
             if len(bad) > MOST_BAD_ROWS:
                 raise ValueError(f"more than {MOST_BAD_ROWS} bad rows; the first: {bad[0]}") from None
-            at, before = (named["file"], int(named["row"])), splits
-            splits = datasets.DatasetDict(
-                {
-                    name: split.select([i for i, place in enumerate(zip(split[FILE], split[ROW])) if place != at])
-                    for name, split in before.items()
-                }
-            )
-            if splits.num_rows == before.num_rows:
-                raise
-            if not all(splits.num_rows.values()):
-                raise ValueError(f"no good row left in {at[0]!r}; the last bad one: {error}") from None
+            for name, split in splits.items():
+                good = [i for i, place in enumerate(zip(split[FILE], split[ROW])) if place != error.place]
+                if not good:
+                    raise ValueError(f"no good row left in {error.place[0]!r}; the last bad one: {error}") from None
+                splits = datasets.DatasetDict({**splits, name: split.select(good)})
 
 
-def look(task: Task, rows: int, encoded: datasets.Dataset, trained_on: Collection[bytes] | None) -> Survey:
-    """Count lengths, labels and repeated inputs of an encoded split; `trained_on`: the inputs of the training split,
-    None for itself."""
+def look(task: Task, rows: int, encoded: datasets.Dataset) -> Survey:
+    """Count lengths, labels and repeated inputs of an encoded split."""
     # What the model reads as one text each: the choices of a row, or the row.
     parts = [ids if ids and isinstance(ids[0], list) else [ids] for ids in encoded["input_ids"]]
     labels = encoded["labels"][:] if "labels" in encoded.column_names else [None] * len(parts)
     answers: dict[bytes, set[str]] = defaultdict(set)
     for row, label in zip(parts, labels):
         answers[np.concatenate([np.asarray(ids, dtype=np.int32) for ids in row]).tobytes()].add(json.dumps(label))
-    names = task.config_fields().get("id2label") or {}
-    counts: Counter = Counter()
-    for label in labels if len(names) > 1 and "labels" in encoded.column_names else []:
-        if isinstance(label, list) and label and isinstance(label[0], float):  # several labels: 0 or 1 for each
-            counts.update(names[i] for i, there in enumerate(label) if there)
-        else:
-            counts.update(names[int(i)] for i in (label if isinstance(label, list) else [label]) if i >= 0)
-    in_train = None if trained_on is None else sum(key in trained_on for key in answers)
+    names, counts = list(task.labels), Counter()
+    for label in labels if len(names) > 1 else []:
+        ids = label if isinstance(label, list) else [label]
+        if ids and isinstance(ids[0], float):  # several labels: 0 or 1 for each
+            ids = np.flatnonzero(ids)
+        counts.update(names[i] for i in ids if i >= 0)
     lengths = np.array([len(ids) for row in parts for ids in row])
-    return Survey(rows, lengths, counts, answers, len(parts) - len(answers), in_train)
+    return Survey(rows, lengths, counts, answers, len(parts) - len(answers))
 
 
 def propose(task: Task, survey: Survey, limit: int, given: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
-    """What to train with, and why: two dictionaries with the same keys, names of arguments. What is `given` stays.
-
-    Args:
-        survey: of the training split.
-    """
+    """What to train with, after the survey of the training split, and why: two dictionaries with the same keys, names
+    of arguments. What is `given` stays."""
     rows, lengths, counts = survey.rows, survey.lengths, survey.labels
     longest = int(np.percentile(lengths, 99)) if len(lengths) else limit
     max_length = min(limit, -(-max(task.shortest_input, longest) // 8) * 8)
     cut = float((lengths > given.get("max_length", max_length)).mean()) if len(lengths) else 0.0
     trains_layers = "lora" in given or "layerwise_lr_decay" in given
     freeze = given.get("freeze", "encoder" if rows <= HEAD_ONLY_ROWS and not trains_layers else "none")
-    head_only = freeze == "encoder"
-    if head_only:
-        why_freeze, rate = "the head only", (1e-3, "a head alone can learn fast")
-    else:
-        why_freeze = f"enough to train all (above {HEAD_ONLY_ROWS})"
-        rate = 1e-4, "for small encoders; 5e-5 for base, 2e-5 for large"
-    why_freeze = f"{rows:,} training rows: {why_freeze}" if head_only or rows > HEAD_ONLY_ROWS else "layers train"
-    epochs = (20 if rows <= HEAD_ONLY_ROWS and head_only else 8), "until validation stops it"
+    why_freeze, rate = "layers train", (1e-4, "for small encoders; 5e-5 for base, 2e-5 for large")
+    if freeze == "encoder":
+        why_freeze, rate = f"{rows:,} training rows: the head only", (1e-3, "a head alone can learn fast")
+    elif rows > HEAD_ONLY_ROWS:
+        why_freeze = f"{rows:,} training rows: enough to train all (above {HEAD_ONLY_ROWS})"
+    epochs = (20 if rows <= HEAD_ONLY_ROWS and freeze == "encoder" else 8), "until validation stops it"
     several = rows < 2000 and "compare" not in given
     proposed = {
         "freeze": (freeze, why_freeze),
@@ -206,7 +160,7 @@ def propose(task: Task, survey: Survey, limit: int, given: dict[str, Any]) -> tu
         "seeds": (3, "few rows make scores vary with the seed") if several else (1, "enough rows, or --compare"),
         "patience": (3, f"stop after so many evaluations without a better {task.metric_for_best_model}"),
     }
-    if counts and task.metric_for_best_model == "accuracy" and max(counts.values()) > 0.7 * sum(counts.values()):
+    if counts and task.metric_for_best_model == "accuracy" and max(counts.values()) > 0.7 * counts.total():
         why = f"{counts.most_common(1)[0][0]!r} is most of the rows: accuracy hides the rest"
         proposed["metric_for_best_model"] = ("f1_macro", why)
     if "max_steps" in given:
@@ -218,44 +172,47 @@ def propose(task: Task, survey: Survey, limit: int, given: dict[str, Any]) -> tu
     return dict(zip(proposed, choices)), dict(zip(proposed, reasons))
 
 
-# --- the page, in Markdown ---
-
-
 def describe_data(surveys: dict[str, Survey], bad: list[str]) -> list[str]:
-    lines = ["", "## The data", "", "| split | rows | tokens: median, 95 %, longest | repeated | also in train |"]
-    lines += ["|---|---|---|---|---|"]
+    """The first part of the page, in Markdown."""
+    rows, train = [], surveys["train"]
     for name, survey in surveys.items():
-        middle, most = np.percentile(survey.lengths, (50, 95)) if len(survey.lengths) else (0, 0)
-        tokens = f"{middle:.0f}, {most:.0f}, {survey.lengths.max()}" if len(survey.lengths) else "–"
-        shared = "–" if survey.in_train is None else f"{survey.in_train:,}"
-        lines.append(f"| {name} | {survey.rows:,} | {tokens} | {survey.repeated:,} | {shared} |")
-    lines.append("")
-    contradictions = sum(len(labels) > 1 for labels in surveys["train"].answers.values())
-    if contradictions:
-        lines += [f"{contradictions:,} inputs of the training split occur with different labels.", ""]
-    if any(survey.in_train for survey in surveys.values()):
-        lines += ["Inputs that are also in train flatter the scores: remove them from it.", ""]
+        middle, most, longest = np.percentile(survey.lengths, (50, 95, 100)) if len(survey.lengths) else (0, 0, 0)
+        shared = "–" if name == "train" else f"{len(survey.answers.keys() & train.answers.keys()):,}"
+        tokens = f"{middle:.0f}, {most:.0f}, {longest:.0f}"
+        rows.append((name, f"{survey.rows:,}", tokens, f"{survey.repeated:,}", shared))
+    lines = ["\n## The data\n"]
+    lines += _table(("split", "rows", "tokens: median, 95 %, longest", "repeated", "also in train"), rows)
+    if contradictions := sum(len(labels) > 1 for labels in train.answers.values()):
+        lines += [f"{contradictions:,} inputs of the training split occur with different labels.\n"]
+    if any(row[-1] not in ("–", "0") for row in rows):
+        lines += ["Inputs that are also in train flatter the scores: remove them from it.\n"]
     if bad:
-        lines += [f"Bad rows, left out here, and to be mended before training ({len(bad)}):", ""]
+        lines += [f"Bad rows, left out here, and to be mended before training ({len(bad)}):\n"]
         lines += [*(f"- {said}" for said in bad), ""]
-    if counts := surveys["train"].labels:
-        lines += ["| label | share in train |", "|---|---|"]
-        lines += [f"| {label} | {count / counts.total():.1%} ({count:,}) |" for label, count in counts.most_common(20)]
-        lines += [f"| … {len(counts) - 20} more | |", ""] if len(counts) > 20 else [""]
+    if counts := train.labels:
+        rows = [(label, f"{count / counts.total():.1%} ({count:,})") for label, count in counts.most_common(20)]
+        rows += [(f"… {len(counts) - 20} more", "")] if len(counts) > 20 else []
+        lines += _table(("label", "share in train"), rows)
     return lines
 
 
 def describe_time(seconds: float, blocks: int) -> list[str]:
     """How long the training takes, and with every size of ModernBERT: the same, scaled by the parameters of its blocks,
     which is the work per token; `blocks` are those of the model that was measured."""
-    lines = [f"\nEstimated time with the model given, over all seeds, evaluation left out: {_duration(seconds)}.", ""]
-    lines += ["| size of ModernBERT | parameters of its blocks | estimated time |", "|---|---|---|"]
-    fitting = "none"
-    for size in ("tiny", "mini", "small", "medium", "base", "large"):
-        parameters = _block_parameters(MiniBertConfig.modernbert(size))
-        lines.append(f"| {size} | {parameters:,} | {_duration(seconds * parameters / blocks)} |")
-        fitting = size if seconds * parameters / blocks <= HOUR else fitting
-    return [*lines, "", f"The largest size that trains within an hour here: {fitting}.", ""]
+    sizes = {size: MiniBertConfig.modernbert(size) for size in ("tiny", "mini", "small", "medium", "base", "large")}
+    parameters = {size: _block_parameters(config) for size, config in sizes.items()}
+    times = {size: seconds * count / blocks for size, count in parameters.items()}
+    fitting = [size for size in sizes if times[size] <= HOUR]
+    rows = [(size, f"{parameters[size]:,}", _duration(times[size])) for size in sizes]
+    return [
+        f"\nEstimated time with the model given, over all seeds, evaluation left out: {_duration(seconds)}.\n",
+        *_table(("size of ModernBERT", "parameters of its blocks", "estimated time"), rows),
+        f"The largest size that trains within an hour here: {fitting[-1] if fitting else 'none'}.\n",
+    ]
+
+
+def _table(header: Collection[str], rows: Iterable[Collection[str]]) -> list[str]:
+    return [f"| {' | '.join(cells)} |" for cells in (header, ["---"] * len(header), *rows)] + [""]
 
 
 def _changed(arguments: Any) -> dict[str, Any]:

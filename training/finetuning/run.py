@@ -1,49 +1,35 @@
 """`minibert finetune TASK` and `minibert evaluate TASK`: rows → model inputs → `Trainer` → metrics and a saved model.
-
-What differs between tasks stands in their `Task`; here is what they have in common.
-"""
+What differs between tasks stands in their `Task`."""
 
 from __future__ import annotations
 
 import dataclasses
 import importlib
 import json
-import math
 import statistics
 from collections.abc import Mapping
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import datasets
 from transformers import TrainingArguments
 
 from ..arguments.finetuning import UNLESS_PLANNED, DataArguments, EvaluateArguments, FinetuneArguments, TaskArguments
 from ..arguments.hub import PushArguments
 from ..checkpoints import can_resume, check_unused, checkpoint_to_resume, remove_checkpoints
-from ..hub.card import CardFacts, Result, describe_data, describe_training, published_name, save_card
+from ..hub.card import CardFacts, Result, describe_data, facts_from_trainer, headlines, published_name, save_card
 from ..hub.push import check_push, push
+from ..loading import without_bars
 from ..precision import check_launcher
 from ..report import format_scores
 from ..result import TrainingResult
-from .compare import check_comparable, compare
+from .compare import check_comparable, compare, saved_report
 from .data import FILE, ROW, SPLITS, load_splits
-from .freezing import check_freezing
 from .models import check_head, load_model, load_tokenizer, read_config
 from .plan import plan, read_without_bad_rows
-from .tasks.base import Task, take_unlabelled
-from .trainer import (
-    Run,
-    Scores,
-    Trained,
-    check_for_task,
-    headlines,
-    predict,
-    resolve_training,
-    score,
-    train,
-    without_loading_bars,
-)
+from .tasks.base import Predictions, take_unlabelled
+from .trainer import Run, Scores, predict, resolve_training, score, train
 
 REPORT, PICTURE, LOG, PREDICTIONS = "metrics.json", "predictions.png", "trainer_state.json", "test_predictions.jsonl"
 PREDICTION = "prediction"  # the column that is added to test rows without labels
@@ -71,42 +57,26 @@ NO_SETTINGS = (
 )  # fmt: skip
 
 
-@without_loading_bars()
+@without_bars(of_datasets=True)
 def finetune(
     task_arguments: TaskArguments, data: DataArguments, arguments: FinetuneArguments, training: TrainingArguments
 ) -> TrainingResult:
-    """Train a model for a task, measure it and save it to `training.output_dir`.
-
-    Returns:
-        the saved model with its report; of a plan, what it proposes as the report, and no model.
-
-    Raises:
-        ValueError: bad input; before any training, and without touching what is in the output folder.
-    """
+    """Train a model for a task, measure it and save it to `training.output_dir`: the saved model with its report (of a
+    plan, what it proposes, and no model). A ValueError for bad input: before any training, and without touching what is
+    in the output folder."""
     check_launcher()
     output = Path(training.output_dir)
     if arguments.plan:
         bad: list[str] = []
-        task, splits, unlabelled = _read(task_arguments, data, arguments, training, bad)
-        if unlabelled is not None:
-            splits["test"] = task.read_unlabelled(unlabelled)
-        return TrainingResult(None, task.tokenizer, plan(task, splits, bad, data, arguments, training), output)
+        run = prepare(task_arguments, data, arguments, training, bad)
+        return TrainingResult(None, run.task.tokenizer, plan(run, data, bad), output)
     finished = arguments.compare and (output / REPORT).exists() and (output / "config.json").exists()
     checkpoint = None if finished else _checkpoint(training, _unless_planned(arguments).seeds)
     run = prepare(task_arguments, data, arguments, training)
     if arguments.compare:
         check_comparable(run)
     if finished:
-        report = json.loads((output / REPORT).read_text())
-        there, here = report["settings"], run.settings
-        names = [name for name in sorted({*there, *here}) if there.get(name) != here.get(name)]
-        if names:
-            different = ", ".join(f"{name}: {there.get(name)} there, {here.get(name)} here" for name in names)
-            raise ValueError(
-                f"output_dir: {str(output)!r} holds a model of other settings ({different}); give another folder, or"
-                " remove it"
-            )
-        print(f"{output} holds the trained MiniBERT already: it is not trained again")
+        report = saved_report(output / REPORT, run)
         model = load_model(str(output), type(run.task), run.task.config_fields())
     else:
         model, report = _train_and_save(run, output, checkpoint)
@@ -115,33 +85,20 @@ def finetune(
     return TrainingResult(model if training.should_save else None, run.task.tokenizer, report, output)
 
 
-@without_loading_bars()
+@without_bars(of_datasets=True)
 def evaluate(
     task_arguments: TaskArguments, data: DataArguments, arguments: EvaluateArguments, training: TrainingArguments
 ) -> dict[str, Scores]:
-    """Measure a fine-tuned model on every split that is given, except for the training split.
-
-    Returns:
-        the metrics of each split by name.
-
-    Raises:
-        ValueError: bad input, before any work.
-    """
+    """The metrics by name of a fine-tuned model, for every split that is given except the training split. A ValueError
+    for bad input, before any work."""
     run = prepare(task_arguments, data, arguments, training)
-    training, task, output = run.training, run.task, Path(training.output_dir)
-    model = run.initial_model(training.seed)
-    scored = score(model, training, task, run.splits, run.encoded)
-    scores = {name: scores for name, (_, scores) in scored.items()}
-    predicted = None if run.unlabelled is None else predict(model, training, task, run.unlabelled)
+    output, model = Path(training.output_dir), run.initial_model()
+    predictions, scores = score(run, model)
+    predicted = predict(run, model)
     if training.should_save:  # of several processes one
-        print(f"\n{arguments.model}, {task.name}\n{format_scores(scores)}")
+        print(f"\n{arguments.model}, {run.task.name}\n{format_scores(scores)}")
         output.mkdir(parents=True, exist_ok=True)
-        name, (prediction, _) = list(scored.items())[-1]
-        task.draw(prediction, run.splits[name], output / PICTURE)
-        report = {"task": task.name, "model": arguments.model} | scores
-        (output / REPORT).write_text(json.dumps(report, indent=2) + "\n")
-        print(f"Saved to {output}: {REPORT} and {PICTURE} (of {name})")
-        _save_predictions(run, predicted, output)
+        _save(run, {"task": run.task.name, "model": arguments.model} | scores, predictions, predicted, output)
     return scores
 
 
@@ -150,45 +107,74 @@ def prepare(
     data: DataArguments,
     arguments: FinetuneArguments | EvaluateArguments,
     training: TrainingArguments,
+    bad: list[str] | None = None,
 ) -> Run:
-    """Check the arguments and every row, and encode them.
-
-    Raises:
-        ValueError: bad input.
-    """
+    """Check the arguments and every row (a ValueError where they are bad), and encode the rows. For a plan, these are
+    not encoded, and what is wrong with rows is added to `bad` and they are left out."""
     trains = isinstance(arguments, FinetuneArguments)
-    if trains and training.push_to_hub:
+    if trains and training.push_to_hub and bad is None:
         check_push(_repository(training))
-    task, splits, unlabelled = _read(task_arguments, data, arguments, training)
+    for field, (value, reason) in (SCORING | SAVING if trains else SCORING).items():
+        if getattr(training, field) != value:
+            instead = "leave it out" if value is None else f"use {str(value).lower()}"
+            raise ValueError(f"{field}: {instead}; {reason}")
+    if data.train and not trains:
+        raise ValueError("train: nothing is trained here; use --validation, --test, or a folder that has them")
+    module, _, name = task_arguments.task.partition(":")
+    task_class = getattr(importlib.import_module(f".tasks.{module}", __package__), name)
+    config = read_config(arguments.model)
+    has_head = check_head(arguments.model, config, task_class, needed=not trains)
     if trains:
-        arguments, training = _unless_planned(arguments), _unless_planned(training)
-    sizes = ", ".join(f"{len(split):,} {name}" for name, split in splits.items())
-    print(f"{task.name}: rows: {sizes}; inputs of {task.tokenizer.model_max_length:,} tokens at most")
-    encoded = {name: task.encode(split, training=name == "train") for name, split in splits.items()}
+        check_arguments(arguments, training, config.num_hidden_layers)
+    task = task_class(task_arguments, load_tokenizer(arguments.model, config, task_arguments.max_length))
+    splits = load_splits(data, training.seed, [name for name in SPLITS if trains or name != "train"], task)
+    if trains and "train" not in splits:
+        raise ValueError("train: there is no training split; use --train FILE, or a folder that has one")
+    if not splits:
+        raise ValueError("data: no validation or test split is given; use --test FILE, or a folder that has one")
+    unlabelled = take_unlabelled(task, splits)
+    known = config if has_head else None
+    splits = task.read(splits, known) if bad is None else read_without_bad_rows(task, splits, known, bad)
+    # What is wrong with rows without labels is told before any training, too.
+    blank = None if unlabelled is None else task.read_unlabelled(unlabelled)
+    labels = task.config_fields().get("id2label")
+    if trains and has_head and labels is not None and len(labels) != config.num_labels:
+        there, here = (", ".join(map(str, names.values())) for names in (config.id2label, labels))
+        raise ValueError(
+            f"model: {arguments.model!r} was fine-tuned for {config.num_labels} labels ({there}), the data have "
+            f"{len(labels)} ({here}); start from a model without such a head"
+        )
+    run = Run(task, splits, {}, arguments, training, {}, unlabelled)
+    if bad is not None:
+        run.splits |= {} if blank is None else {"test": blank}
+        return run
     if trains:
-        check_for_task(training, task, splits, encoded)
-    training = resolve_training(training, task)
-    settings = _settings(task_arguments, data, arguments, training)
-    return Run(task, splits, encoded, arguments, training, settings, unlabelled)
-
-
-# --- training and what it leaves behind ---
+        run.arguments, run.training = _unless_planned(arguments), _unless_planned(training)
+    sizes = ", ".join(f"{len(split):,} {name}" for name, split in run.splits.items())
+    print(f"{run.task.name}: rows: {sizes}; inputs of {run.task.tokenizer.model_max_length:,} tokens at most")
+    run.encoded = {name: run.task.encode(split, training=name == "train") for name, split in run.splits.items()}
+    resolve_training(run)
+    # What a result depends on: all arguments, as JSON has them; of Transformers', those that are given a value.
+    settings = {**vars(task_arguments), **vars(data), **vars(run.arguments)}
+    settings = {name: value for name, value in settings.items() if not name.startswith("compare")}
+    fields = {name: value for name, value in run.training.to_dict().items() if value is not None}
+    settings |= {name: value for name, value in fields.items() if not name.startswith(NO_SETTINGS)}
+    run.settings = json.loads(json.dumps(settings))
+    return run
 
 
 def _train_and_save(run: Run, output: Path, checkpoint: str | None) -> tuple[Any, dict[str, Any]]:
     training, metric = run.training, run.training.metric_for_best_model.removeprefix("eval_")
-    folders = {training.seed: output}
-    if run.arguments.seeds > 1:  # where the checkpoints of a seed lie while it is trained
-        folders = {seed: output / f"seed-{seed}" for seed in range(training.seed, training.seed + run.arguments.seeds)}
+    folders = _folders(training, run.arguments.seeds)
     reports: dict[int, dict[str, Any]] = {}
-    best_rank, best, best_seed = -math.inf, None, training.seed
+    best_rank = None
     for seed, folder in folders.items():
-        of_seed = dataclasses.replace(training, seed=seed, output_dir=str(folder), push_to_hub=False)
-        trained = train(run, run.initial_model(seed), of_seed, checkpoint)
+        seeded = run.replace(seed=seed, output_dir=str(folder), push_to_hub=False)
+        trained = train(seeded, seeded.initial_model(), checkpoint)
         reports[seed] = trained.report
         # On the validation rows, which is what may be chosen by.
         rank = trained.report["validation"][metric] * (1 if training.greater_is_better else -1)
-        if best is None or rank > best_rank:
+        if best_rank is None or rank > best_rank:
             best_rank, best_seed, best = rank, seed, trained
         if len(folders) > 1:
             print(f"\nseed {seed}\n{format_scores(_scores_of(trained.report))}")
@@ -206,9 +192,14 @@ def _train_and_save(run: Run, output: Path, checkpoint: str | None) -> tuple[Any
             values = {metric: [each[split][metric] for each in reports.values()] for metric in scores}
             spread = {metric: (statistics.mean(found), statistics.stdev(found)) for metric, found in values.items()}
             report["mean_and_deviation"][split] = spread
-    predicted = None if run.unlabelled is None else predict(best.model, training, run.task, run.unlabelled)
+    predicted = predict(run, best.model)
     if training.should_save:  # of several processes one
-        _save(run, report, best, predicted, output)
+        best.model.save_pretrained(output)
+        run.task.tokenizer.save_pretrained(output)
+        best.state.save_to_json(str(output / LOG))
+        save_card(output, _card(run, report, best.state.log_history))
+        _describe(report)
+        _save(run, report, best.predictions, predicted, output)
         for folder in folders.values():  # only now, since nothing else holds their models
             remove_checkpoints(folder)
             if folder != output:
@@ -220,137 +211,93 @@ def _train_and_save(run: Run, output: Path, checkpoint: str | None) -> tuple[Any
     return best.model, report
 
 
-def _save(run: Run, report: dict[str, Any], best: Trained, predicted: list[Any] | None, output: Path) -> None:
-    """Save what a training came to, and tell it; `predicted` is for `run.unlabelled`."""
-    task, name = run.task, list(best.predictions)[-1]
-    best.model.save_pretrained(output)
-    task.tokenizer.save_pretrained(output)
-    best.state.save_to_json(str(output / LOG))
-    _save_predictions(run, predicted, output)
-    task.draw(best.predictions[name], run.splits[name], output / PICTURE)
-    save_card(output, _card(run, report))
-    # Last, since it says that all is there.
-    (output / REPORT).write_text(json.dumps(report, indent=2) + "\n")
+def _describe(report: dict[str, Any]) -> None:
     print(
         f"\n{report['trained_parameters']:,} of {report['parameters']:,} parameters trained for {report['steps']:,} "
         f"steps ({report['epochs']:.2f} epochs) in {report['training_seconds']:.0f} s, {report['precision']}; "
         f"kept: step {report['best_step']:,} of seed {report['seed']}"
     )
-    print(f"\n{task.name}\n{format_scores(_scores_of(report))}")
+    print(f"\n{report['task']}\n{format_scores(_scores_of(report))}")
     if "seeds" in report:
         spread = {
             split: {metric: f"{mean:.4f} ± {deviation:.4f}" for metric, (mean, deviation) in metrics.items()}
             for split, metrics in report["mean_and_deviation"].items()
         }
         print(f"\nover {len(report['seeds'])} seeds\n{format_scores(spread)}")
-    print("\n".join([f"\nThe saved model on its {name} rows:", *task.show(output, run.splits[name])]))
-    print(
-        f"Saved to {output}: the model, the tokenizer, README.md (the model card), {REPORT} and {PICTURE} (of {name})"
-    )
 
 
-def _save_predictions(run: Run, predicted: list[Any] | None, output: Path) -> None:
-    """Write the test rows without labels as they were given, each with what was predicted for it."""
-    if predicted is None:
-        return
-    with (output / PREDICTIONS).open("w", encoding="utf-8") as file:
-        for row, prediction in zip(run.unlabelled.remove_columns([FILE, ROW]), predicted):
-            # what JSON does not know (dates, pictures) as Python shows it
-            file.write(json.dumps({**row, PREDICTION: prediction}, ensure_ascii=False, default=str) + "\n")
-    print(f"What is predicted for the {len(predicted):,} test rows without labels: {output / PREDICTIONS}")
+def _save(
+    run: Run, report: dict[str, Any], predictions: dict[str, Predictions], predicted: list[Any] | None, output: Path
+) -> None:
+    """Save what was measured: the picture, the report, and test rows without labels as they were given, each with what
+    was `predicted` for it. Of a training, show the saved model at work."""
+    name, said = list(predictions.items())[-1]
+    run.task.draw(said, output / PICTURE)
+    if predicted is not None:
+        with (output / PREDICTIONS).open("w", encoding="utf-8") as file:
+            for row, prediction in zip(run.unlabelled.remove_columns([FILE, ROW]), predicted):
+                # what JSON does not know (dates, pictures) as Python shows it
+                file.write(json.dumps({**row, PREDICTION: prediction}, ensure_ascii=False, default=str) + "\n")
+        print(f"What is predicted for the {len(predicted):,} test rows without labels: {output / PREDICTIONS}")
+    # Last, since it says that all is there.
+    (output / REPORT).write_text(json.dumps(report, indent=2) + "\n")
+    model = ""
+    if isinstance(run.arguments, FinetuneArguments):
+        model = "the model, the tokenizer, README.md (the model card), "
+        print(f"\nThe saved model on its {name} rows:")
+        for given, answer in islice(run.task.demonstrate(output, said), 3):
+            print(f"  {given}\n    {answer}")
+    print(f"Saved to {output}: {model}{REPORT} and {PICTURE} (of {name})")
 
 
-def _card(run: Run, report: dict[str, Any]) -> CardFacts:
+def _card(run: Run, report: dict[str, Any], log_history: list[dict[str, Any]]) -> CardFacts:
     """What the model card says of a fine-tuning."""
     data = describe_data(", ".join(filter(None, [run.settings["data"], *run.settings["train"]])))
-    return CardFacts(
-        data=data,
-        training={
-            "task": run.task.name,
-            "steps": f"{report['steps']:,} ({report['epochs']:.2f} epochs), step {report['best_step']:,} kept",
-            "time": f"{report['training_seconds'] / 60:.1f} minutes",
-            **describe_training(run.training),
-        },
-        results=[
-            Result(metric, round(value, 4), data, split)
-            for split, scores in _scores_of(report).items()
-            for metric, value in headlines(scores).items()
-            if math.isfinite(value)
-        ],
-        base_model=published_name(run.arguments.model),
-        max_length=run.task.tokenizer.model_max_length,
-    )
+    facts = facts_from_trainer(log_history, run.training, data)
+    facts.training = {"task": run.task.name, **facts.training}
+    facts.training["steps"] += f", step {report['best_step']:,} kept"
+    scores = [(split, *score) for split, scores in _scores_of(report).items() for score in scores.items()]
+    facts.results = headlines([Result(metric, value, data, split) for split, metric, value in scores])
+    facts.base_model, facts.max_length = published_name(run.arguments.model), run.task.tokenizer.model_max_length
+    return facts
 
 
 def _scores_of(report: Mapping[str, Any]) -> dict[str, Scores]:
     return {name: report[name] for name in ("validation", "test") if name in report}
 
 
-# --- arguments and rows ---
+def _repository(training: TrainingArguments) -> str:
+    return training.hub_model_id or Path(training.output_dir).name
 
 
-def _read(
-    task_arguments: TaskArguments,
-    data: DataArguments,
-    arguments: FinetuneArguments | EvaluateArguments,
-    training: TrainingArguments,
-    bad: list[str] | None = None,
-) -> tuple[Task, datasets.DatasetDict, datasets.Dataset | None]:
-    """The task, its rows, and the test rows as they were given if they have no labels; all of it checked. `bad` is
-    where it is told what is wrong with rows, which are then left out; without it they are refused."""
-    trains = isinstance(arguments, FinetuneArguments)
-    _check_fixed(training, SCORING | SAVING if trains else SCORING)
-    if data.train and not trains:
-        raise ValueError("train: nothing is trained here; use --validation, --test, or a folder that has them")
-    module, _, name = task_arguments.task.partition(":")
-    task_class = getattr(importlib.import_module(f".tasks.{module}", __package__), name)
-    config = read_config(arguments.model)
-    has_head = check_head(arguments.model, config, task_class, needed=not trains)
-    if trains:
-        _check_arguments(arguments, training, config.num_hidden_layers)
-    tokenizer = load_tokenizer(arguments.model, config, task_arguments.max_length)
-    task = task_class(task_arguments, tokenizer)
-    splits = load_splits(data, training.seed, SPLITS if trains else SPLITS[1:], task)
-    if trains and "train" not in splits:
-        raise ValueError("train: there is no training split; use --train FILE, or a folder that has one")
-    if not splits:
-        raise ValueError("data: no validation or test split is given; use --test FILE, or a folder that has one")
-    unlabelled = take_unlabelled(task, splits)
-    known = config if has_head else None
-    splits = task.read(splits, known) if bad is None else read_without_bad_rows(task, splits, known, bad)
-    if unlabelled is not None:
-        task.read_unlabelled(unlabelled)  # what is wrong with them is told before any training
-    labels = task.config_fields().get("id2label")
-    if trains and has_head and labels is not None and len(labels) != config.num_labels:
-        raise ValueError(
-            f"model: {arguments.model!r} was fine-tuned for {config.num_labels} labels "
-            f"({', '.join(map(str, config.id2label.values()))}), the data have {len(labels)} "
-            f"({', '.join(map(str, labels.values()))}); start from a model without such a head"
-        )
-    return task, splits, unlabelled
-
-
-def _check_arguments(arguments: FinetuneArguments, training: TrainingArguments, layers: int) -> None:
-    """Refuse what no training can be done with, or what would be of no effect."""
-    check_freezing(arguments, layers)
+def check_arguments(arguments: FinetuneArguments, training: TrainingArguments, layers: int) -> None:
+    """Refuse (a ValueError) what no model of `layers` layers can be trained with, or what would be of no effect."""
+    freeze, lora, decay = arguments.freeze or "none", arguments.lora, arguments.layerwise_lr_decay
+    if lora is not None:
+        import peft  # noqa: F401 - missing it is told before any work
+    parts = ["none", "encoder", *map(str, range(1, layers + 1))]
+    checks = [
+        ("freeze", freeze not in parts, f"is no part of the model; use none, encoder or a number from 1 to {layers}"),
+        ("lora", lora is not None and lora < 1, "is no rank; use 1 or more"),
+        ("lora", lora and freeze != "none", f"freezes the encoder's own weights already; leave out --freeze {freeze}"),
+        ("layerwise_lr_decay", not 0 < decay <= 1, "is out of range; use a share above 0, up to 1"),
+        (
+            "layerwise_lr_decay",
+            decay < 1 and freeze == "encoder",
+            "has no effect with --freeze encoder: no layer trains",
+        ),
+    ]
     for name, least in (("seeds", 1), ("patience", 0), ("compare_rounds", 1), ("compare_batches", 1)):
-        value = getattr(arguments, name)
-        if value is not None and value < least:
-            raise ValueError(f"{name}: {value} is too few; use {least} or more")
-        if name.startswith("compare_") and not arguments.compare and value != getattr(FinetuneArguments, name):
-            raise ValueError(f"{name}: {value} has no effect without --compare true")
-    if arguments.patience and (training.eval_strategy == "no" or not training.load_best_model_at_end):
-        raise ValueError(
-            f"patience: {arguments.patience} has no effect without evaluations in training and"
-            " --load_best_model_at_end true; use 0"
-        )
-
-
-def _check_fixed(training: TrainingArguments, fixed: Mapping[str, tuple[Any, str]]) -> None:
-    for name, (value, reason) in fixed.items():
-        if getattr(training, name) != value:
-            instead = "leave it out" if value is None else f"use {str(value).lower()}"
-            raise ValueError(f"{name}: {instead}; {reason}")
+        value, default = getattr(arguments, name), getattr(FinetuneArguments, name)
+        checks.append((name, value is not None and value < least, f"is too few; use {least} or more"))
+        unused = name.startswith("compare_") and not arguments.compare and value != default
+        checks.append((name, unused, "has no effect without --compare true"))
+    unmeasured = arguments.patience and (training.eval_strategy == "no" or not training.load_best_model_at_end)
+    needed = "evaluations in training and --load_best_model_at_end true"
+    checks.append(("patience", unmeasured, f"has no effect without {needed}; use 0"))
+    for name, refused, why in checks:
+        if refused:
+            raise ValueError(f"{name}: {getattr(arguments, name)!r} {why}")
 
 
 def _unless_planned(instance: Any) -> Any:
@@ -359,12 +306,18 @@ def _unless_planned(instance: Any) -> Any:
     return dataclasses.replace(instance, **undecided)
 
 
+def _folders(training: TrainingArguments, seeds: int) -> dict[int, Path]:
+    """The seeds, and where their checkpoints lie while they are trained."""
+    output, first = Path(training.output_dir), training.seed
+    return {seed: output / f"seed-{seed}" if seeds > 1 else output for seed in range(first, first + seeds)}
+
+
 def _checkpoint(training: TrainingArguments, seeds: int) -> str | None:
     """The checkpoint to go on from; a ValueError for an output folder in use, or one that nothing can go on from."""
     checkpoint = checkpoint_to_resume(training)
     if checkpoint is None and seeds > 1:
-        for seed in range(training.seed, training.seed + seeds):
-            check_unused(Path(training.output_dir) / f"seed-{seed}", one_of_several=True)
+        for folder in _folders(training, seeds).values():
+            check_unused(folder, one_of_several=True)
     elif checkpoint is not None and seeds > 1:
         raise ValueError(f"resume_from_checkpoint: {seeds} seeds cannot be resumed; start again in another folder")
     elif checkpoint is not None and not can_resume(checkpoint):
@@ -373,18 +326,3 @@ def _checkpoint(training: TrainingArguments, seeds: int) -> str | None:
             " folder (with --save_only_model false a training can be resumed)"
         )
     return checkpoint
-
-
-def _repository(training: TrainingArguments) -> str:
-    return training.hub_model_id or Path(training.output_dir).name
-
-
-def _settings(*instances: Any) -> dict[str, Any]:
-    """What a result depends on: all arguments, as JSON has them; of Transformers', those that are given a value."""
-    *ours, training = instances
-    settings = {name: value for instance in ours for name, value in dataclasses.asdict(instance).items()}
-    settings = {name: value for name, value in settings.items() if not name.startswith("compare")}
-    for name, value in training.to_dict().items():
-        if value is not None and not name.startswith(NO_SETTINGS):
-            settings[name] = value
-    return json.loads(json.dumps(settings))

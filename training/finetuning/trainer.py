@@ -4,38 +4,22 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, NamedTuple
 
 import datasets
 import torch
-from torch import nn
 from tqdm.auto import tqdm
-from transformers import (
-    EarlyStoppingCallback,
-    EvalPrediction,
-    PreTrainedModel,
-    PrinterCallback,
-    ProgressCallback,
-    Trainer,
-    TrainerCallback,
-    TrainerState,
-    TrainingArguments,
-    set_seed,
-)
-from transformers.utils import logging
+from transformers import EarlyStoppingCallback, PreTrainedModel, Trainer, TrainerState, TrainingArguments, set_seed
 
 from ..arguments.finetuning import EvaluateArguments, FinetuneArguments
-from ..callbacks import CheckpointManifest
+from ..callbacks import ConsoleLog, add_callbacks
 from ..hub.card import COSTS
 from ..precision import resolve_precision
-from .freezing import add_lora, freeze, parameter_groups
+from .freezing import add_lora, freeze, parameter_groups, restore_embedding, train_seen_rows
 from .models import load_model
-from .tasks.base import Task
-from .vocabulary import restore_embedding, train_seen_rows
+from .tasks.base import Predictions, Task
 
 Scores = dict[str, float]
 
@@ -52,50 +36,51 @@ class Run:
     settings: dict[str, Any]  # what its results depend on
     unlabelled: datasets.Dataset | None = None  # the test split as it was given, if it has no labels
 
-    def initial_model(self, seed: int) -> PreTrainedModel:
+    def initial_model(self) -> PreTrainedModel:
         """The model before training: the same for the same seed."""
-        set_seed(seed)
+        set_seed(self.training.seed)
         return load_model(self.arguments.model, type(self.task), self.task.config_fields())
+
+    def replace(self, **training: Any) -> Run:
+        """The same with other training arguments."""
+        return dataclasses.replace(self, training=dataclasses.replace(self.training, **training))
 
 
 class Trained(NamedTuple):
-    """What a training comes to: `report` has the metrics of every split but the training split, steps and time."""
+    """What a training comes to; `report` has the metrics of every split but the training split, steps and time."""
 
     model: PreTrainedModel
     report: dict[str, Any]
-    predictions: dict[str, EvalPrediction]
+    predictions: dict[str, Predictions]
     state: TrainerState
 
 
 class TaskTrainer(Trainer):
-    """Trains and evaluates a task; without splits, only predicts.
+    """Trains, where it `trains`, what the arguments of a run leave to be trained of `model`; and evaluates the task."""
 
-    Args:
-        splits: as `Task.read` returned them; `encoded`: the model inputs of each.
-        resting: modules that are kept in evaluation mode: without dropout.
-        options: of `Trainer`.
-    """
-
-    def __init__(
-        self,
-        model: nn.Module,
-        training: TrainingArguments,
-        task: Task,
-        splits: Mapping[str, datasets.Dataset] | None = None,
-        encoded: Mapping[str, datasets.Dataset] | None = None,
-        resting: Sequence[nn.Module] = (),
-        **options: Any,
-    ):
-        if splits is not None:
-            options |= {"train_dataset": encoded["train"], "eval_dataset": encoded["validation"]}
-            options["compute_metrics"] = partial(task.compute_metrics, examples=splits["validation"])
+    def __init__(self, run: Run, model: PreTrainedModel, trains: bool = False):
         # What is pushed is the finished model, by the command; `Trainer` would create a repository right here.
-        training = dataclasses.replace(training, push_to_hub=False)
-        super().__init__(model, training, task.collator(), processing_class=task.tokenizer, **options)
-        for printer in (PrinterCallback, ProgressCallback):
-            self.remove_callback(printer)
-        self.add_callback(CheckpointManifest())
-        self.task, self.resting = task, resting
+        training = dataclasses.replace(run.training, push_to_hub=False)
+        arguments, task, options = run.arguments, run.task, {}
+        self.task, self.resting = task, freeze(model, arguments.freeze) if trains else []
+        if trains:
+            rows = run.splits["validation"], run.encoded["validation"]
+            options["compute_metrics"] = lambda output: task.compute_metrics(Predictions(*rows, output.predictions))
+            if arguments.lora is not None:
+                model = add_lora(model, arguments.lora)
+            else:
+                train_seen_rows(model, run.encoded["train"])
+            if arguments.layerwise_lr_decay < 1:
+                kind, keywords = self.get_optimizer_cls_and_kwargs(training, model)
+                keywords["params"] = parameter_groups(model, training, arguments.layerwise_lr_decay)
+                options["optimizer_cls_and_kwargs"] = kind, keywords
+            if arguments.patience and training.eval_strategy != "no" and training.load_best_model_at_end:
+                options["callbacks"] = [EarlyStoppingCallback(arguments.patience)]
+        options["train_dataset"] = run.encoded.get("train")
+        options["eval_dataset"] = run.encoded.get("validation", run.encoded.get("test"))
+        collator = task.collator_class(task.tokenizer)
+        super().__init__(model, training, collator, processing_class=task.tokenizer, **options)
+        add_callbacks(self, EvaluationLog())
 
     def compute_loss(self, model, inputs, *args, **kwargs):
         for module in self.resting:
@@ -108,26 +93,24 @@ class TaskTrainer(Trainer):
         return loss, None if logits is None else self.task.preprocess_logits(logits, inputs), labels
 
 
-class OneLineAnEvaluation(TrainerCallback):
-    """Prints the losses and the task's metrics at each evaluation (without any: at the end of each epoch); in a
-    terminal, a bar stands below."""
+class EvaluationLog(ConsoleLog):
+    """Prints the losses and the task's metrics at each evaluation (without any: at the end of each epoch)."""
 
     def on_train_begin(self, args, state, control, **kwargs):
+        super().on_train_begin(args, state, control, **kwargs)
         self.losses: list[float] = []
-        hidden = args.disable_tqdm or not state.is_world_process_zero or None  # None: unless this is a terminal
-        self.bar = tqdm(total=state.max_steps, initial=state.global_step, disable=hidden, leave=False)
-
-    def on_step_end(self, args, state, control, **kwargs):
-        self.bar.update()
 
     def on_log(self, args, state, control, logs=None, **kwargs):
         self.losses += [logs["loss"]] if "loss" in logs else []
 
     def on_evaluate(self, args, state, control, metrics=None, **kwargs):
+        super().on_evaluate(args, state, control, **kwargs)
         found = {name.removeprefix("eval_"): value for name, value in (metrics or {}).items()}
-        losses = {"training loss": sum(self.losses) / len(self.losses)} if self.losses else {}
-        losses |= {"validation loss": found.pop("loss")} if "loss" in found else {}
-        shown = losses | {name: value for name, value in headlines(found).items() if name not in {*COSTS, "epoch"}}
+        shown = {"training loss": sum(self.losses) / len(self.losses)} if self.losses else {}
+        shown |= {"validation loss": found.pop("loss")} if "loss" in found else {}
+        for name, value in found.items():  # without parts of another one: beside f1, no f1_PER
+            if name not in {*COSTS, "epoch"} and not any(name.startswith(f"{whole}_") for whole in found):
+                shown[name] = value
         self.losses = []
         if state.is_world_process_zero:
             figures = [f"{name} {value:.4f}" for name, value in shown.items()]
@@ -137,139 +120,71 @@ class OneLineAnEvaluation(TrainerCallback):
         if args.eval_strategy == "no":
             self.on_evaluate(args, state, control)
 
-    def on_train_end(self, args, state, control, **kwargs):
-        self.bar.close()
 
-
-def headlines(scores: Mapping[str, float]) -> Scores:
-    """The metrics without parts of another one: beside f1, no f1_PER."""
-    return {name: value for name, value in scores.items() if not any(name.startswith(f"{whole}_") for whole in scores)}
-
-
-@contextmanager
-def without_loading_bars():
-    """While data sets and models are loaded: bars that are over at once would bury what is printed."""
-    of_datasets, of_models = not datasets.are_progress_bars_disabled(), logging.is_progress_bar_enabled()
-    datasets.disable_progress_bars()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if of_datasets:
-            datasets.enable_progress_bars()
-        if of_models:
-            logging.enable_progress_bar()
-
-
-def check_for_task(
-    training: TrainingArguments,
-    task: Task,
-    splits: Mapping[str, datasets.Dataset],
-    encoded: Mapping[str, datasets.Dataset],
-) -> None:
-    """Refuse training arguments that this task has no use for.
-
-    Raises:
-        ValueError: a metric that the task does not compute, or the wrong way round; smoothing of labels that are no
-            classes.
-    """
-    metric, known = training.metric_for_best_model, ["loss", *task.metric_names(splits["validation"])]
-    if metric != "auto" and metric.removeprefix("eval_") not in known:
-        listed = f"{', '.join(known)}, with or without eval_ before it"
-        raise ValueError(f"metric_for_best_model: {metric!r} is no metric of {task.name}; use one of {listed}")
-    if metric == "auto" and training.greater_is_better is False:  # where nothing is said, it is true
-        own = task.metric_for_best_model
-        raise ValueError(f"greater_is_better: false contradicts {own}; name another --metric_for_best_model")
-    labels = encoded["train"].features.get("labels")
-    labels, smoothing = getattr(labels, "feature", labels), training.label_smoothing_factor  # the feature of a list
-    if smoothing and (labels is None or not labels.dtype.startswith("int")):
-        raise ValueError(f"label_smoothing_factor: {smoothing} needs labels of classes; leave it out")
-
-
-def resolve_training(training: TrainingArguments, task: Task) -> TrainingArguments:
-    """The arguments with what the user left open: the metric to choose by, the number format."""
-    if training.metric_for_best_model == "auto":
-        training = dataclasses.replace(
-            training, metric_for_best_model=task.metric_for_best_model, greater_is_better=task.greater_is_better
-        )
-    elif training.metric_for_best_model in ("mse", "eval_mse"):  # Transformers knows this of "loss" only
-        training = dataclasses.replace(training, greater_is_better=False)
+def resolve_training(run: Run) -> None:
+    """Decide what the training arguments leave open: the metric to choose by, the number format. A ValueError if the
+    task has no use for one: a metric that it does not compute; smoothing of labels that are no classes."""
+    task, training = run.task, run.training
     # Counting tokens is for pretraining, unless it is asked for.
-    counted = training.include_num_input_tokens_seen
-    return dataclasses.replace(resolve_precision(training), include_num_input_tokens_seen=counted)
+    decided: dict[str, Any] = {"include_num_input_tokens_seen": training.include_num_input_tokens_seen}
+    if "train" in run.encoded:
+        metric, known = training.metric_for_best_model, ["loss", *task.metric_names(run.splits["validation"])]
+        if metric != "auto" and metric.removeprefix("eval_") not in known:
+            listed = f"{', '.join(known)}, with or without eval_ before it"
+            raise ValueError(f"metric_for_best_model: {metric!r} is no metric of {task.name}; use one of {listed}")
+        if metric == "auto" and training.greater_is_better is False:  # where nothing is said, it is true
+            own = task.metric_for_best_model
+            raise ValueError(f"greater_is_better: false contradicts {own}; name another --metric_for_best_model")
+        labels = run.encoded["train"].features.get("labels")
+        labels, smoothing = getattr(labels, "feature", labels), training.label_smoothing_factor  # the feature of a list
+        if smoothing and (labels is None or not labels.dtype.startswith("int")):
+            raise ValueError(f"label_smoothing_factor: {smoothing} needs labels of classes; leave it out")
+        if metric == "auto":
+            decided |= {"metric_for_best_model": task.metric_for_best_model, "greater_is_better": True}
+        elif metric in ("mse", "eval_mse"):  # Transformers knows this of "loss" only
+            decided["greater_is_better"] = False
+    run.training = dataclasses.replace(resolve_precision(training), **decided)
 
 
-def make_trainer(run: Run, model: PreTrainedModel, training: TrainingArguments) -> TaskTrainer:
-    """A trainer of what the arguments leave to be trained of `model`."""
-    arguments, callbacks, optimizer = run.arguments, [OneLineAnEvaluation()], None
-    resting = freeze(model, arguments.freeze)
-    if arguments.lora is not None:
-        model = add_lora(model, arguments.lora)
-    else:
-        train_seen_rows(model, run.encoded["train"])
-    if arguments.layerwise_lr_decay < 1:
-        decayed = Trainer.get_decay_parameter_names(None, model)
-        rates = training.learning_rate, training.weight_decay, arguments.layerwise_lr_decay
-        kind, options = Trainer.get_optimizer_cls_and_kwargs(training, model)
-        optimizer = kind, {**options, "params": parameter_groups(model, decayed, *rates)}
-    if arguments.patience and training.eval_strategy != "no" and training.load_best_model_at_end:
-        callbacks.append(EarlyStoppingCallback(arguments.patience))
-    options = {"optimizer_cls_and_kwargs": optimizer, "callbacks": callbacks}
-    return TaskTrainer(model, training, run.task, run.splits, run.encoded, resting, **options)
-
-
-def train(run: Run, model: PreTrainedModel, training: TrainingArguments, checkpoint: str | None = None) -> Trained:
+def train(run: Run, model: PreTrainedModel, checkpoint: str | None = None) -> Trained:
     """Train `model` (in place, or merged back into it), and measure it."""
-    counts = {"parameters": model.num_parameters()}
-    trainer = make_trainer(run, model, training)
-    counts["trained_parameters"] = trainer.model.num_parameters(only_trainable=True)
+    parameters = model.num_parameters()
+    trainer = TaskTrainer(run, model, trains=True)
+    trained_parameters = trainer.model.num_parameters(only_trainable=True)
     seconds = trainer.train(resume_from_checkpoint=checkpoint).metrics["train_runtime"]
     trained = trainer.model if run.arguments.lora is None else trainer.model.merge_and_unload()
     restore_embedding(trained)
-    scored, state = score(trained, training, run.task, run.splits, run.encoded), trainer.state
-    report = {name: scores for name, (_, scores) in scored.items()} | {
+    (predictions, scores), state = score(run, trained), trainer.state
+    report = scores | {
         "best_step": state.best_global_step if state.best_model_checkpoint else state.global_step,
         "steps": state.global_step,
         "epochs": state.epoch,
         "training_seconds": seconds,
-        **counts,
+        "parameters": parameters,
+        "trained_parameters": trained_parameters,
     }
-    return Trained(trained, report, {name: prediction for name, (prediction, _) in scored.items()}, state)
+    return Trained(trained, report, predictions, state)
 
 
-def score(
-    model: PreTrainedModel,
-    training: TrainingArguments,
-    task: Task,
-    splits: Mapping[str, datasets.Dataset],
-    encoded: Mapping[str, datasets.Dataset],
-) -> dict[str, tuple[EvalPrediction, Scores]]:
+def score(run: Run, model: PreTrainedModel) -> tuple[dict[str, Predictions], dict[str, Scores]]:
     """Predictions, and metrics with the loss, of `model` for every split that is not trained on."""
-    scored = {}
-    for name in encoded:
+    predictions, scores = {}, {}
+    for name in run.encoded:
         if name != "train":
-            prediction, loss = _predict(model, training, task, encoded[name])
-            scored[name] = prediction, {**task.compute_metrics(prediction, splits[name]), "loss": loss}
-    return scored
+            output = TaskTrainer(run, model).predict(run.encoded[name])
+            predictions[name] = Predictions(run.splits[name], run.encoded[name], output.predictions)
+            scores[name] = {**run.task.compute_metrics(predictions[name]), "loss": output.metrics["test_loss"]}
+    return predictions, scores
 
 
-def predict(model: PreTrainedModel, training: TrainingArguments, task: Task, unlabelled: datasets.Dataset) -> list[Any]:
-    """What `model` predicts for rows without labels, see `Task.predicted`."""
-    examples = task.read_unlabelled(unlabelled)
-    return task.predicted(_predict(model, training, task, task.encode(examples, training=False))[0], examples)
-
-
-def _predict(
-    model: PreTrainedModel, training: TrainingArguments, task: Task, encoded: datasets.Dataset
-) -> tuple[EvalPrediction, float]:
-    quiet = dataclasses.replace(training, eval_strategy="no", save_strategy="no", load_best_model_at_end=False)
-    output = TaskTrainer(model, quiet, task).predict(encoded)
-    return EvalPrediction(output.predictions, output.label_ids), output.metrics["test_loss"]
-
-
-def precision_of(training: TrainingArguments) -> torch.dtype | None:
-    """What matrices are multiplied in, if not in fp32."""
-    return torch.bfloat16 if training.bf16 else torch.float16 if training.fp16 else None
+def predict(run: Run, model: PreTrainedModel) -> list[Any] | None:
+    """What `model` predicts for the test rows without labels, as a person reads it; None if there are none."""
+    if run.unlabelled is None:
+        return None
+    examples = run.task.read_unlabelled(run.unlabelled)
+    encoded = run.task.encode(examples, training=False)
+    said = Predictions(examples, encoded, TaskTrainer(run, model).predict(encoded).predictions)
+    return [run.task.readable(label) for label in run.task.decode(said)]
 
 
 def training_batches(trainer: TaskTrainer, number: int) -> list[dict[str, torch.Tensor]]:
@@ -285,15 +200,15 @@ def training_batches(trainer: TaskTrainer, number: int) -> list[dict[str, torch.
 
 def seconds_of_steps(trainer: TaskTrainer, batches: Sequence[dict[str, torch.Tensor]]) -> float:
     """Seconds for a training step (forward, backward, clipping, optimizer) with each batch."""
-    model, device, dtype = trainer.model, trainer.args.device, precision_of(trainer.args)
-    synchronize = torch.cuda.synchronize if device.type == "cuda" else lambda: None
+    model = trainer.model
+    synchronize = torch.cuda.synchronize if trainer.args.device.type == "cuda" else lambda: None
     if trainer.optimizer is None:
         trainer.create_optimizer()
     model.train()
     synchronize()
     start = time.perf_counter()
     for batch in batches:
-        with torch.autocast(device.type, dtype=dtype, enabled=dtype is not None):
+        with trainer.accelerator.autocast():
             loss = trainer.compute_loss(model, dict(batch))
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), trainer.args.max_grad_norm)

@@ -2,43 +2,33 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import datasets
 import numpy as np
 import torch
 from numpy.lib.stride_tricks import sliding_window_view
-from transformers import (
-    AutoModelForQuestionAnswering,
-    AutoTokenizer,
-    EvalPrediction,
-    PreTrainedConfig,
-    PreTrainedTokenizerBase,
-)
+from transformers import AutoModelForQuestionAnswering, AutoTokenizer, PreTrainedConfig, PreTrainedTokenizerBase
 
 from ....modeling_minibert import MiniBertForQuestionAnswering
 from ...arguments.finetuning import AnswerArguments
 from ...metrics import SquadScores
 from ...report import plot_scores
-from ..data import find_column
-from .base import LABEL, Labels, Task, bad_value, map_rows, with_column
+from ..data import bad_value, each_row, with_column
+from .base import LABEL, Labels, Pairs, Predictions, Task
 
-QUESTIONS, CONTEXTS = ("question",), ("context", "passage", "text")
 STARTS = "_starts"  # the column that `read` adds beside `LABEL`: the first characters of the answers
 MAX_LENGTH = 384  # of BERT on SQuAD
 NULL = 0  # the token that stands for "no answer here": the first one, [CLS]
 QUESTION_WORDS = ("what", "who", "whom", "whose", "which", "when", "where", "why", "how")
 
 
-@dataclass(frozen=True)
-class Answer:
-    """Part of a context, characters `start` to `end - 1`; its score is the sum of the logits of its first and its last
-    token. The answer that there is none is empty, at 0."""
+class Answer(NamedTuple):
+    """Part of a context, characters `start` to `end - 1` (none: empty, at 0); its score is the sum of the logits of its
+    first and its last token."""
 
     text: str
     start: int
@@ -52,9 +42,12 @@ class AnswerQuestions(Task):
     name = "answer"
     model_class = MiniBertForQuestionAnswering
     metric_for_best_model = "f1"
-    text_arguments = "question_column, context_column"
-    label_argument = "answers_column"
-    label_columns = ("answers", "answer")
+    columns = {
+        "question_column": ("question",),
+        "context_column": ("context", "passage", "text"),
+        "answers_column": ("answers", "answer"),
+    }
+    copied = slice(1, 2)  # the context
     label_feature = datasets.List(datasets.Value("string"))
 
     def __init__(self, arguments: AnswerArguments, tokenizer: PreTrainedTokenizerBase):
@@ -64,48 +57,14 @@ class AnswerQuestions(Task):
                 raise ValueError(f"{name}: {getattr(arguments, name)} finds no answer; use 1 or more")
         tokenizer.padding_side = "right"  # positions are columns
         self.null_threshold = arguments.null_threshold
-
-    @property
-    def stride(self) -> int:
-        """Tokens that neighbouring parts of a context share."""
-        return self.tokenizer.model_max_length // 3 if self.arguments.stride is None else self.arguments.stride
-
-    @property
-    def shortest_input(self) -> int:
-        """The least number of tokens that leaves more room for the context than its parts share."""
-        return self._taken * 3 // 2 + 1 if self.arguments.stride is None else self._taken + self.arguments.stride + 1
-
-    @property
-    def _taken(self) -> int:
-        """Tokens of an input that are not the context's, at most."""
-        return self.arguments.max_question_length + self.tokenizer.num_special_tokens_to_add(pair=True)
-
-    def _check_lengths(self) -> None:
-        length = self.tokenizer.model_max_length
-        if not 0 <= self.stride < length - self._taken:
-            raise ValueError(
-                f"stride: parts of a context share {self.stride} tokens, but inputs of {length} leave "
-                f"{length - self._taken} for the context beside a question of up to "
-                f"{self.arguments.max_question_length}; use less of --stride or --max_question_length, or more of "
-                "--max_length"
-            )
-
-    # --- columns and rows ---
-
-    def find_texts(self, split: datasets.Dataset) -> list[str]:
-        question, context = self.arguments.question_column, self.arguments.context_column
-        return [
-            find_column(split, question, QUESTIONS, "question_column", "the question"),
-            find_column(split, context, CONTEXTS, "context_column", "the context"),
-        ]
-
-    def group_columns(self, split: datasets.Dataset) -> list[str]:
-        return self.find_texts(split)[1:]
+        # Tokens of an input that are not the context's, at most.
+        self.taken = arguments.max_question_length + tokenizer.num_special_tokens_to_add(pair=True)
+        # Room for more of the context than its parts share (by default a third of the input).
+        self.shortest_input = self.taken * 3 // 2 + 1 if arguments.stride is None else self.taken + arguments.stride + 1
 
     def read_labels(self, split: datasets.Dataset) -> list[list[tuple[str, int]]]:
-        """The answers of each row, as text and first character, without the spaces around them: no token has to hold
-        those."""
-        return [self._answers(row) for row in split]
+        """The answers of each row, as text and first character, without the spaces around them."""
+        return each_row(split, self._answers, split)
 
     def _answers(self, row: dict[str, Any]) -> list[tuple[str, int]]:
         answers, context = row[self.label_column], row[self.text_columns[1]]
@@ -114,19 +73,19 @@ class AnswerQuestions(Task):
         readable = all(isinstance(text, str) for text in texts) and all(isinstance(start, int) for start in starts)
         if not {"text", "answer_start"} <= given.keys() or not readable or len(texts) != len(starts):
             use = "{text: [...], answer_start: [...]}, as many texts as numbers of their first characters"
-            raise bad_value(row, self.label_column, answers, use)
+            raise bad_value(self.label_column, answers, use)
         for text, start in zip(texts, starts):
             there = context[start : start + len(text)] if start >= 0 else ""
             if there != text or not text.strip():
                 of = f" of question {row['id']!r}" if row.get("id") else ""  # a nested file has no rows
                 why = f"{of} with answer_start {start} does not match the context, which has {there!r} there"
-                raise bad_value(row, self.label_column, text, "a part of the context and its first character", why)
+                raise bad_value(self.label_column, text, "a part of the context and its first character", why)
         return [(text.strip(), start + len(text) - len(text.lstrip())) for text, start in zip(texts, starts)]
 
     def learn_labels(self, splits: datasets.DatasetDict, labels: Labels, config: PreTrainedConfig | None) -> Labels:
         if self.arguments.max_length is None and config is None:  # a model trained for this task keeps its own length
             self.tokenizer.model_max_length = min(MAX_LENGTH, self.tokenizer.model_max_length)
-        self._check_lengths()
+        self.encoding_options()  # to refuse a stride that leaves no room
         if self.arguments.null_threshold is None:  # where every question has an answer, "none" is no candidate
             answerable = all(answers for rows in labels.values() for answers in rows)
             self.null_threshold = None if answerable else 0.0
@@ -139,65 +98,60 @@ class AnswerQuestions(Task):
     def blank_label(self, row: dict[str, Any]) -> list:
         return []
 
-    # --- the model's inputs and outputs ---
+    def encoding_options(self) -> dict[str, int]:
+        """For `encode_questions`; a ValueError where nothing is left for the context."""
+        length, question = self.tokenizer.model_max_length, self.arguments.max_question_length
+        stride = length // 3 if self.arguments.stride is None else self.arguments.stride
+        if not 0 <= stride < length - self.taken:
+            left = f"inputs of {length} leave {length - self.taken} for the context beside a question of up to"
+            use = f"{question}; use less of --stride or --max_question_length, or more of --max_length"
+            raise ValueError(f"stride: parts of a context share {stride} tokens, but {left} {use}")
+        return {"stride": stride, "max_question_length": question}
 
     def encode(self, split: datasets.Dataset, training: bool) -> datasets.Dataset:
-        self._check_lengths()  # `--plan` changes the longest input after reading
-        options = {"stride": self.stride, "max_question_length": self.arguments.max_question_length}
-        return map_rows(split, [*self.text_columns, LABEL, STARTS], encode_questions, self.tokenizer, **options)
+        columns = [*self.text_columns, LABEL, STARTS]
+        return self.map_columns(split, columns, encode_questions, **self.encoding_options())
 
     def preprocess_logits(
         self, logits: tuple[torch.Tensor, torch.Tensor], inputs: Mapping[str, torch.Tensor]
     ) -> torch.Tensor:
-        """The logits of each token as the first and as the last one of the answer: [batch, length, 2]."""
+        """The logits of each token as the first and as the last one: [batch, length, 2]."""
         return torch.stack(logits[:2], -1).float()
-
-    def predict(self, prediction: EvalPrediction, examples: datasets.Dataset) -> Iterator[list[Answer]]:
-        """The best answers to each question, best first."""
-        encoded = self.encode(examples, training=False).select_columns(["offsets", "is_last"])
-        windows = iter(zip(prediction.predictions, encoded))
-        for context in examples[self.text_columns[1]]:
-            of_question, is_last = [], False
-            while not is_last:
-                logits, window = next(windows)
-                of_question.append((logits, window["offsets"]))
-                is_last = window["is_last"]
-            yield self.best(of_question, context)
 
     def best(self, windows: Iterable[tuple[np.ndarray, list]], context: str) -> list[Answer]:
         """`best_answers` with the arguments of the task."""
         given = self.arguments
         return best_answers(windows, context, given.n_best, given.max_answer_length, self.null_threshold)
 
-    def decode(self, prediction: EvalPrediction, examples: datasets.Dataset) -> list[str]:
+    def decode(self, said: Predictions) -> Iterator[str]:
         """The texts of the answers; empty: there is none."""
-        return [answers[0].text for answers in self.predict(prediction, examples)]
+        windows, contexts = [], iter(said.examples[self.text_columns[1]])
+        for logits, window in zip(said.kept, said.encoded.select_columns(["offsets", "is_last"])):
+            windows.append((logits, window["offsets"]))
+            if window["is_last"]:
+                yield self.best(windows, next(contexts))[0].text
+                windows = []
 
-    def score(self, predictions: Sequence[str], references: Sequence[list[str]]) -> dict[str, float]:
-        return SquadScores().compute(predictions=predictions, references=references)
+    def score(self, predictions: Iterable[str], references: Sequence[list[str]]) -> dict[str, float]:
+        return SquadScores().compute(predictions=list(predictions), references=references)
 
     def metric_names(self, examples: datasets.Dataset) -> list[str]:
         return list(self.score([""] * len(examples), examples[LABEL][:]))
 
-    def draw(self, prediction: EvalPrediction, examples: datasets.Dataset, path: Path) -> None:
+    def draw(self, said: Predictions, path: Path) -> None:
         """F1 of questions by their first word."""
         found: dict[str, list[tuple[str, list[str]]]] = {}
-        predicted = self.decode(prediction, examples)
-        for question, *row in zip(examples[self.text_columns[0]], predicted, examples[LABEL]):
+        for question, *row in zip(said.examples[self.text_columns[0]], self.decode(said), said.examples[LABEL]):
             kind = next((word for word in question.lower().split() if word in QUESTION_WORDS), "other")
             found.setdefault(kind, []).append(row)
-        scores = {}
-        for kind, rows in sorted(found.items(), key=lambda item: -len(item[1])):
-            scores[f"{kind} ({len(rows):,})"] = self.score(*zip(*rows))["f1"]
+        ranked = sorted(found.items(), key=lambda item: -len(item[1]))
+        scores = {f"{kind} ({len(rows):,})": self.score(*zip(*rows))["f1"] for kind, rows in ranked}
         plot_scores(scores, "F1 of questions with this word (their number)", path)
 
-    def demonstrate(self, folder: Path, examples: datasets.Dataset) -> Iterator[tuple[str, str]]:
-        arguments = dataclasses.replace(self.arguments, null_threshold=self.null_threshold)
-        for row in examples:
-            question, context = (row[column] for column in self.text_columns)
-            answer = answer_question(folder, question, context, arguments)
+    def demonstrate(self, folder: Path, said: Predictions) -> Pairs:
+        for row, answer in zip(said.examples, self.decode(said)):
             true = " or ".join(map(repr, dict.fromkeys(row[LABEL]))) or "no answer"
-            yield question.strip(), f"{repr(answer.text) if answer.text else 'no answer'}; in the data: {true}"
+            yield row[self.text_columns[0]].strip(), f"{repr(answer) if answer else 'no answer'}; in the data: {true}"
 
 
 def _as_list(value: Any) -> list[Any]:
@@ -208,14 +162,11 @@ def _as_list(value: Any) -> list[Any]:
 def encode_questions(
     tokenizer, questions, contexts, answers, starts, *, stride: int, max_question_length: int
 ) -> dict[str, list]:
-    """Pairs of a question and a part of its context of at most `tokenizer.model_max_length` tokens; neighbouring parts
-    share `stride` tokens. One row each, in order. Beside the model's inputs: `start_positions` and `end_positions` of
-    the first answer, both 0 where it is not wholly there; `offsets`, for each token the characters [first, last + 1] of
-    the context that it covers, [-1, -1] where it is not of the context; `is_last`, whether the context ends here.
-
-    Args:
-        answers, starts: of each question the true ones, as texts and as first characters.
-        max_question_length: in tokens; longer questions are cut.
+    """Pairs of a question, cut to `max_question_length` tokens, and a part of its context, `model_max_length` tokens at
+    most; neighbouring parts share `stride` tokens. One row each, in order. Beside the model's inputs: `start_positions`
+    and `end_positions` of the first answer (texts and first characters are given), both 0 where it is not wholly there;
+    `offsets`, for each token the characters [first, last + 1] that it covers, [-1, -1] where it is not of the context;
+    `is_last`, whether the context ends here.
     """
     tokenized = tokenizer(questions, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
     questions = [
@@ -241,11 +192,7 @@ def encode_questions(
 
 def answer_tokens(offsets: Sequence[tuple[int, int]], start: int, end: int) -> tuple[int, int] | None:
     """The first and last token of a window that together cover characters `start` to `end - 1`; None if the answer is
-    not wholly in it.
-
-    Args:
-        offsets: for every token the characters it covers in the context, (-1, -1) for one that is not of the context.
-    """
+    not wholly in it. `offsets`: as `encode_questions` makes them."""
     inside = [i for i, (first, last) in enumerate(offsets) if first < end and last > start]
     covered = inside and offsets[inside[0]][0] <= start and end <= offsets[inside[-1]][1]
     return (inside[0], inside[-1]) if covered else None
@@ -261,11 +208,11 @@ def best_answers(
     """The best answers over all windows of one question, each place in the context once, best first.
 
     Args:
-        windows: of each the logits of its tokens as first and as last one of the answer, [tokens or more, 2], and the
-            characters of the context that each token covers, as in `encode_questions`.
+        windows: of each the logits of its tokens as first and as last one of the answer, [tokens or more, 2], and their
+            `offsets`, see `encode_questions`.
         max_answer_length: in tokens.
-        null_threshold: None: there is always an answer. A number: the empty answer is the first if its score (the
-            lowest null logit of the windows; Devlin et al. 2019, section 4.3) exceeds the best answer's by more.
+        null_threshold: by how much the score of the empty answer (the lowest null logit of the windows; Devlin et al.
+            2019, section 4.3) must exceed the best answer's for it to be the first; None: there is always an answer.
     """
     best: dict[tuple[int, int], float] = {}
     null = np.inf
@@ -276,19 +223,14 @@ def best_answers(
         last = np.pad(last, (0, max_answer_length - 1), constant_values=-np.inf)
         scores = (first[:, None] + sliding_window_view(last, max_answer_length)).ravel()  # i, j: from token i to i + j
         few = min(10 * n_best, scores.size)  # some are the same but for spaces
-        places = np.argpartition(-scores, few - 1)[:few]
-        of_window: dict[tuple[int, int], float] = {}
-        for place in places[np.argsort(-scores[places])].tolist():
+        candidates = np.argpartition(-scores, few - 1)[:few]
+        for place in candidates[np.isfinite(scores[candidates])].tolist():
             i, j = divmod(place, max_answer_length)
-            if scores[place] == -np.inf or len(of_window) == n_best:
-                break
             start, end = offsets[i][0], offsets[i + j][1]
             text = context[start:end]  # byte-level tokens begin with the space before a word
             if text.strip():
                 span = (start + len(text) - len(text.lstrip()), start + len(text.rstrip()))
-                of_window.setdefault(span, float(scores[place]))
-        for span, score in of_window.items():
-            best[span] = max(best.get(span, -np.inf), score)
+                best[span] = max(best.get(span, -np.inf), float(scores[place]))
     ranked = sorted(best.items(), key=lambda item: -item[1])[:n_best]
     answers = [Answer(context[start:end], start, end, score) for (start, end), score in ranked]
     nothing = Answer("", 0, 0, float(null))
@@ -302,17 +244,12 @@ def best_answers(
 def answer_question(
     folder: str | Path, question: str, context: str, arguments: AnswerArguments | None = None
 ) -> Answer:
-    """The best answer of a saved model to one question (Transformers 5 has no pipeline for it).
-
-    Args:
-        folder: of a model that `minibert finetune answer` saved, or a name on the Hub.
-        arguments: how contexts are cut and answers decoded; those of the training, or else the defaults.
-    """
+    """The best answer of a saved model (a folder, or a name on the Hub) to one question: Transformers 5 has no pipeline
+    for it. `arguments` say how contexts are cut and answers decoded; give those of the training."""
     model, tokenizer = _load(str(folder))
     tokenizer.model_max_length = min(tokenizer.model_max_length, model.config.max_position_embeddings)
     task = AnswerQuestions(arguments or AnswerArguments(), tokenizer)
-    options = {"stride": task.stride, "max_question_length": task.arguments.max_question_length}
-    encoded = encode_questions(tokenizer, [question], [context], [[]], [[]], **options)
+    encoded = encode_questions(tokenizer, [question], [context], [[]], [[]], **task.encoding_options())
     inputs = {name: encoded[name] for name in tokenizer.model_input_names if name in encoded}
     with torch.inference_mode():
         output = model(**tokenizer.pad(inputs, return_tensors="pt"))

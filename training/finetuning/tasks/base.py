@@ -1,57 +1,55 @@
-"""What every task that is trained under `Trainer` says about itself; `finetuning.run` does the rest.
-
-A task is made, reads the data, and is then asked for model inputs, metrics, a picture and a few lines of output:
-
-    task = task_class(arguments, tokenizer)
-    splits = task.read(splits, config)          # checks every row; after this the labels are known
-    model = task.model_class(config with task.config_fields())
-    Trainer(model, train_dataset=task.encode(splits["train"], training=True), data_collator=task.collator(),
-            compute_metrics=task.compute_metrics, …)          # of what `task.preprocess_logits` keeps
-"""
+"""What a task says about itself; `finetuning.run` does the rest. It reads the rows, which tells it the labels, and then
+gives the fields of the config, model inputs, metrics, a picture and a few lines of output."""
 
 from __future__ import annotations
 
 import abc
-import inspect
 import textwrap
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import datasets
+import numpy as np
 import torch
-from datasets.fingerprint import Hasher
-from transformers import DataCollatorWithPadding, EvalPrediction, PreTrainedConfig, PreTrainedTokenizerBase
+from transformers import DataCollatorWithPadding, PreTrainedConfig, PreTrainedTokenizerBase
 
 from ....modeling_minibert import MiniBertPreTrainedModel
 from ...arguments.finetuning import TaskArguments
-from ..data import FILE, check_columns, check_texts, find_column, where
+from ..data import FILE, check_columns, check_texts, find_column, with_column
 
 # What stands for a label that is not there: benchmarks publish their test rows so.
 NO_LABEL = (None, "", -1, "-1")
-Labels = dict[str, list[Any]]  # those of the rows of each split
 LABEL = "_label"  # the column that `read` adds: what is to be predicted, as metrics take it
+Labels = dict[str, list[Any]]  # those of the rows of each split
+Pairs = Iterator[tuple[str, str]]  # a text, and what is said of it
+
+
+class Predictions(NamedTuple):
+    """What evaluation kept of a split: its rows as `Task.read` and as `Task.encode` returned them, and of each encoded
+    one what `Task.preprocess_logits` returned."""
+
+    examples: datasets.Dataset
+    encoded: datasets.Dataset
+    kept: np.ndarray
 
 
 class Task(abc.ABC):
-    """One kind of fine-tuning.
-
-    Args:
-        arguments: the task's own dataclass.
-        tokenizer: its `model_max_length` is the longest input: `truncation=True` is all that a task need say.
-    """
+    """One kind of fine-tuning, with its own dataclass of arguments, and a tokenizer whose `model_max_length` is the
+    longest input."""
 
     name: ClassVar[str]
     model_class: ClassVar[type[MiniBertPreTrainedModel]]
-    metric_for_best_model: str  # a key of what `compute_metrics` returns; may be known only after `read`
-    greater_is_better: bool = True
-    shortest_input: int = 16  # tokens: what `--plan` proposes at least
     collator_class: ClassVar[type] = DataCollatorWithPadding
+    metric_for_best_model: str  # a key of what `score` returns; may be known only after `read`
+    shortest_input: int = 16  # tokens: what `--plan` proposes at least
 
-    # The arguments that name the columns of texts and labels, and the names that the column of labels is guessed by.
-    text_arguments: ClassVar[str] = "text_column"
-    label_argument: ClassVar[str] = "label_column"
-    label_columns: ClassVar[Sequence[str]]
+    # The arguments that name columns, with the names that these are guessed by; the last one is that of the label.
+    columns: ClassVar[Mapping[str, Sequence[str]]]
+    copied: ClassVar[slice] = slice(None)  # of the texts: rows with the same ones there are held out together
+    has_classes: ClassVar[bool] = False  # a label can be read only where training has it
+    no_gold: ClassVar[Sequence[Any]] = ()  # labels that say that there is none, in training too
 
     text_columns: list[str]  # since `read`
     label_column: str
@@ -63,58 +61,41 @@ class Task(abc.ABC):
         self.tokenizer = tokenizer
 
     def read(self, splits: datasets.DatasetDict, config: PreTrainedConfig | None = None) -> datasets.DatasetDict:
-        """Find the columns, check every row, learn the labels; the rows that are trained and evaluated on.
-
-        Args:
-            splits: from `data.load_splits`: "train", "validation", "test", as far as there are any; `data.where(row)`
-                names file and row.
-            config: of a model trained for this task already: its labels are the only ones, in its order. None: the
-                labels are those of splits["train"].
-
-        Raises:
-            ValueError: a column that is missing or not clear; a bad row, naming file and row.
-        """
+        """The rows that are trained and evaluated on, all checked; the labels are those of the training split, or of a
+        model trained for this task already (its `config`), in its order. A ValueError for a column that is missing or
+        not clear; a `BadRow`."""
         first = next(iter(splits.values()))
         self.label_column, self.text_columns = self.find_labels(first), self.find_texts(first)
         for split in splits.values():
-            check_columns(split, [self.label_column], self.label_argument)
-            self.check_inputs(split)
+            self._check(split, [*self.text_columns, self.label_column])
         labels = {name: self.read_labels(split) for name, split in splits.items()}
         labels = self.learn_labels(splits, labels, config)
         return datasets.DatasetDict({name: self.with_labels(split, labels[name]) for name, split in splits.items()})
 
     def read_unlabelled(self, split: datasets.Dataset) -> datasets.Dataset:
-        """Check rows that have no labels, once `read` was called: as `read` returns them, with labels that mean
-        nothing (an encoded row has some)."""
-        self.check_inputs(split)
+        """Check rows that have no labels, once `read` was called: as that returns them, with labels that mean nothing
+        (an encoded row has some)."""
+        self._check(split, self.text_columns)
         return self.with_labels(split, [self.blank_label(row) for row in split])
 
-    def with_labels(self, split: datasets.Dataset, labels: list[Any]) -> datasets.Dataset:
-        """`split` with the column `LABEL`, and others that `encode` needs."""
-        return with_column(split, LABEL, labels, self.label_feature)
-
-    def blank_label(self, row: dict[str, Any]) -> Any:
-        """A label that means nothing, for `with_labels`."""
-        return 0
+    def _check(self, split: datasets.Dataset, columns: list[str]) -> None:
+        check_columns(split, columns, ", ".join(self.columns))
+        self.check_inputs(split)
 
     # --- columns and rows ---
 
-    def find_labels(self, split: datasets.Dataset) -> str:
-        """The column of the labels, named by the user or guessed; a ValueError where it is not clear."""
-        given = getattr(self.arguments, self.label_argument)
-        return find_column(split, given, self.label_columns, self.label_argument, "the label")
+    def find(self, split: datasets.Dataset, argument: str) -> str:
+        return find_column(split, argument, getattr(self.arguments, argument), self.columns[argument])
 
-    @abc.abstractmethod
+    def find_labels(self, split: datasets.Dataset) -> str:
+        return self.find(split, list(self.columns)[-1])
+
     def find_texts(self, split: datasets.Dataset) -> list[str]:
         """The columns that the model's inputs are made of."""
-
-    def group_columns(self, split: datasets.Dataset) -> list[str]:
-        """The columns that make rows copies of each other: rows with the same values there are held out together."""
-        return self.find_texts(split)
+        return [self.find(split, argument) for argument in list(self.columns)[:-1]]
 
     def check_inputs(self, split: datasets.Dataset) -> None:
-        """Refuse a split that lacks one of the texts, or has a row without it."""
-        check_columns(split, self.text_columns, self.text_arguments)
+        """Refuse a split that has a row without one of the texts."""
         check_texts(split, self.text_columns)
 
     @abc.abstractmethod
@@ -125,14 +106,20 @@ class Task(abc.ABC):
         """Learn from what `read_labels` returned for each split what labels there are; the labels for `with_labels`."""
         return labels
 
+    def with_labels(self, split: datasets.Dataset, labels: list[Any]) -> datasets.Dataset:
+        """`split` with the column `LABEL`, and others that `encode` needs."""
+        return with_column(split, LABEL, labels, self.label_feature)
+
+    def blank_label(self, row: dict[str, Any]) -> Any:
+        """A label that means nothing, for `with_labels`."""
+        return 0
+
     def classes(self, split: datasets.Dataset) -> list[set[str]]:
         """The labels of each row that cannot be read where training has none of them, as far as there are such."""
-        return [set() for _ in range(len(split))]
-
-    def no_labels(self, split: datasets.Dataset) -> list[Any]:
-        """Values of that column that are no labels: those of `NO_LABEL` that do not occur in `split`."""
-        values = split[self.find_labels(split)][:]
-        return [value for value in NO_LABEL if value not in values]
+        if not self.has_classes:
+            return [set() for _ in range(len(split))]
+        values = split[self.find_labels(split)]
+        return [set(map(str, value)) if isinstance(value, list) else {str(value)} for value in values]
 
     # --- the model's inputs and outputs ---
 
@@ -143,64 +130,48 @@ class Task(abc.ABC):
 
     @abc.abstractmethod
     def encode(self, split: datasets.Dataset, training: bool) -> datasets.Dataset:
-        """Model inputs of a split that `read` returned, with labels; through `map_rows`."""
+        """Model inputs of a split that `read` returned, with labels."""
 
-    def collator(self) -> Callable[[list[dict[str, Any]]], dict[str, torch.Tensor]]:
-        """Makes a batch of encoded rows."""
-        return self.collator_class(self.tokenizer)
+    def map_columns(
+        self, split: datasets.Dataset, columns: list[str], function: Callable[..., dict[str, list]], **options: Any
+    ) -> datasets.Dataset:
+        """The rows, more or fewer, that `function(tokenizer, *columns, **options)` makes of batches of columns."""
+        # Not from the cache of `datasets`: it knows a function by its name, and would serve an older version's rows.
+        options = {"fn_kwargs": options, "input_columns": columns, "remove_columns": columns, "desc": "Tokenizing"}
+        encode = partial(function, self.tokenizer)
+        return split.select_columns(columns).map(encode, batched=True, load_from_cache_file=False, **options)
 
     def preprocess_logits(self, logits: Any, inputs: Mapping[str, torch.Tensor]) -> Any:
-        """What evaluation keeps of a batch's logits: the number of the best class, [batch].
-
-        Args:
-            inputs: the batch, as `collator` made it.
-        """
+        """What evaluation keeps of the logits of a collated batch: the number of the best class, [batch]."""
         return logits.argmax(-1)
 
-    # Below, `prediction` is what evaluation kept of `examples`, a split that `read` returned.
-
-    def decode(self, prediction: EvalPrediction, examples: datasets.Dataset) -> Sequence[Any]:
+    def decode(self, said: Predictions) -> Iterable[Any]:
         """What is predicted for each example, in the form of `LABEL`."""
-        return prediction.predictions
+        return said.kept.tolist()
 
     @abc.abstractmethod
-    def score(self, predictions: Sequence[Any], references: Sequence[Any]) -> dict[str, float]:
+    def score(self, predictions: Iterable[Any], references: Sequence[Any]) -> dict[str, float]:
         """Metrics of what `decode` returned against the column `LABEL`."""
 
-    def compute_metrics(self, prediction: EvalPrediction, examples: datasets.Dataset) -> dict[str, float]:
-        """Metrics of a whole split."""
-        return self.score(self.decode(prediction, examples), examples[LABEL][:])
+    def compute_metrics(self, said: Predictions) -> dict[str, float]:
+        return self.score(self.decode(said), said.examples[LABEL][:])
 
     def metric_names(self, examples: datasets.Dataset) -> list[str]:
         """The keys of what `compute_metrics` returns for these examples."""
         return list(self.score(examples[LABEL][:], examples[LABEL][:]))
 
-    def predicted(self, prediction: EvalPrediction, examples: datasets.Dataset) -> list[Any]:
-        """What is predicted for each example, as a person reads it: names of labels, a value, a text."""
-        return [self.readable(label) for label in self.decode(prediction, examples)]
-
     def readable(self, label: Any) -> Any:
+        """A predicted label as a person reads it: names of labels, a value, a text."""
         return label
 
     @abc.abstractmethod
-    def draw(self, prediction: EvalPrediction, examples: datasets.Dataset, path: Path) -> None:
+    def draw(self, said: Predictions, path: Path) -> None:
         """Draw what was predicted against what is true: a confusion matrix, a table per type, … as PNG."""
 
-    def show(self, folder: Path, examples: datasets.Dataset) -> list[str]:
-        """Lines that show the model saved in `folder` at work on some of `examples`."""
-        pairs = self.demonstrate(folder, examples.select(range(min(3, len(examples)))))
-        return [line for given, said in pairs for line in (f"  {given}", f"    {said}")]
-
     @abc.abstractmethod
-    def demonstrate(self, folder: Path, examples: datasets.Dataset) -> Iterator[tuple[str, str]]:
-        """For each example its text and what the model saved in `folder` says of it, through the pipeline that
-        Transformers has for it."""
-
-
-def bad_value(row: dict[str, Any], column: str, value: Any, use: str, why: str = "") -> ValueError:
-    """The error for a value of a row: it names file, row and column, and what to use instead."""
-    given = f"{column!r} is empty" if value is None else f"{column}={value!r}"
-    return ValueError(f"{where(row)}: {given}{why}; use {use}")
+    def demonstrate(self, folder: Path, said: Predictions) -> Pairs:
+        """For each example its text and what the model saved in `folder` says of it: through the pipeline that
+        Transformers has for the task, or else in `said`."""
 
 
 def take_unlabelled(task: Task, splits: datasets.DatasetDict) -> datasets.Dataset | None:
@@ -209,7 +180,9 @@ def take_unlabelled(task: Task, splits: datasets.DatasetDict) -> datasets.Datase
     first, test = next(iter(splits.values())), splits.get("test")
     if test is None or test is first:
         return None
-    column, missing = task.find_labels(first), task.no_labels(first)
+    column = task.find_labels(first)
+    known = first[column][:]
+    missing = [*task.no_gold, *(value for value in NO_LABEL if value not in known)]
 
     def is_missing(label):
         return label != [] and all(map(is_missing, label)) if isinstance(label, list) else label in missing
@@ -218,46 +191,6 @@ def take_unlabelled(task: Task, splits: datasets.DatasetDict) -> datasets.Datase
         return None
     print(f"test: no row of {test[0][FILE]!r} has a label ({column}); they are predicted, not scored")
     return splits.pop("test")
-
-
-def with_column(split: datasets.Dataset, name: str, values: list[Any], feature: Any = None) -> datasets.Dataset:
-    """`split` with a column of these values, whatever of that name it had before."""
-    split = split.remove_columns([name] if name in split.column_names else [])
-    return split.add_column(name, values, feature=feature)
-
-
-def map_rows(
-    split: datasets.Dataset,
-    columns: Sequence[str],
-    function: Callable[..., dict[str, list]],
-    tokenizer: PreTrainedTokenizerBase,
-    **options,
-) -> datasets.Dataset:
-    """The rows that `function` makes of some columns, in batches; cached by `datasets`.
-
-    Args:
-        columns: all that it needs: others must not make it run again.
-        function: a function of a module (no method, no closure), called as `function(tokenizer, *columns, **options)`
-            with lists of values. It may return more or fewer rows than it was given.
-        options: what else it needs: plain values, which name the cache as well.
-    """
-    # The state that a tokenizer is left in by its last call must not change the name of the cache.
-    tokenizer.backend_tokenizer.no_truncation()
-    tokenizer.backend_tokenizer.no_padding()
-    # `datasets` knows an imported function by its name only: rows made by an older version would be served.
-    revision = Hasher.hash(inspect.getsource(inspect.getmodule(function)))
-    return split.select_columns(columns).map(
-        _call,
-        batched=True,
-        remove_columns=columns,
-        input_columns=columns,
-        fn_kwargs={"function": function, "revision": revision, "tokenizer": tokenizer, "options": options},
-        desc="Tokenizing",
-    )
-
-
-def _call(*columns, function, revision, tokenizer, options):
-    return function(tokenizer, *columns, **options)
 
 
 def shortened(text: str) -> str:

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import datasets
-import torch
-from transformers import AutoModelForMultipleChoice, AutoTokenizer, DataCollatorForMultipleChoice, EvalPrediction
+from transformers import DataCollatorForMultipleChoice
 
 from ....modeling_minibert import MiniBertForMultipleChoice
 from ...metrics import Accuracy
 from ...report import plot_confusion
-from ..data import check_columns, check_texts, find_column, string_columns
-from .base import LABEL, Task, bad_value, map_rows, shortened, with_column
+from ..data import bad_value, check_texts, each_row, string_columns, with_column
+from .base import LABEL, Pairs, Predictions, Task, shortened
 
-TEXTS = ("sent1", "context", "premise", "text", "question", "startphrase", "article")
 PREFIX = "sent2"
-CHOICES = ("choices", "endings", "options", "answers")
 NUMBERED = re.compile(r"(ending|choice|option|solution|answer|sol)_?(\d+)")
 CHOICE_TEXTS = "_choices"  # a column that `read` adds
 
@@ -30,91 +29,73 @@ class Choose(Task):
     model_class = MiniBertForMultipleChoice
     metric_for_best_model = "accuracy"
     collator_class = DataCollatorForMultipleChoice
-    text_arguments = "text_column, prefix_column, choice_columns"
-    label_columns = ("label", "labels", "answer", "answerKey", "gold", "target")
-
-    # --- columns and rows ---
+    columns = {
+        "text_column": ("sent1", "context", "premise", "text", "question", "startphrase", "article"),
+        "prefix_column": (PREFIX,),
+        "choice_columns": ("choices", "endings", "options", "answers"),
+        "label_column": ("label", "labels", "answer", "answerKey", "gold", "target"),
+    }
 
     def find_texts(self, split: datasets.Dataset) -> list[str]:
         """The columns of the text, then of what choices begin with if there is one, then of the choices."""
-        given = self.arguments
-        text = find_column(split, given.text_column, TEXTS, "text_column", "the text before the choices")
-        prefix = given.prefix_column or (PREFIX if PREFIX in split.column_names else None)
-        check_columns(split, [prefix] if prefix else [], "prefix_column")
-        choices = given.choice_columns
-        if not choices:
+        has_prefix = self.arguments.prefix_column or PREFIX in split.column_names
+        self.prefix = [self.find(split, "prefix_column")] if has_prefix else []
+        self.choices = self.arguments.choice_columns
+        if not self.choices:
             numbered = {name: NUMBERED.fullmatch(name) for name in string_columns(split)}
-            choices = sorted(filter(numbered.get, numbered), key=lambda name: int(numbered[name][2]))
-            if len(choices) < 2:
-                choices = [find_column(split, None, CHOICES, "choice_columns", "the choices")]
-        self.choice_columns, self.prefix_column = choices, prefix
-        return [text, *([prefix] if prefix else []), *choices]
+            self.choices = sorted(filter(numbered.get, numbered), key=lambda name: int(numbered[name][2]))
+            if len(self.choices) < 2:
+                self.choices = [self.find(split, "choice_columns")]
+        return [self.find(split, "text_column"), *self.prefix, *self.choices]
 
     def check_inputs(self, split: datasets.Dataset) -> None:
-        check_columns(split, self.text_columns, self.text_arguments)
-        check_texts(split, [self.text_columns[0]])
-        check_texts(split, [self.prefix_column] if self.prefix_column else [], blank=True)
-        if len(self.choice_columns) > 1:
-            check_texts(split, self.choice_columns)
+        check_texts(split, [self.text_columns[0], *(self.choices if len(self.choices) > 1 else [])])
+        check_texts(split, self.prefix, blank=True)
         rows = self._choices(split)
-        for index, row in enumerate(rows):
-            strings = isinstance(row, list) and len(row) > 1 and all(isinstance(choice, str) for choice in row)
-            if not strings or len(row) != len(rows[0]):
-                use = f"a list of {len(rows[0])} texts" if index and isinstance(rows[0], list) else "two texts or more"
-                raise bad_value(split[index], self.choice_columns[0], row, f"{use}, as in every row")
+        each_row(split, partial(self._check_choices, rows[0]), rows)
+
+    def _check_choices(self, first: Any, choices: Any) -> None:
+        if not isinstance(choices, list) or len(choices) < 2 or not all(isinstance(each, str) for each in choices):
+            raise bad_value(self.choices[0], choices, "a list of two texts or more")
+        if len(choices) != len(first):
+            raise bad_value(self.choices[0], choices, f"a list of {len(first)} texts, as in every row")
 
     def _choices(self, split: datasets.Dataset) -> list[list[str]]:
-        columns = [split[column] for column in self.choice_columns]
-        return list(map(list, zip(*columns))) if len(columns) > 1 else list(columns[0])
+        columns = [split[column] for column in self.choices]
+        return list(map(list, zip(*columns))) if len(columns) > 1 else columns[0][:]
 
     def read_labels(self, split: datasets.Dataset) -> list[int]:
-        """The numbers of the right choices, each given as a number, a letter or the choice itself."""
-        ids = []
-        for index, (value, choices) in enumerate(zip(split[self.label_column], self._choices(split))):
-            numbers = {name: i for i in range(len(choices)) for name in (i, str(i), chr(ord("A") + i))}
-            numbers |= {choice: i for i, choice in reversed(list(enumerate(choices)))}
-            if not isinstance(value, (int, str)) or value not in numbers:
-                use = f"a number from 0 to {len(choices) - 1}, its letter, or one of the choices"
-                raise bad_value(split[index], self.label_column, value, use)
-            ids.append(numbers[value])
-        return ids
+        return each_row(split, self._number, split[self.label_column], self._choices(split))
+
+    def _number(self, value: Any, choices: list[str]) -> int:
+        """The number of the right choice, which is given as a number, a letter or the choice itself."""
+        numbers = {name: i for i in range(len(choices)) for name in (i, str(i), chr(ord("A") + i))}
+        numbers |= {choice: i for i, choice in reversed(list(enumerate(choices)))}
+        if not isinstance(value, (int, str)) or value not in numbers:
+            use = f"a number from 0 to {len(choices) - 1}, its letter, or one of the choices"
+            raise bad_value(self.label_column, value, use)
+        return numbers[value]
 
     def with_labels(self, split: datasets.Dataset, labels: list[int]) -> datasets.Dataset:
         choices = self._choices(split)
-        if self.prefix_column:
-            choices = [
-                [f"{begin} {choice}" for choice in row] for begin, row in zip(split[self.prefix_column], choices)
-            ]
+        for column in self.prefix:
+            choices = [[f"{begin} {choice}" for choice in row] for begin, row in zip(split[column], choices)]
         return super().with_labels(with_column(split, CHOICE_TEXTS, choices), labels)
 
-    # --- the model's inputs and outputs ---
-
     def encode(self, split: datasets.Dataset, training: bool) -> datasets.Dataset:
-        return map_rows(split, [self.text_columns[0], CHOICE_TEXTS, LABEL], encode_choices, self.tokenizer)
+        return self.map_columns(split, [self.text_columns[0], CHOICE_TEXTS, LABEL], encode_choices)
 
     def score(self, predictions: Sequence[int], references: Sequence[int]) -> dict[str, float]:
         return Accuracy().compute(predictions=predictions, references=references)
 
-    def readable(self, label: int) -> int:
-        """The number of the choice, from 0."""
-        return int(label)
+    def draw(self, said: Predictions, path: Path) -> None:
+        labels = [f"choice {i + 1}" for i in range(len(said.examples[0][CHOICE_TEXTS]))]
+        plot_confusion(said.kept, said.examples[LABEL][:], labels, path)
 
-    def draw(self, prediction: EvalPrediction, examples: datasets.Dataset, path: Path) -> None:
-        labels = [f"choice {i + 1}" for i in range(len(examples[0][CHOICE_TEXTS]))]
-        plot_confusion(self.decode(prediction, examples), examples[LABEL][:], labels, path)
-
-    def demonstrate(self, folder: Path, examples: datasets.Dataset) -> Iterator[tuple[str, str]]:
-        """Transformers has no pipeline for this: the model itself is asked."""
-        tokenizer = AutoTokenizer.from_pretrained(folder)
-        model = AutoModelForMultipleChoice.from_pretrained(folder).eval()
-        for row in examples:
-            text, choices = row[self.text_columns[0]], row[CHOICE_TEXTS]
-            given = tokenizer([text] * len(choices), choices, truncation=True, padding=True, return_tensors="pt")
-            with torch.no_grad():
-                scores = model(**{name: value.unsqueeze(0) for name, value in given.items()}).logits[0].softmax(-1)
-            best = int(scores.argmax())
-            said = f"{shortened(choices[best])} {scores[best]:.0%}; in the data: {shortened(choices[row[LABEL]])}"
-            yield shortened(text), said
+    def demonstrate(self, folder: Path, said: Predictions) -> Pairs:
+        for row, best in zip(said.examples, said.kept):
+            chosen, true = (shortened(row[CHOICE_TEXTS][choice]) for choice in (best, row[LABEL]))
+            yield shortened(row[self.text_columns[0]]), f"{chosen}; in the data: {true}"
 
 
 def encode_choices(tokenizer, texts: list[str], choices: list[list[str]], labels: list[int]) -> dict[str, list]:

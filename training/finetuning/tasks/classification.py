@@ -1,8 +1,9 @@
-"""Classify a text or a pair of texts (one class, several labels, or a value), and natural language inference."""
+"""Classify texts or pairs of texts (one class, several labels, or a value); entailment, and `zero-shot` through it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -10,29 +11,27 @@ import datasets
 import numpy as np
 import sklearn.metrics
 import torch
-from transformers import EvalPrediction, PreTrainedConfig, pipeline
+from transformers import PreTrainedConfig, pipeline
 
 from ....modeling_minibert import MiniBertForSequenceClassification
+from ...arguments.finetuning import ZeroShotArguments
 from ...metrics import F1, Accuracy, MatthewsCorrelation, Pearson, Spearman
 from ...report import plot_confusion, plot_scores, plot_values
-from ..data import FILE, check_columns, find_column, string_columns
-from .base import LABEL, NO_LABEL, Labels, Task, bad_value, map_rows, saved_labels, shortened
+from ..data import FILE, bad_value, check_columns, each_row, find_column, string_columns
+from ..models import read_config, trained_for
+from .base import LABEL, Labels, Pairs, Predictions, Task, saved_labels, shortened
 
 PAIRS = (
     ("sentence1", "sentence2"), ("premise", "hypothesis"), ("question1", "question2"), ("text_a", "text_b"),
     ("text", "text_pair"), ("text1", "text2"), ("question", "sentence"), ("question", "passage"),
 )  # fmt: skip
-TEXTS = ("text", "sentence", "content", "review", "document", "tweet", "sentence1", "premise", "question")
-
 SINGLE, MULTI, REGRESSION = "single_label_classification", "multi_label_classification", "regression"
-NO_GOLD = ("-", "-1", -1)  # how SNLI marks pairs that its annotators did not agree on
 FLOAT = datasets.Value("float32")
-# Of each problem type the metric that chooses the best model, and the type of `LABEL`: a class number, 0 or 1 for each
-# label, or a value.
+# Of each problem type the metric that chooses the best model, and the type of `LABEL`.
 KINDS = {
-    SINGLE: ("accuracy", datasets.Value("int64")),
-    MULTI: ("f1_micro", datasets.List(FLOAT)),
-    REGRESSION: ("spearman", FLOAT),
+    SINGLE: ("accuracy", datasets.Value("int64")),  # the number of a class
+    MULTI: ("f1_micro", datasets.List(FLOAT)),  # 0 or 1 for each label
+    REGRESSION: ("spearman", FLOAT),  # a value
 }
 
 
@@ -41,53 +40,54 @@ class Classify(Task):
 
     name = "classify"
     model_class = MiniBertForSequenceClassification
-    text_arguments = "text_column, pair_column"
-    label_columns = ("label", "labels", "class", "target", "category", "score", "similarity", "sentiment")
+    columns = {
+        "text_column": (
+            "text", "sentence", "content", "review", "document", "tweet", "sentence1", "premise", "question"
+        ),
+        "pair_column": (),  # see PAIRS
+        "label_column": ("label", "labels", "class", "target", "category", "score", "similarity", "sentiment"),
+    }  # fmt: skip
+    has_classes = True
     pairs_only: ClassVar[bool] = False
-
-    # --- columns and rows ---
 
     def find_texts(self, split: datasets.Dataset) -> list[str]:
         text, pair = self.arguments.text_column, self.arguments.pair_column
         if text is None and pair is not None:
             raise ValueError("pair_column: it is the second text; name the first one with --text_column")
-        columns = self._guess_texts(split) if text is None else [text] if pair is None else [text, pair]
-        check_columns(split, columns, self.text_arguments)
+        columns = [name for name in (text, pair) if name] or self._guess_texts(split)
+        check_columns(split, columns, "text_column, pair_column")
         if self.pairs_only and len(columns) != 2:
-            raise ValueError(
-                f"pair_column: the two texts of {split[0][FILE]!r} are not clear; name them with --text_column and "
-                f"--pair_column (columns of text: {', '.join(string_columns(split))})"
-            )
+            unclear = f"not clear; name them with --text_column and --pair_column ({', '.join(string_columns(split))})"
+            raise ValueError(f"pair_column: the two texts of {split[0][FILE]!r} are {unclear}")
         return columns
 
     def _guess_texts(self, split: datasets.Dataset) -> list[str]:
-        label = self.find_labels(split)
-        strings = [column for column in string_columns(split) if column != label]
-        for pair in PAIRS:
-            if set(pair) <= set(strings):
-                return list(pair)
-        if not set(TEXTS) & set(strings) and len(strings) == 1:
-            return strings
-        return [find_column(split, None, [name for name in TEXTS if name in strings], "text_column", "the text")]
+        strings = [column for column in string_columns(split) if column != self.find_labels(split)]
+        if pair := next((pair for pair in PAIRS if set(pair) <= set(strings)), None):
+            return list(pair)
+        known = [name for name in self.columns["text_column"] if name in strings]
+        return strings if len(strings) == 1 and not known else [find_column(split, "text_column", None, known)]
 
     def read_labels(self, split: datasets.Dataset) -> list[Any]:
-        values = _plain(split, self.label_column)
-        for index, value in enumerate(values):
-            if value is None or (isinstance(value, list) and not _are_names(value)):
-                use = "a list of names (or of their numbers), each of them once; not of 0 and 1" if value else "a label"
-                raise bad_value(split[index], self.label_column, value, use)
-        return values
+        return each_row(split, self._checked, _plain(split, self.label_column))
+
+    def _checked(self, value: Any) -> Any:
+        """A label, or a list of different ones."""
+        bad = value is None
+        if isinstance(value, list):
+            bad = not all(isinstance(item, (str, int)) for item in value) or len(set(value)) < len(value)
+        if bad:
+            use = "a list of names (or of their numbers), each of them once; not of 0 and 1" if value else "a label"
+            raise bad_value(self.label_column, value, use)
+        return value
 
     def classes(self, split: datasets.Dataset) -> list[set[str]]:
-        column = self.find_labels(split)
-        values = _plain(split, column)
-        kind = self.arguments.problem_type or _problem_type(values)
-        return super().classes(split) if kind == REGRESSION else [set(map(str, _items(value))) for value in values]
+        kind = self.arguments.problem_type or _problem_type(_plain(split, self.find_labels(split)))
+        self.has_classes = kind != REGRESSION
+        return super().classes(split)
 
     def blank_label(self, row: dict[str, Any]) -> int | list[int]:
         return [0] * len(self.labels) if self.problem_type == MULTI else 0
-
-    # --- labels ---
 
     def learn_labels(self, splits: datasets.DatasetDict, labels: Labels, config: PreTrainedConfig | None) -> Labels:
         asked, trained = self.arguments.problem_type, config and config.problem_type
@@ -98,69 +98,57 @@ class Classify(Task):
         self.problem_type = trained or asked or _problem_type(next(iter(labels.values())))
         self.metric_for_best_model, self.label_feature = KINDS[self.problem_type]
         self.labels = self._names(splits, labels, config)
-        return {
-            name: [self._encoded(value, splits[name], index) for index, value in enumerate(values)]
-            for name, values in labels.items()
-        }
+        return {name: each_row(splits[name], self._encoded, values) for name, values in labels.items()}
 
     def _names(self, splits: datasets.DatasetDict, values: Labels, config: PreTrainedConfig | None) -> list[str]:
         """The names of all labels, in the order of their ids."""
         given, saved = self.arguments.labels, saved_labels(config)
+        listed = ", ".join(given)
         if self.problem_type == REGRESSION:
             if given:
-                raise ValueError(
-                    f"labels: {', '.join(given)} cannot name the values of {self.label_column!r}; where they are "
-                    "classes, say so with --problem_type single_label_classification"
-                )
+                use = "where they are classes, say so with --problem_type single_label_classification"
+                raise ValueError(f"labels: {listed} cannot name the values of {self.label_column!r}; {use}")
             return ["score"]
         if len(set(given)) != len(given):
-            raise ValueError(f"labels: {', '.join(given)} names one label twice")
+            raise ValueError(f"labels: {listed} names one label twice")
         if saved and given and given != saved:
-            raise ValueError(f"labels: {', '.join(given)}, but the model knows {', '.join(saved)}")
+            raise ValueError(f"labels: {listed}, but the model knows {', '.join(saved)}")
+        known = saved or given
         if "train" not in values:
-            return saved or given or [str(i) for i in range(config.num_labels)]  # a model that never named its labels
+            return known or [str(i) for i in range(config.num_labels)]  # a model that never named its labels
         seen = {item for value in values["train"] for item in _items(value)}
         if not all(isinstance(item, int) for item in seen):
             seen = {str(item) for item in seen}
         names, file = [str(item) for item in sorted(seen)], splits["train"][0][FILE]
-        known = saved or given
         if config and known and any(_find_label(item, known) is None for item in seen):
-            raise ValueError(
-                f"model: it was fine-tuned for the labels {', '.join(known)}, and {file!r} has {', '.join(names)}; "
-                "start from a model without such a head"
-            )
+            there = f"{', '.join(known)}, and {file!r} has {', '.join(names)}"
+            raise ValueError(f"model: it was fine-tuned for the labels {there}; start from a model without such a head")
         if len(names) < 2 and not known:
-            raise ValueError(
-                f"{self.label_column}: {file!r} has one label only ({', '.join(names)}); there is nothing to learn"
-            )
+            only = f"{file!r} has one label only ({', '.join(names)})"
+            raise ValueError(f"{self.label_column}: {only}; there is nothing to learn")
         return known or names
 
-    def _encoded(self, value: Any, split: datasets.Dataset, index: int) -> int | float | list[float]:
+    def _encoded(self, value: Any) -> int | float | list[float]:
         """What the model learns: a class number, 0 or 1 for each label, or a value."""
         if self.problem_type == REGRESSION:
-            try:
-                if np.isfinite(number := float(value)):
-                    return number
-            except (TypeError, ValueError):
-                pass
-            raise bad_value(split[index], self.label_column, value, "a number")
+            if (number := _number(value)) is None:
+                raise bad_value(self.label_column, value, "a number")
+            return number
         if isinstance(value, list) != (self.problem_type == MULTI):
             use = "a list of labels" if self.problem_type == MULTI else "one label"
-            raise bad_value(split[index], self.label_column, value, f"{use} ({self.problem_type})")
+            raise bad_value(self.label_column, value, f"{use} ({self.problem_type})")
         ids = [_find_label(item, self.labels) for item in _items(value)]
         if None in ids:
-            unknown, use = _items(value)[ids.index(None)], f"one of {', '.join(self.labels)}"
             why = " is none of --labels" if self.arguments.labels else " was never seen in training"
-            raise bad_value(split[index], self.label_column, unknown, use, why)
+            unknown = _items(value)[ids.index(None)]
+            raise bad_value(self.label_column, unknown, f"one of {', '.join(self.labels)}", why)
         return ids[0] if self.problem_type == SINGLE else [float(i in ids) for i in range(len(self.labels))]
 
     def config_fields(self) -> dict[str, Any]:
         return {**super().config_fields(), "problem_type": self.problem_type}
 
-    # --- the model's inputs and outputs ---
-
     def encode(self, split: datasets.Dataset, training: bool) -> datasets.Dataset:
-        return map_rows(split, [*self.text_columns, LABEL], encode_texts, self.tokenizer)
+        return self.map_columns(split, [*self.text_columns, LABEL], encode_texts)
 
     def preprocess_logits(self, logits: torch.Tensor, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
         """The class, [batch]; 0 or 1 for every label, [batch, labels]; or the value, [batch]."""
@@ -172,8 +160,8 @@ class Classify(Task):
 
     def score(self, predictions: Sequence[Any], references: Sequence[Any]) -> dict[str, float]:
         if self.problem_type == REGRESSION:
-            given = {"predictions": predictions, "references": references}
-            mse = sklearn.metrics.mean_squared_error(references, predictions)
+            given = {"predictions": np.asarray(predictions, np.float32), "references": references}
+            mse = sklearn.metrics.mean_squared_error(references, given["predictions"])
             return Pearson().compute(**given) | Spearman().compute(**given) | {"mse": float(mse)}
         given = {"predictions": np.asarray(predictions, np.int32), "references": np.asarray(references, np.int32)}
         f1 = {"f1_macro": F1().compute(**given)["f1"]}
@@ -181,8 +169,8 @@ class Classify(Task):
             return {"f1_micro": F1().compute(**given, average="micro")["f1"]} | f1 | Accuracy().compute(**given)
         return Accuracy().compute(**given) | f1 | MatthewsCorrelation().compute(**given)
 
-    def draw(self, prediction: EvalPrediction, examples: datasets.Dataset, path: Path) -> None:
-        predictions, references = self.decode(prediction, examples), examples[LABEL][:]
+    def draw(self, said: Predictions, path: Path) -> None:
+        predictions, references = said.kept, said.examples[LABEL][:]
         if self.problem_type == REGRESSION:
             plot_values(predictions, references, path)
         elif self.problem_type == SINGLE:
@@ -191,25 +179,23 @@ class Classify(Task):
             f1 = F1().compute(predictions=predictions, references=np.asarray(references, np.int32), average=None)["f1"]
             plot_scores(dict(zip(self.labels, f1)), "F1", path)
 
-    def demonstrate(self, folder: Path, examples: datasets.Dataset) -> Iterator[tuple[str, str]]:
+    def demonstrate(self, folder: Path, said: Predictions) -> Pairs:
         classifier = pipeline("text-classification", str(folder))
-        for row in examples:
+        for row in said.examples:
             texts = [row[column] for column in self.text_columns]
             # one answer a label, the best one first
-            (said,) = classifier([dict(zip(("text", "text_pair"), texts))], top_k=None, truncation=True)
+            (found,) = classifier([dict(zip(("text", "text_pair"), texts))], top_k=None, truncation=True)
             if self.problem_type == REGRESSION:
-                answer, true = f"{said[0]['score']:.2f}", f"{row[LABEL]:.2f}"
+                answer, true = f"{found[0]['score']:.2f}", f"{row[LABEL]:.2f}"
             else:
-                said = said[:1] if self.problem_type == SINGLE else [each for each in said if each["score"] > 0.5]
-                answer = ", ".join(f"{each['label']} {each['score']:.0%}" for each in said)
+                found = found[:1] if self.problem_type == SINGLE else [each for each in found if each["score"] > 0.5]
+                answer = ", ".join(f"{each['label']} {each['score']:.0%}" for each in found)
                 true = ", ".join(_items(self.readable(row[LABEL])))
             yield " | ".join(map(shortened, texts)), f"{answer or 'none'}; in the data: {true or 'none'}"
 
     def readable(self, label: Any) -> str | list[str] | float:
-        if self.problem_type == REGRESSION:
-            return float(label)
-        if self.problem_type == SINGLE:
-            return self.labels[label]
+        if self.problem_type != MULTI:
+            return self.labels[label] if self.problem_type == SINGLE else label
         return [name for name, there in zip(self.labels, label) if there]
 
 
@@ -218,26 +204,57 @@ class Nli(Classify):
 
     name = "nli"
     pairs_only = True
+    no_gold = ("-", "-1", -1)  # how SNLI marks pairs that its annotators did not agree on
 
     def read(self, splits: datasets.DatasetDict, config: PreTrainedConfig | None = None) -> datasets.DatasetDict:
         column, splits = self.find_labels(next(iter(splits.values()))), datasets.DatasetDict(splits)
         for name, split in splits.items():
             values = split[column][:] if column in split.column_names else []
-            if without := sum(value in NO_GOLD for value in values):
-                print(f"{name}: {without:,} pairs without a gold label are left out")
-                if without == len(split):
+            gold = [i for i, value in enumerate(values) if value not in self.no_gold]
+            if len(gold) < len(values):
+                print(f"{name}: {len(values) - len(gold):,} pairs without a gold label are left out")
+                if not gold:
                     raise ValueError(f"label_column: no pair of {split[0][FILE]!r} ({name}) has a gold label")
-                splits[name] = split.select([i for i, value in enumerate(values) if value not in NO_GOLD])
+                splits[name] = split.select(gold)
         read = super().read(splits, config)
         if self.problem_type != SINGLE or all(label.lstrip("-").isdigit() for label in self.labels):
-            raise ValueError(
-                f"labels: {self.label_column!r} has no names for its labels; give them in the order of their "
-                "numbers, as --labels entailment neutral contradiction"
-            )
+            use = "give them in the order of their numbers, as --labels entailment neutral contradiction"
+            raise ValueError(f"labels: {self.label_column!r} has no names for its labels; {use}")
         return read
 
-    def no_labels(self, split: datasets.Dataset) -> list[Any]:
-        return [*NO_LABEL, *NO_GOLD]
+
+def zero_shot(arguments: ZeroShotArguments) -> list[dict[str, float]]:
+    """How well labels that no model was trained for fit each text, through entailment (Yin et al. 2019), printed too:
+    for each text its labels with probabilities, best first. A ValueError for no text or labels, a hypothesis without
+    {}, or a model that does not tell entailment."""
+    if not arguments.text:
+        raise ValueError("text: none given; use one text or more")
+    if len(arguments.labels) < (1 if arguments.multi_label else 2):
+        raise ValueError("labels: too few given; use --labels and two or more (one with --multi_label true)")
+    if arguments.hypothesis.count("{}") != 1 or re.search("[{}]", arguments.hypothesis.replace("{}", "")):
+        raise ValueError(f"hypothesis: {arguments.hypothesis!r}; use one {{}} for the label, and no other braces")
+    check_entailment(arguments.model, read_config(arguments.model), arguments.multi_label)
+    classifier = pipeline("zero-shot-classification", arguments.model)
+    options = {"hypothesis_template": arguments.hypothesis, "multi_label": arguments.multi_label}
+    found = [classifier(text, arguments.labels, **options) for text in arguments.text]
+    for said in found:
+        shares = [f"  {score:6.1%}  {label}" for label, score in zip(said["labels"], said["scores"])]
+        print(said["sequence"], *shares, sep="\n")
+    return [dict(zip(said["labels"], said["scores"])) for said in found]
+
+
+def check_entailment(path: str, config: PreTrainedConfig, multi_label: bool) -> None:
+    """Refuse (a ValueError) a model whose labels do not say which one is entailment; the pipeline finds it by its
+    beginning, "entail". With `multi_label`, it compares it with the first label, or if it is that with the last one."""
+    labels = [str(config.id2label[i]) for i in sorted(config.id2label)]
+    entails, named = [label.lower().startswith("entail") for label in labels], f"labels: {', '.join(labels)}"
+    if trained_for(config) != "ForSequenceClassification" or not any(entails):
+        known = f"class {(config.architectures or ['none'])[0]}, {named}"
+        raise ValueError(f"model: {path!r} tells no entailment ({known}); train one with `minibert finetune nli`")
+    if multi_label and labels[-1 if entails[0] else 0].lower().startswith("neutral"):
+        use = "a model whose first label is contradiction, or whose first one is entailment and last one contradiction"
+        said = f"Transformers' pipeline would compare entailment with neutral in {path!r}"
+        raise ValueError(f"multi_label: {said} ({named}); use {use}")
 
 
 def _plain(split: datasets.Dataset, column: str) -> list[Any]:
@@ -246,7 +263,7 @@ def _plain(split: datasets.Dataset, column: str) -> list[Any]:
     feature = split.features[column]
     inner = getattr(feature, "feature", feature)
 
-    def plain(value):
+    def plain(value: Any) -> Any:
         if isinstance(value, list):
             return [plain(item) for item in value]
         if isinstance(inner, datasets.ClassLabel) and value is not None and value >= 0:
@@ -264,18 +281,21 @@ def _items(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
 
 
-def _are_names(items: list[Any]) -> bool:
-    return all(isinstance(item, (str, int)) for item in items) and len(set(items)) == len(items)
-
-
 def _problem_type(values: Iterable[Any]) -> str:
     values = [value for value in values if value is not None]
     if any(isinstance(value, list) for value in values):
         return MULTI
-    try:  # numbers may be text: a table has text only in a column with an empty cell
-        return SINGLE if all(float(value).is_integer() for value in values) else REGRESSION
+    numbers = [_number(value) for value in values]  # also of text: a column with an empty cell has nothing else
+    return SINGLE if None in numbers or all(number.is_integer() for number in numbers) else REGRESSION
+
+
+def _number(value: Any) -> float | None:
+    """A finite number, or the text of one."""
+    try:
+        number = float(value)
     except (TypeError, ValueError):
-        return SINGLE
+        return None
+    return number if np.isfinite(number) else None
 
 
 def _find_label(label: int | str, labels: list[str]) -> int | None:

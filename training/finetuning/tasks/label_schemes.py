@@ -1,14 +1,9 @@
-"""Tags of words: the schemes, what is valid in them, long sentences, and decoding. Pure functions.
+"""Tags of words: the schemes, what is valid in them, long sentences, and decoding.
 
-Schemes of entity tags, for an entity of type X over several words / one word:
-
-    bio    B-X I-X … I-X / B-X          (IOB2)
-    io     I-X I-X … I-X / I-X          (neighbours of one type run together)
-    bioes  B-X I-X … E-X / S-X
-    none   tags are classes of words, such as parts of speech; there are no entities
-
-What is not valid is read as seqeval reads it (and conlleval before it): a tag that cannot continue the entity before
-it begins a new one.
+An entity of type X over several words / one word is in scheme bio (IOB2) B-X I-X … I-X / B-X; in io I-X … I-X / I-X
+(neighbours of one type run together); in bioes B-X I-X … E-X / S-X. In scheme none, tags are classes of words, such as
+parts of speech. What is not valid is read as seqeval reads it (and conlleval before it): a tag that cannot continue the
+entity before it begins a new one.
 """
 
 from __future__ import annotations
@@ -58,8 +53,8 @@ def convert_tags(tags: Sequence[str], scheme: str) -> list[str]:
 
 
 def labels_of(tags: Iterable[str], scheme: str) -> list[str]:
-    """All labels a model needs that has learned from `tags`, in order: O, then those of each type by name. In scheme
-    "none": the tags, the most frequent one first."""
+    """All labels of a model that learns from `tags`: O, then those of each type by name; in scheme "none" the tags,
+    the most frequent one first."""
     if scheme == "none":
         return [tag for tag, _ in sorted(Counter(tags).items(), key=lambda item: (-item[1], item[0]))]
     types = sorted({split_tag(tag)[1] for tag in tags} - {""})
@@ -76,14 +71,9 @@ class Window(NamedTuple):
 
 
 def cut_into_windows(lengths: Sequence[int], room: int, stride: int) -> list[Window]:
-    """Cut a sentence between words so that each part fits; every word is one window's own, in order.
-
-    Args:
-        lengths: tokens of each word (0 is possible).
-        room: tokens a window may hold; a word that is longer stands alone and loses its end.
-        stride: tokens, at most, that neighbouring windows share; in the middle of those words one's own end and the
-            other's begin.
-    """
+    """Cut a sentence of words with these lengths in tokens (0 is possible) into parts of `room` tokens at most; a word
+    that is longer stands alone and loses its end. Every word is one window's own, in order; neighbours share up to
+    `stride` tokens, half of whose words are one's own."""
     sums = np.concatenate([[0], np.cumsum(np.minimum(lengths, room))]).astype(int)
     windows, first, own = [], 0, 0
     while True:
@@ -97,7 +87,7 @@ def cut_into_windows(lengths: Sequence[int], room: int, stride: int) -> list[Win
         first, own = following, border
 
 
-def may_follow(previous: str, tag: str, scheme: str) -> bool:
+def _may_follow(previous: str, tag: str, scheme: str) -> bool:
     """Whether `tag` may stand after `previous`; before the first word and after the last one stands O."""
     (before, before_type), (prefix, kind) = split_tag(previous), split_tag(tag)
     if prefix not in (OUTSIDE, *PREFIXES[scheme]):
@@ -109,18 +99,14 @@ def may_follow(previous: str, tag: str, scheme: str) -> bool:
 
 
 def transitions(labels: Sequence[str]) -> np.ndarray:
-    """What a step from one label to another adds to a sequence's score: 0, or -inf where it is not valid in the labels'
-    scheme, [labels + 1, labels + 1]; the last row and column stand for the sentence's ends."""
+    """What a step from one label to another adds to a sequence's score, [labels + 1, labels + 1]: 0, or -inf where it
+    is not valid; the last row and column stand for the sentence's ends."""
     scheme, tags = detect_scheme(labels), [*labels, OUTSIDE]
-    return np.array([[0.0 if may_follow(a, b, scheme) else -np.inf for b in tags] for a in tags])
+    return np.array([[0.0 if _may_follow(a, b, scheme) else -np.inf for b in tags] for a in tags])
 
 
 def best_path(scores: np.ndarray, transitions: np.ndarray) -> list[int]:
-    """The valid sequence of labels with the highest sum of scores (Viterbi); of log-probabilities the most probable.
-
-    Args:
-        scores: of each word's labels, [words, labels].
-    """
+    """The valid sequence of labels with the highest sum of scores, [words, labels] (Viterbi)."""
     if not len(scores):
         return []
     best, came_from = transitions[-1, :-1] + scores[0], []

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,34 +11,17 @@ import datasets
 import numpy as np
 import torch
 from tokenizers import pre_tokenizers
-from transformers import (
-    DataCollatorForTokenClassification,
-    EvalPrediction,
-    PreTrainedConfig,
-    PreTrainedTokenizerBase,
-    pipeline,
-)
+from transformers import DataCollatorForTokenClassification, PreTrainedConfig, PreTrainedTokenizerBase, pipeline
 
 from ....modeling_minibert import MiniBertForTokenClassification
 from ...arguments.finetuning import TagArguments
 from ...metrics import F1, Accuracy, Seqeval
 from ...report import plot_per_type, plot_scores
-from ..data import FILE, check_columns, find_column
-from .base import LABEL, Labels, Task, bad_value, map_rows, saved_labels, shortened
-from .label_schemes import (
-    OUTSIDE,
-    best_path,
-    convert_tags,
-    cut_into_windows,
-    detect_scheme,
-    labels_of,
-    split_tag,
-    transitions,
-)
+from ..data import FILE, bad_value, each_row
+from . import label_schemes as schemes
+from .base import LABEL, Labels, Pairs, Predictions, Task, saved_labels, shortened
 
-TOKENS = ("tokens", "words", "token", "text", "sentence")
 IGNORED = -100  # the label that no loss counts
-SCORES = ("precision", "recall", "f1")
 
 
 class Tag(Task):
@@ -46,10 +30,12 @@ class Tag(Task):
     name = "tag"
     model_class = MiniBertForTokenClassification
     collator_class = DataCollatorForTokenClassification
-    text_arguments = "tokens_column"
-    label_argument = "tags_column"
+    columns = {
+        "tokens_column": ("tokens", "words", "token", "text", "sentence"),
+        "tags_column": ("ner_tags", "tags", "ner", "pos_tags", "upos", "pos", "xpos", "chunk_tags", "labels", "label"),
+    }
+    has_classes = True
     label_feature = datasets.List(datasets.Value("string"))  # tags by name
-    label_columns = ("ner_tags", "tags", "ner", "pos_tags", "upos", "pos", "xpos", "chunk_tags", "labels", "label")
 
     def __init__(self, arguments: TagArguments, tokenizer: PreTrainedTokenizerBase):
         super().__init__(arguments, tokenizer)
@@ -60,16 +46,12 @@ class Tag(Task):
         special = tokenizer("a", return_special_tokens_mask=True)["special_tokens_mask"]
         self.special_tokens_behind = special[::-1].index(0)
 
-    # --- columns and rows ---
-
-    def find_texts(self, split: datasets.Dataset) -> list[str]:
-        return [find_column(split, self.arguments.tokens_column, TOKENS, "tokens_column", "the words")]
-
     def check_inputs(self, split: datasets.Dataset) -> None:
-        check_columns(split, self.text_columns, self.text_arguments)
-        for index, tokens in enumerate(split[self.text_columns[0]]):
-            if not isinstance(tokens, list) or not all(isinstance(token, str) for token in tokens):
-                raise bad_value(split[index], self.text_columns[0], tokens, "a list of words")
+        each_row(split, self._check_words, split[self.text_columns[0]])
+
+    def _check_words(self, tokens: Any) -> None:
+        if not isinstance(tokens, list) or not all(isinstance(token, str) for token in tokens):
+            raise bad_value(self.text_columns[0], tokens, "a list of words")
 
     def read_labels(self, split: datasets.Dataset) -> list[list[str]]:
         """The tags of every row by name."""
@@ -77,82 +59,73 @@ class Tag(Task):
         if self.arguments.tag_names and getattr(feature, "dtype", None) == "string":
             raise ValueError(f"tag_names: the tags of {split[0][FILE]!r} have names ({self.label_column} holds texts)")
         names = self.arguments.tag_names or getattr(feature, "names", [])
-        use = f"a number below {len(names)}" if names else "a text, or a number whose name --tag_names tells"
-        named = []
-        for index, (tokens, tags) in enumerate(zip(split[self.text_columns[0]], split[self.label_column])):
-            if not isinstance(tags, list) or len(tags) != len(tokens):
-                raise bad_value(split[index], self.label_column, tags, f"a list of {len(tokens)}, one tag a word")
-            for word, tag in enumerate(tags):
-                if not isinstance(tag, str) and tag not in range(len(names)):
-                    raise bad_value(split[index], f"{self.label_column}[{word}]", tag, use)
-            named.append([tag if isinstance(tag, str) else names[tag] for tag in tags])
-        return named
+        return each_row(split, partial(self._named, names), split[self.text_columns[0]], split[self.label_column])
 
-    def classes(self, split: datasets.Dataset) -> list[set[str]]:
-        column = self.find_labels(split)
-        return [{str(tag) for tag in tags} if isinstance(tags, list) else set() for tags in split[column]]
+    def _named(self, names: list[str], tokens: list[str], tags: Any) -> list[str]:
+        if not isinstance(tags, list) or len(tags) != len(tokens):
+            raise bad_value(self.label_column, tags, f"a list of {len(tokens)}, one tag a word")
+        for word, tag in enumerate(tags):
+            if not isinstance(tag, str) and tag not in range(len(names)):
+                use = f"a number below {len(names)}" if names else "a text, or a number whose name --tag_names tells"
+                raise bad_value(f"{self.label_column}[{word}]", tag, use)
+        return [tag if isinstance(tag, str) else names[tag] for tag in tags]
 
     def blank_label(self, row: dict[str, Any]) -> list[str]:
         return [self.labels[self.fallback]] * len(row[self.text_columns[0]])
-
-    # --- labels ---
 
     def learn_labels(self, splits: datasets.DatasetDict, labels: Labels, config: PreTrainedConfig | None) -> Labels:
         asked, data_scheme = self.arguments.scheme, self.arguments.data_scheme
         seen = {tag for rows in labels.values() for row in rows for tag in row}
         if data_scheme == "auto":
-            data_scheme = detect_scheme(seen)
-        tags = {
-            name: [self._valid(row, splits[name], index, data_scheme) for index, row in enumerate(rows)]
-            for name, rows in labels.items()
-        }
+            data_scheme = schemes.detect_scheme(seen)
+        valid, words = partial(self._valid, data_scheme), self.text_columns[0]
+        tags = {name: each_row(splits[name], valid, rows, splits[name][words]) for name, rows in labels.items()}
         if config is None:
-            scheme = data_scheme if asked == "auto" else asked
-            self.labels = labels_of((tag for row in tags["train"] for tag in row), scheme)
+            self.scheme = data_scheme if asked == "auto" else asked
+            self.labels = schemes.labels_of((tag for row in tags["train"] for tag in row), self.scheme)
         else:
             self.labels = saved_labels(config)
             if self.labels is None:
                 raise ValueError("model: its labels have no names (LABEL_0, …), so its tags are not known")
-            scheme = detect_scheme(self.labels)
-            if asked not in ("auto", scheme):
-                raise ValueError(f"scheme: {asked!r} is asked for, but the model tags in {scheme!r}")
-        if (scheme == "none") != (data_scheme == "none"):
+            self.scheme = schemes.detect_scheme(self.labels)
+            if asked not in ("auto", self.scheme):
+                raise ValueError(f"scheme: {asked!r} is asked for, but the model tags in {self.scheme!r}")
+        if (self.scheme == "none") != (data_scheme == "none"):
             file = next(iter(splits.values()))[0][FILE]
             raise ValueError(
                 f"scheme: the tags in {file!r} ({', '.join(sorted(seen)[:5])}, …) are of scheme {data_scheme!r}, which "
-                f"a model of scheme {scheme!r} ({', '.join(self.labels[:5])}, …) cannot tell"
+                f"a model of scheme {self.scheme!r} ({', '.join(self.labels[:5])}, …) cannot tell"
             )
         for name, rows in tags.items():
-            for index, row in enumerate(rows):
-                for tag, label in zip(row, convert_tags(row, scheme)):
-                    if label not in self.labels:
-                        use, why = f"one of {', '.join(self.labels)}", " was never seen in training"
-                        raise bad_value(splits[name][index], self.label_column, tag, use, why)
-        self.scheme = scheme
-        viterbi = self.arguments.decoding == "viterbi" and scheme != "none"
-        self.transitions = transitions(self.labels) if viterbi else None
-        self.fallback = self.labels.index(OUTSIDE) if OUTSIDE in self.labels else 0
-        self.metric_for_best_model = "accuracy" if scheme == "none" else "f1"
+            each_row(splits[name], self._check_known, rows)
+        viterbi = self.arguments.decoding == "viterbi" and self.scheme != "none"
+        self.transitions = schemes.transitions(self.labels) if viterbi else None
+        self.fallback = self.labels.index(schemes.OUTSIDE) if schemes.OUTSIDE in self.labels else 0
+        self.metric_for_best_model = "accuracy" if self.scheme == "none" else "f1"
         return tags
 
-    def _valid(self, tags: list[str], split: datasets.Dataset, index: int, scheme: str) -> list[str]:
+    def _valid(self, scheme: str, tags: list[str], words: list[str]) -> list[str]:
         """The tags, if they are valid in `scheme`, or as they are repaired."""
-        no_tags = [] if scheme == "none" else [word for word, tag in enumerate(tags) if not split_tag(tag)[0]]
-        valid = tags if no_tags else convert_tags(tags, scheme)
+        no_tags = [] if scheme == "none" else [word for word, tag in enumerate(tags) if not schemes.split_tag(tag)[0]]
+        valid = tags if no_tags else schemes.convert_tags(tags, scheme)
         if not no_tags and (valid == tags or self.arguments.repair_tags):
             return valid
         word = no_tags[0] if no_tags else [a == b for a, b in zip(tags, valid)].index(False)
         use = "O, B-TYPE, I-TYPE, …" if no_tags else f"{valid[word]!r}, or --repair_tags true to read it as that"
         before = f"after {tags[word - 1]!r}" if word else "at the beginning"
-        why = f" of {split[index][self.text_columns[0]][word]!r} {before} is not valid in scheme {scheme!r}"
-        raise bad_value(split[index], f"{self.label_column}[{word}]", tags[word], use, why)
+        why = f" of {words[word]!r} {before} is not valid in scheme {scheme!r}"
+        raise bad_value(f"{self.label_column}[{word}]", tags[word], use, why)
 
-    # --- the model's inputs and outputs ---
+    def _check_known(self, tags: list[str]) -> None:
+        for tag, label in zip(tags, schemes.convert_tags(tags, self.scheme)):
+            if label not in self.labels:
+                use = f"one of {', '.join(self.labels)}"
+                raise bad_value(self.label_column, tag, use, " was never seen in training")
 
     def encode(self, split: datasets.Dataset, training: bool) -> datasets.Dataset:
         options = {"align": self.arguments.align, "stride": self.arguments.stride, "training": training}
         columns = [*self.text_columns, LABEL]
-        return map_rows(split, columns, encode_sentences, self.tokenizer, labels=self.labels, **options)
+        return self.map_columns(split, columns, encode_sentences, labels=self.labels, **options)
 
     def preprocess_logits(self, logits: torch.Tensor, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
         """The label of each word at its first subword, -100 elsewhere: [batch, length]."""
@@ -166,16 +139,15 @@ class Tag(Task):
                 sums = np.add.reduceat(np.exp(of_row[:end]), words)
                 means = sums / np.diff(words, append=end)[:, None]
                 of_words = np.log(np.maximum(means, np.finfo(means.dtype).tiny))
-            path = of_words.argmax(-1) if self.transitions is None else best_path(of_words, self.transitions)
+            path = of_words.argmax(-1) if self.transitions is None else schemes.best_path(of_words, self.transitions)
             row[torch.from_numpy(words)] = torch.as_tensor(path, dtype=row.dtype, device=row.device)
         return ids
 
-    def decode(self, prediction: EvalPrediction, examples: datasets.Dataset) -> list[list[str]]:
-        """The tags of every sentence, one a word, valid in the model's scheme. Windows of long sentences are joined; a
-        word without any subword is outside of entities (in scheme "none": of the most frequent class)."""
-        windows = self.encode(examples, training=False).select_columns(["words", "is_last"])
-        rows, decoded = zip(windows, prediction.predictions), []
-        for tokens in examples[self.text_columns[0]]:
+    def decode(self, said: Predictions) -> list[list[str]]:
+        """The tags of every sentence, one a word, valid in the model's scheme. A word without any subword is outside of
+        entities (in scheme "none": of the most frequent class)."""
+        rows, decoded = zip(said.encoded.select_columns(["words", "is_last"]), said.kept), []
+        for tokens in said.examples[self.text_columns[0]]:
             ids = np.full(len(tokens), self.fallback)
             done = not tokens
             while not done:
@@ -183,22 +155,22 @@ class Tag(Task):
                 words = np.array(window["words"])
                 ids[words[words >= 0]] = predicted[: len(words)][words >= 0]
                 done = window["is_last"]
-            decoded.append(convert_tags([self.labels[i] for i in ids], self.scheme))
+            decoded.append(schemes.convert_tags([self.labels[i] for i in ids], self.scheme))
         return decoded
 
     def score(self, predictions: Sequence[list[str]], references: Sequence[list[str]]) -> dict[str, float]:
-        """precision, recall, f1 of entities, over all and for each type (f1_PER, …), and the accuracy of words. Scheme
-        "none": accuracy and the mean F1 of the classes (f1_macro)."""
+        """precision, recall, f1 of entities, over all and for each type (f1_PER, …), and accuracy of words; in scheme
+        "none" accuracy and f1_macro."""
         given = self._as_scored(predictions, references)
         if self.scheme == "none":
             return Accuracy().compute(**given) | {"f1_macro": F1().compute(**given)["f1"]}
         scores = Seqeval().compute(**given)
-        per_type, nothing = scores.pop("per_type"), dict.fromkeys(SCORES, 0.0)
-        types = sorted({split_tag(label)[1] for label in self.labels} - {""})
-        return scores | {f"{name}_{kind}": per_type.get(kind, nothing)[name] for kind in types for name in SCORES}
+        per_type, names = scores.pop("per_type"), ("precision", "recall", "f1")
+        types = sorted({schemes.split_tag(label)[1] for label in self.labels} - {""})
+        return scores | {f"{name}_{kind}": per_type.get(kind, {}).get(name, 0.0) for kind in types for name in names}
 
-    def draw(self, prediction: EvalPrediction, examples: datasets.Dataset, path: Path) -> None:
-        given = self._as_scored(self.decode(prediction, examples), examples[LABEL][:])
+    def draw(self, said: Predictions, path: Path) -> None:
+        given = self._as_scored(self.decode(said), said.examples[LABEL][:])
         if self.scheme != "none":
             plot_per_type(Seqeval().compute(**given)["per_type"], path)
             return
@@ -207,16 +179,16 @@ class Tag(Task):
         plot_scores({self.labels[i]: score for i, score in zip(there, f1)}, "F1", path)
 
     def _as_scored(self, predictions: Sequence[list[str]], references: Sequence[list[str]]) -> dict[str, list]:
-        """What metrics take: entities as BIO, which can tell whatever the other schemes can; or classes of words."""
+        """What metrics take: entities as BIO, which tells whatever the other schemes can; or classes of words."""
         sides = {"predictions": predictions, "references": references}
         if self.scheme == "none":
             return {side: [self.labels.index(tag) for tags in rows for tag in tags] for side, rows in sides.items()}
-        return {side: [convert_tags(tags, "bio") for tags in rows] for side, rows in sides.items()}
+        return {side: [schemes.convert_tags(tags, "bio") for tags in rows] for side, rows in sides.items()}
 
-    def demonstrate(self, folder: Path, examples: datasets.Dataset) -> Iterator[tuple[str, str]]:
+    def demonstrate(self, folder: Path, said: Predictions) -> Pairs:
         strategy = "average" if self.arguments.subwords == "mean" else "first"
         tagger = pipeline("token-classification", str(folder), aggregation_strategy=strategy)
-        for tokens in examples[self.text_columns[0]]:
+        for tokens in said.examples[self.text_columns[0]]:
             text = " ".join(tokens)
             found = [(text[group["start"] : group["end"]].strip(), group["entity_group"]) for group in tagger(text)]
             if self.scheme == "none":  # the pipeline runs neighbours of one class together
@@ -225,8 +197,8 @@ class Tag(Task):
 
 
 def spaces_before_words(tokenizer: PreTrainedTokenizerBase) -> None:
-    """Make a byte-level `tokenizer` read every word of a sentence, the first one too, as it stands in running text:
-    behind a space. ModernBERT's own would read the words of a list as if they were parts of one."""
+    """Make a byte-level `tokenizer` read every word of a sentence, the first one too, as behind a space. ModernBERT's
+    own would read the words of a list as if they were parts of one."""
     steps = tokenizer.backend_tokenizer.pre_tokenizer
     for step in steps if isinstance(steps, pre_tokenizers.Sequence) else [steps]:
         if isinstance(step, pre_tokenizers.ByteLevel):
@@ -234,19 +206,14 @@ def spaces_before_words(tokenizer: PreTrainedTokenizerBase) -> None:
 
 
 def encode_sentences(tokenizer, sentences, tags, *, labels, align, stride, training) -> dict[str, list]:
-    """Sentences as windows of at most `tokenizer.model_max_length` tokens, one row each, in order; none of a sentence
-    without words. Beside the model's inputs: `words`, the word in the sentence that begins with each token, -1 where
-    none does that is this window's own; `is_last`, whether the sentence ends here. And `labels`: in training of the
-    window's own words, and only windows that have such; else of all its words, for decoding them together.
-
-    Args:
-        sentences, tags: lists of words, and of one tag each; labels: the tags by id.
-        align: in training, "first": the first subword carries the label of its word, the others -100 (Devlin et al.
-            2019, section 5.3); "all": every subword carries it.
-    """
-    scheme, id_of = detect_scheme(labels), {label: i for i, label in enumerate(labels)}
+    """Sentences (lists of words) and their tags as windows of `model_max_length` tokens at most, a row each, in order;
+    none of a sentence without words. Beside the model's inputs: `words`, the word in the sentence that begins with each
+    token, -1 where none does that is this window's own; `is_last`, whether the sentence ends here; and `labels`, ids of
+    the tags at first subwords, -100 elsewhere (Devlin et al. 2019, section 5.3). In training only of the window's own
+    words, with `align` "all" at every subword, and only windows that have such."""
+    scheme, id_of = schemes.detect_scheme(labels), {label: i for i, label in enumerate(labels)}
     rows = {"labels": [], "words": [], "is_last": []}
-    pairs = [(words, convert_tags(of_row, scheme)) for words, of_row in zip(sentences, tags) if words]
+    pairs = [(words, schemes.convert_tags(of_row, scheme)) for words, of_row in zip(sentences, tags) if words]
     if not pairs:
         return {name: [] for name in (*tokenizer.model_input_names, *rows)}
     room = tokenizer.model_max_length - tokenizer.num_special_tokens_to_add()
@@ -254,7 +221,7 @@ def encode_sentences(tokenizer, sentences, tags, *, labels, align, stride, train
     cuts = []
     for i, (words, of_row) in enumerate(pairs):
         lengths = np.bincount([word for word in whole.word_ids(i) if word is not None], minlength=len(words))
-        cuts += [(words, of_row, window) for window in cut_into_windows(lengths, room, stride)]
+        cuts += [(words, of_row, window) for window in schemes.cut_into_windows(lengths, room, stride)]
     parts = [words[window.first : window.last] for words, _, window in cuts]
     encoded = tokenizer(parts, is_split_into_words=True, truncation=True)
     for i, (sentence, of_row, window) in enumerate(cuts):
