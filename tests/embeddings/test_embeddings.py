@@ -249,7 +249,7 @@ def test_only_line_feeds_end_a_line(folder, tmp_path, capsys):
 def test_a_cell_may_hold_a_long_document(tmp_path):
     table = tmp_path / "x.csv"
     table.write_text(f"text,n\n{'katan ' * 40_000},1\n")
-    assert [len(text) for text in read_table(str(table)).texts("text")] == [240_000]
+    assert [len(text) for text in read_table(str(table)).column("text")] == [240_000]
 
 
 def test_a_folder_that_lacks_weights_is_refused(folder, tmp_path, capsys):

@@ -194,7 +194,7 @@ def test_evaluation_refuses(root, data, capsys):
         ([*models, "--data", data, "--depth", "0"], ["depth: 0 is too few"]),
         ([*models, "--data", data, "--tuning_data", data, "--tuning_queries", "0"], ["tuning_queries: 0 is too few"]),
         ([*models, "--data", data, "--weight", "1", "--tuning_data", data], ["not both"]),
-        ([*models, "--data", data / "corpus.jsonl"], ["is no folder with corpus.jsonl"]),
+        ([*models, "--data", data / "corpus.jsonl"], ["is no retrieval folder: it has no corpus.jsonl"]),
         (
             [*models, "--data", data, "--split", "dev"],
             ["has none of queries_dev.jsonl, queries/dev.jsonl"],

@@ -168,7 +168,7 @@ COMMANDS = {
         "words",
     ),
     "rerank": Command(
-        "embeddings.rerank:rerank",
+        "embeddings.search:rerank",
         "put passages in the order of how well they answer a query",
         (embeddings.RerankArguments,),
         "words",

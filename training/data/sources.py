@@ -14,7 +14,7 @@ import itertools
 import mmap
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 import datasets
@@ -70,7 +70,7 @@ def plan_source(
         _, item = language_of(item)
         path = os.path.expanduser(item)
         if os.path.isdir(path):
-            found = _files_in(path)
+            found = files_in(path, LOADERS)
             missing = f"no file with a name ending in {', '.join(LOADERS)} in the folder {item!r}"
         elif os.path.exists(path):
             found = [path]
@@ -123,9 +123,9 @@ def select_text(
     return dataset.select_columns(name) if name == "text" else dataset.select_columns(name).rename_column(name, "text")
 
 
-def _files_in(folder: str) -> list[str]:
-    """All data files under a folder, sorted; hidden ones are left out."""
-    paths = [path for path in Path(folder).rglob("*") if path.suffix.lower() in LOADERS and path.is_file()]
+def files_in(folder: str | Path, suffixes: Collection[str]) -> list[str]:
+    """All files under a folder whose names end so, sorted; hidden ones are left out."""
+    paths = [path for path in Path(folder).rglob("*") if path.suffix.lower() in suffixes and path.is_file()]
     hidden = {path for path in paths if any(part.startswith(".") for part in path.relative_to(folder).parts)}
     return sorted(str(path) for path in paths if path not in hidden)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import numpy as np
 from safetensors.numpy import save_file
 
 from ..arguments.embeddings import EmbedArguments, PoolingArguments
-from .data import TABLE_SUFFIXES, read_lines, read_table, some_text
+from .data import TABLE_SUFFIXES, not_text, read_lines, read_table
 from .encoders import Embedder
 
 FORMATS = (".safetensors", ".npy")
@@ -20,7 +19,7 @@ def embed(arguments: EmbedArguments, pooling: PoolingArguments) -> np.ndarray:
     """The vectors of texts, written to a file: as "embeddings" in a safetensors file, or as npy.
 
     Returns:
-        [texts, width], row i of text i.
+        [texts, width], row i of text i; empty lines of a file keep their place.
 
     Raises:
         ValueError: no text, a missing column, another kind of output or one that exists, a model of another task.
@@ -32,7 +31,14 @@ def embed(arguments: EmbedArguments, pooling: PoolingArguments) -> np.ndarray:
         raise ValueError(f"output: {arguments.output!r} exists already: nothing is overwritten, give a new file")
     if arguments.batch_tokens < 1:
         raise ValueError(f"batch_tokens: {arguments.batch_tokens} is too few; use at least 1")
-    texts = read_texts(arguments)
+    if arguments.text and arguments.file:
+        raise ValueError("file: give texts or a file, not both")
+    if arguments.text and not any(map(str.strip, arguments.text)):
+        raise ValueError("text: none in the arguments")
+    if arguments.file and Path(arguments.file).suffix.lower() in TABLE_SUFFIXES:
+        texts = read_table(arguments.file).column(arguments.column, not_text)
+    else:
+        texts = arguments.text or read_lines(arguments.file)
     embedder = Embedder.from_pretrained(pooling.model, pooling.pooling, pooling.normalize, pooling.max_length)
     output.parent.mkdir(parents=True, exist_ok=True)  # if that fails, it does before the work
     started = time.perf_counter()
@@ -46,16 +52,3 @@ def embed(arguments: EmbedArguments, pooling: PoolingArguments) -> np.ndarray:
     scaled = "normalised" if embedder.normalize else "not normalised"
     print(f"{len(texts):,} texts × {vectors.shape[1]} ({embedder.pooling}, {scaled}) in {seconds:.1f} s → {output}")
     return vectors
-
-
-def read_texts(arguments: EmbedArguments) -> list[str]:
-    """The texts of the command line, a file or stdin; empty lines of a file keep their place."""
-    if arguments.text and arguments.file:
-        raise ValueError("file: give texts or a file, not both")
-    if arguments.text:
-        return some_text(arguments.text, "the arguments")
-    if arguments.file is None:
-        return some_text(sys.stdin.read().removesuffix("\n").split("\n"), "stdin")
-    if Path(arguments.file).suffix.lower() in TABLE_SUFFIXES:
-        return read_table(arguments.file).texts(arguments.column, empty=True)
-    return read_lines(arguments.file)

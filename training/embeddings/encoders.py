@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -73,17 +73,17 @@ class Embedder:
             model = SentenceTransformer(path, model_kwargs=model_kwargs or {"add_pooling_layer": False})
         check_weights(path, model[0].auto_model)
         limit_length(model, config, max_length)
-        modules = list(model)
+        replaced = (Pooling,) * (pooling is not None) + (Normalize,) * (normalize is not None)
+        modules = [module for module in model if not isinstance(module, replaced)]
         if pooling is not None:
             layers, width = config.num_hidden_layers, config.hidden_size
-            modules = [module for module in modules if not isinstance(module, Pooling)]
             modules.insert(1, Pooling(width, "cls" if pooling == "cls" else "mean"))
             if pooling == "last_four":  # of all layers, the first are the embeddings
                 model[0].config.output_hidden_states = True
                 modules.insert(1, WeightedLayerPooling(width, layers, layer_start=max(1, layers - 3)))
-        if normalize is not None:
-            modules = [module for module in modules if not isinstance(module, Normalize)] + [Normalize()] * normalize
-        if pooling is not None or normalize is not None:
+        if normalize:
+            modules.append(Normalize())
+        if replaced:
             options = dict(prompts=model.prompts, default_prompt_name=model.default_prompt_name)
             model = SentenceTransformer(modules=modules, device=str(model.device), **options)
         return cls(model, pooling)
@@ -95,11 +95,7 @@ class Embedder:
             batch_tokens: most tokens of a batch, padding included, if each were a byte.
             progress: what the progress bar is called; None: there is none.
         """
-
-        def encode(batch: list[str]) -> np.ndarray:
-            return self.model.encode(batch, batch_size=len(batch), show_progress_bar=False)
-
-        return in_batches(encode, self.model, list(texts), batch_tokens, progress)
+        return _in_batches(self.model, "encode", texts, batch_tokens, progress)
 
     def fingerprint(self) -> str:
         """The same for the same weights, vocabulary and settings, wherever they lie; another one for any other."""
@@ -117,15 +113,11 @@ class Embedder:
 
 
 def open_reranker(path: str) -> CrossEncoder:
-    """A cross-encoder: how well a passage answers a query, from reading both at once.
-
-    Raises:
-        ValueError: no MiniBERT, another head, or more than one logit.
-    """
+    """A cross-encoder: how well a passage answers a query, from reading both at once; a ValueError if it is none."""
     config = check_reranker(path)
     with quietly():
         model = CrossEncoder(path)
-    limit_length(model, config, None)
+    limit_length(model, config)
     return model
 
 
@@ -133,25 +125,18 @@ def score_pairs(
     reranker: CrossEncoder, pairs: Sequence[tuple[str, str]], progress: str | None = None, batch_tokens: int = 8192
 ) -> np.ndarray:
     """[pairs], fp32: the score of each (query, passage), as `CrossEncoder.predict` gives it."""
-
-    def predict(batch: list[tuple[str, str]]) -> np.ndarray:
-        return reranker.predict(batch, batch_size=len(batch), show_progress_bar=False)
-
-    return in_batches(predict, reranker, list(pairs), batch_tokens, progress)
+    return _in_batches(reranker, "predict", pairs, batch_tokens, progress)
 
 
-def in_batches(
-    encode: Callable[[list], np.ndarray],
-    model: SentenceTransformer | CrossEncoder,
-    texts: list,
-    batch_tokens: int,
-    progress: str | None,
+def _in_batches(
+    model: SentenceTransformer | CrossEncoder, method: str, texts: Sequence, batch_tokens: int, progress: str | None
 ) -> np.ndarray:
-    """The rows that `encode` gives for texts or pairs, texts of like length together, the longest first.
+    """The rows that a method of `model` gives for texts or pairs, those of like length together, the longest first.
 
     The library's own batches count texts: as many as are fast for short ones take the memory of a machine for texts of
     8192 tokens. A token is a byte or more, so that bytes bound a batch without tokenizing twice.
     """
+    texts = list(texts)
     lengths = [min(len("".join(text).encode()) + 4, model.max_seq_length) for text in texts]
     batches: list[list[int]] = []
     for row in sorted(range(len(texts)), key=lengths.__getitem__, reverse=True):
@@ -161,17 +146,14 @@ def in_batches(
     parts = []
     with tqdm(total=len(texts), desc=progress, unit=" texts", disable=progress is None) as bar:
         for rows in batches:
-            parts.append(encode([texts[row] for row in rows]))
+            batch = [texts[row] for row in rows]
+            parts.append(getattr(model, method)(batch, batch_size=len(batch), show_progress_bar=False))
             bar.update(len(rows))
     return np.concatenate(parts)[np.argsort(np.concatenate(batches))].astype(np.float32, copy=False)
 
 
 def check_text_model(path: str) -> MiniBertConfig:
-    """The config of a MiniBERT that vectors of text can be taken from.
-
-    Raises:
-        ValueError: no MiniBERT, or one with a head for another task.
-    """
+    """The config of a MiniBERT that vectors of text can be taken from; a ValueError if it is none."""
     config, head = _read_config(path)
     if head not in TEXT_MODELS:
         what = "a reranker or a classifier" if head == RERANKER else "a model of another task"
@@ -180,11 +162,7 @@ def check_text_model(path: str) -> MiniBertConfig:
 
 
 def check_reranker(path: str) -> MiniBertConfig:
-    """The config of a MiniBERT that scores pairs.
-
-    Raises:
-        ValueError: no MiniBERT, another head, or more than one logit.
-    """
+    """The config of a MiniBERT that scores pairs by one logit; a ValueError if it is none."""
     config, head = _read_config(path)
     if head != RERANKER or config.num_labels != 1:
         given = f"{head} with {config.num_labels} labels" if head == RERANKER else head
@@ -197,12 +175,9 @@ def _read_config(path: str) -> tuple[MiniBertConfig, str]:
     return config, (config.architectures or ["MiniBertModel"])[0]
 
 
-def limit_length(model: SentenceTransformer | CrossEncoder, config: MiniBertConfig, tokens: int | None) -> None:
-    """Cut texts off after so many tokens; None: as the model was saved, and never after more than it takes.
-
-    Raises:
-        ValueError: more than the model takes, or too few for a text.
-    """
+def limit_length(model: SentenceTransformer | CrossEncoder, config: MiniBertConfig, tokens: int | None = None) -> None:
+    """Cut texts off after so many tokens (None: as the model was saved, and never after more than it takes); a
+    ValueError for more than the model takes, or too few for a text."""
     most = config.max_position_embeddings
     if tokens is not None and not 3 <= tokens <= most:
         raise ValueError(f"max_length: {tokens} is out of range; use 3 up to {most}, which the model takes")

@@ -11,6 +11,7 @@ import dataclasses
 import json
 import time
 from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -51,12 +52,11 @@ def evaluate_embed(
     theirs = SentenceTransformer(reference.reference) if reference.reference else None
     started = time.perf_counter()
     result = {"model": pooling.model, "data": arguments.data, "pooling": embedder.pooling}
+    scores = measure(embedder, task, "Embedding")
     if isinstance(task, Retrieval):
-        scores = Ranking(embedder, task, depth=10).scores()
         result |= {"split": arguments.split, "queries": len(task.queries), "passages": len(task.passages)}
         texts = [passage.text for passage in task.passages]
     else:
-        scores = similarity_scores(embedder, task)
         result["pairs"] = len(task)
         texts = [*task["first"], *task["second"]]
     result |= {"metrics": scores, "seconds": time.perf_counter() - started}
@@ -64,8 +64,7 @@ def evaluate_embed(
     if theirs is not None:
         texts = [text for text in dict.fromkeys(texts) if text][: reference.reference_texts]
         # in fp64, since rounding alone moves a cosine of fp32 vectors by 1e-7
-        vectors = (embedder.embed(texts).astype(float), theirs.encode(texts).astype(float))
-        cosines = pairwise_cos_sim(*vectors)
+        cosines = pairwise_cos_sim(embedder.embed(texts).astype(float), theirs.encode(texts).astype(float))
         lowest, mean = cosines.min().item(), cosines.mean().item()
         print(f"against {reference.reference}: {len(texts)} texts, cosine at least {lowest:.7f}, mean {mean:.7f}")
         result["reference"] = {"model": reference.reference, "texts": len(texts), "minimum": lowest, "mean": mean}
@@ -91,8 +90,6 @@ def evaluate_rerank(arguments: EvaluateArguments, how: EvaluateRerankArguments) 
         raise ValueError(f"metric: {how.metric!r} is not measured; use one of {', '.join(RETRIEVAL)}")
     if how.weight is not None and how.tuning_data is not None:
         raise ValueError("weight: give it or the tuning_data that it is chosen on, not both")
-    if not is_retrieval(arguments.data):
-        raise ValueError(f"data: {arguments.data!r} is no folder with corpus.jsonl, queries and qrels")
     prepare_result(arguments.result)
     task = read_retrieval(arguments.data, arguments.split)
     tuning = read_retrieval(how.tuning_data, how.tuning_split) if how.tuning_data else None
@@ -102,16 +99,15 @@ def evaluate_rerank(arguments: EvaluateArguments, how: EvaluateRerankArguments) 
 
     weight = 1.0 if how.weight is None else how.weight
     if tuning is not None:
-        queries = how.tuning_queries
-        tuning = dataclasses.replace(tuning, query_ids=tuning.query_ids[:queries], queries=tuning.queries[:queries])
-        ranking = Ranking(embedder, tuning, how.depth, reranker)
+        tuning.queries = dict(islice(tuning.queries.items(), how.tuning_queries))
+        ranking = Ranking(embedder, tuning, how.depth, "Embedding", reranker)
         tried = {w: ranking.scores(w) for w in WEIGHTS}
         weight = max(WEIGHTS, key=lambda w: tried[w][how.metric])
         print(f"Share of the reranker by {how.metric} on {len(tuning.queries)} queries of {how.tuning_data}:")
         print_table({f"{w:.1f}": scores for w, scores in tried.items()})
         result["tuning"] = {str(w): scores for w, scores in tried.items()}
 
-    ranking = Ranking(embedder, task, how.depth, reranker)
+    ranking = Ranking(embedder, task, how.depth, "Embedding", reranker)
     before, alone, after = (ranking.scores(w) for w in (0.0, 1.0, weight))
     print(f"{len(task.queries)} queries of {arguments.data}, the first {how.depth} passages put in order:")
     print_table({"found": before, "reranker alone": alone, f"with share {weight:g}": after})
@@ -133,11 +129,12 @@ def read_task(data: str, split: str, columns: Sequence[str] = ()) -> Retrieval |
     return pairs
 
 
-def similarity_scores(embedder: Embedder, pairs: Dataset, progress: bool = True) -> dict[str, float]:
-    """`spearman` and `pearson` of the cosine with the score."""
-    bar = "Embedding" if progress else None
-    cosines = pairwise_cos_sim(*(embedder.embed(texts, progress=bar) for texts in (pairs["first"], pairs["second"])))
-    columns = {"predictions": cosines.tolist(), "references": pairs["label"]}
+def measure(embedder: Embedder, task: Retrieval | Dataset, progress: str | None = None) -> dict[str, float]:
+    """The metrics `RETRIEVAL` of a retrieval folder; `SIMILARITY`, of the cosine with the score, of scored pairs."""
+    if isinstance(task, Retrieval):
+        return Ranking(embedder, task, max(KS), progress).scores()
+    vectors = (embedder.embed(task[side], progress=progress) for side in ("first", "second"))
+    columns = {"predictions": pairwise_cos_sim(*vectors).tolist(), "references": task["label"]}
     return metrics.Spearman().compute(**columns) | metrics.Pearson().compute(**columns)
 
 
@@ -145,17 +142,23 @@ class Ranking:
     """The `depth` passages of highest cosine for each query of `task`, best first, and what a reranker says of them."""
 
     def __init__(
-        self, embedder: Embedder, task: Retrieval, depth: int, reranker: CrossEncoder | None = None, progress=True
+        self,
+        embedder: Embedder,
+        task: Retrieval,
+        depth: int,
+        progress: str | None = None,
+        reranker: CrossEncoder | None = None,
     ):
-        bar = "Embedding" if progress else None
-        passages = embedder.embed([passage.text for passage in task.passages], progress=bar)
-        found = semantic_search(embedder.embed(task.queries, progress=bar), passages, top_k=depth)
-        self.task, self.found = task, [[hit["corpus_id"] for hit in hits] for hits in found]
+        passages = embedder.embed([passage.text for passage in task.passages], progress=progress)
+        queries = list(task.queries.values())
+        found = semantic_search(embedder.embed(queries, progress=progress), passages, top_k=depth)
+        self.found = [[task.passages[hit["corpus_id"]] for hit in hits] for hits in found]
         self.cosines = np.array([[hit["score"] for hit in hits] for hits in found])
-        self.reranked = None
         if reranker is not None:
-            pairs = [(query, task.passages[i].text) for query, row in zip(task.queries, self.found) for i in row]
+            pairs = [(query, passage.text) for query, row in zip(queries, self.found) for passage in row]
             self.reranked = score_pairs(reranker, pairs, progress="Reranking").reshape(self.cosines.shape)
+        relevant = (task.relevant[name] for name in task.queries)
+        self.references = [{"ids": list(graded), "grades": list(graded.values())} for graded in relevant]
 
     def scores(self, weight: float = 0.0) -> dict[str, float]:
         """hit, recall, MRR and nDCG at 1 and 10 of the order by weight · reranker + (1 - weight) · cosine, each of them
@@ -164,8 +167,8 @@ class Ranking:
         if weight:
             mixed += weight * standardise(self.reranked)
         orders = np.argsort(-mixed, axis=-1, kind="stable")
-        names = [[self.task.passages[row[i]].id for i in order] for row, order in zip(self.found, orders)]
-        return metrics.Retrieval().compute(predictions=names, references=self.task.references(), ks=KS)
+        names = [[row[i].id for i in order] for row, order in zip(self.found, orders)]
+        return metrics.Retrieval().compute(predictions=names, references=self.references, ks=KS)
 
 
 def standardise(scores: np.ndarray) -> np.ndarray:
@@ -175,11 +178,7 @@ def standardise(scores: np.ndarray) -> np.ndarray:
 
 
 def prepare_result(path: str | None) -> None:
-    """Make the folder of the JSON file that is asked for, if any, before there are figures to lose.
-
-    Raises:
-        ValueError: it is a folder itself.
-    """
+    """Make the folder of the JSON file that is asked for, if any, before there are figures to lose."""
     if path is not None:
         if Path(path).is_dir():
             raise ValueError(f"result: {path!r} is a folder; give a JSON file")
@@ -196,6 +195,4 @@ def write_result(result: dict[str, Any], path: str | None) -> None:
 def print_table(rows: dict[str, dict[str, float]]) -> None:
     """The metrics that are shown, a row for each name."""
     columns = [name for name in SHOWN if name in next(iter(rows.values()))]
-    print(
-        format_table(["", *columns], [[name, *(scores[column] for column in columns)] for name, scores in rows.items()])
-    )
+    print(format_table(["", *columns], [[name, *map(scores.get, columns)] for name, scores in rows.items()]))
