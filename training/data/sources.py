@@ -7,7 +7,6 @@ not blank, a document is what stands between blank lines ("paragraph"); without 
 
 from __future__ import annotations
 
-import codecs
 import functools
 import glob
 import itertools
@@ -29,10 +28,8 @@ LANGUAGE = re.compile(r"(?P<language>[A-Za-z][\w-]*)=(?P<item>.+)", re.DOTALL)
 
 BLANK_LINE_BETWEEN_LINES = re.compile(rb"\S[^\S\r\n]*\r?\n\r?\n\s*\S")
 
-# How much of a file is looked at in advance when it is to be streamed.
+# How much of a file is looked at in advance when it is to be streamed, and how many rows for a column of strings.
 LOOK_AHEAD = 1 << 24
-
-# Rows of a stream in which a column of strings has to show.
 ROWS_TO_SEE = 100
 
 
@@ -104,15 +101,11 @@ def plan_source(
 def select_text(
     dataset: datasets.Dataset | datasets.IterableDataset, name: str | None
 ) -> datasets.Dataset | datasets.IterableDataset:
-    """`dataset` cut down to one column of strings named "text".
-
-    Raises:
-        ValueError: `name` is no column of strings, or it is None and which column holds the text is not clear.
-    """
+    """`dataset` cut down to one column of strings named "text"; a ValueError if `name` is none, or it is None and which
+    column holds the text is not clear."""
     if dataset.features is None:  # a stream that has not been read knows nothing of its columns
         rows = list(itertools.islice(dataset, ROWS_TO_SEE))
-        columns = dict.fromkeys(column for row in rows for column in row)
-        strings = [column for column in columns if any(isinstance(row.get(column), str) for row in rows)]
+        strings = list(dict.fromkeys(column for row in rows for column in row if isinstance(row[column], str)))
     else:
         strings = string_columns(dataset)
     if name is None:
@@ -131,24 +124,20 @@ def files_in(folder: str | Path, suffixes: Collection[str]) -> list[str]:
 
 
 def _check_utf8(file: str, limit: int | None) -> None:
-    """Decode the file, or its first `limit` bytes."""
-    decoder = codecs.getincrementaldecoder("utf-8")()
+    """Decode the file, or the lines that begin in its first `limit` bytes."""
     offset = 0
-    with open(file, "rb") as stream:
-        while limit is None or offset < limit:
-            block = stream.read(1 << 24)
-            carried = len(decoder.getstate()[0])  # bytes of a character that the last block began
+    with open(file, "rb") as lines:
+        for line in lines:
             try:
-                decoder.decode(block, final=not block)
+                line.decode()
             except UnicodeDecodeError as error:
-                position = offset - carried + error.start
-                byte = error.object[error.start]
                 raise ValueError(
-                    f"data: {file!r} is not UTF-8 text: byte 0x{byte:02x} at offset {position} ({error.reason})"
+                    f"data: {file!r} is not UTF-8 text: byte 0x{line[error.start]:02x} at offset"
+                    f" {offset + error.start} ({error.reason})"
                 ) from None
-            if not block:
+            offset += len(line)
+            if limit is not None and offset >= limit:
                 return
-            offset += len(block)
 
 
 def _layout(file: str, limit: int | None) -> str:

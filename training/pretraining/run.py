@@ -19,8 +19,7 @@ from ...modeling_minibert import MiniBertModel
 from ...tokenization import train_tokenizer
 from ..arguments import pretraining as arguments
 from ..checkpoints import checkpoint_to_resume
-from ..data.mixtures import prepare_documents
-from ..data.streaming import check_stream, check_workers, first_rows
+from ..data.mixtures import check_stream, check_workers, first_rows, prepare_documents
 from ..hub.card import write_card
 from ..loading import minibert_config, without_bars
 from ..optimization import check_optimization, plan_training, time_budget
