@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import numpy as np
-from tokenizers import decoders, models
+from tokenizers import decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 
@@ -55,18 +54,14 @@ def _piece_decoder(backend: Any) -> decoders.Decoder:
     suffix = getattr(backend.model, "end_of_word_suffix", None)
     if suffix:
         raise ValueError(f"tokenizer marks the end of words, with {suffix!r}: which tokens begin one cannot be told")
-    steps = {step["type"]: step for step in _flattened(json.loads(backend.to_str())["pre_tokenizer"])}
+    whole = backend.pre_tokenizer
+    parts = whole if isinstance(whole, pre_tokenizers.Sequence) else [whole] if whole else []
+    steps = {type(part).__name__: part for part in parts}
     if "ByteLevel" in steps:
         return decoders.ByteLevel()
     if "Metaspace" in steps:
-        return decoders.Sequence([decoders.Replace(steps["Metaspace"]["replacement"], " "), decoders.ByteFallback()])
+        return decoders.Sequence([decoders.Replace(steps["Metaspace"].replacement, " "), decoders.ByteFallback()])
     raise ValueError(
         f"tokenizer of model {type(backend.model).__name__} with pre-tokenizer {', '.join(steps) or 'none'} marks no"
         " words: it must have a prefix for continuing pieces, or a ByteLevel or Metaspace pre-tokenizer"
     )
-
-
-def _flattened(step: dict | None) -> list[dict]:
-    if step is None or step["type"] != "Sequence":
-        return [step] if step else []
-    return [inner for part in step["pretokenizers"] for inner in _flattened(part)]

@@ -243,8 +243,9 @@ def pretrain(data, output, *arguments):
     return cli.main(["pretrain", "--data", *map(str, data), "--output_dir", str(output), *QUICK, *arguments])
 
 
-def test_resuming_gives_the_uninterrupted_run_bit_for_bit(folder, tmp_path, capsys):
+def test_resuming_gives_the_uninterrupted_run_bit_for_bit(folder, tmp_path, monkeypatch, capsys):
     """Also when the data has been read more than once."""
+    monkeypatch.setattr("minibert.training.pretraining.run.SAMPLE_ROWS", 50)
     data = [folder / "0.txt", folder / "1.txt"]
     arguments = ["--max_steps", "24", "--save_strategy", "steps", "--save_steps", "17", "--save_total_limit", "9",
                  "--weights", "2", "1", "--gradient_accumulation_steps", "2", "--hidden_dropout", "0.1",

@@ -36,8 +36,7 @@ from minibert.training.arguments.embeddings import (
 )
 from minibert.training.cli import main as cli
 from minibert.training.embeddings.data import Passage, hold_out, read_pairs, read_passages, read_retrieval, read_table
-from minibert.training.embeddings.embed import embed
-from minibert.training.embeddings.encoders import Embedder
+from minibert.training.embeddings.encoders import Embedder, embed
 from minibert.training.embeddings.evaluate import evaluate_embed
 from minibert.training.embeddings.search import Index, search
 

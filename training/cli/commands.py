@@ -156,7 +156,7 @@ COMMANDS = {
         "benchmarks",
     ),
     "embed": Command(
-        "embeddings.embed:embed",
+        "embeddings.encoders:embed",
         "turn texts into vectors",
         (embeddings.EmbedArguments, embeddings.PoolingArguments),
         "text",

@@ -1,8 +1,4 @@
-"""Documents for training: read from files, the Hub or the built-in corpus, held out by document, tokenized.
-
-Everything returns a `datasets.Dataset`, cached on disk by `datasets`; what takes documents takes a stream of them (an
-`IterableDataset`) too, and then returns one.
-"""
+"""Documents for training, read, held out and tokenized: a `datasets.Dataset`, cached on disk, or a stream of them."""
 
 from __future__ import annotations
 
@@ -65,8 +61,7 @@ def load_documents(
             source = np.repeat(label.str2int(names), [len(part) for part in parts])
             documents = datasets.concatenate_datasets(parts).add_column("source", source, feature=label)
     else:
-        # from_generator: what it makes lies in the cache, so that later steps are cached as well. The generator runs
-        # when a file, or the code that reads it, has changed.
+        # What from_generator makes is cached, so that later steps are; it runs when a file or our code has changed.
         files = [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in builtin_files(packages)]
         documents = datasets.Dataset.from_generator(
             _builtin_rows,
@@ -161,8 +156,8 @@ def map_tables(
     num_proc: int | None = None,
     **kwargs,
 ) -> DatasetOrStream:
-    """`dataset.map` with a function from Arrow table to Arrow table, which replaces all columns and rows; of a stream
-    as they are asked for.
+    """`dataset.map` with a function from Arrow table to Arrow table, which replaces all columns and rows (of a
+    stream, as they are asked for).
 
     `datasets` names its cache after an imported function's name, whatever its code; the source of the function's
     module is added here, so that rows made by an older version are not served.

@@ -23,11 +23,8 @@ from .tables import LOADERS
 
 
 def fertility(arguments: FertilityArguments) -> dict[str, dict[str, dict[str, float]]]:
-    """Count, print a table, and save it as JSON with a bar plot.
-
-    Returns:
-        The figures of `count_tokens` by tokenizer (the last part of its path, or the whole where two would be alike)
-        and language.
+    """Count, print a table, and save it as JSON with a bar plot: the figures of `count_tokens` by tokenizer (the last
+    part of its path, or the whole where two would be alike) and language.
 
     Raises:
         ValueError: nothing to compare, two tokenizers or two languages of one name, a tokenizer that cannot be loaded,
@@ -81,11 +78,7 @@ def count_tokens(tokenizer: PreTrainedTokenizerBase, passages: Sequence[str]) ->
 
 
 def load_passages(data: Sequence[str]) -> dict[str, list[str]]:
-    """The passages of every language: each file is one, named as it is (`de.txt`) or as given (`de=file.txt`).
-
-    Raises:
-        ValueError: no file, a language twice, or files with different numbers of passages.
-    """
+    """The passages of every language: each file is one, named as it is (`de.txt`) or as given (`de=file.txt`)."""
     files: dict[str, str] = {}
     for item in data:
         language, path = language_of(item)

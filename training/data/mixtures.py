@@ -31,13 +31,10 @@ from .sources import is_plain, language_of
 
 # The exponent for languages (XLM-R, Conneau et al. 2020).
 LANGUAGE_ALPHA = 0.3
-
 # An epoch has every document at least once; one longer than this many times the corpus is taken for a mistake.
 LONGEST_EPOCH = 100
-
 # Held-out documents of a stream that are kept for validation, so that evaluating does not take for ever.
 VALIDATION_DOCUMENTS = 1000
-
 # Rows of a stream that token frequencies are counted in; the help of --random_replacement says so.
 SAMPLE_ROWS = 1000
 
@@ -65,14 +62,13 @@ def prepare_documents(
 
     Args:
         validation_size: see `documents.hold_out` and `split_stream`.
-        seed: of the split, the mixture and the order of a stream.
         minimum: the number of documents that the caller needs.
         minimum_validation: different documents that are held out at least where `validation_size` is a share; of
             several languages, of one of them.
 
     Raises:
-        ValueError: bad input, before any work: weights or an alpha that do not fit, a source without text, what
-            `documents.load_documents` rejects.
+        ValueError: what `load_documents`, `hold_out` and `check_mixture` refuse, or a source without text; before any
+            work.
     """
     if streaming.streaming:
         names, streams, probabilities = _streams(corpus, mixture, streaming)
@@ -82,8 +78,9 @@ def prepare_documents(
             raise ValueError(f"validation_size: {validation_size} holds no document of the stream out; raise it")
         streams = [train for train, _ in splits]
         _check_not_empty(names, streams, "is left to train on")
-        train, sample = (mix_streams(streams, probabilities, seed, streaming.shuffle_buffer, e) for e in (True, False))
-        return Documents(train, validation, sample.take(streaming.sample_documents))
+        mixed = streams, probabilities, seed, streaming.shuffle_buffer
+        sample = mix_streams(*mixed, endless=False).take(streaming.sample_documents)
+        return Documents(mix_streams(*mixed), validation, sample)
 
     names, alpha = check_mixture(corpus.data, mixture)
     documents = load_documents(**vars(corpus), minimum=minimum)
@@ -168,14 +165,9 @@ def _mix(
 
 
 def draw_documents(sizes: Sequence[int], probabilities: np.ndarray, seed: int) -> np.ndarray:
-    """An epoch of a mixture: rows of the sources' concatenation, drawn until every document has come at least once.
-
-    Returns:
-        int64 [draws]. Each source is read in its order, and from its start again when it ends.
-
-    Raises:
-        ValueError: an epoch would have more than `LONGEST_EPOCH` times as many documents as there are.
-    """
+    """An epoch of a mixture, int64 [draws]: rows of the sources' concatenation, drawn until every document has come at
+    least once. Each source is read in its order, and from its start again when it ends. A ValueError where there would
+    be more than `LONGEST_EPOCH` times as many draws as documents."""
     lengths = np.asarray(sizes) / probabilities
     if lengths.max() > LONGEST_EPOCH * sum(sizes):
         raise ValueError(
@@ -227,11 +219,11 @@ def _streams(
 def split_stream(
     stream: datasets.IterableDataset, validation_size: float, seed: int
 ) -> tuple[datasets.IterableDataset, datasets.IterableDataset]:
-    """Hold out whole documents: two streams, of those to train on and of the others, each in the order of `stream`.
+    """Two streams, of the documents to train on and of those held out, each in the order of `stream`.
 
-    A document is held out when the hash of its text (and the seed) falls below the share `validation_size`, so that
-    copies are never on both sides. `documents.hold_out` holds out the documents with the lowest hashes: the same ones,
-    but for a few at the border, as a stream's documents cannot be counted beforehand.
+    A document is held out when the hash of its text (and the seed) falls below the share `validation_size`;
+    `documents.hold_out` takes those with the lowest hashes: the same ones, but for a few at the border, as a stream's
+    documents cannot be counted beforehand.
     """
     if not 0 < validation_size < 1:
         raise ValueError(
@@ -239,8 +231,7 @@ def split_stream(
             " a share between 0 and 1"
         )
     options = dict(desc="Splitting", batch_size=1000, share=validation_size, seed=seed)
-    train, validation = (map_tables(stream, _one_side, held_out=held_out, **options) for held_out in (False, True))
-    return train, validation
+    return tuple(map_tables(stream, _one_side, held_out=held_out, **options) for held_out in (False, True))
 
 
 def _one_side(table: pa.Table, share: float, seed: int, held_out: bool) -> pa.Table:
@@ -248,7 +239,7 @@ def _one_side(table: pa.Table, share: float, seed: int, held_out: bool) -> pa.Ta
     return table.filter(pa.array(below == held_out))
 
 
-def first_rows(*streams: datasets.IterableDataset, count: int = SAMPLE_ROWS) -> datasets.Dataset:
+def first_rows(*streams: datasets.IterableDataset, count: int) -> datasets.Dataset:
     """The first rows of every stream, `count` in all where the streams have as many."""
     each = -(-count // len(streams))
     rows = (tqdm(islice(stream, each), desc="Reading rows", total=each, delay=1, leave=False) for stream in streams)
@@ -256,22 +247,15 @@ def first_rows(*streams: datasets.IterableDataset, count: int = SAMPLE_ROWS) -> 
 
 
 def mix_streams(
-    streams: Sequence[datasets.IterableDataset],
-    probabilities: np.ndarray,
-    seed: int,
-    shuffle_buffer: int,
-    endless: bool = True,
+    streams: list[datasets.IterableDataset], probabilities: np.ndarray, seed: int, buffer: int, endless: bool = True
 ) -> datasets.IterableDataset:
-    """One stream out of several, none of them empty, whose next document is drawn from each with its probability.
-
-    Args:
-        shuffle_buffer: documents among which the next one is drawn, after mixing; 0: none, the order is kept.
-        endless: every stream begins again when it ends. Otherwise the mixture ends when every document has come once.
-    """
+    """One stream out of several, none of them empty, whose next document is drawn from each with its probability, and
+    then among the next `buffer` ones. `endless`: every stream begins again when it ends; otherwise the mixture ends
+    when every document has come once."""
     if endless:
         streams = [stream.repeat(None) for stream in streams]
-    mixed = _interleave(list(streams), probabilities, seed) if len(streams) > 1 else streams[0]
-    return mixed.shuffle(seed=seed, buffer_size=shuffle_buffer) if shuffle_buffer else mixed
+    mixed = _interleave(streams, probabilities, seed) if len(streams) > 1 else streams[0]
+    return mixed.shuffle(seed=seed, buffer_size=buffer) if buffer else mixed
 
 
 def check_stream(training: TrainingArguments) -> None:

@@ -53,12 +53,8 @@ def plan_source(
     items: Sequence[str], sample_by: str, streaming: bool = False
 ) -> list[Callable[[], datasets.Dataset | datasets.IterableDataset]]:
     """Check one entry of `data`, or several that are one source, and say how to load it: local files grouped by loader,
-    or a data set of the Hub.
-
-    Raises:
-        ValueError: an entry that does not exist or holds no data, or a file that is not UTF-8 (with the byte offset;
-            of a file that is to be streamed, the first `LOOK_AHEAD` bytes are looked at).
-    """
+    or a data set of the Hub. A ValueError for an entry that does not exist or holds no data, or a file that is not
+    UTF-8 (of one to be streamed, the first `LOOK_AHEAD` bytes are looked at)."""
     if sample_by not in SAMPLE_BY:
         raise ValueError(f"sample_by: {sample_by!r} is unknown; use one of {', '.join(SAMPLE_BY)}")
     stream = {"streaming": True} if streaming else {}
@@ -113,7 +109,8 @@ def select_text(
     if name not in strings:
         fault = "which column holds the text is not clear" if name is None else f"{name!r} is no column of strings"
         raise ValueError(f"text_column: {fault}; use one of the columns of strings: {', '.join(strings) or 'none'}")
-    return dataset.select_columns(name) if name == "text" else dataset.select_columns(name).rename_column(name, "text")
+    dataset = dataset.select_columns(name)
+    return dataset if name == "text" else dataset.rename_column(name, "text")
 
 
 def files_in(folder: str | Path, suffixes: Collection[str]) -> list[str]:

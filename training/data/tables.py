@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 # Empty cells and words such as "NA" stay text.
 CSV = {"encoding": "utf-8-sig", "keep_default_na": False}
-# What the names of files end in, with the loader of `datasets` that reads them.
+# What the names of files end in, with the loader of `datasets` that reads them, and its options.
 LOADERS = {
     ".txt": ("text", {"encoding": "utf-8-sig"}),
     ".jsonl": ("json", {}),
@@ -58,12 +58,9 @@ def load_table(file: str | Path, field: str = "data") -> datasets.Dataset:
 def load_files(
     files: Sequence[str], suffix: str, field: str = "data", **options: Any
 ) -> datasets.Dataset | datasets.IterableDataset:
-    """The rows of files that are read as those ending in `suffix`; `options` are those of `datasets.load_dataset`.
-
-    Raises:
-        ValueError: they cannot be read, or hold no rows; of a stream, the first row is looked at. A row of a csv has
-            more cells than the header, or a cell of a tsv has a tab; of a stream, as it is read.
-    """
+    """The rows of files that are read as those ending in `suffix`; `options` are those of `datasets.load_dataset`. A
+    ValueError where they cannot be read, or hold no rows; of a stream, the first row is looked at, the others as they
+    are read."""
     loader, defaults = LOADERS[suffix]
     try:
         rows = datasets.load_dataset(loader, data_files=list(files), split="train", **defaults, **options)

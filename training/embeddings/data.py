@@ -67,13 +67,11 @@ def not_a_number(value: Any) -> str:
 
 
 def read_table(source: str) -> Table:
-    """The rows of a jsonl, csv, tsv or parquet file, or of a data set of the Hub (owner/name or owner/name:config).
+    """The rows of a jsonl, csv, tsv or parquet file, or of a data set of the Hub (owner/name or owner/name:config); a
+    ValueError if it is none, or a row cannot be read.
 
     Otherwise than where `datasets` reads them, the cells of a csv file stay text, so that an id 007 does, a text of
     jsonl that is a date too, and what is wrong with a row names it.
-
-    Raises:
-        ValueError: no such file, another kind of file, a row that cannot be read, or no rows.
     """
     path = Path(source).expanduser()
     suffix = path.suffix.lower()
@@ -132,11 +130,8 @@ def read_text(path: Path, newline: str | None = None) -> str:
 
 
 def read_lines(file: str | None) -> list[str]:
-    """The lines of a text file, or of stdin, empty ones too, so that they keep their numbers.
-
-    Raises:
-        ValueError: there is no such file, it is not UTF-8, or all of its lines are blank.
-    """
+    """The lines of a text file, or of stdin, empty ones too, so that they keep their numbers; a ValueError if all are
+    blank."""
     if file is not None and not Path(file).expanduser().is_file():
         raise ValueError(f"file: there is no file {file!r}")
     text = sys.stdin.read() if file is None else read_text(Path(file).expanduser())
@@ -227,11 +222,11 @@ class Retrieval:
 
 
 def read_retrieval(folder: str, split: str = "test") -> Retrieval:
-    """The queries of `split` that have a judged passage, with the whole corpus.
+    """The queries of `split` that have a relevant passage, with the whole corpus.
 
     Raises:
         ValueError: a file or a column is missing, an id occurs twice, a judgement names an id that is not there or
-            contradicts another, or no query has a relevant passage.
+            contradicts another, or no query is left.
     """
 
     def of_split(kind: str, *suffixes: str) -> Table:
@@ -244,11 +239,8 @@ def read_retrieval(folder: str, split: str = "test") -> Retrieval:
     root = Path(folder).expanduser()
     if not (root / "corpus.jsonl").is_file():
         raise ValueError(f"data: {folder!r} is no retrieval folder: it has no corpus.jsonl")
-    corpus, queries, judgements = (
-        read_table(str(root / "corpus.jsonl")),
-        of_split("queries", ".jsonl"),
-        of_split("qrels", ".csv", ".tsv"),
-    )
+    corpus = read_table(str(root / "corpus.jsonl"))
+    queries, judgements = of_split("queries", ".jsonl"), of_split("qrels", ".csv", ".tsv")
     passages = {name: Passage(name, p.text) for name, p in zip(_ids(corpus), _rows_as_passages(corpus, ""))}
     texts = dict(zip(_ids(queries), queries.column("text", no_text)))
 
@@ -291,14 +283,11 @@ SCORE = ("score", "similarity", "label")
 
 
 def read_pairs(sources: Sequence[str], columns: Sequence[str] | None = None) -> Dataset:
-    """Pairs, triples or scored pairs, from tables with the same columns.
+    """Texts that belong together as `first` and `second`; perhaps `third`, texts that do not belong to the first ones,
+    or `label`, how much the two do: from 0 to 1, divided by the largest one if that is above 1.
 
     Args:
-        columns: their names in the order first, second, then the negative or the score; guessed if left out.
-
-    Returns:
-        texts that belong together as `first` and `second`; perhaps `third`, texts that do not belong to the first ones,
-        or `label`, how much the two do: from 0 to 1, divided by the largest one if that is above 1.
+        columns: their names in the tables, in this order; guessed if left out.
 
     Raises:
         ValueError: no data, columns that are missing or cannot be guessed, a row without text, a score below 0.
@@ -344,12 +333,14 @@ def _not_a_score(value: Any) -> str:
     return not_a_number(value) or (f"={value} is below 0; use 0 or more" if float(value) < 0 else "")
 
 
-def hold_out(pairs: Dataset, validation_size: float, seed: int) -> tuple[Dataset, Dataset]:
-    """Rows to train on and rows held out; rows with the same first text are on one side.
+def has_scores(pairs: Dataset) -> bool:
+    """Whether pairs come with how much they belong together."""
+    return "label" in pairs.column_names
 
-    Raises:
-        ValueError: nothing is held out, or nothing is left.
-    """
+
+def hold_out(pairs: Dataset, validation_size: float, seed: int) -> tuple[Dataset, Dataset]:
+    """Rows to train on and rows held out, a ValueError if either are none; rows with the same first text are on one
+    side."""
     queries = pairs["first"][:]
     groups = sorted(set(queries))
     random.Random(seed).shuffle(groups)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import time
-from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,7 @@ from sentence_transformers.util import pairwise_cos_sim, semantic_search
 from .. import metrics
 from ..arguments.embeddings import EvaluateArguments, EvaluateRerankArguments, PoolingArguments, ReferenceArguments
 from ..report import format_table
-from .data import Retrieval, is_retrieval, read_pairs, read_retrieval
+from .data import Retrieval, has_scores, is_retrieval, read_pairs, read_retrieval
 from .encoders import Embedder, open_reranker, score_pairs
 
 SHOWN = ("hit@1", "hit@10", "mrr@10", "ndcg@10", "spearman", "pearson")
@@ -36,18 +35,17 @@ WEIGHTS = [step / 10 for step in range(11)]
 def evaluate_embed(
     arguments: EvaluateArguments, pooling: PoolingArguments, reference: ReferenceArguments
 ) -> dict[str, Any]:
-    """Measure an embedding model; its vectors against those of `reference.reference`, if that is given.
-
-    Returns:
-        what is measured, with the scores by name in "metrics".
-
-    Raises:
-        ValueError: bad data, a model of another task.
-    """
+    """Measure an embedding model (the scores by name in "metrics"), and its vectors against those of
+    `reference.reference`, if that is given; a ValueError for bad data or a model of another task."""
     if reference.reference_texts < 1:
         raise ValueError(f"reference_texts: {reference.reference_texts} is too few; use at least 1")
     prepare_result(arguments.result)
-    task = read_task(arguments.data, arguments.split, arguments.columns)
+    if not arguments.data:
+        raise ValueError("data: none given; give a folder with corpus.jsonl, queries and qrels, or a scored table")
+    if is_retrieval(arguments.data):
+        task = read_retrieval(arguments.data, arguments.split)
+    elif not has_scores(task := read_pairs([arguments.data], arguments.columns)):
+        raise ValueError(f"data: {arguments.data!r} has no column of scores (name it by --columns)")
     embedder = Embedder.from_pretrained(pooling.model, pooling.pooling, pooling.normalize, pooling.max_length)
     theirs = SentenceTransformer(reference.reference) if reference.reference else None
     started = time.perf_counter()
@@ -73,14 +71,9 @@ def evaluate_embed(
 
 
 def evaluate_rerank(arguments: EvaluateArguments, how: EvaluateRerankArguments) -> dict[str, Any]:
-    """Measure what a reranker makes of the passages that an embedding model finds, beside their order before.
-
-    Returns:
-        what is measured, with the scores by name in "before", "reranker_alone" and, of the mixture, "metrics".
-
-    Raises:
-        ValueError: bad data, a model of another task, a weight out of range.
-    """
+    """Measure what a reranker makes of the passages that an embedding model finds: the scores by name in "before",
+    "reranker_alone" and, of the mixture, "metrics"; a ValueError for bad data, a model of another task, or a weight out
+    of range."""
     if how.weight is not None and not 0 <= how.weight <= 1:
         raise ValueError(f"weight: {how.weight} is out of range; use 0 to 1")
     for name in ("depth", "tuning_queries"):
@@ -117,18 +110,6 @@ def evaluate_rerank(arguments: EvaluateArguments, how: EvaluateRerankArguments) 
     return result
 
 
-def read_task(data: str, split: str, columns: Sequence[str] = ()) -> Retrieval | Dataset:
-    """A retrieval folder, or scored pairs of a table."""
-    if not data:
-        raise ValueError("data: none given; give a folder with corpus.jsonl, queries and qrels, or a scored table")
-    if is_retrieval(data):
-        return read_retrieval(data, split)
-    pairs = read_pairs([data], columns)
-    if "label" not in pairs.column_names:
-        raise ValueError(f"data: {data!r} has no column of scores (name it by --columns)")
-    return pairs
-
-
 def measure(embedder: Embedder, task: Retrieval | Dataset, progress: str | None = None) -> dict[str, float]:
     """The metrics `RETRIEVAL` of a retrieval folder; `SIMILARITY`, of the cosine with the score, of scored pairs."""
     if isinstance(task, Retrieval):
@@ -149,23 +130,21 @@ class Ranking:
         progress: str | None = None,
         reranker: CrossEncoder | None = None,
     ):
-        passages = embedder.embed([passage.text for passage in task.passages], progress=progress)
         queries = list(task.queries.values())
+        passages = embedder.embed([passage.text for passage in task.passages], progress=progress)
         found = semantic_search(embedder.embed(queries, progress=progress), passages, top_k=depth)
         self.found = [[task.passages[hit["corpus_id"]] for hit in hits] for hits in found]
-        self.cosines = np.array([[hit["score"] for hit in hits] for hits in found])
+        self.cosines = standardise(np.array([[hit["score"] for hit in hits] for hits in found]))
         if reranker is not None:
             pairs = [(query, passage.text) for query, row in zip(queries, self.found) for passage in row]
-            self.reranked = score_pairs(reranker, pairs, progress="Reranking").reshape(self.cosines.shape)
+            self.reranked = standardise(score_pairs(reranker, pairs, "Reranking").reshape(self.cosines.shape))
         relevant = (task.relevant[name] for name in task.queries)
         self.references = [{"ids": list(graded), "grades": list(graded.values())} for graded in relevant]
 
     def scores(self, weight: float = 0.0) -> dict[str, float]:
         """hit, recall, MRR and nDCG at 1 and 10 of the order by weight · reranker + (1 - weight) · cosine, each of them
         standardised over the passages of a query."""
-        mixed = (1 - weight) * standardise(self.cosines)
-        if weight:
-            mixed += weight * standardise(self.reranked)
+        mixed = (1 - weight) * self.cosines + (weight * self.reranked if weight else 0)
         orders = np.argsort(-mixed, axis=-1, kind="stable")
         names = [[row[i].id for i in order] for row, order in zip(self.found, orders)]
         return metrics.Retrieval().compute(predictions=names, references=self.references, ks=KS)
@@ -178,7 +157,7 @@ def standardise(scores: np.ndarray) -> np.ndarray:
 
 
 def prepare_result(path: str | None) -> None:
-    """Make the folder of the JSON file that is asked for, if any, before there are figures to lose."""
+    """Make the folder of the JSON file that is asked for, before there are figures to lose."""
     if path is not None:
         if Path(path).is_dir():
             raise ValueError(f"result: {path!r} is a folder; give a JSON file")

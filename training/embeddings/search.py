@@ -26,32 +26,22 @@ FILES = ("passages.jsonl", "vectors.safetensors", "index.json")
 
 @dataclasses.dataclass
 class Index:
-    """Passages and their vectors.
-
-    Args:
-        vectors: [passages, width], each of length 1.
-        model: where the model was that made them; `fingerprint` is what it is known by.
-    """
+    """Passages, their vectors, and the model that made these."""
 
     passages: list[Passage]
-    vectors: np.ndarray
-    model: str
-    fingerprint: str
+    vectors: np.ndarray  # [passages, width], each of length 1
+    model: str  # where it was
+    fingerprint: str  # what it is known by
 
     @classmethod
     def build(
-        cls,
-        passages: list[Passage],
-        embedder: Embedder,
-        model: str,
-        known: Index | None = None,
-        progress: str | None = None,
+        cls, passages: list[Passage], embedder: Embedder, model: str, known: Index | None = None, bar: str | None = None
     ) -> Index:
         """The index of `passages`; those whose text `known`, of the same model, has are not embedded again."""
         old = dict(zip((passage.text for passage in known.passages), known.vectors)) if known else {}
         new = list(dict.fromkeys(passage.text for passage in passages if passage.text not in old))
         if new:
-            vectors = embedder.embed(new, progress=progress)
+            vectors = embedder.embed(new, progress=bar)
             old |= dict(zip(new, vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)))
         return cls(passages, np.stack([old[passage.text] for passage in passages]), model, embedder.fingerprint())
 
@@ -84,14 +74,6 @@ class Index:
         for path, name in zip(new, FILES):
             os.replace(path, root / name)
 
-    def check(self, fingerprint: str, model: str) -> None:
-        """Refuse a model that did not make these vectors."""
-        if fingerprint != self.fingerprint:
-            raise ValueError(
-                f"index: its vectors were made by {self.model!r} ({self.fingerprint[:8]}), not by {model!r}"
-                f" ({fingerprint[:8]}); build a new index for another model"
-            )
-
     def search(self, queries: Sequence[str], embedder: Embedder, k: int = 10) -> list[list[tuple[Passage, float]]]:
         """The `k` passages of highest cosine for every query, with the cosines, best first."""
         found = semantic_search(embedder.embed(queries), self.vectors, top_k=k)
@@ -99,10 +81,8 @@ class Index:
 
 
 def search(arguments: SearchArguments) -> list[list[tuple[Passage, float]]]:
-    """Build an index or bring it up to date, if there is data for it; then answer the queries.
-
-    Returns:
-        for every query the passages found with their scores, best first, `top_k` of them.
+    """Build an index or bring it up to date, if there is data for it; then answer the queries: for each the passages
+    found with their scores, best first, `top_k` of them.
 
     Raises:
         ValueError: no index, nothing to do, an index of another model, a folder that holds something else.
@@ -126,8 +106,12 @@ def search(arguments: SearchArguments) -> list[list[tuple[Passage, float]]]:
     passages = read_passages(arguments.data, arguments.passage_words) if arguments.data else None
     reranker = open_reranker(arguments.reranker) if arguments.reranker else None
     embedder = Embedder.from_pretrained(model)
-    if index:
-        index.check(embedder.fingerprint(), model)
+    fingerprint = embedder.fingerprint()
+    if index and fingerprint != index.fingerprint:
+        raise ValueError(
+            f"index: its vectors were made by {index.model!r} ({index.fingerprint[:8]}), not by {model!r}"
+            f" ({fingerprint[:8]}); build a new index for another model"
+        )
 
     if passages is not None:
         root.mkdir(parents=True, exist_ok=True)  # if that fails, it does before the work
@@ -147,15 +131,12 @@ def search(arguments: SearchArguments) -> list[list[tuple[Passage, float]]]:
         results[number] = found[: arguments.top_k]
         print(query)
         for passage, score in results[number]:
-            print(f"  {score:6.3f}  {passage.id}\n{_shortened(passage.text)}", end="\n\n")
+            print(f"  {score:6.3f}  {passage.id}\n{textwrap.shorten(passage.text, 240, placeholder=' …')}\n")
     return results
 
 
 def rerank(arguments: RerankArguments) -> list[tuple[str, float]]:
-    """Print passages in the order of how well they answer a query.
-
-    Returns:
-        (passage, score), best first, `top_k` of them.
+    """Print passages in the order of how well they answer a query: (passage, score), best first, `top_k` of them.
 
     Raises:
         ValueError: no query, no passage, a model that is no reranker.
@@ -173,9 +154,5 @@ def rerank(arguments: RerankArguments) -> list[tuple[str, float]]:
     results = [(passages[row["corpus_id"]], row["score"]) for row in ranked]
     print(query)
     for passage, score in results:
-        print(f"  {score:6.3f}  {_shortened(passage)}")
+        print(f"  {score:6.3f}  {textwrap.shorten(passage, 240, placeholder=' …')}")
     return results
-
-
-def _shortened(text: str) -> str:
-    return textwrap.shorten(text, 240, placeholder=" …")

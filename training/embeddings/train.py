@@ -37,9 +37,9 @@ from ..loading import minibert_config, quietly
 from ..precision import check_launcher, resolve_precision
 from ..report import plot_embedding_training
 from ..result import TrainingResult
-from .data import Passage, Retrieval, hold_out, is_retrieval, read_pairs, read_passages, read_retrieval
-from .encoders import RERANKER, Embedder, check_reranker, check_text_model, limit_length, score_pairs
-from .evaluate import KS, RETRIEVAL, SIMILARITY, measure, print_table
+from .data import Passage, Retrieval, has_scores, hold_out, is_retrieval, read_pairs, read_passages, read_retrieval
+from .encoders import RERANKER, Embedder, check_encoder, limit_length, score_pairs
+from .evaluate import KS, measure, print_table
 
 # Negatives that a held-out query's passage is ranked among.
 VALIDATION_NEGATIVES = 20
@@ -54,9 +54,6 @@ LOSSES = {
 
 def finetune_embed(how: EmbedTrainingArguments, data: PairArguments, training: TrainingArguments) -> TrainingResult:
     """Train an embedding model; the one best on the held-out data is saved for `SentenceTransformer(output_dir)`.
-
-    Returns:
-        the `SentenceTransformer`, its tokenizer and the figures of report.json.
 
     Raises:
         ValueError: bad data, a loss that the data does not fit, a model of another task; before any training.
@@ -79,38 +76,29 @@ def finetune_embed(how: EmbedTrainingArguments, data: PairArguments, training: T
     if how.chunk_size is not None:
         loss_class, options["mini_batch_size"] = losses.CachedMultipleNegativesRankingLoss, how.chunk_size
     progress = None if training.disable_tqdm else "Embedding"
-    trainer = SentenceTransformerTrainer(
-        model,
-        resolve_training(
-            training,
-            SentenceTransformerTrainingArguments,
-            RETRIEVAL if by_rank else SIMILARITY,
-            "ndcg@10" if by_rank else "spearman",
-            prompts=model.prompts.get(model.default_prompt_name),  # as `encode` puts it before every text
-            # a passage that stands twice in a batch would be its own negative
-            batch_sampler=BatchSamplers.BATCH_SAMPLER if scored else BatchSamplers.NO_DUPLICATES,
-        ),
-        train_dataset=pairs,
-        loss=loss_class(model, **options),
-        evaluator=Measure(lambda model: measure(Embedder(model), task, progress)),
-    )
     kept = f"{len(task.queries):,} queries over {len(task.passages):,} passages" if by_rank else f"{len(task):,} pairs"
     print(f"{len(pairs):,} rows to train on by the loss {loss}; held out: {kept}")
-    return train(trainer, checkpoint, how, data, training)
+    fields = {
+        "prompts": model.prompts.get(model.default_prompt_name),  # as `encode` puts it before every text
+        # a passage that stands twice in a batch would be its own negative
+        "batch_sampler": BatchSamplers.BATCH_SAMPLER if scored else BatchSamplers.NO_DUPLICATES,
+    }
+    return train(
+        (SentenceTransformerTrainer, SentenceTransformerTrainingArguments, fields),
+        {"model": model, "train_dataset": pairs, "loss": loss_class(model, **options)},
+        Measure(lambda model: measure(Embedder(model), task, progress), "ndcg@10" if by_rank else "spearman"),
+        how, data, training, checkpoint,
+    )  # fmt: skip
 
 
 def finetune_rerank(how: RerankTrainingArguments, data: PairArguments, training: TrainingArguments) -> TrainingResult:
     """Train a reranker; the one best on the held-out data is saved for `CrossEncoder(output_dir)`.
 
-    Returns:
-        the `CrossEncoder`, its tokenizer and the figures of report.json.
-
     Raises:
         ValueError: bad data, too small a corpus, a model of another task; before any training.
     """
     checkpoint = checkpoint_to_resume(training)
-    goes_on = RERANKER in (minibert_config(how.model).architectures or [])
-    config = (check_reranker if goes_on else check_text_model)(how.model)
+    check_encoder(how.model, reranker=RERANKER in (minibert_config(how.model).architectures or []))
     if data.validation and is_retrieval(data.validation):
         raise ValueError(f"validation: {data.validation!r} is a folder; give a reranker a table like the data")
     if how.negatives < 1 or how.mine_depth < how.negatives:
@@ -132,7 +120,7 @@ def finetune_rerank(how: RerankTrainingArguments, data: PairArguments, training:
     set_seed(training.seed)
     with quietly():
         model = CrossEncoder(how.model, num_labels=1, model_kwargs=WEIGHTS)
-    limit_length(model, config, data.max_length)
+    limit_length(model, data.max_length)
     progress = None if training.disable_tqdm else "Reranking"
 
     def measure_reranker(model: CrossEncoder) -> dict[str, float]:
@@ -141,22 +129,15 @@ def finetune_rerank(how: RerankTrainingArguments, data: PairArguments, training:
         scores = score_pairs(model, list(zip(held_out["first"], held_out["second"])), progress)
         return metrics.Spearman().compute(predictions=scores.tolist(), references=held_out["label"])
 
-    trainer = CrossEncoderTrainer(
-        model,
-        resolve_training(
-            training,
-            CrossEncoderTrainingArguments,
-            ("spearman",) if scored else RETRIEVAL,
-            "spearman" if scored else "mrr@10",
-            # None is true for a model without gradient checkpointing, and fails here with several processes
-            ddp_find_unused_parameters=bool(training.ddp_find_unused_parameters),
-        ),
-        train_dataset=rows,
-        loss=BinaryCrossEntropyLoss(model),
-        evaluator=Measure(measure_reranker),
-    )
     print(f"{len(rows):,} labelled rows to train on; held out: {len(held_out):,} pairs{among}")
-    return train(trainer, checkpoint, how, data, training)
+    # None is true for a model without gradient checkpointing, and fails here with several processes
+    fields = {"ddp_find_unused_parameters": bool(training.ddp_find_unused_parameters)}
+    return train(
+        (CrossEncoderTrainer, CrossEncoderTrainingArguments, fields),
+        {"model": model, "train_dataset": rows, "loss": BinaryCrossEntropyLoss(model)},
+        Measure(measure_reranker, "spearman" if scored else "mrr@10"),
+        how, data, training, checkpoint,
+    )  # fmt: skip
 
 
 # --- Data ------------------------------------------------------------------------------------------------------------
@@ -175,11 +156,6 @@ def read_training_data(data: PairArguments, seed: int) -> tuple[Dataset, Dataset
     if has_scores(held_out) != has_scores(pairs):
         raise ValueError(f"validation: {data.validation!r} and the data must both have scores, or neither")
     return pairs, held_out
-
-
-def has_scores(pairs: Dataset) -> bool:
-    """Whether pairs come with how much they belong together."""
-    return "label" in pairs.column_names
 
 
 def as_retrieval(pairs: Dataset) -> Retrieval:
@@ -229,13 +205,11 @@ def draw_negatives(
 
 def label_rows(pairs: Dataset, negatives: Sequence[Sequence[str]]) -> Dataset:
     """Every pair with the label 1, and its query with each negative with the label 0."""
-    return Dataset.from_list(
-        [
-            {"first": first, "second": text, "label": label}
-            for first, second, wrong in zip(pairs["first"], pairs["second"], negatives)
-            for text, label in [(second, 1.0), *((text, 0.0) for text in wrong)]
-        ]
-    )
+    rows = []
+    for first, second, wrong in zip(pairs["first"], pairs["second"], negatives):
+        rows.append({"first": first, "second": second, "label": 1.0})
+        rows += [{"first": first, "second": text, "label": 0.0} for text in wrong]
+    return Dataset.from_list(rows)
 
 
 def ranking_among(
@@ -257,52 +231,54 @@ def ranking_among(
 
 
 class Measure(BaseEvaluator):
-    """Calls a function of the model whenever the trainer evaluates."""
+    """Calls a function of the model whenever the trainer evaluates; the best checkpoint is chosen by `metric`."""
 
-    def __init__(self, function: Callable[[Any], dict[str, float]]):
+    def __init__(self, function: Callable[[Any], dict[str, float]], metric: str):
         super().__init__()
-        self.function = function
+        self.function, self.metric = function, metric
 
     def __call__(self, model: Any, output_path: str | None = None, epoch: int = -1, steps: int = -1):
         return self.function(model)
 
 
-def resolve_training(
-    training: TrainingArguments, kind: type[TrainingArguments], measured: Sequence[str], metric: str, **fields: Any
-) -> TrainingArguments:
-    """The arguments as sentence-transformers' trainer wants them; what the user left open is decided: the best
-    checkpoint is chosen by `metric`. A ValueError for one that is not `measured`."""
-    check_launcher()
-    training = resolve_precision(training)
-    given = {field.name: getattr(training, field.name) for field in dataclasses.fields(training) if field.init}
-    wanted = training.metric_for_best_model
-    if wanted in (None, "loss"):  # what Transformers sets if nothing was given
-        given |= dict(metric_for_best_model=metric, greater_is_better=True)
-    elif wanted.removeprefix("eval_") not in measured:
-        raise ValueError(f"metric_for_best_model: {wanted!r} is not measured; use one of {', '.join(measured)}")
-    return kind(**(given | fields))
-
-
 def train(
-    trainer: BaseTrainer,
-    checkpoint: str | None,
+    kind: tuple[type[BaseTrainer], type[TrainingArguments], dict[str, Any]],
+    parts: dict[str, Any],
+    evaluator: Measure,
     how: EmbedTrainingArguments | RerankTrainingArguments,
     data: PairArguments,
     training: TrainingArguments,
+    checkpoint: str | None,
 ) -> TrainingResult:
     """Train and save the model, report.json and training.png. Of several processes one saves: in the others the result
-    has no model."""
-    args, metric = trainer.args, trainer.args.metric_for_best_model.removeprefix("eval_")
-    trainer.add_callback(CheckpointManifest())
-    if data.patience and args.eval_strategy != "no":  # the callback needs evaluations, and with 0 stops at the first
-        trainer.add_callback(EarlyStoppingCallback(data.patience))
-    before = trainer.evaluator(trainer.model)
+    has no model.
+
+    Args:
+        kind: the classes of the trainer and of its arguments, and which of these are not the user's.
+        parts: what the trainer is made of.
+    """
+    check_launcher()
+    training = resolve_precision(training)
+    given = {field.name: getattr(training, field.name) for field in dataclasses.fields(training) if field.init}
+    before = evaluator(parts["model"])
+    metric = (training.metric_for_best_model or "loss").removeprefix("eval_")
+    if metric == "loss":  # what Transformers sets if nothing was given
+        metric = evaluator.metric
+        given |= {"metric_for_best_model": metric, "greater_is_better": True}
+    if metric not in before:
+        raise ValueError(f"metric_for_best_model: {metric!r} is not measured; use one of {', '.join(before)}")
+    callbacks = [CheckpointManifest()]
+    if data.patience and training.eval_strategy != "no":  # it needs evaluations, and with 0 stops at the first
+        callbacks.append(EarlyStoppingCallback(data.patience))
+    trainer_class, arguments_class, fields = kind
+    args = arguments_class(**given | fields)
+    trainer = trainer_class(args=args, evaluator=evaluator, callbacks=callbacks, **parts)
     result = trainer.train(resume_from_checkpoint=checkpoint)
     state = trainer.state
     # The trainer measured the model that it ends with, unless it was told not to.
     step = state.best_global_step if args.load_best_model_at_end else state.global_step
     measured = [entry for entry in state.log_history if entry["step"] == step and f"eval_{metric}" in entry]
-    after = {name: measured[-1][f"eval_{name}"] for name in before} if measured else trainer.evaluator(trainer.model)
+    after = {name: measured[-1][f"eval_{name}"] for name in before} if measured else evaluator(trainer.model)
     print_table({"before": before, "after": after})
     output = Path(training.output_dir)
     if not args.should_save:
