@@ -17,12 +17,10 @@ from transformers import PreTrainedTokenizerFast
 
 ALGORITHMS = ("wordpiece", "bpe", "unigram")
 Train = Callable[..., Tokenizer]
-
 # SentencePiece's default share of the text that the alphabet covers, and about the number of characters in BERT's
 # English vocabulary, up to which rarer ones are taken in where there is room.
 CHARACTER_COVERAGE = 0.9995
 USUAL_ALPHABET = 1000
-
 # Characters of text from which training takes seconds, and progress bars are worth it.
 LARGE = 2_000_000
 

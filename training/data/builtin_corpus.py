@@ -14,10 +14,8 @@ from pathlib import Path
 
 # Test suites hold fixtures rather than documentation; site-packages may lie inside the standard library's folder.
 SKIPPED_FOLDERS = frozenset({"test", "tests", "idle_test", "site-packages", "dist-packages", "__pycache__"})
-
 # Shorter docstrings ("Return True.") hold next to nothing to predict from.
 MIN_CHARACTERS = 36
-
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 

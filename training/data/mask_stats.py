@@ -21,7 +21,6 @@ from .packing import pack_documents
 
 # A rate this many standard errors from its expected value is wrong rather than unlucky (chance: 6 in 10 million).
 TOLERANCE = 5.0
-
 VOCAB_SIZE = 8192
 SEQ_LENGTH = 128
 BATCH_SIZE = 64
@@ -101,12 +100,8 @@ def mask_stats(corpus: CorpusArguments, arguments: MaskStatsArguments) -> int:
 
 
 def count_outcomes(collator: MaskedLMCollator, rows: Sequence, tokens: int, title: str = "Masking") -> np.ndarray:
-    """Mask rows, in as many epochs as it takes, until `tokens` tokens could have been chosen.
-
-    Returns:
-        int64 [rows, 5]: of each row the tokens that could be chosen, the targets, and the targets that became [MASK],
-        a random token, or stayed.
-    """
+    """Mask rows, in as many epochs as it takes, until `tokens` tokens could have been chosen: int64 [rows, 5], of each
+    row the tokens that could be chosen, the targets, and the targets that became [MASK], a random token, or stayed."""
     special = collator.tokenizer.all_special_ids
     counts, seen, epoch = [], 0, 0
     with tqdm(total=tokens, desc=title, unit=" tokens", unit_scale=True, leave=False, delay=1) as progress:

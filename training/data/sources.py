@@ -22,12 +22,9 @@ from tqdm.auto import tqdm
 from .tables import LOADERS, hub_name, load_files, load_hub, string_columns
 
 SAMPLE_BY = ("auto", "line", "paragraph", "document")
-
 # "de=folder": the language that an entry is in.
 LANGUAGE = re.compile(r"(?P<language>[A-Za-z][\w-]*)=(?P<item>.+)", re.DOTALL)
-
 BLANK_LINE_BETWEEN_LINES = re.compile(rb"\S[^\S\r\n]*\r?\n\r?\n\s*\S")
-
 # How much of a file is looked at in advance when it is to be streamed, and how many rows for a column of strings.
 LOOK_AHEAD = 1 << 24
 ROWS_TO_SEE = 100

@@ -27,11 +27,9 @@ LOADERS = {
     ".parquet": ("parquet", {}),
 }
 TABLES = tuple(suffix for suffix in LOADERS if suffix != ".txt")
-
 ENCLOSED = (
     "a quote that begins a cell encloses it; put such a cell in quotes and double its own ones, or use another format"
 )
-
 # "name" or "owner/name", then the configuration where a data set has several.
 HUB_NAME = re.compile(r"(?P<name>[\w-][\w.-]*(/[\w-][\w.-]*)?)(:(?P<config>[\w.-]+))?")
 

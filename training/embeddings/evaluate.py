@@ -26,7 +26,6 @@ from .data import Retrieval, has_scores, is_retrieval, read_pairs, read_retrieva
 from .encoders import Embedder, open_reranker, score_pairs
 
 SHOWN = ("hit@1", "hit@10", "mrr@10", "ndcg@10", "spearman", "pearson")
-SIMILARITY = ("spearman", "pearson")
 KS = (1, 10)
 RETRIEVAL = tuple(f"{name}@{k}" for k in KS for name in ("hit", "recall", "mrr", "ndcg"))
 WEIGHTS = [step / 10 for step in range(11)]
@@ -44,8 +43,10 @@ def evaluate_embed(
         raise ValueError("data: none given; give a folder with corpus.jsonl, queries and qrels, or a scored table")
     if is_retrieval(arguments.data):
         task = read_retrieval(arguments.data, arguments.split)
-    elif not has_scores(task := read_pairs([arguments.data], arguments.columns)):
-        raise ValueError(f"data: {arguments.data!r} has no column of scores (name it by --columns)")
+    else:
+        task = read_pairs([arguments.data], arguments.columns)
+        if not has_scores(task):
+            raise ValueError(f"data: {arguments.data!r} has no column of scores (name it by --columns)")
     embedder = Embedder.from_pretrained(pooling.model, pooling.pooling, pooling.normalize, pooling.max_length)
     theirs = SentenceTransformer(reference.reference) if reference.reference else None
     started = time.perf_counter()
@@ -111,7 +112,7 @@ def evaluate_rerank(arguments: EvaluateArguments, how: EvaluateRerankArguments) 
 
 
 def measure(embedder: Embedder, task: Retrieval | Dataset, progress: str | None = None) -> dict[str, float]:
-    """The metrics `RETRIEVAL` of a retrieval folder; `SIMILARITY`, of the cosine with the score, of scored pairs."""
+    """The metrics `RETRIEVAL` of a retrieval folder; of scored pairs the correlations of the cosine with the score."""
     if isinstance(task, Retrieval):
         return Ranking(embedder, task, max(KS), progress).scores()
     vectors = (embedder.embed(task[side], progress=progress) for side in ("first", "second"))

@@ -87,8 +87,11 @@ def finetune_embed(how: EmbedTrainingArguments, data: PairArguments, training: T
         (SentenceTransformerTrainer, SentenceTransformerTrainingArguments, fields),
         {"model": model, "train_dataset": pairs, "loss": loss_class(model, **options)},
         Measure(lambda model: measure(Embedder(model), task, progress), "ndcg@10" if by_rank else "spearman"),
-        how, data, training, checkpoint,
-    )  # fmt: skip
+        how,
+        data,
+        training,
+        checkpoint,
+    )
 
 
 def finetune_rerank(how: RerankTrainingArguments, data: PairArguments, training: TrainingArguments) -> TrainingResult:
@@ -136,8 +139,11 @@ def finetune_rerank(how: RerankTrainingArguments, data: PairArguments, training:
         (CrossEncoderTrainer, CrossEncoderTrainingArguments, fields),
         {"model": model, "train_dataset": rows, "loss": BinaryCrossEntropyLoss(model)},
         Measure(measure_reranker, "spearman" if scored else "mrr@10"),
-        how, data, training, checkpoint,
-    )  # fmt: skip
+        how,
+        data,
+        training,
+        checkpoint,
+    )
 
 
 # --- Data ------------------------------------------------------------------------------------------------------------
