@@ -16,12 +16,11 @@ from tqdm.auto import tqdm
 from transformers import PreTrainedTokenizerFast
 
 ALGORITHMS = ("wordpiece", "bpe", "unigram")
-
+Train = Callable[..., Tokenizer]
 # SentencePiece's default share of the text that the alphabet covers, and about the number of characters in BERT's
 # English vocabulary, up to which rarer ones are taken in where there is room.
 CHARACTER_COVERAGE = 0.9995
 USUAL_ALPHABET = 1000
-
 # Characters of text from which training takes seconds, and progress bars are worth it.
 LARGE = 2_000_000
 
@@ -51,42 +50,33 @@ def train_tokenizer(
     token_type_ids: bool = True,
     show_progress: bool = True,
 ) -> PreTrainedTokenizerFast:
-    """Train a tokenizer on `texts`; the same texts give the same tokenizer, id for id.
+    """Train a stock fast tokenizer, which `AutoTokenizer` reloads without this package; the same texts give the same
+    tokenizer, id for id. Ids 0 to 4 are the padding, unknown, class, separator and mask token; the class token is the
+    `bos_token` too, and the separator the `eos_token`. A text becomes `[CLS] A [SEP]`, a pair `[CLS] A [SEP] B [SEP]`.
 
-    The result is a stock fast tokenizer of Transformers: what its `save_pretrained` writes, `AutoTokenizer` reloads
-    without this package. Ids 0 to 4 are the padding, unknown, class, separator and mask token; the class token is the
-    `bos_token` too, and the separator the `eos_token`. One text becomes `[CLS] A [SEP]`, a pair
-    `[CLS] A [SEP] B [SEP]` with segments 0 and 1.
-
-    - `"wordpiece"` (Schuster and Nakajima, 2012; Devlin et al., 2019): BERT's normalizer, which drops control
-      characters and makes every Chinese character a word of its own, and BERT's split at whitespace and punctuation.
-      A word with a character outside the alphabet becomes `unk_token`, and spacing is not kept.
+    - `"wordpiece"` (Schuster and Nakajima, 2012; Devlin et al., 2019): BERT's normalizer and split. A word with a
+      character outside the alphabet becomes `unk_token`, and spacing is not kept.
     - `"bpe"` (Sennrich et al., 2016; over bytes as in Radford et al., 2019): GPT-2's split, a space put before the
       first word, and all 256 bytes in the alphabet.
     - `"unigram"` (Kudo, 2018): "▁" for the space as in SentencePiece, and 256 byte pieces for every character that has
       no piece of its own.
 
-    With BPE and Unigram `decode(encode(text), skip_special_tokens=True)` gives back the text in any script, with its
-    newlines, tabs and runs of spaces, but for three things: one leading space is dropped, as the first word gets a
-    space whether it has one or not; a special token spelled out in the text is read as that token; and Unigram gives a
-    space for "▁" (U+2581) itself. Offsets of a Unigram token take in the space before it; those of the others do not.
+    With BPE and Unigram `decode(encode(text), skip_special_tokens=True)` gives back the text in any script, but for
+    one leading space, special tokens spelled out in it, and with Unigram a "▁" (U+2581). Offsets of a Unigram token
+    take in the space before it; those of the others do not.
 
     Args:
-        texts: Strings; they are read twice. An iterator that can be read only once is held in memory for that. A list,
-            a `datasets` column or anything else that can be iterated anew is not.
-        algorithm: `"wordpiece"`, `"bpe"` or `"unigram"`.
-        vocab_size: How many tokens in all, special tokens, characters and bytes included. A warning tells when the
-            texts have too little in them for that many. WordPiece and Unigram take in the most frequent characters: as
-            many as cover 99.95 % of the text, or an eighth of the vocabulary (1,000 at most) if that is more.
-        lowercase: Whether to lower-case the text. By default WordPiece does, and strips accents with it, as
-            bert-base-uncased does; BPE and Unigram do not, since it loses text.
-        min_frequency: How often two pieces must stand side by side to be merged into one, 2 by default. Unigram has no
-            such number, as it starts from many pieces and keeps the likeliest.
-        pad_token, unk_token, cls_token, sep_token, mask_token: Names of the special tokens. With BPE and Unigram the
-            mask token takes in the space before it, as RoBERTa's and XLM-R's do: the blank of "the [MASK] is" is then
-            a whole word with its space.
+        texts: Strings, read twice; an iterator is held in memory for that.
+        vocab_size: How many tokens in all; a warning tells when the texts have too little in them. WordPiece and
+            Unigram take in the most frequent characters: as many as cover 99.95 % of the text, or an eighth of the
+            vocabulary (1,000 at most) if that is more.
+        lowercase: By default WordPiece lower-cases, and strips accents with it, as bert-base-uncased does; BPE and
+            Unigram do not, since it loses text.
+        min_frequency: How often two pieces must stand side by side to be merged, 2 by default; not for Unigram.
+        pad_token, unk_token, cls_token, sep_token, mask_token: With BPE and Unigram the mask token takes in the space
+            before it, as RoBERTa's and XLM-R's do.
         model_max_length: Length in tokens to which `truncation=True` cuts.
-        token_type_ids: Whether the tokenizer puts out `token_type_ids`; False for models with `type_vocab_size=0`.
+        token_type_ids: Whether the tokenizer puts them out; False for models with `type_vocab_size=0`.
         show_progress: Whether to show progress bars, where there is text for seconds of work.
 
     Raises:
@@ -112,18 +102,23 @@ def train_tokenizer(
     show_progress &= characters.total() > LARGE
 
     def train(backend: Tokenizer, trainer: type[Trainer], **options) -> Tokenizer:
-        """A trained copy of `backend`, which itself stays free of the trainer's special tokens."""
-        trained = copy.deepcopy(backend)
+        trained = copy.deepcopy(backend)  # which itself stays free of the trainer's special tokens
         length = len(texts) if isinstance(texts, Sized) else None
         trained.train_from_iterator(texts, trainer(show_progress=show_progress, **options), length=length)
         return trained
 
-    if algorithm == "unigram":
-        backend = _unigram(train, characters, vocab_size, special_tokens, lowercase)
-    else:
-        merge = dict(vocab_size=vocab_size, min_frequency=2 if min_frequency is None else min_frequency)
-        make = _wordpiece if algorithm == "wordpiece" else _bpe
-        backend = make(train, characters, merge, special_tokens, lowercase)
+    backend = Tokenizer(models.BPE())  # the model is replaced by the trained one
+    if algorithm == "wordpiece":
+        backend.normalizer = normalizers.BertNormalizer(lowercase=lowercase is not False)
+    elif lowercase:
+        backend.normalizer = normalizers.Lowercase()
+    if backend.normalizer is not None:  # both of them change one character at a time
+        counts, characters = characters, Counter()
+        for character, count in counts.items():
+            for normalized in backend.normalizer.normalize_str(character):
+                characters[normalized] += count
+    finish = {"wordpiece": _wordpiece, "bpe": _bpe, "unigram": _unigram}[algorithm]
+    finish(backend, train, characters, vocab_size, special_tokens, 2 if min_frequency is None else min_frequency)
 
     template = processors.BertProcessing(*((name, backend.token_to_id(name)) for name in (sep_token, cls_token)))
     if algorithm == "bpe":
@@ -149,63 +144,46 @@ def train_tokenizer(
     return tokenizer
 
 
-def _wordpiece(
-    train: Callable[..., Tokenizer], characters: Counter, merge: dict, special_tokens: list[str], lowercase: bool | None
-) -> Tokenizer:
-    backend = Tokenizer(models.WordPiece(unk_token=special_tokens[1]))
-    backend.normalizer = normalizers.BertNormalizer(lowercase=lowercase is not False)
+# Each of the three gives a backend, which has its normalizer, all else that it needs. `train` trains a copy of it.
+
+
+def _wordpiece(backend: Tokenizer, train: Train, characters: Counter, size: int, special: list[str], least: int):
+    backend.model = models.WordPiece(unk_token=special[1])
     backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     backend.decoder = decoders.WordPiece()
 
-    counts = {c: n for c, n in _normalized(characters, backend.normalizer).items() if not c.isspace()}
-    alphabet = _alphabet(counts, merge["vocab_size"] - len(special_tokens))
+    alphabet = _alphabet({c: n for c, n in characters.items() if not c.isspace()}, size - len(special))
     # Chinese characters and punctuation are words of their own and continue none.
     pairs = {c: backend.normalizer.normalize_str("a" + c) for c in alphabet}
     continuing = ["##" + c for c in alphabet if len(backend.pre_tokenizer.pre_tokenize_str(pairs[c])) == 1]
-    _check_vocab_size(
-        merge["vocab_size"],
-        {"special tokens": special_tokens, "characters": alphabet, "of these that continue a word": continuing},
-    )
+    content = {"special tokens": special, "characters": alphabet, "of these that continue a word": continuing}
+    _check_vocab_size(size, content)
     # The trainer numbers the continuing characters in the order of a randomly seeded hash map and breaks ties by these
     # numbers (tokenizers#1794): given as special tokens, they have their numbers before it starts. The alphabet is
     # given too, because its own choice among equally rare characters is as random.
     trained = train(
         backend,
         WordPieceTrainer,
-        special_tokens=special_tokens + continuing,
+        vocab_size=size,
+        min_frequency=least,
+        special_tokens=special + continuing,
         initial_alphabet=alphabet,
         limit_alphabet=len(alphabet),
-        **merge,
     )
-    backend.model = models.WordPiece(trained.get_vocab(), unk_token=special_tokens[1])
-    return backend
+    backend.model = models.WordPiece(trained.get_vocab(), unk_token=special[1])
 
 
-def _bpe(
-    train: Callable[..., Tokenizer], characters: Counter, merge: dict, special_tokens: list[str], lowercase: bool | None
-) -> Tokenizer:
-    backend = Tokenizer(models.BPE())
-    if lowercase:
-        backend.normalizer = normalizers.Lowercase()
+def _bpe(backend: Tokenizer, train: Train, characters: Counter, size: int, special: list[str], least: int):
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
     backend.decoder = decoders.Sequence([decoders.ByteLevel(), decoders.Strip(" ", 1, 0)])
     alphabet = pre_tokenizers.ByteLevel.alphabet()
-    _check_vocab_size(merge["vocab_size"], {"special tokens": special_tokens, "bytes": alphabet})
-    backend.model = train(backend, BpeTrainer, special_tokens=special_tokens, initial_alphabet=alphabet, **merge).model
-    return backend
+    _check_vocab_size(size, {"special tokens": special, "bytes": alphabet})
+    options = dict(vocab_size=size, min_frequency=least, special_tokens=special, initial_alphabet=alphabet)
+    backend.model = train(backend, BpeTrainer, **options).model
 
 
-def _unigram(
-    train: Callable[..., Tokenizer],
-    characters: Counter,
-    vocab_size: int,
-    special_tokens: list[str],
-    lowercase: bool | None,
-) -> Tokenizer:
-    backend = Tokenizer(models.Unigram())
-    if lowercase:
-        backend.normalizer = normalizers.Lowercase()
-        characters = _normalized(characters, backend.normalizer)
+def _unigram(backend: Tokenizer, train: Train, characters: Counter, size: int, special: list[str], least: int):
+    backend.model = models.Unigram()
     spaces = pre_tokenizers.Metaspace(SPACE, prepend_scheme="first", split=False)
     words = pre_tokenizers.Split(Regex(WORDS), "isolated")
     chunks = pre_tokenizers.Split(Regex(CHUNKS), "isolated")
@@ -213,14 +191,14 @@ def _unigram(
         [decoders.Replace(SPACE, " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
     )
 
-    head = special_tokens + BYTE_PIECES
-    alphabet = {SPACE, *_alphabet({c: n for c, n in characters.items() if c != " "}, vocab_size - len(head))}
-    _check_vocab_size(vocab_size, {"special tokens": special_tokens, "bytes": BYTE_PIECES, "characters": alphabet})
+    head = special + BYTE_PIECES
+    alphabet = {SPACE, *_alphabet({c: n for c, n in characters.items() if c != " "}, size - len(head))}
+    _check_vocab_size(size, {"special tokens": special, "bytes": BYTE_PIECES, "characters": alphabet})
     # The trainer takes its first pieces from what repeats in the list of distinct words, where even a frequent word
     # stands once: "this" is found in "this," and "this." only. So it is trained on chunks with their punctuation, to
     # twice the size, and pieces that cross the border of a word are dropped.
     backend.pre_tokenizer = pre_tokenizers.Sequence([spaces, chunks])
-    trained = train(backend, UnigramTrainer, vocab_size=2 * vocab_size + len(characters))
+    trained = train(backend, UnigramTrainer, vocab_size=2 * size + len(characters))
     pieces = json.loads(trained.to_str())["model"]["vocab"]
     backend.pre_tokenizer = pre_tokenizers.Sequence([spaces, words])
 
@@ -231,19 +209,16 @@ def _unigram(
     scores = {
         piece: round(lowest if len(piece) == 1 and score <= unscored else score, 4)
         for piece, score in pieces
-        if piece not in special_tokens
-        and (piece in alphabet or (len(piece) > 1 and len(words.pre_tokenize_str(piece)) == 1))
+        if piece not in special and (piece in alphabet or (len(piece) > 1 and len(words.pre_tokenize_str(piece)) == 1))
     }
     # The alphabet, then the likeliest others, as many as there is room for. The score of the byte pieces plays no
     # part, as they stand for characters without a piece.
     ranked = sorted(scores, key=lambda piece: (piece not in alphabet, -scores[piece], piece))
-    vocab = [(piece, 0.0) for piece in head] + [(piece, scores[piece]) for piece in ranked[: vocab_size - len(head)]]
+    vocab = [(piece, 0.0) for piece in head] + [(piece, scores[piece]) for piece in ranked[: size - len(head)]]
     backend.model = models.Unigram(vocab, unk_id=1, byte_fallback=True)
-    return backend
 
 
 def _count_characters(texts: Iterable[str], show_progress: bool) -> Counter[str]:
-    """How often each character occurs in `texts`; all are read, so that a bad one is found before training."""
     characters: Counter[str] = Counter()
     for i, text in enumerate(tqdm(texts, desc="Reading text", unit=" texts", disable=not show_progress, delay=1)):
         if not isinstance(text, str):
@@ -258,15 +233,6 @@ def _count_characters(texts: Iterable[str], show_progress: bool) -> Counter[str]
     return characters
 
 
-def _normalized(characters: Mapping[str, int], normalizer: normalizers.Normalizer) -> Counter[str]:
-    """The counts after normalization, which BERT's and lower-casing do one character at a time."""
-    normalized: Counter[str] = Counter()
-    for char, count in characters.items():
-        for part in normalizer.normalize_str(char):
-            normalized[part] += count
-    return normalized
-
-
 def _alphabet(characters: Mapping[str, int], room: int) -> list[str]:
     """The most frequent characters, as described under `vocab_size`; `room` is the part of it that is not reserved."""
     ranked = sorted(characters, key=lambda char: (-characters[char], char))
@@ -275,8 +241,8 @@ def _alphabet(characters: Mapping[str, int], room: int) -> list[str]:
     return ranked[: max(needed, min(USUAL_ALPHABET, room // 8))]
 
 
-def _check_vocab_size(vocab_size: int, content: Mapping[str, Collection[str]]) -> None:
+def _check_vocab_size(size: int, content: Mapping[str, Collection[str]]) -> None:
     smallest = sum(map(len, content.values()))
-    if vocab_size < smallest:
+    if size < smallest:
         listed = ", ".join(f"{len(tokens)} {name}" for name, tokens in content.items())
-        raise ValueError(f"vocab_size: {vocab_size} is too small; use at least {smallest}, for {listed}")
+        raise ValueError(f"vocab_size: {size} is too small; use at least {smallest}, for {listed}")

@@ -101,6 +101,16 @@ def test_rows_that_a_quote_would_swallow(write, rows, said, streaming):
         data.load_sources([file], streaming=streaming)
 
 
+@pytest.mark.parametrize("streaming", [False, True])
+@pytest.mark.parametrize("name", ["a.csv", "a.tsv"])
+def test_a_first_row_that_is_longer_than_the_header(write, name, streaming):
+    """pandas takes its first cell for the name of the row, and moves the others under the wrong header."""
+    cells = [["text", "label"], ["one", " more", "pos"], ["two", "neg"]]
+    file = write(name, "".join(("," if name == "a.csv" else "\t").join(row) + "\n" for row in cells))
+    with pytest.raises(ValueError, match=f"{name}' cannot be read as .*: a row has more cells than the header"):
+        data.load_sources([file], streaming=streaming)
+
+
 def test_text_column(write):
     write("one.csv", "sentence,label\nhello,1\n")
     write("two.csv", "title,body\nhello,world\n")

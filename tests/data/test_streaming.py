@@ -21,12 +21,18 @@ from transformers import TrainingArguments
 from minibert.tokenization import train_tokenizer
 from minibert.training.arguments.pretraining import CorpusArguments, MixtureArguments, StreamingArguments
 from minibert.training.cli import main as cli
-from minibert.training.data import mixtures, streaming
+from minibert.training.data import mixtures
 from minibert.training.data.collators import EVALUATION_RATE, MaskedLMCollator
 from minibert.training.data.documents import hold_out, load_documents, load_sources, tokenize_documents
-from minibert.training.data.mixtures import load_sample, prepare_documents
+from minibert.training.data.mixtures import (
+    check_workers,
+    first_rows,
+    load_sample,
+    mix_streams,
+    prepare_documents,
+    split_stream,
+)
 from minibert.training.data.packing import pack_documents
-from minibert.training.data.streaming import check_workers, first_documents, mix_streams, split_stream
 
 pytestmark = pytest.mark.usefixtures("cache")
 
@@ -114,7 +120,7 @@ def test_what_is_held_out_is_never_trained_on(folder, monkeypatch):
     held_out = set(texts(split_stream(stream, 0.3, 0)[1]))
     assert set(documents.validation["text"]) < held_out and len(documents.validation) == 10
     assert not set(texts(documents.train, 1000)) & held_out and not set(texts(documents.sample)) & held_out
-    assert len(first_documents([split_stream(stream, 0.3, 0)[1]], 10)) == 10
+    assert len(first_rows(split_stream(stream, 0.3, 0)[1], count=10)) == 10
 
 
 # --- order ---
@@ -239,17 +245,17 @@ def pretrain(data, output, *arguments):
 
 def test_resuming_gives_the_uninterrupted_run_bit_for_bit(folder, tmp_path, monkeypatch, capsys):
     """Also when the data has been read more than once."""
-    monkeypatch.setattr(streaming, "SAMPLE_ROWS", 50)
+    monkeypatch.setattr("minibert.training.pretraining.run.SAMPLE_ROWS", 10)
     data = [folder / "0.txt", folder / "1.txt"]
-    arguments = ["--max_steps", "24", "--save_strategy", "steps", "--save_steps", "17", "--save_total_limit", "9",
+    arguments = ["--max_steps", "12", "--save_strategy", "steps", "--save_steps", "8", "--save_total_limit", "9",
                  "--weights", "2", "1", "--gradient_accumulation_steps", "2", "--hidden_dropout", "0.1",
                  "--eval_strategy", "no"]  # fmt: skip
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     assert pretrain(data, whole, *arguments) == 0
     report = json.loads((whole / "report.json").read_text())
     words = sum(len(path.read_text().split()) for path in data)
-    assert report["steps"] == 24 and report["training_tokens"] * 17 / 24 > 2 * words
-    shutil.copytree(whole / "checkpoint-17", broken / "checkpoint-17")  # what a kill leaves
+    assert report["steps"] == 12 and report["training_tokens"] * 8 / 12 > 1.2 * words
+    shutil.copytree(whole / "checkpoint-8", broken / "checkpoint-8")  # what a kill leaves
     assert pretrain(data, broken, *arguments, "--resume_from_checkpoint", "true") == 0
     first, second = load_file(whole / "model.safetensors"), load_file(broken / "model.safetensors")
     assert all(torch.equal(first[name], second[name]) for name in first)

@@ -36,8 +36,7 @@ from minibert.training.arguments.embeddings import (
 )
 from minibert.training.cli import main as cli
 from minibert.training.embeddings.data import Passage, hold_out, read_pairs, read_passages, read_retrieval, read_table
-from minibert.training.embeddings.embed import embed
-from minibert.training.embeddings.encoders import Embedder
+from minibert.training.embeddings.encoders import Embedder, embed
 from minibert.training.embeddings.evaluate import evaluate_embed
 from minibert.training.embeddings.search import Index, search
 
@@ -249,7 +248,7 @@ def test_only_line_feeds_end_a_line(folder, tmp_path, capsys):
 def test_a_cell_may_hold_a_long_document(tmp_path):
     table = tmp_path / "x.csv"
     table.write_text(f"text,n\n{'katan ' * 40_000},1\n")
-    assert [len(text) for text in read_table(str(table)).texts("text")] == [240_000]
+    assert [len(text) for text in read_table(str(table)).column("text")] == [240_000]
 
 
 def test_a_folder_that_lacks_weights_is_refused(folder, tmp_path, capsys):

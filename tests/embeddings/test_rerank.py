@@ -148,16 +148,13 @@ def expected_ndcg(root, data, split: str, weight: float, depth: int) -> float:
     queries = [json.loads(line) for line in open(data / f"queries_{split}.jsonl")]  # noqa: SIM115
     rows = [line.split(",") for line in (data / f"qrels_{split}.csv").read_text().splitlines()[1:]]
     embedder = SentenceTransformer(str(root / "embedder"), device="cpu")
+    reranker = CrossEncoder(str(root / "bert"), device="cpu")
     vectors = embedder.encode([row["text"] for row in corpus], normalize_embeddings=True).astype(float)
     values = []
     for query in queries:
         cosines = vectors @ embedder.encode([query["text"]], normalize_embeddings=True)[0].astype(float)
         found = sorted(range(len(corpus)), key=lambda i: -cosines[i])[:depth]
-        scores = (
-            CrossEncoder(str(root / "bert"), device="cpu")
-            .predict([(query["text"], corpus[i]["text"]) for i in found])
-            .astype(float)
-        )
+        scores = reranker.predict([(query["text"], corpus[i]["text"]) for i in found]).astype(float)
         near = np.array([cosines[i] for i in found])
         mixed = weight * (scores - scores.mean()) / scores.std() + (1 - weight) * (near - near.mean()) / near.std()
         grades = {doc: float(grade) for q, doc, grade in rows if q == query["_id"]}
@@ -194,7 +191,7 @@ def test_evaluation_refuses(root, data, capsys):
         ([*models, "--data", data, "--depth", "0"], ["depth: 0 is too few"]),
         ([*models, "--data", data, "--tuning_data", data, "--tuning_queries", "0"], ["tuning_queries: 0 is too few"]),
         ([*models, "--data", data, "--weight", "1", "--tuning_data", data], ["not both"]),
-        ([*models, "--data", data / "corpus.jsonl"], ["is no folder with corpus.jsonl"]),
+        ([*models, "--data", data / "corpus.jsonl"], ["is no retrieval folder: it has no corpus.jsonl"]),
         (
             [*models, "--data", data, "--split", "dev"],
             ["has none of queries_dev.jsonl, queries/dev.jsonl"],

@@ -90,13 +90,13 @@ COMMANDS = {
     "bench": Command("bench.run:bench", (pretraining.CorpusArguments, pretraining.BenchArguments), "benchmarks"),
     "race": Command("bench.race:race", (pretraining.CorpusArguments, race.RaceArguments), "recipes"),
     "embed": Command(
-        "embeddings.embed:embed",
+        "embeddings.encoders:embed",
         (embeddings.EmbedArguments, embeddings.PoolingArguments),
         "text",
         "Turn texts into vectors.",
     ),
     "search": Command("embeddings.search:search", (embeddings.SearchArguments,), "words"),
-    "rerank": Command("embeddings.rerank:rerank", (embeddings.RerankArguments,), "words"),
+    "rerank": Command("embeddings.search:rerank", (embeddings.RerankArguments,), "words"),
     "finetune embed": Command(
         "embeddings.train:finetune_embed",
         (embeddings.EmbedTrainingArguments, embeddings.PairArguments),

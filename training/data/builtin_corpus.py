@@ -1,9 +1,5 @@
-"""The built-in corpus: the English documentation that lies in every Python installation.
-
-Two sources, read without importing any of the code they describe: the language reference in `pydoc_data.topics`, and
-the docstrings of the standard library's modules, classes and functions, found with `ast`. The docstrings of installed
-packages can be added by name.
-"""
+"""The built-in corpus: the language reference in `pydoc_data.topics` and the docstrings of the standard library's
+modules, classes and functions, found with `ast`, without importing the code that they describe."""
 
 from __future__ import annotations
 
@@ -18,19 +14,14 @@ from pathlib import Path
 
 # Test suites hold fixtures rather than documentation; site-packages may lie inside the standard library's folder.
 SKIPPED_FOLDERS = frozenset({"test", "tests", "idle_test", "site-packages", "dist-packages", "__pycache__"})
-
 # Shorter docstrings ("Return True.") hold next to nothing to predict from.
 MIN_CHARACTERS = 36
-
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 def builtin_files(packages: Sequence[str] = ()) -> list[Path]:
-    """The source files of the built-in corpus, always in the same order for one Python installation.
-
-    Args:
-        packages: import names of installed top-level packages or modules whose docstrings are added. They are looked
-            up and read, never imported.
+    """The source files of the built-in corpus, always in the same order for one Python installation; those of
+    `packages`, import names of installed top-level packages or modules, too.
 
     Raises:
         ValueError: a package that is not installed or has no Python source, or a Python without its own.
@@ -49,9 +40,8 @@ def builtin_files(packages: Sequence[str] = ()) -> list[Path]:
                 f"packages: no package {package!r} is installed here; use the import name of an installed top-level"
                 " package, such as numpy"
             )
-        found = [
-            file for root in spec.submodule_search_locations or [spec.origin] for file in _python_files(Path(root))
-        ]
+        roots = spec.submodule_search_locations or [spec.origin]
+        found = [file for root in roots for file in _python_files(Path(root))]
         if not found:
             raise ValueError(f"packages: {package!r} has no Python source to read docstrings from ({spec.origin})")
         files += found

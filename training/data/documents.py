@@ -1,12 +1,7 @@
-"""Documents for training: read from files, the Hub or the built-in corpus, held out by document, tokenized.
-
-Everything returns a `datasets.Dataset`, cached on disk by `datasets`; what takes documents takes a stream of them (an
-`IterableDataset`) too, and then returns one.
-"""
+"""Documents for training, read, held out and tokenized: a `datasets.Dataset`, cached on disk, or a stream of them."""
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import hashlib
 import inspect
@@ -44,12 +39,7 @@ def load_documents(
     of `data`, a column `source` says from which one a document is (a `ClassLabel`: its language, or the entry itself).
 
     Args:
-        data: files (text, jsonl, csv, tsv, parquet), folders (searched through), globs, or names of data sets on the
-            Hub (`owner/name` or `owner/name:config`, split "train") that are no path here; each may stand behind its
-            language (`de=folder`). Empty: the built-in corpus.
-        packages: installed packages whose docstrings the built-in corpus takes in too.
-        text_column: the column that holds the text; by default "text", or else the only column of strings.
-        sample_by: how a text file falls into documents, see `sources`.
+        data, packages, text_column, sample_by: as in `CorpusArguments`.
         minimum: the number of documents that the caller needs.
 
     Raises:
@@ -71,8 +61,7 @@ def load_documents(
             source = np.repeat(label.str2int(names), [len(part) for part in parts])
             documents = datasets.concatenate_datasets(parts).add_column("source", source, feature=label)
     else:
-        # from_generator: what it makes lies in the cache, so that later steps are cached as well. The generator runs
-        # when a file, or the code that reads it, has changed.
+        # What from_generator makes is cached, so that later steps are; it runs when a file or our code has changed.
         files = [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in builtin_files(packages)]
         documents = datasets.Dataset.from_generator(
             _builtin_rows,
@@ -92,18 +81,15 @@ def load_sources(
     sample_by: str = "auto",
     streaming: bool = False,
 ) -> list[datasets.Dataset] | list[datasets.IterableDataset]:
-    """The documents of every entry of `data`, as `load_documents` reads them; with `streaming`, as they are asked for.
+    """The documents of every entry of `data`, as `load_documents` reads them, but that a source may be without text.
 
-    A list in the place of an entry is files and globs that are read one after the other. A stream reads its files in
-    their order, and ends.
-
-    Raises:
-        ValueError: as `load_documents`, but for a source without text.
+    A list in the place of an entry is files and globs that are read one after the other. With `streaming`, documents
+    are read as they are asked for, in the order of the files.
     """
     plans = [plan_source([entry] if isinstance(entry, str) else entry, sample_by, streaming) for entry in data]
     sources = []
     for loads in plans:
-        texts = [select_text(load(), text_column) for load in loads]
+        texts = (select_text(load(), text_column) for load in loads)
         parts = [map_tables(text, strip_blank, desc="Reading documents", batch_size=1000) for text in texts]
         sources.append(datasets.concatenate_datasets(parts) if len(parts) > 1 else parts[0])
     return sources
@@ -112,15 +98,9 @@ def load_sources(
 def hold_out(documents: datasets.Dataset, validation_size: float | int, seed: int = 0, minimum: int = 1) -> np.ndarray:
     """Which documents (column `text`) to validate on rather than train on: bool [documents].
 
-    It depends on their text and the seed only, so equal documents are never on both sides.
-
-    Args:
-        validation_size: a share of the documents (below 1) or their number (1 and above).
-        seed: another seed holds out others.
-        minimum: different documents that are held out at least where `validation_size` is a share.
-
-    Raises:
-        ValueError: `validation_size` is not positive, or leaves no document to train on.
+    It depends on their text and the seed only, so equal documents are never on both sides. A ValueError where
+    `validation_size`, a share (below 1) or a number of documents, is not positive, or leaves none to train on; of a
+    share, at least `minimum` different documents are held out.
     """
     if validation_size <= 0:
         raise ValueError(
@@ -150,22 +130,17 @@ def text_digests(texts: Iterable[str], seed: int) -> np.ndarray:
 def tokenize_documents(
     documents: DatasetOrStream, tokenizer: PreTrainedTokenizerFast, num_proc: int | None = None
 ) -> DatasetOrStream:
-    """Token ids of whole documents: one column `input_ids` (lists), never truncated, without special tokens.
+    """Token ids of whole documents (column `text`): one column `input_ids` (lists), never truncated, without special
+    tokens; one that is spelled out in the text is read as text.
 
-    A special token that is spelled out in the text is read as text.
-
-    Args:
-        documents: a data set, or a stream, with a column `text`.
-        tokenizer: a fast tokenizer; its backend is called once per batch and uses all cores by itself.
-        num_proc: processes, each tokenizing on a single core; worth it only where many cores wait for one another.
+    `num_proc` processes tokenize on a single core each; without it, one uses all cores.
     """
     options = dict(desc="Tokenizing", batch_size=TOKENIZER_BATCH, num_proc=num_proc)
     return map_tables(documents, tokenize_table, backend=tokenizer_backend(tokenizer), **options)
 
 
 def tokenizer_backend(tokenizer: PreTrainedTokenizerFast) -> str:
-    """A tokenizer for `tokenize_table`, as JSON: the same before and after the tokenizer's use, so that cached tokens
-    are found again."""
+    """As JSON: the same before and after the tokenizer's use, so that cached tokens are found again."""
     backend = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
     backend.no_truncation()
     backend.no_padding()
@@ -181,37 +156,30 @@ def map_tables(
     num_proc: int | None = None,
     **kwargs,
 ) -> DatasetOrStream:
-    """`dataset.map` with a function from Arrow table to Arrow table, which replaces all columns and rows.
-
-    Of a stream, tables are made as they are asked for, one by one in the process that reads it.
+    """`dataset.map` with a function from Arrow table to Arrow table, which replaces all columns and rows (of a
+    stream, as they are asked for).
 
     `datasets` names its cache after an imported function's name, whatever its code; the source of the function's
     module is added here, so that rows made by an older version are not served.
     """
     options: dict = {"fn_kwargs": {"function": function, "revision": _revision(function), **kwargs}}
-    on_disk = isinstance(dataset, datasets.Dataset)
-    if on_disk:
+    quiet = False
+    if isinstance(dataset, datasets.Dataset):
         options |= {"num_proc": num_proc, "remove_columns": dataset.column_names, "desc": desc}
-    with _no_progress_bars(on_disk and len(dataset) <= batch_size):
+        # a bar for a single batch is over before it can be read
+        quiet = len(dataset) <= batch_size and not datasets.are_progress_bars_disabled()
+    if quiet:
+        datasets.disable_progress_bars()
+    try:
         mapped = dataset.with_format("arrow").map(_call, batched=True, batch_size=batch_size, **options)
+    finally:
+        if quiet:
+            datasets.enable_progress_bars()
     return mapped.with_format(None)
 
 
 def _revision(function: Callable) -> str:
     return Hasher.hash(inspect.getsource(inspect.getmodule(function)))
-
-
-@contextlib.contextmanager
-def _no_progress_bars(quiet: bool) -> Iterator[None]:
-    """None of `datasets` where `quiet`: a bar for a single batch is over before it can be read."""
-    quiet = quiet and not datasets.are_progress_bars_disabled()
-    if quiet:
-        datasets.disable_progress_bars()
-    try:
-        yield
-    finally:
-        if quiet:
-            datasets.enable_progress_bars()
 
 
 def smallest_dtype(count: int) -> type[np.integer]:

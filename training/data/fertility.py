@@ -21,16 +21,10 @@ from .documents import load_sources
 from .sources import language_of
 from .tables import LOADERS
 
-# What the table shows, with how many digits after the point.
-PRINTED = {"tokens_per_passage": 1, "tokens_per_word": 2, "tokens_per_character": 3}
-
 
 def fertility(arguments: FertilityArguments) -> dict[str, dict[str, dict[str, float]]]:
-    """Count, print a table, and save it as JSON with a bar plot.
-
-    Returns:
-        The figures of `count_tokens` by tokenizer (the last part of its path, or the whole where two would be alike)
-        and language.
+    """Count, print a table, and save it as JSON with a bar plot: the figures of `count_tokens` by tokenizer (the last
+    part of its path, or the whole where two would be alike) and language.
 
     Raises:
         ValueError: nothing to compare, two tokenizers or two languages of one name, a tokenizer that cannot be loaded,
@@ -61,22 +55,20 @@ def fertility(arguments: FertilityArguments) -> dict[str, dict[str, dict[str, fl
     output.mkdir(parents=True, exist_ok=True)
     (output / "fertility.json").write_text(json.dumps(figures, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     plot_tokens(figures, output / "fertility.png")
-    for measure, digits in PRINTED.items():
-        rows = [(language, *(of[language][measure] for of in figures.values())) for language in passages]
+    for unit, digits in {"passage": 1, "word": 2, "character": 3}.items():
+        rows = [(language, *(of[language][f"tokens_per_{unit}"] for of in figures.values())) for language in passages]
         rows.append(("mean", *(np.mean(column).item() for column in list(zip(*rows))[1:])))
-        print(format_table((f"tokens per {measure.rpartition('_')[2]}", *figures), rows, digits), end="\n\n")
+        print(format_table((f"tokens per {unit}", *figures), rows, digits), end="\n\n")
     print(f"Saved to {output}: fertility.json and fertility.png")
     return figures
 
 
 def count_tokens(tokenizer: PreTrainedTokenizerBase, passages: Sequence[str]) -> dict[str, float]:
-    """Tokens per passage, per word (between spaces) and per character of one language, and the share of unknown ones.
-
-    Special tokens are not counted.
-    """
+    """Tokens per passage, per word (between spaces) and per character of one language, and the share of unknown ones;
+    special tokens are not counted."""
     ids = tokenizer(list(passages), add_special_tokens=False, truncation=False, verbose=False)["input_ids"]
     tokens = sum(map(len, ids))
-    unknown = 0 if tokenizer.unk_token_id is None else sum(row.count(tokenizer.unk_token_id) for row in ids)
+    unknown = sum(row.count(tokenizer.unk_token_id) for row in ids)
     return {
         "tokens_per_passage": tokens / len(passages),
         "tokens_per_word": tokens / sum(len(text.split()) for text in passages),
@@ -86,24 +78,20 @@ def count_tokens(tokenizer: PreTrainedTokenizerBase, passages: Sequence[str]) ->
 
 
 def load_passages(data: Sequence[str]) -> dict[str, list[str]]:
-    """The passages of every language: each file is one, named as it is (`de.txt`) or as given (`de=file.txt`).
-
-    Raises:
-        ValueError: no file, a language twice, or files with different numbers of passages.
-    """
-    files = []
+    """The passages of every language: each file is one, named as it is (`de.txt`) or as given (`de=file.txt`)."""
+    files: dict[str, str] = {}
     for item in data:
         language, path = language_of(item)
         folder = Path(path).expanduser()
         found = sorted(file for file in folder.iterdir() if file.suffix in LOADERS) if folder.is_dir() else [folder]
-        files += [(language or file.stem, str(file)) for file in found]
+        for file in found:
+            if (name := language or file.stem) in files:
+                raise ValueError(f"data: two files of the language {name!r}; give one, or name it (de2=file.txt)")
+            files[name] = str(file)
     if not files:
         raise ValueError(f"data: no file of passages in {', '.join(data) or 'nothing'}; give one file a language")
-    languages = [language for language, _ in files]
-    if repeated := [language for language in languages if languages.count(language) > 1]:
-        raise ValueError(f"data: two files of the language {repeated[0]!r}; give one, or name it (de2=file.txt)")
-    sources = load_sources([file for _, file in files], sample_by="line")
-    passages = {language: source["text"][:] for language, source in zip(languages, sources)}
+    sources = load_sources(list(files.values()), sample_by="line")
+    passages = {language: source["text"][:] for language, source in zip(files, sources)}
     counts = {language: len(texts) for language, texts in passages.items()}
     if len(set(counts.values())) > 1 or not all(counts.values()):
         listed = ", ".join(f"{language} {count}" for language, count in counts.items())

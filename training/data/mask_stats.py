@@ -21,7 +21,6 @@ from .packing import pack_documents
 
 # A rate this many standard errors from its expected value is wrong rather than unlucky (chance: 6 in 10 million).
 TOLERANCE = 5.0
-
 VOCAB_SIZE = 8192
 SEQ_LENGTH = 128
 BATCH_SIZE = 64
@@ -46,10 +45,8 @@ class Rate(NamedTuple):
 
 
 def mask_stats(corpus: CorpusArguments, arguments: MaskStatsArguments) -> int:
-    """Print and draw the rates for each tokenizer, kind of masking and number of tokens.
-
-    A tokenizer of each algorithm is trained on the corpus, the corpus is packed into rows, and batches of rows are
-    masked as in training. Table and plot go to `arguments.output_dir` as `mask-stats.txt` and `mask-stats.png`.
+    """Print and draw the rates for each tokenizer (trained on the corpus), kind of masking and number of tokens; table
+    and plot go to `arguments.output_dir` as `mask-stats.txt` and `mask-stats.png`.
 
     Returns:
         The process's exit status: 1 when a rate lies more than `TOLERANCE` standard errors off, else 0.
@@ -69,7 +66,7 @@ def mask_stats(corpus: CorpusArguments, arguments: MaskStatsArguments) -> int:
     folder = Path(arguments.output_dir)
     folder.mkdir(parents=True, exist_ok=True)
 
-    lines, drawn, deviations = [], {}, []
+    lines, drawn = [], {}
     for algorithm in arguments.algorithms:
         tokenizer = train_tokenizer(documents["text"], algorithm=algorithm, vocab_size=VOCAB_SIZE)
         rows = pack_documents(tokenize_documents(documents, tokenizer), tokenizer, SEQ_LENGTH).with_format("numpy")
@@ -84,33 +81,27 @@ def mask_stats(corpus: CorpusArguments, arguments: MaskStatsArguments) -> int:
             counts = count_outcomes(collator, rows, max(arguments.tokens), f"{algorithm}, {kind}")
             totals = np.cumsum(counts[:, 0])
             for tokens in sorted(arguments.tokens):
-                taken = counts[: np.searchsorted(totals, tokens) + 1]
-                found = rates(collator, taken)
-                drawn[f"{algorithm}, {kind}", tokens] = found
-                deviations += [rate.deviation for rate in found.values()]
+                taken = np.searchsorted(totals, tokens) + 1
+                found = drawn[f"{algorithm}, {kind}", tokens] = rates(collator, counts[:taken])
                 furthest = max(rate.deviation for rate in found.values())
                 shares = [f"{100 * rate.observed:.2f} ± {100 * rate.half_interval:.2f} %" for rate in found.values()]
                 mark = "  WRONG" if furthest > TOLERANCE else ""
-                lines.append((algorithm, kind, int(taken[:, 0].sum()), *shares, f"{furthest:.1f} SE{mark}"))
+                lines.append((algorithm, kind, totals[taken - 1].item(), *shares, f"{furthest:.1f} SE{mark}"))
 
+    deviations = [rate.deviation for found in drawn.values() for rate in found.values()]
     wrong = sum(deviation > TOLERANCE for deviation in deviations)
     names = [f"{name} {rate.expected:.1%}" for name, rate in found.items()]
     table = format_table(("tokenizer", "masking", "tokens", *names, "furthest off"), lines)
     report = f"{table}\n{wrong} of {len(deviations)} rates lie more than {TOLERANCE:g} standard errors (SE) off."
-    print(report)
     (folder / "mask-stats.txt").write_text(report + "\n", encoding="utf-8")
     plot_rates(drawn, folder / "mask-stats.png")
-    print(f"Written: {folder / 'mask-stats.txt'}, {folder / 'mask-stats.png'}")
+    print(f"{report}\nWritten: {folder / 'mask-stats.txt'}, {folder / 'mask-stats.png'}")
     return 1 if wrong else 0
 
 
 def count_outcomes(collator: MaskedLMCollator, rows: Sequence, tokens: int, title: str = "Masking") -> np.ndarray:
-    """Mask rows, in as many epochs as it takes, until `tokens` tokens could have been chosen.
-
-    Returns:
-        int64 [rows, 5]: of each row the tokens that could be chosen, the targets, and the targets that became [MASK],
-        a random token, or stayed.
-    """
+    """Mask rows, in as many epochs as it takes, until `tokens` tokens could have been chosen: int64 [rows, 5], of each
+    row the tokens that could be chosen, the targets, and the targets that became [MASK], a random token, or stayed."""
     special = collator.tokenizer.all_special_ids
     counts, seen, epoch = [], 0, 0
     with tqdm(total=tokens, desc=title, unit=" tokens", unit_scale=True, leave=False, delay=1) as progress:
@@ -136,23 +127,17 @@ def count_outcomes(collator: MaskedLMCollator, rows: Sequence, tokens: int, titl
 
 
 def rates(collator: MaskedLMCollator, counts: np.ndarray) -> dict[str, Rate]:
-    """The shares of targets among tokens, and of the three outcomes among targets, by name.
+    """The shares of targets among tokens, and of the three outcomes among targets, by name; counts as of
+    `count_outcomes`.
 
     The tokens of a word or span share their fate, those of different rows do not: so the standard error of a share
     comes from the rows' deviations from the expected value (a ratio estimator clustered by row).
-
-    Args:
-        counts: [rows, 5], see `count_outcomes`.
     """
     masked, random = collator.mask_replace_prob, collator.random_replace_prob
+    expected = {"chosen": collator.mlm_probability, "[MASK]": masked, "random": random, "kept": 1 - masked - random}
     found = {}
-    for name, expected, part, whole in (
-        ("chosen", collator.mlm_probability, 1, 0),
-        ("[MASK]", masked, 2, 1),
-        ("random", random, 3, 1),
-        ("kept", 1 - masked - random, 4, 1),
-    ):
-        total = max(counts[:, whole].sum(), 1)
-        deviations = counts[:, part] - expected * counts[:, whole]
-        found[name] = Rate(expected, counts[:, part].sum() / total, np.sqrt((deviations**2).sum()) / total)
+    for column, (name, share) in enumerate(expected.items(), 1):
+        part, whole = counts[:, column], counts[:, min(column - 1, 1)]
+        total = max(whole.sum(), 1)
+        found[name] = Rate(share, part.sum() / total, np.sqrt(((part - share * whole) ** 2).sum()) / total)
     return found

@@ -1,9 +1,14 @@
-"""Several sources in one corpus: how often each is drawn, and the documents for training and validation.
+"""Several sources in one corpus: how often each is drawn, and the documents for training and validation, on disk or,
+for a corpus that is larger than the disk, as streams.
 
 A source is an entry of `--data`. Its documents are drawn with p ∝ n^α, where n is the number of its documents (or the
 weight that is given for it): the sampling of languages of XLM (Lample and Conneau 2019, with documents in the place
 of sentences), mT5 and XLM-R. α = 1 keeps the sizes, α = 0 makes all sources alike. Documents are mixed before they are
 packed, so that a row holds documents of several sources.
+
+A stream's files are its shards: with at least as many files as ranks or workers each reads files of its own; with
+fewer files than ranks every rank reads them all and keeps its own batches. A stream for training begins again when it
+ends, so that `Trainer` sees a single epoch; its way of resuming (to skip batches) then gives the same batches.
 """
 
 from __future__ import annotations
@@ -11,36 +16,36 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 import datasets
 import numpy as np
+import pyarrow as pa
+from tqdm.auto import tqdm
+from transformers import TrainingArguments
 
 from ..arguments.pretraining import CorpusArguments, MixtureArguments, StreamingArguments
 from ..report import format_table
-from .documents import hold_out, load_documents, load_sources
+from .documents import hold_out, load_documents, load_sources, map_tables, text_digests
 from .sources import is_plain, language_of
-from .streaming import VALIDATION_DOCUMENTS, first_documents, mix_streams, split_stream
 
 # The exponent for languages (XLM-R, Conneau et al. 2020).
 LANGUAGE_ALPHA = 0.3
-
 # An epoch has every document at least once; one longer than this many times the corpus is taken for a mistake.
 LONGEST_EPOCH = 100
+# Held-out documents of a stream that are kept for validation, so that evaluating does not take for ever.
+VALIDATION_DOCUMENTS = 1000
+# Rows of a stream that token frequencies are counted in; the help of --random_replacement says so.
+SAMPLE_ROWS = 1000
 
 
 @dataclass(frozen=True)
 class Documents:
-    """Documents, in a column `text`; of several languages that are not streamed, which one in a column `source`.
+    """Documents, in a column `text`; of several languages that are not streamed, which one in a column `source`."""
 
-    Attributes:
-        train: what is trained on: each document once, or as often as the mixture has it; or a stream without end.
-        validation: what is held out: each document once.
-        sample: what a tokenizer is trained on, in the same mixture as `train`.
-    """
-
-    train: datasets.Dataset | datasets.IterableDataset
-    validation: datasets.Dataset
-    sample: datasets.Dataset | datasets.IterableDataset
+    train: datasets.Dataset | datasets.IterableDataset  # once, or as often as the mixture has it; a stream has no end
+    validation: datasets.Dataset  # what is held out, once
+    sample: datasets.Dataset | datasets.IterableDataset  # for a tokenizer, in the same mixture as `train`
 
 
 def prepare_documents(
@@ -56,26 +61,26 @@ def prepare_documents(
     """Load the corpus, hold out whole documents, and mix the sources; of several, a table of their shares is printed.
 
     Args:
-        validation_size: see `documents.hold_out` and `streaming.split_stream`.
-        seed: of the split, the mixture and the order of a stream.
+        validation_size: see `documents.hold_out` and `split_stream`.
         minimum: the number of documents that the caller needs.
         minimum_validation: different documents that are held out at least where `validation_size` is a share; of
             several languages, of one of them.
 
     Raises:
-        ValueError: bad input, before any work: weights or an alpha that do not fit, a source without text, what
-            `documents.load_documents` rejects.
+        ValueError: what `load_documents`, `hold_out` and `check_mixture` refuse, or a source without text; before any
+            work.
     """
     if streaming.streaming:
         names, streams, probabilities = _streams(corpus, mixture, streaming)
         splits = [split_stream(stream, validation_size, seed) for stream in streams]
-        validation = first_documents([held_out for _, held_out in splits], VALIDATION_DOCUMENTS)
+        validation = first_rows(*(held_out for _, held_out in splits), count=VALIDATION_DOCUMENTS)
         if len(validation) < minimum_validation:
             raise ValueError(f"validation_size: {validation_size} holds no document of the stream out; raise it")
         streams = [train for train, _ in splits]
-        _check_not_empty(names, map(_has_document, streams), "is left to train on")
-        train, sample = (mix_streams(streams, probabilities, seed, streaming.shuffle_buffer, e) for e in (True, False))
-        return Documents(train, validation, sample.take(streaming.sample_documents))
+        _check_not_empty(names, streams, "is left to train on")
+        mixed = streams, probabilities, seed, streaming.shuffle_buffer
+        sample = mix_streams(*mixed, endless=False).take(streaming.sample_documents)
+        return Documents(mix_streams(*mixed), validation, sample)
 
     names, alpha = check_mixture(corpus.data, mixture)
     documents = load_documents(**vars(corpus), minimum=minimum)
@@ -99,47 +104,8 @@ def load_sample(
     return _mix(names, load_documents(**vars(corpus)), mixture.weights, alpha, seed)
 
 
-def sampling_probabilities(weights: Sequence[float], alpha: float) -> np.ndarray:
-    """p ∝ weight^alpha, in float64: [sources], their sum 1."""
-    logarithms = alpha * np.log(np.asarray(weights, dtype=np.float64))  # no power of a large number overflows
-    powers = np.exp(logarithms - logarithms.max())
-    return powers / powers.sum()
-
-
-def draw_documents(sizes: Sequence[int], probabilities: np.ndarray, seed: int) -> np.ndarray:
-    """An epoch of a mixture: rows of the sources' concatenation, drawn until every document has come at least once.
-
-    Args:
-        sizes: the number of documents of each source.
-        probabilities: of drawing from each, their sum 1.
-
-    Returns:
-        int64 [draws]. Each source is read in its order, and from its start again when it ends.
-
-    Raises:
-        ValueError: an epoch would have more than `LONGEST_EPOCH` times as many documents as there are.
-    """
-    lengths = np.asarray(sizes) / probabilities
-    if lengths.max() > LONGEST_EPOCH * sum(sizes):
-        raise ValueError(
-            f"weights: an epoch, in which every document comes at least once, would have {lengths.max():,.0f}"
-            f" documents, of {sum(sizes):,}, more than {LONGEST_EPOCH} times as many; raise the smallest weights"
-        )
-    begins = np.cumsum(sizes) - sizes
-    parts = [datasets.Dataset.from_dict({"row": np.arange(begin, begin + size)}) for begin, size in zip(begins, sizes)]
-    mixed = datasets.interleave_datasets(
-        parts, probabilities=probabilities.tolist(), seed=seed, stopping_strategy="all_exhausted"
-    )
-    return mixed.with_format("numpy")["row"][:]
-
-
 def check_mixture(data: Sequence[str], mixture: MixtureArguments) -> tuple[list[str], float]:
-    """The names of the sources and the exponent α, once both make sense.
-
-    Raises:
-        ValueError: languages named for some sources only, a source given twice, as many weights as sources or none,
-            a weight that is not positive, an alpha outside [0, 1].
-    """
+    """The names of the sources and the exponent α; a ValueError if what is given does not make sense."""
     languages = [language_of(item)[0] for item in data]
     if any(languages) and None in languages:
         unnamed = data[languages.index(None)]
@@ -150,7 +116,7 @@ def check_mixture(data: Sequence[str], mixture: MixtureArguments) -> tuple[list[
         sources = ", ".join(names) or "the built-in corpus"
         raise ValueError(f"weights: {len(weights)} for the sources {sources}; give one for every entry of data")
     for name, weight in zip(names, weights):
-        if not (weight > 0 and math.isfinite(weight)):
+        if not 0 < weight < math.inf:
             raise ValueError(f"weights: {weight} for {name!r}; use numbers above 0, such as 0.5 or 300")
     if alpha is None:
         alpha = LANGUAGE_ALPHA if any(languages) and not weights else 1.0
@@ -160,6 +126,67 @@ def check_mixture(data: Sequence[str], mixture: MixtureArguments) -> tuple[list[
     if repeated and (weights or alpha != 1):
         raise ValueError(f"data: {repeated[0]!r} is given twice; give every source of a mixture once")
     return names, alpha if len(names) > 1 else 1.0
+
+
+def sampling_probabilities(weights: Sequence[float], alpha: float) -> np.ndarray:
+    """p ∝ weight^alpha, in float64: [sources], their sum 1."""
+    logarithms = alpha * np.log(np.asarray(weights, dtype=np.float64))  # no power of a large number overflows
+    powers = np.exp(logarithms - logarithms.max())
+    return powers / powers.sum()
+
+
+def _check_not_empty(names: Sequence[str], sources: Iterable[Iterable], where: str) -> None:
+    for name, source in zip(names, sources):
+        if next(iter(source), None) is None:
+            raise ValueError(f"data: no text of the source {name!r} {where}; every source needs one document or more")
+
+
+# --- On disk ---------------------------------------------------------------------------------------------------------
+
+
+def _mix(
+    names: Sequence[str], documents: datasets.Dataset, weights: Sequence[float], alpha: float, seed: int
+) -> datasets.Dataset:
+    """An epoch of the mixture, out of documents that are sorted by their source, and a table of it printed; the
+    documents as they are, where their numbers are to stay."""
+    if len(names) < 2 or (alpha == 1 and not weights):
+        return documents
+    source = documents.with_format("numpy")["source"][:]
+    sizes = np.bincount(source, minlength=len(names))
+    _check_not_empty(names, map(range, sizes), "is left to train on")
+    drawn = draw_documents(sizes, sampling_probabilities(weights or sizes, alpha), seed)
+    counts = np.bincount(source[drawn], minlength=len(names))
+    columns = [names]
+    for numbers in (sizes, counts):
+        columns += [[f"{number:,}" for number in numbers], [f"{share:.1%}" for share in numbers / sum(numbers)]]
+    columns.append([f"{times:.2f}" for times in counts / sizes])
+    print(format_table(("source", "documents", "share", "sampled", "share", "times seen"), list(zip(*columns))))
+    return documents.select(drawn)
+
+
+def draw_documents(sizes: Sequence[int], probabilities: np.ndarray, seed: int) -> np.ndarray:
+    """An epoch of a mixture, int64 [draws]: rows of the sources' concatenation, drawn until every document has come at
+    least once. Each source is read in its order, and from its start again when it ends. A ValueError where there would
+    be more than `LONGEST_EPOCH` times as many draws as documents."""
+    lengths = np.asarray(sizes) / probabilities
+    if lengths.max() > LONGEST_EPOCH * sum(sizes):
+        raise ValueError(
+            f"weights: an epoch, in which every document comes at least once, would have {lengths.max():,.0f}"
+            f" documents, of {sum(sizes):,}, more than {LONGEST_EPOCH} times as many; raise the smallest weights"
+        )
+    rows = np.split(np.arange(sum(sizes)), np.cumsum(sizes)[:-1])
+    parts = [datasets.Dataset.from_dict({"row": part}) for part in rows]
+    return _interleave(parts, probabilities, seed).with_format("numpy")["row"][:]
+
+
+def _interleave(parts: list, probabilities: np.ndarray, seed: int):
+    """Drawn with these probabilities, until each has come to its end; those that end before begin again."""
+    return datasets.interleave_datasets(
+        parts, probabilities=probabilities.tolist(), seed=seed, stopping_strategy="all_exhausted"
+    )
+
+
+# --- Streams ---------------------------------------------------------------------------------------------------------
 
 
 def _streams(
@@ -181,7 +208,7 @@ def _streams(
             )
         names, entries = [", ".join(names)], [entries]  # files that are read one after the other
     streams = load_sources(entries, text_column=corpus.text_column, sample_by=corpus.sample_by, streaming=True)
-    _check_not_empty(names, map(_has_document, streams), "is in it")
+    _check_not_empty(names, streams, "is in it")
     probabilities = sampling_probabilities(mixture.weights or [1.0], alpha)
     if len(names) > 1:
         rows = [(name, f"{probability:.1%}") for name, probability in zip(names, probabilities)]
@@ -189,38 +216,67 @@ def _streams(
     return names, streams, probabilities
 
 
-def _mix(
-    names: Sequence[str], documents: datasets.Dataset, weights: Sequence[float], alpha: float, seed: int
-) -> datasets.Dataset:
-    """An epoch of the mixture, out of documents that are sorted by their source, and a table of it printed; the
-    documents as they are, where their numbers are to stay."""
-    if len(names) < 2 or (alpha == 1 and not weights):
-        return documents
-    source = documents.with_format("numpy")["source"][:]
-    sizes = np.bincount(source, minlength=len(names))
-    _check_not_empty(names, sizes, "is left to train on")
-    drawn = draw_documents(sizes, sampling_probabilities(weights or sizes, alpha), seed)
-    counts = np.bincount(source[drawn], minlength=len(names))
-    rows = [
-        (
-            name,
-            f"{size:,}",
-            f"{size / sum(sizes):.1%}",
-            f"{count:,}",
-            f"{count / sum(counts):.1%}",
-            f"{count / size:.2f}",
+def split_stream(
+    stream: datasets.IterableDataset, validation_size: float, seed: int
+) -> tuple[datasets.IterableDataset, datasets.IterableDataset]:
+    """Two streams, of the documents to train on and of those held out, each in the order of `stream`.
+
+    A document is held out when the hash of its text (and the seed) falls below the share `validation_size`;
+    `documents.hold_out` takes those with the lowest hashes: the same ones, but for a few at the border, as a stream's
+    documents cannot be counted beforehand.
+    """
+    if not 0 < validation_size < 1:
+        raise ValueError(
+            f"validation_size: {validation_size} cannot be held out of a stream, whose documents are not counted; use"
+            " a share between 0 and 1"
         )
-        for name, size, count in zip(names, sizes, counts)
-    ]
-    print(format_table(("source", "documents", "share", "sampled", "share", "times seen"), rows))
-    return documents.select(drawn)
+    options = dict(desc="Splitting", batch_size=1000, share=validation_size, seed=seed)
+    return tuple(map_tables(stream, _one_side, held_out=held_out, **options) for held_out in (False, True))
 
 
-def _has_document(stream: datasets.IterableDataset) -> bool:
-    return next(iter(stream), None) is not None
+def _one_side(table: pa.Table, share: float, seed: int, held_out: bool) -> pa.Table:
+    below = text_digests(table["text"].to_pylist(), seed) < np.uint64(share * 2.0**64)
+    return table.filter(pa.array(below == held_out))
 
 
-def _check_not_empty(names: Sequence[str], sizes: Iterable[int], where: str) -> None:
-    for name, size in zip(names, sizes):
-        if not size:
-            raise ValueError(f"data: no text of the source {name!r} {where}; every source needs one document or more")
+def first_rows(*streams: datasets.IterableDataset, count: int) -> datasets.Dataset:
+    """The first rows of every stream, `count` in all where the streams have as many."""
+    each = -(-count // len(streams))
+    rows = (tqdm(islice(stream, each), desc="Reading rows", total=each, delay=1, leave=False) for stream in streams)
+    return datasets.Dataset.from_list([row for part in rows for row in part])
+
+
+def mix_streams(
+    streams: list[datasets.IterableDataset], probabilities: np.ndarray, seed: int, buffer: int, endless: bool = True
+) -> datasets.IterableDataset:
+    """One stream out of several, none of them empty, whose next document is drawn from each with its probability, and
+    then among the next `buffer` ones. `endless`: every stream begins again when it ends; otherwise the mixture ends
+    when every document has come once."""
+    if endless:
+        streams = [stream.repeat(None) for stream in streams]
+    mixed = _interleave(streams, probabilities, seed) if len(streams) > 1 else streams[0]
+    return mixed.shuffle(seed=seed, buffer_size=buffer) if buffer else mixed
+
+
+def check_stream(training: TrainingArguments) -> None:
+    """Have every rank read its own part of the stream, once it is clear that training ends (else a ValueError).
+
+    `accelerate` would by default have the first rank read for all and send the batches on, which it cannot do with
+    batches of unequal width.
+    """
+    if training.max_steps <= 0:
+        raise ValueError("max_steps: needed with --streaming, as a stream has no end; give it, or --minutes")
+    training.accelerator_config.dispatch_batches = False
+
+
+def check_workers(stream: datasets.IterableDataset, training: TrainingArguments) -> None:
+    """Reject (ValueError) workers that would get no file: `datasets` stops them, and batches no longer come from all in
+    turn, by which a worker's collator tells how far training is."""
+    files, ranks = stream.num_shards, training.world_size
+    if files >= ranks:
+        files //= ranks  # what the rank with the fewest gets
+    if training.dataloader_num_workers > files:
+        raise ValueError(
+            f"dataloader_num_workers: {training.dataloader_num_workers} for a stream of {files} files; use at most as"
+            " many (of a mixture, as its source with the fewest)"
+        )

@@ -10,7 +10,6 @@ from tqdm.auto import tqdm
 
 # Where a line is cut into sentences: behind the marks that end one.
 SENTENCE_END = re.compile(r"(?<=[.!?…。！？।])\s+|(?<=[。！？])")
-
 BLANK_LINE = re.compile(r"\n\s*\n")  # a single line break may be nothing but a full line
 
 

@@ -7,14 +7,13 @@ not blank, a document is what stands between blank lines ("paragraph"); without 
 
 from __future__ import annotations
 
-import codecs
 import functools
 import glob
 import itertools
 import mmap
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 import datasets
@@ -23,16 +22,11 @@ from tqdm.auto import tqdm
 from .tables import LOADERS, hub_name, load_files, load_hub, string_columns
 
 SAMPLE_BY = ("auto", "line", "paragraph", "document")
-
 # "de=folder": the language that an entry is in.
 LANGUAGE = re.compile(r"(?P<language>[A-Za-z][\w-]*)=(?P<item>.+)", re.DOTALL)
-
 BLANK_LINE_BETWEEN_LINES = re.compile(rb"\S[^\S\r\n]*\r?\n\r?\n\s*\S")
-
-# How much of a file is looked at in advance when it is to be streamed.
+# How much of a file is looked at in advance when it is to be streamed, and how many rows for a column of strings.
 LOOK_AHEAD = 1 << 24
-
-# Rows of a stream in which a column of strings has to show.
 ROWS_TO_SEE = 100
 
 
@@ -56,12 +50,8 @@ def plan_source(
     items: Sequence[str], sample_by: str, streaming: bool = False
 ) -> list[Callable[[], datasets.Dataset | datasets.IterableDataset]]:
     """Check one entry of `data`, or several that are one source, and say how to load it: local files grouped by loader,
-    or a data set of the Hub.
-
-    Raises:
-        ValueError: an entry that does not exist or holds no data, or a file that is not UTF-8 (with the byte offset;
-            of a file that is to be streamed, the first `LOOK_AHEAD` bytes are looked at).
-    """
+    or a data set of the Hub. A ValueError for an entry that does not exist or holds no data, or a file that is not
+    UTF-8 (of one to be streamed, the first `LOOK_AHEAD` bytes are looked at)."""
     if sample_by not in SAMPLE_BY:
         raise ValueError(f"sample_by: {sample_by!r} is unknown; use one of {', '.join(SAMPLE_BY)}")
     stream = {"streaming": True} if streaming else {}
@@ -70,7 +60,7 @@ def plan_source(
         _, item = language_of(item)
         path = os.path.expanduser(item)
         if os.path.isdir(path):
-            found = _files_in(path)
+            found = files_in(path, LOADERS)
             missing = f"no file with a name ending in {', '.join(LOADERS)} in the folder {item!r}"
         elif os.path.exists(path):
             found = [path]
@@ -104,15 +94,11 @@ def plan_source(
 def select_text(
     dataset: datasets.Dataset | datasets.IterableDataset, name: str | None
 ) -> datasets.Dataset | datasets.IterableDataset:
-    """`dataset` cut down to one column of strings named "text".
-
-    Raises:
-        ValueError: `name` is no column of strings, or it is None and which column holds the text is not clear.
-    """
+    """`dataset` cut down to one column of strings named "text"; a ValueError if `name` is none, or it is None and which
+    column holds the text is not clear."""
     if dataset.features is None:  # a stream that has not been read knows nothing of its columns
         rows = list(itertools.islice(dataset, ROWS_TO_SEE))
-        columns = dict.fromkeys(column for row in rows for column in row)
-        strings = [column for column in columns if any(isinstance(row.get(column), str) for row in rows)]
+        strings = list(dict.fromkeys(column for row in rows for column in row if isinstance(row[column], str)))
     else:
         strings = string_columns(dataset)
     if name is None:
@@ -120,35 +106,32 @@ def select_text(
     if name not in strings:
         fault = "which column holds the text is not clear" if name is None else f"{name!r} is no column of strings"
         raise ValueError(f"text_column: {fault}; use one of the columns of strings: {', '.join(strings) or 'none'}")
-    return dataset.select_columns(name) if name == "text" else dataset.select_columns(name).rename_column(name, "text")
+    dataset = dataset.select_columns(name)
+    return dataset if name == "text" else dataset.rename_column(name, "text")
 
 
-def _files_in(folder: str) -> list[str]:
-    """All data files under a folder, sorted; hidden ones are left out."""
-    paths = [path for path in Path(folder).rglob("*") if path.suffix.lower() in LOADERS and path.is_file()]
+def files_in(folder: str | Path, suffixes: Collection[str]) -> list[str]:
+    """All files under a folder whose names end so, sorted; hidden ones are left out."""
+    paths = [path for path in Path(folder).rglob("*") if path.suffix.lower() in suffixes and path.is_file()]
     hidden = {path for path in paths if any(part.startswith(".") for part in path.relative_to(folder).parts)}
     return sorted(str(path) for path in paths if path not in hidden)
 
 
 def _check_utf8(file: str, limit: int | None) -> None:
-    """Decode the file, or its first `limit` bytes."""
-    decoder = codecs.getincrementaldecoder("utf-8")()
+    """Decode the file, or the lines that begin in its first `limit` bytes."""
     offset = 0
-    with open(file, "rb") as stream:
-        while limit is None or offset < limit:
-            block = stream.read(1 << 24)
-            carried = len(decoder.getstate()[0])  # bytes of a character that the last block began
+    with open(file, "rb") as lines:
+        for line in lines:
             try:
-                decoder.decode(block, final=not block)
+                line.decode()
             except UnicodeDecodeError as error:
-                position = offset - carried + error.start
-                byte = error.object[error.start]
                 raise ValueError(
-                    f"data: {file!r} is not UTF-8 text: byte 0x{byte:02x} at offset {position} ({error.reason})"
+                    f"data: {file!r} is not UTF-8 text: byte 0x{line[error.start]:02x} at offset"
+                    f" {offset + error.start} ({error.reason})"
                 ) from None
-            if not block:
+            offset += len(line)
+            if limit is not None and offset >= limit:
                 return
-            offset += len(block)
 
 
 def _layout(file: str, limit: int | None) -> str:

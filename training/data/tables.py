@@ -15,35 +15,28 @@ import datasets
 import pyarrow as pa
 import pyarrow.compute as pc
 
-# What the names of files end in, with the loader of `datasets` that reads them.
+# Empty cells and words such as "NA" stay text.
+CSV = {"encoding": "utf-8-sig", "keep_default_na": False}
+# What the names of files end in, with the loader of `datasets` that reads them, and its options.
 LOADERS = {
     ".txt": ("text", {"encoding": "utf-8-sig"}),
     ".jsonl": ("json", {}),
     ".json": ("json", {}),
-    # Empty cells and words such as "NA" stay text.
-    ".csv": ("csv", {"encoding": "utf-8-sig", "keep_default_na": False}),
-    ".tsv": ("csv", {"encoding": "utf-8-sig", "keep_default_na": False, "sep": "\t"}),
+    ".csv": ("csv", CSV),
+    ".tsv": ("csv", CSV | {"sep": "\t"}),
     ".parquet": ("parquet", {}),
 }
 TABLES = tuple(suffix for suffix in LOADERS if suffix != ".txt")
-
 ENCLOSED = (
     "a quote that begins a cell encloses it; put such a cell in quotes and double its own ones, or use another format"
 )
-
 # "name" or "owner/name", then the configuration where a data set has several.
 HUB_NAME = re.compile(r"(?P<name>[\w-][\w.-]*(/[\w-][\w.-]*)?)(:(?P<config>[\w.-]+))?")
 
 
 def check_table(file: str | Path, field: str = "data") -> None:
-    """Refuse what is no table, without reading it.
-
-    Args:
-        field: the argument that names the file, for errors.
-
-    Raises:
-        ValueError: there is no such file, its name ends in none of `TABLES`, or it is empty.
-    """
+    """Refuse a file that is not there, empty or no table by its name, without reading it: a ValueError that names the
+    argument `field`."""
     path = Path(file).expanduser()
     if not path.is_file():
         raise ValueError(f"{field}: {str(file)!r} is no file")
@@ -63,20 +56,18 @@ def load_table(file: str | Path, field: str = "data") -> datasets.Dataset:
 def load_files(
     files: Sequence[str], suffix: str, field: str = "data", **options: Any
 ) -> datasets.Dataset | datasets.IterableDataset:
-    """The rows of files that are read as those ending in `suffix`; `options` are those of `datasets.load_dataset`.
-
-    Raises:
-        ValueError: they cannot be read, or hold no rows; of a stream, the first row is looked at. A cell of a tsv has a
-            tab; of a stream, as it is read.
-    """
+    """The rows of files that are read as those ending in `suffix`; `options` are those of `datasets.load_dataset`. A
+    ValueError where they cannot be read, or hold no rows; of a stream, the first row is looked at, the others as they
+    are read."""
     loader, defaults = LOADERS[suffix]
     try:
         rows = datasets.load_dataset(loader, data_files=list(files), split="train", **defaults, **options)
-        streamed = options.get("streaming")
-        if suffix == ".tsv" and streamed:
-            rows = rows.with_format("arrow").map(_without_tabs, batched=True).with_format(None)
-        elif suffix == ".tsv":
-            _without_tabs(rows.data.table)
+        streamed = isinstance(rows, datasets.IterableDataset)
+        if loader == "csv" and streamed:
+            rows = rows.with_format("arrow").map(_check_cells, batched=True, fn_kwargs={"suffix": suffix})
+            rows = rows.with_format(None)
+        elif loader == "csv":
+            _check_cells(rows.data.table, suffix)
         if streamed:
             next(iter(rows), None)
     except (datasets.exceptions.DatasetGenerationError, ValueError) as error:
@@ -95,11 +86,8 @@ def hub_name(item: str) -> tuple[str, str | None]:
 
 
 def load_hub(name: str, config: str | None, **options: Any) -> Any:
-    """`datasets.load_dataset` of a data set of the Hub.
-
-    Raises:
-        ValueError: it is not found, there is no connection, or it has no such configuration or split.
-    """
+    """`datasets.load_dataset` of a data set of the Hub; a ValueError if it is not found, there is no connection, or it
+    has no such configuration or split."""
     try:
         return datasets.load_dataset(name, config, **options)
     except (OSError, ValueError) as error:
@@ -108,16 +96,15 @@ def load_hub(name: str, config: str | None, **options: Any) -> Any:
 
 def string_columns(dataset: datasets.Dataset) -> list[str]:
     """The columns of plain strings."""
-    return [
-        name
-        for name, feature in dataset.features.items()
-        if isinstance(feature, datasets.Value) and feature.dtype in ("string", "large_string")
-    ]
+    strings = (datasets.Value("string"), datasets.Value("large_string"))
+    return [name for name, feature in dataset.features.items() if feature in strings]
 
 
-def _without_tabs(table: pa.Table) -> pa.Table:
-    """`table`, if no cell has a tab; else a ValueError."""
-    for column in table.columns:
+def _check_cells(table: pa.Table, suffix: str) -> pa.Table:
+    """`table`, if its cells are those of their columns; else a ValueError."""
+    if "__index_level_0__" in table.column_names:  # where the first row is longer, pandas moves all to the left
+        raise ValueError("a row has more cells than the header; put a cell with a separator in quotes")
+    for column in table.columns if suffix == ".tsv" else []:
         if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
             with_tab = column.filter(pc.match_substring(column, "\t"))
             if len(with_tab):

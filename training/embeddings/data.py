@@ -13,13 +13,15 @@ import json
 import math
 import random
 import re
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from datasets import Dataset
 
+from ..data.sources import files_in
 from ..data.tables import ENCLOSED, hub_name, load_files, load_hub
 
 TEXT_SUFFIXES = (".txt", ".md")
@@ -33,111 +35,93 @@ class Table:
     source: str
     rows: list[dict[str, Any]]
 
-    @property
-    def columns(self) -> list[str]:
-        return list(self.rows[0])
-
     def error(self, number: int, what: str) -> ValueError:
         return ValueError(f"{self.source}, row {number}: {what}")
 
-    def values(self, column: str) -> Iterator[tuple[int, Any]]:
-        """(number of the row, value) of a column in which none is missing."""
+    def column(self, name: str, fault: Callable[[Any], str] = lambda value: "") -> list[Any]:
+        """The values of a column; a ValueError where one is missing, or where `fault` has something to say of it."""
         for number, row in enumerate(self.rows, 1):
-            if column not in row:
-                raise self.error(number, f"there is no column {column!r}; columns: {', '.join(map(str, row))}")
-            if row[column] is None:
-                raise self.error(number, f"{column} is missing")
-            yield number, row[column]
-
-    def texts(self, column: str, empty: bool = False) -> list[str]:
-        """A column of strings; with `empty`, they may be empty."""
-        texts = []
-        for number, value in self.values(column):
-            if not isinstance(value, str):
-                raise self.error(number, f"{column}={value!r} is not text")
-            if not (empty or value.strip()):
-                raise self.error(number, f"{column} is empty")
-            texts.append(value)
-        return texts
-
-    def numbers(self, column: str, least: float = -math.inf) -> list[float]:
-        """A column of finite numbers from `least` on."""
-        numbers = []
-        for number, value in self.values(column):
-            if not _is_number(value):
-                raise self.error(number, f"{column}={value!r} is not a number")
-            if float(value) < least:
-                raise self.error(number, f"{column}={value} is below {least:g}; use {least:g} or more")
-            numbers.append(float(value))
-        return numbers
+            if name not in row:
+                raise self.error(number, f"there is no column {name!r}; columns: {', '.join(map(str, row))}")
+            if found := " is missing" if row[name] is None else fault(row[name]):
+                raise self.error(number, f"{name}{found}")
+        return [row[name] for row in self.rows]
 
 
-def _is_number(value: Any) -> bool:
-    """Whether this is a finite number, or a text that says one."""
+def not_text(value: Any) -> str:
+    """A fault for `Table.column`, as the following: the value is no string."""
+    return "" if isinstance(value, str) else f"={value!r} is not text"
+
+
+def no_text(value: Any) -> str:
+    """The value is no string, or a blank one."""
+    return not_text(value) or ("" if value.strip() else " is empty")
+
+
+def not_a_number(value: Any) -> str:
+    """The value is no finite number, nor a text that says one."""
     try:
-        return math.isfinite(float(value))
+        return "" if math.isfinite(float(value)) else f"={value!r} is not a number"
     except (TypeError, ValueError):
-        return False
+        return f"={value!r} is not a number"
 
 
 def read_table(source: str) -> Table:
-    """The rows of a jsonl, csv, tsv or parquet file, or of a data set of the Hub (owner/name or owner/name:config).
+    """The rows of a jsonl, csv, tsv or parquet file, or of a data set of the Hub (owner/name or owner/name:config); a
+    ValueError if it is none, or a row cannot be read.
 
     Otherwise than where `datasets` reads them, the cells of a csv file stay text, so that an id 007 does, a text of
     jsonl that is a date too, and what is wrong with a row names it.
-
-    Raises:
-        ValueError: no such file, another kind of file, a row that cannot be read, or no rows.
     """
     path = Path(source).expanduser()
     suffix = path.suffix.lower()
     if not path.exists():
         rows = load_hub(*hub_name(source), split="train").to_list()
-    elif not path.is_file():
-        raise ValueError(f"data: {source!r} is no file")
-    elif suffix == ".jsonl":
-        rows = list(_json_lines(source, path))
-    elif suffix in (".csv", ".tsv"):
-        rows = list(_separated(source, path, "\t" if suffix == ".tsv" else ","))
+    elif not path.is_file() or suffix not in TABLE_SUFFIXES:
+        raise ValueError(f"data: {source!r} is no table; use one of {', '.join(TABLE_SUFFIXES)}")
     elif suffix == ".parquet":
         rows = load_files([str(path)], suffix).to_list()
     else:
-        raise ValueError(f"data: {source!r} is no table; use one of {', '.join(TABLE_SUFFIXES)}")
+        text, rows = read_text(path, newline=""), []
+        try:
+            for row in _json_lines(text) if suffix == ".jsonl" else _separated(text, "\t" if suffix == ".tsv" else ","):
+                rows.append(row)
+        except (csv.Error, ValueError) as error:
+            advice = f"; {ENCLOSED}" if isinstance(error, csv.Error) else ""
+            raise Table(source, rows).error(len(rows) + 1, f"{error}{advice}") from None
     if not rows:
         raise ValueError(f"data: {source!r} has no rows")
     return Table(source, rows)
 
 
-def read_lines(file: str) -> list[str]:
-    """The lines of a text file, empty ones too, so that they keep their numbers.
+def _json_lines(text: str) -> Iterator[dict[str, Any]]:
+    for line in filter(str.strip, text.split("\n")):
+        try:
+            row = json.loads(line)
+        except json.JSONDecodeError as error:
+            raise ValueError(f"is not JSON: {error}") from None
+        if not isinstance(row, dict) or not row:
+            raise ValueError("is no JSON object with columns")
+        if "\\u" in line and re.search("[\ud800-\udfff]", json.dumps(row, ensure_ascii=False)):
+            raise ValueError("has half of a character (a surrogate without its other half)")
+        yield row
 
-    Raises:
-        ValueError: there is no such file, it is not UTF-8, or all of its lines are blank.
-    """
-    path = Path(file).expanduser()
-    if not path.is_file():
-        raise ValueError(f"file: there is no file {file!r}")
-    # by line feeds alone: `splitlines` also cuts at form feeds, U+2028 and others, where no editor counts a line
-    return some_text(read_text(path).removesuffix("\n").split("\n"), repr(file))
 
-
-def some_text(texts: list[str], source: str) -> list[str]:
-    """`texts`, unless all of them are blank.
-
-    Raises:
-        ValueError: they are.
-    """
-    if not any(text.strip() for text in texts):
-        raise ValueError(f"text: none in {source}")
-    return texts
+def _separated(text: str, delimiter: str) -> Iterator[dict[str, str]]:
+    csv.field_size_limit(2**31 - 1)  # a cell may hold a document; by default it ends after 131,072 characters
+    # strict: a quote that is never closed is refused, where otherwise all rows behind it would become one cell
+    rows = filter(None, csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True))
+    header = next(rows, [])
+    for row in rows:
+        if len(row) != len(header):
+            raise ValueError(f"{len(row)} values, but {len(header)} columns")
+        if delimiter == "\t" and any("\t" in cell for cell in row):
+            raise ValueError(f"a cell of a tsv has a tab; {ENCLOSED}")
+        yield dict(zip(header, row))
 
 
 def read_text(path: Path, newline: str | None = None) -> str:
-    """The text of a UTF-8 file; `newline` is that of `open`.
-
-    Raises:
-        ValueError: it is not UTF-8.
-    """
+    """The text of a UTF-8 file, or a ValueError if it is none; `newline` is that of `open`."""
     try:
         with open(path, encoding="utf-8-sig", newline=newline) as file:
             return file.read()
@@ -145,34 +129,16 @@ def read_text(path: Path, newline: str | None = None) -> str:
         raise ValueError(f"{path}: byte {error.start} is not UTF-8 ({error.reason})") from None
 
 
-def _json_lines(source: str, path: Path) -> Iterator[dict[str, Any]]:
-    for number, line in enumerate(filter(str.strip, read_text(path).split("\n")), 1):
-        try:
-            row = json.loads(line)
-        except json.JSONDecodeError as error:
-            raise ValueError(f"{source}, row {number}: is not JSON: {error}") from None
-        if not isinstance(row, dict) or not row:
-            raise ValueError(f"{source}, row {number}: is no JSON object with columns")
-        if "\\u" in line and re.search("[\ud800-\udfff]", json.dumps(row, ensure_ascii=False)):
-            raise ValueError(f"{source}, row {number}: has half of a character (a surrogate without its other half)")
-        yield row
-
-
-def _separated(source: str, path: Path, delimiter: str) -> Iterator[dict[str, Any]]:
-    csv.field_size_limit(2**31 - 1)  # a cell may hold a document; by default it ends after 131,072 characters
-    # strict: a quote that is never closed is refused, where otherwise all rows behind it would become one cell
-    reader = csv.reader(io.StringIO(read_text(path, newline=""), newline=""), delimiter=delimiter, strict=True)
-    number = 0
-    try:
-        header = next(reader, [])
-        for number, row in enumerate(filter(None, reader), 1):
-            if len(row) != len(header):
-                raise ValueError(f"{source}, row {number}: {len(row)} values, but {len(header)} columns")
-            if delimiter == "\t" and any("\t" in cell for cell in row):
-                raise ValueError(f"{source}, row {number}: a cell of a tsv has a tab; {ENCLOSED}")
-            yield dict(zip(header, row))
-    except csv.Error as error:
-        raise ValueError(f"{source}, row {number + 1}: {error}; {ENCLOSED}") from None
+def read_lines(file: str | None) -> list[str]:
+    """The lines of a text file, or of stdin, empty ones too, so that they keep their numbers; a ValueError if all are
+    blank."""
+    if file is not None and not Path(file).expanduser().is_file():
+        raise ValueError(f"file: there is no file {file!r}")
+    text = sys.stdin.read() if file is None else read_text(Path(file).expanduser())
+    if not text.strip():
+        raise ValueError(f"text: none in {'stdin' if file is None else repr(file)}")
+    # by line feeds alone: `splitlines` also cuts at form feeds, U+2028 and others, where no editor counts a line
+    return text.removesuffix("\n").split("\n")
 
 
 # --- Passages --------------------------------------------------------------------------------------------------------
@@ -201,9 +167,10 @@ def read_passages(sources: Sequence[str], words: int = 150) -> list[Passage]:
         root = Path(source).expanduser()
         if not root.exists():
             raise ValueError(f"data: {source!r} does not exist")
-        for path in _files(root) if root.is_dir() else [root]:
+        in_folder = root.is_dir()
+        for path in sorted(map(Path, files_in(root, TEXT_SUFFIXES + TABLE_SUFFIXES))) if in_folder else [root]:
             # several sources may each have a file of this name
-            name = str(path if len(sources) > 1 else path.relative_to(root) if root.is_dir() else path.name)
+            name = str(path if len(sources) > 1 else path.relative_to(root) if in_folder else path.name)
             if path.suffix.lower() in TABLE_SUFFIXES:
                 rows = _rows_as_passages(read_table(str(path)), name)
                 found = [(f"{path}, row {number}", passage) for number, passage in enumerate(rows, 1)]
@@ -219,21 +186,14 @@ def read_passages(sources: Sequence[str], words: int = 150) -> list[Passage]:
     return passages
 
 
-def _files(root: Path) -> list[Path]:
-    suffixes = (*TEXT_SUFFIXES, *TABLE_SUFFIXES)
-    found = [path for path in root.rglob("*") if path.is_file() and path.suffix.lower() in suffixes]
-    return sorted(p for p in found if not any(part.startswith(".") for part in p.relative_to(root).parts))
+def _rows_as_passages(table: Table, name: str) -> Iterator[Passage]:
+    for number, (row, text) in enumerate(zip(table.rows, table.column("text", not_text)), 1):
+        given = row.get("_id")
+        text = f"{row.get('title') or ''} {text}".strip()
+        yield Passage(f"{name}:{number}" if given in (None, "") else str(given), text)
 
 
-def _rows_as_passages(table: Table, name: str) -> list[Passage]:
-    titles = [row.get("title") or "" for row in table.rows]
-    named = (row.get("_id") for row in table.rows)
-    ids = [f"{name}:{number}" if given in (None, "") else str(given) for number, given in enumerate(named, 1)]
-    texts = table.texts("text", empty=True)
-    return [Passage(i, f"{title} {text}".strip()) for i, title, text in zip(ids, titles, texts)]
-
-
-def _cut(text: str, words: int) -> Iterator[tuple[int, str]]:
+def _cut(text: str, words: int) -> Iterator[tuple[int | str, str]]:
     """(number of its first line, text) of every passage of a text file."""
     start, run = 1, []
     for number, line in enumerate([*text.split("\n"), ""], 1):
@@ -257,47 +217,47 @@ class Retrieval:
     """Queries, passages, and which of them belong together: `relevant[query id][passage id]` is the grade."""
 
     passages: list[Passage]
-    query_ids: list[str]
-    queries: list[str]
+    queries: dict[str, str]  # id: text
     relevant: dict[str, dict[str, float]]
-
-    def references(self) -> list[dict[str, list]]:
-        """The relevant passages of each query, as the metric wants them."""
-        return [
-            {"ids": list(self.relevant[name]), "grades": list(self.relevant[name].values())} for name in self.query_ids
-        ]
 
 
 def read_retrieval(folder: str, split: str = "test") -> Retrieval:
-    """The queries of `split` that have a judged passage, with the whole corpus.
+    """The queries of `split` that have a relevant passage, with the whole corpus.
 
     Raises:
         ValueError: a file or a column is missing, an id occurs twice, a judgement names an id that is not there or
-            contradicts another, or no query has a relevant passage.
+            contradicts another, or no query is left.
     """
+
+    def of_split(kind: str, *suffixes: str) -> Table:
+        names = [f"{stem}{suffix}" for stem in (f"{kind}_{split}", f"{kind}/{split}", kind) for suffix in suffixes]
+        there = [root / name for name in names if (root / name).is_file()]
+        if not there:
+            raise ValueError(f"data: {folder!r} has none of {', '.join(names)}")
+        return read_table(str(there[0]))
+
     root = Path(folder).expanduser()
     if not (root / "corpus.jsonl").is_file():
         raise ValueError(f"data: {folder!r} is no retrieval folder: it has no corpus.jsonl")
-    corpus, queries = read_table(str(root / "corpus.jsonl")), read_table(_of_split(root, "queries", split, (".jsonl",)))
-    judgements = read_table(_of_split(root, "qrels", split, (".csv", ".tsv")))
-    passages = [Passage(i, p.text) for i, p in zip(_ids(corpus), _rows_as_passages(corpus, "corpus.jsonl"))]
-    known_passages = {passage.id for passage in passages}
-    known_queries = dict(zip(_ids(queries), queries.texts("text")))
+    corpus = read_table(str(root / "corpus.jsonl"))
+    queries, judgements = of_split("queries", ".jsonl"), of_split("qrels", ".csv", ".tsv")
+    passages = {name: Passage(name, p.text) for name, p in zip(_ids(corpus), _rows_as_passages(corpus, ""))}
+    texts = dict(zip(_ids(queries), queries.column("text", no_text)))
 
     relevant: dict[str, dict[str, float]] = {}
-    columns = (judgements.texts("query-id"), judgements.texts("corpus-id"), judgements.numbers("score"))
+    columns = [judgements.column(name, no_text) for name in ("query-id", "corpus-id")]
+    columns.append(map(float, judgements.column("score", not_a_number)))
     for number, (query, passage, grade) in enumerate(zip(*columns), 1):
-        if query not in known_queries:
+        if query not in texts:
             raise judgements.error(number, f"query-id={query!r} is not in {queries.source}")
-        if passage not in known_passages:
+        if passage not in passages:
             raise judgements.error(number, f"corpus-id={passage!r} is not in {corpus.source}")
         if relevant.setdefault(query, {}).setdefault(passage, grade) != grade:
             raise judgements.error(number, f"score={grade:g}, but {relevant[query][passage]:g} in a row before")
     relevant = {query: graded for query, graded in relevant.items() if max(graded.values()) > 0}
     if not relevant:
         raise ValueError(f"{judgements.source}: no query has a relevant passage (a score above 0)")
-    names = [name for name in known_queries if name in relevant]
-    return Retrieval(passages, names, [known_queries[name] for name in names], relevant)
+    return Retrieval([*passages.values()], {name: text for name, text in texts.items() if name in relevant}, relevant)
 
 
 def is_retrieval(source: str) -> bool:
@@ -305,27 +265,17 @@ def is_retrieval(source: str) -> bool:
     return Path(source).expanduser().is_dir()
 
 
-def _of_split(root: Path, kind: str, split: str, suffixes: Sequence[str]) -> str:
-    names = [f"{stem}{suffix}" for stem in (f"{kind}_{split}", f"{kind}/{split}", kind) for suffix in suffixes]
-    there = [root / name for name in names if (root / name).is_file()]
-    if not there:
-        raise ValueError(f"data: {str(root)!r} has none of {', '.join(names)}")
-    return str(there[0])
-
-
 def _ids(table: Table) -> list[str]:
-    seen: dict[str, int] = {}
-    for number, value in table.values("_id"):
-        name = str(value)
-        if name in seen:
-            raise table.error(number, f"_id={name!r} is that of row {seen[name]} already")
-        seen[name] = number
-    return list(seen)
+    rows: dict[str, int] = {}
+    for number, name in enumerate(map(str, table.column("_id")), 1):
+        if rows.setdefault(name, number) != number:
+            raise table.error(number, f"_id={name!r} is that of row {rows[name]} already")
+    return list(rows)
 
 
 # --- Pairs to train on -----------------------------------------------------------------------------------------------
 
-# What columns are guessed from.
+# What columns are guessed from: the first and the second text, then the negative or the score.
 FIRST = ("query", "anchor", "question", "sentence1", "text1", "premise")
 SECOND = ("positive", "passage", "answer", "sentence2", "text2", "document", "text")
 THIRD = ("negative", "hard_negative")
@@ -333,35 +283,18 @@ SCORE = ("score", "similarity", "label")
 
 
 def read_pairs(sources: Sequence[str], columns: Sequence[str] | None = None) -> Dataset:
-    """Pairs, triples or scored pairs, from tables with the same columns.
+    """Texts that belong together as `first` and `second`; perhaps `third`, texts that do not belong to the first ones,
+    or `label`, how much the two do: from 0 to 1, divided by the largest one if that is above 1.
 
     Args:
-        columns: their names in the order first, second, then the negative or the score; guessed if left out.
-
-    Returns:
-        texts that belong together as `first` and `second`; perhaps `third`, texts that do not belong to the first ones,
-        or `label`, how much the two do: from 0 to 1, divided by the largest one if that is above 1.
+        columns: their names in the tables, in this order; guessed if left out.
 
     Raises:
         ValueError: no data, columns that are missing or cannot be guessed, a row without text, a score below 0.
     """
     if not sources:
         raise ValueError("data: none given; use jsonl, csv, tsv or parquet files, or data sets of the Hub")
-    parts: list[dict[str, list]] = []
-    for source in sources:
-        table = read_table(source)
-        names = list(columns) if columns else _guess(table)
-        if len(names) not in (2, 3):
-            raise ValueError(f"columns: {' '.join(names)}: name two texts, then perhaps a negative or a score")
-        for name in names:
-            if name not in table.columns:
-                raise ValueError(f"columns: {name!r} is none of {source!r}, which has {', '.join(table.columns)}")
-        part = {"first": table.texts(names[0]), "second": table.texts(names[1])}
-        if len(names) == 3 and _is_score(table, names[2]):
-            part["label"] = table.numbers(names[2], least=0)
-        elif len(names) == 3:
-            part["third"] = table.texts(names[2])
-        parts.append(part)
+    parts = [_pairs(read_table(source), columns) for source in sources]
     if len({tuple(part) for part in parts}) > 1:
         raise ValueError(f"data: {', '.join(sources)} do not have the same kinds of columns")
     whole = {name: [value for part in parts for value in part[name]] for name in parts[0]}
@@ -371,38 +304,51 @@ def read_pairs(sources: Sequence[str], columns: Sequence[str] | None = None) -> 
     return Dataset.from_dict(whole)
 
 
-def hold_out(pairs: Dataset, validation_size: float, seed: int) -> tuple[Dataset, Dataset]:
-    """Rows to train on and rows held out; rows with the same first text are on one side.
+def _pairs(table: Table, columns: Sequence[str] | None) -> dict[str, list]:
+    given = list(table.rows[0])
+    if columns:
+        names = list(columns)
+        if len(names) not in (2, 3):
+            raise ValueError(f"columns: {' '.join(names)}: name two texts, then perhaps a negative or a score")
+        if missing := [name for name in names if name not in given]:
+            raise ValueError(f"columns: {missing[0]!r} is none of {table.source!r}, which has {', '.join(given)}")
+    else:
+        found = [[name for name in guesses if name in given][:1] for guesses in (FIRST, SECOND, THIRD + SCORE)]
+        if not found[0] or not found[1]:
+            raise ValueError(
+                f"columns: cannot be guessed from {', '.join(given)} of {table.source!r}; name them, or call them"
+                " query, positive[, negative] or sentence1, sentence2, score"
+            )
+        names = [name for names in found for name in names]
+    pairs = {role: table.column(name, no_text) for role, name in zip(("first", "second"), names)}
+    for name in names[2:]:  # a score, or a negative; in csv and tsv a number is a text
+        if name in SCORE or (name not in THIRD and not not_a_number(table.rows[0][name])):
+            pairs["label"] = [float(value) for value in table.column(name, _not_a_score)]
+        else:
+            pairs["third"] = table.column(name, no_text)
+    return pairs
 
-    Raises:
-        ValueError: nothing is held out, or nothing is left.
-    """
-    queries = list(pairs["first"])
+
+def _not_a_score(value: Any) -> str:
+    return not_a_number(value) or (f"={value} is below 0; use 0 or more" if float(value) < 0 else "")
+
+
+def has_scores(pairs: Dataset) -> bool:
+    """Whether pairs come with how much they belong together."""
+    return "label" in pairs.column_names
+
+
+def hold_out(pairs: Dataset, validation_size: float, seed: int) -> tuple[Dataset, Dataset]:
+    """Rows to train on and rows held out, a ValueError if either are none; rows with the same first text are on one
+    side."""
+    queries = pairs["first"][:]
     groups = sorted(set(queries))
     random.Random(seed).shuffle(groups)
     count = round(validation_size * len(groups) if validation_size < 1 else validation_size)
     if not 0 < count < len(groups):
         raise ValueError(f"validation_size: {validation_size} holds out {count} of {len(groups)} different queries")
-    held_out = set(groups[:count])
     sides: tuple[list[int], list[int]] = ([], [])
+    held_out = set(groups[:count])
     for row, query in enumerate(queries):
         sides[query in held_out].append(row)
     return pairs.select(sides[0]), pairs.select(sides[1])
-
-
-def _guess(table: Table) -> list[str]:
-    def find(candidates: Sequence[str]) -> list[str]:
-        return [name for name in candidates if name in table.columns][:1]
-
-    first, second = find(FIRST), find(SECOND)
-    if not first or not second:
-        raise ValueError(
-            f"columns: cannot be guessed from {', '.join(table.columns)} of {table.source!r}; name them, or call them"
-            " query, positive[, negative] or sentence1, sentence2, score"
-        )
-    return first + second + (find(THIRD) or find(SCORE))
-
-
-def _is_score(table: Table, column: str) -> bool:
-    # in csv and tsv a number is a text
-    return column in SCORE or (column not in THIRD and _is_number(table.rows[0][column]))

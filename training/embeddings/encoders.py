@@ -1,5 +1,5 @@
 """The two encoders of search, both sentence-transformers' own: `Embedder` holds a `SentenceTransformer` (texts →
-vectors), `open_reranker` gives a `CrossEncoder` (pairs of texts → scores).
+vectors), `open_reranker` gives a `CrossEncoder` (pairs of texts → scores). `minibert embed` writes vectors to a file.
 
 What they hold is a MiniBERT, which drops the padding of a batch itself. The files of sentence-transformers beside a
 model say how it pools, whether it normalises, where it cuts texts off and which prompt it puts before them.
@@ -9,28 +9,28 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from safetensors.numpy import save_file
 from sentence_transformers import CrossEncoder, SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, WeightedLayerPooling
 from tqdm.auto import tqdm
 
 from ...configuration_minibert import MiniBertConfig
+from ..arguments.embeddings import EmbedArguments, PoolingArguments
 from ..loading import check_weights, minibert_config, quietly
+from .data import TABLE_SUFFIXES, not_text, read_lines, read_table
 
+FORMATS = (".safetensors", ".npy")
 POOLINGS = ("mean", "cls", "last_four")
 # Heads that are trained on text alone, so that what they leave in the encoder can stand for a text.
-TEXT_MODELS = (
-    "MiniBertModel",
-    "MiniBertForMaskedLM",
-    "MiniBertForPreTraining",
-    "MiniBertForNextSentencePrediction",
-    "MiniBertForCausalLM",
-    "MiniBertForReplacedTokenDetection",
-)
+TEXT_HEADS = ("MaskedLM", "PreTraining", "NextSentencePrediction", "CausalLM", "ReplacedTokenDetection")
+TEXT_MODELS = ("MiniBertModel", *(f"MiniBertFor{head}" for head in TEXT_HEADS))
 RERANKER = "MiniBertForSequenceClassification"
 
 
@@ -60,46 +60,37 @@ class Embedder:
         """Load a folder or a Hub name; what is not given is as the folder says, else mean pooling, not normalised.
 
         Args:
-            model_kwargs: for `AutoModel.from_pretrained`; by default a BERT goes without its pooler, which vectors have
-                no use for.
+            model_kwargs: for `AutoModel.from_pretrained`; by default a BERT goes without its pooler.
 
         Raises:
             ValueError: no MiniBERT, one with a head for another task, or a `max_length` that it does not take.
         """
-        config = check_text_model(path)
+        config = check_encoder(path)
         if pooling not in (None, *POOLINGS):
             raise ValueError(f"pooling: {pooling!r} is unknown; use one of {', '.join(POOLINGS)}")
         with quietly():
             model = SentenceTransformer(path, model_kwargs=model_kwargs or {"add_pooling_layer": False})
         check_weights(path, model[0].auto_model)
-        limit_length(model, config, max_length)
-        modules = list(model)
+        limit_length(model, max_length)
+        replaced = (Pooling,) * (pooling is not None) + (Normalize,) * (normalize is not None)
+        modules = [module for module in model if not isinstance(module, replaced)]
         if pooling is not None:
             layers, width = config.num_hidden_layers, config.hidden_size
-            modules = [module for module in modules if not isinstance(module, Pooling)]
             modules.insert(1, Pooling(width, "cls" if pooling == "cls" else "mean"))
             if pooling == "last_four":  # of all layers, the first are the embeddings
                 model[0].config.output_hidden_states = True
                 modules.insert(1, WeightedLayerPooling(width, layers, layer_start=max(1, layers - 3)))
-        if normalize is not None:
-            modules = [module for module in modules if not isinstance(module, Normalize)] + [Normalize()] * normalize
-        if pooling is not None or normalize is not None:
+        if normalize:
+            modules.append(Normalize())
+        if replaced:
             options = dict(prompts=model.prompts, default_prompt_name=model.default_prompt_name)
             model = SentenceTransformer(modules=modules, device=str(model.device), **options)
         return cls(model, pooling)
 
     def embed(self, texts: Sequence[str], batch_tokens: int = 8192, progress: str | None = None) -> np.ndarray:
-        """[texts, width], fp32, in the order of `texts`.
-
-        Args:
-            batch_tokens: most tokens of a batch, padding included, if each were a byte.
-            progress: what the progress bar is called; None: there is none.
-        """
-
-        def encode(batch: list[str]) -> np.ndarray:
-            return self.model.encode(batch, batch_size=len(batch), show_progress_bar=False)
-
-        return in_batches(encode, self.model, list(texts), batch_tokens, progress)
+        """[texts, width], fp32, in the order of `texts`; `batch_tokens` bounds a batch with its padding, `progress` is
+        what the progress bar is called, if there is to be one."""
+        return _in_batches(self.model, "encode", texts, batch_tokens, progress)
 
     def fingerprint(self) -> str:
         """The same for the same weights, vocabulary and settings, wherever they lie; another one for any other."""
@@ -116,16 +107,49 @@ class Embedder:
         return digest.hexdigest()
 
 
-def open_reranker(path: str) -> CrossEncoder:
-    """A cross-encoder: how well a passage answers a query, from reading both at once.
+def embed(arguments: EmbedArguments, pooling: PoolingArguments) -> np.ndarray:
+    """The vectors of texts, [texts, width], written to a file: as "embeddings" in a safetensors file, or as npy. Row i
+    is that of text i: empty lines of a file keep their place.
 
     Raises:
-        ValueError: no MiniBERT, another head, or more than one logit.
+        ValueError: no text, a missing column, another kind of output or one that exists, a model of another task.
     """
-    config = check_reranker(path)
+    output = Path(arguments.output)
+    if output.suffix not in FORMATS:
+        raise ValueError(f"output: {arguments.output!r} is no file of vectors; end its name in {' or '.join(FORMATS)}")
+    if output.exists():
+        raise ValueError(f"output: {arguments.output!r} exists already: nothing is overwritten, give a new file")
+    if arguments.batch_tokens < 1:
+        raise ValueError(f"batch_tokens: {arguments.batch_tokens} is too few; use at least 1")
+    if arguments.text and arguments.file:
+        raise ValueError("file: give texts or a file, not both")
+    if arguments.text and not any(map(str.strip, arguments.text)):
+        raise ValueError("text: none in the arguments")
+    if arguments.file and Path(arguments.file).suffix.lower() in TABLE_SUFFIXES:
+        texts = read_table(arguments.file).column(arguments.column, not_text)
+    else:
+        texts = arguments.text or read_lines(arguments.file)
+    embedder = Embedder.from_pretrained(pooling.model, pooling.pooling, pooling.normalize, pooling.max_length)
+    output.parent.mkdir(parents=True, exist_ok=True)  # if that fails, it does before the work
+    started = time.perf_counter()
+    vectors = embedder.embed(texts, arguments.batch_tokens, progress="Embedding")
+    seconds = time.perf_counter() - started
+    if output.suffix == ".npy":
+        np.save(output, vectors, allow_pickle=False)
+    else:
+        made_by = {"model": pooling.model, "fingerprint": embedder.fingerprint(), "pooling": embedder.pooling}
+        save_file({"embeddings": vectors}, output, metadata=made_by | {"normalize": str(embedder.normalize)})
+    scaled = "normalised" if embedder.normalize else "not normalised"
+    print(f"{len(texts):,} texts × {vectors.shape[1]} ({embedder.pooling}, {scaled}) in {seconds:.1f} s → {output}")
+    return vectors
+
+
+def open_reranker(path: str) -> CrossEncoder:
+    """A cross-encoder: how well a passage answers a query, from reading both at once; a ValueError if it is none."""
+    check_encoder(path, reranker=True)
     with quietly():
         model = CrossEncoder(path)
-    limit_length(model, config, None)
+    limit_length(model)
     return model
 
 
@@ -133,25 +157,18 @@ def score_pairs(
     reranker: CrossEncoder, pairs: Sequence[tuple[str, str]], progress: str | None = None, batch_tokens: int = 8192
 ) -> np.ndarray:
     """[pairs], fp32: the score of each (query, passage), as `CrossEncoder.predict` gives it."""
-
-    def predict(batch: list[tuple[str, str]]) -> np.ndarray:
-        return reranker.predict(batch, batch_size=len(batch), show_progress_bar=False)
-
-    return in_batches(predict, reranker, list(pairs), batch_tokens, progress)
+    return _in_batches(reranker, "predict", pairs, batch_tokens, progress)
 
 
-def in_batches(
-    encode: Callable[[list], np.ndarray],
-    model: SentenceTransformer | CrossEncoder,
-    texts: list,
-    batch_tokens: int,
-    progress: str | None,
+def _in_batches(
+    model: SentenceTransformer | CrossEncoder, method: str, texts: Sequence, batch_tokens: int, progress: str | None
 ) -> np.ndarray:
-    """The rows that `encode` gives for texts or pairs, texts of like length together, the longest first.
+    """The rows that a method of `model` gives for texts or pairs, those of like length together, the longest first.
 
     The library's own batches count texts: as many as are fast for short ones take the memory of a machine for texts of
     8192 tokens. A token is a byte or more, so that bytes bound a batch without tokenizing twice.
     """
+    texts = list(texts)
     lengths = [min(len("".join(text).encode()) + 4, model.max_seq_length) for text in texts]
     batches: list[list[int]] = []
     for row in sorted(range(len(texts)), key=lengths.__getitem__, reverse=True):
@@ -161,49 +178,30 @@ def in_batches(
     parts = []
     with tqdm(total=len(texts), desc=progress, unit=" texts", disable=progress is None) as bar:
         for rows in batches:
-            parts.append(encode([texts[row] for row in rows]))
+            batch = [texts[row] for row in rows]
+            parts.append(getattr(model, method)(batch, batch_size=len(batch), show_progress_bar=False))
             bar.update(len(rows))
     return np.concatenate(parts)[np.argsort(np.concatenate(batches))].astype(np.float32, copy=False)
 
 
-def check_text_model(path: str) -> MiniBertConfig:
-    """The config of a MiniBERT that vectors of text can be taken from.
-
-    Raises:
-        ValueError: no MiniBERT, or one with a head for another task.
-    """
-    config, head = _read_config(path)
-    if head not in TEXT_MODELS:
+def check_encoder(path: str, reranker: bool = False) -> MiniBertConfig:
+    """The config of a MiniBERT that vectors of text can be taken from, or that scores pairs by one logit; a ValueError
+    if it is none."""
+    config = minibert_config(path)
+    head = (config.architectures or ["MiniBertModel"])[0]
+    if reranker and (head != RERANKER or config.num_labels != 1):
+        given = f"{head} with {config.num_labels} labels" if head == RERANKER else head
+        raise ValueError(f"model: {path!r} holds a {given}; a reranker is a {RERANKER} with one")
+    if not reranker and head not in TEXT_MODELS:
         what = "a reranker or a classifier" if head == RERANKER else "a model of another task"
         raise ValueError(f"model: {path!r} holds a {head}, {what}; use one of {', '.join(TEXT_MODELS)}")
     return config
 
 
-def check_reranker(path: str) -> MiniBertConfig:
-    """The config of a MiniBERT that scores pairs.
-
-    Raises:
-        ValueError: no MiniBERT, another head, or more than one logit.
-    """
-    config, head = _read_config(path)
-    if head != RERANKER or config.num_labels != 1:
-        given = f"{head} with {config.num_labels} labels" if head == RERANKER else head
-        raise ValueError(f"model: {path!r} holds a {given}; a reranker is a {RERANKER} with one")
-    return config
-
-
-def _read_config(path: str) -> tuple[MiniBertConfig, str]:
-    config = minibert_config(path)
-    return config, (config.architectures or ["MiniBertModel"])[0]
-
-
-def limit_length(model: SentenceTransformer | CrossEncoder, config: MiniBertConfig, tokens: int | None) -> None:
-    """Cut texts off after so many tokens; None: as the model was saved, and never after more than it takes.
-
-    Raises:
-        ValueError: more than the model takes, or too few for a text.
-    """
-    most = config.max_position_embeddings
+def limit_length(model: SentenceTransformer | CrossEncoder, tokens: int | None = None) -> None:
+    """Cut texts off after so many tokens (None: as the model was saved, and never after more than it takes); a
+    ValueError for more than the model takes, or too few for a text."""
+    most = model.transformers_model.config.max_position_embeddings
     if tokens is not None and not 3 <= tokens <= most:
         raise ValueError(f"max_length: {tokens} is out of range; use 3 up to {most}, which the model takes")
     model.max_seq_length = tokens or min(model.max_seq_length, most)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import time
-from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +22,10 @@ from sentence_transformers.util import pairwise_cos_sim, semantic_search
 from .. import metrics
 from ..arguments.embeddings import EvaluateArguments, EvaluateRerankArguments, PoolingArguments, ReferenceArguments
 from ..report import format_table
-from .data import Retrieval, is_retrieval, read_pairs, read_retrieval
+from .data import Retrieval, has_scores, is_retrieval, read_pairs, read_retrieval
 from .encoders import Embedder, open_reranker, score_pairs
 
 SHOWN = ("hit@1", "hit@10", "mrr@10", "ndcg@10", "spearman", "pearson")
-SIMILARITY = ("spearman", "pearson")
 KS = (1, 10)
 RETRIEVAL = tuple(f"{name}@{k}" for k in KS for name in ("hit", "recall", "mrr", "ndcg"))
 WEIGHTS = [step / 10 for step in range(11)]
@@ -35,28 +34,28 @@ WEIGHTS = [step / 10 for step in range(11)]
 def evaluate_embed(
     arguments: EvaluateArguments, pooling: PoolingArguments, reference: ReferenceArguments
 ) -> dict[str, Any]:
-    """Measure an embedding model; its vectors against those of `reference.reference`, if that is given.
-
-    Returns:
-        what is measured, with the scores by name in "metrics".
-
-    Raises:
-        ValueError: bad data, a model of another task.
-    """
+    """Measure an embedding model (the scores by name in "metrics"), and its vectors against those of
+    `reference.reference`, if that is given; a ValueError for bad data or a model of another task."""
     if reference.reference_texts < 1:
         raise ValueError(f"reference_texts: {reference.reference_texts} is too few; use at least 1")
     prepare_result(arguments.result)
-    task = read_task(arguments.data, arguments.split, arguments.columns)
+    if not arguments.data:
+        raise ValueError("data: none given; give a folder with corpus.jsonl, queries and qrels, or a scored table")
+    if is_retrieval(arguments.data):
+        task = read_retrieval(arguments.data, arguments.split)
+    else:
+        task = read_pairs([arguments.data], arguments.columns)
+        if not has_scores(task):
+            raise ValueError(f"data: {arguments.data!r} has no column of scores (name it by --columns)")
     embedder = Embedder.from_pretrained(pooling.model, pooling.pooling, pooling.normalize, pooling.max_length)
     theirs = SentenceTransformer(reference.reference) if reference.reference else None
     started = time.perf_counter()
     result = {"model": pooling.model, "data": arguments.data, "pooling": embedder.pooling}
+    scores = measure(embedder, task, "Embedding")
     if isinstance(task, Retrieval):
-        scores = Ranking(embedder, task, depth=10).scores()
         result |= {"split": arguments.split, "queries": len(task.queries), "passages": len(task.passages)}
         texts = [passage.text for passage in task.passages]
     else:
-        scores = similarity_scores(embedder, task)
         result["pairs"] = len(task)
         texts = [*task["first"], *task["second"]]
     result |= {"metrics": scores, "seconds": time.perf_counter() - started}
@@ -64,8 +63,7 @@ def evaluate_embed(
     if theirs is not None:
         texts = [text for text in dict.fromkeys(texts) if text][: reference.reference_texts]
         # in fp64, since rounding alone moves a cosine of fp32 vectors by 1e-7
-        vectors = (embedder.embed(texts).astype(float), theirs.encode(texts).astype(float))
-        cosines = pairwise_cos_sim(*vectors)
+        cosines = pairwise_cos_sim(embedder.embed(texts).astype(float), theirs.encode(texts).astype(float))
         lowest, mean = cosines.min().item(), cosines.mean().item()
         print(f"against {reference.reference}: {len(texts)} texts, cosine at least {lowest:.7f}, mean {mean:.7f}")
         result["reference"] = {"model": reference.reference, "texts": len(texts), "minimum": lowest, "mean": mean}
@@ -74,14 +72,9 @@ def evaluate_embed(
 
 
 def evaluate_rerank(arguments: EvaluateArguments, how: EvaluateRerankArguments) -> dict[str, Any]:
-    """Measure what a reranker makes of the passages that an embedding model finds, beside their order before.
-
-    Returns:
-        what is measured, with the scores by name in "before", "reranker_alone" and, of the mixture, "metrics".
-
-    Raises:
-        ValueError: bad data, a model of another task, a weight out of range.
-    """
+    """Measure what a reranker makes of the passages that an embedding model finds: the scores by name in "before",
+    "reranker_alone" and, of the mixture, "metrics"; a ValueError for bad data, a model of another task, or a weight out
+    of range."""
     if how.weight is not None and not 0 <= how.weight <= 1:
         raise ValueError(f"weight: {how.weight} is out of range; use 0 to 1")
     for name in ("depth", "tuning_queries"):
@@ -91,8 +84,6 @@ def evaluate_rerank(arguments: EvaluateArguments, how: EvaluateRerankArguments) 
         raise ValueError(f"metric: {how.metric!r} is not measured; use one of {', '.join(RETRIEVAL)}")
     if how.weight is not None and how.tuning_data is not None:
         raise ValueError("weight: give it or the tuning_data that it is chosen on, not both")
-    if not is_retrieval(arguments.data):
-        raise ValueError(f"data: {arguments.data!r} is no folder with corpus.jsonl, queries and qrels")
     prepare_result(arguments.result)
     task = read_retrieval(arguments.data, arguments.split)
     tuning = read_retrieval(how.tuning_data, how.tuning_split) if how.tuning_data else None
@@ -102,16 +93,15 @@ def evaluate_rerank(arguments: EvaluateArguments, how: EvaluateRerankArguments) 
 
     weight = 1.0 if how.weight is None else how.weight
     if tuning is not None:
-        queries = how.tuning_queries
-        tuning = dataclasses.replace(tuning, query_ids=tuning.query_ids[:queries], queries=tuning.queries[:queries])
-        ranking = Ranking(embedder, tuning, how.depth, reranker)
+        tuning.queries = dict(islice(tuning.queries.items(), how.tuning_queries))
+        ranking = Ranking(embedder, tuning, how.depth, "Embedding", reranker)
         tried = {w: ranking.scores(w) for w in WEIGHTS}
         weight = max(WEIGHTS, key=lambda w: tried[w][how.metric])
         print(f"Share of the reranker by {how.metric} on {len(tuning.queries)} queries of {how.tuning_data}:")
         print_table({f"{w:.1f}": scores for w, scores in tried.items()})
         result["tuning"] = {str(w): scores for w, scores in tried.items()}
 
-    ranking = Ranking(embedder, task, how.depth, reranker)
+    ranking = Ranking(embedder, task, how.depth, "Embedding", reranker)
     before, alone, after = (ranking.scores(w) for w in (0.0, 1.0, weight))
     print(f"{len(task.queries)} queries of {arguments.data}, the first {how.depth} passages put in order:")
     print_table({"found": before, "reranker alone": alone, f"with share {weight:g}": after})
@@ -121,23 +111,12 @@ def evaluate_rerank(arguments: EvaluateArguments, how: EvaluateRerankArguments) 
     return result
 
 
-def read_task(data: str, split: str, columns: Sequence[str] = ()) -> Retrieval | Dataset:
-    """A retrieval folder, or scored pairs of a table."""
-    if not data:
-        raise ValueError("data: none given; give a folder with corpus.jsonl, queries and qrels, or a scored table")
-    if is_retrieval(data):
-        return read_retrieval(data, split)
-    pairs = read_pairs([data], columns)
-    if "label" not in pairs.column_names:
-        raise ValueError(f"data: {data!r} has no column of scores (name it by --columns)")
-    return pairs
-
-
-def similarity_scores(embedder: Embedder, pairs: Dataset, progress: bool = True) -> dict[str, float]:
-    """`spearman` and `pearson` of the cosine with the score."""
-    bar = "Embedding" if progress else None
-    cosines = pairwise_cos_sim(*(embedder.embed(texts, progress=bar) for texts in (pairs["first"], pairs["second"])))
-    columns = {"predictions": cosines.tolist(), "references": pairs["label"]}
+def measure(embedder: Embedder, task: Retrieval | Dataset, progress: str | None = None) -> dict[str, float]:
+    """The metrics `RETRIEVAL` of a retrieval folder; of scored pairs the correlations of the cosine with the score."""
+    if isinstance(task, Retrieval):
+        return Ranking(embedder, task, max(KS), progress).scores()
+    vectors = (embedder.embed(task[side], progress=progress) for side in ("first", "second"))
+    columns = {"predictions": pairwise_cos_sim(*vectors).tolist(), "references": task["label"]}
     return metrics.Spearman().compute(**columns) | metrics.Pearson().compute(**columns)
 
 
@@ -145,27 +124,31 @@ class Ranking:
     """The `depth` passages of highest cosine for each query of `task`, best first, and what a reranker says of them."""
 
     def __init__(
-        self, embedder: Embedder, task: Retrieval, depth: int, reranker: CrossEncoder | None = None, progress=True
+        self,
+        embedder: Embedder,
+        task: Retrieval,
+        depth: int,
+        progress: str | None = None,
+        reranker: CrossEncoder | None = None,
     ):
-        bar = "Embedding" if progress else None
-        passages = embedder.embed([passage.text for passage in task.passages], progress=bar)
-        found = semantic_search(embedder.embed(task.queries, progress=bar), passages, top_k=depth)
-        self.task, self.found = task, [[hit["corpus_id"] for hit in hits] for hits in found]
-        self.cosines = np.array([[hit["score"] for hit in hits] for hits in found])
-        self.reranked = None
+        queries = list(task.queries.values())
+        passages = embedder.embed([passage.text for passage in task.passages], progress=progress)
+        found = semantic_search(embedder.embed(queries, progress=progress), passages, top_k=depth)
+        self.found = [[task.passages[hit["corpus_id"]] for hit in hits] for hits in found]
+        self.cosines = standardise(np.array([[hit["score"] for hit in hits] for hits in found]))
         if reranker is not None:
-            pairs = [(query, task.passages[i].text) for query, row in zip(task.queries, self.found) for i in row]
-            self.reranked = score_pairs(reranker, pairs, progress="Reranking").reshape(self.cosines.shape)
+            pairs = [(query, passage.text) for query, row in zip(queries, self.found) for passage in row]
+            self.reranked = standardise(score_pairs(reranker, pairs, "Reranking").reshape(self.cosines.shape))
+        relevant = (task.relevant[name] for name in task.queries)
+        self.references = [{"ids": list(graded), "grades": list(graded.values())} for graded in relevant]
 
     def scores(self, weight: float = 0.0) -> dict[str, float]:
         """hit, recall, MRR and nDCG at 1 and 10 of the order by weight · reranker + (1 - weight) · cosine, each of them
         standardised over the passages of a query."""
-        mixed = (1 - weight) * standardise(self.cosines)
-        if weight:
-            mixed += weight * standardise(self.reranked)
+        mixed = (1 - weight) * self.cosines + (weight * self.reranked if weight else 0)
         orders = np.argsort(-mixed, axis=-1, kind="stable")
-        names = [[self.task.passages[row[i]].id for i in order] for row, order in zip(self.found, orders)]
-        return metrics.Retrieval().compute(predictions=names, references=self.task.references(), ks=KS)
+        names = [[row[i].id for i in order] for row, order in zip(self.found, orders)]
+        return metrics.Retrieval().compute(predictions=names, references=self.references, ks=KS)
 
 
 def standardise(scores: np.ndarray) -> np.ndarray:
@@ -175,11 +158,7 @@ def standardise(scores: np.ndarray) -> np.ndarray:
 
 
 def prepare_result(path: str | None) -> None:
-    """Make the folder of the JSON file that is asked for, if any, before there are figures to lose.
-
-    Raises:
-        ValueError: it is a folder itself.
-    """
+    """Make the folder of the JSON file that is asked for, before there are figures to lose."""
     if path is not None:
         if Path(path).is_dir():
             raise ValueError(f"result: {path!r} is a folder; give a JSON file")
@@ -196,6 +175,4 @@ def write_result(result: dict[str, Any], path: str | None) -> None:
 def print_table(rows: dict[str, dict[str, float]]) -> None:
     """The metrics that are shown, a row for each name."""
     columns = [name for name in SHOWN if name in next(iter(rows.values()))]
-    print(
-        format_table(["", *columns], [[name, *(scores[column] for column in columns)] for name, scores in rows.items()])
-    )
+    print(format_table(["", *columns], [[name, *map(scores.get, columns)] for name, scores in rows.items()]))

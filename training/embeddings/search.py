@@ -1,4 +1,4 @@
-"""`minibert search`: an index over text, and what is found in it.
+"""`minibert search`: an index over text, and what is found in it; `minibert rerank`: given passages in order.
 
 An index is a folder: passages.jsonl (_id, text), vectors.safetensors (one vector of length 1 a passage, in the same
 order) and index.json (which model made them). A query is compared with all of them by one matrix product.
@@ -17,8 +17,8 @@ import numpy as np
 from safetensors.numpy import load_file, save_file
 from sentence_transformers.util import semantic_search
 
-from ..arguments.embeddings import SearchArguments
-from .data import Passage, read_passages, read_table
+from ..arguments.embeddings import RerankArguments, SearchArguments
+from .data import Passage, read_lines, read_passages
 from .encoders import Embedder, open_reranker
 
 FILES = ("passages.jsonl", "vectors.safetensors", "index.json")
@@ -26,52 +26,38 @@ FILES = ("passages.jsonl", "vectors.safetensors", "index.json")
 
 @dataclasses.dataclass
 class Index:
-    """Passages and their vectors.
-
-    Args:
-        vectors: [passages, width], each of length 1.
-        model: where the model was that made them; `fingerprint` is what it is known by.
-    """
+    """Passages, their vectors, and the model that made these."""
 
     passages: list[Passage]
-    vectors: np.ndarray
-    model: str
-    fingerprint: str
+    vectors: np.ndarray  # [passages, width], each of length 1
+    model: str  # where it was
+    fingerprint: str  # what it is known by
 
     @classmethod
     def build(
-        cls, passages: list[Passage], embedder: Embedder, model: str, known: Index | None = None, progress: bool = False
+        cls, passages: list[Passage], embedder: Embedder, model: str, known: Index | None = None, bar: str | None = None
     ) -> Index:
-        """The index of `passages`; those whose text `known` has are not embedded again."""
-        fingerprint = embedder.fingerprint()
-        old: dict[str, np.ndarray] = {}
-        if known is not None:
-            known.check(fingerprint, model)
-            old = dict(zip((passage.text for passage in known.passages), known.vectors))
+        """The index of `passages`; those whose text `known`, of the same model, has are not embedded again."""
+        old = dict(zip((passage.text for passage in known.passages), known.vectors)) if known else {}
         new = list(dict.fromkeys(passage.text for passage in passages if passage.text not in old))
         if new:
-            vectors = embedder.embed(new, progress="Embedding" if progress else None)
+            vectors = embedder.embed(new, progress=bar)
             old |= dict(zip(new, vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)))
-        return cls(passages, np.stack([old[passage.text] for passage in passages]), model, fingerprint)
+        return cls(passages, np.stack([old[passage.text] for passage in passages]), model, embedder.fingerprint())
 
     @classmethod
     def load(cls, folder: str) -> Index:
-        """Read an index.
-
-        Raises:
-            ValueError: there is none, or its files do not belong together.
-        """
+        """Read an index; a ValueError if there is none, or its files do not belong together."""
         root = Path(folder)
         missing = [name for name in FILES if not (root / name).is_file()]
         if missing:
             raise ValueError(f"index: {folder!r} lacks {', '.join(missing)}; see --data")
-        table = read_table(str(root / FILES[0]))
-        passages = [Passage(*pair) for pair in zip(table.texts("_id"), table.texts("text", empty=True))]
+        with open(root / FILES[0], encoding="utf-8") as file:
+            passages = [Passage(row["_id"], row["text"]) for row in map(json.loads, file)]
         vectors = load_file(root / FILES[1])["vectors"]
         if len(vectors) != len(passages):
             raise ValueError(f"index: {folder!r} has {len(passages)} passages, but {len(vectors)} vectors")
-        made_by = json.loads((root / FILES[2]).read_text(encoding="utf-8"))
-        return cls(passages, vectors, made_by["model"], made_by["fingerprint"])
+        return cls(passages, vectors, **json.loads((root / FILES[2]).read_text(encoding="utf-8")))
 
     def save(self, folder: str) -> None:
         """Write the three files beside those of the index that is there, if any, and only then in their place;
@@ -79,23 +65,14 @@ class Index:
         root = Path(folder)
         root.mkdir(parents=True, exist_ok=True)
         new = [root / f"{name}.new" for name in FILES]
-        with open(new[0], "w", encoding="utf-8") as file:
-            for passage in self.passages:
-                file.write(json.dumps({"_id": passage.id, "text": passage.text}, ensure_ascii=False) + "\n")
+        rows = (json.dumps({"_id": passage.id, "text": passage.text}, ensure_ascii=False) for passage in self.passages)
+        new[0].write_text("".join(f"{row}\n" for row in rows), encoding="utf-8")
         save_file({"vectors": self.vectors}, new[1])
         made_by = {"model": self.model, "fingerprint": self.fingerprint}
         new[2].write_text(json.dumps(made_by, indent=2) + "\n", encoding="utf-8")
         (root / FILES[2]).unlink(missing_ok=True)
         for path, name in zip(new, FILES):
             os.replace(path, root / name)
-
-    def check(self, fingerprint: str, model: str) -> None:
-        """Refuse a model that did not make these vectors."""
-        if fingerprint != self.fingerprint:
-            raise ValueError(
-                f"index: its vectors were made by {self.model!r} ({self.fingerprint[:8]}), not by {model!r}"
-                f" ({fingerprint[:8]}); build a new index for another model"
-            )
 
     def search(self, queries: Sequence[str], embedder: Embedder, k: int = 10) -> list[list[tuple[Passage, float]]]:
         """The `k` passages of highest cosine for every query, with the cosines, best first."""
@@ -104,10 +81,8 @@ class Index:
 
 
 def search(arguments: SearchArguments) -> list[list[tuple[Passage, float]]]:
-    """Build an index or bring it up to date, if there is data for it; then answer the queries.
-
-    Returns:
-        for every query the passages found with their scores, best first, `top_k` of them.
+    """Build an index or bring it up to date, if there is data for it; then answer the queries: for each the passages
+    found with their scores, best first, `top_k` of them.
 
     Raises:
         ValueError: no index, nothing to do, an index of another model, a folder that holds something else.
@@ -131,27 +106,53 @@ def search(arguments: SearchArguments) -> list[list[tuple[Passage, float]]]:
     passages = read_passages(arguments.data, arguments.passage_words) if arguments.data else None
     reranker = open_reranker(arguments.reranker) if arguments.reranker else None
     embedder = Embedder.from_pretrained(model)
+    fingerprint = embedder.fingerprint()
+    if index and fingerprint != index.fingerprint:
+        raise ValueError(
+            f"index: its vectors were made by {index.model!r} ({index.fingerprint[:8]}), not by {model!r}"
+            f" ({fingerprint[:8]}); build a new index for another model"
+        )
 
     if passages is not None:
         root.mkdir(parents=True, exist_ok=True)  # if that fails, it does before the work
         before = {passage.text for passage in index.passages} if index else set()
         # a path that holds wherever the index is used; a Hub name stays
         place = str(Path(model).resolve()) if Path(model).exists() else model
-        index = Index.build(passages, embedder, place, index, progress=True)
+        index = Index.build(passages, embedder, place, index, "Embedding")
         index.save(folder)
         new = sum(passage.text not in before for passage in passages)
         print(f"{folder}: {len(passages):,} passages, {new:,} of them new, {index.vectors.shape[1]} numbers each")
-    index.check(embedder.fingerprint(), model)
     depth = max(arguments.depth, arguments.top_k) if reranker else arguments.top_k
     results = index.search(queries, embedder, depth) if queries else []
-    for number, query in enumerate(queries):
-        found = results[number]
+    for number, (query, found) in enumerate(zip(queries, results)):
         if reranker:
             ranked = reranker.rank(query, [passage.text for passage, _ in found])
             found = [(found[row["corpus_id"]][0], row["score"]) for row in ranked]
-        results[number] = found = found[: arguments.top_k]
+        results[number] = found[: arguments.top_k]
         print(query)
-        for passage, score in found:
-            print(f"  {score:6.3f}  {passage.id}")
-            print(textwrap.shorten(passage.text, 240, placeholder=" …"), end="\n\n")
+        for passage, score in results[number]:
+            print(f"  {score:6.3f}  {passage.id}\n{textwrap.shorten(passage.text, 240, placeholder=' …')}\n")
+    return results
+
+
+def rerank(arguments: RerankArguments) -> list[tuple[str, float]]:
+    """Print passages in the order of how well they answer a query: (passage, score), best first, `top_k` of them.
+
+    Raises:
+        ValueError: no query, no passage, a model that is no reranker.
+    """
+    if not arguments.words or not arguments.words[0].strip():
+        raise ValueError("words: no query given; give the query, then passages")
+    if arguments.top_k is not None and arguments.top_k < 1:
+        raise ValueError(f"top_k: {arguments.top_k} is too few; use at least 1")
+    query, *passages = arguments.words
+    passages += read_lines(arguments.file) if arguments.file is not None else []
+    passages = [passage for passage in passages if passage.strip()]
+    if not passages:
+        raise ValueError("words: no passage given; give the query, then passages, or a --file of them")
+    ranked = open_reranker(arguments.model).rank(query, passages, top_k=arguments.top_k)
+    results = [(passages[row["corpus_id"]], row["score"]) for row in ranked]
+    print(query)
+    for passage, score in results:
+        print(f"  {score:6.3f}  {textwrap.shorten(passage, 240, placeholder=' …')}")
     return results

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 from datasets import Dataset, concatenate_datasets
-from sentence_transformers import CrossEncoder, SentenceTransformer, SentenceTransformerTrainer
+from sentence_transformers import CrossEncoder, SentenceTransformerTrainer
 from sentence_transformers.base.evaluation import BaseEvaluator
 from sentence_transformers.base.sampler import BatchSamplers
 from sentence_transformers.base.trainer import BaseTrainer
@@ -37,143 +37,113 @@ from ..loading import minibert_config, quietly
 from ..precision import check_launcher, resolve_precision
 from ..report import plot_embedding_training
 from ..result import TrainingResult
-from .data import Passage, Retrieval, hold_out, is_retrieval, read_pairs, read_passages, read_retrieval
-from .encoders import RERANKER, Embedder, check_reranker, check_text_model, limit_length, score_pairs
-from .evaluate import KS, RETRIEVAL, SIMILARITY, Ranking, print_table, similarity_scores
+from .data import Passage, Retrieval, has_scores, hold_out, is_retrieval, read_pairs, read_passages, read_retrieval
+from .encoders import RERANKER, Embedder, check_encoder, limit_length, score_pairs
+from .evaluate import KS, measure, print_table
 
 # Negatives that a held-out query's passage is ranked among.
 VALIDATION_NEGATIVES = 20
 # How the model is loaded: small steps are lost in weights of half precision, in which some models are saved.
 WEIGHTS = {"dtype": torch.float32}
+LOSSES = {
+    "ranking": losses.MultipleNegativesRankingLoss,
+    "cosine": losses.CosineSimilarityLoss,
+    "cosent": losses.CoSENTLoss,
+}
 
 
 def finetune_embed(how: EmbedTrainingArguments, data: PairArguments, training: TrainingArguments) -> TrainingResult:
     """Train an embedding model; the one best on the held-out data is saved for `SentenceTransformer(output_dir)`.
-
-    Returns:
-        the `SentenceTransformer`, its tokenizer and the figures of report.json.
 
     Raises:
         ValueError: bad data, a loss that the data does not fit, a model of another task; before any training.
     """
     checkpoint = checkpoint_to_resume(training)
     pairs, held_out = read_training_data(data, training.seed)
-    loss = _choose_loss(how, pairs)
+    scored = has_scores(pairs)
+    loss = how.loss if how.loss != "auto" else "cosent" if scored else "ranking"
+    if (loss == "ranking") == scored:
+        fitting = "cosine or cosent: it has scores" if scored else "ranking: it has no scores"
+        raise ValueError(f"loss: {loss} does not fit the data; use {fitting}")
+    if how.chunk_size is not None and (loss != "ranking" or how.chunk_size < 1):
+        raise ValueError(f"chunk_size: {how.chunk_size} is of no use; use 1 or more, with the loss ranking only")
     task = as_retrieval(held_out) if isinstance(held_out, Dataset) and not has_scores(held_out) else held_out
-    by_rank, progress = isinstance(task, Retrieval), not training.disable_tqdm
+    by_rank = isinstance(task, Retrieval)
 
     set_seed(training.seed)
     model = Embedder.from_pretrained(how.model, how.pooling, True, data.max_length, **WEIGHTS).model
-    losses_of = {
-        "ranking": lambda: losses.MultipleNegativesRankingLoss(model, scale=how.scale),
-        "chunked": lambda: losses.CachedMultipleNegativesRankingLoss(
-            model, scale=how.scale, mini_batch_size=how.chunk_size
-        ),
-        "cosine": lambda: losses.CosineSimilarityLoss(model),
-        "cosent": lambda: losses.CoSENTLoss(model, scale=how.scale),
-    }
-
-    def measure(model: SentenceTransformer) -> dict[str, float]:
-        embedder = Embedder(model)
-        return (
-            Ranking(embedder, task, depth=10, progress=progress).scores()
-            if by_rank
-            else similarity_scores(embedder, task, progress)
-        )
-
-    trainer = SentenceTransformerTrainer(
-        model,
-        resolve_training(
-            training,
-            SentenceTransformerTrainingArguments,
-            RETRIEVAL if by_rank else SIMILARITY,
-            "ndcg@10" if by_rank else "spearman",
-            prompts=model.prompts.get(model.default_prompt_name),  # as `encode` puts it before every text
-            # a passage that stands twice in a batch would be its own negative
-            batch_sampler=BatchSamplers.BATCH_SAMPLER if has_scores(pairs) else BatchSamplers.NO_DUPLICATES,
-        ),
-        train_dataset=pairs,
-        loss=losses_of["chunked" if how.chunk_size and loss == "ranking" else loss](),
-        evaluator=Measure(measure),
-        callbacks=[CheckpointManifest(), *stopping(data, training)],
-    )
+    loss_class, options = LOSSES[loss], {} if loss == "cosine" else {"scale": how.scale}
+    if how.chunk_size is not None:
+        loss_class, options["mini_batch_size"] = losses.CachedMultipleNegativesRankingLoss, how.chunk_size
+    progress = None if training.disable_tqdm else "Embedding"
     kept = f"{len(task.queries):,} queries over {len(task.passages):,} passages" if by_rank else f"{len(task):,} pairs"
     print(f"{len(pairs):,} rows to train on by the loss {loss}; held out: {kept}")
-    result = train(trainer, measure, checkpoint, how, data, training)
-    if result.model is not None:
-        first, second = (task.queries[0], task.passages[0].text) if by_rank else (task["first"][0], task["second"][0])
-        given = "" if by_rank else f" (given {task['label'][0]:.3f})"
-        vectors = model.encode([first, second])
-        print(f"\n{first!r} and {second!r}: {vectors[0] @ vectors[1]:.3f}{given}")
-        print(f"Saved to {result.output_dir}: open it by SentenceTransformer({str(result.output_dir)!r})")
-    return result
+    fields = {
+        "prompts": model.prompts.get(model.default_prompt_name),  # as `encode` puts it before every text
+        # a passage that stands twice in a batch would be its own negative
+        "batch_sampler": BatchSamplers.BATCH_SAMPLER if scored else BatchSamplers.NO_DUPLICATES,
+    }
+    return train(
+        (SentenceTransformerTrainer, SentenceTransformerTrainingArguments, fields),
+        {"model": model, "train_dataset": pairs, "loss": loss_class(model, **options)},
+        Measure(lambda model: measure(Embedder(model), task, progress), "ndcg@10" if by_rank else "spearman"),
+        how,
+        data,
+        training,
+        checkpoint,
+    )
 
 
 def finetune_rerank(how: RerankTrainingArguments, data: PairArguments, training: TrainingArguments) -> TrainingResult:
     """Train a reranker; the one best on the held-out data is saved for `CrossEncoder(output_dir)`.
 
-    Returns:
-        the `CrossEncoder`, its tokenizer and the figures of report.json.
-
     Raises:
         ValueError: bad data, too small a corpus, a model of another task; before any training.
     """
     checkpoint = checkpoint_to_resume(training)
-    goes_on = RERANKER in (minibert_config(how.model).architectures or [])
-    config = (check_reranker if goes_on else check_text_model)(how.model)
+    check_encoder(how.model, reranker=RERANKER in (minibert_config(how.model).architectures or []))
     if data.validation and is_retrieval(data.validation):
         raise ValueError(f"validation: {data.validation!r} is a folder; give a reranker a table like the data")
     if how.negatives < 1 or how.mine_depth < how.negatives:
         raise ValueError(f"negatives: {how.negatives} is out of range; use 1 to mine_depth={how.mine_depth}")
     pairs, held_out = read_training_data(data, training.seed)
-
-    rows, harder = pairs, []
-    if not has_scores(pairs):
+    scored = has_scores(pairs)
+    if scored:
+        rows, among = pairs, ""
+    else:
         own = [*pairs["second"], *held_out["second"]]
         corpus = [passage.text for passage in read_passages(how.corpus)] if how.corpus else own
         pool = list(dict.fromkeys(text for text in corpus if text))
         depth = max(how.mine_depth, VALIDATION_NEGATIVES)
         near = find_near([pairs, held_out], pool, Embedder.from_pretrained(how.miner), depth) if how.miner else None
-        negatives = draw_negatives(pairs, near, pool, how.negatives, how.mine_depth, training.seed)
+        rows = label_rows(pairs, draw_negatives(pairs, near, pool, how.negatives, how.mine_depth, training.seed))
         harder = draw_negatives(held_out, near, pool, VALIDATION_NEGATIVES, depth, training.seed)
-        rows = label_rows(pairs, negatives)
+        among = f", each passage among {VALIDATION_NEGATIVES} negatives"
 
     set_seed(training.seed)
     with quietly():
         model = CrossEncoder(how.model, num_labels=1, model_kwargs=WEIGHTS)
-    limit_length(model, config, data.max_length)
+    limit_length(model, data.max_length)
+    progress = None if training.disable_tqdm else "Reranking"
 
-    def measure(model: CrossEncoder) -> dict[str, float]:
-        progress = None if training.disable_tqdm else "Reranking"
-        if not has_scores(held_out):
+    def measure_reranker(model: CrossEncoder) -> dict[str, float]:
+        if not scored:
             return ranking_among(model, held_out, harder, progress)
         scores = score_pairs(model, list(zip(held_out["first"], held_out["second"])), progress)
         return metrics.Spearman().compute(predictions=scores.tolist(), references=held_out["label"])
 
-    trainer = CrossEncoderTrainer(
-        model,
-        resolve_training(
-            training,
-            CrossEncoderTrainingArguments,
-            ("spearman",) if has_scores(held_out) else RETRIEVAL,
-            "spearman" if has_scores(held_out) else "mrr@10",
-            # None is true for a model without gradient checkpointing, and fails here with several processes
-            ddp_find_unused_parameters=bool(training.ddp_find_unused_parameters),
-        ),
-        train_dataset=rows,
-        loss=BinaryCrossEntropyLoss(model),
-        evaluator=Measure(measure),
-        callbacks=[CheckpointManifest(), *stopping(data, training)],
-    )
-    among = "" if has_scores(held_out) else f", each passage among {VALIDATION_NEGATIVES} negatives"
     print(f"{len(rows):,} labelled rows to train on; held out: {len(held_out):,} pairs{among}")
-    result = train(trainer, measure, checkpoint, how, data, training)
-    if result.model is not None:
-        pair = (held_out["first"][0], held_out["second"][0])
-        score = model.predict(pair)
-        print(f"\n{pair[0]!r}, {pair[1]!r}: {score:.3f}")
-        print(f"Saved to {result.output_dir}: open it by CrossEncoder({str(result.output_dir)!r})")
-    return result
+    # None is true for a model without gradient checkpointing, and fails here with several processes
+    fields = {"ddp_find_unused_parameters": bool(training.ddp_find_unused_parameters)}
+    return train(
+        (CrossEncoderTrainer, CrossEncoderTrainingArguments, fields),
+        {"model": model, "train_dataset": rows, "loss": BinaryCrossEntropyLoss(model)},
+        Measure(measure_reranker, "spearman" if scored else "mrr@10"),
+        how,
+        data,
+        training,
+        checkpoint,
+    )
 
 
 # --- Data ------------------------------------------------------------------------------------------------------------
@@ -194,21 +164,13 @@ def read_training_data(data: PairArguments, seed: int) -> tuple[Dataset, Dataset
     return pairs, held_out
 
 
-def has_scores(pairs: Dataset) -> bool:
-    """Whether pairs come with how much they belong together."""
-    return "label" in pairs.column_names
-
-
 def as_retrieval(pairs: Dataset) -> Retrieval:
-    """Each first text as a query, all second (and third) texts as the passages."""
-    texts = list(dict.fromkeys([*pairs["second"], *(pairs["third"] if "third" in pairs.column_names else [])]))
-    ids = {text: str(i) for i, text in enumerate(texts)}
+    """Each first text as a query, all second (and third) texts as the passages, by the names of their texts."""
+    texts = dict.fromkeys([*pairs["second"], *(pairs["third"] if "third" in pairs.column_names else [])])
     relevant: dict[str, dict[str, float]] = {}
-    queries = {text: str(i) for i, text in enumerate(dict.fromkeys(pairs["first"]))}
     for first, second in zip(pairs["first"], pairs["second"]):
-        relevant.setdefault(queries[first], {})[ids[second]] = 1.0
-    passages = [Passage(i, text) for text, i in ids.items()]
-    return Retrieval(passages, list(queries.values()), list(queries), relevant)
+        relevant.setdefault(first, {})[second] = 1.0
+    return Retrieval([Passage(text, text) for text in texts], {text: text for text in relevant}, relevant)
 
 
 def find_near(parts: Sequence[Dataset], pool: Sequence[str], miner: Embedder, depth: int) -> dict[str, list[str]]:
@@ -227,11 +189,7 @@ def draw_negatives(
     pairs: Dataset, near: dict[str, list[str]] | None, pool: Sequence[str], count: int, depth: int, seed: int
 ) -> list[list[str]]:
     """For every pair, `count` texts that are none of its query's passages: from the `depth` nearest, or from the whole
-    pool. A negative that the pair came with is the first of them.
-
-    Raises:
-        ValueError: the pool is too small.
-    """
+    pool (a ValueError if that is too small). A negative that the pair came with is the first of them."""
     right: dict[str, set[str]] = {}
     for query, passage in zip(pairs["first"], pairs["second"]):
         right.setdefault(query, set()).add(passage)
@@ -239,12 +197,10 @@ def draw_negatives(
         raise ValueError(f"corpus: {len(pool)} different passages are too few for {count} negatives a query")
     chance = random.Random(seed)
     drawn = []
-    third = list(pairs["third"]) if "third" in pairs.column_names else None
-    for row, query in enumerate(pairs["first"]):
-        given = [third[row]] if third else []
+    third = [[text] for text in pairs["third"]] if "third" in pairs.column_names else [[]] * len(pairs)
+    for query, given in zip(pairs["first"], third):
         barred = right[query].union(given)
-        # of the pool, so many that enough are left when those barred are taken out
-        if near is None:
+        if near is None:  # so many that enough are left when those barred are taken out
             candidates = chance.sample(pool, min(len(pool), count + len(barred)))
         else:
             candidates = near.get(query, [])[:depth]
@@ -255,12 +211,11 @@ def draw_negatives(
 
 def label_rows(pairs: Dataset, negatives: Sequence[Sequence[str]]) -> Dataset:
     """Every pair with the label 1, and its query with each negative with the label 0."""
-    rows = [
-        (first, text, label)
-        for first, second, wrong in zip(pairs["first"], pairs["second"], negatives)
-        for text, label in [(second, 1.0), *((text, 0.0) for text in wrong)]
-    ]
-    return Dataset.from_dict(dict(zip(("first", "second", "label"), map(list, zip(*rows)))))
+    rows = []
+    for first, second, wrong in zip(pairs["first"], pairs["second"], negatives):
+        rows.append({"first": first, "second": second, "label": 1.0})
+        rows += [{"first": first, "second": text, "label": 0.0} for text in wrong]
+    return Dataset.from_list(rows)
 
 
 def ranking_among(
@@ -282,61 +237,54 @@ def ranking_among(
 
 
 class Measure(BaseEvaluator):
-    """Calls a function of the model whenever the trainer evaluates."""
+    """Calls a function of the model whenever the trainer evaluates; the best checkpoint is chosen by `metric`."""
 
-    def __init__(self, function: Callable[[Any], dict[str, float]]):
+    def __init__(self, function: Callable[[Any], dict[str, float]], metric: str):
         super().__init__()
-        self.function = function
+        self.function, self.metric = function, metric
 
     def __call__(self, model: Any, output_path: str | None = None, epoch: int = -1, steps: int = -1):
         return self.function(model)
 
 
-def resolve_training(
-    training: TrainingArguments, kind: type[TrainingArguments], metrics: Sequence[str], metric: str, **fields
-) -> TrainingArguments:
-    """The arguments as sentence-transformers' trainer wants them; what the user left open is decided.
+def train(
+    kind: tuple[type[BaseTrainer], type[TrainingArguments], dict[str, Any]],
+    parts: dict[str, Any],
+    evaluator: Measure,
+    how: EmbedTrainingArguments | RerankTrainingArguments,
+    data: PairArguments,
+    training: TrainingArguments,
+    checkpoint: str | None,
+) -> TrainingResult:
+    """Train and save the model, report.json and training.png. Of several processes one saves: in the others the result
+    has no model.
 
     Args:
-        metrics: what is measured; the best checkpoint is chosen by `metric`, if nothing was given.
-
-    Raises:
-        ValueError: a metric that is not measured.
+        kind: the classes of the trainer and of its arguments, and which of these are not the user's.
+        parts: what the trainer is made of.
     """
     check_launcher()
     training = resolve_precision(training)
     given = {field.name: getattr(training, field.name) for field in dataclasses.fields(training) if field.init}
-    wanted = training.metric_for_best_model
-    if wanted in (None, "loss"):  # what Transformers sets if nothing was given
-        given |= dict(metric_for_best_model=metric, greater_is_better=True)
-    elif wanted.removeprefix("eval_") not in metrics:
-        raise ValueError(f"metric_for_best_model: {wanted!r} is not measured; use one of {', '.join(metrics)}")
-    return kind(**(given | fields))
-
-
-def stopping(data: PairArguments, training: TrainingArguments) -> list[EarlyStoppingCallback]:
-    """What stops training early: the callback needs evaluations, and with 0 would stop at the first."""
-    return [EarlyStoppingCallback(data.patience)] if data.patience and training.eval_strategy != "no" else []
-
-
-def train(
-    trainer: BaseTrainer,
-    measure: Callable[[Any], dict[str, float]],
-    checkpoint: str | None,
-    how: EmbedTrainingArguments | RerankTrainingArguments,
-    data: PairArguments,
-    training: TrainingArguments,
-) -> TrainingResult:
-    """Train and save the model, report.json and training.png. Of several processes one saves: in the others the result
-    has no model."""
-    args, metric = trainer.args, trainer.args.metric_for_best_model.removeprefix("eval_")
-    before = measure(trainer.model)
+    before = evaluator(parts["model"])
+    metric = (training.metric_for_best_model or "loss").removeprefix("eval_")
+    if metric == "loss":  # what Transformers sets if nothing was given
+        metric = evaluator.metric
+        given |= {"metric_for_best_model": metric, "greater_is_better": True}
+    if metric not in before:
+        raise ValueError(f"metric_for_best_model: {metric!r} is not measured; use one of {', '.join(before)}")
+    callbacks = [CheckpointManifest()]
+    if data.patience and training.eval_strategy != "no":  # it needs evaluations, and with 0 stops at the first
+        callbacks.append(EarlyStoppingCallback(data.patience))
+    trainer_class, arguments_class, fields = kind
+    args = arguments_class(**given | fields)
+    trainer = trainer_class(args=args, evaluator=evaluator, callbacks=callbacks, **parts)
     result = trainer.train(resume_from_checkpoint=checkpoint)
     state = trainer.state
     # The trainer measured the model that it ends with, unless it was told not to.
     step = state.best_global_step if args.load_best_model_at_end else state.global_step
     measured = [entry for entry in state.log_history if entry["step"] == step and f"eval_{metric}" in entry]
-    after = {name: measured[-1][f"eval_{name}"] for name in before} if measured else measure(trainer.model)
+    after = {name: measured[-1][f"eval_{name}"] for name in before} if measured else evaluator(trainer.model)
     print_table({"before": before, "after": after})
     output = Path(training.output_dir)
     if not args.should_save:
@@ -357,14 +305,5 @@ def train(
     (output / "report.json").write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
     plot_embedding_training(state.log_history, output / "training.png", metric, before[metric])
     remove_checkpoints(output)
+    print(f"Saved to {output}: open it by {type(trainer.model).__name__}({str(output)!r})")
     return TrainingResult(trainer.model, trainer.model.tokenizer, report, output)
-
-
-def _choose_loss(how: EmbedTrainingArguments, pairs: Dataset) -> str:
-    loss = how.loss if how.loss != "auto" else "cosent" if has_scores(pairs) else "ranking"
-    if (loss == "ranking") == has_scores(pairs):
-        fitting = "cosine or cosent: it has scores" if has_scores(pairs) else "ranking: it has no scores"
-        raise ValueError(f"loss: {loss} does not fit the data; use {fitting}")
-    if how.chunk_size is not None and (loss != "ranking" or how.chunk_size < 1):
-        raise ValueError(f"chunk_size: {how.chunk_size} is of no use; use 1 or more, with the loss ranking only")
-    return loss

@@ -19,8 +19,7 @@ from ...modeling_minibert import MiniBertModel
 from ...tokenization import train_tokenizer
 from ..arguments import pretraining as arguments
 from ..checkpoints import checkpoint_to_resume
-from ..data.mixtures import prepare_documents
-from ..data.streaming import check_stream, check_workers, first_rows
+from ..data.mixtures import SAMPLE_ROWS, check_stream, check_workers, first_rows, prepare_documents
 from ..hub.card import write_card
 from ..loading import minibert_config, without_bars
 from ..optimization import check_optimization, plan_training, time_budget
@@ -101,7 +100,7 @@ def pretrain(
     # Rows and their masks
     train = objective.rows(documents.train, tokenizer, rows)
     validation = objective.rows(documents.validation, tokenizer, rows)
-    seen = first_rows(train) if streaming.streaming else train
+    seen = first_rows(train, count=SAMPLE_ROWS) if streaming.streaming else train
     collator = objective.collator(tokenizer, seen)
 
     # Model and loss
