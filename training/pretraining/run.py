@@ -103,6 +103,10 @@ def pretrain(
     validation = objective.rows(documents.validation, tokenizer, rows)
     seen = first_rows(train) if streaming.streaming else train
     collator = objective.collator(tokenizer, seen)
+    # One row cannot grow by rows, or be shared out to the GPUs of one process, and a graph compiled on CPU attends to
+    # all of it.
+    split = optimization.batch_warmup or training.n_gpu > 1 or training.torch_compile
+    collator.unpadded = objective.unpads and not split
 
     # Model and loss
     def build(size: str | None, training: TrainingArguments, **options: Any) -> PretrainingTrainer:

@@ -35,6 +35,7 @@ class Objective(abc.ABC):
     parts: ClassVar[tuple[str, ...]] = ()  # outputs of the model that are logged beside the loss
     streams: ClassVar[bool] = True  # whether its rows can be made while documents are read
     smooths_labels: ClassVar[bool] = False  # whether `Trainer` smooths the right labels
+    unpads: ClassVar[bool] = True  # whether a batch can be one row without padding
     minimum_validation: ClassVar[int] = 1  # documents that have to be held out
     config_fields: ClassVar[dict[str, Any]] = {}  # fields of the config that the objective decides
     # of the targets, unless the user says otherwise

@@ -123,10 +123,11 @@ class DetectorWithGenerator(MiniBertForReplacedTokenDetection):
     def forward(
         self,
         input_ids: torch.Tensor,
-        attention_mask: torch.Tensor,
-        labels: torch.Tensor,
-        token_type_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        labels: torch.Tensor | None = None,
         position_ids: torch.Tensor | None = None,
+        cu_seq_lens_q: torch.Tensor | None = None,
+        masked_lm_positions: torch.Tensor | None = None,
         num_items_in_batch: int | torch.Tensor | None = None,
         num_tokens_in_batch: int | torch.Tensor | None = None,
         **kwargs,
@@ -136,14 +137,16 @@ class DetectorWithGenerator(MiniBertForReplacedTokenDetection):
         Args:
             input_ids: [batch, length], masked.
             labels: [batch, length], the original id at masked positions, -100 elsewhere.
+            attention_mask, position_ids, cu_seq_lens_q, masked_lm_positions: as `MiniBertForMaskedLM` takes them.
             num_items_in_batch, num_tokens_in_batch: masked and real tokens over all micro-batches of an optimizer step.
         """
-        layout = dict(attention_mask=attention_mask, token_type_ids=token_type_ids, position_ids=position_ids)
+        layout = dict(attention_mask=attention_mask, position_ids=position_ids, cu_seq_lens_q=cu_seq_lens_q)
+        targeted = dict(labels=labels, masked_lm_positions=masked_lm_positions, sparse_prediction=True)
         generated = torch.func.functional_call(
             self.generator,
             self.projected_tables(),
             (input_ids,),
-            dict(layout, labels=labels, sparse_prediction=True, num_items_in_batch=num_items_in_batch),
+            dict(**layout, **targeted, num_items_in_batch=num_items_in_batch),
         )
         # In evaluation the draws follow from the batch: every pass has the same, and training's go on undisturbed.
         draws = None if self.training else torch.Generator(input_ids.device).manual_seed(int(input_ids.sum()))
@@ -151,7 +154,8 @@ class DetectorWithGenerator(MiniBertForReplacedTokenDetection):
         sampled = sample_tokens(generated.logits, self.temperature, self.never, draws)
         corrupted = input_ids.masked_scatter(targets, sampled)
         replaced = (corrupted != torch.where(targets, labels, input_ids)).long()
-        replaced = replaced.masked_fill(attention_mask == 0, IGNORE_INDEX)
+        if attention_mask is not None:
+            replaced = replaced.masked_fill(attention_mask == 0, IGNORE_INDEX)
         detected = super().forward(corrupted, labels=replaced, num_items_in_batch=num_tokens_in_batch, **layout)
         return DetectorWithGeneratorOutput(
             loss=generated.loss + self.weight * detected.loss,
@@ -217,7 +221,7 @@ class ReplacedTokenDetection(MaskedLM):
         return model
 
     def counts(self, batch: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        return {"num_tokens_in_batch": batch["attention_mask"].count_nonzero()}
+        return {"num_tokens_in_batch": batch.get("attention_mask", torch.ones_like(batch["input_ids"])).count_nonzero()}
 
     def score(self, outputs: Any, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
         real = outputs["replaced"] != IGNORE_INDEX

@@ -33,7 +33,7 @@ class MaskedLMWithNextSentence(MaskedLM):
     name = "mlm+nsp"
     model_class = MiniBertForPreTraining
     parts = ("mlm_loss", "nsp_loss")
-    streams = smooths_labels = False
+    streams = smooths_labels = unpads = False
     minimum_validation = 2  # a random segment comes from another document
 
     def check(self, config: MiniBertConfig, rows: RowArguments, *others) -> None:
