@@ -95,8 +95,7 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
             otherwise. The masks are those of the padded batch. A row without `position_ids` is one document.
 
     Raises:
-        ValueError: for a tokenizer without mask token, a rate outside [0, 1], replacement rates that sum to more than
-            1, an unknown name, or settings that contradict each other.
+        ValueError: for a tokenizer without mask token, and settings that are wrong or contradict each other.
     """
 
     masking: str = "token"
@@ -268,15 +267,12 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
         return masked, np.where(targets, input_ids, IGNORE_INDEX)
 
     def _draws(self, rows: Sequence[np.ndarray]) -> tuple[np.ndarray, float]:
-        """Uniform numbers for the tokens of the batch now at hand, float64 [4, T], and its rate.
-
-        A data loader hands its batches to its workers in turn, so that a worker's n-th batch is the epoch's batch
-        n · workers + its own number, however far ahead it works (but not with `dataloader_in_order=False`).
-        """
+        """Uniform numbers for the tokens of the batch now at hand, float64 [4, T], and its rate."""
         self._warn_of_repetition(rows)
         progress, worker = self._progress, get_worker_info()
         if progress.told != self._told:
             self._told, self._batches = progress.told, 0
+        # a data loader hands its batches to its workers in turn (but not with `dataloader_in_order=False`)
         batch = self._batches if worker is None else self._batches * worker.num_workers + worker.id
         self._batches += 1
         batch += progress.step * progress.batches_per_step  # … and now counted from the beginning of the training
@@ -345,11 +341,8 @@ def check_masking(masking: Any) -> None:
 
 
 class MaskingProgress(TrainerCallback):
-    """Tells a `MaskedLMCollator` under a `Trainer` the epoch and the steps done, also after a resumption.
-
-    Each epoch's number is written before the epoch's batches are asked for, and all batches of an epoch are made
-    before the next one begins: no worker, however far ahead, can read the wrong one.
-    """
+    """Tells a `MaskedLMCollator` under a `Trainer` the epoch and the steps done, also after a resumption: before the
+    epoch's batches are asked for, and when all batches of the one before are made, however far ahead workers are."""
 
     def __init__(self, collator: MaskedLMCollator):
         self.collator = collator

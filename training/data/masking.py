@@ -47,22 +47,20 @@ def choose_targets(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Choose the tokens to predict, on average the share `rate` of the candidates, whatever the kind of masking.
 
-    `token` and `whole_word` draw once per token or word (as BERT's collators do: the number of targets varies around
-    its mean); `span` covers words with spans, which end where their document or segment ends.
+    `token` and `whole_word` draw once per token or word, as BERT's collators do; `span` covers words with spans, which
+    end where their document or segment ends.
 
     Args:
-        masking: one of `MASKING_KINDS`.
         candidates: bool [T], the tokens that may be chosen: neither special nor padding.
         word_starts: bool [T], tokens that begin a word wherever they stand. A candidate also begins one after a token
             that is no candidate, and at the beginning of a document.
-        rows: int [T], numbers that never decrease: the row of every token.
-        begins: bool [T], true at the first token of every document.
+        rows, begins: int [T], the row of every token, never decreasing; bool [T], the first tokens of documents.
         draws: float [4, T], uniform in [0, 1).
         at_least_one: a document in which chance chose nothing gets one target, a word drawn uniformly.
 
     Returns:
-        `targets`, bool [T], and `leaders`, int [T]: the token whose ACTION draw decides what becomes of this one. All
-        tokens of a word, or of a span, have the same leader.
+        `targets`, bool [T], and `leaders`, int [T]: the token whose ACTION draw decides what becomes of this one, the
+        same for all tokens of a word, or of a span.
     """
     follows = np.zeros_like(candidates)
     follows[1:] = candidates[:-1] & ~begins[1:]
@@ -100,7 +98,6 @@ def _spans(rate: float, rows: np.ndarray, breaks: np.ndarray, draws: np.ndarray)
     Args:
         rows: int [W], the row of every word.
         breaks: bool [W], true where a span that runs on from the word before is cut in two.
-        draws: float [4, W].
 
     Returns:
         `covered`, bool [W], and `leaders`, int [W]: the first word of the span that covers this one.

@@ -30,9 +30,7 @@ def pack_documents(
     """Rows of `input_ids` and `position_ids`, at most `seq_length` tokens each.
 
     Args:
-        tokenized: token ids of whole documents without special tokens, in a column `input_ids`
-            (what `tokenize_documents` returns). Empty documents are dropped.
-        tokenizer: gives the ids of [CLS] and [SEP].
+        tokenized: what `tokenize_documents` returns: whole documents without special tokens. Empty ones are dropped.
         mode: "packed": several documents a row, best-fit decreasing over a window of documents (Johnson 1974), in the
             order of the corpus as far as that allows. Only a document longer than a row is cut; then every piece is a
             document `[CLS] … [SEP]` of its own.
@@ -40,7 +38,6 @@ def pack_documents(
             "concatenated": as in Transformers' run_mlm, all documents one after the other, cut every `seq_length`
             tokens; positions run through the row, so documents see each other. The rest at the end of a window, which
             run_mlm drops, is a shorter row.
-        num_proc: processes, each packing its share of the documents.
 
     Raises:
         ValueError: an unknown mode, a tokenizer without [CLS] or [SEP], or a `seq_length` with no room for a token.

@@ -37,12 +37,9 @@ class TimeBudget(TrainerCallback, ExportableState):
     and of a stream, which has no epochs, `epoch` at the progress.
 
     Args:
-        minutes: all the time there is.
+        minutes: all the time there is, above 0 (else a ValueError).
         warmup, decay: shares of the schedule in which the learning rate rises, and falls.
         clock: seconds since any moment.
-
-    Raises:
-        ValueError: minutes are not above 0.
     """
 
     def __init__(
@@ -114,11 +111,7 @@ class TimeBudget(TrainerCallback, ExportableState):
         return state.stateful_callbacks.get(TimeBudget.__name__, {}).get("attributes")
 
     def resume(self, checkpoint: str | Path) -> None:
-        """Go on from where the time of a checkpoint's training stood.
-
-        Raises:
-            ValueError: that training had no budget.
-        """
+        """Go on from where the time of a checkpoint's training stood; a ValueError if that had no budget."""
         saved = self.saved_in(checkpoint)
         if saved is None:
             raise ValueError(f"minutes: the checkpoint {str(checkpoint)!r} is of a training in steps; leave them out")

@@ -18,11 +18,7 @@ class MuonAdamW(torch.optim.Optimizer):
     Muon (Jordan et al. 2024, https://kellerjordan.github.io/posts/muon) replaces the momentum of a matrix by the
     nearest matrix with orthonormal rows or columns. A fused projection is several matrices on top of each other: a
     group's `parts` says how many equal parts, by rows, are orthogonalised apart. The update is scaled to the size of
-    AdamW's (arXiv 2502.16982, section 2.2), so that both can have one learning rate.
-
-    Args:
-        muon_groups: groups of matrices, each with `parts` and perhaps `lr`, `weight_decay` and `momentum`.
-        adamw_groups: groups of the other parameters, perhaps with `lr`, `weight_decay`, `betas` and `eps`.
+    AdamW's (arXiv 2502.16982, section 2.2), so that both can have one learning rate. Groups are those of torch's two.
     """
 
     def __init__(self, muon_groups: list[dict[str, Any]], adamw_groups: list[dict[str, Any]]):

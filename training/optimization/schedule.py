@@ -23,8 +23,7 @@ def decay_of(training: TrainingArguments) -> float:
 def schedule_arguments(training: TrainingArguments, steps: int) -> dict[str, Any]:
     """What `get_wsd_schedule` wants for so many steps, of which `warmup_steps` and `num_decay_steps` may be shares.
 
-    Args:
-        steps: of the training; 0 or less where they are not known yet: only shares are checked then.
+    Where `steps` are not known yet, 0 or less, only shares are checked.
 
     Raises:
         ValueError: the decay is below 0, or warmup and decay together are longer than the training.

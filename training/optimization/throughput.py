@@ -100,10 +100,9 @@ def plan_training(
     validation_rows: int,
 ) -> tuple[str, TrainingArguments]:
     """What to train: the largest size that sees `TOKENS_PER_PARAMETER` in the time left, at the speed measured here,
-    and the training arguments with its batches; or, where a training is resumed, what its budget keeps of that.
-
-    Rows that are not given are as many as keep the machine busy; gradients are then accumulated (unless the user said
-    how often) over so many batches that the training has about `STEPS` steps, or fewer.
+    and the training arguments with its batches; or, where a training is resumed, what its budget keeps of that. Rows
+    that are not given are as many as keep the machine busy; gradients are then accumulated (unless the user said how
+    often) over so many batches that the training has about `STEPS` steps, or fewer.
 
     Args:
         sizes: from small to large; with a single one only rows are chosen.

@@ -49,13 +49,11 @@ def pretrain(
     training: TrainingArguments,
     overrides: dict[str, Any],
 ) -> TrainingResult:
-    """Train a tokenizer (unless one is given) and a model, and save both to `training.output_dir`.
+    """Train a tokenizer (unless one is given) and a model, and save both to `training.output_dir`. Bad input is a
+    ValueError before any training, and without touching what is in the output folder.
 
     Args:
         overrides: fields of `MiniBertConfig` that differ from the preset, or from the model to go on from.
-
-    Raises:
-        ValueError: bad input; before any training, and without touching what is in the output folder.
     """
     # What can be refused before anything is read.
     check_launcher()

@@ -31,8 +31,8 @@ TABLES = ("tok_embeddings", "position_embeddings", "token_type_embeddings")
 
 
 def generator_config(config: MiniBertConfig, size: float) -> MiniBertConfig:
-    """The generator's config: as deep as the discriminator's `config`, its width times `size` rounded to whole heads
-    (of the same width), its MLP as much narrower as it is itself."""
+    """The generator's: as deep as the discriminator's `config`, its width times `size` rounded to whole heads (of the
+    same width), its MLP as much narrower."""
     heads = max(1, round(size * config.num_attention_heads))
     share, narrow = heads / config.num_attention_heads, copy.deepcopy(config)
     narrow.num_attention_heads, narrow.hidden_size = heads, round(config.hidden_size * share)
