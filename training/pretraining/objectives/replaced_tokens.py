@@ -101,6 +101,7 @@ class DetectorWithGenerator(MiniBertForReplacedTokenDetection):
         labels: torch.Tensor | None = None,
         position_ids: torch.Tensor | None = None,
         cu_seq_lens_q: torch.Tensor | None = None,
+        max_length_q: int | None = None,
         masked_lm_positions: torch.Tensor | None = None,
         num_items_in_batch: int | torch.Tensor | None = None,
         num_tokens_in_batch: int | torch.Tensor | None = None,
@@ -111,7 +112,7 @@ class DetectorWithGenerator(MiniBertForReplacedTokenDetection):
         Args:
             input_ids: [batch, length], masked.
             labels: [batch, length], the original id at masked positions, -100 elsewhere.
-            attention_mask, position_ids, cu_seq_lens_q, masked_lm_positions: as `MiniBertForMaskedLM` takes them.
+            attention_mask, position_ids, cu_seq_lens_q, max_length_q, masked_lm_positions: see `MiniBertForMaskedLM`.
             num_items_in_batch, num_tokens_in_batch: masked and real tokens over all micro-batches of an optimizer step.
 
         Returns:
@@ -119,7 +120,8 @@ class DetectorWithGenerator(MiniBertForReplacedTokenDetection):
             [batch, length], the discriminator's `logits`, above 0 where a token looks replaced, `replaced` (0, 1, -100
             at padding), and the `corrupted_ids` that it read; [targets, vocabulary], `generator_logits`.
         """
-        layout = dict(attention_mask=attention_mask, position_ids=position_ids, cu_seq_lens_q=cu_seq_lens_q)
+        layout = dict(attention_mask=attention_mask, position_ids=position_ids)
+        layout |= dict(cu_seq_lens_q=cu_seq_lens_q, max_length_q=max_length_q)
         targeted = dict(labels=labels, masked_lm_positions=masked_lm_positions, sparse_prediction=True)
         generated = torch.func.functional_call(
             self.generator,
