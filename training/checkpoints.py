@@ -9,12 +9,9 @@ import json
 import os
 import re
 import shutil
-import zipfile
 import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-from safetensors import SafetensorError, safe_open
 
 if TYPE_CHECKING:
     from transformers import TrainingArguments
@@ -43,35 +40,30 @@ def checkpoint_to_resume(training: TrainingArguments) -> str | None:
     if given.lower() == "false":
         check_unused(folder)
         return None
-    if given.lower() != "true":
-        if not Path(given).is_dir():
-            raise ValueError(f"resume_from_checkpoint: {given!r} is no folder; give a checkpoint's path, or true")
-        if damage := find_damage(Path(given)):
-            raise ValueError(
-                f"resume_from_checkpoint: {given!r} is not whole: {damage}; use another checkpoint, or true for the"
-                " newest one in output_dir that is whole"
-            )
-        return given
+    newest = given.lower() == "true"
+    if not newest and not Path(given).is_dir():
+        raise ValueError(f"resume_from_checkpoint: {given!r} is no folder; give a checkpoint's path, or true")
     passed_over = []
-    for checkpoint in _checkpoints(folder):
+    for checkpoint in _checkpoints(folder) if newest else [Path(given)]:
         damage = find_damage(checkpoint)
         if damage is None:
             print("".join(f"Passed over {line}\n" for line in passed_over) + f"Going on from {checkpoint}")
             return str(checkpoint)
         passed_over.append(f"{checkpoint.name}: {damage}")
+    if not newest:
+        raise ValueError(
+            f"resume_from_checkpoint: {given!r} is not whole: {damage}; use another checkpoint, or true for the newest"
+            " one in output_dir that is whole"
+        )
+    found = f" ({'; '.join(passed_over)})" if passed_over else ""
     raise ValueError(
-        f"resume_from_checkpoint: there is no whole checkpoint in {str(folder)!r}"
-        + (f" ({'; '.join(passed_over)})" if passed_over else "")
-        + "; start again in another folder"
+        f"resume_from_checkpoint: there is no whole checkpoint in {str(folder)!r}{found}; start again in another folder"
     )
 
 
 def check_unused(folder: Path, one_of_several: bool = False) -> None:
-    """Refuse an output folder that is in use; `one_of_several`: by a run that is a part of another one.
-
-    Raises:
-        ValueError: it is a file, or holds a finished or an unfinished run.
-    """
+    """Refuse (ValueError) an output folder that is a file, or holds a finished or an unfinished run; `one_of_several`:
+    it is for a run that is a part of another one."""
     if folder.is_file():
         raise ValueError(f"output_dir: {str(folder)!r} is a file; give a folder, existing or new")
     last = next(iter(_checkpoints(folder)), None)
@@ -97,26 +89,24 @@ def remove_checkpoints(folder: Path) -> None:
 
 
 def find_damage(checkpoint: Path) -> str | None:
-    """What keeps a training from going on from a checkpoint, in words; None if it is whole.
-
-    One with a manifest is held against that; one without (an older one, or a plain `Trainer`'s) is judged by the files
-    it must have, and by whether they end where their formats say.
-    """
+    """What keeps a training from going on from a checkpoint, in words; None if it is whole: as its manifest says, or,
+    where its process was killed before that (or a plain `Trainer` made it), if the state is there, written last."""
     for names in NEEDED:
         if not any(found for name in names for found in checkpoint.glob(name)):
             hint = " (to be resumed, train with --save_only_model false)" if names[0] == "optimizer.pt" else ""
             return f"{names[0]} is missing{hint}"
-    manifest = checkpoint / MANIFEST
-    if _is_complete(manifest):
-        for name, (size, checksum) in json.loads(manifest.read_text()).items():
-            path = checkpoint / name
-            if not path.exists():
-                return f"{name} is missing"
-            if path.stat().st_size != size or _checksum(path) != checksum:
-                return f"{name} is not as it was saved"
-        return None
-    damaged = [path.name for path in checkpoint.iterdir() if path.is_file() and not _is_complete(path)]
-    return f"{damaged[0]} is half-written" if damaged else None
+    for path in (checkpoint / "trainer_state.json", checkpoint / MANIFEST):
+        try:
+            listed = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        except ValueError:
+            return f"{path.name} is half-written"
+    for name, (size, checksum) in listed.items():
+        path = checkpoint / name
+        if not path.exists():
+            return f"{name} is missing"
+        if path.stat().st_size != size or _checksum(path) != checksum:
+            return f"{name} is not as it was saved"
+    return None
 
 
 def write_manifest(checkpoint: Path) -> None:
@@ -143,19 +133,3 @@ def _checksum(path: Path) -> int:
         while part := file.read(1 << 20):
             checksum = zlib.crc32(part, checksum)
     return checksum
-
-
-def _is_complete(path: Path) -> bool:
-    try:
-        if not path.exists():
-            return False
-        if path.suffix == ".json":
-            json.loads(path.read_text(encoding="utf-8"))
-        elif path.suffix == ".safetensors":
-            with safe_open(path, "np"):
-                pass
-        elif path.suffix in (".pt", ".pth", ".bin"):  # archives, whose contents are listed at their end
-            return zipfile.is_zipfile(path)
-    except (ValueError, SafetensorError):
-        return False
-    return True

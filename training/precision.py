@@ -29,10 +29,9 @@ def fast_bf16() -> tuple[bool, str]:
         return major >= 8, f"{name} has compute capability {major}.{minor}; bf16 is fast from 8.0 (Ampere) on"
     if torch.backends.mps.is_available():
         return False, "Apple GPUs gain little from bf16"
-    flags = _processor_flags()
-    fast = [flag for flag in ("amx_bf16", "avx512_bf16", "bf16") if flag in flags]
-    if fast:
-        return True, f"the processor has {fast[0]}"
+    for flag in ("amx_bf16", "avx512_bf16", "bf16"):
+        if flag in _processor_flags():
+            return True, f"the processor has {flag}"
     return False, f"the processor ({platform.machine()}) shows no bf16 instructions"
 
 
@@ -46,12 +45,8 @@ def _processor_flags() -> set[str]:
 
 
 def check_launcher() -> None:
-    """Refuse the single process that `accelerate launch --num_processes 2 --cpu` starts: it would train with a part of
-    the batch that was asked for. Such a process has the address at which several meet, but no rank among them.
-
-    Raises:
-        ValueError: saying how to start several processes.
-    """
+    """Refuse (ValueError) the single process that `accelerate launch --num_processes 2 --cpu` starts: it would train
+    with a part of the batch. Such a process has the address at which several meet, but no rank among them."""
     launched = os.environ.get("ACCELERATE_USE_CPU", "").lower() == "true" and "MASTER_PORT" in os.environ
     ranks = ("RANK", "WORLD_SIZE", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE")
     if launched and not any(name in os.environ for name in ranks):

@@ -292,7 +292,8 @@ def test_the_masks_of_a_stream_change_when_it_begins_again(folder, tmp_path, mon
     def numpy_call(collator, examples):
         batch = plain(collator, examples)
         if collator.mlm_probability != EVALUATION_RATE:
-            for row, labels in zip(examples, batch["labels"]):
+            ends = np.cumsum([len(row["input_ids"]) for row in examples])
+            for row, labels in zip(examples, np.split(batch["labels"][0], ends[:-1])):
                 masks[tuple(row["input_ids"])].add(tuple(np.flatnonzero(labels != -100)))
         return batch
 

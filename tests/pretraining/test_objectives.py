@@ -22,11 +22,11 @@ from transformers import (
 from minibert import MiniBertConfig, MiniBertForCausalLM, MiniBertForMaskedLM, MiniBertForPreTraining
 from minibert.training.arguments.pretraining import MaskingArguments, ObjectiveArguments
 from minibert.training.cli import main as cli
+from minibert.training.data.collators import MaskedLMCollator
 from minibert.training.data.packing import pack_documents
 from minibert.training.data.sentences import split_sentences
 from minibert.training.pretraining import run as pretraining
 from minibert.training.pretraining.objectives import OBJECTIVES
-from minibert.training.pretraining.objectives.causal_lm import CausalLMCollator
 from minibert.training.pretraining.objectives.sentence_pairs import IS_NEXT, IS_RANDOM, make_pairs
 from minibert.training.pretraining.trainer import PretrainingTrainer
 
@@ -258,6 +258,31 @@ def test_evaluation_of_pairs_is_the_mean_over_all(tmp_path, word_tokenizer, pair
     assert figures["eval_nsp_accuracy"] == pytest.approx((relation.argmax(-1) == next_label).double().mean().item())
 
 
+@pytest.mark.parametrize("name", ["mlm", "rtd", "clm"])
+def test_a_row_without_padding_trains_like_the_padded_batch(name, word_tokenizer, stories):
+    tokenized = word_tokenizer(stories[0][:60], add_special_tokens=False)["input_ids"]
+    rows = list(pack_documents(datasets.Dataset.from_dict({"input_ids": tokenized}), word_tokenizer, 64))[:6]
+    objective = OBJECTIVES[name](ObjectiveArguments(name), MaskingArguments(), seed=0)
+    collator = objective.collator(word_tokenizer, rows)
+    config = MiniBertConfig.from_tokenizer(word_tokenizer, "modernbert", "tiny", num_hidden_layers=2, hidden_size=32,
+                                           local_attention=8, **objective.config_fields)  # fmt: skip
+    torch.manual_seed(0)
+    model = objective.model(config, None).train()
+    found = []
+    for collator.unpadded in (False, True):
+        batch = collator(rows)
+        counts = objective.counts(batch)
+        torch.manual_seed(1)
+        outputs = model(**batch, **counts)
+        outputs.loss.backward()
+        score = objective.score(outputs, batch) if name != "clm" else torch.zeros(3)
+        found.append([outputs.loss.detach(), score, *counts.values(), *(p.grad.clone() for p in model.parameters())])
+        model.zero_grad()
+    assert batch["input_ids"].shape == (1, sum(len(row["input_ids"]) for row in rows))
+    for padded, unpadded in zip(*found):
+        torch.testing.assert_close(unpadded, padded, rtol=1e-6, atol=1e-6)
+
+
 def test_a_decoder_has_the_same_parameters_and_the_shifted_loss(word_tokenizer):
     config = MiniBertConfig.from_tokenizer(word_tokenizer, "modernbert", "tiny", num_hidden_layers=2)
     torch.manual_seed(0)
@@ -267,7 +292,7 @@ def test_a_decoder_has_the_same_parameters_and_the_shifted_loss(word_tokenizer):
     packed = [[2, *documents[0], 3, 2, *documents[1], 3], [2, *documents[2], 3]]
     positions = [[0, 1, 2, 3, 4, 5, 0, 1, 2, 3], [0, 1, 2, 3, 4]]
     rows = [{"input_ids": ids, "position_ids": place} for ids, place in zip(packed, positions)]
-    batch = CausalLMCollator(word_tokenizer, seed=0)(rows)
+    batch = MaskedLMCollator(word_tokenizer, mlm=False, seed=0)(rows)
     assert (batch["labels"] != -100).sum() == sum(len(document) + 1 for document in documents)
     loss = model.eval()(**batch).loss
     total, count = 0.0, 0

@@ -89,6 +89,16 @@ def test_python_gets_what_the_command_saves(corpus, tmp_path):
     assert all(torch.equal(tensor, saved[name]) for name, tensor in result.model.state_dict().items() if name in saved)
 
 
+@pytest.mark.parametrize("objective", ["mlm", "rtd"])
+def test_batches_grow_by_rows(objective, corpus, tmp_path):
+    """16 rows of up to 64 tokens; of the first three batches 2, 6 and 11 rows."""
+    assert cli.main(["pretrain", "--data", str(corpus), "--output_dir", str(tmp_path / "run"), "--max_steps", "4",
+                     "--batch_warmup", "3", "--eval_strategy", "no", "--save_strategy", "no", "--objective", objective,
+                     *QUICK]) == 0  # fmt: skip
+    tokens = json.loads((tmp_path / "run" / "report.json").read_text())["training_tokens"]
+    assert 35 * 48 < tokens <= 35 * 64
+
+
 def test_fill_knows_the_language(run, capsys):
     text = "the red cat number 7 always [MASK] near the old roof at night"
     assert cli.main(["fill", text, "--model", str(run), "--top_k", "2"]) == 0

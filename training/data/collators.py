@@ -15,6 +15,7 @@ import torch
 from accelerate.data_loader import DataLoaderDispatcher
 from torch.utils.data import IterableDataset, get_worker_info
 from transformers import DataCollatorForLanguageModeling, TrainerCallback
+from transformers.trainer_utils import has_length
 from transformers.utils import logging
 
 from ...tokenization.words import word_start_table
@@ -22,8 +23,11 @@ from .masking import IGNORE_INDEX, MASKING_KINDS, choose_targets, replace_target
 
 logger = logging.get_logger(__name__)
 
-RANDOM_REPLACEMENTS = ("uniform", "unigram")
-RATE_SCHEDULES = ("constant", "linear", "steps")
+CHOICES = {
+    "masking": MASKING_KINDS,
+    "random_replacement": ("uniform", "unigram"),
+    "rate_schedule": ("constant", "linear", "steps"),
+}
 EVALUATION_RATE = 0.15
 
 # Columns with one value a token; any other has one number a row.
@@ -31,8 +35,8 @@ TOKEN_COLUMNS = ("input_ids", "labels", "attention_mask", "token_type_ids", "pos
 
 
 class _Progress(NamedTuple):
-    """How far training is. It lies in shared memory: workers that live for several epochs read what the main process
-    writes. See `MaskedLMCollator.set_progress`."""
+    """How far training is, see `MaskedLMCollator.set_progress`. It lies in shared memory: workers that live for several
+    epochs read what the main process writes."""
 
     epoch: int = 0
     step: int = 0
@@ -49,58 +53,49 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
 
     A row is a mapping with `input_ids`, and if it has them `attention_mask`, `token_type_ids`, `special_tokens_mask`
     and `position_ids` (packed rows: positions restart at every document); numbers such as `next_sentence_label` are
-    stacked. Rows that already have `labels` are not masked again.
+    stacked. Rows that already have `labels` are not masked again. The batch has `input_ids`, `labels` (-100 where
+    nothing is predicted), `attention_mask` (always: accelerate wants the same keys in all batches) and the other
+    columns of the rows, each [batch, sequence].
 
-    The batch has `input_ids`, `labels` (-100 where nothing is predicted), `attention_mask` and the other columns of
-    the rows, each [batch, sequence]. `attention_mask` is there also when nothing is padded, so that all batches have
-    the same keys (accelerate, handing batches to several ranks, needs that).
-
-    **Reproducible masks.** With a `seed`, what becomes of a row is a pure function of the seed, the epoch and the
-    row's token ids: the same with any number of workers and ranks, in any batch, and after a resumption. A plain
-    `Trainer` does not tell a collator which epoch it is in, `MaskingProgress` does:
+    **Reproducible masks.** With a `seed`, what becomes of a row is a pure function of the seed, the epoch and the row's
+    token ids (of a stream, which may have a row many times, the number of the batch too): the same with any number of
+    ranks, in any batch, after a resumption, and, but for a stream, with any number of workers. Without a seed the masks
+    come from torch's global generator. A plain `Trainer` does not tell a collator the epoch, `MaskingProgress` does:
 
         collator = MaskedLMCollator(tokenizer, seed=0)
         Trainer(..., data_collator=collator, callbacks=[MaskingProgress(collator)])
 
-    A stream may have a row many times in one epoch, when it begins again above all. Of a stream, then, the number of
-    the batch counts too: it is the same after a resumption, and where ranks share the same batches out. Several workers
-    read other files each, which makes other batches and so other masks.
-
-    Without a seed the masks come from torch's global generator, new ones on every call, as in the parent class.
-
-    **Evaluation.** A `Trainer` evaluates with the same collator. For fixed masks at a fixed rate, mask the evaluation
-    set once:
+    **Evaluation.** A `Trainer` evaluates with the same collator. For fixed masks at a fixed rate, mask that set once:
 
         evaluation = collator.for_evaluation()
         dataset.map(lambda row: {name: column[0] for name, column in evaluation([row], return_tensors="np").items()})
 
     Args (beyond those of the parent, whose meaning stands unless said here):
+        mlm: False leaves the masking out: labels are the tokens, but for padding and (in packed rows) the first token
+            of each document, which no other predicts.
         whole_word_mask: the parent's way to ask for `masking="whole_word"`.
         mlm_probability: expected share of the tokens, special ones and padding left out, that become targets.
         masking: "token"; "whole_word" (all tokens of a word or none); or "span" (of whole words, with geometric
             lengths, as in SpanBERT, arXiv 1907.10529). A word, or a span, is masked, replaced or kept as a whole.
         random_replacement: random tokens are drawn "uniform" or by `unigram_counts` ("unigram"), never a special token
             and never the token they replace.
-        unigram_counts: occurrences of every token id in the corpus, [vocabulary] (`masking.unigram_counts` counts
-            them).
+        unigram_counts: occurrences of every token id in the corpus, [vocabulary] (see `masking.unigram_counts`).
         rate_schedule: how the rate moves over training from `mlm_probability` through `rate_points`: not at all
             ("constant"), in straight lines between the points ("linear"), or in jumps at the points ("steps"). It is
             the same for all batches of an optimizer step, and needs `MaskingProgress`.
-        rate_points: rates by share of the training done, such as {1.0: 0.15} or {0.5: 0.2, 0.9: 0.15}; the last one
-            holds from there on.
+        rate_points: rates by share of the training done, such as {0.5: 0.2, 0.9: 0.15}; the last one holds on.
         at_least_one_target: every document gets a target, also where chance gives it none (in short documents this
             lifts the rate). By default for rows with `position_ids` only.
         static_masking: the masks of epoch 0 in all epochs (BERT's; RoBERTa, arXiv 1907.11692, has "dynamic" ones).
         unpadded: the batch is one row, the real tokens of all rows one after the other, with the bounds of their
             documents, as `DataCollatorWithFlattening(return_flash_attn_kwargs=True)` makes it: `input_ids`, `labels`
-            (and `token_type_ids`, if the rows have them), [1, tokens]; `cu_seq_lens_q` and `cu_seq_lens_k`, the same
-            int32 tensor [documents + 1]; `max_length_q` and `max_length_k`, the longest document as an int. A document
-            begins where `position_ids` restart at 0; a row without them is one document. There is neither an
-            `attention_mask` nor `position_ids`. The masks are those of the padded batch.
+            (and `token_type_ids`), [1, tokens]; `cu_seq_lens_q` and `cu_seq_lens_k`, int32 [documents + 1];
+            `max_length_q` and `max_length_k`, the longest document as an int; no `attention_mask` or `position_ids`.
+            With `mlm` also `masked_lm_positions`, [targets], their places, for which `MiniBertForMaskedLM` would look
+            otherwise. The masks are those of the padded batch. A row without `position_ids` is one document.
 
     Raises:
-        ValueError: for a tokenizer without mask token, a rate outside [0, 1], replacement rates that sum to more than
-            1, an unknown name, or settings that contradict each other.
+        ValueError: for a tokenizer without mask token, and settings that are wrong or contradict each other.
     """
 
     masking: str = "token"
@@ -118,11 +113,8 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
                 raise ValueError("whole_word_mask: True contradicts masking='span'; leave one of them out")
             self.masking = "whole_word"
             self.whole_word_mask = False  # the parent would warn and mask with [MASK] alone
-        if self.mlm and self.tokenizer.mask_token is None:
-            raise ValueError(
-                "tokenizer: it has no mask token, which masked language modelling needs; give it one with"
-                " tokenizer.add_special_tokens({'mask_token': '[MASK]'})"
-            )
+        if self.mlm:
+            check_mask_token(self.tokenizer)
         check_masking(self)
         if (self.random_replacement == "unigram") != (self.unigram_counts is not None):
             raise ValueError("unigram_counts: needed with random_replacement='unigram', and only there")
@@ -150,12 +142,10 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
         """int64 [V]: relative frequency of every id as a random token."""
         weights = self._regular.astype(np.int64)
         if self.unigram_counts is not None:
-            counts = np.zeros_like(weights)
-            given = np.asarray(self.unigram_counts, dtype=np.int64)
-            counts[: len(given)] = given[: len(counts)]
-            if (counts < 0).any():
-                raise ValueError(f"unigram_counts: {counts.min()} is no count; use 0 and above")
-            weights *= counts
+            given = np.asarray(self.unigram_counts, dtype=np.int64)[: len(weights)]
+            if (given < 0).any():
+                raise ValueError(f"unigram_counts: {given.min()} is no count; use 0 and above")
+            weights *= np.pad(given, (0, len(weights) - len(given)))
         if self.mlm and self.random_replace_prob > 0 and np.count_nonzero(weights) < 2:
             raise ValueError(
                 f"random_replace_prob: {self.random_replace_prob} needs two tokens or more to draw from, and"
@@ -169,9 +159,7 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
         """Say which epoch begins, before its batches are asked for: what `MaskingProgress` does under a `Trainer`.
 
         Args:
-            epoch: number of the epoch; another one brings other masks.
-            step, total_steps: optimizer steps done before the epoch's next batch, and in the whole training (a rate
-                schedule's clock).
+            step, total_steps: optimizer steps done before, and in the whole training (a rate schedule's clock).
             batches_per_step: batches collated for one optimizer step.
             streamed: the rows are of a stream; the same row gets other masks in another batch.
         """
@@ -203,32 +191,23 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
             begins |= np.diff(tokens["position_ids"], prepend=-1) != 1
 
         if "labels" not in tokens:
-            tokens["input_ids"], tokens["labels"] = self._mask(tokens, lengths, row_numbers, begins)
+            tokens["input_ids"], tokens["labels"] = self._mask(tokens, row_numbers, begins)
         elif self.mlm and np.array_equal(tokens["labels"], input_ids):
             raise ValueError(
                 "labels: they repeat input_ids, so nothing is masked; remove the column, the collator makes it"
             )
         tokens.pop("special_tokens_mask", None)
-        if self.unpadded and numbers:
-            raise ValueError(
-                f"{next(iter(numbers))}: a number a row does not go with unpadded=True, whose batch is one row; remove"
-                " the column, or leave unpadded out"
-            )
-        return _unpad(tokens, begins) if self.unpadded else self._pad(tokens, lengths) | numbers
+        return self._unpad(tokens, begins, numbers) if self.unpadded else self._pad(tokens, lengths) | numbers
 
     def torch_call(self, examples: Sequence[Any]) -> dict[str, Any]:
         """The batch as torch tensors."""
-        batch = {
-            name: torch.from_numpy(column) if isinstance(column, np.ndarray) else column
-            for name, column in self.numpy_call(examples).items()
-        }
-        return batch | ({"cu_seq_lens_k": batch["cu_seq_lens_q"]} if self.unpadded else {})
+        batch = self.numpy_call(examples).items()
+        return {name: torch.from_numpy(x) if isinstance(x, np.ndarray) else x for name, x in batch}
 
     def _pad(self, tokens: Mapping[str, np.ndarray], lengths: np.ndarray) -> dict[str, np.ndarray]:
         """The flat columns as [rows, width]."""
-        width = int(lengths.max())
-        if self.pad_to_multiple_of:
-            width = math.ceil(width / self.pad_to_multiple_of) * self.pad_to_multiple_of
+        multiple = self.pad_to_multiple_of or 1
+        width = math.ceil(lengths.max() / multiple) * multiple
         if self.tokenizer.pad_token_id is None and (lengths < width).any():
             raise ValueError("tokenizer: it has no pad token, which rows of unequal length need")
         real = np.arange(width) < lengths[:, None]
@@ -244,31 +223,42 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
             batch[name][real] = column
         return batch
 
-    def _mask(
-        self, tokens: Mapping[str, np.ndarray], lengths: np.ndarray, row_numbers: np.ndarray, begins: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """What the model reads, and the labels, int64 [T], of T tokens: the rows one after the other.
+    def _unpad(self, tokens: dict[str, np.ndarray], begins: np.ndarray, numbers: Mapping[str, Any]) -> dict[str, Any]:
+        """The flat columns as [1, T], without padding, and the bounds of the documents, which begin where `begins`."""
+        if numbers:
+            raise ValueError(f"{next(iter(numbers))}: a number a row does not go with unpadded=True; remove the column")
+        real = tokens.pop("attention_mask") != 0
+        lengths = np.unique(np.cumsum(begins)[real], return_counts=True)[1]
+        bounds = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
+        positions = tokens.pop("position_ids", None)
+        if positions is not None and (positions[real] != np.arange(bounds[-1]) - np.repeat(bounds[:-1], lengths)).any():
+            raise ValueError("position_ids: with unpadded=True they must restart at 0 with every document")
+        batch: dict[str, Any] = {name: column[None, real] for name, column in tokens.items()}
+        if self.mlm:
+            batch["masked_lm_positions"] = np.flatnonzero(batch["labels"][0] != IGNORE_INDEX)
+        longest = int(lengths.max(initial=0))
+        return batch | dict(cu_seq_lens_q=bounds, cu_seq_lens_k=bounds, max_length_q=longest, max_length_k=longest)
 
-        Args:
-            tokens: the columns of the rows, int64 [T] each.
-            lengths: int [rows].
-            row_numbers: int [T], the row of every token.
-            begins: bool [T], true at the first token of every document.
-        """
-        input_ids = tokens["input_ids"]
+    def _mask(
+        self, tokens: Mapping[str, np.ndarray], row_numbers: np.ndarray, begins: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """What the model reads, and the labels, int64 [T], of T tokens: the columns of the rows one after the other,
+        the row of every token, and whether it is the first of its document."""
+        input_ids, packed = tokens["input_ids"], "position_ids" in tokens
         if len(input_ids) and not 0 <= input_ids.min() <= input_ids.max() < len(self._regular):
             raise ValueError(
                 f"input_ids: {input_ids.min()} to {input_ids.max()} do not fit the tokenizer; use ids from 0 to"
                 f" {len(self._regular) - 1}"
             )
         if not self.mlm:
-            return input_ids, np.where(input_ids == self.tokenizer.pad_token_id, IGNORE_INDEX, input_ids)
+            return input_ids, np.where(
+                (input_ids == self.tokenizer.pad_token_id) | (begins & packed), IGNORE_INDEX, input_ids
+            )
         candidates = self._regular[input_ids] & (tokens["attention_mask"] != 0)
         if "special_tokens_mask" in tokens:
             candidates &= tokens["special_tokens_mask"] == 0
-        one_each = "position_ids" in tokens if self.at_least_one_target is None else self.at_least_one_target
-        rows = np.split(input_ids, np.cumsum(lengths)[:-1])
-        draws, rate = self._draws(rows)
+        one_each = packed if self.at_least_one_target is None else self.at_least_one_target
+        draws, rate = self._draws(np.split(input_ids, np.flatnonzero(np.diff(row_numbers)) + 1))
         targets, leaders = choose_targets(
             self.masking, rate, candidates, self._word_starts[input_ids], row_numbers, begins, draws, one_each
         )
@@ -277,15 +267,12 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
         return masked, np.where(targets, input_ids, IGNORE_INDEX)
 
     def _draws(self, rows: Sequence[np.ndarray]) -> tuple[np.ndarray, float]:
-        """Uniform numbers for the tokens of the batch now at hand, float64 [4, T], and its rate.
-
-        A data loader hands its batches to its workers in turn, so that a worker's n-th batch is the epoch's batch
-        n · workers + its own number, however far ahead it works (but not with `dataloader_in_order=False`).
-        """
+        """Uniform numbers for the tokens of the batch now at hand, float64 [4, T], and its rate."""
         self._warn_of_repetition(rows)
         progress, worker = self._progress, get_worker_info()
         if progress.told != self._told:
             self._told, self._batches = progress.told, 0
+        # a data loader hands its batches to its workers in turn (but not with `dataloader_in_order=False`)
         batch = self._batches if worker is None else self._batches * worker.num_workers + worker.id
         self._batches += 1
         batch += progress.step * progress.batches_per_step  # … and now counted from the beginning of the training
@@ -319,12 +306,17 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
             )
 
 
-def check_masking(masking: Any) -> None:
-    """Check the settings of masking: those of a `MaskedLMCollator`, or anything with attributes of its names.
+def check_mask_token(tokenizer: Any) -> None:
+    """Refuse (ValueError) a tokenizer that has no mask token."""
+    if tokenizer.mask_token is None:
+        raise ValueError(
+            f"tokenizer: {tokenizer.name_or_path!r} has no mask token, which masked language modelling needs; give it"
+            " one with tokenizer.add_special_tokens({'mask_token': '[MASK]'})"
+        )
 
-    Raises:
-        ValueError: naming the setting, its value and what to use.
-    """
+
+def check_masking(masking: Any) -> None:
+    """Refuse (ValueError) wrong settings of a `MaskedLMCollator`, or of anything with attributes of its names."""
     rates = {name: getattr(masking, name) for name in ("mlm_probability", "mask_replace_prob", "random_replace_prob")}
     rates |= {f"rate_points[{share}]": rate for share, rate in masking.rate_points.items()}
     for name, rate in rates.items():
@@ -335,11 +327,7 @@ def check_masking(masking: Any) -> None:
             f"mask_replace_prob, random_replace_prob: {masking.mask_replace_prob} and {masking.random_replace_prob}"
             " sum to more than 1; use at most 1 together, the rest stays as it is"
         )
-    for name, known in (
-        ("masking", MASKING_KINDS),
-        ("random_replacement", RANDOM_REPLACEMENTS),
-        ("rate_schedule", RATE_SCHEDULES),
-    ):
+    for name, known in CHOICES.items():
         if getattr(masking, name) not in known:
             raise ValueError(f"{name}: {getattr(masking, name)!r} is not known; use one of {', '.join(known)}")
     if (masking.rate_schedule == "constant") != (not masking.rate_points):
@@ -348,16 +336,13 @@ def check_masking(masking: Any) -> None:
             " points with linear and steps, none with constant"
         )
     for share in masking.rate_points:
-        if not isinstance(share, Real) or not 0 < share <= 1:
+        if not 0 < share <= 1:
             raise ValueError(f"rate_points: {share!r} is no share of the training; use one above 0, at most 1")
 
 
 class MaskingProgress(TrainerCallback):
-    """Tells a `MaskedLMCollator` under a `Trainer` the epoch and the steps done, also after a resumption.
-
-    Each epoch's number is written before the epoch's batches are asked for, and all batches of an epoch are made
-    before the next one begins: no worker, however far ahead, can read the wrong one.
-    """
+    """Tells a `MaskedLMCollator` under a `Trainer` the epoch and the steps done, also after a resumption: before the
+    epoch's batches are asked for, and when all batches of the one before are made, however far ahead workers are."""
 
     def __init__(self, collator: MaskedLMCollator):
         self.collator = collator
@@ -371,19 +356,13 @@ class MaskingProgress(TrainerCallback):
         if streamed:
             if self.epoch == self.first_epoch and not args.ignore_data_skip:
                 # What was trained on before the resumption is collated again, and skipped then.
-                step -= step % _steps_in_epoch(train_dataloader, args.gradient_accumulation_steps, state.max_steps)
+                known = has_length(train_dataloader)
+                step %= math.ceil(len(train_dataloader) / batches_per_step) if known else state.max_steps
+                step = state.global_step - step
             if isinstance(train_dataloader, DataLoaderDispatcher) and not train_dataloader.split_batches:
                 batches_per_step *= args.world_size  # the first rank collates for all
         self.collator.set_progress(self.epoch, step, state.max_steps, batches_per_step, streamed)
         self.epoch += 1
-
-
-def _steps_in_epoch(dataloader: Any, batches_per_step: int, max_steps: int) -> int:
-    """As `Trainer` counts them: all steps, where the stream does not know its length."""
-    try:
-        return math.ceil(len(dataloader) / batches_per_step)
-    except TypeError:
-        return max_steps
 
 
 def _flatten(rows: Sequence[Mapping], name: str, lengths: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
@@ -403,24 +382,8 @@ def _stack(rows: Sequence[Mapping], name: str) -> np.ndarray:
     """A column of numbers, one per row: [rows], int64 or float32."""
     try:
         column = np.asarray([row.get(name) for row in rows])
-        batchable = column.ndim == 1 and column.dtype.kind in "biuf"
     except ValueError:  # lists of several lengths
-        batchable = False
-    if not batchable:
+        column = np.empty(0, dtype=object)
+    if column.ndim != 1 or column.dtype.kind not in "biuf":
         raise ValueError(f"{name}: the collator cannot batch this column; remove it, or give it one number a row")
     return column.astype(np.float32 if column.dtype.kind == "f" else np.int64)
-
-
-def _unpad(tokens: dict[str, np.ndarray], begins: np.ndarray) -> dict[str, Any]:
-    """The flat columns as [1, T], without padding, and the bounds of the documents, which begin where `begins`."""
-    real = tokens.pop("attention_mask") != 0
-    lengths = np.unique(np.cumsum(begins)[real], return_counts=True)[1]
-    bounds = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
-    positions = tokens.pop("position_ids", None)
-    if positions is not None and (positions[real] != np.arange(bounds[-1]) - np.repeat(bounds[:-1], lengths)).any():
-        raise ValueError(
-            "position_ids: with unpadded=True they must restart at 0 with every document; leave unpadded out"
-        )
-    longest = int(lengths.max(initial=0))
-    batch: dict[str, Any] = {name: column[None, real] for name, column in tokens.items()}
-    return batch | dict(cu_seq_lens_q=bounds, cu_seq_lens_k=bounds, max_length_q=longest, max_length_k=longest)

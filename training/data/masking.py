@@ -1,9 +1,8 @@
 """Masked language modelling on flat arrays of tokens: which tokens are targets, and what stands in their place.
 
 A batch of T tokens (rows one after the other, no padding between them) is masked with a fixed number of NumPy passes,
-in time and memory linear in T. All randomness comes in as four uniform numbers per token, so that every result is a
-pure function of its arguments; `row_draws` makes them from the seed, the epoch and the row's own tokens (and,
-of a stream, the batch).
+in time and memory linear in T. All randomness comes in as four uniform numbers per token (`row_draws`), so that every
+result is a pure function of its arguments.
 """
 
 from __future__ import annotations
@@ -27,12 +26,9 @@ SPAN_MAX_WORDS = 10
 
 
 def row_draws(seed: int, epoch: int, input_ids: np.ndarray, batch: int | None = None) -> np.ndarray:
-    """Uniform numbers in [0, 1) for one row: float64 [4, tokens], a pure function of the arguments.
-
-    The counter-based generator Philox is keyed with a hash of the seed, the epoch, the row's token ids and, of a
-    stream, the number of the batch, so neither the row's place in the batch, nor the worker or the rank that asks, nor
-    what was drawn before matters.
-    """
+    """Uniform numbers in [0, 1) for one row: float64 [4, tokens], a pure function of the arguments (`batch`: of a
+    stream), which key a counter-based generator: neither the row's place in the batch, nor the worker or the rank that
+    asks, nor what was drawn before matters."""
     key = (f"{seed}:{epoch}" if batch is None else f"{seed}:{epoch}:{batch}").encode()
     digest = hashlib.blake2b(input_ids.astype("<i8").tobytes(), digest_size=16, key=key).digest()
     generator = np.random.Generator(np.random.Philox(key=int.from_bytes(digest, "little")))
@@ -51,25 +47,20 @@ def choose_targets(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Choose the tokens to predict, on average the share `rate` of the candidates, whatever the kind of masking.
 
-    `token` and `whole_word` draw once per token or word (as BERT's collators do: the number of targets varies around
-    its mean). `span` walks over a row's words: a word outside a span begins one with a probability such that a word is
-    covered with probability `rate`, and the first word of a row is covered with that probability too, by the rest of a
-    span that began before it. A span ends where its document or segment ends.
+    `token` and `whole_word` draw once per token or word, as BERT's collators do; `span` covers words with spans, which
+    end where their document or segment ends.
 
     Args:
-        masking: one of `MASKING_KINDS`.
-        rate: expected share of the candidates that become targets.
         candidates: bool [T], the tokens that may be chosen: neither special nor padding.
         word_starts: bool [T], tokens that begin a word wherever they stand. A candidate also begins one after a token
             that is no candidate, and at the beginning of a document.
-        rows: int [T], numbers that never decrease: the row of every token.
-        begins: bool [T], true at the first token of every document.
+        rows, begins: int [T], the row of every token, never decreasing; bool [T], the first tokens of documents.
         draws: float [4, T], uniform in [0, 1).
         at_least_one: a document in which chance chose nothing gets one target, a word drawn uniformly.
 
     Returns:
-        `targets`, bool [T], and `leaders`, int [T]: the token whose ACTION draw decides what becomes of this one. All
-        tokens of a word, or of a span, have the same leader.
+        `targets`, bool [T], and `leaders`, int [T]: the token whose ACTION draw decides what becomes of this one, the
+        same for all tokens of a word, or of a span.
     """
     follows = np.zeros_like(candidates)
     follows[1:] = candidates[:-1] & ~begins[1:]
@@ -100,16 +91,13 @@ def _group_starts(groups: np.ndarray) -> np.ndarray:
 
 
 def _spans(rate: float, rows: np.ndarray, breaks: np.ndarray, draws: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Cover words with spans: a stationary alternation of gaps and spans along every row.
-
-    A gap has a geometric number of words (possibly none), a span the capped geometric number above. Word k of a row
-    lends its draws to the row's k-th pair of gap and span: there are never more pairs than words.
+    """Cover words with spans: a stationary alternation of gaps and spans along every row, so that every word, the first
+    one too, is covered with probability `rate`. A gap has a geometric number of words (possibly none), a span the
+    capped geometric number above. Word k of a row lends its draws to the row's k-th pair of gap and span.
 
     Args:
-        rate: probability that a word is covered.
         rows: int [W], the row of every word.
         breaks: bool [W], true where a span that runs on from the word before is cut in two.
-        draws: float [4, W].
 
     Returns:
         `covered`, bool [W], and `leaders`, int [W]: the first word of the span that covers this one.
@@ -162,40 +150,29 @@ def replace_targets(
     random_replace_prob: float,
     cumulative: np.ndarray,
 ) -> np.ndarray:
-    """What the model reads: [MASK], another token or the token itself where `targets` is true.
-
-    One draw for a word or a span decides between the three, each token of it then gets its own random token.
+    """What the model reads: [MASK], another token or the token itself where `targets` is true. One draw for a word or a
+    span decides between the three, each token of it then gets its own random token, never the one it replaces.
 
     Args:
-        input_ids: int [T].
+        input_ids: int [T], like the result.
         targets, leaders, draws: see `choose_targets`.
         cumulative: int [V + 1], 0 and then the running sum of the weights with which ids are drawn as random tokens.
-
-    Returns:
-        int [T], a copy. A random token is never the token it replaces.
     """
-    action = draws[ACTION, leaders]
-    replaced = input_ids.copy()
-    replaced[targets & (action < mask_replace_prob)] = mask_token_id
-    others = np.flatnonzero(
-        targets & (action >= mask_replace_prob) & (action < mask_replace_prob + random_replace_prob)
-    )
-    replaced[others] = _draw_other(input_ids[others], draws[REPLACEMENT, others], cumulative)
+    action, replaced = draws[ACTION, leaders], input_ids.copy()
+    masked = action < mask_replace_prob
+    replaced[targets & masked] = mask_token_id
+    others = np.flatnonzero(targets & ~masked & (action < mask_replace_prob + random_replace_prob))
+    # by weight among all but the original: in whole numbers, so that no rounding lets the original in
+    before = cumulative[input_ids[others]]
+    own = cumulative[input_ids[others] + 1] - before
+    ticket = (draws[REPLACEMENT, others] * (cumulative[-1] - own)).astype(np.int64)
+    ticket += np.where(ticket >= before, own, 0)
+    replaced[others] = np.searchsorted(cumulative, ticket, side="right") - 1
     return replaced
 
 
-def _draw_other(originals: np.ndarray, uniform: np.ndarray, cumulative: np.ndarray) -> np.ndarray:
-    """Ids drawn by weight among all but the original: in whole numbers, so that no rounding lets the original in."""
-    before = cumulative[originals]
-    own = cumulative[originals + 1] - before
-    ticket = (uniform * (cumulative[-1] - own)).astype(np.int64)
-    ticket += np.where(ticket >= before, own, 0)
-    return np.searchsorted(cumulative, ticket, side="right") - 1
-
-
 def unigram_counts(rows: Iterable[Sequence[int]], vocab_size: int) -> np.ndarray:
-    """How often every id, all of them below `vocab_size`, occurs in `rows` of token ids: int64 [vocab_size], for
-    `MaskedLMCollator(unigram_counts=…)`."""
+    """How often every id occurs in `rows` of token ids: int64 [vocab_size]."""
     counts = np.zeros(vocab_size, dtype=np.int64)
     for row in rows:
         counts += np.bincount(np.asarray(row, dtype=np.int64), minlength=vocab_size)

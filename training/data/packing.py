@@ -1,8 +1,7 @@
 """Rows for training out of tokenized documents.
 
 A row is `input_ids` and `position_ids` (lists of integers of one length, at most `seq_length`). A document stands in
-it as `[CLS] … [SEP]`, and `position_ids` restart at 0 with every document: that is how the model knows where documents
-begin, and nothing else has to travel with the row. Padding is the collator's.
+it as `[CLS] … [SEP]`, and `position_ids` restart at 0 with every document, which says where documents begin.
 """
 
 from __future__ import annotations
@@ -31,17 +30,14 @@ def pack_documents(
     """Rows of `input_ids` and `position_ids`, at most `seq_length` tokens each.
 
     Args:
-        tokenized: token ids of whole documents without special tokens, in a column `input_ids`
-            (what `tokenize_documents` returns). Empty documents are dropped.
-        tokenizer: gives the ids of [CLS] and [SEP].
-        mode: "packed": several documents a row, best-fit decreasing over a window of documents (Johnson 1974). A
-            document is cut only when it is longer than a row; then every piece is a document `[CLS] … [SEP]` of its
-            own. Rows and the documents in them keep the order of the corpus as far as the packing allows.
+        tokenized: what `tokenize_documents` returns: whole documents without special tokens. Empty ones are dropped.
+        mode: "packed": several documents a row, best-fit decreasing over a window of documents (Johnson 1974), in the
+            order of the corpus as far as that allows. Only a document longer than a row is cut; then every piece is a
+            document `[CLS] … [SEP]` of its own.
             "padded": one document, or piece of one, a row.
-            "concatenated": what Transformers' run_mlm does, for comparison: all documents one after the other, cut
-            every `seq_length` tokens; positions run through the row, so documents see each other. The rest at the end
-            of a window, which run_mlm drops, is a shorter row.
-        num_proc: processes, each packing its share of the documents.
+            "concatenated": as in Transformers' run_mlm, all documents one after the other, cut every `seq_length`
+            tokens; positions run through the row, so documents see each other. The rest at the end of a window, which
+            run_mlm drops, is a shorter row.
 
     Raises:
         ValueError: an unknown mode, a tokenizer without [CLS] or [SEP], or a `seq_length` with no room for a token.
@@ -72,15 +68,8 @@ def fill_rate(rows: datasets.Dataset, seq_length: int) -> float:
 
 
 def best_fit_decreasing(lengths: np.ndarray, capacity: int) -> np.ndarray:
-    """The row of every piece: longest first, each into the fullest row that still has room for it.
-
-    Args:
-        lengths: int [pieces], each between 1 and `capacity`.
-        capacity: the length of a row.
-
-    Returns:
-        int [pieces], rows numbered from 0 by their first piece.
-    """
+    """The row of every piece, int [pieces], numbered from 0 by their first piece: the longest of the `lengths` (int
+    [pieces], each from 1 to `capacity`, a row's) first, each into the fullest row that still has room for it."""
     rows = np.empty(len(lengths), dtype=np.int64)
     count = 0
     # rows_with[r]: rows with r places left. Bit r of `spaces` is set when there is one, so that the tightest fit is

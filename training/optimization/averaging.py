@@ -8,63 +8,64 @@ from pathlib import Path
 
 import torch
 from safetensors.torch import load_file, save_file
-from torch import nn
 from torch.optim.swa_utils import get_ema_multi_avg_fn
+from transformers import TrainerCallback
 
 TRAINING_WEIGHTS = "training_weights.safetensors"
 
 
-class WeightAverage:
-    """An exponential moving average of the parameters that learn (Polyak and Juditsky 1992).
-
-    Early on the average is short: after t steps its decay is at most (1 + t) / (10 + t).
+class WeightAverage(TrainerCallback):
+    """An exponential moving average of the parameters that learn (Polyak and Juditsky 1992), kept while a `Trainer`
+    trains; then it is the model's weights, unless `load_best_model_at_end` put others there, an average as well. Early
+    on it is short: after t steps its decay is at most (1 + t) / (10 + t).
 
     Args:
-        model: where the average starts.
         decay: share of the old average that each step keeps, above 0 and below 1.
     """
 
-    def __init__(self, model: nn.Module, decay: float):
-        self.decay = decay
+    def __init__(self, decay: float):
+        self.decay, self.checkpoint = decay, None  # a checkpoint that training goes on from
+        self.weights: dict[str, torch.nn.Parameter] = {}  # and the average of each: none but in training
+        self.average: dict[str, torch.Tensor] = {}
+
+    def on_train_begin(self, args, state, control, model=None, **kwargs):
         self.weights = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
         self.average = self._copies()
+        if self.checkpoint:  # its model is the average
+            path = Path(self.checkpoint) / TRAINING_WEIGHTS
+            if not path.is_file():
+                raise ValueError(f"weight_average: the checkpoint {self.checkpoint!r} was made without; leave it out")
+            self._put(load_file(path))
 
     @torch.no_grad()
-    def update(self, step: int) -> None:
-        """Take in the weights after optimizer step number `step` (from 1)."""
-        decay = min(self.decay, (1 + step) / (10 + step))
+    def on_step_end(self, args, state, control, **kwargs):
+        decay, step = min(self.decay, (1 + state.global_step) / (10 + state.global_step)), state.global_step
         get_ema_multi_avg_fn(decay)(list(self.average.values()), list(self.weights.values()), step)
 
-    @torch.no_grad()
-    def copy_to_model(self, weights: Mapping[str, torch.Tensor] | None = None) -> None:
-        """Make the average (or other `weights`, by name) the model's weights."""
-        for name, parameter in self.weights.items():
-            parameter.copy_((self.average if weights is None else weights)[name])
+    def on_train_end(self, args, state, control, **kwargs):
+        if not (args.load_best_model_at_end and state.best_model_checkpoint is not None):
+            self._put(self.average)
+        self.weights, self.average = {}, {}
 
     @contextmanager
     def in_model(self) -> Iterator[None]:
         """The average in the model, for a while; then the weights that are trained are back."""
         trained = self._copies()
-        self.copy_to_model()
+        self._put(self.average)
         try:
             yield
         finally:
-            self.copy_to_model(trained)
+            self._put(trained)
 
     def save(self, folder: str | Path) -> None:
-        """The weights that are trained, beside the average that the folder's model is."""
-        save_file(self._copies(), Path(folder) / TRAINING_WEIGHTS, metadata={"format": "pt"})
+        """In training, the weights that are trained, beside the average that the folder's model is."""
+        if self.weights:
+            save_file(self._copies(), Path(folder) / TRAINING_WEIGHTS, metadata={"format": "pt"})
 
-    def resume(self, folder: str | Path) -> None:
-        """Go on from a checkpoint whose model, the average, is in the model already.
-
-        Raises:
-            ValueError: the checkpoint was made without weight averaging.
-        """
-        path = Path(folder) / TRAINING_WEIGHTS
-        if not path.is_file():
-            raise ValueError(f"weight_average: the checkpoint {str(folder)!r} was made without; leave it out")
-        self.copy_to_model(load_file(path))
+    @torch.no_grad()
+    def _put(self, weights: Mapping[str, torch.Tensor]) -> None:
+        for name, parameter in self.weights.items():
+            parameter.copy_(weights[name])
 
     def _copies(self) -> dict[str, torch.Tensor]:
         return {

@@ -28,22 +28,18 @@ class TimeBudget(TrainerCallback, ExportableState):
 
     How far the schedule has come is its `progress`, 0 to 1. Before every step the time that is left, less what the
     evaluation at the end will take, is divided by the median time of recent steps: n steps will fit, and the next one
-    takes the schedule 1/n of the way that remains. So with steps of one length the progress is the share of time that
-    has passed; after a stall, whether the machine stops for a while or turns slower, what remains of the schedule, the
-    whole decay with it, is spread over the time that remains; and n = 1 is the last step, with the decay complete.
-    An estimate that is wrong bends the schedule a little and moves its end by at most a step.
+    takes the schedule 1/n of the way that remains. So progress is the share of time that has passed while steps have
+    one length; after a stall, what remains of the schedule, the whole decay with it, is spread over the time that
+    remains; and n = 1 is the last step, with the decay complete. A wrong estimate moves the end by at most a step.
 
-    Time counts from when this object is made, so reading the data is in it. It goes on from where it stood when
+    Time counts from when this object is made, so reading the data is in it, and goes on from where it stood when
     training is resumed. `TrainerState.max_steps` and `num_train_epochs` are kept at what is expected as things stand,
     and of a stream, which has no epochs, `epoch` at the progress.
 
     Args:
-        minutes: all the time there is.
+        minutes: all the time there is, above 0 (else a ValueError).
         warmup, decay: shares of the schedule in which the learning rate rises, and falls.
         clock: seconds since any moment.
-
-    Raises:
-        ValueError: minutes are not above 0.
     """
 
     def __init__(
@@ -67,7 +63,7 @@ class TimeBudget(TrainerCallback, ExportableState):
 
     @property
     def left(self) -> float:
-        """Seconds that are left, the evaluation at the end included."""
+        """Seconds that are left, with the evaluation at the end."""
         return max(self.seconds - self.elapsed, 0.0)
 
     @property
@@ -97,18 +93,15 @@ class TimeBudget(TrainerCallback, ExportableState):
 
     def step(self) -> int:
         """A step was done: how many more will fit, 0 after the last."""
-        elapsed = self.elapsed
-        self.durations.append(elapsed - self.last)
-        self.last = elapsed
+        before, self.last = self.last, self.elapsed
+        self.durations.append(self.last - before)
         self.progress = self.following
         return self.look_ahead() if self.progress < 1 else 0
 
-    # --- in a Trainer ---
-
     def state(self) -> dict[str, Any]:
         """What a checkpoint keeps, in trainer_state.json."""
-        kept = {"before": self.elapsed, "durations": list(self.durations)}
-        kept |= {name: getattr(self, name) for name in ("reserve", "progress", "plan")}
+        kept = dict(reserve=self.reserve, progress=self.progress, plan=self.plan)
+        kept |= dict(before=self.elapsed, durations=list(self.durations))
         return {"args": {"minutes": self.seconds / 60}, "attributes": kept}
 
     @staticmethod
@@ -118,11 +111,7 @@ class TimeBudget(TrainerCallback, ExportableState):
         return state.stateful_callbacks.get(TimeBudget.__name__, {}).get("attributes")
 
     def resume(self, checkpoint: str | Path) -> None:
-        """Go on from where the time of a checkpoint's training stood.
-
-        Raises:
-            ValueError: that training had no budget.
-        """
+        """Go on from where the time of a checkpoint's training stood; a ValueError if that had no budget."""
         saved = self.saved_in(checkpoint)
         if saved is None:
             raise ValueError(f"minutes: the checkpoint {str(checkpoint)!r} is of a training in steps; leave them out")

@@ -16,14 +16,9 @@ class MuonAdamW(torch.optim.Optimizer):
     checkpoints to share.
 
     Muon (Jordan et al. 2024, https://kellerjordan.github.io/posts/muon) replaces the momentum of a matrix by the
-    nearest matrix with orthonormal rows or columns. A fused projection is several matrices on top of each other, and
-    the nearest orthonormal matrix of the whole is not made of theirs: a group's `parts` says how many equal parts, by
-    rows, are orthogonalised apart. The update is scaled as in arXiv 2502.16982, section 2.2, to the size of AdamW's,
-    by the shape of the part; so both can have one learning rate.
-
-    Args:
-        muon_groups: groups of matrices, each with `parts` and perhaps `lr`, `weight_decay` and `momentum`.
-        adamw_groups: groups of the other parameters, perhaps with `lr`, `weight_decay`, `betas` and `eps`.
+    nearest matrix with orthonormal rows or columns. A fused projection is several matrices on top of each other: a
+    group's `parts` says how many equal parts, by rows, are orthogonalised apart. The update is scaled to the size of
+    AdamW's (arXiv 2502.16982, section 2.2), so that both can have one learning rate. Groups are those of torch's two.
     """
 
     def __init__(self, muon_groups: list[dict[str, Any]], adamw_groups: list[dict[str, Any]]):
@@ -85,26 +80,20 @@ def muon_optimizer(
 
     Args:
         decayed: names of the parameters whose weights decay (`Trainer.get_decay_parameter_names`).
-        learning_rate: AdamW's.
-        muon_learning_rate: Muon's; None: AdamW's.
-        weight_decay: of both.
+        learning_rate: AdamW's, and Muon's where `muon_learning_rate` is None.
         adamw: AdamW's `betas` and `eps`.
 
     Raises:
         ValueError: the model has no MiniBERT blocks, or nothing else, that learns.
     """
-    matrices = block_matrices(model)
+    matrices, muon, rest = block_matrices(model), {}, {}
     muon_rate = learning_rate if muon_learning_rate is None else muon_learning_rate
-    groups: dict[tuple[int, bool], dict[str, Any]] = {}  # by the parts of the matrices, 0: AdamW's; and the decay
     for name, parameter in model.named_parameters():
-        if not parameter.requires_grad:
-            continue
-        parts, decays = matrices.get(parameter, 0), name in decayed
-        options = {"parts": parts, "lr": muon_rate} if parts else {"lr": learning_rate, **adamw}
-        group = groups.setdefault((parts, decays), {"params": [], "weight_decay": weight_decay * decays, **options})
-        group["params"].append(parameter)
-    muon = [group for group in groups.values() if "parts" in group]
-    rest = [group for group in groups.values() if "parts" not in group]
+        if parameter.requires_grad:
+            parts, decay = matrices.get(parameter, 0), weight_decay * (name in decayed)
+            options = dict(lr=muon_rate, parts=parts) if parts else dict(lr=learning_rate, **adamw)
+            group = dict(params=[], weight_decay=decay, **options)
+            (muon if parts else rest).setdefault((parts, decay), group)["params"].append(parameter)
     if not muon or not rest:
         raise ValueError("optimizer: muon needs a model whose MiniBERT blocks and embeddings both learn; use adamw")
-    return MuonAdamW(muon, rest)
+    return MuonAdamW([*muon.values()], [*rest.values()])

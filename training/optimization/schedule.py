@@ -21,12 +21,9 @@ def decay_of(training: TrainingArguments) -> float:
 
 
 def schedule_arguments(training: TrainingArguments, steps: int) -> dict[str, Any]:
-    """`lr_scheduler_kwargs` for `warmup_stable_decay` over so many steps, where the user left something open.
+    """What `get_wsd_schedule` wants for so many steps, of which `warmup_steps` and `num_decay_steps` may be shares.
 
-    Transformers wants `num_decay_steps` in steps; here it may be a share of them, as `warmup_steps` may be.
-
-    Args:
-        steps: of the training; 0 or less where they are not known yet: only shares are checked then.
+    Where `steps` are not known yet, 0 or less, only shares are checked.
 
     Raises:
         ValueError: the decay is below 0, or warmup and decay together are longer than the training.
@@ -43,7 +40,8 @@ def schedule_arguments(training: TrainingArguments, steps: int) -> dict[str, Any
         raise ValueError(
             f"{given}: {decay} steps of decay and {warmup} of warmup do not fit into the {steps}; use fewer"
         )
-    return {"decay_type": DECAY_TYPE} | (training.lr_scheduler_kwargs or {}) | {"num_decay_steps": decay}
+    counts = {"num_warmup_steps": warmup, "num_decay_steps": decay, "num_training_steps": steps}
+    return {"decay_type": DECAY_TYPE} | (training.lr_scheduler_kwargs or {}) | counts
 
 
 def warmup_stable_decay(progress: float, warmup: float, decay: float = DECAY_SHARE) -> float:
@@ -58,5 +56,4 @@ def warmup_stable_decay(progress: float, warmup: float, decay: float = DECAY_SHA
 def rows_in_batch(size: int, warmed: float) -> int:
     """Rows of a batch whose full number is `size`, when the share `warmed` of the batch warmup is over: from an eighth
     of them (at least one) in equal jumps to all."""
-    share = FIRST_BATCH + (1 - FIRST_BATCH) * min(max(warmed, 0.0), 1.0)
-    return max(1, math.floor(size * share))
+    return max(1, math.floor(size * (FIRST_BATCH + (1 - FIRST_BATCH) * min(max(warmed, 0.0), 1.0))))

@@ -6,8 +6,7 @@ import dataclasses
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import NamedTuple
 
 import torch
 from transformers import Trainer, TrainerCallback, TrainingArguments, set_seed
@@ -17,25 +16,20 @@ from .clock import TimeBudget, of_first_rank
 # Hoffmann et al. 2022 (arXiv 2203.15556): a budget of computation is spent best on a model that sees about 20 tokens
 # for each of its parameters. Embeddings, which cost next to nothing, are not counted here.
 TOKENS_PER_PARAMETER = 20
-# Batches are made larger rather than steps more than this.
-STEPS = 4000
+STEPS = 4000  # batches are made larger rather than steps more than this
 # Rows a step are doubled until it takes so long (s): then the machine is busy with the rows.
 BUSY = 0.25
 FIRST_ROWS, MOST_ROWS = 4, 256
-# Batches that are chosen here leave at least so many to an epoch.
-STEPS_IN_EPOCH = 8
+STEPS_IN_EPOCH = 8  # that batches which are chosen here leave at least
 UNTIMED_STEPS, TIMED_STEPS = 2, 4
-# A schedule has no shape in fewer.
-LEAST_STEPS = 10
-# A batch of evaluation takes about this share of a batch of training.
-FORWARD = 0.5
+LEAST_STEPS = 10  # a schedule has no shape in fewer
+FORWARD = 0.5  # about the share of a batch of training that one of evaluation takes
 
 # Builds the trainer of a model size with changed training arguments.
 MakeTrainer = Callable[[str, TrainingArguments], Trainer]
 
 
-@dataclass(frozen=True)
-class Throughput:
+class Throughput(NamedTuple):
     """What was measured of a size: parameters beside embeddings, rows in a step, seconds and real tokens of one."""
 
     parameters: int
@@ -106,10 +100,9 @@ def plan_training(
     validation_rows: int,
 ) -> tuple[str, TrainingArguments]:
     """What to train: the largest size that sees `TOKENS_PER_PARAMETER` in the time left, at the speed measured here,
-    and the training arguments with its batches; or, where a training is resumed, what its budget keeps of that.
-
-    Rows that are not given are as many as keep the machine busy; gradients are then accumulated (unless the user said
-    how often) over so many batches that the training has about `STEPS` steps, or fewer.
+    and the training arguments with its batches; or, where a training is resumed, what its budget keeps of that. Rows
+    that are not given are as many as keep the machine busy; gradients are then accumulated (unless the user said how
+    often) over so many batches that the training has about `STEPS` steps, or fewer.
 
     Args:
         sizes: from small to large; with a single one only rows are chosen.
@@ -120,50 +113,37 @@ def plan_training(
     Raises:
         ValueError: not even a few steps fit into the time.
     """
-    if not budget.plan:
-        plan = choose(make_trainer, sizes, training, budget, train_rows)
-        seconds, rows = plan["seconds_per_step"], plan["rows"] * training.world_size
-        if of_first_rank(budget.left) < LEAST_STEPS * seconds:
-            raise ValueError(
-                f"minutes: they are as good as over before training begins, a step of the model ({plan['size']}) takes"
-                f" {seconds:.2g} s; give more"
-            )
-        budget.plan = plan
-        budget.expect(seconds, FORWARD * validation_rows / rows * seconds / plan["accumulation"])
-        set_seed(training.seed)  # the model does not depend on what was measured
-        batch = rows * plan["accumulation"]
-        print(f"Training a model of size {plan['size']} on batches of {batch} rows, {seconds:.2g} s each")
-    return budget.plan["size"], dataclasses.replace(
-        training,
-        per_device_train_batch_size=budget.plan["rows"],
-        gradient_accumulation_steps=budget.plan["accumulation"],
-    )
-
-
-def choose(
-    make_trainer: MakeTrainer, sizes: Sequence[str], training: TrainingArguments, budget: TimeBudget, train_rows: float
-) -> dict[str, Any]:
-    """The `size`, the `rows` of a device's batch, `accumulation`, and `seconds_per_step`: see `plan_training`."""
-    rows, plan = training.per_device_train_batch_size, None
-    most = train_rows / STEPS_IN_EPOCH / training.world_size
-    for size in sizes:
-        if rows is None:
-            found = saturate(make_trainer, size, training, min(most, MOST_ROWS))
+    given, ranks, found = training.per_device_train_batch_size, training.world_size, None
+    most = train_rows / STEPS_IN_EPOCH / ranks
+    for size in () if budget.plan else sizes:
+        if given is None:
+            measured = saturate(make_trainer, size, training, min(most, MOST_ROWS))
         else:
-            found = measure(make_trainer, size, training, rows)
+            measured = measure(make_trainer, size, training, given)
         left = of_first_rank(budget.left)
-        tokens_per_second = training.world_size * found.tokens / found.seconds
-        affordable = tokens_per_second * left / found.parameters
+        speed = ranks * measured.tokens / measured.seconds
+        affordable = speed * left / measured.parameters
         print(
-            f"Measured {size}: {tokens_per_second:,.0f} tokens a second; the time is enough for {affordable:.1f} tokens"
-            f" a parameter ({found.parameters:,} beside the embeddings)"
+            f"Measured {size}: {speed:,.0f} tokens a second; the time is enough for {affordable:.1f} tokens a parameter"
+            f" ({measured.parameters:,} beside the embeddings)"
         )
-        if plan is None or affordable >= TOKENS_PER_PARAMETER:
-            accumulation = training.gradient_accumulation_steps
-            if rows is None and accumulation == 1:
+        if found is None or affordable >= TOKENS_PER_PARAMETER:
+            chosen, found, accumulation = size, measured, training.gradient_accumulation_steps
+            if given is None and accumulation == 1:
                 accumulation = max(1, math.floor(min(left / found.seconds / STEPS, most / found.rows)))
-            per_step = accumulation * found.seconds
-            plan = dict(size=size, rows=found.rows, accumulation=accumulation, seconds_per_step=per_step)
         if affordable < TOKENS_PER_PARAMETER:
             break
-    return plan
+    if found is not None:
+        seconds, batch = accumulation * found.seconds, found.rows * ranks * accumulation
+        if of_first_rank(budget.left) < LEAST_STEPS * seconds:
+            raise ValueError(
+                f"minutes: they are as good as over before training begins, a step of the model ({chosen}) takes"
+                f" {seconds:.2g} s; give more"
+            )
+        budget.plan = dict(size=chosen, rows=found.rows, accumulation=accumulation)
+        budget.expect(seconds, FORWARD * validation_rows / batch * seconds)
+        set_seed(training.seed)  # the model does not depend on what was measured
+        print(f"Training a model of size {chosen} on batches of {batch} rows, {seconds:.2g} s each")
+    plan = budget.plan
+    batches = dict(per_device_train_batch_size=plan["rows"], gradient_accumulation_steps=plan["accumulation"])
+    return plan["size"], dataclasses.replace(training, **batches)

@@ -8,7 +8,8 @@ from contextlib import nullcontext
 from typing import Any
 
 import torch
-from transformers import TrainerCallback, TrainingArguments
+from transformers import TrainingArguments
+from transformers.optimization import get_wsd_schedule
 from transformers.trainer_utils import get_last_checkpoint
 
 from ..arguments.pretraining import OptimizationArguments
@@ -29,57 +30,42 @@ def check_optimization(
     defaults: Mapping[str, Any],
     checkpoint: str | None = None,
 ) -> TrainingArguments:
-    """Refuse, before any work, what does not go together, and decide how long the training is.
+    """Refuse (ValueError), before any work, what does not go together, and decide how long the training is.
 
     Args:
         training: `num_train_epochs` and `per_device_train_batch_size` are None where the user gave none.
         defaults: what they are then; with `--minutes` the batch size stays open (`throughput.plan_training`).
         checkpoint: the one that is resumed.
-
-    Raises:
-        ValueError: naming the argument.
     """
-    muon, by_clock = optimization.optimizer == "muon", optimization.minutes is not None
-    warmup, average, optim = optimization.batch_warmup, optimization.weight_average, training.optim.value
-    scheduler, lengths = training.lr_scheduler_type, {"max_steps": training.max_steps > 0}
-    lengths["num_train_epochs"] = training.num_train_epochs is not None
-    decay_alone = set(training.lr_scheduler_kwargs or {}) <= {"num_decay_steps"} and decay_of(training) < 1
-    clash = "does not go with --minutes"
-    for refused, message in (
-        (muon and not hasattr(torch.optim, "Muon"), "optimizer: muon needs torch 2.9 or newer; use adamw"),
-        (
-            muon and (training.fsdp or training.deepspeed),
-            "optimizer: muon needs whole matrices, without fsdp, deepspeed",
-        ),
-        (muon and optim not in ADAMW, f"optimizer: muon and --optim {optim} are two optimizers; give one"),
-        (optimization.muon_learning_rate is not None and not muon, "muon_learning_rate: needs --optimizer muon"),
-        (
-            not 0 < (average or 0.5) < 1 or average == 0,
-            f"weight_average: {average} is no decay; use 0 to 1, e.g. 0.999",
-        ),
-        (not warmup >= 0, f"batch_warmup: {warmup} is negative; use 0 (none), a share below 1, or steps"),
-        (warmup >= 1 and by_clock, f"batch_warmup: {warmup:g} {clash}; use a share below 1"),
-        (warmup > training.max_steps > 0, f"batch_warmup: {warmup:g} is more than max_steps={training.max_steps}"),
-        (warmup and training.per_device_train_batch_size == 1, "batch_warmup: a batch of one row cannot grow"),
-        *((by_clock and lengths[name], f"minutes: --{name} {clash}: both say how long to train") for name in lengths),
-        (
-            by_clock and scheduler not in ("linear", WARMUP_STABLE_DECAY),
-            f"lr_scheduler_type: {scheduler.value} {clash}, which have a {WARMUP_STABLE_DECAY} of their own",
-        ),
-        (
-            by_clock and training.warmup_steps >= 1,
-            f"warmup_steps: {training.warmup_steps} {clash}; use a share below 1",
-        ),
-        (
-            by_clock and not decay_alone,
-            f"lr_scheduler_kwargs: {training.lr_scheduler_kwargs} {clash}; use num_decay_steps, a share below 1",
-        ),
-        (
-            checkpoint is not None and not by_clock and TimeBudget.saved_in(checkpoint),
-            f"resume_from_checkpoint: {checkpoint!r} is of a training by the clock; give its --minutes too",
-        ),
-    ):
-        if refused:
+    muon, by_clock, optim = optimization.optimizer == "muon", optimization.minutes is not None, training.optim.value
+    warmup, average, scheduler = optimization.batch_warmup, optimization.weight_average, training.lr_scheduler_type
+    other_clock = checkpoint is not None and not by_clock and TimeBudget.saved_in(checkpoint)
+    refused = {
+        "optimizer: muon needs torch 2.9 or newer; use adamw": muon and not hasattr(torch.optim, "Muon"),
+        "optimizer: muon needs whole matrices, without fsdp, deepspeed": muon and (training.fsdp or training.deepspeed),
+        f"optimizer: muon and --optim {optim} are two optimizers; give one": muon and optim not in ADAMW,
+        "muon_learning_rate: needs --optimizer muon": optimization.muon_learning_rate is not None and not muon,
+        f"weight_average: {average} is no decay; use 0 to 1, e.g. 0.999": average is not None and not 0 < average < 1,
+        f"batch_warmup: {warmup} is negative; use 0 (none), a share below 1, or steps": not warmup >= 0,
+        f"batch_warmup: {warmup:g} is more than max_steps={training.max_steps}": warmup > training.max_steps > 0,
+        "batch_warmup: a batch of one row cannot grow": warmup and training.per_device_train_batch_size == 1,
+        f"resume_from_checkpoint: {checkpoint!r} is of a training by the clock; give its --minutes too": other_clock,
+    }
+    if by_clock:
+        clash, given = "does not go with --minutes", training.lr_scheduler_kwargs
+        shares = set(given or {}) <= {"num_decay_steps"} and decay_of(training) < 1
+        refused |= {
+            f"minutes: --max_steps {clash}: both say how long to train": training.max_steps > 0,
+            f"minutes: --num_train_epochs {clash}: both say how long to train": training.num_train_epochs is not None,
+            f"batch_warmup: {warmup:g} {clash}; use a share below 1": warmup >= 1,
+            f"warmup_steps: {training.warmup_steps} {clash}; use a share below 1": training.warmup_steps >= 1,
+            f"lr_scheduler_type: {scheduler.value} {clash}, which have a schedule of their own": (
+                scheduler not in ("linear", WARMUP_STABLE_DECAY)
+            ),
+            f"lr_scheduler_kwargs: {given} {clash}; use num_decay_steps, a share below 1": not shares,
+        }
+    for message, wrong in refused.items():
+        if wrong:
             raise ValueError(message)
     if by_clock or scheduler == WARMUP_STABLE_DECAY:
         schedule_arguments(training, training.max_steps)
@@ -110,38 +96,30 @@ class OptimizationMixin:
     - `optimizer="muon"`; everything else is `Trainer`'s own (`--optim`).
     - `lr_scheduler_type="warmup_stable_decay"` with a 1-sqrt tail over a share of the steps, or, with a budget, the
       schedule that the clock lays.
-    - Batch warmup: the first steps take only some rows of each batch. The number of steps and the order of the rows
-      stay as they are, and how many rows a step takes depends on nothing but how far training is: whatever the number
-      of workers and ranks, and after a resumption.
-    - Averaged weights: they are in the model whenever it is evaluated or saved, and for good once training is over
-      (unless `load_best_model_at_end` put others there, an average as well). A checkpoint has the weights that are
-      trained beside them.
+    - Batch warmup: the first steps take only some rows of each batch: how many depends on nothing but how far training
+      is. The number of steps and the order of the rows stay as they are.
+    - Averaged weights are in the model whenever it is evaluated or saved; a checkpoint has those that are trained
+      beside them.
 
     Args:
-        optimization: what the user asked for.
         budget: of `--minutes`, see `time_budget`.
     """
 
-    def __init__(
-        self,
-        *args,
-        optimization: OptimizationArguments | None = None,
-        budget: TimeBudget | None = None,
-        **kwargs,
-    ):
+    def __init__(self, *args, optimization: OptimizationArguments | None = None, budget=None, **kwargs):
         if budget is not None:  # `Trainer` adds the progress bar, which reads what the budget says, behind these
             kwargs["callbacks"] = [*(kwargs.get("callbacks") or []), budget]
         super().__init__(*args, **kwargs)
-        self.optimization = optimization or OptimizationArguments()
-        self.budget = budget
-        self.weight_average: WeightAverage | None = None  # while training
+        self.optimization, self.budget = optimization or OptimizationArguments(), budget
+        self.weight_average = None
         if self.optimization.weight_average is not None:
-            self.add_callback(_Averaging(self))
+            self.weight_average = WeightAverage(self.optimization.weight_average)
+            self.add_callback(self.weight_average)
 
     def train(self, resume_from_checkpoint=None, *args, **kwargs):
         if resume_from_checkpoint is True:
             resume_from_checkpoint = get_last_checkpoint(self.args.output_dir)
-        self._resumed = resume_from_checkpoint
+        if self.weight_average is not None:
+            self.weight_average.checkpoint = resume_from_checkpoint
         return super().train(resume_from_checkpoint, *args, **kwargs)
 
     def create_optimizer(self, *args, **kwargs) -> torch.optim.Optimizer:
@@ -162,19 +140,15 @@ class OptimizationMixin:
             raise ValueError(
                 f"batch_warmup: {self.optimization.batch_warmup:g} is more than {num_training_steps} steps; use fewer"
             )
+        optimizer = optimizer or self.optimizer
         if self.budget is not None:
             self.budget.begin()
-            self.lr_scheduler = torch.optim.lr_scheduler.LambdaLR(
-                optimizer or self.optimizer, lambda step: self.budget.factor
-            )
-            return self.lr_scheduler
-        given = self.args.lr_scheduler_kwargs
-        if self.args.lr_scheduler_type == WARMUP_STABLE_DECAY:
-            self.args.lr_scheduler_kwargs = schedule_arguments(self.args, num_training_steps)
-        try:
-            return super().create_scheduler(num_training_steps, optimizer)
-        finally:
-            self.args.lr_scheduler_kwargs = given
+            self.lr_scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: self.budget.factor)
+        elif self.args.lr_scheduler_type == WARMUP_STABLE_DECAY:
+            self.lr_scheduler = get_wsd_schedule(optimizer, **schedule_arguments(self.args, num_training_steps))
+        else:
+            super().create_scheduler(num_training_steps, optimizer)
+        return self.lr_scheduler
 
     def get_batch_samples(self, epoch_iterator, *args, **kwargs):
         warmup = self.optimization.batch_warmup
@@ -203,24 +177,3 @@ class OptimizationMixin:
 
     def _averaged(self):
         return nullcontext() if self.weight_average is None else self.weight_average.in_model()
-
-
-class _Averaging(TrainerCallback):
-    """Keeps the `weight_average` of a trainer."""
-
-    def __init__(self, trainer: OptimizationMixin):
-        self.trainer = trainer
-
-    def on_train_begin(self, args, state, control, **kwargs):
-        trainer = self.trainer
-        trainer.weight_average = WeightAverage(trainer.model, trainer.optimization.weight_average)
-        if trainer._resumed:
-            trainer.weight_average.resume(trainer._resumed)
-
-    def on_step_end(self, args, state, control, **kwargs):
-        self.trainer.weight_average.update(state.global_step)
-
-    def on_train_end(self, args, state, control, **kwargs):
-        average, self.trainer.weight_average = self.trainer.weight_average, None
-        if not (args.load_best_model_at_end and state.best_model_checkpoint is not None):
-            average.copy_to_model()

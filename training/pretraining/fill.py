@@ -14,11 +14,7 @@ MASK = "[MASK]"
 
 
 def fill(arguments: FillArguments) -> list[list[list[dict[str, Any]]]]:
-    """Print the best candidates for every mask of every text, and give them back (see `fill_masks`).
-
-    Raises:
-        ValueError: no text, a text without a mask, or no model at the path.
-    """
+    """Print the best candidates for every mask of every text, and give them back (see `fill_masks`)."""
     if not arguments.text:
         raise ValueError(f"text: none given; give text with {MASK} in it")
     filled = fill_masks(arguments.text, arguments.model, arguments.top_k)
@@ -33,11 +29,8 @@ def fill(arguments: FillArguments) -> list[list[list[dict[str, Any]]]]:
 
 
 def fill_masks(texts: Sequence[str], model: str, top_k: int = 5) -> list[list[list[dict[str, Any]]]]:
-    """The `top_k` candidates (`token_str`, `score`, …) of `pipeline("fill-mask")` for every mask of every text.
-
-    Args:
-        texts: a mask is `[MASK]`, whatever the tokenizer calls it, or the tokenizer's own.
-        model: a folder, or a name on the Hub.
+    """The `top_k` candidates (`token_str`, `score`, …) of `pipeline("fill-mask")` for every mask, `[MASK]` or the
+    tokenizer's own, of every text, by a model in a folder or on the Hub.
 
     Raises:
         ValueError: a text without a mask, or no model at the path.

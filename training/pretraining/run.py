@@ -48,13 +48,11 @@ def pretrain(
     training: TrainingArguments,
     overrides: dict[str, Any],
 ) -> TrainingResult:
-    """Train a tokenizer (unless one is given) and a model, and save both to `training.output_dir`.
+    """Train a tokenizer (unless one is given) and a model, and save both to `training.output_dir`. Bad input is a
+    ValueError before any training, and without touching what is in the output folder.
 
     Args:
         overrides: fields of `MiniBertConfig` that differ from the preset, or from the model to go on from.
-
-    Raises:
-        ValueError: bad input; before any training, and without touching what is in the output folder.
     """
     # What can be refused before anything is read.
     check_launcher()
@@ -73,14 +71,9 @@ def pretrain(
     set_seed(training.seed)
 
     # Text
+    kept = dict(minimum=MINIMUM_DOCUMENTS, minimum_validation=objective.minimum_validation)
     documents = prepare_documents(
-        corpus,
-        mixture,
-        streaming,
-        validation_size=rows.validation_size,
-        seed=training.seed,
-        minimum=MINIMUM_DOCUMENTS,
-        minimum_validation=objective.minimum_validation,
+        corpus, mixture, streaming, validation_size=rows.validation_size, seed=training.seed, **kept
     )
     if streaming.streaming:
         check_workers(documents.train, training)
@@ -102,20 +95,17 @@ def pretrain(
     validation = objective.rows(documents.validation, tokenizer, rows)
     seen = first_rows(train, count=SAMPLE_ROWS) if streaming.streaming else train
     collator = objective.collator(tokenizer, seen)
+    # One row cannot grow by rows, or be dealt out to the GPUs of a process or by one process to others, and a compiled
+    # graph on CPU makes a square of it.
+    dealt = training.n_gpu > 1 or training.accelerator_config.dispatch_batches
+    collator.unpadded = objective.unpads and not (optimization.batch_warmup or dealt or training.torch_compile)
 
     # Model and loss
+    data = dict(data_collator=collator, train_dataset=train, eval_dataset=validation, processing_class=tokenizer)
+
     def build(size: str | None, training: TrainingArguments, **options: Any) -> PretrainingTrainer:
         config = resolve_config(dataclasses.replace(model_arguments, size=size), overrides, tokenizer)
-        return PretrainingTrainer(
-            objective.model(config, trained),
-            training,
-            objective=objective,
-            data_collator=collator,
-            train_dataset=train,
-            eval_dataset=validation,
-            processing_class=tokenizer,
-            **options,
-        )
+        return PretrainingTrainer(objective.model(config, trained), training, objective=objective, **data, **options)
 
     size = model_arguments.size
     if budget is not None:
@@ -141,8 +131,8 @@ def pretrain(
     if not trainer.is_world_process_zero():
         return TrainingResult(None, tokenizer, output_dir=output)
     objective.save(trainer)
-    batches = trainer.get_eval_dataloader()
-    report = objective.report(figures, unigram_baseline(seen, batches, len(tokenizer), tokenizer.all_special_ids)) | {
+    baseline = unigram_baseline(seen, trainer.get_eval_dataloader(), len(tokenizer), tokenizer.all_special_ids)
+    report = objective.report(figures, baseline) | {
         "objective": objective.name,
         "steps": trainer.state.global_step,
         "epochs": trainer.state.epoch,
@@ -174,11 +164,7 @@ def resolve_config(
     tokenizer: PreTrainedTokenizerBase | None = None,
 ) -> MiniBertConfig:
     """The config of the model that is trained: that of the one to go on from, or a preset with the vocabulary and the
-    ids of the tokenizer, as soon as there is one.
-
-    Raises:
-        ValueError: no MiniBERT to go on from, or overrides that change the shapes of its weights.
-    """
+    ids of the tokenizer, as soon as there is one; a ValueError where `overrides` change the shapes of its weights."""
     path, size = model_arguments.model_name_or_path, model_arguments.size or arguments.SIZE_UNLESS_MINUTES
     if path is None and tokenizer is None:
         return getattr(MiniBertConfig, model_arguments.model)(size, **overrides)
@@ -186,10 +172,8 @@ def resolve_config(
         return MiniBertConfig.from_tokenizer(tokenizer, model_arguments.model, size, **overrides)
     saved, changed = minibert_config(path), MiniBertConfig.from_pretrained(path, **overrides)
     with torch.device("meta"):
-        before, after = (
-            {name: tensor.shape for name, tensor in MiniBertModel(config).state_dict().items()}
-            for config in (saved, changed)
-        )
+        models = (MiniBertModel(config).state_dict() for config in (saved, changed))
+        before, after = ({name: tensor.shape for name, tensor in weights.items()} for weights in models)
     if before != after:
         raise ValueError(
             f"{', '.join(overrides)}: would change the shapes of the weights in {path!r}; change only fields that leave"
@@ -202,11 +186,7 @@ def read_tokenizer(
     model_arguments: arguments.ModelArguments, config: MiniBertConfig, objective: Objective
 ) -> PreTrainedTokenizerBase | None:
     """The tokenizer that was named, or that of the model to go on from, cutting at the length of the model that is
-    trained; None where one is to be trained.
-
-    Raises:
-        ValueError: it does not serve the model or the objective.
-    """
+    trained; None where one is to be trained. A ValueError if it does not serve the model or the objective."""
     trained, named = model_arguments.model_name_or_path, model_arguments.tokenizer
     if trained is not None and named is not None:
         raise ValueError(

@@ -19,11 +19,7 @@ def train(
     tokenizer: arguments.TokenizerArguments,
     command: arguments.TokenizerCommandArguments,
 ) -> PreTrainedTokenizerBase:
-    """Train a tokenizer, save it and give it back.
-
-    Raises:
-        ValueError: bad input, or an output folder with a tokenizer in it; before any work.
-    """
+    """Train a tokenizer, save it and give it back; a ValueError, before any work, if the folder holds one."""
     output = Path(command.output_dir)
     if (output / "tokenizer.json").exists():
         raise ValueError(f"output_dir: {str(output)!r} holds a tokenizer; give another one, or remove it")

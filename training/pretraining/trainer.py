@@ -13,17 +13,12 @@ from .objectives.base import Objective
 
 
 class PretrainingTrainer(OptimizationMixin, HubReady, Trainer):
-    """`Trainer` for an `Objective`: evaluation with a collator of its own that keeps a few sums of every batch, the
-    terms of the loss logged apart, and each of them a mean that does not depend on gradient accumulation."""
+    """`Trainer` for an `Objective`: evaluation with a collator of its own that keeps a few sums of every batch, and the
+    terms of the loss logged apart, each a mean that does not depend on gradient accumulation."""
 
     def __init__(self, model: PreTrainedModel, *args, objective: Objective, data_collator: MaskedLMCollator, **kwargs):
-        super().__init__(
-            model,
-            *args,
-            data_collator=data_collator,
-            compute_metrics=lambda prediction: objective.figures(prediction.predictions.sum(0)),
-            **kwargs,
-        )
+        kwargs["compute_metrics"] = lambda prediction: objective.figures(prediction.predictions.sum(0))
+        super().__init__(model, *args, data_collator=data_collator, **kwargs)
         self.objective = objective
         self.evaluation_collator = data_collator.for_evaluation()
         self._parts: dict[str, torch.Tensor] = {}  # sums since the last log

@@ -7,7 +7,7 @@ import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import datasets
 import numpy as np
@@ -29,16 +29,17 @@ class Objective(abc.ABC):
     the end (`figures`): evaluation needs no more memory for more data.
     """
 
-    name: ClassVar[str]
-    model_class: ClassVar[type[PreTrainedModel]]
-    metric: ClassVar[str] = "mlm_loss"  # the loss that is drawn, compared and reported
-    parts: ClassVar[tuple[str, ...]] = ()  # outputs of the model that are logged beside the loss
-    streams: ClassVar[bool] = True  # whether its rows can be made while documents are read
-    smooths_labels: ClassVar[bool] = False  # whether `Trainer` smooths the right labels
-    minimum_validation: ClassVar[int] = 1  # documents that have to be held out
-    config_fields: ClassVar[dict[str, Any]] = {}  # fields of the config that the objective decides
+    name: str
+    model_class: type[PreTrainedModel]
+    metric = "mlm_loss"  # the loss that is drawn, compared and reported
+    parts: tuple[str, ...] = ()  # outputs of the model that are logged beside the loss
+    streams = True  # whether its rows can be made while documents are read
+    smooths_labels = False  # whether `Trainer` smooths the right labels
+    unpads = True  # whether a batch can be one row without padding
+    minimum_validation = 1  # documents that have to be held out
+    config_fields: Mapping[str, Any] = {}  # fields of the config that the objective decides
     # of the targets, unless the user says otherwise
-    replacement: ClassVar[dict[str, float]] = {"mask_replace_prob": 0.8, "random_replace_prob": 0.1}
+    replacement: Mapping[str, float] = {"mask_replace_prob": 0.8, "random_replace_prob": 0.1}
 
     def __init__(self, arguments: ObjectiveArguments, masking: MaskingArguments, seed: int):
         self.arguments, self.seed = arguments, seed
@@ -48,20 +49,15 @@ class Objective(abc.ABC):
     def check(
         self, config: MiniBertConfig, rows: RowArguments, streaming: bool = False, label_smoothing: float = 0.0
     ) -> None:
-        """Refuse, before any work, what does not go together.
-
-        Raises:
-            ValueError: naming the field.
-        """
+        """Refuse (ValueError), before any work, what does not go together."""
         wrong, causal = f"does not go with --objective {self.name}", self.config_fields.get("is_causal", False)
         if config.is_causal != causal:
             raise ValueError(f"is_causal: {config.is_causal} {wrong}; use {causal}")
         if label_smoothing and not self.smooths_labels:
             raise ValueError(f"label_smoothing_factor: {label_smoothing} {wrong}, whose loss it would break; use 0")
         if self.masking.static_masking and (streaming or self.name != "mlm"):
-            raise ValueError(
-                f"static_masking: True {'does not go with --streaming' if streaming else wrong}; use False"
-            )
+            wrong = "does not go with --streaming" if streaming else wrong
+            raise ValueError(f"static_masking: True {wrong}; use False")
         if streaming and not self.streams:
             raise ValueError(f"streaming: True {wrong}; use False")
         check_packing(rows.packing, rows.seq_length)
@@ -72,17 +68,13 @@ class Objective(abc.ABC):
             )
 
     def prepare_tokenizer(self, tokenizer: PreTrainedTokenizerBase) -> None:
-        """Refuse, before rows are made, a tokenizer that cannot serve the objective.
-
-        Raises:
-            ValueError: naming what it lacks.
-        """
+        """Refuse (ValueError), before rows are made, a tokenizer that cannot serve the objective."""
         for name in ("cls_token", "sep_token"):
             if getattr(tokenizer, name) is None:
                 raise ValueError(f"tokenizer: {tokenizer.name_or_path!r} has no {name}, but rows need [CLS] and [SEP]")
 
     def check_documents(self, train: datasets.Dataset, validation: datasets.Dataset) -> None:
-        """Refuse, before a tokenizer is trained, documents that the objective can make no rows of."""
+        """Refuse (ValueError), before a tokenizer is trained, documents that the objective can make no rows of."""
         return
 
     def rows(
@@ -146,8 +138,8 @@ def token_score(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     """Summed loss, right guesses and number of targets, float64 [3].
 
     Args:
-        logits: [targets, vocabulary], in the order of the targets in the flattened batch.
-        labels: [batch, length], -100 where there is no target.
+        logits: [targets, classes], in the order of the targets in the flattened batch.
+        labels: [batch, …], -100 where there is no target.
     """
     labels = labels[labels != IGNORE_INDEX]
     loss = torch.nn.functional.cross_entropy(logits.float(), labels, reduction="sum")
@@ -158,19 +150,14 @@ def token_score(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
 def unigram_baseline(
     train: datasets.Dataset, batches: Any, vocab_size: int, special_ids: Sequence[int] = ()
 ) -> tuple[float, float]:
-    """What knowing nothing but token frequencies gives at the same targets.
-
-    Args:
-        special_ids: tokens that do not count, unless they are targets (as [SEP] is for a decoder).
-
-    Returns:
-        the mean loss of the add-one-smoothed frequencies of the training rows, and the accuracy of always guessing the
-        most frequent token that is ever a target.
-    """
+    """What knowing nothing but token frequencies gives at the targets of evaluation: the mean loss of the
+    add-one-smoothed frequencies of the training rows, and the accuracy of always guessing the most frequent target.
+    Special tokens count only where they are targets (as [SEP] is for a decoder)."""
     counts = unigram_counts((row["input_ids"] for row in train), vocab_size).astype(np.float64)
     labels = np.concatenate([batch["labels"][batch["labels"] != IGNORE_INDEX].cpu().numpy() for batch in batches])
-    never = np.setdiff1d(np.arange(vocab_size), labels)
-    counts[np.intersect1d(never, special_ids).astype(np.int64)] = 0
-    frequent = np.where(np.isin(np.arange(vocab_size), never), -1, counts).argmax()
+    is_target = np.bincount(labels, minlength=vocab_size) > 0
+    special = np.asarray(special_ids, dtype=np.int64)
+    counts[special[~is_target[special]]] = 0
     log_probabilities = np.log((counts + 1) / (counts + 1).sum())
+    frequent = np.where(is_target, counts, -1).argmax()
     return float(-log_probabilities[labels].mean()), float((labels == frequent).mean())

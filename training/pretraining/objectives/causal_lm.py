@@ -3,35 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import datasets
-import numpy as np
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ....configuration_minibert import MiniBertConfig
 from ....modeling_minibert import MiniBertForCausalLM
 from ...data.collators import MaskedLMCollator
-from ...data.masking import IGNORE_INDEX
 from .base import Objective
-
-
-@dataclass
-class CausalLMCollator(MaskedLMCollator):
-    """Every token but the first of its document is a target; nothing is masked. Else as its parent.
-
-    The first tokens are marked -100, so that the number of targets, by which `Trainer` divides the loss over gradient
-    accumulation, is the number of predictions.
-    """
-
-    mlm: bool = False
-
-    def _mask(self, tokens, lengths, row_numbers, begins):
-        input_ids, labels = super()._mask(tokens, lengths, row_numbers, begins)
-        real = tokens["attention_mask"] != 0
-        return input_ids, np.where(real & np.roll(real, 1) & ~begins, labels, IGNORE_INDEX)
 
 
 class CausalLM(Objective):
@@ -54,8 +35,8 @@ class CausalLM(Objective):
             setattr(model.generation_config, name, getattr(config, name))
         return model
 
-    def collator(self, tokenizer: PreTrainedTokenizerBase, train: datasets.Dataset) -> CausalLMCollator:
-        return CausalLMCollator(tokenizer, seed=self.seed)
+    def collator(self, tokenizer: PreTrainedTokenizerBase, train: datasets.Dataset) -> MaskedLMCollator:
+        return MaskedLMCollator(tokenizer, mlm=False, seed=self.seed)
 
     def examples(self, folder: Path, sentences: Sequence[str], tokenizer: PreTrainedTokenizerBase) -> list[str]:
         """The beginning of each sentence, continued greedily by the model that was saved."""
@@ -63,7 +44,8 @@ class CausalLM(Objective):
         lines = ["Held-out text, continued by the saved model:"]
         for sentence in sentences:
             words = sentence.split()
-            start, rest = " ".join(words[: -(-len(words) // 2)]), " ".join(words[-(-len(words) // 2) :])
+            half = -(-len(words) // 2)
+            start, rest = " ".join(words[:half]), " ".join(words[half:])
             prompt = torch.tensor([tokenizer(start)["input_ids"][:-1]])  # without [SEP], the end of the document
             ids = model.generate(prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=12, do_sample=False)
             continued = tokenizer.decode(ids[0, prompt.shape[1] :], skip_special_tokens=True)

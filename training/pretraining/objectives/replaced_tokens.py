@@ -6,14 +6,13 @@ import copy
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
-from transformers import PreTrainedTokenizerBase, Trainer
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, Trainer
 from transformers.utils import ModelOutput
 
 from ....configuration_minibert import MiniBertConfig
@@ -32,8 +31,8 @@ TABLES = ("tok_embeddings", "position_embeddings", "token_type_embeddings")
 
 
 def generator_config(config: MiniBertConfig, size: float) -> MiniBertConfig:
-    """The generator's config: as deep as the discriminator's `config`, its width times `size` rounded to whole heads
-    (of the same width), its MLP as much narrower as it is itself."""
+    """The generator's: as deep as the discriminator's `config`, its width times `size` rounded to whole heads (of the
+    same width), its MLP as much narrower."""
     heads = max(1, round(size * config.num_attention_heads))
     share, narrow = heads / config.num_attention_heads, copy.deepcopy(config)
     narrow.num_attention_heads, narrow.hidden_size = heads, round(config.hidden_size * share)
@@ -44,13 +43,8 @@ def generator_config(config: MiniBertConfig, size: float) -> MiniBertConfig:
 def sample_tokens(
     logits: torch.Tensor, temperature: float, never: torch.Tensor, generator: torch.Generator | None = None
 ) -> torch.Tensor:
-    """Draw a token for every target with p ∝ exp(logit / temperature), int64 [targets].
-
-    Args:
-        logits: [targets, vocabulary].
-        never: ids that are not drawn, [k].
-        generator: of the random numbers; None: torch's global one.
-    """
+    """Draw a token for every target, int64 [targets], with p ∝ exp(logit / temperature) of [targets, vocabulary]; never
+    those of the ids `never`, [k]."""
     if not len(logits):
         return never.new_empty(0)
     scores = logits.detach().float().index_fill(1, never, -math.inf)
@@ -58,35 +52,16 @@ def sample_tokens(
     return torch.multinomial(scores.softmax(1), 1, generator=generator).squeeze(1)
 
 
-@dataclass
-class DetectorWithGeneratorOutput(ModelOutput):
-    """`loss` is `mlm_loss` (the generator's) plus the weighted `rtd_loss` (the discriminator's); `logits` [batch,
-    length] are the discriminator's, above 0 where a token looks replaced, and `replaced` whether it was (0, 1, -100 at
-    padding); `generator_logits` [targets, vocabulary] are in the order of the flattened batch; `corrupted_ids` [batch,
-    length] is what the discriminator read."""
-
-    loss: torch.Tensor | None = None
-    logits: torch.Tensor | None = None
-    mlm_loss: torch.Tensor | None = None
-    rtd_loss: torch.Tensor | None = None
-    replaced: torch.Tensor | None = None
-    generator_logits: torch.Tensor | None = None
-    corrupted_ids: torch.Tensor | None = None
-
-
 class DetectorWithGenerator(MiniBertForReplacedTokenDetection):
     """The discriminator, and while it is trained the generator that replaces tokens for it.
 
     The generator is a MiniBERT for masked language modelling whose embeddings (words, learned positions, segments) are
-    the discriminator's, projected to its own width; its decoder is tied to them as to any others. Since the projection
-    is linear, the projected tables are all that an ordinary MiniBERT needs to be the generator (`plain_generator`).
-
-    The discriminator's weights have their usual names in the state dictionary, so every head loads what
-    `save_pretrained` writes; the generator's stand beside them, so that training can go on from it.
+    the discriminator's, projected to its own width; its decoder is tied to them as to any others. With the projected
+    tables an ordinary MiniBERT is the generator (`plain_generator`). The discriminator's weights have their usual names
+    in the state dictionary, so every head loads what `save_pretrained` writes; the generator's stand beside them.
 
     Args:
-        config: the discriminator's.
-        narrow: the generator's, see `generator_config`.
+        config, narrow: the discriminator's config, and the generator's (see `generator_config`).
         weight: of the discriminator's loss beside the generator's.
         temperature: at which the generator's tokens are sampled.
     """
@@ -114,8 +89,7 @@ class DetectorWithGenerator(MiniBertForReplacedTokenDetection):
         with torch.autocast(self.device.type, enabled=False):
             for name in TABLES:
                 if getattr(embeddings, name) is not None:
-                    table = self.projection(getattr(embeddings, name).weight)
-                    tables[f"model.embeddings.{name}.weight"] = table
+                    tables[f"model.embeddings.{name}.weight"] = self.projection(getattr(embeddings, name).weight)
         if self.config.tie_word_embeddings:
             tables["decoder.weight"] = tables["model.embeddings.tok_embeddings.weight"]
         return tables
@@ -123,27 +97,37 @@ class DetectorWithGenerator(MiniBertForReplacedTokenDetection):
     def forward(
         self,
         input_ids: torch.Tensor,
-        attention_mask: torch.Tensor,
-        labels: torch.Tensor,
-        token_type_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        labels: torch.Tensor | None = None,
         position_ids: torch.Tensor | None = None,
+        cu_seq_lens_q: torch.Tensor | None = None,
+        max_length_q: int | None = None,
+        masked_lm_positions: torch.Tensor | None = None,
         num_items_in_batch: int | torch.Tensor | None = None,
         num_tokens_in_batch: int | torch.Tensor | None = None,
         **kwargs,
-    ) -> DetectorWithGeneratorOutput:
+    ) -> ModelOutput:
         """Fill the masks with the generator's samples, and find them.
 
         Args:
             input_ids: [batch, length], masked.
             labels: [batch, length], the original id at masked positions, -100 elsewhere.
+            attention_mask, position_ids, cu_seq_lens_q, max_length_q, masked_lm_positions: see `MiniBertForMaskedLM`.
             num_items_in_batch, num_tokens_in_batch: masked and real tokens over all micro-batches of an optimizer step.
+
+        Returns:
+            `loss`, the sum of `mlm_loss` (the generator's) and the weighted `rtd_loss` (the discriminator's);
+            [batch, length], the discriminator's `logits`, above 0 where a token looks replaced, `replaced` (0, 1, -100
+            at padding), and the `corrupted_ids` that it read; [targets, vocabulary], `generator_logits`.
         """
-        layout = dict(attention_mask=attention_mask, token_type_ids=token_type_ids, position_ids=position_ids)
+        layout = dict(attention_mask=attention_mask, position_ids=position_ids)
+        layout |= dict(cu_seq_lens_q=cu_seq_lens_q, max_length_q=max_length_q)
+        targeted = dict(labels=labels, masked_lm_positions=masked_lm_positions, sparse_prediction=True)
         generated = torch.func.functional_call(
             self.generator,
             self.projected_tables(),
             (input_ids,),
-            dict(layout, labels=labels, sparse_prediction=True, num_items_in_batch=num_items_in_batch),
+            dict(**layout, **targeted, num_items_in_batch=num_items_in_batch),
         )
         # In evaluation the draws follow from the batch: every pass has the same, and training's go on undisturbed.
         draws = None if self.training else torch.Generator(input_ids.device).manual_seed(int(input_ids.sum()))
@@ -151,9 +135,10 @@ class DetectorWithGenerator(MiniBertForReplacedTokenDetection):
         sampled = sample_tokens(generated.logits, self.temperature, self.never, draws)
         corrupted = input_ids.masked_scatter(targets, sampled)
         replaced = (corrupted != torch.where(targets, labels, input_ids)).long()
-        replaced = replaced.masked_fill(attention_mask == 0, IGNORE_INDEX)
+        if attention_mask is not None:
+            replaced = replaced.masked_fill(attention_mask == 0, IGNORE_INDEX)
         detected = super().forward(corrupted, labels=replaced, num_items_in_batch=num_tokens_in_batch, **layout)
-        return DetectorWithGeneratorOutput(
+        return ModelOutput(
             loss=generated.loss + self.weight * detected.loss,
             logits=detected.logits,
             mlm_loss=generated.loss,
@@ -165,25 +150,25 @@ class DetectorWithGenerator(MiniBertForReplacedTokenDetection):
 
     def discriminator(self) -> MiniBertForReplacedTokenDetection:
         """The discriminator alone; its weights are the same tensors."""
-        with torch.device("meta"):
-            plain = MiniBertForReplacedTokenDetection(self.config)
-        names = plain.state_dict()
-        plain.load_state_dict({name: x for name, x in self.state_dict().items() if name in names}, assign=True)
-        return plain
+        return _assemble(MiniBertForReplacedTokenDetection, self.config, self.state_dict())
 
     def plain_generator(self) -> MiniBertForMaskedLM:
         """The generator as an ordinary model, with embeddings of its own width."""
-        with torch.device("meta"):
-            plain = MiniBertForMaskedLM(self.generator.config)
         tables = {name: table.detach() for name, table in self.projected_tables().items()}
-        plain.load_state_dict(self.generator.state_dict() | tables, assign=True)
-        plain.tie_weights()
-        return plain
+        return _assemble(MiniBertForMaskedLM, self.generator.config, self.generator.state_dict() | tables)
 
     def save_pretrained(self, save_directory: str | Path, state_dict: dict | None = None, **kwargs) -> None:
         """A checkpoint of the training: the discriminator's, with the generator's weights in the same file."""
         state_dict = self.state_dict() if state_dict is None else state_dict
         self.discriminator().save_pretrained(save_directory, state_dict=state_dict, **kwargs)
+
+
+def _assemble(model_class: type[PreTrainedModel], config: MiniBertConfig, weights: Mapping[str, torch.Tensor]) -> Any:
+    with torch.device("meta"):
+        model = model_class(config)
+    model.load_state_dict({name: weights[name] for name in model.state_dict()}, assign=True)
+    model.tie_weights()
+    return model
 
 
 class ReplacedTokenDetection(MaskedLM):
@@ -204,20 +189,16 @@ class ReplacedTokenDetection(MaskedLM):
 
     def model(self, config: MiniBertConfig, checkpoint: str | None) -> DetectorWithGenerator:
         """A generator is always new; the discriminator starts from the checkpoint, if there is one."""
-        arguments = self.arguments
-        model = DetectorWithGenerator(
-            config,
-            generator_config(config, arguments.generator_size),
-            arguments.discriminator_weight,
-            arguments.generator_temperature,
-        )
+        given = self.arguments
+        narrow = generator_config(config, given.generator_size)
+        model = DetectorWithGenerator(config, narrow, given.discriminator_weight, given.generator_temperature)
         if checkpoint is not None:
             trained = MiniBertForReplacedTokenDetection.from_pretrained(checkpoint, config=config, dtype=torch.float32)
             model.load_state_dict(trained.state_dict(), strict=False)
         return model
 
     def counts(self, batch: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        return {"num_tokens_in_batch": batch["attention_mask"].count_nonzero()}
+        return {"num_tokens_in_batch": batch.get("attention_mask", torch.ones_like(batch["input_ids"])).count_nonzero()}
 
     def score(self, outputs: Any, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
         real = outputs["replaced"] != IGNORE_INDEX
@@ -271,8 +252,10 @@ class ReplacedTokenDetection(MaskedLM):
         trainer.model = both.discriminator()
         trainer.save_model()
 
+    @torch.no_grad()
     def examples(self, folder: Path, sentences: Sequence[str], tokenizer: PreTrainedTokenizerBase) -> list[str]:
-        """A word of each sentence replaced by one of another sentence, and the words that the saved model flags."""
+        """A word of each sentence replaced by one of another sentence, and the words that the saved model flags: those
+        with a token that it takes for replaced."""
         model = MiniBertForReplacedTokenDetection.from_pretrained(folder).eval()
         places = [find_content_word(sentence, tokenizer) for sentence in sentences]
         words = [sentence[place] for sentence, place in zip(sentences, places)]
@@ -280,20 +263,12 @@ class ReplacedTokenDetection(MaskedLM):
         for sentence, place, word in zip(sentences, places, words):
             other = next((each for each in words if each.lower() not in sentence.lower()), word[::-1])
             text = sentence[: place.start] + other + sentence[place.stop :]
-            flagged = (f"{found} {score:.0%}" for found, score in word_scores(model, tokenizer, text) if score > 0.5)
+            batch = tokenizer(text, return_offsets_mapping=True, return_tensors="pt")
+            spans = batch.pop("offset_mapping")[0].tolist()
+            scores, flagged = model(**batch).logits[0].sigmoid().tolist(), []
+            for found in re.finditer(r"\S+", text):
+                inside = [p for p, (a, b) in zip(scores, spans) if a < found.end() and b > found.start()]
+                if max(inside, default=0) > 0.5:
+                    flagged.append(f"{found[0]} {max(inside):.0%}")
             lines += [f"  {text}", f"    was: {word}; flagged: {', '.join(flagged) or 'nothing'}"]
         return lines
-
-
-@torch.no_grad()
-def word_scores(
-    model: MiniBertForReplacedTokenDetection, tokenizer: PreTrainedTokenizerBase, text: str
-) -> list[tuple[str, float]]:
-    """The words of a text, and how likely each was replaced: the probability of its most suspicious token."""
-    batch = tokenizer(text, return_offsets_mapping=True, return_tensors="pt")
-    spans = batch.pop("offset_mapping")[0].tolist()
-    probabilities = model(**batch).logits[0].sigmoid().tolist()
-    return [
-        (word[0], max((p for p, (a, b) in zip(probabilities, spans) if a < word.end() and b > word.start()), default=0))
-        for word in re.finditer(r"\S+", text)
-    ]

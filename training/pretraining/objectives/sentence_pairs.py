@@ -33,7 +33,7 @@ class MaskedLMWithNextSentence(MaskedLM):
     name = "mlm+nsp"
     model_class = MiniBertForPreTraining
     parts = ("mlm_loss", "nsp_loss")
-    streams = smooths_labels = False
+    streams = smooths_labels = unpads = False
     minimum_validation = 2  # a random segment comes from another document
 
     def check(self, config: MiniBertConfig, rows: RowArguments, *others) -> None:
@@ -92,11 +92,10 @@ def make_pairs(
     One with a single document makes no pairs.
 
     As in BERT, segments of a document are gathered until they fill a row (or, for the share `short_seq_prob` of the
-    pairs, a random shorter length), A is a random number of them, and with probability 1/2 B is random; what a random
-    B displaces begins the next pair. What is too long is cut at either end. Otherwise than in BERT, a piece of text
-    that is a single segment makes no pair rather than always a random one (it still serves as random B). As in BERT, a
-    random B is gathered until it is as long as what it displaces, if its document goes on for so long: it is a little
-    shorter on average, and it alone can be the beginning of a document.
+    pairs, a random shorter length), A is a random number of them, and with probability 1/2 B is random, gathered until
+    it is as long as what it displaces, if its document goes on for so long; what it displaces begins the next pair.
+    What is too long is cut at either end. Otherwise than in BERT, a piece of text that is a single segment makes no
+    pair rather than always a random one (it still serves as random B).
 
     Args:
         documents: a column `text`, whose segments are its sentences; and a column `source` (a `ClassLabel`), the
@@ -107,23 +106,13 @@ def make_pairs(
         ValueError: too few documents have two segments or more, or there is a single document.
     """
     check_segments(documents)
+    options = dict(desc="Making pairs", seq_length=seq_length, short_seq_prob=short_seq_prob, seed=seed)
+    options |= {name: getattr(tokenizer, name) for name in ("cls_token_id", "sep_token_id")}
+    backend = tokenizer_backend(tokenizer)
     pairs = []
     for part in by_source(documents).values():
-        windows = -(-len(part) // WINDOW)
-        pairs.append(
-            map_tables(
-                part,
-                _pairs,
-                desc="Making pairs",
-                batch_size=-(-len(part) // windows),  # windows of one size: none is left with a single document
-                backend=tokenizer_backend(tokenizer),
-                seq_length=seq_length,
-                short_seq_prob=short_seq_prob,
-                seed=seed,
-                cls_token_id=tokenizer.cls_token_id,
-                sep_token_id=tokenizer.sep_token_id,
-            )
-        )
+        windows = -(-len(part) // WINDOW)  # of one size: none is left with a single document
+        pairs.append(map_tables(part, _pairs, batch_size=-(-len(part) // windows), backend=backend, **options))
     rows = datasets.concatenate_datasets(pairs)
     if not len(rows):
         raise ValueError(f"data: {len(documents):,} documents make no pair; give different ones, of several sentences")
@@ -139,11 +128,8 @@ def by_source(documents: datasets.Dataset) -> dict[str, datasets.Dataset]:
 
 
 def check_segments(documents: datasets.Dataset, what: str = "for pairs") -> None:
-    """Refuse documents that no pairs can be made of; of a usual corpus only the first ones are looked at.
-
-    Raises:
-        ValueError: there is a single document (or copies of one), or none has two segments.
-    """
+    """Refuse (ValueError) documents that no pairs can be made of: there is a single one (or copies of one), or none has
+    two segments. Of a usual corpus only the first ones are looked at."""
     texts, count = documents["text"], len(documents)
     if all(text == texts[0] for text in texts):
         raise ValueError(f"data: {count} document(s) {what}, all alike; give 2 different ones, B is drawn from others")
