@@ -63,6 +63,7 @@ class Documents:
         position_ids: [batch or 1, length]; a document starts where a position is not the previous one plus 1.
         seq_idx: [batch or 1, length], the number of the document of each token; wins over `position_ids`.
         cu_seq_lens: [documents + 1], where documents start in the flattened batch; second in rank.
+        max_length: tokens of the longest document at most, `length` where it is not known.
 
     Without `position_ids`, positions count the real tokens of a document from 0.
 
@@ -84,8 +85,10 @@ class Documents:
         position_ids: torch.Tensor | None = None,
         seq_idx: torch.Tensor | None = None,
         cu_seq_lens: torch.Tensor | None = None,
+        max_length: int | None = None,
     ):
         self.shape, self.device = (batch_size, length), device
+        self.longest = length if max_length is None else max_length
         self.index_t = self.cu_seqlens = self.real_bs = self.id_bs = None
         self.is_packed = False
         self._lengths, self._order = None, None if position_ids is not None else "contiguous"
@@ -428,12 +431,11 @@ class VarlenPlan(AttentionPlan):
     name = "varlen_attn"
 
     def prepare(self):
-        self.longest = self.documents.shape[1]  # a bound that does not change from batch to batch
         left = -1 if self.window is None else self.window
         self.sides = left, 0 if self.causal else left
 
     def attend(self, q_thd, k_thd, v_thd):
-        bounds = (self.documents.cu_seqlens,) * 2 + (self.longest,) * 2
+        bounds = (self.documents.cu_seqlens,) * 2 + (self.documents.longest,) * 2
         return varlen_attn(q_thd, k_thd, v_thd, *bounds, window_size=self.sides)
 
 
@@ -443,7 +445,7 @@ class FlashPlan(VarlenPlan):
     name = "flash_attn_varlen_func"
 
     def attend(self, q_thd, k_thd, v_thd):
-        bounds = (self.documents.cu_seqlens,) * 2 + (self.longest,) * 2
+        bounds = (self.documents.cu_seqlens,) * 2 + (self.documents.longest,) * 2
         switches = dict(dropout_p=self.dropout, causal=self.causal, window_size=self.sides)
         return flash_attn_varlen_func(q_thd, k_thd, v_thd, *bounds, **switches)
 

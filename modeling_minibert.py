@@ -294,8 +294,8 @@ class MiniBertModel(MiniBertPreTrainedModel):
             position_ids: [batch or 1, length]; counted over real tokens if left out. A row holds several documents,
                 which never see each other, if a position is not the previous one plus 1.
             seq_idx: [batch, length], the document of each token (wins over `position_ids`).
-            cu_seq_lens_q: [documents + 1], where documents start in the flattened batch. (`cu_seq_lens_k` and the
-                maximum lengths belong to the same convention and add nothing for self-attention.)
+            cu_seq_lens_q: [documents + 1], where documents start in the flattened batch; `max_length_q`: tokens of the
+                longest one, for kernels. (Those of the keys, of the same convention, add nothing for self-attention.)
             padded_output: False returns the unpadded tokens, see `MiniBertModelOutput`.
             is_causal: overrides the config's.
 
@@ -304,7 +304,9 @@ class MiniBertModel(MiniBertPreTrainedModel):
         """
         inputs = self._check_inputs(input_ids, inputs_embeds, attention_mask)
         mask_2d = attention_mask if attention_mask is not None and attention_mask.dim() == 2 else None
-        documents = Documents(*inputs.shape[:2], inputs.device, mask_2d, position_ids, seq_idx, cu_seq_lens_q)
+        documents = Documents(
+            *inputs.shape[:2], inputs.device, mask_2d, position_ids, seq_idx, cu_seq_lens_q, max_length_q
+        )
         wants_layers = any(
             kwargs.get(name, getattr(self.config, name, False)) not in (None, False)
             for name in ("output_hidden_states", "output_attentions")
@@ -369,7 +371,7 @@ class MiniBertModel(MiniBertPreTrainedModel):
         backend, device, plans = self.config._attn_implementation, hidden.device.type, {}
         if unpadded and backend != "sdpa":  # flash attention
             keywords = keywords | dict.fromkeys(("cu_seq_lens_q", "cu_seq_lens_k"), documents.cu_seqlens)
-            keywords = keywords | dict.fromkeys(("max_length_q", "max_length_k"), documents.shape[1])
+            keywords = keywords | dict.fromkeys(("max_length_q", "max_length_k"), documents.longest)
         for kind in {layer.kind for layer in self.layers}:
             window, dropout = self.windows[kind[0]], self.config.attention_dropout if kind[1] else 0.0
             if unpadded and backend == "sdpa":
