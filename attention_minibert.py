@@ -6,13 +6,15 @@ into one description: which tokens are real, which document each belongs to, and
 - the *unpadded tokens*: the real tokens of the whole batch one after the other, [tokens, …], on which the model works;
 - a dense boolean mask for everything that wants padded rows (eager, flex, functions a user registered, export).
 
-`plan_attention` then decides, once a forward for each kind of layer, which kernel runs, on what pieces, with which
-masks, and says why: an `AttentionPlan`, which the layers call. One definition for all kernels: token i sees token j if
-both belong to one document, |position_i - position_j| <= window in local layers, and position_j <= position_i in a
-causal model.
+`attn_implementation="sdpa"`, the default, means more here than a call of torch's function: padding is dropped, and
+`plan_attention` decides, once a forward for each kind of layer, which kernel runs (flash attention on CUDA too), on
+what pieces, with which masks, and says why: an `AttentionPlan`, which the layers call. Every other implementation runs
+as Transformers defines it (`InterfacePlan`). One definition for all: token i sees token j if both belong to one
+document, |position_i - position_j| <= window in local layers, and position_j <= position_i in a causal model. (A
+document is what other libraries call a segment or a sequence of a packed row; a row that is not packed is one.)
 
 Shape suffixes: b batch, s columns of the padded batch, t unpadded tokens, n documents, h heads, d head width,
-q queries, k keys, c blocks of a local layer.
+q queries, k keys, c blocks of a local layer, p places in padded groups of documents.
 """
 
 import inspect
@@ -62,7 +64,7 @@ class Documents:
         attention_mask: [batch, length], non-zero where a token is real; padding may be left, right or in holes.
         position_ids: [batch or 1, length]; a document starts where a position is not the previous one plus 1.
         seq_idx: [batch or 1, length], the number of the document of each token; wins over `position_ids`.
-        cu_seq_lens: [documents + 1], where documents start in the flattened batch; second in rank.
+        cu_seq_lens: [documents + 1], where documents start in the flattened batch; wins over `position_ids` too.
         max_length: tokens of the longest document at most, `length` where it is not known.
 
     Without `position_ids`, positions count the real tokens of a document from 0.
@@ -70,10 +72,10 @@ class Documents:
     Raises:
         ValueError: on CPU, `cu_seq_lens` for one row that leave tokens out.
 
-    `real_bs` is None without padding, `id_bs` (documents numbered over the batch, -1 at padding) if every row is one
-    document. `unpad` sets `index_t`, the places of the unpadded tokens in the flattened batch (None: all of it),
-    `id_t`, `position_t`, `cu_seqlens` and `is_packed` (some row holds several documents); one row without padding that
-    comes with `cu_seq_lens` has them from the start.
+    `real_bs` is None where no `attention_mask` was given; `id_bs` (documents numbered over the batch, -1 at padding)
+    where nothing was given, so that every row is one document. `unpad` sets `index_t`, the places of the unpadded
+    tokens in the flattened batch (None: all of it), `id_t`, `position_t`, `cu_seqlens` and `is_packed` (some row holds
+    several documents); one row without padding that comes with `cu_seq_lens` has them from the start.
     """
 
     def __init__(
@@ -465,19 +467,19 @@ class DocumentsPlan(AttentionPlan):
             else:
                 self.sizes.append(length)
                 several.append(False)
-        hidden = self.window is not None or (self.causal and documents.order == "any")
+        needs_mask = self.window is not None or (self.causal and documents.order == "any")
         self.biases = [
-            _as_bias(_visible(i, p, self.window, self.causal)[None, None], self.dtype) if many or hidden else None
+            _as_bias(_visible(i, p, self.window, self.causal)[None, None], self.dtype) if many or needs_mask else None
             for i, p, many in zip(documents.id_t.split(self.sizes), documents.position_t.split(self.sizes), several)
         ]
-        self.diagonal = [self.causal and not (many or hidden) for many in several]
+        self.causal_calls = [self.causal and not (many or needs_mask) for many in several]
         self.kernels = [self.kernel_for(size, size) for size in self.sizes]
 
     def attend(self, q_thd, k_thd, v_thd):
         pieces = zip(*(x.split(self.sizes) for x in (q_thd, k_thd, v_thd)))
         outs = [
-            kernel(*(x.transpose(0, 1).unsqueeze(0) for x in piece), bias, diagonal, self.dropout)
-            for piece, kernel, bias, diagonal in zip(pieces, self.kernels, self.biases, self.diagonal)
+            kernel(*(x.transpose(0, 1).unsqueeze(0) for x in piece), bias, is_causal, self.dropout)
+            for piece, kernel, bias, is_causal in zip(pieces, self.kernels, self.biases, self.causal_calls)
         ]
         outs = [out.squeeze(0).transpose(0, 1) for out in outs] or [v_thd]  # nothing but padding
         return torch.cat(outs) if len(outs) > 1 else outs[0]  # of one tensor `cat` would be a copy
@@ -535,7 +537,7 @@ class OneGroupPlan(GroupsPlan):
     """All documents as rows of one padded call, where there is no variable-length kernel."""
 
     name = "documents as padded rows"
-    step = 2**31
+    step = 2**31  # lengths are never apart by so much
 
 
 class BlocksPlan(AttentionPlan):
@@ -567,10 +569,10 @@ class BlocksPlan(AttentionPlan):
     def attend(self, q_thd, k_thd, v_thd):
         if self.tail:
             q_thd = F.pad(q_thd, (0, 0, 0, 0, 0, self.tail))
-        q_chbd = q_thd.unflatten(0, (self.blocks, self.block)).transpose(1, 2)
+        q_chqd = q_thd.unflatten(0, (self.blocks, self.block)).transpose(1, 2)
         k_chkd, v_chkd = (_Windows.apply(x, self.window, self.block).transpose(1, 2) for x in (k_thd, v_thd))
-        out_chbd = self.kernel_of_blocks(q_chbd, k_chkd, v_chkd, self.bias, False, self.dropout)
-        return out_chbd.transpose(1, 2).flatten(0, 1)[: self.tokens]
+        out_chqd = self.kernel_of_blocks(q_chqd, k_chkd, v_chkd, self.bias, False, self.dropout)
+        return out_chqd.transpose(1, 2).flatten(0, 1)[: self.tokens]
 
 
 class _Windows(torch.autograd.Function):
@@ -598,16 +600,15 @@ class _Windows(torch.autograd.Function):
         return total[ctx.window : ctx.window + ctx.tokens], None, None
 
 
-class PaddedPlan:
-    """Padded rows under a mask, through Transformers' attention interface: for eager attention, flex attention and
-    functions that a user registered, for outputs of every layer, and for whatever is captured in one graph.
+class InterfacePlan:
+    """Transformers' own attention interface: for eager attention, flex attention and functions that a user registered,
+    for outputs of every layer, and for whatever is captured in one graph, on padded rows under a mask; for its flash
+    attention on the unpadded tokens.
 
     Args:
         mask: in the form that the backend takes.
         keywords: handed on to the backend.
     """
-
-    name = "padded rows"
 
     def __init__(self, backend: str, mask=None, window: int | None = None, dropout: float = 0.0, **keywords):
         if "flash" in backend and mask is not None:
@@ -615,7 +616,9 @@ class PaddedPlan:
         self.backend, self.mask, self.dropout = backend, mask, dropout
         # flash attention in Transformers takes the number of tokens seen on one side, the token itself included
         self.keywords = dict(sliding_window=None if window is None else window + 1, **keywords)
-        self.reason = f"attn_implementation={backend!r} on padded rows"
+        self.reason = (
+            f"attn_implementation={backend!r} on {'unpadded tokens' if 'cu_seq_lens_q' in keywords else 'padded rows'}"
+        )
 
     def __call__(self, module: nn.Module, q_bshd, k_bshd, v_bshd) -> tuple[torch.Tensor, torch.Tensor | None]:
         attend = ALL_ATTENTION_FUNCTIONS.get_interface(self.backend, eager_attention_forward)
@@ -633,29 +636,33 @@ def plan_attention(
         dtype, head_width: of the queries, keys and values.
     """
     device, order = documents.device, documents.order
-    if device.type == "cpu":
-        lengths = documents.lengths
-        longest, short = max(lengths, default=0), sum(n for n in lengths if n < CPU_SHORT)
-        if window is not None and longest <= window + 1 and order == "contiguous":
-            window = None  # it hides nothing
-    blocked = window is not None and (device.type != "cpu" or longest > 4 * max(window, LOCAL_BLOCK))
     if order == "any" and (window is not None or causal):
-        kind = DocumentsPlan if device.type == "cpu" else OneGroupPlan
+        plan_class = DocumentsPlan if device.type == "cpu" else OneGroupPlan
         reason = "explicit masks, for position ids that fall or repeat within documents"
-    elif blocked and (device.type == "cpu" or order != "contiguous"):
-        kind, reason = BlocksPlan, "a window, and long documents" if order == "contiguous" else "explicit position ids"
     elif device.type == "cpu":
-        unfused = choose_kernel(device, dtype, dropout, CPU_SHORT, CPU_SHORT)[0] is not sdpa
-        if unfused and len(lengths) > 1 and 2 * short > sum(lengths):
-            kind, reason = GroupsPlan, "mostly short documents on CPU"
-        else:
-            kind, reason = DocumentsPlan, "no variable-length kernel on cpu"
+        window, plan_class, reason = _choose_cpu_plan(documents, window, dropout, dtype)
+    elif window is not None and order != "contiguous":
+        plan_class, reason = BlocksPlan, "explicit position ids"
     else:
-        kind, reason = _choose_gpu_plan(device, dtype, head_width, dropout, blocked)
-    return kind(documents, window, causal, dropout, dtype, reason)
+        plan_class, reason = _choose_device_plan(device, dtype, head_width, dropout, window)
+    return plan_class(documents, window, causal, dropout, dtype, reason)
 
 
-def _choose_gpu_plan(device, dtype, head_width, dropout, blocked) -> tuple[type[AttentionPlan], str]:
+def _choose_cpu_plan(documents, window, dropout, dtype) -> tuple[int | None, type[AttentionPlan], str]:
+    """With the window, or None if it hides nothing. No kernel there takes documents of any length."""
+    lengths = documents.lengths
+    longest, short = max(lengths, default=0), sum(n for n in lengths if n < CPU_SHORT)
+    if window is not None and longest <= window + 1 and documents.order == "contiguous":
+        window = None
+    if window is not None and longest > 4 * max(window, LOCAL_BLOCK):
+        return window, BlocksPlan, "a window, and long documents"
+    unfused = choose_kernel(documents.device, dtype, dropout, CPU_SHORT, CPU_SHORT)[0] is not sdpa
+    if unfused and len(lengths) > 1 and 2 * short > sum(lengths):
+        return window, GroupsPlan, "mostly short documents on CPU"
+    return window, DocumentsPlan, "no variable-length kernel on cpu"
+
+
+def _choose_device_plan(device, dtype, head_width, dropout, window) -> tuple[type[AttentionPlan], str]:
     """A variable-length kernel if there is one that can do it."""
     if device.type != "cuda":
         reason = f"no variable-length kernel on {device.type}"
@@ -671,7 +678,7 @@ def _choose_gpu_plan(device, dtype, head_width, dropout, blocked) -> tuple[type[
         return FlashPlan, "attention dropout" if dropout else "this torch has no windowed varlen_attn"
     else:
         reason = "attention dropout without flash-attn" if dropout else "neither varlen_attn nor flash-attn"
-    return (BlocksPlan if blocked else OneGroupPlan), reason
+    return (OneGroupPlan if window is None else BlocksPlan), reason
 
 
 # --- dropout ---
@@ -779,7 +786,7 @@ class MiniBertAttention(nn.Module):
     def forward(
         self,
         hidden_states: torch.Tensor,
-        plan: AttentionPlan | PaddedPlan,
+        plan: AttentionPlan | InterfacePlan,
         rotary: tuple[torch.Tensor, torch.Tensor] | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """[b, s, d] → [b, s, d] and the probabilities, if the backend has them. With an `AttentionPlan` b is 1 and s

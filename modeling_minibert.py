@@ -41,9 +41,9 @@ from transformers.utils.output_capturing import capture_outputs
 
 from .attention_minibert import (
     Documents,
+    InterfacePlan,
     MiniBertAttention,
     MiniBertDropout,
-    PaddedPlan,
     build_linear,
     is_captured,
     output_std,
@@ -328,7 +328,7 @@ class MiniBertModel(MiniBertPreTrainedModel):
         hidden = self.embeddings(input_ids, inputs_embeds, token_type_ids, position_bs)
         if extra:
             hidden, position_bs = F.pad(hidden, (0, 0, 0, extra)), F.pad(position_bs, (0, extra))
-        rotary = {kind: rotary_angles(position_bs, self.head_width, theta) for kind, theta in self.rope_theta.items()}
+        rotary = {name: rotary_angles(position_bs, self.head_width, theta) for name, theta in self.rope_theta.items()}
         causal = self.config.is_causal if is_causal is None else is_causal
         plans = self._plan(documents, hidden, attention_mask, causal, unpad, kwargs)
         for layer in self.layers:
@@ -379,7 +379,7 @@ class MiniBertModel(MiniBertPreTrainedModel):
                 plans[kind] = plan_attention(documents, window, causal, dropout, dtype, self.head_width)
             else:
                 mask = None if unpadded else self._mask(documents, hidden, attention_mask, window, causal)
-                plans[kind] = PaddedPlan(backend, mask, window, dropout, is_causal=causal, **keywords)
+                plans[kind] = InterfacePlan(backend, mask, window, dropout, is_causal=causal, **keywords)
         return plans
 
     def _check_positions(self, documents: Documents, position_ids: MaybeTensor):

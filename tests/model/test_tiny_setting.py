@@ -6,7 +6,7 @@ import random
 import pytest
 import torch
 
-from minibert.attention_minibert import MiniBertAttention, PaddedPlan, eager_attention_forward
+from minibert.attention_minibert import InterfacePlan, MiniBertAttention, eager_attention_forward
 from minibert.configuration_minibert import MiniBertConfig
 from minibert.modeling_minibert import MiniBertForMaskedLM
 
@@ -50,7 +50,7 @@ def test_the_attention_layer_gives_the_same(attention):
     layer.Wqkv.weight.data = torch.eye(3).repeat(3, 1)
     layer.Wo.weight.data = torch.eye(3)
     with torch.no_grad():
-        out, _ = layer(torch.eye(3).unsqueeze(0), PaddedPlan(attention))
+        out, _ = layer(torch.eye(3).unsqueeze(0), InterfacePlan(attention))
     torch.testing.assert_close(out[0, 1], SCALED, atol=6e-4, rtol=0)
 
 
