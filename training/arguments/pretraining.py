@@ -89,7 +89,9 @@ class MaskingArguments:
     masking: Literal["token", "whole_word", "span"] = argument("token", "What is masked together.")
     mask_replace_prob: float | None = argument(None, "Share of the targets that become [MASK]; by default 0.8, rtd 1.")
     random_replace_prob: float | None = argument(None, "Share that become random tokens; by default 0.1, rtd 0.")
-    random_replacement: Literal["uniform", "unigram"] = argument("uniform", "All alike, or as often as in the corpus.")
+    random_replacement: Literal["uniform", "unigram"] = argument(
+        "uniform", "All alike, or as often as in the corpus (of a stream: in its first 1,000 rows)."
+    )
     rate_schedule: Literal["constant", "linear", "steps"] = argument("constant", "Its course through --rate_points.")
     rate_points: list[str] = argument([], "Points share-of-the-training:rate of the schedule, such as 0.5:0.2 1:0.15.")
     at_least_one_target: bool | None = argument(None, "Every document gets a target; by default so, but for mlm+nsp.")

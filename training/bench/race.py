@@ -36,7 +36,7 @@ from ...tokenization import train_tokenizer
 from ..arguments.pretraining import CorpusArguments, MixtureArguments, StreamingArguments
 from ..arguments.race import RaceArguments
 from ..data.documents import tokenize_documents
-from ..data.mixtures import Documents, prepare_documents
+from ..data.mixtures import CorpusSplits, prepare_documents
 from ..data.packing import pack_documents
 from ..precision import fast_bf16
 from ..report import format_table, plot_race
@@ -274,7 +274,7 @@ class Turns(TrainerCallback):
 # --- text and models ---
 
 
-def _documents(corpus: CorpusArguments, arguments: RaceArguments) -> Documents:
+def _documents(corpus: CorpusArguments, arguments: RaceArguments) -> CorpusSplits:
     """The split that `minibert pretrain` makes too."""
     return prepare_documents(
         corpus, MixtureArguments(), StreamingArguments(), validation_size=0.05, seed=arguments.seed, minimum=10

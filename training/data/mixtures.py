@@ -35,12 +35,12 @@ LANGUAGE_ALPHA = 0.3
 LONGEST_EPOCH = 100
 # Held-out documents of a stream that are kept for validation, so that evaluating does not take for ever.
 VALIDATION_DOCUMENTS = 1000
-# Rows of a stream that token frequencies are counted in; the help of --random_replacement says so.
+# Rows of a stream that token frequencies are counted in.
 SAMPLE_ROWS = 1000
 
 
 @dataclass(frozen=True)
-class Documents:
+class CorpusSplits:
     """Documents, in a column `text`; of several languages that are not streamed, which one in a column `source`."""
 
     train: datasets.Dataset | datasets.IterableDataset  # once, or as often as the mixture has it; a stream has no end
@@ -57,7 +57,7 @@ def prepare_documents(
     seed: int,
     minimum: int = 1,
     minimum_validation: int = 1,
-) -> Documents:
+) -> CorpusSplits:
     """Load the corpus, hold out whole documents, and mix the sources; of several, a table of their shares is printed.
 
     Args:
@@ -80,7 +80,7 @@ def prepare_documents(
         _check_not_empty(names, streams, "is left to train on")
         mixed = streams, probabilities, seed, streaming.shuffle_buffer
         sample = mix_streams(*mixed, endless=False).take(streaming.sample_documents)
-        return Documents(mix_streams(*mixed), validation, sample)
+        return CorpusSplits(mix_streams(*mixed), validation, sample)
 
     names, alpha = check_mixture(corpus.data, mixture)
     documents = load_documents(**vars(corpus), minimum=minimum)
@@ -90,7 +90,7 @@ def prepare_documents(
     held_out = hold_out(documents, validation_size, seed, needed)
     train = _mix(names, documents.select(np.flatnonzero(~held_out)), mixture.weights, alpha, seed)
     train = train.select_columns(columns)
-    return Documents(train, documents.select(np.flatnonzero(held_out)).select_columns(columns), train)
+    return CorpusSplits(train, documents.select(np.flatnonzero(held_out)).select_columns(columns), train)
 
 
 def load_sample(

@@ -257,7 +257,7 @@ def write_card(
     unused = {field.name for field in dataclasses.fields(MaskingArguments)} if objective == "clm" else set()
     recipe = {name: x for name, x in recipe.items() if str(x) not in ("None", "False", "[]") and name not in unused}
     told = {
-        "objective": OBJECTIVES[objective],
+        "objective": OBJECTIVES.get(objective, objective),
         "steps": f"{report['steps']:,} ({report['epochs']:.2f} epochs)",
         "tokens": f"{report['training_tokens']:,}",
         "arguments": ", ".join(f"{name} {value}" for name, value in recipe.items()),

@@ -27,7 +27,7 @@ GENERATOR = "generator"  # the folder it is saved in, beside the discriminator
 
 DETECTION = ("replaced_precision", "replaced_recall", "replaced_f1")  # figures of finding the replaced tokens
 
-TABLES = ("tok_embeddings", "position_embeddings", "token_type_embeddings")
+SHARED_EMBEDDINGS = ("tok_embeddings", "position_embeddings", "token_type_embeddings")
 
 
 def generator_config(config: MiniBertConfig, size: float) -> MiniBertConfig:
@@ -87,7 +87,7 @@ class DetectorWithGenerator(MiniBertForReplacedTokenDetection):
         embeddings, tables = self.model.embeddings, {}
         # in full precision, like the embeddings of any model: the rows of frequent tokens gather many small gradients
         with torch.autocast(self.device.type, enabled=False):
-            for name in TABLES:
+            for name in SHARED_EMBEDDINGS:
                 if getattr(embeddings, name) is not None:
                     tables[f"model.embeddings.{name}.weight"] = self.projection(getattr(embeddings, name).weight)
         if self.config.tie_word_embeddings:
