@@ -89,7 +89,8 @@ def _draw_cells(axes: Any, shares: np.ndarray, texts: np.ndarray | None, **optio
     image = axes.imshow(shares, cmap="Blues", vmin=0, vmax=1, **options)
     for (row, column), text in np.ndenumerate(texts) if texts is not None else ():
         is_dark = np.dot(image.cmap(shares[row, column])[:3], (0.299, 0.587, 0.114)) < 0.55
-        axes.text(column, row, f"{text:,}", ha="center", va="center", color="white" if is_dark else "black")
+        colour = "white" if is_dark else "black"
+        axes.text(column, row, f"{text:,}", ha="center", va="center", fontsize=8, color=colour)
     return image
 
 
@@ -496,6 +497,7 @@ def plot_race(path: str | Path, results: Mapping[str, Mapping[str, Any]]) -> Non
         for axes, axis in zip(panels, ("seconds", "tokens")):
             for name, run in sorted(results.items(), key=lambda item: item[1]["loss"]):
                 x, y = ([point[key] for point in run["curve"]] for key in (axis, "loss"))
-                axes.plot(x, y, "--" if run["peer"] else "-", marker=".", label=f"{name}: {run['loss']:.2f}")
+                label = f"{name}: {run['loss']:.2f}" if axis == "seconds" else None
+                axes.plot(x, y, "--" if run["peer"] else "-", marker=".", label=label)
             axes.set_xlabel(f"{axis} of training")
         panels[0].set_ylabel("loss")

@@ -35,7 +35,8 @@ class SearchArguments:
 
     words: list[str] = argument([], "The index (a folder), then queries; also given without --words.")
     data: list[str] = argument(
-        [], "Folders and files to search (txt, md, jsonl, csv, tsv, parquet); the index is built of these, or updated."
+        [],
+        "Folders and files to search (txt, md, jsonl, csv, tsv, parquet). What else the index had goes.",
     )
     model: str | None = argument(None, "The embedding model; by default the one that the index was built with.")
     passage_words: int = argument(150, "Longest passage that is cut from a text file, in words.")

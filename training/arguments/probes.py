@@ -15,7 +15,7 @@ SUBWORDS_HELP = "A word of several tokens is their mean, or the first of them."
 
 @dataclass
 class ProbeArguments:
-    model: str = argument("runs/minibert", "A saved MiniBERT: a folder or a Hub name.")
+    model: str = argument("runs/minibert", "A saved MiniBERT (for grammar any language model): a folder or a Hub name.")
     batch_tokens: int = argument(4096, "Tokens in a batch, padding included.")
 
 

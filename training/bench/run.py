@@ -71,7 +71,9 @@ def bench(corpus: CorpusArguments, arguments: BenchArguments) -> list[dict[str, 
                 result = {"benchmark": benchmark.name, "what": benchmark.what, "measured": {}, "failed": failed}
             else:
                 result["settings"] = settings
-                files[benchmark.name].write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n", "utf-8")
+                unfinished = files[benchmark.name].with_suffix(".unfinished")
+                unfinished.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n", "utf-8")
+                unfinished.replace(files[benchmark.name])
             tqdm.write(show(result), file=shown)
         results.append(result)
 

@@ -88,7 +88,7 @@ COMMANDS = {
     "zero-shot": Command("finetuning.tasks.classification:zero_shot", (finetuning.ZeroShotArguments,), "text"),
     "mask-stats": Command("data.mask_stats:mask_stats", (pretraining.CorpusArguments, pretraining.MaskStatsArguments)),
     "bench": Command("bench.run:bench", (pretraining.CorpusArguments, pretraining.BenchArguments), "benchmarks"),
-    "race": Command("bench.race:race", (pretraining.CorpusArguments, race.RaceArguments), "recipes"),
+    "race": Command("race:race", (pretraining.CorpusArguments, race.RaceArguments), "recipes"),
     "embed": Command(
         "embeddings.encoders:embed",
         (embeddings.EmbedArguments, embeddings.PoolingArguments),

@@ -68,7 +68,7 @@ def parse(name: str, argv: Sequence[str] = (), given: Mapping[str, Any] | None =
     command, known, given = COMMANDS[name], argument_names(name), dict(given or {})
     named = {word[2:].partition("=")[0].replace("-", "_") for word in argv if word.startswith("--")} | given.keys()
     for unknown in sorted(each for each in named if not {each, each.removeprefix("no_")} & known):
-        raise ValueError(f"unknown argument --{unknown} of 'minibert {name}'{close_matches(unknown, known, '--')}")
+        raise _unknown_argument(name, unknown, known)
 
     parser = build_parser(name)
     path = given.pop("recipe", None) or parser.parse_known_args(argv)[0].recipe
@@ -90,7 +90,9 @@ def parse(name: str, argv: Sequence[str] = (), given: Mapping[str, Any] | None =
         *instances, others, words = build_parser(name, everything=True).read(argv, chosen)
 
     for word in words:
-        if not command.positional or word.startswith("--"):
+        if word.startswith("--"):  # such as --no_quick
+            raise _unknown_argument(name, word[2:], known)
+        if not command.positional:
             raise ValueError(f"unexpected {word!r}; use --NAME VALUE, of the names that 'minibert {name} --help' shows")
     for instance in instances if words else ():
         if hasattr(instance, command.positional):
@@ -133,12 +135,16 @@ class Parser(hf_argparser.HfArgumentParser):
             if value is None:
                 if field.name in values and self.get_default(field.name) is not None:
                     raise ValueError(f"{field.name} has no value; leave it out to keep the default")
-            elif field.type == list[str]:
-                self.set_defaults(**{field.name: texts})  # which may look like arguments
-            elif is_list and typing.get_origin(field.type) is not list:
+            elif typing.get_origin(field.type) is list:  # as words, a list would take those that follow for its own
+                kind = typing.get_args(field.type)[0]
+                try:
+                    self.set_defaults(**{field.name: [kind(text) for text in texts]})
+                except ValueError:
+                    raise ValueError(f"{field.name}: {value!r}; use a list of {kind.__name__}") from None
+            elif is_list:
                 raise ValueError(f"{field.name}: {value!r} is a list; give one value")
             else:
-                words += [f"--{field.name}", *texts] if is_list else [f"--{field.name}={texts[0]}"]
+                words.append(f"--{field.name}={texts[0]}")
         return self.parse_args_into_dataclasses([*words, *argv], True, look_for_args_file=False)
 
 
@@ -211,6 +217,11 @@ def _fields_in_source(path: Path, class_name: str) -> set[str]:
             elif isinstance(line, ast.Assign) and line.targets[0].id == "attribute_map":
                 names |= ast.literal_eval(line.value).keys()
     return names
+
+
+def _unknown_argument(command: str, name: str, known: set[str]) -> ValueError:
+    matches = close_matches(name, known, "--") or close_matches(name.removeprefix("no_"), known, "--")
+    return ValueError(f"unknown argument --{name} of 'minibert {command}'{matches}")
 
 
 def close_matches(word: str, known: Iterable[str], prefix: str = "") -> str:

@@ -40,24 +40,24 @@ class HubReady:
             write_code(folder)
             write_gitignore(folder, keep_checkpoints=self.args.hub_strategy == "all_checkpoints")
 
-    def create_model_card(self, **given) -> None:
+    def create_model_card(self, language=None, license=None, tags=None, **given) -> None:
         """Write the card into the output folder, beside the saved model. `push_to_hub` hands its keywords on to here;
         of those of `Trainer.create_model_card`, language, license, tags, finetuned_from and dataset are on the card."""
         if not self.is_world_process_zero():
             return
         folder = Path(self.args.output_dir)
         if not (folder / "config.json").exists():  # an adapter alone, or nothing saved: Trainer knows what to do
-            return super().create_model_card(**given)
+            return super().create_model_card(language, license, tags, **given)
         self._prepare_folder()
         here, there = read_card(folder), hub_card(self.hub_model_id, self.args.hub_revision, self.args.hub_token)
         if there is not None and there.edited and not (here is not None and here.edited):
             print(f"The card of {self.hub_model_id} was edited by hand and stays as it is")
             (folder / CARD).write_text(there.text, encoding="utf-8")
             return
-        tags, data = ([x] if isinstance(x, str) else x or [] for x in (given.get("tags"), given.get("dataset")))
+        tags, data = ([x] if isinstance(x, str) else x or [] for x in (tags, given.get("dataset")))
         facts = self.card or facts_from_trainer(self.state.log_history, self.args, ", ".join(data) or None)
-        facts.language = given.get("language") or facts.language
-        facts.license = given.get("license") or facts.license
+        facts.language = language or facts.language
+        facts.license = license or facts.license
         base = given.get("finetuned_from") or facts.base_model
         facts.base_model = base or published_name(self.model.config._name_or_path)
         facts.tags = list(dict.fromkeys([*facts.tags, *tags]))

@@ -46,7 +46,7 @@ def grammar(probe: ProbeArguments, arguments: GrammarArguments) -> dict[str, Any
     """Measure; print a table; write `results.json` and a plot.
 
     Returns:
-        `accuracy` over all pairs (ties count a half), and that of every `paradigm` and `phenomenon` of the file.
+        `accuracy` over all `pairs` (ties count a half), and that of each of the file's `paradigms` and `phenomena`.
 
     Raises:
         ValueError: bad arguments or rows, or a model without a head for tokens, before any work.
@@ -70,7 +70,7 @@ def grammar(probe: ProbeArguments, arguments: GrammarArguments) -> dict[str, Any
     return save_results(found, probe, arguments, None, grammar=lambda path: plot_grammar(path, found))
 
 
-def read_minimal_pairs(file: str | None, pairs: int | None) -> list[dict[str, Any]]:
+def read_minimal_pairs(file: str | None, pairs: int) -> list[dict[str, Any]]:
     """The rows of a table with the columns sentence_good and sentence_bad.
 
     Args:

@@ -224,6 +224,8 @@ def wsd(probe: ProbeArguments, arguments: WsdArguments) -> dict[str, Any]:
     for name, split in splits.items():
         if unseen := sum(lemma not in known.rows for lemma in split.lemmas):
             print(f"{name}: {unseen} rows of lemmas without training uses got the most frequent sense of all.")
+        if new := {*zip(split.lemmas, split.senses)} - {*zip(known.lemmas, known.senses)}:
+            print(f"{name}: {len(new)} senses have no training use: {', '.join(sorted(sense for _, sense in new)[:8])}")
     curves: dict[str, dict[int, float]] = defaultdict(dict)
     for each, (micro, _) in tried.items():
         if each.layers.name.isdigit() and not each.neighbours and (each.vector, each.scaling) in DRAWN:

@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ from transformers import AutoModelForMaskedLM
 
 from minibert.training.arguments.pretraining import CorpusArguments
 from minibert.training.arguments.race import RaceArguments
-from minibert.training.bench.race import compare, race
+from minibert.training.race import compare, race
 
 
 def run(peer, *points):
@@ -32,10 +33,20 @@ def test_where_a_run_reaches_the_best_run_of_a_peer():
     assert best["reached"]["bert fast"]["tokens"] == 1 and best["reached"]["bert slow"] is None
 
 
-@pytest.mark.parametrize("bad", [{"peers": ["gpt"]}, {"steps": 0}], ids=str)
-def test_bad_input_is_named_before_any_work(bad, tmp_path):
-    with pytest.raises(ValueError, match=f"^{next(iter(bad))}: "):
-        race(CorpusArguments(), RaceArguments(output=str(tmp_path / "race"), **bad))
+@pytest.mark.parametrize(
+    "field, given",
+    [
+        ("peers", {"peers": ["gpt"]}),
+        ("steps", {"steps": 0}),
+        ("recipe", {"recipes": ["nope"]}),
+        ("recipes", {"recipes": ["electra"]}),
+        ("recipes", {"recipes": ["modern", "modern"]}),
+        ("data", {"grammar": "nope.jsonl"}),
+    ],
+)
+def test_bad_input_is_named_before_any_work(field, given, tmp_path):
+    with pytest.raises(ValueError, match=f"^{field}: "):
+        race(CorpusArguments(), RaceArguments(output=str(tmp_path / "race"), **given))
     assert not (tmp_path / "race").exists()
 
 
@@ -69,3 +80,5 @@ def test_a_race(tmp_path):
     (out / "bert 0.001.json").write_text(json.dumps({**summary["runs"]["bert 0.001"], "loss": 1.0}))
     again = race(CorpusArguments(data=[str(tmp_path / "text.txt")]), arguments)
     assert again["runs"]["minibert"] == summary["runs"]["minibert"] and again["runs"]["bert 0.001"]["loss"] == 1.0
+    with pytest.raises(ValueError, match="holds a race with seed=0, not 1"):
+        race(CorpusArguments(data=[str(tmp_path / "text.txt")]), replace(arguments, seed=1))

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from tqdm.auto import tqdm
 from transformers import (
@@ -31,19 +32,25 @@ from transformers import (
     trainer,
 )
 
-from ...configuration_minibert import MiniBertConfig
-from ...tokenization import train_tokenizer
-from ..arguments.pretraining import CorpusArguments, MixtureArguments, StreamingArguments
-from ..arguments.race import RaceArguments
-from ..data.documents import tokenize_documents
-from ..data.mixtures import CorpusSplits, prepare_documents
-from ..data.packing import pack_documents
-from ..precision import fast_bf16
-from ..report import format_table, plot_race
-from .benchmarks import sparse_masked_lm
+from ..configuration_minibert import MiniBertConfig
+from ..tokenization import train_tokenizer
+from .api import pretrain
+from .arguments.pretraining import CorpusArguments, MixtureArguments, StreamingArguments
+from .arguments.probes import GrammarArguments, ProbeArguments
+from .arguments.race import RaceArguments
+from .bench.benchmarks import sparse_masked_lm
+from .cli.parsing import argument_names, read_recipe
+from .data.documents import tokenize_documents
+from .data.mixtures import CorpusSplits, prepare_documents
+from .data.packing import pack_documents
+from .precision import fast_bf16
+from .probes.grammar import grammar, read_minimal_pairs
+from .report import format_table, plot_race
 
 MLM_PROBABILITY = 0.15
 HELD_OUT = "held_out.safetensors"
+# What must be alike for runs to be compared.
+FIXED = ("size", "vocab_size", "steps", "rows", "seq_length", "documents", "seed")
 # As run_mlm.py of Transformers trains: AdamW, a linear decay, no warmup.
 PEERS = {"bert": MiniBertConfig.bert, "modernbert": MiniBertConfig.modernbert}
 QUICK = dict(size="tiny", vocab_size=1024, steps=12, evaluations=3, documents=40, turn=2, rows=2, seq_length=128)
@@ -57,8 +64,8 @@ def race(corpus: CorpusArguments, arguments: RaceArguments) -> dict[str, Any]:
         best learning rate the share of the peer's seconds and tokens after which it has the peer's final loss.
 
     Raises:
-        ValueError: an unknown peer or a number that makes no sense, before any work.
-        RuntimeError: a run failed; names the file that says why.
+        ValueError: an unknown peer or recipe, a number that makes no sense, a folder of another race; before any work.
+            Later, that a run failed, with the file that says why.
     """
     if arguments.quick:
         arguments = replace(arguments, **QUICK, learning_rates=arguments.learning_rates[:1])
@@ -68,14 +75,31 @@ def race(corpus: CorpusArguments, arguments: RaceArguments) -> dict[str, Any]:
     for peer in arguments.peers:
         if peer not in PEERS:
             raise ValueError(f"peers: {peer!r}; use {', '.join(PEERS)}")
+    if arguments.grammar:
+        read_minimal_pairs(arguments.grammar, 1)
     folder = Path(arguments.output)
     runs: dict[str, dict[str, Any]] = {"minibert": {}}
-    runs |= {Path(recipe).stem: {"recipe": recipe} for recipe in arguments.recipes}
+    for recipe in arguments.recipes:
+        name, content = Path(recipe).stem, read_recipe(recipe, argument_names("pretrain"))
+        if name in runs or name == "race":
+            raise ValueError(f"recipes: {recipe!r} is the second run called {name!r}; use another name")
+        if content.get("objective", "mlm") != "mlm":
+            raise ValueError(
+                f"recipes: {recipe!r} has objective: {content['objective']}; use one of masked tokens, mlm"
+            )
+        runs[name] = {"recipe": recipe}
     for peer in arguments.peers:
         runs |= {f"{peer} {rate:g}": {"peer": peer, "learning_rate": rate} for rate in arguments.learning_rates}
+    settings = asdict(corpus) | {name: getattr(arguments, name) for name in FIXED}
     if not (folder / HELD_OUT).exists():
-        prepare(corpus, arguments)
-
+        prepare(corpus, arguments, settings)
+    with safe_open(folder / HELD_OUT, "pt") as held_out:
+        before = json.loads(held_out.metadata()["settings"])
+    if other := [name for name in settings if settings[name] != before[name]]:
+        raise ValueError(
+            f"output: {str(folder)!r} holds a race with {other[0]}={before[other[0]]}, not {settings[other[0]]}; use"
+            " another folder"
+        )
     missing = [name for name in runs if not (folder / f"{name}.json").exists()]
     _take_turns({name: runs[name] for name in missing}, corpus, arguments)
     results = {name: json.loads((folder / f"{name}.json").read_text()) for name in runs}
@@ -154,7 +178,7 @@ def _take_turns(runs: Mapping[str, Mapping[str, Any]], corpus: CorpusArguments, 
         try:
             return lines[name].recv()
         except EOFError:
-            raise RuntimeError(f"the run {name!r} failed: see {folder / name}.log") from None
+            raise ValueError(f"the run {name!r} failed: see {folder / name}.log") from None
 
     try:
         for name in lines:
@@ -192,13 +216,10 @@ def _run(
     )
     targets = sum(int((batch["labels"] != -100).sum()) for batch in turns.batches)
     last = turns.curve[-1]
-    grammar = None
+    found = None
     if arguments.grammar:
-        from ..arguments.probes import GrammarArguments, ProbeArguments
-        from ..probes.grammar import grammar as probe
-
-        out = str(folder / name / "grammar")
-        grammar = probe(ProbeArguments(str(folder / name)), GrammarArguments(arguments.grammar, 100, output_dir=out))
+        probed = GrammarArguments(arguments.grammar, 100, output_dir=str(folder / name / "grammar"))
+        found = grammar(ProbeArguments(str(folder / name)), probed)["accuracy"]
     result = {
         "peer": run.get("peer"),
         **run,
@@ -206,7 +227,7 @@ def _run(
         "loss": last["loss"],
         "accuracy": last["accuracy"],
         "bits_per_byte": last["loss"] / math.log(2) * targets / bytes_masked,
-        "grammar": grammar and grammar["accuracy"],
+        "grammar": found,
         "curve": turns.curve,
     }
     (folder / f"{name}.json").write_text(json.dumps(result, indent=1) + "\n")
@@ -281,7 +302,7 @@ def _documents(corpus: CorpusArguments, arguments: RaceArguments) -> CorpusSplit
     )
 
 
-def prepare(corpus: CorpusArguments, arguments: RaceArguments) -> None:
+def prepare(corpus: CorpusArguments, arguments: RaceArguments, settings: Mapping[str, Any]) -> None:
     """Save the tokenizer, and held-out documents, each cut to a row, with their masks: the same for all runs."""
     documents, folder = _documents(corpus, arguments), Path(arguments.output)
     tokenizer = train_tokenizer(
@@ -293,7 +314,8 @@ def prepare(corpus: CorpusArguments, arguments: RaceArguments) -> None:
     rows = sorted((dict(zip(rows, row)) for row in zip(*rows.values())), key=lambda row: len(row["input_ids"]))
     collator = DataCollatorForLanguageModeling(tokenizer, mlm_probability=MLM_PROBABILITY, seed=arguments.seed)
     batches = [collator(rows[start : start + 8]) for start in range(0, len(rows), 8)]
-    save_file({f"{n}.{name}": x for n, batch in enumerate(batches) for name, x in batch.items()}, folder / HELD_OUT)
+    tensors = {f"{n}.{name}": x for n, batch in enumerate(batches) for name, x in batch.items()}
+    save_file(tensors, folder / HELD_OUT, {"settings": json.dumps(settings)})
 
 
 def _held_out(folder: Path) -> list[dict[str, torch.Tensor]]:
@@ -306,10 +328,8 @@ def _held_out(folder: Path) -> list[dict[str, torch.Tensor]]:
 
 def _train_minibert(name, run, corpus, arguments, tokenizer) -> None:
     """`minibert pretrain` with its defaults, or a recipe."""
-    from ..api import pretrain
-
     folder = Path(arguments.output)
-    length = dict(max_steps=arguments.steps, per_device_train_batch_size=arguments.rows)
+    length = dict(max_steps=arguments.steps, per_device_train_batch_size=arguments.rows, gradient_accumulation_steps=1)
     length |= dict(seq_length=arguments.seq_length, size=arguments.size, seed=arguments.seed)
     saved = dict(output_dir=folder / name, tokenizer=folder / "tokenizer", eval_strategy="no", save_strategy="no")
     text = {key: value for key, value in asdict(corpus).items() if value != getattr(CorpusArguments(), key)}
