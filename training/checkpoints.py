@@ -9,9 +9,12 @@ import json
 import os
 import re
 import shutil
+import zipfile
 import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from safetensors import SafetensorError, safe_open
 
 if TYPE_CHECKING:
     from transformers import TrainingArguments
@@ -89,24 +92,26 @@ def remove_checkpoints(folder: Path) -> None:
 
 
 def find_damage(checkpoint: Path) -> str | None:
-    """What keeps a training from going on from a checkpoint, in words; None if it is whole: as its manifest says, or,
-    where its process was killed before that (or a plain `Trainer` made it), if the state is there, written last."""
+    """What keeps a training from going on from a checkpoint, in words; None if it is whole.
+
+    One with a manifest is held against that; one without (an older one, or a plain `Trainer`'s) is judged by the files
+    it must have, and by whether they end where their formats say.
+    """
     for names in NEEDED:
         if not any(found for name in names for found in checkpoint.glob(name)):
             hint = " (to be resumed, train with --save_only_model false)" if names[0] == "optimizer.pt" else ""
             return f"{names[0]} is missing{hint}"
-    for path in (checkpoint / "trainer_state.json", checkpoint / MANIFEST):
-        try:
-            listed = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-        except ValueError:
-            return f"{path.name} is half-written"
-    for name, (size, checksum) in listed.items():
-        path = checkpoint / name
-        if not path.exists():
-            return f"{name} is missing"
-        if path.stat().st_size != size or _checksum(path) != checksum:
-            return f"{name} is not as it was saved"
-    return None
+    manifest = checkpoint / MANIFEST
+    if _is_complete(manifest):
+        for name, (size, checksum) in json.loads(manifest.read_text()).items():
+            path = checkpoint / name
+            if not path.exists():
+                return f"{name} is missing"
+            if path.stat().st_size != size or _checksum(path) != checksum:
+                return f"{name} is not as it was saved"
+        return None
+    damaged = [path.name for path in checkpoint.iterdir() if path.is_file() and not _is_complete(path)]
+    return f"{damaged[0]} is half-written" if damaged else None
 
 
 def write_manifest(checkpoint: Path) -> None:
@@ -133,3 +138,19 @@ def _checksum(path: Path) -> int:
         while part := file.read(1 << 20):
             checksum = zlib.crc32(part, checksum)
     return checksum
+
+
+def _is_complete(path: Path) -> bool:
+    try:
+        if not path.exists():
+            return False
+        if path.suffix == ".json":
+            json.loads(path.read_text(encoding="utf-8"))
+        elif path.suffix == ".safetensors":
+            with safe_open(path, "np"):
+                pass
+        elif path.suffix in (".pt", ".pth", ".bin"):  # archives, whose contents are listed at their end
+            return zipfile.is_zipfile(path)
+    except (ValueError, SafetensorError):
+        return False
+    return True

@@ -118,6 +118,12 @@ class OutputArguments:
 class Parser(hf_argparser.HfArgumentParser):
     """`HfArgumentParser` that raises what it refuses, and reads dictionaries like command lines."""
 
+    def _get_value(self, action: argparse.Action, text: str) -> Any:
+        try:
+            return super()._get_value(action, text)
+        except argparse.ArgumentError as error:
+            self.error(str(error))
+
     def error(self, message: str) -> NoReturn:
         raise ValueError(message)
 
@@ -136,11 +142,8 @@ class Parser(hf_argparser.HfArgumentParser):
                 if field.name in values and self.get_default(field.name) is not None:
                     raise ValueError(f"{field.name} has no value; leave it out to keep the default")
             elif typing.get_origin(field.type) is list:  # as words, a list would take those that follow for its own
-                kind = typing.get_args(field.type)[0]
-                try:
-                    self.set_defaults(**{field.name: [kind(text) for text in texts]})
-                except ValueError:
-                    raise ValueError(f"{field.name}: {value!r}; use a list of {kind.__name__}") from None
+                action = next(action for action in self._actions if action.dest == field.name)
+                self.set_defaults(**{field.name: [self._get_value(action, text) for text in texts]})
             elif is_list:
                 raise ValueError(f"{field.name}: {value!r} is a list; give one value")
             else:

@@ -336,7 +336,7 @@ def check_masking(masking: Any) -> None:
             " points with linear and steps, none with constant"
         )
     for share in masking.rate_points:
-        if not 0 < share <= 1:
+        if not isinstance(share, Real) or not 0 < share <= 1:
             raise ValueError(f"rate_points: {share!r} is no share of the training; use one above 0, at most 1")
 
 

@@ -7,6 +7,7 @@ not blank, a document is what stands between blank lines ("paragraph"); without 
 
 from __future__ import annotations
 
+import codecs
 import functools
 import glob
 import itertools
@@ -118,20 +119,24 @@ def files_in(folder: str | Path, suffixes: Collection[str]) -> list[str]:
 
 
 def _check_utf8(file: str, limit: int | None) -> None:
-    """Decode the file, or the lines that begin in its first `limit` bytes."""
+    """Decode the file, or its first `limit` bytes."""
+    decoder = codecs.getincrementaldecoder("utf-8")()
     offset = 0
-    with open(file, "rb") as lines:
-        for line in lines:
+    with open(file, "rb") as stream:
+        while limit is None or offset < limit:
+            block = stream.read(1 << 24)
+            carried = len(decoder.getstate()[0])  # bytes of a character that the last block began
             try:
-                line.decode()
+                decoder.decode(block, final=not block)
             except UnicodeDecodeError as error:
+                position = offset - carried + error.start
+                byte = error.object[error.start]
                 raise ValueError(
-                    f"data: {file!r} is not UTF-8 text: byte 0x{line[error.start]:02x} at offset"
-                    f" {offset + error.start} ({error.reason})"
+                    f"data: {file!r} is not UTF-8 text: byte 0x{byte:02x} at offset {position} ({error.reason})"
                 ) from None
-            offset += len(line)
-            if limit is not None and offset >= limit:
+            if not block:
                 return
+            offset += len(block)
 
 
 def _layout(file: str, limit: int | None) -> str:

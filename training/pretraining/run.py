@@ -57,6 +57,8 @@ def pretrain(
     # What can be refused before anything is read.
     check_launcher()
     checkpoint = checkpoint_to_resume(training)
+    if training.world_size > 1 and training.accelerator_config.dispatch_batches:
+        raise ValueError("accelerator_config: dispatch_batches needs batches of one length; leave it out")
     training = check_optimization(optimization, training, arguments.UNLESS_MINUTES, checkpoint)
     budget = time_budget(optimization, training, checkpoint)
     objective = OBJECTIVES[objective_arguments.objective](objective_arguments, masking, training.seed)
@@ -95,10 +97,9 @@ def pretrain(
     validation = objective.rows(documents.validation, tokenizer, rows)
     seen = first_rows(train, count=SAMPLE_ROWS) if streaming.streaming else train
     collator = objective.collator(tokenizer, seen)
-    # One row cannot grow by rows, or be dealt out to the GPUs of a process or by one process to others, and a compiled
-    # graph on CPU makes a square of it.
-    dealt = training.n_gpu > 1 or training.accelerator_config.dispatch_batches
-    collator.unpadded = objective.unpads and not (optimization.batch_warmup or dealt or training.torch_compile)
+    # One row cannot grow by rows, or be split among GPUs; a compiled graph on CPU makes a square of it.
+    padded = optimization.batch_warmup or training.n_gpu > 1 or training.torch_compile
+    collator.unpadded = objective.unpads and not padded
 
     # Model and loss
     data = dict(data_collator=collator, train_dataset=train, eval_dataset=validation, processing_class=tokenizer)

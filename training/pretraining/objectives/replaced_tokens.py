@@ -99,6 +99,7 @@ class DetectorWithGenerator(MiniBertForReplacedTokenDetection):
         input_ids: torch.Tensor,
         attention_mask: torch.Tensor | None = None,
         labels: torch.Tensor | None = None,
+        token_type_ids: torch.Tensor | None = None,
         position_ids: torch.Tensor | None = None,
         cu_seq_lens_q: torch.Tensor | None = None,
         max_length_q: int | None = None,
@@ -120,7 +121,7 @@ class DetectorWithGenerator(MiniBertForReplacedTokenDetection):
             [batch, length], the discriminator's `logits`, above 0 where a token looks replaced, `replaced` (0, 1, -100
             at padding), and the `corrupted_ids` that it read; [targets, vocabulary], `generator_logits`.
         """
-        layout = dict(attention_mask=attention_mask, position_ids=position_ids)
+        layout = dict(attention_mask=attention_mask, token_type_ids=token_type_ids, position_ids=position_ids)
         layout |= dict(cu_seq_lens_q=cu_seq_lens_q, max_length_q=max_length_q)
         targeted = dict(labels=labels, masked_lm_positions=masked_lm_positions, sparse_prediction=True)
         generated = torch.func.functional_call(
