@@ -17,7 +17,7 @@ from transformers.trainer_callback import TrainerState
 from minibert import MiniBertConfig, MiniBertForMaskedLM
 from minibert.training.arguments.pretraining import UNLESS_MINUTES, OptimizationArguments
 from minibert.training.callbacks import add_callbacks
-from minibert.training.optimization import OptimizationMixin, check_optimization, time_budget
+from minibert.training.optimization import OptimizationMixin, check_optimization, resolve_optimizer, time_budget
 from minibert.training.optimization.clock import TimeBudget
 from minibert.training.optimization.muon import MuonAdamW, block_matrices, muon_optimizer
 from minibert.training.optimization.schedule import rows_in_batch
@@ -184,6 +184,26 @@ def test_muon_on_an_old_torch_is_refused(monkeypatch, tmp_path):
     monkeypatch.delattr(torch.optim, "Muon", raising=False)
     with pytest.raises(ValueError, match="torch 2.9"):
         check_optimization(OptimizationArguments(optimizer="muon"), arguments(tmp_path), UNLESS_MINUTES)
+
+
+@pytest.mark.parametrize(
+    ("optimization", "training", "prefers_muon", "expected"),
+    [
+        ({}, {}, True, ("muon", 2e-3, 5e-3)),
+        ({}, {}, False, ("adamw", 1e-3, None)),
+        ({}, {"learning_rate": 3e-3}, True, ("muon", 3e-3, None)),  # one rate for both
+        ({"muon_learning_rate": 1e-2}, {}, True, ("muon", 2e-3, 1e-2)),
+        ({"optimizer": "adamw"}, {}, True, ("adamw", 1e-3, None)),
+        ({"optimizer": "muon"}, {}, False, ("muon", 2e-3, 5e-3)),
+        ({}, {"optim": "sgd"}, True, ("adamw", 1e-3, None)),
+    ],
+)
+def test_the_optimizer_and_its_rates_where_nothing_is_said(optimization, training, prefers_muon, expected, tmp_path):
+    training = arguments(tmp_path, **{"learning_rate": None} | training)
+    if not hasattr(torch.optim, "Muon") and "optimizer" not in optimization:
+        expected = ("adamw", training.learning_rate or 1e-3, optimization.get("muon_learning_rate"))
+    optimization, training = resolve_optimizer(OptimizationArguments(**optimization), training, prefers_muon)
+    assert (optimization.optimizer, training.learning_rate, optimization.muon_learning_rate) == expected
 
 
 @needs_muon

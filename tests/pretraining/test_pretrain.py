@@ -44,7 +44,7 @@ def corpus(tmp_path_factory):
 def run(corpus, tmp_path_factory):
     output = tmp_path_factory.mktemp("runs") / "animals"
     status = cli.main(["pretrain", "--data", str(corpus), "--output_dir", str(output), "--num_train_epochs", "25",
-                       "--learning_rate", "2e-3", "--eval_strategy", "no", "--save_strategy", "no",
+                       "--optimizer", "adamw", "--learning_rate", "2e-3", "--eval_strategy", "no", "--save_strategy", "no",
                        *QUICK[:-6]])  # fmt: skip
     assert status == 0
     return output
@@ -216,6 +216,7 @@ def test_the_report_is_that_of_the_best_model_where_that_is_kept(corpus, tmp_pat
     assert cli.main(["pretrain", "--data", str(corpus), "--output_dir", str(output), "--max_steps", "12",
                      "--eval_strategy", "steps", "--eval_steps", "3", "--save_strategy", "steps", "--save_steps", "3",
                      "--learning_rate", "0.3", "--lr_scheduler_type", "constant_with_warmup", "--warmup_steps", "12",
+                     "--optimizer", "adamw",
                      "--load_best_model_at_end", "true", *QUICK]) == 0  # fmt: skip
     history = json.loads((output / "trainer_state.json").read_text())["log_history"]
     losses = {entry["step"]: entry["eval_mlm_loss"] for entry in history if "eval_mlm_loss" in entry}

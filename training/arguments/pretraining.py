@@ -10,6 +10,9 @@ from . import TRAINING_DEFAULTS, argument
 # What --minutes chooses where the user did not: fields of transformers.TrainingArguments, and the size.
 UNLESS_MINUTES: dict[str, Any] = {"num_train_epochs": 2.0, "per_device_train_batch_size": 4}
 SIZE_UNLESS_MINUTES = "mini"
+# By optimizer, where the user gives none; beside Muon's own it is that of the embeddings, norms and heads.
+LEARNING_RATES = {"adamw": 1e-3, "muon": 2e-3}
+MUON_LEARNING_RATE = 5e-3
 
 
 @dataclass
@@ -127,10 +130,14 @@ class ObjectiveArguments:
 class OptimizationArguments:
     """Optimizer and schedule, beside what TrainingArguments say (--optim, --learning_rate, --lr_scheduler_type, …)."""
 
-    optimizer: Literal["adamw", "muon"] = argument(
-        "adamw", "adamw: --optim (fused AdamW); muon: Muon for the blocks' matrices, else fused AdamW (torch 2.9+)."
+    optimizer: Literal["adamw", "muon"] | None = argument(
+        None,
+        "muon: Muon for the blocks' matrices, else fused AdamW (torch 2.9+); adamw: --optim (fused AdamW). By default"
+        " muon for new models that learn masked tokens, where it can be.",
     )
-    muon_learning_rate: float | None = argument(None, "Muon's own; by default --learning_rate, which its updates fit.")
+    muon_learning_rate: float | None = argument(
+        None, f"Muon's own; by default --learning_rate, which its updates fit, and without that {MUON_LEARNING_RATE:g}."
+    )
     batch_warmup: float = argument(
         0.0, "Batches grow from an eighth of their rows to all over so many steps, or below 1 that share of all; 0: no."
     )
@@ -212,7 +219,7 @@ PRETRAIN_DEFAULTS: dict[str, Any] = TRAINING_DEFAULTS | {
     "output_dir": "runs/minibert",
     "per_device_train_batch_size": None,  # undecided, and so is num_train_epochs: see UNLESS_MINUTES
     "per_device_eval_batch_size": 8,
-    "learning_rate": 1e-3,
+    "learning_rate": None,  # see LEARNING_RATES
     "warmup_steps": 0.06,
     "weight_decay": 0.01,
     "adam_beta2": 0.98,

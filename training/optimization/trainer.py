@@ -12,7 +12,7 @@ from transformers import TrainingArguments
 from transformers.optimization import get_wsd_schedule
 from transformers.trainer_utils import get_last_checkpoint
 
-from ..arguments.pretraining import OptimizationArguments
+from ..arguments.pretraining import LEARNING_RATES, MUON_LEARNING_RATE, OptimizationArguments
 from .averaging import WeightAverage
 from .clock import TimeBudget
 from .muon import muon_optimizer
@@ -76,6 +76,25 @@ def check_optimization(
         )
     undecided = {name: default for name, default in defaults.items() if getattr(training, name) is None}
     return dataclasses.replace(training, **undecided)
+
+
+def resolve_optimizer(
+    optimization: OptimizationArguments, training: TrainingArguments, prefers_muon: bool
+) -> tuple[OptimizationArguments, TrainingArguments]:
+    """The optimizer and its learning rates, where the user left them open.
+
+    Args:
+        prefers_muon: take Muon, where nothing stands in its way.
+    """
+    possible = hasattr(torch.optim, "Muon") and not (training.fsdp or training.deepspeed)
+    possible = possible and training.optim.value in ADAMW
+    name = optimization.optimizer or ("muon" if prefers_muon and possible else "adamw")
+    rate, muon_rate = training.learning_rate, optimization.muon_learning_rate
+    if name == "muon" and rate is None and muon_rate is None:
+        muon_rate = MUON_LEARNING_RATE
+    rate = LEARNING_RATES[name] if rate is None else rate
+    optimization = dataclasses.replace(optimization, optimizer=name, muon_learning_rate=muon_rate)
+    return optimization, dataclasses.replace(training, learning_rate=rate)
 
 
 def time_budget(

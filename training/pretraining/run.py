@@ -22,7 +22,7 @@ from ..checkpoints import checkpoint_to_resume
 from ..data.mixtures import SAMPLE_ROWS, check_stream, check_workers, first_rows, prepare_documents
 from ..hub.card import write_card
 from ..loading import minibert_config, without_bars
-from ..optimization import check_optimization, plan_training, time_budget
+from ..optimization import check_optimization, plan_training, resolve_optimizer, time_budget
 from ..precision import check_launcher, resolve_precision
 from ..report import describe_pretraining, plot_losses
 from ..result import TrainingResult
@@ -59,6 +59,8 @@ def pretrain(
     checkpoint = checkpoint_to_resume(training)
     if training.world_size > 1 and training.accelerator_config.dispatch_batches:
         raise ValueError("accelerator_config: dispatch_batches needs batches of one length; leave it out")
+    is_new = model_arguments.model_name_or_path is None and objective_arguments.objective == "mlm"
+    optimization, training = resolve_optimizer(optimization, training, prefers_muon=is_new)
     training = check_optimization(optimization, training, arguments.UNLESS_MINUTES, checkpoint)
     budget = time_budget(optimization, training, checkpoint)
     objective = OBJECTIVES[objective_arguments.objective](objective_arguments, masking, training.seed)
