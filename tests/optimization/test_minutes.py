@@ -282,7 +282,8 @@ def test_the_command_trains_by_the_clock_and_goes_on(corpus, tmp_path, monkeypat
     monkeypatch.setattr(optimization_trainer, "TimeBudget", budget)
     monkeypatch.setattr(budget, "saved_in", TimeBudget.saved_in, raising=False)
     given = ["--minutes", "1", "--size", "tiny", "--weight_average", "0.9", "--save_strategy", "steps", "--save_steps",
-             "10", "--save_total_limit", "9", "--logging_steps", "1", "--eval_strategy", "no", "--learning_rate", "1e-3"]  # fmt: skip
+             "10", "--save_total_limit", "9", "--logging_steps", "1", "--eval_strategy", "no",
+             "--learning_rate", "1e-3"]  # fmt: skip
     output = tmp_path / "run"
     assert run(corpus, output, *given) == 0
     assert clocks[0].now == pytest.approx(60, rel=0.05)
