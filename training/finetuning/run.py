@@ -152,7 +152,8 @@ def prepare(
         run.arguments, run.training = _unless_planned(arguments), _unless_planned(training)
     sizes = ", ".join(f"{len(split):,} {name}" for name, split in run.splits.items())
     print(f"{run.task.name}: rows: {sizes}; inputs of {run.task.tokenizer.model_max_length:,} tokens at most")
-    run.encoded = {name: run.task.encode(split, training=name == "train") for name, split in run.splits.items()}
+    with training.main_process_first():  # the others find its rows in the cache
+        run.encoded = {name: run.task.encode(split, training=name == "train") for name, split in run.splits.items()}
     resolve_training(run)
     # What a result depends on: all arguments, as JSON has them; of Transformers', those that are given a value.
     settings = {**vars(task_arguments), **vars(data), **vars(run.arguments)}

@@ -13,10 +13,12 @@ from typing import Any, ClassVar, NamedTuple
 import datasets
 import numpy as np
 import torch
+from datasets.fingerprint import Hasher
 from transformers import DataCollatorWithPadding, PreTrainedConfig, PreTrainedTokenizerBase
 
 from ....modeling_minibert import MiniBertPreTrainedModel
 from ...arguments.finetuning import TaskArguments
+from ...data.documents import tokenizer_backend
 from ..data import FILE, check_columns, check_texts, find_column, with_column
 
 # What stands for a label that is not there: benchmarks publish their test rows so.
@@ -135,11 +137,16 @@ class Task(abc.ABC):
     def map_columns(
         self, split: datasets.Dataset, columns: list[str], function: Callable[..., dict[str, list]], **options: Any
     ) -> datasets.Dataset:
-        """The rows, more or fewer, that `function(tokenizer, *columns, **options)` makes of batches of columns."""
-        # Not from the cache of `datasets`: it knows a function by its name, and would serve an older version's rows.
-        options = {"fn_kwargs": options, "input_columns": columns, "remove_columns": columns, "desc": "Tokenizing"}
-        encode = partial(function, self.tokenizer)
-        return split.select_columns(columns).map(encode, batched=True, load_from_cache_file=False, **options)
+        """The rows, more or fewer, that `function(tokenizer, *columns, **options)` makes of batches of columns; cached
+        by all of these, and by the code of the tasks."""
+        split, tokenizer = split.select_columns(columns), self.tokenizer
+        # `datasets` would know the function by its name, whatever its code, and a tokenizer not again after its use.
+        state = [getattr(tokenizer, name) for name in ("model_max_length", "truncation_side", "model_input_names")]
+        code = [path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.py"))]
+        key = [split._fingerprint, function.__name__, options, tokenizer_backend(tokenizer), *state, code]
+        cached = {"new_fingerprint": Hasher.hash(key), "fn_kwargs": options, "desc": "Tokenizing"}
+        options = {"input_columns": columns, "remove_columns": columns, **cached}
+        return split.map(partial(function, tokenizer), batched=True, **options)
 
     def preprocess_logits(self, logits: Any, inputs: Mapping[str, torch.Tensor]) -> Any:
         """What evaluation keeps of the logits of a collated batch: the number of the best class, [batch]."""
