@@ -16,7 +16,7 @@ from minibert.training.arguments import pretraining as arguments
 from minibert.training.cli import main as cli
 from minibert.training.cli import parsing
 from minibert.training.cli.commands import COMMANDS
-from minibert.training.cli.parsing import build_parser, parse
+from minibert.training.cli.parsing import build_parser
 
 
 def parse(name, line="", *words):
