@@ -19,7 +19,7 @@ from transformers import DataCollatorWithPadding, PreTrainedConfig, PreTrainedTo
 from ....modeling_minibert import MiniBertPreTrainedModel
 from ...arguments.finetuning import TaskArguments
 from ...data.documents import tokenizer_backend
-from ..data import FILE, check_columns, check_texts, find_column, with_column
+from ..data import FILE, check_column, check_texts, find_column, with_column
 
 # What stands for a label that is not there: benchmarks publish their test rows so.
 NO_LABEL = (None, "", -1, "-1")
@@ -69,7 +69,8 @@ class Task(abc.ABC):
         first = next(iter(splits.values()))
         self.label_column, self.text_columns = self.find_labels(first), self.find_texts(first)
         for split in splits.values():
-            self._check(split, [*self.text_columns, self.label_column])
+            self._check(split)
+            check_column(split, self.label_column, list(self.columns)[-1])
         labels = {name: self.read_labels(split) for name, split in splits.items()}
         labels = self.learn_labels(splits, labels, config)
         return datasets.DatasetDict({name: self.with_labels(split, labels[name]) for name, split in splits.items()})
@@ -77,11 +78,12 @@ class Task(abc.ABC):
     def read_unlabelled(self, split: datasets.Dataset) -> datasets.Dataset:
         """Check rows that have no labels, once `read` was called: as that returns them, with labels that mean nothing
         (an encoded row has some)."""
-        self._check(split, self.text_columns)
+        self._check(split)
         return self.with_labels(split, [self.blank_label(row) for row in split])
 
-    def _check(self, split: datasets.Dataset, columns: list[str]) -> None:
-        check_columns(split, columns, ", ".join(self.columns))
+    def _check(self, split: datasets.Dataset) -> None:
+        for column, argument in zip(self.text_columns, self.text_arguments()):
+            check_column(split, column, argument)
         self.check_inputs(split)
 
     # --- columns and rows ---
@@ -95,6 +97,10 @@ class Task(abc.ABC):
     def find_texts(self, split: datasets.Dataset) -> list[str]:
         """The columns that the model's inputs are made of."""
         return [self.find(split, argument) for argument in list(self.columns)[:-1]]
+
+    def text_arguments(self) -> list[str]:
+        """The arguments that name `text_columns`."""
+        return list(self.columns)[: len(self.text_columns)]
 
     def check_inputs(self, split: datasets.Dataset) -> None:
         """Refuse a split that has a row without one of the texts."""
