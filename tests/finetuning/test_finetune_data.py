@@ -166,6 +166,18 @@ def test_a_column_that_another_split_lacks_is_told_by_its_argument(tmp_path, tas
             task(arguments, TOKENIZER).read(load_splits(DataArguments(train=[train], validation=[other])))
 
 
+@pytest.mark.parametrize(
+    ("task", "said"),
+    [
+        (Classify(ClassifyArguments(), None), "label_column: which column of .* holds the label"),
+        (Choose(ChooseArguments(label_column="x"), None), "choice_columns: which column of .* holds the choices"),
+    ],
+)
+def test_an_unclear_column_is_told_by_what_it_holds(tmp_path, task, said):
+    with pytest.raises(ValueError, match=f"^{said} is not clear"):
+        task.read(load_splits(DataArguments(test=[write(tmp_path / "a.jsonl", [{"x": "a", "y": 1}])])))
+
+
 TOKENIZER = train_tokenizer(["a text"] * 9, vocab_size=13, show_progress=False)
 
 
