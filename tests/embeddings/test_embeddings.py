@@ -375,6 +375,15 @@ def test_an_index_survives_an_update_that_fails(folder, library, tmp_path, capsy
     assert sorted(path.name for path in index.iterdir()) == ["index.json", "passages.jsonl", "vectors.safetensors"]
 
 
+def test_an_index_of_another_version(tmp_path):
+    Index([Passage("a", "katan")], np.ones((1, 1), np.float32), "model", "abc").save(tmp_path)
+    (tmp_path / "index.json").write_text('{"model": "model", "fingerprint": "abc", "made": 2031}')
+    assert Index.load(tmp_path).fingerprint == "abc"
+    (tmp_path / "index.json").write_text('{"model": "model"}')
+    with pytest.raises(ValueError, match="^index: .*index.json' lacks fingerprint; build a new index"):
+        Index.load(tmp_path)
+
+
 def test_search_is_brute_force_and_updates_embed_only_what_is_new(folder, library, tmp_path, capsys, monkeypatch):
     index, query = tmp_path / "index", "nuben katan"
     run("search", index, "--data", library, "--model", folder, "--passage_words", "10")
