@@ -231,7 +231,7 @@ def _save(
     run: Run, report: dict[str, Any], predictions: dict[str, Predictions], predicted: list[Any] | None, output: Path
 ) -> None:
     """Save what was measured: the picture, the report, and test rows without labels as they were given, each with what
-    was `predicted` for it. Of a training, show the saved model at work."""
+    was `predicted` for it. Of a training, show what the model says of a few rows."""
     name, said = list(predictions.items())[-1]
     run.task.draw(said, output / PICTURE)
     if predicted is not None:
@@ -245,7 +245,7 @@ def _save(
     model = ""
     if isinstance(run.arguments, FinetuneArguments):
         model = "the model, the tokenizer, README.md (the model card), "
-        print(f"\nThe saved model on its {name} rows:")
+        print(f"\nThe first {name} rows, and what the model says of them:")
         for given, answer in islice(run.task.demonstrate(output, said), 3):
             print(f"  {given}\n    {answer}")
     print(f"Saved to {output}: {model}{REPORT} and {PICTURE} (of {name})")
