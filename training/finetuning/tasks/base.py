@@ -151,6 +151,9 @@ class Task(abc.ABC):
         code = [path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.py"))]
         key = [split._fingerprint, function.__name__, options, tokenizer_backend(tokenizer), *state, code]
         cached = {"new_fingerprint": Hasher.hash(key), "fn_kwargs": options, "desc": "Tokenizing"}
+        if not split.cache_files:  # rows that were made in memory, as those of nested files are
+            file = f"tokenized-{cached['new_fingerprint']}.arrow"
+            cached["cache_file_name"] = str(Path(datasets.config.HF_DATASETS_CACHE) / file)
         options = {"input_columns": columns, "remove_columns": columns, **cached}
         return split.map(partial(function, tokenizer), batched=True, **options)
 
