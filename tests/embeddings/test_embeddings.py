@@ -19,7 +19,7 @@ import torch
 from datasets import Dataset
 from helpers import WORDS, refusal, run, sentences, write_rows
 from safetensors.torch import load_file, save_file
-from sentence_transformers import CrossEncoder, SentenceTransformer
+from sentence_transformers import CrossEncoder, SentenceTransformer, SentenceTransformerTrainer
 from sentence_transformers.sentence_transformer.evaluation import InformationRetrievalEvaluator
 from sentence_transformers.sentence_transformer.modules import Dense, Normalize, Pooling, Transformer
 from transformers import AutoTokenizer, BertConfig, BertForSequenceClassification, BertForTokenClassification, BertModel
@@ -37,8 +37,9 @@ from minibert.training.arguments.embeddings import (
 from minibert.training.cli import main as cli
 from minibert.training.embeddings.data import Passage, hold_out, read_pairs, read_passages, read_retrieval, read_table
 from minibert.training.embeddings.encoders import Embedder, embed
-from minibert.training.embeddings.evaluate import evaluate_embed
+from minibert.training.embeddings.evaluate import RETRIEVAL, evaluate_embed
 from minibert.training.embeddings.search import Index, search
+from minibert.training.embeddings.train import Measure
 
 MAX_LENGTH = 12
 TEXTS = [*sentences(40), "", "Katan, LOVER! (unseen ünicode)", "katan"]
@@ -181,7 +182,7 @@ def test_opens_without_the_package(folder, tokenizer, tmp_path):
 import sys
 sys.modules["minibert"] = None
 import numpy as np
-from sentence_transformers import CrossEncoder, SentenceTransformer
+from sentence_transformers import CrossEncoder, SentenceTransformer, SentenceTransformerTrainer
 model = SentenceTransformer({folder!r}, trust_remote_code=True, device="cpu")
 assert type(model.transformers_model).__module__.startswith("transformers_modules."), type(model.transformers_model)
 np.save({str(tmp_path / "vectors.npy")!r}, model.encode({TEXTS!r}), allow_pickle=False)
@@ -373,6 +374,15 @@ def test_an_index_survives_an_update_that_fails(folder, library, tmp_path, capsy
     run("search", index, "--data", library, capsys=capsys)
     assert "new.txt" in run("search", index, "katan", capsys=capsys)
     assert sorted(path.name for path in index.iterdir()) == ["index.json", "passages.jsonl", "vectors.safetensors"]
+
+
+def test_an_index_of_another_version(tmp_path):
+    Index([Passage("a", "katan")], np.ones((1, 1), np.float32), "model", "abc").save(tmp_path)
+    (tmp_path / "index.json").write_text('{"model": "model", "fingerprint": "abc", "made": 2031}')
+    assert Index.load(tmp_path).fingerprint == "abc"
+    (tmp_path / "index.json").write_text('{"model": "model"}')
+    with pytest.raises(ValueError, match="^index: .*index.json' lacks fingerprint; build a new index"):
+        Index.load(tmp_path)
 
 
 def test_search_is_brute_force_and_updates_embed_only_what_is_new(folder, library, tmp_path, capsys, monkeypatch):
@@ -682,7 +692,19 @@ def test_training_on_scores(toy, tmp_path, loss):
     assert report["after"]["spearman"] > max(0.6, report["before"]["spearman"] + 0.3)
 
 
-def test_finetune_embed_refuses_before_it_trains(toy, folder, tmp_path, capsys):
+def test_the_model_is_measured_on_the_device_of_the_trainer(toy, tmp_path, monkeypatch):
+    order, make = [], SentenceTransformerTrainer.__init__
+    monkeypatch.setattr(SentenceTransformerTrainer, "__init__", lambda *a, **k: order.append("placed") or make(*a, **k))
+    monkeypatch.setattr(
+        Measure, "__call__", lambda self, *_, **__: order.append("measured") or dict.fromkeys(RETRIEVAL, 0.0)
+    )
+    run("finetune", "embed", toy / "train.jsonl", "--model", toy / "model", "--output_dir", tmp_path / "out",
+        "--max_steps", "1", *TRAINING)  # fmt: skip
+    assert order[:2] == ["placed", "measured"]
+
+
+def test_finetune_embed_refuses_before_it_trains(toy, folder, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(Measure, "__call__", lambda *_, **__: pytest.fail("it measures"))
     scored = write_rows(tmp_path / "scored.jsonl", [dict(sentence1=text, sentence2="b", score=1) for text in WORDS])
     (tmp_path / "done").mkdir()
     (tmp_path / "done/config.json").write_text("{}")

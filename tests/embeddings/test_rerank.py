@@ -17,7 +17,7 @@ from minibert import MiniBertConfig, MiniBertModel
 from minibert.tokenization import train_tokenizer
 from minibert.training.cli import main as cli
 from minibert.training.embeddings.encoders import Embedder, open_reranker, score_pairs
-from minibert.training.embeddings.train import draw_negatives, find_near, label_rows, ranking_among
+from minibert.training.embeddings.train import Measure, draw_negatives, find_near, label_rows, ranking_among
 
 PAIRS = [*zip(sentences(20), sentences(20, seed=1, longest=40)), ("katan " * 30, "lover"), ("katan", "")]
 
@@ -306,7 +306,8 @@ def test_training_on_scores_and_further(toy, tmp_path):
     assert second["before"]["spearman"] == pytest.approx(first["after"]["spearman"], abs=1e-4)
 
 
-def test_finetune_rerank_refuses(toy, root, data, tmp_path, capsys):
+def test_finetune_rerank_refuses(toy, root, data, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(Measure, "__call__", lambda *_, **__: pytest.fail("it measures"))
     few = write_rows(tmp_path / "few.jsonl", [dict(query=f"q{i}", positive="p") for i in range(30)])
     for arguments, words in [
         ([toy / "train.jsonl", "--validation", data], ["is a folder; give a reranker a table"]),

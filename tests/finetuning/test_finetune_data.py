@@ -146,6 +146,38 @@ class TestSplits:
         assert said in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("task", "arguments", "rows"),
+    [
+        (Classify, ClassifyArguments(), {"text_column": "text", "pair_column": "text_pair", "label_column": "label"}),
+        (
+            Choose,
+            ChooseArguments(choice_columns=["a", "b"]),
+            {"text_column": "sent1", "prefix_column": "sent2", "choice_columns": "b", "label_column": "label"},
+        ),
+    ],
+)
+def test_a_column_that_another_split_lacks_is_told_by_its_argument(tmp_path, task, arguments, rows):
+    whole = dict.fromkeys(["a", *rows.values()], "A")
+    train = write(tmp_path / "train.jsonl", [whole, whole | {"label": "B"}])
+    for argument, column in rows.items():
+        other = write(tmp_path / "other.jsonl", [{name: "A" for name in whole if name != column}])
+        with pytest.raises(ValueError, match=f"^{argument}: .*other.jsonl' has no column '{column}'"):
+            task(arguments, TOKENIZER).read(load_splits(DataArguments(train=[train], validation=[other])))
+
+
+@pytest.mark.parametrize(
+    ("task", "said"),
+    [
+        (Classify(ClassifyArguments(), None), "label_column: which column of .* holds the label"),
+        (Choose(ChooseArguments(label_column="x"), None), "choice_columns: which column of .* holds the choices"),
+    ],
+)
+def test_an_unclear_column_is_told_by_what_it_holds(tmp_path, task, said):
+    with pytest.raises(ValueError, match=f"^{said} is not clear"):
+        task.read(load_splits(DataArguments(test=[write(tmp_path / "a.jsonl", [{"x": "a", "y": 1}])])))
+
+
 TOKENIZER = train_tokenizer(["a text"] * 9, vocab_size=13, show_progress=False)
 
 

@@ -4,7 +4,9 @@ without labels, as public benchmarks publish them: predicted, not scored."""
 import dataclasses
 import json
 import random
+from pathlib import Path
 
+import datasets
 import pytest
 import torch
 from helpers import write_rows
@@ -197,6 +199,30 @@ def test_tokens_are_counted_where_that_is_asked_for(given):
     assert run.training.include_num_input_tokens_seen == "all"
     run = command.prepare(*cli.parse(*parsed(given("classes"))))
     assert run.training.include_num_input_tokens_seen == "no"
+
+
+@pytest.mark.parametrize("kind", ["entities", "perhaps"])
+def test_rows_are_tokenized_once(given, kind, tmp_path, cache, monkeypatch):
+    name, arguments = parsed(given(kind))
+    if kind == "perhaps":  # trained on a nested file, whose rows are made in memory
+        answered = [{"question": "who", "answers": [{"text": "ann", "answer_start": 0}]}] * 2
+        nested = {"data": [{"paragraphs": [{"context": "ann runs", "qas": answered}]}]}
+        arguments += ["--train", write_rows(tmp_path / "nested.json", [nested])]
+
+    def prepared(*more):
+        """The encoded rows, and the files that they lie in."""
+        encoded = command.prepare(*cli.parse(name, [*arguments, *more])).encoded.values()
+        return [split[:] for split in encoded], [split.cache_files for split in encoded]
+
+    first = prepared()
+    with monkeypatch.context() as patch:
+        patch.setattr(datasets.Dataset, "_map_single", lambda *_, **__: pytest.fail("it tokenizes again"))
+        assert prepared() == first
+    assert prepared("--max_length", "20")[1] != first[1]
+    read = Path.read_bytes
+    monkeypatch.setattr(Path, "read_bytes", lambda path: read(path) + b"# another version")
+    other = prepared()
+    assert other[0] == first[0] and other[1] != first[1]
 
 
 def test_low_rank_updates_need_no_table_of_seen_words(given):

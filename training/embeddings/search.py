@@ -22,6 +22,7 @@ from .data import Passage, read_lines, read_passages
 from .encoders import Embedder, open_reranker
 
 FILES = ("passages.jsonl", "vectors.safetensors", "index.json")
+MADE_BY = ("model", "fingerprint")  # what index.json says
 
 
 @dataclasses.dataclass
@@ -57,7 +58,10 @@ class Index:
         vectors = load_file(root / FILES[1])["vectors"]
         if len(vectors) != len(passages):
             raise ValueError(f"index: {folder!r} has {len(passages)} passages, but {len(vectors)} vectors")
-        return cls(passages, vectors, **json.loads((root / FILES[2]).read_text(encoding="utf-8")))
+        made_by = json.loads((root / FILES[2]).read_text(encoding="utf-8"))
+        if lacking := [name for name in MADE_BY if name not in made_by]:
+            raise ValueError(f"index: {str(root / FILES[2])!r} lacks {', '.join(lacking)}; build a new index")
+        return cls(passages, vectors, *(made_by[name] for name in MADE_BY))
 
     def save(self, folder: str) -> None:
         """Write the three files beside those of the index that is there, if any, and only then in their place;
@@ -65,10 +69,11 @@ class Index:
         root = Path(folder)
         root.mkdir(parents=True, exist_ok=True)
         new = [root / f"{name}.new" for name in FILES]
-        rows = (json.dumps({"_id": passage.id, "text": passage.text}, ensure_ascii=False) for passage in self.passages)
-        new[0].write_text("".join(f"{row}\n" for row in rows), encoding="utf-8")
+        rows = ({"_id": passage.id, "text": passage.text} for passage in self.passages)
+        with open(new[0], "w", encoding="utf-8") as file:
+            file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
         save_file({"vectors": self.vectors}, new[1])
-        made_by = {"model": self.model, "fingerprint": self.fingerprint}
+        made_by = {name: getattr(self, name) for name in MADE_BY}
         new[2].write_text(json.dumps(made_by, indent=2) + "\n", encoding="utf-8")
         (root / FILES[2]).unlink(missing_ok=True)
         for path, name in zip(new, FILES):

@@ -39,7 +39,7 @@ from ..report import plot_embedding_training
 from ..result import TrainingResult
 from .data import Passage, Retrieval, has_scores, hold_out, is_retrieval, read_pairs, read_passages, read_retrieval
 from .encoders import RERANKER, Embedder, check_encoder, limit_length, score_pairs
-from .evaluate import KS, measure, print_table
+from .evaluate import KS, RETRIEVAL, measure, print_table
 
 # Negatives that a held-out query's passage is ranked among.
 VALIDATION_NEGATIVES = 20
@@ -86,7 +86,10 @@ def finetune_embed(how: EmbedTrainingArguments, data: PairArguments, training: T
     return train(
         (SentenceTransformerTrainer, SentenceTransformerTrainingArguments, fields),
         {"model": model, "train_dataset": pairs, "loss": loss_class(model, **options)},
-        Measure(lambda model: measure(Embedder(model), task, progress), "ndcg@10" if by_rank else "spearman"),
+        Measure(
+            lambda model: measure(Embedder(model), task, progress),
+            *(("ndcg@10", RETRIEVAL) if by_rank else ("spearman", ["spearman", "pearson"])),
+        ),
         how,
         data,
         training,
@@ -138,7 +141,7 @@ def finetune_rerank(how: RerankTrainingArguments, data: PairArguments, training:
     return train(
         (CrossEncoderTrainer, CrossEncoderTrainingArguments, fields),
         {"model": model, "train_dataset": rows, "loss": BinaryCrossEntropyLoss(model)},
-        Measure(measure_reranker, "spearman" if scored else "mrr@10"),
+        Measure(measure_reranker, *(("spearman", ["spearman"]) if scored else ("mrr@10", RETRIEVAL))),
         how,
         data,
         training,
@@ -237,11 +240,12 @@ def ranking_among(
 
 
 class Measure(BaseEvaluator):
-    """Calls a function of the model whenever the trainer evaluates; the best checkpoint is chosen by `metric`."""
+    """Calls a function of the model, which returns the metrics `names`, whenever the trainer evaluates; the best
+    checkpoint is chosen by `metric`."""
 
-    def __init__(self, function: Callable[[Any], dict[str, float]], metric: str):
+    def __init__(self, function: Callable[[Any], dict[str, float]], metric: str, names: Sequence[str]):
         super().__init__()
-        self.function, self.metric = function, metric
+        self.function, self.metric, self.names = function, metric, names
 
     def __call__(self, model: Any, output_path: str | None = None, epoch: int = -1, steps: int = -1):
         return self.function(model)
@@ -266,19 +270,19 @@ def train(
     check_launcher()
     training = resolve_precision(training)
     given = {field.name: getattr(training, field.name) for field in dataclasses.fields(training) if field.init}
-    before = evaluator(parts["model"])
     metric = (training.metric_for_best_model or "loss").removeprefix("eval_")
     if metric == "loss":  # what Transformers sets if nothing was given
         metric = evaluator.metric
         given |= {"metric_for_best_model": metric, "greater_is_better": True}
-    if metric not in before:
-        raise ValueError(f"metric_for_best_model: {metric!r} is not measured; use one of {', '.join(before)}")
+    if metric not in evaluator.names:
+        raise ValueError(f"metric_for_best_model: {metric!r} is not measured; use one of {', '.join(evaluator.names)}")
     callbacks = [CheckpointManifest()]
     if data.patience and training.eval_strategy != "no":  # it needs evaluations, and with 0 stops at the first
         callbacks.append(EarlyStoppingCallback(data.patience))
     trainer_class, arguments_class, fields = kind
     args = arguments_class(**given | fields)
     trainer = trainer_class(args=args, evaluator=evaluator, callbacks=callbacks, **parts)
+    before = evaluator(trainer.model)  # only now, on the trainer's device
     result = trainer.train(resume_from_checkpoint=checkpoint)
     state = trainer.state
     # The trainer measured the model that it ends with, unless it was told not to.

@@ -89,17 +89,17 @@ def find_column(split: datasets.Dataset, argument: str, given: str | None, guess
     """The column given for `argument`, or the first of `guesses` that is there; a ValueError where there is none."""
     found = given or next((name for name in guesses if name in split.column_names), None)
     if found is None:
-        unclear = f"which column of {split[0][FILE]!r} is meant is not clear"
+        sought = argument.replace("_columns", "s").removesuffix("_column")
+        unclear = f"which column of {split[0][FILE]!r} holds the {sought} is not clear"
         raise ValueError(f"{argument}: {unclear}; name it with --{argument} ({_columns(split)})")
-    check_columns(split, [found], argument)
+    check_column(split, found, argument)
     return found
 
 
-def check_columns(split: datasets.Dataset, columns: Collection[str], argument: str) -> None:
-    """Refuse (a ValueError) columns that a split lacks."""
-    for column in columns:
-        if column not in split.column_names:
-            raise ValueError(f"{argument}: {split[0][FILE]!r} has no column {column!r} ({_columns(split)})")
+def check_column(split: datasets.Dataset, column: str, argument: str) -> None:
+    """Refuse (a ValueError) a column that a split lacks."""
+    if column not in split.column_names:
+        raise ValueError(f"{argument}: {split[0][FILE]!r} has no column {column!r} ({_columns(split)})")
 
 
 def string_columns(split: datasets.Dataset) -> list[str]:

@@ -152,7 +152,8 @@ def prepare(
         run.arguments, run.training = _unless_planned(arguments), _unless_planned(training)
     sizes = ", ".join(f"{len(split):,} {name}" for name, split in run.splits.items())
     print(f"{run.task.name}: rows: {sizes}; inputs of {run.task.tokenizer.model_max_length:,} tokens at most")
-    run.encoded = {name: run.task.encode(split, training=name == "train") for name, split in run.splits.items()}
+    with training.main_process_first():  # the others find its rows in the cache
+        run.encoded = {name: run.task.encode(split, training=name == "train") for name, split in run.splits.items()}
     resolve_training(run)
     # What a result depends on: all arguments, as JSON has them; of Transformers', those that are given a value.
     settings = {**vars(task_arguments), **vars(data), **vars(run.arguments)}
@@ -230,7 +231,7 @@ def _save(
     run: Run, report: dict[str, Any], predictions: dict[str, Predictions], predicted: list[Any] | None, output: Path
 ) -> None:
     """Save what was measured: the picture, the report, and test rows without labels as they were given, each with what
-    was `predicted` for it. Of a training, show the saved model at work."""
+    was `predicted` for it. Of a training, show what the model says of a few rows."""
     name, said = list(predictions.items())[-1]
     run.task.draw(said, output / PICTURE)
     if predicted is not None:
@@ -244,7 +245,7 @@ def _save(
     model = ""
     if isinstance(run.arguments, FinetuneArguments):
         model = "the model, the tokenizer, README.md (the model card), "
-        print(f"\nThe saved model on its {name} rows:")
+        print(f"\nThe first {name} rows, and what the model says of them:")
         for given, answer in islice(run.task.demonstrate(output, said), 3):
             print(f"  {given}\n    {answer}")
     print(f"Saved to {output}: {model}{REPORT} and {PICTURE} (of {name})")

@@ -13,11 +13,13 @@ from typing import Any, ClassVar, NamedTuple
 import datasets
 import numpy as np
 import torch
+from datasets.fingerprint import Hasher
 from transformers import DataCollatorWithPadding, PreTrainedConfig, PreTrainedTokenizerBase
 
 from ....modeling_minibert import MiniBertPreTrainedModel
 from ...arguments.finetuning import TaskArguments
-from ..data import FILE, check_columns, check_texts, find_column, with_column
+from ...data.documents import tokenizer_backend
+from ..data import FILE, check_column, check_texts, find_column, with_column
 
 # What stands for a label that is not there: benchmarks publish their test rows so.
 NO_LABEL = (None, "", -1, "-1")
@@ -67,7 +69,8 @@ class Task(abc.ABC):
         first = next(iter(splits.values()))
         self.label_column, self.text_columns = self.find_labels(first), self.find_texts(first)
         for split in splits.values():
-            self._check(split, [*self.text_columns, self.label_column])
+            self._check(split)
+            check_column(split, self.label_column, list(self.columns)[-1])
         labels = {name: self.read_labels(split) for name, split in splits.items()}
         labels = self.learn_labels(splits, labels, config)
         return datasets.DatasetDict({name: self.with_labels(split, labels[name]) for name, split in splits.items()})
@@ -75,11 +78,12 @@ class Task(abc.ABC):
     def read_unlabelled(self, split: datasets.Dataset) -> datasets.Dataset:
         """Check rows that have no labels, once `read` was called: as that returns them, with labels that mean nothing
         (an encoded row has some)."""
-        self._check(split, self.text_columns)
+        self._check(split)
         return self.with_labels(split, [self.blank_label(row) for row in split])
 
-    def _check(self, split: datasets.Dataset, columns: list[str]) -> None:
-        check_columns(split, columns, ", ".join(self.columns))
+    def _check(self, split: datasets.Dataset) -> None:
+        for column, argument in zip(self.text_columns, self.text_arguments()):
+            check_column(split, column, argument)
         self.check_inputs(split)
 
     # --- columns and rows ---
@@ -93,6 +97,10 @@ class Task(abc.ABC):
     def find_texts(self, split: datasets.Dataset) -> list[str]:
         """The columns that the model's inputs are made of."""
         return [self.find(split, argument) for argument in list(self.columns)[:-1]]
+
+    def text_arguments(self) -> list[str]:
+        """The arguments that name `text_columns`."""
+        return list(self.columns)[: len(self.text_columns)]
 
     def check_inputs(self, split: datasets.Dataset) -> None:
         """Refuse a split that has a row without one of the texts."""
@@ -135,11 +143,19 @@ class Task(abc.ABC):
     def map_columns(
         self, split: datasets.Dataset, columns: list[str], function: Callable[..., dict[str, list]], **options: Any
     ) -> datasets.Dataset:
-        """The rows, more or fewer, that `function(tokenizer, *columns, **options)` makes of batches of columns."""
-        # Not from the cache of `datasets`: it knows a function by its name, and would serve an older version's rows.
-        options = {"fn_kwargs": options, "input_columns": columns, "remove_columns": columns, "desc": "Tokenizing"}
-        encode = partial(function, self.tokenizer)
-        return split.select_columns(columns).map(encode, batched=True, load_from_cache_file=False, **options)
+        """The rows, more or fewer, that `function(tokenizer, *columns, **options)` makes of batches of columns; cached
+        by all of these, and by the code of the tasks."""
+        split, tokenizer = split.select_columns(columns), self.tokenizer
+        # `datasets` would know the function by its name, whatever its code, and a tokenizer not again after its use.
+        state = [getattr(tokenizer, name) for name in ("model_max_length", "truncation_side", "model_input_names")]
+        code = [path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.py"))]
+        key = [split._fingerprint, function.__name__, options, tokenizer_backend(tokenizer), *state, code]
+        cached = {"new_fingerprint": Hasher.hash(key), "fn_kwargs": options, "desc": "Tokenizing"}
+        if not split.cache_files:  # rows that were made in memory, as those of nested files are
+            file = f"tokenized-{cached['new_fingerprint']}.arrow"
+            cached["cache_file_name"] = str(Path(datasets.config.HF_DATASETS_CACHE) / file)
+        options = {"input_columns": columns, "remove_columns": columns, **cached}
+        return split.map(partial(function, tokenizer), batched=True, **options)
 
     def preprocess_logits(self, logits: Any, inputs: Mapping[str, torch.Tensor]) -> Any:
         """What evaluation keeps of the logits of a collated batch: the number of the best class, [batch]."""

@@ -48,6 +48,9 @@ class Choose(Task):
                 self.choices = [self.find(split, "choice_columns")]
         return [self.find(split, "text_column"), *self.prefix, *self.choices]
 
+    def text_arguments(self) -> list[str]:
+        return ["text_column", *["prefix_column"] * len(self.prefix), *["choice_columns"] * len(self.choices)]
+
     def check_inputs(self, split: datasets.Dataset) -> None:
         check_texts(split, [self.text_columns[0], *(self.choices if len(self.choices) > 1 else [])])
         check_texts(split, self.prefix, blank=True)

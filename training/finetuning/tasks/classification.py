@@ -17,7 +17,7 @@ from ....modeling_minibert import MiniBertForSequenceClassification
 from ...arguments.finetuning import ZeroShotArguments
 from ...metrics import F1, Accuracy, MatthewsCorrelation, Pearson, Spearman
 from ...report import plot_confusion, plot_scores, plot_values
-from ..data import FILE, bad_value, check_columns, each_row, find_column, string_columns
+from ..data import FILE, bad_value, check_column, each_row, find_column, string_columns
 from ..models import read_config, trained_for
 from .base import LABEL, Labels, Pairs, Predictions, Task, saved_labels, shortened
 
@@ -55,7 +55,8 @@ class Classify(Task):
         if text is None and pair is not None:
             raise ValueError("pair_column: it is the second text; name the first one with --text_column")
         columns = [name for name in (text, pair) if name] or self._guess_texts(split)
-        check_columns(split, columns, "text_column, pair_column")
+        for column, argument in zip(columns, self.columns):
+            check_column(split, column, argument)
         if self.pairs_only and len(columns) != 2:
             unclear = f"not clear; name them with --text_column and --pair_column ({', '.join(string_columns(split))})"
             raise ValueError(f"pair_column: the two texts of {split[0][FILE]!r} are {unclear}")
