@@ -527,3 +527,11 @@ def test_bad_input(masked_lm, corpus, word_tokenizer, tmp_path, capsys, monkeypa
         assert cli.main(["pretrain", "--data", str(corpus), "--output_dir", str(output), *arguments]) == 2, arguments
         assert said in capsys.readouterr().err
         assert not output.exists()
+
+
+@pytest.mark.parametrize(("name", "rate", "masked"), [("mlm", 0.3, 0.8), ("mlm+nsp", 0.15, 0.8), ("rtd", 0.15, 1.0)])
+def test_how_much_is_masked_where_nothing_is_said(name, rate, masked):
+    masking = OBJECTIVES[name](ObjectiveArguments(objective=name), MaskingArguments(), 0).masking
+    assert (masking.mlm_probability, masking.mask_replace_prob) == (rate, masked)
+    given = OBJECTIVES[name](ObjectiveArguments(objective=name), MaskingArguments(mlm_probability=0.2), 0).masking
+    assert given.mlm_probability == 0.2

@@ -88,7 +88,9 @@ class ModelArguments:
 
 @dataclass
 class MaskingArguments:
-    mlm_probability: float = argument(0.15, "Share of the tokens that are to be predicted, in training.")
+    mlm_probability: float | None = argument(
+        None, "Share of the tokens to predict, in training; by default 0.3 (ModernBERT's), mlm+nsp and rtd 0.15."
+    )
     masking: Literal["token", "whole_word", "span"] = argument("token", "What is masked together.")
     mask_replace_prob: float | None = argument(None, "Share of the targets that become [MASK]; by default 0.8, rtd 1.")
     random_replace_prob: float | None = argument(None, "Share that become random tokens; by default 0.1, rtd 0.")

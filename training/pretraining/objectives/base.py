@@ -38,12 +38,16 @@ class Objective(abc.ABC):
     unpads = True  # whether a batch can be one row without padding
     minimum_validation = 1  # documents that have to be held out
     config_fields: Mapping[str, Any] = {}  # fields of the config that the objective decides
-    # of the targets, unless the user says otherwise
-    replacement: Mapping[str, float] = {"mask_replace_prob": 0.8, "random_replace_prob": 0.1}
+    # unless the user says otherwise; BERT's
+    masking_defaults: Mapping[str, float] = {
+        "mlm_probability": 0.15,
+        "mask_replace_prob": 0.8,
+        "random_replace_prob": 0.1,
+    }
 
     def __init__(self, arguments: ObjectiveArguments, masking: MaskingArguments, seed: int):
         self.arguments, self.seed = arguments, seed
-        unsaid = {name: share for name, share in self.replacement.items() if getattr(masking, name) is None}
+        unsaid = {name: share for name, share in self.masking_defaults.items() if getattr(masking, name) is None}
         self.masking = dataclasses.replace(masking, **unsaid)
 
     def check(

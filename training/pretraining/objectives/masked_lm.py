@@ -25,6 +25,7 @@ class MaskedLM(Objective):
     name = "mlm"
     model_class = MiniBertForMaskedLM
     smooths_labels = True
+    masking_defaults = Objective.masking_defaults | {"mlm_probability": 0.3}
 
     def check(self, config: MiniBertConfig, rows: RowArguments, *others) -> None:
         super().check(config, rows, *others)

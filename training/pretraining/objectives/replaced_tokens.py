@@ -179,7 +179,7 @@ class ReplacedTokenDetection(MaskedLM):
     metric = "rtd_loss"
     parts = ("mlm_loss", "rtd_loss")
     smooths_labels = False
-    replacement = {"mask_replace_prob": 1.0, "random_replace_prob": 0.0}
+    masking_defaults = {"mlm_probability": 0.15, "mask_replace_prob": 1.0, "random_replace_prob": 0.0}
 
     def check(self, config: MiniBertConfig, rows: RowArguments, *others) -> None:
         super().check(config, rows, *others)

@@ -18,7 +18,7 @@ from ...arguments.pretraining import RowArguments
 from ...data.documents import map_tables, tokenize_table, tokenizer_backend
 from ...data.masking import IGNORE_INDEX
 from ...data.sentences import split_sentences
-from .base import token_score
+from .base import Objective, token_score
 from .masked_lm import MaskedLM
 
 # Documents whose segments may stand beside one another as random pairs.
@@ -32,6 +32,7 @@ class MaskedLMWithNextSentence(MaskedLM):
 
     name = "mlm+nsp"
     model_class = MiniBertForPreTraining
+    masking_defaults = Objective.masking_defaults
     parts = ("mlm_loss", "nsp_loss")
     streams = smooths_labels = unpads = False
     minimum_validation = 2  # a random segment comes from another document
