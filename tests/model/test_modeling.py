@@ -458,7 +458,7 @@ STEPS = [(head, "") for head in HEADS if head not in ("Model", "ForPreTraining",
 STEPS += [("ForSequenceClassification", kind) for kind in ("single_label", "multi_label", "regression")]
 
 
-@pytest.mark.parametrize("family", ["bert", "modernbert"])
+@pytest.mark.parametrize("family", [pytest.param("bert", marks=pytest.mark.slow), "modernbert"])
 @pytest.mark.parametrize("head, kind", STEPS)
 def test_gradient_accumulation_changes_nothing(head, kind, family, tmp_path):
     """The parameters after one step are those of p - rate · gradient of the mean over the whole batch."""
