@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import shutil
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, replace
@@ -25,6 +26,7 @@ from tqdm.auto import tqdm
 from transformers import (
     AutoTokenizer,
     DataCollatorForLanguageModeling,
+    PreTrainedModel,
     Trainer,
     TrainerCallback,
     TrainingArguments,
@@ -51,8 +53,7 @@ MLM_PROBABILITY = 0.15
 HELD_OUT = "held_out.safetensors"
 # What must be alike for runs to be compared.
 FIXED = ("size", "vocab_size", "steps", "rows", "seq_length", "documents", "seed")
-# As run_mlm.py of Transformers trains: AdamW, a linear decay, no warmup.
-PEERS = {"bert": MiniBertConfig.bert, "modernbert": MiniBertConfig.modernbert}
+PEERS = ("bert", "modernbert")
 QUICK = dict(size="tiny", vocab_size=1024, steps=12, evaluations=3, documents=40, turn=2, rows=2, seq_length=128)
 
 
@@ -93,8 +94,7 @@ def race(corpus: CorpusArguments, arguments: RaceArguments) -> dict[str, Any]:
     settings = asdict(corpus) | {name: getattr(arguments, name) for name in FIXED}
     if not (folder / HELD_OUT).exists():
         prepare(corpus, arguments, settings)
-    with safe_open(folder / HELD_OUT, "pt") as held_out:
-        before = json.loads(held_out.metadata()["settings"])
+    before = _metadata(folder)["settings"]
     if other := [name for name in settings if settings[name] != before[name]]:
         raise ValueError(
             f"output: {str(folder)!r} holds a race with {other[0]}={before[other[0]]}, not {settings[other[0]]}; use"
@@ -205,16 +205,11 @@ def _run(
     log = os.open(folder / f"{name}.log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     for stream in (1, 2):
         os.dup2(log, stream)
-    tokenizer = AutoTokenizer.from_pretrained(folder / "tokenizer")
     turns = Turns(line, arguments, _held_out(folder))
     trainer.DEFAULT_CALLBACKS.append(turns)  # of this process: the only way into a training that a recipe describes
-    (_train_peer if "peer" in run else _train_minibert)(name, run, corpus, arguments, tokenizer)
-    bytes_masked = sum(
-        len(tokenizer.convert_tokens_to_string([token]).encode())
-        for batch in turns.batches
-        for token in tokenizer.convert_ids_to_tokens(batch["labels"][batch["labels"] != -100].tolist())
-    )
-    targets = sum(int((batch["labels"] != -100).sum()) for batch in turns.batches)
+    shutil.rmtree(folder / name, ignore_errors=True)  # of a run that was not finished
+    model = (_train_peer if "peer" in run else _train_minibert)(name, run, corpus, arguments)
+    turns.measure(*turns.end, model)  # as it was saved: with averaged weights, where there are some
     last = turns.curve[-1]
     found = None
     if arguments.grammar:
@@ -226,7 +221,7 @@ def _run(
         "parameters": turns.parameters,
         "loss": last["loss"],
         "accuracy": last["accuracy"],
-        "bits_per_byte": last["loss"] / math.log(2) * targets / bytes_masked,
+        "bits_per_byte": last["loss"] / math.log(2) / _metadata(folder)["bytes_per_token"],
         "grammar": found,
         "curve": turns.curve,
     }
@@ -262,8 +257,8 @@ class Turns(TrainerCallback):
             self.line.send(self.turn)
             self.line.recv()
 
-    def on_train_end(self, args, state, control, model=None, **kwargs):
-        self.measure(args, state, model)  # here averaged weights are in the model
+    def on_train_end(self, args, state, control, **kwargs):
+        self.end = args, state
         self.line.send(state.global_step % self.turn or self.turn)
         self.line.recv()
 
@@ -311,11 +306,19 @@ def prepare(corpus: CorpusArguments, arguments: RaceArguments, settings: Mapping
     tokenizer.save_pretrained(folder / "tokenizer")
     texts = list(documents.validation["text"][: arguments.documents])
     rows = tokenizer(texts, truncation=True, return_special_tokens_mask=True)
+    length = sum(len(text[: max(e for _, e in row.offsets)].encode()) for text, row in zip(texts, rows.encodings))
+    tokens = sum(mask.count(0) for mask in rows["special_tokens_mask"])
+    metadata = {"settings": settings, "bytes_per_token": length / tokens}
     rows = sorted((dict(zip(rows, row)) for row in zip(*rows.values())), key=lambda row: len(row["input_ids"]))
     collator = DataCollatorForLanguageModeling(tokenizer, mlm_probability=MLM_PROBABILITY, seed=arguments.seed)
     batches = [collator(rows[start : start + 8]) for start in range(0, len(rows), 8)]
     tensors = {f"{n}.{name}": x for n, batch in enumerate(batches) for name, x in batch.items()}
-    save_file(tensors, folder / HELD_OUT, {"settings": json.dumps(settings)})
+    save_file(tensors, folder / HELD_OUT, {name: json.dumps(value) for name, value in metadata.items()})
+
+
+def _metadata(folder: Path) -> dict[str, Any]:
+    with safe_open(folder / HELD_OUT, "pt") as held_out:
+        return {name: json.loads(value) for name, value in held_out.metadata().items()}
 
 
 def _held_out(folder: Path) -> list[dict[str, torch.Tensor]]:
@@ -326,19 +329,20 @@ def _held_out(folder: Path) -> list[dict[str, torch.Tensor]]:
     return list(batches.values())
 
 
-def _train_minibert(name, run, corpus, arguments, tokenizer) -> None:
+def _train_minibert(name, run, corpus, arguments) -> PreTrainedModel:
     """`minibert pretrain` with its defaults, or a recipe."""
     folder = Path(arguments.output)
     length = dict(max_steps=arguments.steps, per_device_train_batch_size=arguments.rows, gradient_accumulation_steps=1)
     length |= dict(seq_length=arguments.seq_length, size=arguments.size, seed=arguments.seed)
     saved = dict(output_dir=folder / name, tokenizer=folder / "tokenizer", eval_strategy="no", save_strategy="no")
     text = {key: value for key, value in asdict(corpus).items() if value != getattr(CorpusArguments(), key)}
-    pretrain(**text, **length, **saved, **({"recipe": run["recipe"]} if "recipe" in run else {}))
+    return pretrain(**text, **length, **saved, recipe=run.get("recipe")).model
 
 
-def _train_peer(name, run, corpus, arguments, tokenizer) -> None:
+def _train_peer(name, run, corpus, arguments) -> PreTrainedModel:
     """Transformers' own model, logits at the masked tokens only, as run_mlm.py trains it: documents joined and cut into
     rows, AdamW, linear decay."""
+    tokenizer = AutoTokenizer.from_pretrained(Path(arguments.output) / "tokenizer")
     documents = tokenize_documents(_documents(corpus, arguments).train, tokenizer, None)
     rows = pack_documents(documents, tokenizer, arguments.seq_length, "concatenated", None).select_columns("input_ids")
     training = TrainingArguments(
@@ -354,13 +358,10 @@ def _train_peer(name, run, corpus, arguments, tokenizer) -> None:
         include_num_input_tokens_seen="non_padding",
     )
     set_seed(arguments.seed)
-    config = PEERS[run["peer"]](
-        arguments.size,
-        vocab_size=len(tokenizer),
-        **{f"{x}_token_id": getattr(tokenizer, f"{x}_token_id") for x in ("pad", "cls", "sep")},
-    )
+    config = MiniBertConfig.from_tokenizer(tokenizer, run["peer"], arguments.size)
     collator = DataCollatorForLanguageModeling(tokenizer, mlm_probability=MLM_PROBABILITY)
     peer = Trainer(sparse_masked_lm(config), training, data_collator=collator, train_dataset=rows)
     peer.train()
     peer.save_model()
     tokenizer.save_pretrained(training.output_dir)
+    return peer.model

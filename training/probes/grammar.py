@@ -21,13 +21,14 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from ...modeling_minibert import MiniBertVocabularyHead
+from ...modeling_minibert import MiniBertForCausalLM, MiniBertVocabularyHead
 from ..arguments.probes import GrammarArguments, ProbeArguments
 from ..loading import quietly, saved_config
 from ..precision import fast_bf16
 from ..report import format_table, plot_grammar
 from .uses import check, save_results, table_rows
 
+DECODERS = ("CausalLM", "LMHeadModel")  # what the names of their classes end in
 COLUMNS = ("sentence_good", "sentence_bad")
 # What groups the pairs, where the file has it: BLiMP's paradigms and the phenomena that they belong to.
 PARADIGM, PHENOMENON = "UID", "linguistics_term"
@@ -103,7 +104,7 @@ def load_language_model(path: str) -> tuple[PreTrainedModel, PreTrainedTokenizer
     """
     config = saved_config(path)
     saved = config.architectures or []
-    decoder = any(name.endswith(("CausalLM", "LMHeadModel")) for name in saved)
+    decoder = any(name.endswith(DECODERS) for name in saved)
     with quietly():
         auto = AutoModelForCausalLM if decoder else AutoModelForMaskedLM
         model, report = auto.from_pretrained(path, output_loading_info=True, trust_remote_code=False)
@@ -130,7 +131,7 @@ def score_sentences(
             in its word (Kauf & Ivanova 2023, arXiv 2305.10588), as else a rare word is easily told from its own pieces.
         batch_tokens: tokens of a batch.
     """
-    decoder = type(model).__name__.endswith(("CausalLM", "LMHeadModel"))
+    decoder = type(model).__name__.endswith(DECODERS)
     rows_of = _decoder_row if decoder else partial(_masked_rows, masking=masking)
     numbers: dict[tuple[int, ...], int] = {}  # of sentences that differ in their tokens
     owners: list[int] = []
@@ -195,6 +196,7 @@ def _logits(model: PreTrainedModel, batch: list[Scored], pad: int) -> tuple[torc
     places = torch.tensor([n * longest + x for n, row in enumerate(batch) for x in row.targets], device=model.device)
     labels = torch.tensor([label for row in batch for label in row.labels], device=model.device)
     if isinstance(model, MiniBertVocabularyHead):  # the vocabulary at the targets alone
-        states = model.model(**inputs).last_hidden_state.flatten(0, 1)[places]
-        return model.decoder(states if model.config.is_causal else model.head(states)), labels
+        labels_bs = torch.full_like(ids, -100).flatten().index_copy(0, places, labels).view_as(ids)
+        name = "shift_labels" if isinstance(model, MiniBertForCausalLM) else "labels"
+        return model(**inputs, **{name: labels_bs}, sparse_prediction=True).logits, labels
     return model(**inputs).logits.flatten(0, 1)[places], labels
