@@ -56,9 +56,11 @@ def test_a_race(tmp_path):
     lines = (f"the {names[i % 5]} sat under a {names[i // 5 % 5]} and then {i} more of them came" for i in range(300))
     (tmp_path / "text.txt").write_text("\n".join(lines))
     out = tmp_path / "race"
-    arguments = RaceArguments(peers=["bert"], learning_rates=[1e-3], output=str(out), quick=True)
+    (tmp_path / "averaged.yaml").write_text("weight_average: 0.9\n")
+    recipes = [str(tmp_path / "averaged.yaml")]
+    arguments = RaceArguments(recipes, peers=["bert"], learning_rates=[1e-3], output=str(out), quick=True)
     summary = race(CorpusArguments(data=[str(tmp_path / "text.txt")]), arguments)
-    assert list(summary["runs"]) == ["minibert", "bert 0.001"] and (out / "race.png").exists()
+    assert list(summary["runs"]) == ["minibert", "averaged", "bert 0.001"] and (out / "race.png").exists()
     for name, found in summary["runs"].items():
         assert [point["step"] for point in found["curve"]] == [4, 8, 12]
         assert found["curve"][-1]["tokens"] == pytest.approx(12 * 2 * 128, rel=0.2)
