@@ -18,6 +18,7 @@ q queries, k keys, c blocks of a local layer, p places in padded groups of docum
 """
 
 import inspect
+from bisect import bisect_left, insort
 from typing import Any
 
 import torch
@@ -43,9 +44,9 @@ VARLEN_HAS_WINDOW = varlen_attn is not None and "window_size" in inspect.signatu
 
 # Documents that are shorter than this share kernel calls on CPU.
 CPU_SHORT = 128
-# Where unfused attention runs there, documents share a padded call if their lengths, in steps of this many tokens, are
-# equal.
-CPU_STEP = 16
+# Where unfused attention runs there, documents are packed into rows whose lengths are multiples of this many tokens; of
+# one length there are a multiple of this many, if more.
+CPU_ROW, CPU_ROWS = 64, 4
 # Unfused attention takes up to this many queries at a time, so that their scores stay in the cache; in training, where
 # the scores of all pairs would have to be kept, longer documents go to SDPA.
 CPU_UNFUSED = 512
@@ -193,14 +194,6 @@ class Documents:
             self._lengths = self.cu_seqlens.diff().tolist()
         return self._lengths
 
-    def bucket_rows(self, dtype: torch.dtype) -> int:
-        """Rows to append to the unpadded tokens so that few lengths occur, 16 between a power of two and the next. In
-        half precision on CPU, kernels are built for each shape that is met; the work on these rows, 2 % on average,
-        takes less time."""
-        half = dtype in (torch.bfloat16, torch.float16) or torch.is_autocast_enabled("cpu")
-        tokens = len(self.id_t)
-        return -tokens % max(16, 1 << max(0, tokens.bit_length() - 5)) if half and self.device.type == "cpu" else 0
-
     def select(self, x_bs: torch.Tensor) -> torch.Tensor:
         """[batch, length, …] → [tokens, …]"""
         x = x_bs.flatten(0, 1)
@@ -286,6 +279,16 @@ class Documents:
         if self.id_bs is None and window is None and not causal:
             return None
         return _visible(self.id_bs, self.position_bs, window, causal).unsqueeze(1)
+
+
+def bucket_rows(x_td: torch.Tensor) -> int:
+    """Rows to append to the unpadded tokens so that few lengths occur, 16 between a power of two and the next. In half
+    precision on CPU, kernels are built for each shape that is met; the work on these rows, 2 % on average, takes less
+    time."""
+    half = x_td.dtype in (torch.bfloat16, torch.float16) or torch.is_autocast_enabled("cpu")
+    if not half or x_td.device.type != "cpu" or is_captured(x_td):
+        return 0
+    return -len(x_td) % max(16, 1 << max(0, len(x_td).bit_length() - 5))
 
 
 def is_captured(x: torch.Tensor) -> bool:
@@ -485,59 +488,72 @@ class DocumentsPlan(AttentionPlan):
         return torch.cat(outs) if len(outs) > 1 else outs[0]  # of one tensor `cat` would be a copy
 
 
-class GroupsPlan(AttentionPlan):
-    """Documents whose lengths, in steps of `step` tokens, are equal, as rows of one padded call. Unfused attention
-    costs as much for pairs of tokens that do not see each other as for others, so that a few padded columns are cheaper
-    than block-diagonal masks."""
+class PackedPlan(AttentionPlan):
+    """Documents packed into rows of few lengths, each row a block-diagonal mask, rows of one length in one call: the
+    kernels that oneDNN builds for half precision on CPU serve one shape each, and building one takes ten times as long
+    as running it."""
 
-    name = "documents of like length together"
-    step = CPU_STEP
+    name = "documents packed into rows"
+
+    def row_length(self, tokens: int) -> int:
+        """Length of the row that is begun for a document of so many tokens."""
+        return -(-tokens // CPU_ROW) * CPU_ROW
 
     def prepare(self):
         documents, device = self.documents, self.documents.device
         lengths = documents.lengths
-        lengths_n, starts_n = documents.cu_seqlens.diff().long(), documents.cu_seqlens[:-1].long()
-        alike: dict[int, list[int]] = {}
-        for i, length in enumerate(lengths):
-            alike.setdefault(-(-length // self.step), []).append(i)
-        first_n, self.places, members = torch.empty_like(starts_n), 0, []
-        for chosen in alike.values():
-            longest = max(lengths[i] for i in chosen)
-            first_n[chosen] = self.places + longest * torch.arange(len(chosen), device=device)
-            members.append((len(chosen), longest))
-            self.places += len(chosen) * longest
-        # the place of each token in the padded groups one after the other
+        # Best fit, longest first: each document goes into the row where it leaves the least room.
+        rooms: list[tuple[int, int]] = []
+        row_lengths, row_n, offset_n = [], [0] * len(lengths), [0] * len(lengths)
+        for i in sorted(range(len(lengths)), key=lengths.__getitem__, reverse=True):
+            at = bisect_left(rooms, (lengths[i], 0))
+            if at == len(rooms):
+                rooms.append((self.row_length(lengths[i]), len(row_lengths)))
+                row_lengths.append(rooms[-1][0])
+            room, row_n[i] = rooms.pop(at)
+            offset_n[i] = row_lengths[row_n[i]] - room
+            insort(rooms, (room - lengths[i], row_n[i]))
+        shapes, first_row, self.places = [], [0] * len(row_lengths), 0
+        for length in sorted(set(row_lengths)):
+            rows = [row for row, own in enumerate(row_lengths) if own == length]
+            for row in rows:
+                first_row[row], self.places = self.places, self.places + length
+            idle = -len(rows) % CPU_ROWS if len(rows) > CPU_ROWS else 0
+            self.places += idle * length
+            shapes.append((len(rows) + idle, length))
+        first_n = torch.tensor([first_row[row] + offset for row, offset in zip(row_n, offset_n)], device=device)
+        starts_n, lengths_n = documents.cu_seqlens[:-1].long(), documents.cu_seqlens.diff().long()
+        # the place of each token in the packed rows one after the other
         self.slot_t = torch.arange(self.tokens, device=device) + (first_n - starts_n).repeat_interleave(lengths_n)
         id_p = torch.full((self.places,), -1, device=device).index_copy(0, self.slot_t, documents.id_t.long())
         position_p = torch.zeros_like(id_p).index_copy(0, self.slot_t, documents.position_t.long())
-        self.sizes = [count * longest for count, longest in members]
+        self.sizes = [count * length for count, length in shapes]
         self.groups = []
-        for shape, *row in zip(members, id_p.split(self.sizes), position_p.split(self.sizes)):
-            id_ns, position_ns = (x.view(shape) for x in row)
-            if self.window is None and not self.causal:  # all that may be hidden is padding
-                mask = (id_ns >= 0)[:, None, None]
-            else:  # padding sees padding, so that no row is empty
-                mask = _visible(id_ns, position_ns, self.window, self.causal).unsqueeze(1)
+        for shape, *row in zip(shapes, id_p.split(self.sizes), position_p.split(self.sizes)):
+            # padding sees padding, so that no row of a mask is empty
+            mask = _visible(*(x.view(shape) for x in row), self.window, self.causal).unsqueeze(1)
             bias = None if mask.all() else _as_bias(mask, self.dtype)
             self.groups.append((shape, self.kernel_for(shape[1], shape[1]), bias))
 
     def attend(self, q_thd, k_thd, v_thd):
-        padded = (
+        packed = (
             x.new_zeros(self.places, *x.shape[1:]).index_copy(0, self.slot_t, x).split(self.sizes)
             for x in (q_thd, k_thd, v_thd)
         )
         outs = [
             kernel(*(x.unflatten(0, shape).transpose(1, 2) for x in qkv), bias, False, self.dropout)
-            for *qkv, (shape, kernel, bias) in zip(*padded, self.groups)
+            for *qkv, (shape, kernel, bias) in zip(*packed, self.groups)
         ]
         return torch.cat([out.transpose(1, 2).flatten(0, 1) for out in outs]).index_select(0, self.slot_t)
 
 
-class OneGroupPlan(GroupsPlan):
-    """All documents as rows of one padded call, where there is no variable-length kernel."""
+class OneCallPlan(PackedPlan):
+    """All rows as long as the longest document, in one call, where there is no variable-length kernel."""
 
-    name = "documents as padded rows"
-    step = 2**31  # lengths are never apart by so much
+    name = "documents packed into rows of one length"
+
+    def row_length(self, tokens: int) -> int:
+        return max(self.documents.lengths)
 
 
 class BlocksPlan(AttentionPlan):
@@ -637,7 +653,7 @@ def plan_attention(
     """
     device, order = documents.device, documents.order
     if order == "any" and (window is not None or causal):
-        plan_class = DocumentsPlan if device.type == "cpu" else OneGroupPlan
+        plan_class = DocumentsPlan if device.type == "cpu" else OneCallPlan
         reason = "explicit masks, for position ids that fall or repeat within documents"
     elif device.type == "cpu":
         window, plan_class, reason = _choose_cpu_plan(documents, window, dropout, dtype)
@@ -658,7 +674,7 @@ def _choose_cpu_plan(documents, window, dropout, dtype) -> tuple[int | None, typ
         return window, BlocksPlan, "a window, and long documents"
     unfused = choose_kernel(documents.device, dtype, dropout, CPU_SHORT, CPU_SHORT)[0] is not sdpa
     if unfused and len(lengths) > 1 and 2 * short > sum(lengths):
-        return window, GroupsPlan, "mostly short documents on CPU"
+        return window, PackedPlan, "mostly short documents on CPU"
     return window, DocumentsPlan, "no variable-length kernel on cpu"
 
 
@@ -678,7 +694,7 @@ def _choose_device_plan(device, dtype, head_width, dropout, window) -> tuple[typ
         return FlashPlan, "attention dropout" if dropout else "this torch has no windowed varlen_attn"
     else:
         reason = "attention dropout without flash-attn" if dropout else "neither varlen_attn nor flash-attn"
-    return (OneGroupPlan if window is None else BlocksPlan), reason
+    return (OneCallPlan if window is None else BlocksPlan), reason
 
 
 # --- dropout ---

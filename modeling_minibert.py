@@ -44,6 +44,7 @@ from .attention_minibert import (
     InterfacePlan,
     MiniBertAttention,
     MiniBertDropout,
+    bucket_rows,
     build_linear,
     is_captured,
     output_std,
@@ -317,15 +318,15 @@ class MiniBertModel(MiniBertPreTrainedModel):
         self._check_positions(documents, position_ids)
         if token_type_ids is not None:
             token_type_ids = token_type_ids.expand(documents.shape)
-        position_bs, extra = documents.position_bs, 0
+        position_bs = documents.position_bs
         if unpad:
             input_ids, token_type_ids, position_bs, inputs_embeds = (
                 None if x is None else documents.select(x).unsqueeze(0)
                 for x in (input_ids, token_type_ids, position_bs, inputs_embeds)
             )
-            extra = documents.bucket_rows(self.dtype)
 
         hidden = self.embeddings(input_ids, inputs_embeds, token_type_ids, position_bs)
+        extra = bucket_rows(hidden[0]) if unpad else 0
         if extra:
             hidden, position_bs = F.pad(hidden, (0, 0, 0, extra)), F.pad(position_bs, (0, extra))
         rotary = {name: rotary_angles(position_bs, self.head_width, theta) for name, theta in self.rope_theta.items()}
@@ -535,9 +536,12 @@ class MiniBertVocabularyHead(MiniBertPreTrainedModel):
             if masked_lm_positions is None:
                 masked_lm_positions = (labels_t != -100).nonzero().squeeze(1)
             hidden_td, labels_t = hidden_td[masked_lm_positions], labels_t[masked_lm_positions]
+            extra = bucket_rows(hidden_td)
+            if extra:
+                hidden_td, labels_t = F.pad(hidden_td, (0, 0, 0, extra)), F.pad(labels_t, (0, extra), value=-100)
         logits_tv = self.decoder(self.head(hidden_td))
         loss = None if labels_t is None else cross_entropy(logits_tv, labels_t, num_items_in_batch)
-        return (logits_tv if sparse else outputs.documents.restore(logits_tv)), loss
+        return (logits_tv[: len(masked_lm_positions)] if sparse else outputs.documents.restore(logits_tv)), loss
 
 
 class MiniBertForMaskedLM(MiniBertVocabularyHead):

@@ -198,7 +198,7 @@ def test_the_plans_of_the_truth_table_ran(monkeypatch):
     expected = {
         "sdpa": [("one call a document", [10, 10])],  # two documents share a call
         "sdpa, one call a document": [("one call a document", [9, 1, 4, 6])],
-        "sdpa, like lengths": [("documents of like length together", None)],
+        "sdpa, like lengths": [("documents packed into rows", None)],
         "sdpa, blocks": [("blocks of queries", None)],
         "sdpa, padded rows": [],
     }
@@ -292,8 +292,8 @@ KERNELS = {
     "planned": planned,
     "documents": of(attention.DocumentsPlan),
     "blocks": of(attention.BlocksPlan),
-    "groups": of(attention.GroupsPlan),
-    "one group": of(attention.OneGroupPlan),
+    "packed rows": of(attention.PackedPlan),
+    "one call": of(attention.OneCallPlan),
     "eager": eager,
 }
 
@@ -436,25 +436,25 @@ BF16, FP16, FP32 = torch.bfloat16, torch.float16, torch.float32
         ("cpu", None, "", FP32, 64, 8, "falling", 0.0, "one call a document", "fall or repeat"),
         ("cuda", 8, "varlen", BF16, 64, None, "counted", 0.0, "varlen_attn", "varlen"),
         ("cuda", 9, "varlen flash", FP16, 64, 8, "counted", 0.0, "varlen_attn", "varlen"),
-        ("cuda", 8, "varlen", FP32, 64, None, "counted", 0.0, "documents as padded", "no float32"),
+        ("cuda", 8, "varlen", FP32, 64, None, "counted", 0.0, "documents packed into rows of one length", "no float32"),
         ("cuda", 8, "varlen flash", FP32, 64, 8, "counted", 0.0, "blocks", "no float32"),
-        ("cuda", 7, "varlen flash", FP16, 64, None, "counted", 0.0, "documents as padded", "compute capability"),
+        ("cuda", 7, "varlen flash", FP16, 64, None, "counted", 0.0, "documents packed into rows of one length", "compute capability"),
         ("cuda", 7, "varlen flash", BF16, 64, 8, "counted", 0.0, "blocks", "compute capability"),
-        ("cuda", 8, "varlen", BF16, 20, None, "counted", 0.0, "documents as padded", "head width 20"),
+        ("cuda", 8, "varlen", BF16, 20, None, "counted", 0.0, "documents packed into rows of one length", "head width 20"),
         ("cuda", 8, "varlen", BF16, 264, 8, "counted", 0.0, "blocks", "head width 264"),
         # distances that the kernels do not know
         ("cuda", 8, "varlen flash", BF16, 64, 8, "gaps", 0.0, "blocks", "position ids"),
         ("cuda", 8, "varlen flash", BF16, 64, None, "gaps", 0.0, "varlen_attn", "varlen"),
-        ("cuda", 8, "varlen flash", BF16, 64, 8, "falling", 0.0, "documents as padded", "fall or repeat"),
+        ("cuda", 8, "varlen flash", BF16, 64, 8, "falling", 0.0, "documents packed into rows of one length", "fall or repeat"),
         ("cuda", 8, "varlen flash", BF16, 64, None, "falling", 0.0, "varlen_attn", "varlen"),
         # varlen_attn has no dropout
         ("cuda", 8, "varlen flash", BF16, 64, None, "counted", 0.1, "flash_attn", "dropout"),
-        ("cuda", 8, "varlen", BF16, 64, None, "counted", 0.1, "documents as padded", "dropout"),
+        ("cuda", 8, "varlen", BF16, 64, None, "counted", 0.1, "documents packed into rows of one length", "dropout"),
         ("cuda", 8, "varlen", BF16, 64, 8, "counted", 0.1, "blocks", "dropout"),
         # an older torch
         ("cuda", 8, "flash", BF16, 64, 8, "counted", 0.0, "flash_attn", "no windowed varlen_attn"),
-        ("cuda", 8, "", BF16, 64, None, "counted", 0.0, "documents as padded", "neither"),
-        ("mps", None, "varlen flash", FP16, 64, None, "counted", 0.0, "documents as padded", "mps"),
+        ("cuda", 8, "", BF16, 64, None, "counted", 0.0, "documents packed into rows of one length", "neither"),
+        ("mps", None, "varlen flash", FP16, 64, None, "counted", 0.0, "documents packed into rows of one length", "mps"),
         ("mps", None, "varlen flash", FP32, 64, 8, "counted", 0.1, "blocks", "mps"),
     ],
 )
@@ -469,7 +469,7 @@ def test_which_plan_is_taken(
     documents.device = torch.device(device)
     if device != "cpu":
         monkeypatch.setattr(attention.AttentionPlan, "prepare", lambda self: None)
-        for kind in (attention.GroupsPlan, attention.BlocksPlan, attention.DocumentsPlan, attention.VarlenPlan):
+        for kind in (attention.PackedPlan, attention.BlocksPlan, attention.DocumentsPlan, attention.VarlenPlan):
             monkeypatch.setattr(kind, "prepare", lambda self: None)
     chosen = plan_attention(documents, window, False, dropout, dtype, head_width)
     assert chosen.name.startswith(plan) and re.search(reason, chosen.reason), chosen.reason
@@ -626,10 +626,9 @@ def test_a_row_of_a_mask_that_sees_nothing_makes_no_nan(implementation, dtype):
 
 def test_few_shapes_in_half_precision():
     for tokens in range(1, 3000, 7):
-        documents = as_documents([tokens])
-        assert 0 <= documents.bucket_rows(BF16) < max(16, tokens / 16)
-        assert documents.bucket_rows(FP32) == 0
-    lengths = {tokens + as_documents([tokens]).bucket_rows(FP16) for tokens in range(1024, 2048)}
+        assert 0 <= attention.bucket_rows(torch.empty(tokens, 1, dtype=BF16)) < max(16, tokens / 16)
+        assert attention.bucket_rows(torch.empty(tokens, 1)) == 0
+    lengths = {tokens + attention.bucket_rows(torch.empty(tokens, 1, dtype=FP16)) for tokens in range(1024, 2048)}
     assert len(lengths) <= 17
 
 
@@ -644,9 +643,9 @@ def test_shape_buckets_change_nothing(switches, monkeypatch):
     mask[0, 20:] = mask[2, :11] = 0
     labels = torch.where((torch.rand(ids.shape) < 0.3) & mask.bool(), ids, -100)
     used, found = [], []
-    original = Documents.bucket_rows
+    original = attention.bucket_rows
     for rows in (lambda *args: used.append(original(*args)) or used[-1], lambda *args: 0):
-        monkeypatch.setattr(Documents, "bucket_rows", rows)
+        monkeypatch.setattr(modeling, "bucket_rows", rows)
         model.zero_grad()
         with torch.autocast("cpu", dtype=torch.bfloat16):
             loss = model(input_ids=ids, attention_mask=mask, labels=labels).loss

@@ -79,7 +79,6 @@ def orthogonalised(matrix, steps=5):
     return x.mT if tall else x
 
 
-@needs_muon
 @pytest.mark.parametrize("parts", [1, 2, 3])
 def test_muon_orthogonalises_the_parts_of_a_fused_matrix_apart(parts):
     torch.manual_seed(0)
@@ -132,16 +131,17 @@ def test_a_step_is_that_of_matrices_held_apart():
             reference.step()
             reference.zero_grad()
     for name, parameter in model.named_parameters():
-        assert torch.equal(parameter, torch.cat([*apart[name]]) if name in apart else rest[name]), name
+        if name in rest:
+            assert torch.equal(parameter, rest[name]), name
+        else:  # bf16, whose products are added in another order
+            torch.testing.assert_close(parameter, torch.cat([*apart[name]]), atol=2e-5, rtol=0, msg=name)
 
 
-@needs_muon
 def test_a_mlp_without_gate_is_one_matrix():
     model = tiny(gated_mlp=False)
     assert block_matrices(model)[model.model.layers[0].mlp.Wi.weight] == 1
 
 
-@needs_muon
 def test_every_parameter_is_in_one_group_and_only_matrices_of_blocks_are_muons():
     model = tiny(attention_bias=True, mlp_bias=True, norm_bias=True)
     model.model.layers[1].mlp.Wo.weight.requires_grad_(False)
@@ -158,7 +158,6 @@ def test_every_parameter_is_in_one_group_and_only_matrices_of_blocks_are_muons()
     assert optimizer.param_groups[0]["lr"] == 1e-3  # what Trainer logs
 
 
-@needs_muon
 def test_state_survives_a_round_trip(tmp_path):
     def step(model, optimizer, batch):
         model(**{name: torch.stack([row[name] for row in batch]) for name in batch[0]}).loss.backward()
@@ -180,12 +179,6 @@ def test_state_survives_a_round_trip(tmp_path):
     assert set(momentum) == {"momentum_buffer"} and momentum["momentum_buffer"].shape == (48, 16)
 
 
-def test_muon_on_an_old_torch_is_refused(monkeypatch, tmp_path):
-    monkeypatch.delattr(torch.optim, "Muon", raising=False)
-    with pytest.raises(ValueError, match="torch 2.9"):
-        check_optimization(OptimizationArguments(optimizer="muon"), arguments(tmp_path), UNLESS_MINUTES)
-
-
 @pytest.mark.parametrize(
     ("optimization", "training", "prefers_muon", "expected"),
     [
@@ -200,19 +193,15 @@ def test_muon_on_an_old_torch_is_refused(monkeypatch, tmp_path):
 )
 def test_the_optimizer_and_its_rates_where_nothing_is_said(optimization, training, prefers_muon, expected, tmp_path):
     training = arguments(tmp_path, **{"learning_rate": None} | training)
-    if not hasattr(torch.optim, "Muon") and "optimizer" not in optimization:
-        expected = ("adamw", training.learning_rate or 1e-3, optimization.get("muon_learning_rate"))
     optimization, training = resolve_optimizer(OptimizationArguments(**optimization), training, prefers_muon)
     assert (optimization.optimizer, training.learning_rate, optimization.muon_learning_rate) == expected
 
 
-@needs_muon
 def test_muon_needs_blocks():
     with pytest.raises(ValueError, match="blocks"):
         muon_optimizer(torch.nn.Linear(3, 3), [], learning_rate=1e-3)
 
 
-@needs_muon
 def test_weights_decay_as_trainer_says_and_both_rates_follow_the_schedule(tmp_path):
     training = trainer(tmp_path, optimization={"optimizer": "muon", "muon_learning_rate": 0.03}, weight_decay=0.1,
                        warmup_steps=2, max_steps=4)  # fmt: skip
@@ -242,8 +231,6 @@ OPTIMIZATIONS = {
 @pytest.mark.parametrize("name", OPTIMIZATIONS)
 def test_resuming_gives_the_uninterrupted_run_bit_for_bit(name, tmp_path):
     optimization = OPTIMIZATIONS[name]
-    if optimization.get("optimizer") == "muon" and not hasattr(torch.optim, "Muon"):
-        pytest.skip("torch before 2.9 has no Muon")
     options = dict(optimization=optimization, save_strategy="steps", save_steps=5, max_steps=12, bf16=True,
                    lr_scheduler_type="warmup_stable_decay", warmup_steps=2, gradient_accumulation_steps=2)  # fmt: skip
     whole = trainer(tmp_path / "whole", tiny(hidden_dropout=0.1), **options)
@@ -514,7 +501,7 @@ def test_measuring_trains_a_model_of_its_own(tmp_path):
         ({"muon_learning_rate": 0.1}, {}, "muon_learning_rate: needs"),
         ({}, {"lr_scheduler_type": "warmup_stable_decay", "warmup_steps": 0.9}, "at most 1 together"),
         ({}, {"lr_scheduler_type": "warmup_stable_decay", "lr_scheduler_kwargs": {"num_decay_steps": -1}}, "-1"),
-        pytest.param({"optimizer": "muon"}, {"optim": "adafactor"}, "adafactor", marks=needs_muon),
+        pytest.param({"optimizer": "muon"}, {"optim": "adafactor"}, "adafactor"),
         (
             {},
             dict(

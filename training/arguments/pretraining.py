@@ -134,7 +134,7 @@ class OptimizationArguments:
 
     optimizer: Literal["adamw", "muon"] | None = argument(
         None,
-        "muon: Muon for the blocks' matrices, else fused AdamW (torch 2.9+); adamw: --optim (fused AdamW). By default"
+        "muon: Muon for the blocks' matrices, else fused AdamW; adamw: --optim (fused AdamW). By default"
         " muon for new models that learn masked tokens, where it can be.",
     )
     muon_learning_rate: float | None = argument(

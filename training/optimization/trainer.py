@@ -41,7 +41,6 @@ def check_optimization(
     warmup, average, scheduler = optimization.batch_warmup, optimization.weight_average, training.lr_scheduler_type
     other_clock = checkpoint is not None and not by_clock and TimeBudget.saved_in(checkpoint)
     refused = {
-        "optimizer: muon needs torch 2.9 or newer; use adamw": muon and not hasattr(torch.optim, "Muon"),
         "optimizer: muon needs whole matrices, without fsdp, deepspeed": muon and (training.fsdp or training.deepspeed),
         f"optimizer: muon and --optim {optim} are two optimizers; give one": muon and optim not in ADAMW,
         "muon_learning_rate: needs --optimizer muon": optimization.muon_learning_rate is not None and not muon,
@@ -86,8 +85,7 @@ def resolve_optimizer(
     Args:
         prefers_muon: take Muon, where nothing stands in its way.
     """
-    possible = hasattr(torch.optim, "Muon") and not (training.fsdp or training.deepspeed)
-    possible = possible and training.optim.value in ADAMW
+    possible = not (training.fsdp or training.deepspeed) and training.optim.value in ADAMW
     name = optimization.optimizer or ("muon" if prefers_muon and possible else "adamw")
     rate, muon_rate = training.learning_rate, optimization.muon_learning_rate
     if name == "muon" and rate is None and muon_rate is None:
