@@ -43,7 +43,7 @@ def test_a_linear_and_its_activation(hidden_act, bias, fused):
 
 @needs_fused
 def test_modules_that_somebody_watches_or_replaced_are_called(fused):
-    """Hooks see their inputs, offloading moves its weights, and a LoRA or quantised linear computes what it computes."""
+    """Hooks see their inputs, offloading moves its weights, a linear of another kind computes what it computes."""
     x, calls = torch.randn(2, 8, dtype=BF16), []
 
     class Doubled(nn.Linear):
