@@ -550,7 +550,7 @@ class PackedPlan(AttentionPlan):
 class OneCallPlan(PackedPlan):
     """All rows as long as the longest document, in one call, where there is no variable-length kernel."""
 
-    name = "documents in one packed call"
+    name = "one packed call"
 
     def row_length(self, tokens: int) -> int:
         return max(self.documents.lengths)
