@@ -288,6 +288,12 @@ class MiniBertConfig(PreTrainedConfig):
         return cls._preset("modernbert", MODERNBERT_SIZES, size, overrides, {})
 
     @classmethod
+    def minibert(cls, size: str = "base", **overrides) -> "MiniBertConfig":
+        """What learns most from the same text, as far as we know (docs/record.md): ModernBERT whose local layers see 8
+        tokens on either side."""
+        return cls._preset("minibert", MODERNBERT_SIZES, size, overrides, dict(local_attention=16))
+
+    @classmethod
     def _preset(cls, name: str, sizes: dict[str, tuple], size: str, overrides: dict, switches: dict):
         if size not in sizes:
             raise ValueError(f"size={size!r} is no {name} preset: use one of {', '.join(sizes)}")
@@ -300,7 +306,7 @@ class MiniBertConfig(PreTrainedConfig):
     def from_tokenizer(
         cls,
         tokenizer,
-        architecture: Literal["bert", "modernbert"] = "modernbert",
+        architecture: Literal["bert", "modernbert", "minibert"] = "modernbert",
         size: str = "base",
         pad_vocab_to_multiple_of: int = 64,
         **overrides,
@@ -310,8 +316,8 @@ class MiniBertConfig(PreTrainedConfig):
         Raises:
             ValueError: an override contradicts the tokenizer.
         """
-        if architecture not in ("bert", "modernbert"):
-            raise ValueError(f"architecture={architecture!r}: use bert or modernbert")
+        if architecture not in ("bert", "modernbert", "minibert"):
+            raise ValueError(f"architecture={architecture!r}: use bert, modernbert or minibert")
         multiple = pad_vocab_to_multiple_of
         if multiple < 1:
             raise ValueError(f"pad_vocab_to_multiple_of={multiple!r}: it must be at least 1")
