@@ -112,9 +112,10 @@ class MiniBertConfig(PreTrainedConfig):
     is_causal: bool = False  # a decoder of the same parameters: token i sees j only if j <= i
 
     # --- heads ---
-    # True: BERT's heads (tanh pooler for sequence tasks, one linear for token tasks).
+    # True: BERT's heads (a pooler for sequence tasks, one linear for token tasks).
     # False: ModernBERT's (dense, activation, norm before the classifier everywhere).
     add_pooling_layer: bool = False
+    pooler_activation: str = "tanh"  # relu: DistilBERT's, gelu: ELECTRA's
     classifier_pooling: Literal["cls", "mean"] = "mean"  # cls: first real token; with is_causal the last token is taken
     classifier_activation: str = "gelu"  # activation of the prediction head (MLM head included)
     head_bias: bool = False  # bias of the prediction head's dense layer
@@ -141,6 +142,7 @@ class MiniBertConfig(PreTrainedConfig):
     eos_token_id: int | list[int] | None = None
 
     converted_from: str | None = None  # model_type of the architecture whose weights these were, if they were converted
+    converted_rest: dict[str, Any] | None = None  # what that has and no MiniBERT: kept for the way back
 
     def __post_init__(self, **kwargs):
         known = {field.name for field in fields(self)} | set(self.attribute_map)
@@ -189,7 +191,7 @@ class MiniBertConfig(PreTrainedConfig):
         require(self.position_embedding_type != "sinusoidal" or self.hidden_size % 2 == 0, "hidden_size",
                 "sinusoidal positions need an even width")  # fmt: skip
         require(self.local_attention >= 2, "local_attention", "the window must be at least 2 (one neighbour a side)")
-        for field in ("hidden_act", "classifier_activation"):
+        for field in ("hidden_act", "classifier_activation", "pooler_activation"):
             require(getattr(self, field) in ACT2FN, field, f"use one of {', '.join(sorted(ACT2FN))}")
         for field in ("hidden_dropout", "embedding_dropout", "attention_dropout", "classifier_dropout"):
             value = getattr(self, field)

@@ -156,14 +156,15 @@ class MiniBertLayer(GradientCheckpointingLayer):
 
 
 class MiniBertPooler(nn.Module):
-    """BERT's tanh layer over the pooled vector."""
+    """BERT's layer over the pooled vector."""
 
     def __init__(self, config: MiniBertConfig):
         super().__init__()
         self.dense = build_linear(config.hidden_size, config.hidden_size, True, config.initializer_range)
+        self.act = ACT2FN[config.pooler_activation]
 
     def forward(self, pooled_nd: torch.Tensor) -> torch.Tensor:
-        return torch.tanh(self.dense(pooled_nd))
+        return self.act(self.dense(pooled_nd))
 
 
 class MiniBertPredictionHead(nn.Module):

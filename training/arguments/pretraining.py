@@ -211,10 +211,12 @@ class BenchArguments:
 
 @dataclass
 class ConvertArguments:
-    """Convert a model between MiniBERT and BERT or ModernBERT."""
+    """Convert a model between MiniBERT and BERT, ModernBERT, RoBERTa and their like."""
 
     paths: list[str] = argument([], "The model (a folder or Hub name), then the folder to write; also without --paths.")
-    architecture: Literal["bert", "modernbert"] | None = argument(None, "Target of a MiniBERT; by default what it was.")
+    architecture: Literal["bert", "modernbert", "roberta", "xlm-roberta", "camembert"] | None = argument(
+        None, "Target of a MiniBERT; by default what it was."
+    )
 
 
 PRETRAIN_DEFAULTS: dict[str, Any] = TRAINING_DEFAULTS | {
