@@ -88,6 +88,7 @@ class MiniBertConfig(PreTrainedConfig):
     num_attention_heads: int = 12  # with RoPE, hidden_size / num_attention_heads must be even
     intermediate_size: int = 1152  # width of the MLP after its activation; twice as much goes in when gated
     max_position_embeddings: int = 8192  # rows of the position table (absolute); elsewhere the length trained for
+    embedding_size: int | None = None  # width of the word vectors, projected behind their norm; None: as hidden_size
     type_vocab_size: int = 0  # number of segments; 0: token_type_ids are accepted and ignored
 
     # --- block ---
@@ -179,6 +180,8 @@ class MiniBertConfig(PreTrainedConfig):
         for field in ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size",
                       "max_position_embeddings", "global_attn_every_n_layers"):  # fmt: skip
             require(getattr(self, field) >= 1, field, "it must be at least 1")
+        require(self.embedding_size is None or self.embedding_size >= 1, "embedding_size",
+                f"it must be at least 1, or None for hidden_size={self.hidden_size}")  # fmt: skip
         require(self.type_vocab_size >= 0, "type_vocab_size", "it must be 0 (no segments) or more")
         head_width, rest = divmod(self.hidden_size, self.num_attention_heads)
         require(rest == 0, "num_attention_heads", f"it must divide hidden_size={self.hidden_size}")
@@ -188,7 +191,8 @@ class MiniBertConfig(PreTrainedConfig):
             self._validate_rope_parameters()
         else:
             require(not self.rope_parameters, "rope_parameters", "it needs position_embedding_type='rope'")
-        require(self.position_embedding_type != "sinusoidal" or self.hidden_size % 2 == 0, "hidden_size",
+        width = "hidden_size" if self.embedding_size is None else "embedding_size"
+        require(self.position_embedding_type != "sinusoidal" or getattr(self, width) % 2 == 0, width,
                 "sinusoidal positions need an even width")  # fmt: skip
         require(self.local_attention >= 2, "local_attention", "the window must be at least 2 (one neighbour a side)")
         for field in ("hidden_act", "classifier_activation", "pooler_activation"):

@@ -55,10 +55,11 @@ from .configuration_minibert import MiniBertConfig
 MaybeTensor = torch.Tensor | None
 
 
-def build_norm(config: MiniBertConfig) -> nn.Module:
+def build_norm(config: MiniBertConfig, width: int | None = None) -> nn.Module:
+    width = width or config.hidden_size
     if config.norm_type == "rmsnorm":
-        return nn.RMSNorm(config.hidden_size, eps=config.norm_eps)
-    return nn.LayerNorm(config.hidden_size, eps=config.norm_eps, bias=config.norm_bias)
+        return nn.RMSNorm(width, eps=config.norm_eps)
+    return nn.LayerNorm(width, eps=config.norm_eps, bias=config.norm_bias)
 
 
 def sinusoidal_positions(position_bs: torch.Tensor, width: int) -> torch.Tensor:
@@ -71,21 +72,25 @@ def sinusoidal_positions(position_bs: torch.Tensor, width: int) -> torch.Tensor:
 
 
 class MiniBertEmbeddings(nn.Module):
-    """Words, plus learned or sinusoidal positions and segments where the config has them; then norm and dropout."""
+    """Words, plus learned or sinusoidal positions and segments where the config has them; then norm, dropout and, where
+    `embedding_size` differs, a projection."""
 
     def __init__(self, config: MiniBertConfig):
         super().__init__()
-        self.tok_embeddings = nn.Embedding(config.vocab_size, config.hidden_size, padding_idx=config.pad_token_id)
+        width = config.embedding_size or config.hidden_size
+        self.tok_embeddings = nn.Embedding(config.vocab_size, width, padding_idx=config.pad_token_id)
         self.position_embeddings = None
         if config.position_embedding_type == "absolute":
-            self.position_embeddings = nn.Embedding(config.max_position_embeddings, config.hidden_size)
+            self.position_embeddings = nn.Embedding(config.max_position_embeddings, width)
         self.sinusoidal = config.position_embedding_type == "sinusoidal"
         self.token_type_embeddings = None
         if config.type_vocab_size:
-            self.token_type_embeddings = nn.Embedding(config.type_vocab_size, config.hidden_size)
-        self.norm = build_norm(config)
+            self.token_type_embeddings = nn.Embedding(config.type_vocab_size, width)
+        self.norm = build_norm(config, width)
         rate = config.hidden_dropout if config.embedding_dropout is None else config.embedding_dropout
-        self.dropout = MiniBertDropout(rate)
+        self.dropout, self.projection = MiniBertDropout(rate), nn.Identity()
+        if width != config.hidden_size:
+            self.projection = build_linear(width, config.hidden_size, True, config.initializer_range)
 
     def forward(
         self,
@@ -104,7 +109,7 @@ class MiniBertEmbeddings(nn.Module):
             x = x + self.position_embeddings(position_ids)
         elif self.sinusoidal:
             x = x + sinusoidal_positions(position_ids, x.shape[-1]).to(x.dtype)
-        return self.dropout(self.norm(x))
+        return self.projection(self.dropout(self.norm(x)))
 
 
 class MiniBertMLP(nn.Module):
@@ -170,11 +175,11 @@ class MiniBertPooler(nn.Module):
 class MiniBertPredictionHead(nn.Module):
     """Dense, activation, norm: what stands before the decoder, and before ModernBERT's classifiers."""
 
-    def __init__(self, config: MiniBertConfig):
+    def __init__(self, config: MiniBertConfig, width: int | None = None):
         super().__init__()
-        self.dense = build_linear(config.hidden_size, config.hidden_size, config.head_bias, output_std(config))
+        self.dense = build_linear(config.hidden_size, width or config.hidden_size, config.head_bias, output_std(config))
         self.act = ACT2FN[config.classifier_activation]
-        self.norm = build_norm(config)
+        self.norm = build_norm(config, width)
 
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
         return self.norm(self.act(self.dense(hidden_states)))
@@ -508,9 +513,9 @@ class MiniBertVocabularyHead(MiniBertPreTrainedModel):
     def __init__(self, config: MiniBertConfig, add_pooling_layer: bool = False):
         super().__init__(config)
         self.model = MiniBertModel(config, add_pooling_layer=add_pooling_layer)
-        self.head = MiniBertPredictionHead(config)
-        std = output_std(config)
-        self.decoder = build_linear(config.hidden_size, config.vocab_size, config.decoder_bias, std)
+        self.head = MiniBertPredictionHead(config, config.embedding_size)
+        width, std = config.embedding_size or config.hidden_size, output_std(config)
+        self.decoder = build_linear(width, config.vocab_size, config.decoder_bias, std)
 
     def get_output_embeddings(self) -> nn.Linear:
         return self.decoder

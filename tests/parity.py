@@ -45,9 +45,21 @@ SHAPES = {
         "deep": dict(hidden_size=24, num_hidden_layers=5, num_attention_heads=2, intermediate_size=56,
                      type_vocab_size=2, hidden_act="silu", tie_word_embeddings=False, pad_token_id=4),
     },
+    "distilbert": {
+        "plain": dict(dim=32, n_layers=2, n_heads=4, hidden_dim=64),
+        "deep": dict(dim=24, n_layers=5, n_heads=2, hidden_dim=56, activation="silu", tie_word_embeddings=False),
+    },
+    "electra": {
+        "plain": dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64,
+                      embedding_size=32, summary_last_dropout=0.0),
+        "deep": dict(hidden_size=24, num_hidden_layers=4, num_attention_heads=2, intermediate_size=56,
+                     hidden_act="relu", embedding_size=16, summary_last_dropout=0.0, summary_activation="tanh",
+                     pad_token_id=7),
+    },
 }  # fmt: skip
 SHAPES["xlm-roberta"] = SHAPES["camembert"] = {"plain": SHAPES["roberta"]["plain"]}
 FIELDS = {  # of every model of the architecture
+    "distilbert": dict(dropout=0.0, attention_dropout=0.0, seq_classif_dropout=0.0, qa_dropout=0.0),
     "modernbert": dict(pad_token_id=0, bos_token_id=None, eos_token_id=3, cls_token_id=2, sep_token_id=3),
 }
 # every layout and every shape once with every head
@@ -110,6 +122,8 @@ class Batch:
             labelled = self.real & (torch.rand(rows, LENGTH) < 0.5)
             labelled &= mask.cumsum(1) > 1  # in a causal model nothing predicts the first token
             labels["labels"] = torch.where(labelled, torch.randint(high, (rows, LENGTH)), -100)
+        if head == "ForReplacedTokenDetection":
+            labels["labels"] = torch.randint(2, (rows, LENGTH))
         if head in SEQUENCE_HEADS:
             labels["labels"] = torch.randint(CHOICES, (BATCH,))
         if head == "ForPreTraining":

@@ -148,6 +148,7 @@ def switches():
             gated_mlp=bool((bits[0] + placement + norm) % 2),
             type_vocab_size=2 * ((bits[1] + causal + norm) % 2),
             norm_bias=bool(placement),
+            embedding_size=[None, 12][causal],
         )
 
 

@@ -214,9 +214,9 @@ class ConvertArguments:
     """Convert a model between MiniBERT and BERT, ModernBERT, RoBERTa and their like."""
 
     paths: list[str] = argument([], "The model (a folder or Hub name), then the folder to write; also without --paths.")
-    architecture: Literal["bert", "modernbert", "roberta", "xlm-roberta", "camembert"] | None = argument(
-        None, "Target of a MiniBERT; by default what it was."
-    )
+    architecture: (
+        Literal["bert", "modernbert", "roberta", "xlm-roberta", "camembert", "distilbert", "electra"] | None
+    ) = argument(None, "Target of a MiniBERT; by default what it was.")
 
 
 PRETRAIN_DEFAULTS: dict[str, Any] = TRAINING_DEFAULTS | {

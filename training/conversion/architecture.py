@@ -80,7 +80,9 @@ class Architecture:
 
     def required(self, model: PreTrainedModel, head: str) -> dict[str, Any]:
         """The values without which a MiniBERT of this head is none of this architecture."""
-        return self.switches
+        config = model.config
+        same = config.embedding_size if config.embedding_size == config.hidden_size else None
+        return self.switches | dict(embedding_size=same)
 
     def positions(self, native: PreTrainedConfig) -> int:
         """Tokens of the longest text."""

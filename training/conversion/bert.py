@@ -64,8 +64,8 @@ class BertArchitecture(Architecture):
         "ForQuestionAnswering.classifier": ("qa_outputs",),
     }
 
+    has_pooler, pooler_activation = True, "tanh"  # of the encoder itself; of the heads over one vector
     without_classifier_dropout: tuple[str, ...] = ("ForQuestionAnswering",)  # nothing is dropped before the answer
-    pooler_activation = "tanh"
 
     def fields_of(self, head: str) -> dict[str, str]:
         unused = {"classifier_dropout"} if head in self.without_classifier_dropout else set()
@@ -91,19 +91,22 @@ class BertArchitecture(Architecture):
             pooler_activation=self.pooler_activation,
             classifier_activation=self.head_activation(config, head),
         )
-        return fields | (dict(classifier_dropout=0.0) if head == "ForQuestionAnswering" else {})
+        return fields | (dict(classifier_dropout=0.0) if self._undropped(head) else {})
+
+    def _undropped(self, head: str) -> bool:
+        return head == "ForQuestionAnswering" and "classifier_dropout" not in self.fields_of(head).values()
 
     def native_fields(self, config: MiniBertConfig, head: str) -> dict[str, Any]:
         name, hidden, classifier = self.config_class.model_type, config.hidden_dropout, config.classifier_dropout
         if (rate := config.embedding_dropout) not in (None, hidden):
             logger.warning(f"{name} drops embeddings at hidden_dropout_prob={hidden}: embedding_dropout={rate} is lost")
-        if head == "ForQuestionAnswering" and (hidden if classifier is None else classifier):
+        if self._undropped(head) and (hidden if classifier is None else classifier):
             logger.warning(f"{name} drops nothing before the answer: classifier_dropout={classifier} has no effect")
         return {}
 
     def required(self, model: PreTrainedModel, head: str) -> dict[str, Any]:
         config = model.config
-        required = self.switches | dict(layer_types=["full_attention"] * config.num_hidden_layers)
+        required = super().required(model, head) | dict(layer_types=["full_attention"] * config.num_hidden_layers)
         if "type_vocab_size" in self.fields:
             required |= dict(type_vocab_size=config.type_vocab_size or 2)
         if "is_decoder" not in self.fields:
@@ -112,7 +115,10 @@ class BertArchitecture(Architecture):
             required |= dict(classifier_activation=self.head_activation(config, head))
         if head in CLASSIFIERS:
             required |= dict(add_pooling_layer=True)
-        if head in POOLED or (head == "Model" and model.pooler is not None):
+        pooled = head == "Model" and model.pooler is not None
+        if pooled and not self.has_pooler:
+            required |= dict(add_pooling_layer=False)
+        elif pooled or head in POOLED:
             pooler = dict(pooler_activation=self.pooler_activation)
             required |= dict(classifier_pooling="cls", is_causal=False) | pooler
         return required
@@ -122,6 +128,16 @@ def renamed(prefix: str, modules: dict[str, tuple[str, ...]]) -> dict[str, tuple
     """BERT's modules as a family with another `base_model_prefix` names them, and what it has of its own."""
     bert = BertArchitecture.modules.items()
     return {ours: tuple(re.sub(r"^bert\.", f"{prefix}.", name) for name in names) for ours, names in bert} | modules
+
+
+def warn_of_dropout_before_dense(native: PreTrainedModel, head: str) -> None:
+    config = native.config
+    rate = config.hidden_dropout_prob if config.classifier_dropout is None else config.classifier_dropout
+    if head == "ForSequenceClassification" and rate:
+        logger.warning(
+            "units are dropped in other places in training (evaluation is the same): "
+            f"{type(native).__name__} drops at {rate} before the dense layer of its head too"
+        )
 
 
 class RobertaArchitecture(BertArchitecture):
@@ -165,12 +181,7 @@ class RobertaArchitecture(BertArchitecture):
         config = native.config
         if config.pad_token_id is None:
             raise ValueError("pad_token_id=None is not convertible: positions begin behind the row of that number")
-        classifier = config.hidden_dropout_prob if config.classifier_dropout is None else config.classifier_dropout
-        if head == "ForSequenceClassification" and classifier:
-            logger.warning(
-                "units are dropped in other places in training (evaluation is the same): "
-                f"{type(native).__name__} drops at {classifier} before the dense layer of its head too"
-            )
+        warn_of_dropout_before_dense(native, head)
         return super().minibert_fields(native, head) | dict(max_position_embeddings=self.positions(config))
 
     def required(self, model: PreTrainedModel, head: str) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from transformers import PreTrainedConfig
 
 from .architecture import Architecture
 from .bert import BertArchitecture, CamembertArchitecture, RobertaArchitecture, XLMRobertaArchitecture
+from .compact import DistilBertArchitecture, ElectraArchitecture
 from .modernbert import ModernBertArchitecture
 
 # In the order in which `to_native` tries them for a model that was never converted.
@@ -17,6 +18,8 @@ ARCHITECTURES: dict[str, Architecture] = {
         RobertaArchitecture,
         XLMRobertaArchitecture,
         CamembertArchitecture,
+        DistilBertArchitecture,
+        ElectraArchitecture,
     )
 }
 

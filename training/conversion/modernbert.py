@@ -44,7 +44,9 @@ class ModernBertArchitecture(Architecture):
         )
 
     def required(self, model: PreTrainedModel, head: str) -> dict[str, Any]:
-        return self.switches | (dict(add_pooling_layer=False) if head in (*CLASSIFIERS, "Model") else {})
+        return super().required(model, head) | (
+            dict(add_pooling_layer=False) if head in (*CLASSIFIERS, "Model") else {}
+        )
 
     @staticmethod
     def _warn_of_dropout(hidden: float, attention: float) -> None:

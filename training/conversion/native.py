@@ -69,7 +69,8 @@ def to_native(model: PreTrainedModel, architecture: str | None = None) -> PreTra
             that its switches allow.
 
     Raises:
-        ValueError: no such architecture, no such head there, or switches that it does not have: all of them are named.
+        ValueError: no such architecture, no such head there, or switches that it does not have: all of them are named
+            (of the three nearest architectures, if none is given or recorded).
     """
     config, head = model.config, type(model).__name__.removeprefix("MiniBert")
     if not isinstance(config, MiniBertConfig):
@@ -80,7 +81,8 @@ def to_native(model: PreTrainedModel, architecture: str | None = None) -> PreTra
     obstacles = {name: _obstacles(name, model, head) for name in ([recorded] if recorded else ARCHITECTURES)}
     target = next((ARCHITECTURES[name] for name, found in obstacles.items() if not found), None)
     if target is None:
-        reasons = "; ".join(f"{name} needs {', '.join(found)}" for name, found in obstacles.items())
+        nearest = sorted(obstacles.items(), key=lambda item: len(item[1]))[:3]
+        reasons = "; ".join(f"{name} needs {', '.join(found)}" for name, found in nearest)
         raise ValueError(f"this {type(model).__name__} cannot become a native model: {reasons}")
 
     fields = kept_fields(config, target)
