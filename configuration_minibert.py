@@ -38,6 +38,17 @@ FRAMEWORK_KEYWORDS = {
 }  # fmt: skip
 
 DEFAULT_ROPE_THETA = {"full_attention": 160_000.0, "sliding_attention": 10_000.0}
+# What each kind of RoPE scaling needs, and what it may have, beside rope_theta and partial_rotary_factor; in the words
+# of Transformers' ROPE_INIT_FUNCTIONS.
+ROPE_KEYS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "default": ((), ()),
+    "linear": (("factor",), ()),
+    "dynamic": (("factor",), ()),
+    "yarn": (("factor", "original_max_position_embeddings"),
+             ("attention_factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim", "truncate")),
+    "longrope": (("short_factor", "long_factor", "original_max_position_embeddings"), ("factor", "attention_factor")),
+    "llama3": (("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"), ()),
+}  # fmt: skip
 
 # hidden_size, num_hidden_layers, num_attention_heads, intermediate_size
 BERT_SIZES = {
@@ -103,8 +114,9 @@ class MiniBertConfig(PreTrainedConfig):
 
     # --- positions ---
     position_embedding_type: Literal["absolute", "sinusoidal", "rope", "none"] = "rope"
-    # {"full_attention": {"rope_type": "default", "rope_theta": float}, "sliding_attention": {…}}; None: 160000, 10000
-    rope_parameters: dict[str, dict[str, Any]] | None = None
+    # {"full_attention": {"rope_type": "default", "rope_theta": float}, "sliding_attention": {…}}; None: 160000, 10000.
+    # What stands beside the kinds of layers holds for both; rope_type: linear, dynamic, yarn, longrope or llama3.
+    rope_parameters: dict[str, Any] | None = None
 
     # --- attention pattern ---
     global_attn_every_n_layers: int = 3  # layer i attends globally if i % n == 0; 1: every layer does
@@ -160,14 +172,20 @@ class MiniBertConfig(PreTrainedConfig):
         super().__post_init__(**kwargs)
 
     def convert_rope_params_to_dict(self, **kwargs) -> dict[str, Any]:
-        """Fill in the default bases. (Transformers calls this while a config is built; the base class would give every
-        model RoPE parameters, also those without RoPE.)"""
+        """Fill in the default bases, and what is given for both kinds of layers. (Transformers calls this while a
+        config is built; the base class would give every model RoPE parameters, also those without RoPE.)"""
         if self.position_embedding_type == "rope":
             given = self.rope_parameters or {}
-            self.rope_parameters = {
-                layer_type: {"rope_type": "default", "rope_theta": theta} | (given.get(layer_type) or {})
-                for layer_type, theta in DEFAULT_ROPE_THETA.items()
-            } | {name: value for name, value in given.items() if name not in DEFAULT_ROPE_THETA}
+            kinds = {name: x or {} for name, x in given.items() if isinstance(x, dict) or name in DEFAULT_ROPE_THETA}
+            of_both = {name: value for name, value in given.items() if name not in kinds}
+            for kind, theta in DEFAULT_ROPE_THETA.items():
+                parameters = {"rope_type": "default", "rope_theta": theta} | kinds.get(kind, {}) | of_both
+                length = "original_max_position_embeddings"  # a fact that only some kinds of scaling use
+                needed = ROPE_KEYS.get(parameters["rope_type"], ((length,),))[0]
+                if length in needed:
+                    parameters.setdefault(length, self.max_position_embeddings)
+                kinds[kind] = {key: value for key, value in parameters.items() if key != length or length in needed}
+            self.rope_parameters = kinds
         return kwargs
 
     def validate_architecture(self):
@@ -206,19 +224,39 @@ class MiniBertConfig(PreTrainedConfig):
                 "initializer_cutoff_factor", "use a number above 0, or None")  # fmt: skip
 
     def _validate_rope_parameters(self):
+        def require(condition: bool, name: str, key: str, instead: str):
+            if not condition:
+                value = self.rope_parameters[name].get(key)
+                raise ValueError(f"rope_parameters[{name!r}][{key!r}]={value!r}: {instead}")
+
+        def is_number(value: Any) -> bool:
+            return isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0
+
         for name, parameters in self.rope_parameters.items():
             if name not in DEFAULT_ROPE_THETA:
                 raise ValueError(f"rope_parameters names {name!r}: use {', '.join(DEFAULT_ROPE_THETA)}")
-            for key in parameters.keys() - {"rope_type", "rope_theta"}:
-                raise ValueError(f"rope_parameters[{name!r}] has {key!r}: use rope_type and rope_theta")
-            if parameters["rope_type"] != "default":
-                raise ValueError(
-                    f"rope_parameters[{name!r}]['rope_type']={parameters['rope_type']!r}: use 'default' (to extend the "
-                    "context, raise rope_theta)"
-                )
-            theta = parameters["rope_theta"]
-            if isinstance(theta, bool) or not isinstance(theta, (int, float)) or theta <= 0:
-                raise ValueError(f"rope_parameters[{name!r}]['rope_theta']={theta!r}: use a number above 0")
+            kind = parameters["rope_type"]
+            require(kind in ROPE_KEYS, name, "rope_type", f"use one of {', '.join(ROPE_KEYS)}")
+            needed, optional = ROPE_KEYS[kind]
+            usable = ("rope_type", "rope_theta", "partial_rotary_factor", *needed, *optional)
+            for key in needed:
+                require(parameters.get(key) is not None, name, key, f"rope_type={kind!r} needs it")
+            for key, value in parameters.items():
+                require(key in usable, name, key, f"rope_type={kind!r} has no such key; use {', '.join(usable)}")
+                if key == "truncate":  # which Transformers does not read where it stands
+                    require(value in (None, True), name, key, "only true is possible")
+                elif key not in ("rope_type", "short_factor", "long_factor"):
+                    missing = value is None and key != "rope_theta"
+                    require(missing or is_number(value), name, key, "use a number above 0")
+            part = parameters.get("partial_rotary_factor") or 1.0
+            turned, least = int(self.hidden_size // self.num_attention_heads * part), 4 if kind == "dynamic" else 2
+            fits = part <= 1 and turned >= least and turned % 2 == 0
+            instead = f"it must leave an even number, at least {least}, of a head's width, not {turned}"
+            require(fits, name, "partial_rotary_factor", instead)
+            for key in {"short_factor", "long_factor"} & parameters.keys():
+                given = parameters[key]
+                fits = isinstance(given, (list, tuple)) and len(given) == turned // 2 and all(map(is_number, given))
+                require(fits, name, key, f"use {turned // 2} numbers above 0")
 
     def validate_layer_type(self):
         """One of the two attention patterns for every layer."""

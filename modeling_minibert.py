@@ -44,11 +44,13 @@ from .attention_minibert import (
     InterfacePlan,
     MiniBertAttention,
     MiniBertDropout,
+    MiniBertRotary,
     build_linear,
     is_captured,
     output_std,
     plan_attention,
     rotary_angles,
+    rotary_frequencies,
 )
 from .configuration_minibert import MiniBertConfig
 
@@ -64,7 +66,7 @@ def build_norm(config: MiniBertConfig, width: int | None = None) -> nn.Module:
 
 def sinusoidal_positions(position_bs: torch.Tensor, width: int) -> torch.Tensor:
     """The fixed table of Vaswani et al. 2017 (section 3.5), [b, s, width]: sines and cosines interleaved."""
-    cos, sin = rotary_angles(position_bs, width, theta=10_000.0)
+    cos, sin = rotary_angles(position_bs, rotary_frequencies(width, 10_000.0, position_bs.device))
     return torch.stack((sin, cos), dim=-1).flatten(2)
 
 
@@ -72,8 +74,7 @@ def sinusoidal_positions(position_bs: torch.Tensor, width: int) -> torch.Tensor:
 
 
 class MiniBertEmbeddings(nn.Module):
-    """Words, plus learned or sinusoidal positions and segments where the config has them; then norm, dropout and, where
-    `embedding_size` differs, a projection."""
+    """Words, plus learned or sinusoidal positions and segments where there are some; norm, dropout, projection."""
 
     def __init__(self, config: MiniBertConfig):
         super().__init__()
@@ -259,7 +260,8 @@ class MiniBertModel(MiniBertPreTrainedModel):
 
     def __init__(self, config: MiniBertConfig, add_pooling_layer: bool | None = None):
         super().__init__(config)
-        config.validate_architecture()  # fields may have been set since the config was built
+        config.convert_rope_params_to_dict()  # fields may have been set since the config was built
+        config.validate_architecture()
         config.validate_layer_type()
         self.embeddings = MiniBertEmbeddings(config)
         self.layers = nn.ModuleList([MiniBertLayer(config, i) for i in range(config.num_hidden_layers)])
@@ -270,9 +272,8 @@ class MiniBertModel(MiniBertPreTrainedModel):
         self.pooling = "last" if config.is_causal else config.classifier_pooling
         self.windows = {layer.attention_type: layer.attn.window for layer in self.layers}
         self.head_width = self.layers[0].attn.head_width
-        self.rope_theta = {}
-        if config.position_embedding_type == "rope":
-            self.rope_theta = {name: config.rope_parameters[name]["rope_theta"] for name in self.windows}
+        with_rope = self.windows if config.position_embedding_type == "rope" else ()
+        self.rotary = {name: MiniBertRotary(config, name) for name in with_rope}
         self.gradient_checkpointing = False
         self.post_init()
 
@@ -334,7 +335,7 @@ class MiniBertModel(MiniBertPreTrainedModel):
         hidden = self.embeddings(input_ids, inputs_embeds, token_type_ids, position_bs)
         if extra:
             hidden, position_bs = F.pad(hidden, (0, 0, 0, extra)), F.pad(position_bs, (0, extra))
-        rotary = {name: rotary_angles(position_bs, self.head_width, theta) for name, theta in self.rope_theta.items()}
+        rotary = {name: angles(position_bs) for name, angles in self.rotary.items()}
         causal = self.config.is_causal if is_causal is None else is_causal
         plans = self._plan(documents, hidden, attention_mask, causal, unpad, kwargs)
         for layer in self.layers:

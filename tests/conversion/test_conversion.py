@@ -316,7 +316,7 @@ def test_from_native_refuses_what_it_does_not_know(tmp_path):
         ("BertForSequenceClassification", dict(is_decoder=True), "is_decoder=True"),
         ("BertLMHeadModel", dict(is_decoder=False), "is_decoder=False.*BertForMaskedLM"),
         ("ModernBertModel", dict(pad_token_id=0, rope_parameters={"full_attention": {
-            "rope_type": "linear", "factor": 2.0, "rope_theta": 1e4}}), "rope_parameters"),
+            "rope_type": "proportional", "factor": 2.0, "rope_theta": 1e4}}), "rope_parameters"),
     ],
 )  # fmt: skip
 def test_functions_that_minibert_does_not_have_are_refused(model_class, fields, message):

@@ -44,9 +44,11 @@ class ModernBertArchitecture(Architecture):
         )
 
     def required(self, model: PreTrainedModel, head: str) -> dict[str, Any]:
-        return super().required(model, head) | (
-            dict(add_pooling_layer=False) if head in (*CLASSIFIERS, "Model") else {}
-        )
+        required = super().required(model, head)
+        rope, whole = model.config.rope_parameters or {}, {"partial_rotary_factor": 1.0}  # it rotates whole heads
+        if any(parameters.get("partial_rotary_factor", 1.0) != 1.0 for parameters in rope.values()):
+            required["rope_parameters"] = {kind: parameters | whole for kind, parameters in rope.items()}
+        return required | (dict(add_pooling_layer=False) if head in (*CLASSIFIERS, "Model") else {})
 
     @staticmethod
     def _warn_of_dropout(hidden: float, attention: float) -> None:
