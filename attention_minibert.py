@@ -18,7 +18,6 @@ q queries, k keys, c blocks of a local layer, p places in padded groups of docum
 """
 
 import inspect
-from functools import partial
 from typing import Any
 
 import torch
@@ -753,12 +752,12 @@ class MiniBertRotary:
         self.limit, self.frequencies, self.beyond = config.max_position_embeddings, None, None
         if kind not in ("default", "dynamic"):
             with torch.device("cpu"):  # models are built on the meta device
-                compute = partial(ROPE_INIT_FUNCTIONS[kind], config, "cpu", layer_type=layer_type)
-                frequencies, self.scaling = compute()
+                compute = ROPE_INIT_FUNCTIONS[kind]
+                frequencies, self.scaling = compute(config, "cpu", None, layer_type)
                 self.frequencies = frequencies.tolist()
                 if kind == "longrope":
                     self.limit = parameters["original_max_position_embeddings"]
-                    self.beyond = compute(seq_len=self.limit + 1)[0].tolist()
+                    self.beyond = compute(config, "cpu", self.limit + 1, layer_type)[0].tolist()
 
     def __call__(self, position_bs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """cos and sin, [b, s, 1, width / 2]"""

@@ -56,6 +56,17 @@ SHAPES = {
                      hidden_act="relu", embedding_size=16, summary_last_dropout=0.0, summary_activation="tanh",
                      pad_token_id=7),
     },
+    "nomic_bert": {
+        "plain": dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48),
+        "deep": dict(hidden_size=24, num_hidden_layers=4, num_attention_heads=2, intermediate_size=40,
+                     rope_parameters=dict(rope_type="yarn", rope_theta=500.0, factor=2.0,
+                                          original_max_position_embeddings=40), tie_word_embeddings=False),
+    },
+    "jina_embeddings_v3": {
+        "plain": dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48),
+        "deep": dict(hidden_size=24, num_hidden_layers=4, num_attention_heads=2, intermediate_size=40,
+                     rope_parameters=dict(rope_type="default", rope_theta=30.0), type_vocab_size=2, pad_token_id=5),
+    },
 }  # fmt: skip
 SHAPES["xlm-roberta"] = SHAPES["camembert"] = {"plain": SHAPES["roberta"]["plain"]}
 FIELDS = {  # of every model of the architecture

@@ -4,6 +4,7 @@ import copy
 import json
 import logging
 from pathlib import Path
+from typing import get_args
 
 import pytest
 import torch
@@ -31,7 +32,7 @@ from transformers import AutoModelForMaskedLM, AutoTokenizer, BertConfig, PreTra
 
 import minibert.modeling_minibert as minibert
 from minibert.configuration_minibert import MiniBertConfig
-from minibert.training.arguments.pretraining import ConvertArguments
+from minibert.training.arguments.pretraining import Architecture, ConvertArguments
 from minibert.training.conversion import ARCHITECTURES, convert, folders, from_native, to_native
 
 PRESETS = ["bert", "modernbert"]
@@ -287,6 +288,10 @@ def test_the_recorded_architecture_is_the_one_given_back():
     with pytest.raises(ValueError, match="bert needs norm_type") as refusal:
         to_native(ours)
     assert "modernbert" not in str(refusal.value)
+
+
+def test_the_command_knows_every_architecture():
+    assert list(get_args(Architecture)) == list(ARCHITECTURES)
 
 
 def test_to_native_refuses_other_models_and_architectures():

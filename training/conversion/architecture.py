@@ -114,3 +114,11 @@ def kept_tensors(config: MiniBertConfig) -> dict[str, torch.Tensor]:
     """The tensors of `Architecture.rest`."""
     kept = (config.converted_rest or {}).get("tensors")
     return load(base64.b64decode(kept)) if kept else {}
+
+
+def rotating_whole_heads(config: MiniBertConfig) -> dict[str, Any]:
+    """What is required of a config for an architecture whose RoPE turns whole heads, where it does not."""
+    rope, whole = config.rope_parameters or {}, {"partial_rotary_factor": 1.0}
+    if all(parameters.get("partial_rotary_factor", 1.0) == 1.0 for parameters in rope.values()):
+        return {}
+    return dict(rope_parameters={kind: parameters | whole for kind, parameters in rope.items()})

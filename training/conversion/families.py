@@ -8,6 +8,7 @@ from .architecture import Architecture
 from .bert import BertArchitecture, CamembertArchitecture, RobertaArchitecture, XLMRobertaArchitecture
 from .compact import DistilBertArchitecture, ElectraArchitecture
 from .modernbert import ModernBertArchitecture
+from .rotary import JinaEmbeddingsV3Architecture, NomicBertArchitecture
 
 # In the order in which `to_native` tries them for a model that was never converted.
 ARCHITECTURES: dict[str, Architecture] = {
@@ -20,6 +21,8 @@ ARCHITECTURES: dict[str, Architecture] = {
         CamembertArchitecture,
         DistilBertArchitecture,
         ElectraArchitecture,
+        NomicBertArchitecture,
+        JinaEmbeddingsV3Architecture,
     )
 }
 

@@ -7,7 +7,7 @@ from typing import Any
 from transformers import ModernBertConfig, PreTrainedModel
 
 from ...configuration_minibert import MiniBertConfig
-from .architecture import CLASSIFIERS, Architecture, field_names, logger
+from .architecture import CLASSIFIERS, Architecture, field_names, logger, rotating_whole_heads
 
 
 class ModernBertArchitecture(Architecture):
@@ -44,11 +44,8 @@ class ModernBertArchitecture(Architecture):
         )
 
     def required(self, model: PreTrainedModel, head: str) -> dict[str, Any]:
-        required = super().required(model, head)
-        rope, whole = model.config.rope_parameters or {}, {"partial_rotary_factor": 1.0}  # it rotates whole heads
-        if any(parameters.get("partial_rotary_factor", 1.0) != 1.0 for parameters in rope.values()):
-            required["rope_parameters"] = {kind: parameters | whole for kind, parameters in rope.items()}
-        return required | (dict(add_pooling_layer=False) if head in (*CLASSIFIERS, "Model") else {})
+        pooler = dict(add_pooling_layer=False) if head in (*CLASSIFIERS, "Model") else {}
+        return super().required(model, head) | pooler | rotating_whole_heads(model.config)
 
     @staticmethod
     def _warn_of_dropout(hidden: float, attention: float) -> None:
