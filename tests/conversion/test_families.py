@@ -2,6 +2,7 @@
 sentence-transformers."""
 
 import json
+import logging
 
 import numpy as np
 import pytest
@@ -109,6 +110,45 @@ def test_a_folder_of_sentence_transformers(architecture, tmp_path):
     np.testing.assert_allclose(embedder.embed(texts), expected, atol=1e-5)
     np.testing.assert_allclose(SentenceTransformer(str(again), device="cpu").encode(texts), expected, atol=1e-6)
     assert_same_weights(SentenceTransformer(str(again), device="cpu")[0].auto_model, native)
+
+
+DISTIL = dict(dropout=0.1, attention_dropout=0.2, qa_dropout=0.3, seq_classif_dropout=0.4)
+RATES = dict(hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.2, classifier_dropout=0.3)
+
+
+@pytest.mark.parametrize(
+    "architecture, head, rates, classifier, said",
+    [
+        ("roberta", "ForSequenceClassification", RATES, 0.3, "drops at 0.3 before the dense layer"),
+        ("roberta", "ForMultipleChoice", RATES, 0.1, None),
+        ("roberta", "ForTokenClassification", RATES, 0.3, None),
+        ("roberta", "ForQuestionAnswering", RATES, 0.0, None),
+        ("electra", "ForSequenceClassification", RATES, 0.3, "drops at 0.3 before the dense layer"),
+        ("electra", "ForMultipleChoice", RATES | dict(summary_last_dropout=0.4), 0.4, None),
+        ("electra", "ForQuestionAnswering", RATES, 0.0, None),
+        ("distilbert", "ForSequenceClassification", DISTIL, 0.4, "drops nothing behind the attention"),
+        ("distilbert", "ForMultipleChoice", DISTIL, 0.4, "drops nothing behind the attention"),
+        ("distilbert", "ForTokenClassification", DISTIL, 0.1, "drops nothing behind the attention"),
+        ("distilbert", "ForQuestionAnswering", DISTIL, 0.3, "drops nothing behind the attention"),
+        ("jina_embeddings_v3", "ForSequenceClassification", RATES, 0.3, "drops at 0.3 before the dense layer"),
+        ("nomic_bert", "ForSequenceClassification", RATES, 0.3, None),
+    ],
+)
+def test_dropout_is_carried_over_and_other_places_are_said(
+    architecture, head, rates, classifier, said, monkeypatch, caplog
+):
+    """The classifier's is what Transformers' own module has; every rate of the config comes back."""
+    monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)
+    native = make_native(architecture, "plain", head, **rates)
+    with caplog.at_level(logging.WARNING):
+        ours = from_native(native)
+        again = to_native(ours)
+    assert said in caplog.text if said else not caplog.records
+    places = ("dropout", "classifier.dropout", "sequence_summary.last_dropout")
+    assert [module.p for name, module in native.named_modules() if name in places] == [classifier] * bool(classifier)
+    assert ours.dropout.p == classifier
+    assert (ours.config.hidden_dropout, ours.config.attention_dropout) == (0.1, 0.2)
+    assert {name: getattr(again.config, name) for name in rates} == rates
 
 
 # --- ModernBERTs under other names ---

@@ -61,8 +61,8 @@ def load_tokenizer(path: str, config: PreTrainedConfig, max_length: int | None) 
 
 
 def load_model(path: str, task: type[Task], fields: dict[str, Any]) -> PreTrainedModel:
-    """The MiniBERT of a task, in fp32, with the weights of the MiniBERT, BERT or ModernBERT at `path`, new ones where
-    those lack some, and these fields of the config."""
+    """The MiniBERT of a task, in fp32, with the weights of the MiniBERT at `path`, or of what becomes one, new ones
+    where those lack some, and these fields of the config."""
     with quietly():
         if read_config(path).model_type == MiniBertConfig.model_type:
             config = AutoConfig.from_pretrained(path, trust_remote_code=False, **fields)
