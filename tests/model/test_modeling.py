@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from torch.testing import assert_close
 from transformers import Trainer, TrainingArguments
 
-from minibert.attention_minibert import rotary_angles, rotate
+from minibert.attention_minibert import rotary_angles, rotary_frequencies, rotate
 from minibert.modeling_minibert import sinusoidal_positions
 
 CHOICES, PAD = 2, 0
@@ -148,6 +148,7 @@ def switches():
             gated_mlp=bool((bits[0] + placement + norm) % 2),
             type_vocab_size=2 * ((bits[1] + causal + norm) % 2),
             norm_bias=bool(placement),
+            embedding_size=[None, 12][causal],
         )
 
 
@@ -518,7 +519,7 @@ def test_pretraining_takes_either_label():
 def test_rotary_angles_and_rotation_against_complex_numbers():
     """A pair is a complex number that is multiplied by exp(i · position · θ^(-2k/d)); the angles are in fp32."""
     positions, width, theta = torch.tensor([[0, 1, 255, 8191]]), 16, 160_000.0
-    cos, sin = rotary_angles(positions, width, theta)
+    cos, sin = rotary_angles(positions, rotary_frequencies(width, theta, positions.device))
     assert cos.dtype == torch.float32
     frequency = theta ** -(torch.arange(0, width, 2, dtype=torch.float64) / width)
     angle = positions.double()[..., None] * frequency
@@ -532,7 +533,8 @@ def test_rotary_angles_and_rotation_against_complex_numbers():
         * torch.polar(torch.ones_like(angle), angle)[:, :, None, None]
     )
     expected = torch.cat([turned.real, turned.imag], -1)
-    assert_close(rotate(x, *(f(angle)[:, :, None, None] for f in (torch.cos, torch.sin))), expected)
+    cos, sin = (f(angle)[:, :, None, None] for f in (torch.cos, torch.sin))
+    assert_close(rotate(x, torch.cat((cos, cos), -1), torch.cat((-sin, sin), -1)), expected)
 
 
 def test_each_kind_of_layer_has_its_own_rotary_base():

@@ -213,8 +213,10 @@ def test_embeddings_are_shared(architecture, tied, tokenizer, rows):
     assert_close(both.projection.weight.grad, sum(inner), rtol=1e-4, atol=1e-5)
 
 
-def test_a_generator_of_full_width_needs_no_projection(tokenizer):
-    _, both = build(tokenizer, generator_size=1.0)
+@pytest.mark.parametrize("size, fields", [(1.0, {}), (0.5, dict(embedding_size=8))])
+def test_a_generator_with_word_vectors_of_the_same_width_needs_no_projection(size, fields, tokenizer, rows):
+    objective, both = build(tokenizer, fields=fields, generator_size=size)
+    assert both(**batch_of(objective, tokenizer, rows["packed"])).loss.isfinite()
     table = both.plain_generator().model.embeddings.tok_embeddings.weight
     assert torch.equal(table, both.model.embeddings.tok_embeddings.weight)
 

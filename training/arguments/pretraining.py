@@ -211,12 +211,18 @@ class BenchArguments:
     json: bool = argument(False, "Print the results as JSON instead of a table.")
 
 
+Architecture = Literal[
+    "bert", "modernbert", "roberta", "xlm-roberta", "camembert", "distilbert", "electra", "nomic_bert",
+    "jina_embeddings_v3",
+]  # fmt: skip
+
+
 @dataclass
 class ConvertArguments:
-    """Convert a model between MiniBERT and BERT or ModernBERT."""
+    """Convert a model between MiniBERT and BERT, ModernBERT, RoBERTa and their like."""
 
     paths: list[str] = argument([], "The model (a folder or Hub name), then the folder to write; also without --paths.")
-    architecture: Literal["bert", "modernbert"] | None = argument(None, "Target of a MiniBERT; by default what it was.")
+    architecture: Architecture | None = argument(None, "Target of a MiniBERT; by default what it was.")
 
 
 PRETRAIN_DEFAULTS: dict[str, Any] = TRAINING_DEFAULTS | {

@@ -56,9 +56,10 @@ class DetectorWithGenerator(MiniBertForReplacedTokenDetection):
     """The discriminator, and while it is trained the generator that replaces tokens for it.
 
     The generator is a MiniBERT for masked language modelling whose embeddings (words, learned positions, segments) are
-    the discriminator's, projected to its own width; its decoder is tied to them as to any others. With the projected
-    tables an ordinary MiniBERT is the generator (`plain_generator`). The discriminator's weights have their usual names
-    in the state dictionary, so every head loads what `save_pretrained` writes; the generator's stand beside them.
+    the discriminator's, projected to its own width unless the config has an `embedding_size`; its decoder is tied to
+    them as to any others. With the projected tables an ordinary MiniBERT is the generator (`plain_generator`). The
+    discriminator's weights have their usual names in the state dictionary, so every head loads what `save_pretrained`
+    writes; the generator's stand beside them.
 
     Args:
         config, narrow: the discriminator's config, and the generator's (see `generator_config`).
@@ -71,10 +72,11 @@ class DetectorWithGenerator(MiniBertForReplacedTokenDetection):
         self.weight, self.temperature = weight, temperature
         self.generator = MiniBertForMaskedLM(narrow)
         self.projection = nn.Identity()
-        if narrow.hidden_size != config.hidden_size:
-            self.projection = nn.Linear(config.hidden_size, narrow.hidden_size, bias=False)
+        here, there = (each.embedding_size or each.hidden_size for each in (config, narrow))
+        if there != here:
+            self.projection = nn.Linear(here, there, bias=False)
             # the projected tables start with the standard deviation of the tables
-            nn.init.normal_(self.projection.weight, std=config.hidden_size**-0.5)
+            nn.init.normal_(self.projection.weight, std=here**-0.5)
         for name in self.projected_tables():
             self.generator.get_submodule(name.removesuffix(".weight")).weight = None  # `forward` lends it one
         # What is never masked is never a replacement: special tokens, [MASK] above all.
