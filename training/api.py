@@ -34,8 +34,8 @@ def pretrain(**arguments: Any) -> TrainingResult:
 
     Args:
         data (str or list[str]): files, folders, globs or Hub data sets; by default this Python's documentation.
-        model (str): "minibert" (default), "modernbert" or "bert"; size (str): "tiny", "mini" (default), "small", "medium", "base"
-            or "large"; any field of `MiniBertConfig` changes the preset.
+        model (str): "minibert" (default), "modernbert" or "bert"; size (str): "tiny", "mini" (default), "small",
+            "medium", "base" or "large"; any field of `MiniBertConfig` changes the preset.
         objective (str): "mlm" (default), "mlm+nsp", "rtd" or "clm"; seq_length (int): longest row, in tokens (512).
         minutes (float): train for so long by the clock; or num_train_epochs (default 2) or max_steps.
         output_dir (str): where all is saved; "runs/minibert" by default.
