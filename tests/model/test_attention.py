@@ -327,7 +327,8 @@ def test_kernels_against_the_formula(kernel, name, dtype):
     the positions are. (Blocks are for positions that rise.)"""
     lengths = LENGTHS[name]
     windows = [1, 4, 64] if kernel == "blocks" else [None, 1, 4, 64]
-    for window, causal, positions in itertools.product(windows, [False, True], POSITIONS):
+    ways = POSITIONS if dtype == torch.float32 else ("counted", "gaps", "falling")
+    for window, causal, positions in itertools.product(windows, [False, True], ways):
         if (window is None and not causal and positions != "counted") or (
             kernel == "blocks" and positions in ("repeated", "falling")
         ):

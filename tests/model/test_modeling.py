@@ -139,10 +139,11 @@ def check_all(actual, expected, where: str):
 
 
 def switches():
-    """32 combinations of six switches, chosen such that every three of them meet in every combination of values."""
+    """32 combinations of six switches, chosen such that every three of them meet in every combination of values; the
+    16 that are not slow, such that every two do."""
     for bits in itertools.product([0, 1], repeat=5):
         position, placement, causal, norm = 2 * bits[0] + bits[1], *bits[2:]
-        yield dict(
+        fields = dict(
             position_embedding_type=["absolute", "sinusoidal", "rope", "none"][position],
             norm_placement=["pre", "post"][placement],
             is_causal=bool(causal),
@@ -151,11 +152,11 @@ def switches():
             type_vocab_size=2 * ((bits[1] + causal + norm) % 2),
             norm_bias=bool(placement),
         )
+        name = "-".join(map(str, fields.values()))
+        yield pytest.param(fields, id=name, marks=[pytest.mark.slow] if sum(bits) % 2 else [])
 
 
-@pytest.mark.parametrize(
-    "fields", list(switches()), ids=lambda fields: "-".join(str(value) for value in fields.values())
-)
+@pytest.mark.parametrize("fields", switches())
 def test_every_way_gives_what_a_text_gives_alone(fields):
     """Hidden states, logits, loss and gradients to 1e-5; layers with and without a window."""
     model, texts = build("ForMaskedLM", **fields), Texts()
@@ -241,7 +242,9 @@ def as_choices(inputs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     return {name: x.unflatten(0, (-1, CHOICES)) if x.dim() == 2 else x for name, x in inputs.items()}
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(
+    "family", ["bert", "modernbert", "causal", pytest.param("modernbert cls", marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize("head", HEADS)
 def test_heads_do_not_see_padding_nor_other_documents(head, family):
     """Left, right, holes, packed: results, loss and gradients of every head."""
