@@ -87,7 +87,7 @@ class MiniBertEmbeddings(nn.Module):
         self.token_type_embeddings = None
         if config.type_vocab_size:
             self.token_type_embeddings = nn.Embedding(config.type_vocab_size, width)
-        self.norm = build_norm(config, width)
+        self.norm = build_norm(config, width) if config.embedding_norm else nn.Identity()
         rate = config.hidden_dropout if config.embedding_dropout is None else config.embedding_dropout
         self.dropout, self.projection = MiniBertDropout(rate), nn.Identity()
         if width != config.hidden_size:
@@ -141,8 +141,8 @@ class MiniBertLayer(GradientCheckpointingLayer):
         super().__init__()
         self.pre_norm = config.norm_placement == "pre"
         self.attention_type = config.layer_types[layer_idx]
-        # the embeddings end in a norm already
-        self.attn_norm = nn.Identity() if self.pre_norm and layer_idx == 0 else build_norm(config)
+        normed = self.pre_norm and layer_idx == 0 and config.embedding_norm  # the embeddings end in a norm already
+        self.attn_norm = nn.Identity() if normed else build_norm(config)
         self.attn = MiniBertAttention(config, layer_idx)
         self.mlp_norm = build_norm(config)
         self.mlp = MiniBertMLP(config)
@@ -514,7 +514,8 @@ class MiniBertVocabularyHead(MiniBertPreTrainedModel):
     def __init__(self, config: MiniBertConfig, add_pooling_layer: bool = False):
         super().__init__(config)
         self.model = MiniBertModel(config, add_pooling_layer=add_pooling_layer)
-        self.head = MiniBertPredictionHead(config, config.embedding_size)
+        transform = config.prediction_transform
+        self.head = MiniBertPredictionHead(config, config.embedding_size) if transform else nn.Identity()
         width, std = config.embedding_size or config.hidden_size, output_std(config)
         self.decoder = build_linear(width, config.vocab_size, config.decoder_bias, std)
 
