@@ -239,7 +239,10 @@ def test_the_published_configs_are_modernberts(name):
     }
 
 
-@pytest.mark.parametrize("name", PUBLISHED)
+SLOW = ("jhu-clsp/mmBERT-base",)  # a large vocabulary
+
+
+@pytest.mark.parametrize("name", [pytest.param(x, marks=[pytest.mark.slow] * (x in SLOW)) for x in PUBLISHED])
 def test_narrower_ones_convert_with_equal_outputs(name, tmp_path):
     """From a folder with that config.json, but a width of 8 and 4 layers."""
     _, head, fields = PUBLISHED[name]
