@@ -49,8 +49,7 @@ from .attention_minibert import (
     is_captured,
     output_std,
     plan_attention,
-    rotary_angles,
-    rotary_frequencies,
+    sinusoidal_positions,
 )
 from .configuration_minibert import MiniBertConfig
 
@@ -62,12 +61,6 @@ def build_norm(config: MiniBertConfig, width: int | None = None) -> nn.Module:
     if config.norm_type == "rmsnorm":
         return nn.RMSNorm(width, eps=config.norm_eps)
     return nn.LayerNorm(width, eps=config.norm_eps, bias=config.norm_bias)
-
-
-def sinusoidal_positions(position_bs: torch.Tensor, width: int) -> torch.Tensor:
-    """The fixed table of Vaswani et al. 2017 (section 3.5), [b, s, width]: sines and cosines interleaved."""
-    cos, sin = rotary_angles(position_bs, rotary_frequencies(width, 10_000.0, position_bs.device))
-    return torch.stack((sin, cos), dim=-1).flatten(2)
 
 
 # --- embedding, MLP, block ---
