@@ -751,6 +751,12 @@ def rotary_angles(position_bs: torch.Tensor, frequencies: torch.Tensor) -> tuple
     return angles.cos(), angles.sin()
 
 
+def sinusoidal_positions(position_bs: torch.Tensor, width: int) -> torch.Tensor:
+    """The fixed table of Vaswani et al. 2017 (section 3.5), [b, s, width]: sines and cosines interleaved."""
+    cos, sin = rotary_angles(position_bs, rotary_frequencies(width, 10_000.0, position_bs.device))
+    return torch.stack((sin, cos), dim=-1).flatten(2)
+
+
 class MiniBertRotary:
     """The rotary angles of one kind of layer, scaled as `rope_parameters` say. No module, and numbers instead of
     buffers: nothing can be lost or rounded when weights are loaded or cast.

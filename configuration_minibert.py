@@ -106,7 +106,8 @@ class MiniBertConfig(PreTrainedConfig):
     hidden_act: str = "gelu"  # any of Transformers' activations
     gated_mlp: bool = True  # GLU variants (Shazeer 2020): Wo(act(a) * b) instead of Wo(act(a))
     norm_type: Literal["layernorm", "rmsnorm"] = "layernorm"
-    norm_placement: Literal["pre", "post"] = "pre"  # pre: a final norm, and no norm before the first attention
+    norm_placement: Literal["pre", "post"] = "pre"  # pre: a final norm too
+    embedding_norm: bool = True  # the embeddings end in a norm, and no other stands before the first attention
     norm_eps: float = 1e-5
     norm_bias: bool = False  # bias of the layer norms; RMSNorm has none
     attention_bias: bool = False  # biases of the attention's projections
@@ -132,6 +133,7 @@ class MiniBertConfig(PreTrainedConfig):
     classifier_pooling: Literal["cls", "mean"] = "mean"  # cls: first real token; with is_causal the last token is taken
     classifier_activation: str = "gelu"  # activation of the prediction head (MLM head included)
     head_bias: bool = False  # bias of the prediction head's dense layer
+    prediction_transform: bool = True  # dense, activation, norm before the vocabulary; False: nothing (EuroBERT)
     decoder_bias: bool = True  # bias over the vocabulary
     classifier_bias: bool = False  # bias of the last linear of classification heads
     tie_word_embeddings: bool = True  # the decoder's weight is the word embedding
@@ -200,6 +202,8 @@ class MiniBertConfig(PreTrainedConfig):
             require(getattr(self, field) >= 1, field, "it must be at least 1")
         require(self.embedding_size is None or self.embedding_size >= 1, "embedding_size",
                 f"it must be at least 1, or None for hidden_size={self.hidden_size}")  # fmt: skip
+        require(self.prediction_transform or self.embedding_size in (None, self.hidden_size), "embedding_size",
+                f"without prediction_transform it must be None: hidden_size={self.hidden_size}")  # fmt: skip
         require(self.type_vocab_size >= 0, "type_vocab_size", "it must be 0 (no segments) or more")
         head_width, rest = divmod(self.hidden_size, self.num_attention_heads)
         require(rest == 0, "num_attention_heads", f"it must divide hidden_size={self.hidden_size}")

@@ -50,8 +50,7 @@ from .attention_minibert import (
     is_captured,
     output_std,
     plan_attention,
-    rotary_angles,
-    rotary_frequencies,
+    sinusoidal_positions,
 )
 from .configuration_minibert import MiniBertConfig
 
@@ -63,12 +62,6 @@ def build_norm(config: MiniBertConfig, width: int | None = None) -> nn.Module:
     if config.norm_type == "rmsnorm":
         return nn.RMSNorm(width, eps=config.norm_eps)
     return nn.LayerNorm(width, eps=config.norm_eps, bias=config.norm_bias)
-
-
-def sinusoidal_positions(position_bs: torch.Tensor, width: int) -> torch.Tensor:
-    """The fixed table of Vaswani et al. 2017 (section 3.5), [b, s, width]: sines and cosines interleaved."""
-    cos, sin = rotary_angles(position_bs, rotary_frequencies(width, 10_000.0, position_bs.device))
-    return torch.stack((sin, cos), dim=-1).flatten(2)
 
 
 # --- embedding, MLP, block ---
@@ -88,7 +81,7 @@ class MiniBertEmbeddings(nn.Module):
         self.token_type_embeddings = None
         if config.type_vocab_size:
             self.token_type_embeddings = nn.Embedding(config.type_vocab_size, width)
-        self.norm = build_norm(config, width)
+        self.norm = build_norm(config, width) if config.embedding_norm else nn.Identity()
         rate = config.hidden_dropout if config.embedding_dropout is None else config.embedding_dropout
         self.dropout, self.projection = MiniBertDropout(rate), nn.Identity()
         if width != config.hidden_size:
@@ -142,8 +135,8 @@ class MiniBertLayer(GradientCheckpointingLayer):
         super().__init__()
         self.pre_norm = config.norm_placement == "pre"
         self.attention_type = config.layer_types[layer_idx]
-        # the embeddings end in a norm already
-        self.attn_norm = nn.Identity() if self.pre_norm and layer_idx == 0 else build_norm(config)
+        normed = self.pre_norm and layer_idx == 0 and config.embedding_norm  # the embeddings end in a norm already
+        self.attn_norm = nn.Identity() if normed else build_norm(config)
         self.attn = MiniBertAttention(config, layer_idx)
         self.mlp_norm = build_norm(config)
         self.mlp = MiniBertMLP(config)
@@ -515,7 +508,8 @@ class MiniBertVocabularyHead(MiniBertPreTrainedModel):
     def __init__(self, config: MiniBertConfig, add_pooling_layer: bool = False):
         super().__init__(config)
         self.model = MiniBertModel(config, add_pooling_layer=add_pooling_layer)
-        self.head = MiniBertPredictionHead(config, config.embedding_size)
+        transform = config.prediction_transform
+        self.head = MiniBertPredictionHead(config, config.embedding_size) if transform else nn.Identity()
         width, std = config.embedding_size or config.hidden_size, output_std(config)
         self.decoder = build_linear(width, config.vocab_size, config.decoder_bias, std)
 

@@ -67,9 +67,17 @@ SHAPES = {
         "deep": dict(hidden_size=24, num_hidden_layers=4, num_attention_heads=2, intermediate_size=40,
                      rope_parameters=dict(rope_type="default", rope_theta=30.0), type_vocab_size=2, pad_token_id=5),
     },
+    "eurobert": {
+        "plain": dict(hidden_size=32, num_hidden_layers=3, num_attention_heads=4, intermediate_size=48,
+                      classifier_pooling="bos"),
+        "biased": dict(hidden_size=24, num_hidden_layers=4, num_attention_heads=2, intermediate_size=40,
+                       rope_parameters=dict(rope_type="default", rope_theta=30.0), attention_bias=True, mlp_bias=True,
+                       classifier_pooling="mean", tie_word_embeddings=True, rms_norm_eps=1e-3),
+    },
 }  # fmt: skip
 SHAPES["xlm-roberta"] = SHAPES["camembert"] = {"plain": SHAPES["roberta"]["plain"]}
 FIELDS = {  # of every model of the architecture
+    "eurobert": dict(pad_token_id=0, bos_token_id=2, eos_token_id=3, mask_token_id=4),
     "distilbert": dict(dropout=0.0, attention_dropout=0.0, seq_classif_dropout=0.0, qa_dropout=0.0),
     "modernbert": dict(pad_token_id=0, bos_token_id=None, eos_token_id=3, cls_token_id=2, sep_token_id=3),
 }

@@ -84,7 +84,9 @@ def test_what_minibert_has_no_place_for_is_kept(tmp_path):
     native = make_native("modernbert", "plain", "ForMaskedLM", **kept)
     ours = from_native(native)
     ours.save_pretrained(tmp_path)
-    again = to_native(minibert.MiniBertForMaskedLM.from_pretrained(tmp_path))
+    read = minibert.MiniBertForMaskedLM.from_pretrained(tmp_path)
+    again = to_native(read)
+    assert read.config.converted_rest == ours.config.converted_rest == dict(fields=kept)
     assert {name: getattr(again.config, name) for name in kept} == kept
     assert from_native(make_native("modernbert", "plain", "ForMaskedLM")).config.converted_rest is None
 
@@ -151,6 +153,31 @@ def test_dropout_is_carried_over_and_other_places_are_said(
     assert {name: getattr(again.config, name) for name in rates} == rates
 
 
+@pytest.mark.parametrize("groups", [1, 2])
+def test_keys_that_heads_share_are_repeated_and_come_back(groups, tmp_path):
+    native = make_native("eurobert", "biased", "ForMaskedLM", num_attention_heads=4, num_key_value_heads=groups)
+    batch = rows_with_padding("right", 0)
+    real = batch["attention_mask"].bool()
+    ours = from_native(native)
+    ours.save_pretrained(tmp_path)
+    again = to_native(minibert.MiniBertForMaskedLM.from_pretrained(tmp_path))
+    assert again.config.num_key_value_heads == groups
+    assert_same_weights(again, native)
+    with torch.no_grad():
+        torch.testing.assert_close(ours(**batch).logits[real], native(**batch).logits[real], **TOLERANCE)
+        ours.model.layers[1].attn.Wqkv.weight[24:28] += 0.1  # as after training
+    with pytest.raises(ValueError, match=f"num_key_value_heads={groups}.*converted_rest=None"):
+        to_native(ours)
+    ours.config.converted_rest = None
+    with torch.no_grad():
+        torch.testing.assert_close(to_native(ours)(**batch).logits[real], ours(**batch).logits[real], **TOLERANCE)
+
+
+def test_a_eurobert_that_pools_after_its_head_is_refused():
+    with pytest.raises(ValueError, match="classifier_pooling='late'.*bos, mean"):
+        from_native(make_native("eurobert", "plain", "ForSequenceClassification", classifier_pooling="late"))
+
+
 # --- ModernBERTs under other names ---
 
 # The published config.json, in the keys of Transformers 4 as they lie on the Hub, without what is the same in all; and
@@ -212,7 +239,10 @@ def test_the_published_configs_are_modernberts(name):
     }
 
 
-@pytest.mark.parametrize("name", PUBLISHED)
+SLOW = ("jhu-clsp/mmBERT-base",)  # a large vocabulary
+
+
+@pytest.mark.parametrize("name", [pytest.param(x, marks=[pytest.mark.slow] * (x in SLOW)) for x in PUBLISHED])
 def test_narrower_ones_convert_with_equal_outputs(name, tmp_path):
     """From a folder with that config.json, but a width of 8 and 4 layers."""
     _, head, fields = PUBLISHED[name]

@@ -243,6 +243,11 @@ def test_rope_parameters_without_rope_are_refused():
         MiniBertConfig(position_embedding_type="none", rope_parameters={"full_attention": {"rope_theta": 1e4}})
 
 
+def test_a_decoder_alone_needs_the_width_of_the_layers():
+    with pytest.raises(REFUSED, match="embedding_size=8.*prediction_transform.*hidden_size=16"):
+        MiniBertConfig(hidden_size=16, num_attention_heads=2, embedding_size=8, prediction_transform=False)
+
+
 def test_an_odd_width_is_refused_only_where_it_matters():
     odd_head = dict(hidden_size=9, num_attention_heads=3)
     with pytest.raises(REFUSED, match="even head width"):

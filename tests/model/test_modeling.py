@@ -152,6 +152,8 @@ def switches():
             type_vocab_size=2 * ((bits[1] + causal + norm) % 2),
             norm_bias=bool(placement),
             embedding_size=[None, 12][causal],
+            embedding_norm=not (bits[0] + norm) % 2,
+            prediction_transform=bool(causal or placement),
         )
         name = "-".join(map(str, fields.values()))
         yield pytest.param(fields, id=name, marks=[pytest.mark.slow] if sum(bits) % 2 else [])

@@ -213,7 +213,7 @@ class BenchArguments:
 
 Architecture = Literal[
     "bert", "modernbert", "roberta", "xlm-roberta", "camembert", "distilbert", "electra", "nomic_bert",
-    "jina_embeddings_v3",
+    "jina_embeddings_v3", "eurobert",
 ]  # fmt: skip
 
 

@@ -82,7 +82,7 @@ class Architecture:
         """The values without which a MiniBERT of this head is none of this architecture."""
         config = model.config
         same = config.embedding_size if config.embedding_size == config.hidden_size else None
-        return self.switches | dict(embedding_size=same)
+        return dict(embedding_size=same, embedding_norm=True, prediction_transform=True) | self.switches
 
     def positions(self, native: PreTrainedConfig) -> int:
         """Tokens of the longest text."""
@@ -107,7 +107,7 @@ class Architecture:
 def kept_fields(config: MiniBertConfig, architecture: Architecture) -> dict[str, Any]:
     """The fields of `Architecture.rest`, if `config` was converted from this architecture."""
     ours = config.converted_from == architecture.config_class.model_type
-    return (config.converted_rest or {}).get("fields", {}) if ours else {}
+    return dict((config.converted_rest or {}).get("fields", {})) if ours else {}
 
 
 def kept_tensors(config: MiniBertConfig) -> dict[str, torch.Tensor]:

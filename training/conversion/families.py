@@ -7,6 +7,7 @@ from transformers import PreTrainedConfig
 from .architecture import Architecture
 from .bert import BertArchitecture, CamembertArchitecture, RobertaArchitecture, XLMRobertaArchitecture
 from .compact import DistilBertArchitecture, ElectraArchitecture
+from .eurobert import EuroBertArchitecture
 from .modernbert import ModernBertArchitecture
 from .rotary import JinaEmbeddingsV3Architecture, NomicBertArchitecture
 
@@ -23,6 +24,7 @@ ARCHITECTURES: dict[str, Architecture] = {
         ElectraArchitecture,
         NomicBertArchitecture,
         JinaEmbeddingsV3Architecture,
+        EuroBertArchitecture,
     )
 }
 
