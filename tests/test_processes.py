@@ -3,8 +3,10 @@
 This file is also the program that the processes run: `torchrun … test_processes.py NAMES FOLDER [ARGUMENTS]`.
 """
 
+import copy
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections import Counter
@@ -12,9 +14,19 @@ from pathlib import Path
 
 import pytest
 import torch
+import yaml
+from safetensors.torch import load_file
+from torch import distributed
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.testing import assert_close
 from transformers import Trainer
 
+from minibert import MiniBertConfig, MiniBertForMaskedLM
 from minibert.training import api
+from minibert.training.checkpoints import find_damage
+from minibert.training.optimization import OptimizationMixin
 
 SMALL = dict(
     size="tiny", num_hidden_layers=2, hidden_size=32, num_attention_heads=2, intermediate_size=48, vocab_size=150,
@@ -178,7 +190,136 @@ def test_one_process_writes(trained):
             assert figures[1] == pytest.approx(figures[0], rel=1e-4)
 
 
+@pytest.mark.slow
+def test_fsdp2_trains_as_the_whole_model_does():
+    """Layers wrapped as docs/fsdp2.yaml says. By torch itself: accelerate does not share weights among CPUs."""
+    finished(torchrun("fsdp2"))
+
+
+def share_weights() -> None:
+    distributed.init_process_group("gloo")
+    rank, mesh = distributed.get_rank(), init_device_mesh("cpu", (2,))
+    settings = yaml.safe_load((Path(__file__).parents[1] / "docs/fsdp2.yaml").read_text())["fsdp_config"]
+    ids = torch.randint(5, 64, (4, 12), generator=torch.Generator().manual_seed(1))
+    for preset in (MiniBertConfig.bert, MiniBertConfig.modernbert):
+        torch.manual_seed(0)
+        sizes = dict(vocab_size=64, num_hidden_layers=2, hidden_dropout=0.0, attention_dropout=0.0)
+        shared = MiniBertForMaskedLM(preset("tiny", **sizes)).train()
+        whole = copy.deepcopy(shared)
+        layers = [m for m in shared.modules() if type(m).__name__ == settings["fsdp_transformer_layer_cls_to_wrap"]]
+        for module in (*layers, shared):
+            fully_shard(module, mesh=mesh)
+        assert len(layers) == 2
+        optimizers = [torch.optim.AdamW(model.parameters(), lr=1e-2) for model in (shared, whole)]
+        for _ in range(3):
+            losses = []
+            for model, rows, optimizer in zip((shared, whole), (ids[2 * rank : 2 * rank + 2], ids), optimizers):
+                loss = model(rows, labels=rows).loss
+                loss.backward()
+                optimizer.step()
+                optimizer.zero_grad()
+                losses.append(loss.detach())
+            distributed.all_reduce(losses[0])
+            assert_close(losses[0] / 2, losses[1], atol=1e-5, rtol=1e-5)
+        weights = get_model_state_dict(shared, options=StateDictOptions(full_state_dict=True, cpu_offload=True))
+        assert shared.decoder.weight is shared.get_input_embeddings().weight
+        if rank == 0:
+            assert_close(weights, whole.state_dict(), atol=1e-3, rtol=1e-3)
+
+
+# --- when one dies ---
+
+
+def losses(output: Path) -> list[tuple[int, float]]:
+    history = json.loads((output / "mlm" / "trainer_state.json").read_text())["log_history"]
+    return [(entry["step"], entry["loss"]) for entry in history if "loss" in entry]
+
+
+CHECKPOINTS = dict(save_strategy="steps", save_steps=2, hidden_dropout=0.1, resume_from_checkpoint="true")
+
+
+@pytest.mark.slow
+def test_a_process_that_dies_ends_all_and_a_restart_goes_on(tmp_path):
+    """Killed in the third step: the launcher says which and why; told to restart, it gives what no kill would have."""
+    write_data(tmp_path)
+    arguments = tmp_path, tmp_path / "out", "mlm", json.dumps(CHECKPOINTS)
+    process = torchrun(*arguments, DIES="3")
+    said, _ = process.communicate(timeout=LIMIT)
+    assert process.returncode == 1 and "exitcode  : -9" in said and "rank      : 1" in said
+    checkpoint = tmp_path / "out" / "mlm" / "checkpoint-2"
+    assert find_damage(checkpoint) is None and len(list(checkpoint.glob("rng_state_*"))) == 2
+    assert "Going on from" in finished(torchrun(*arguments))
+    unbroken = tmp_path / "whole"
+    finished(torchrun(tmp_path, unbroken, "mlm", json.dumps(CHECKPOINTS)))
+    restarted = tmp_path / "restarted"
+    arguments = tmp_path, restarted, "mlm", json.dumps(CHECKPOINTS)
+    said = finished(torchrun(*arguments, options=("--max-restarts", "1"), DIES="3"))
+    assert "Going on from" in said
+    for output in (tmp_path / "out", restarted):
+        assert losses(output) == losses(unbroken)
+        weights, expected = (load_file(each / "mlm" / "model.safetensors") for each in (output, unbroken))
+        assert all(torch.equal(weights[name], expected[name]) for name in expected)
+
+
+@pytest.mark.slow
+def test_an_error_of_one_process_ends_all(tmp_path):
+    write_data(tmp_path)
+    process = torchrun(tmp_path, tmp_path / "out", "mlm", json.dumps(CHECKPOINTS), FAILS="3")
+    said, _ = process.communicate(timeout=LIMIT)
+    assert process.returncode == 1 and "out of luck on rank 1" in said
+
+
+@pytest.mark.slow
+def test_sigterm_to_the_launcher_saves_and_stops(tmp_path):
+    write_data(tmp_path)
+    settings = CHECKPOINTS | dict(
+        save_strategy="no", max_steps=100_000, lr_scheduler_type="constant", eval_strategy="no"
+    )
+    process = torchrun(tmp_path, tmp_path / "out", "mlm", json.dumps(settings))
+    for line in process.stdout:
+        if line.startswith("step"):
+            break
+    process.send_signal(signal.SIGTERM)
+    said, _ = process.communicate(timeout=LIMIT)
+    assert process.returncode != 0 and "Stopped by SIGTERM" in said
+    (checkpoint,) = (tmp_path / "out" / "mlm").glob("checkpoint-*")
+    assert find_damage(checkpoint) is None and not (tmp_path / "out" / "mlm" / "report.json").exists()
+    steps = int(checkpoint.name.split("-")[1]) + 2
+    finished(torchrun(tmp_path, tmp_path / "out", "mlm", json.dumps(settings | dict(max_steps=steps))))
+    finished(torchrun(tmp_path, tmp_path / "whole", "mlm", json.dumps(settings | dict(max_steps=steps))))
+    assert losses(tmp_path / "out") == losses(tmp_path / "whole")
+
+
+def main(data: str, output: str = "", *names: str) -> None:
+    if data == "fsdp2":
+        return share_weights()
+    more = json.loads(names[-1]) if names[-1].startswith("{") else {}
+    first = os.environ["TORCHELASTIC_RESTART_COUNT"] == "0" and os.environ["RANK"] == "1"
+    for variable, end in (("DIES", die), ("FAILS", fail)):
+        if variable in os.environ and first:
+            OptimizationMixin.get_batch_samples = at_step(int(os.environ[variable]), end)
+    for name in names[:-1] if more else names:
+        train(name, Path(data), Path(output), **more)
+
+
+def die():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def fail():
+    raise RuntimeError(f"out of luck on rank {os.environ['RANK']}")
+
+
+def at_step(step: int, end):
+    plain = OptimizationMixin.get_batch_samples
+
+    def get_batch_samples(trainer, *args, **kwargs):
+        if trainer.state.global_step == step:
+            end()
+        return plain(trainer, *args, **kwargs)
+
+    return get_batch_samples
+
+
 if __name__ == "__main__":
-    data, output, *names = sys.argv[1:]
-    for name in names:
-        train(name, Path(data), Path(output))
+    main(*sys.argv[1:])

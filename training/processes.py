@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -11,9 +12,16 @@ import torch
 from accelerate import PartialState
 from accelerate.utils import broadcast_object_list
 from torch import distributed
+from transformers import TrainingArguments
 
 # A process waits this long for another that prepares the data.
 PATIENCE = timedelta(days=30)
+
+
+def shares_weights(training: TrainingArguments) -> bool:
+    """Whether each process holds only a part of every matrix: FSDP or DeepSpeed, by an argument or by accelerate."""
+    by_accelerate = (os.environ.get(f"ACCELERATE_USE_{name}", "") for name in ("FSDP", "DEEPSPEED"))
+    return bool(training.fsdp or training.deepspeed) or "true" in map(str.lower, by_accelerate)
 
 
 def of_first_rank(value: Any) -> Any:
@@ -48,10 +56,11 @@ def _several() -> bool:
 
 
 def _cpu_group() -> distributed.ProcessGroup:
-    """The group of all processes, on their CPUs."""
+    """All processes, by way of their CPUs."""
     global _group
     if _group is None:
-        _group = distributed.new_group(backend="gloo")
+        on_cpu = distributed.get_backend() == "gloo"
+        _group = distributed.group.WORLD if on_cpu else distributed.new_group(backend="gloo")
     return _group
 
 

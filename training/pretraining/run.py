@@ -25,7 +25,7 @@ from ..hub.card import write_card
 from ..loading import minibert_config, without_bars
 from ..optimization import check_optimization, plan_training, resolve_optimizer, time_budget
 from ..precision import check_launcher, resolve_precision
-from ..processes import first_process_first
+from ..processes import first_process_first, shares_weights
 from ..report import describe_pretraining, plot_losses
 from ..result import TrainingResult
 from .objectives import OBJECTIVES, Objective
@@ -65,6 +65,8 @@ def pretrain(
     optimization, training = resolve_optimizer(optimization, training, prefers_muon=is_new)
     training = check_optimization(optimization, training, arguments.UNLESS_MINUTES, checkpoint)
     budget = time_budget(optimization, training, checkpoint)
+    if shares_weights(training) and objective_arguments.objective == "rtd":
+        raise ValueError("objective: rtd needs whole matrices, for two models; use it without fsdp, deepspeed")
     objective = OBJECTIVES[objective_arguments.objective](objective_arguments, masking, training.seed)
     overrides = objective.config_fields | overrides
     preset = resolve_config(model_arguments, overrides)
@@ -133,9 +135,9 @@ def pretrain(
 
     # Figures, and everything saved
     output, figures = Path(training.output_dir), trainer.last_evaluation()
+    objective.save(trainer)  # by all processes, which may share its weights; the first one writes
     if not trainer.is_world_process_zero():
         return TrainingResult(None, tokenizer, output_dir=output)
-    objective.save(trainer)
     baseline = unigram_baseline(seen, trainer.evaluation_batches(validation), len(tokenizer), tokenizer.all_special_ids)
     report = objective.report(figures, baseline) | {
         "objective": objective.name,

@@ -254,8 +254,9 @@ class ReplacedTokenDetection(MaskedLM):
     def save(self, trainer: Trainer) -> None:
         """The discriminator as an ordinary model, and the generator as another in the folder `generator`."""
         both, folder = trainer.model, Path(trainer.args.output_dir) / GENERATOR
-        both.plain_generator().save_pretrained(folder)
-        trainer.processing_class.save_pretrained(folder)
+        if trainer.args.should_save:
+            both.plain_generator().save_pretrained(folder)
+            trainer.processing_class.save_pretrained(folder)
         trainer.model = both.discriminator()
         trainer.save_model()
 
