@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from accelerate import PartialState
+from safetensors import SafetensorError
 from tqdm.auto import tqdm
 from transformers import PrinterCallback, ProgressCallback, Trainer, TrainerCallback
 
@@ -70,6 +71,20 @@ def describe_log(logs: Mapping[str, float]) -> str:
     if any(name.endswith("_loss") for name in shown):  # of which "loss" is a mean over batches
         del shown["loss"]
     return "evaluation: " + "  ".join(f"{name} {value:.4g}" for name, value in shown.items()) if shown else ""
+
+
+class SaysWhatFailed:
+    """For a `Trainer`: a checkpoint that cannot be written is an OSError that names it."""
+
+    def _save_checkpoint(self, *args, **kwargs):
+        try:
+            super()._save_checkpoint(*args, **kwargs)
+        except (OSError, RuntimeError, SafetensorError) as error:  # the second is what `torch.save` raises
+            name = f"checkpoint-{self.state.global_step}"
+            raise OSError(
+                f"{name} could not be written to {self.args.output_dir!r} ({str(error).splitlines()[0]}); what was"
+                " saved before is whole: make room, and go on with --resume_from_checkpoint true"
+            ) from error
 
 
 class CheckpointManifest(TrainerCallback):

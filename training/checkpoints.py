@@ -78,6 +78,9 @@ def check_unused(folder: Path, one_of_several: bool = False) -> None:
     it is for a run that is a part of another one."""
     if folder.is_file():
         raise ValueError(f"output_dir: {str(folder)!r} is a file; give a folder, existing or new")
+    there = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise ValueError(f"output_dir: nothing can be written in {str(there)!r}; give another one")
     last = next(iter(_checkpoints(folder)), None)
     # A push in mid-run leaves a config, too; the state is saved at the end.
     if (folder / "config.json").exists() and (last is None or (folder / "trainer_state.json").exists()):
