@@ -24,6 +24,7 @@ from typing import Any
 import torch
 from torch import nn
 from torch.nn import functional as F
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.utils import is_flash_attn_2_available
 from transformers.utils.import_utils import is_torchdynamo_exporting, is_tracing
@@ -552,7 +553,7 @@ class PackedPlan(AttentionPlan):
 class OneCallPlan(PackedPlan):
     """All rows as long as the longest document, in one call, where there is no variable-length kernel."""
 
-    name = "documents packed into rows of one length"
+    name = "one packed call"
 
     def row_length(self, tokens: int) -> int:
         return max(self.documents.lengths)
@@ -814,18 +815,77 @@ def output_std(config: MiniBertConfig) -> float:
     return config.initializer_range / depth**0.5
 
 
-def rotary_angles(position_bs: torch.Tensor, head_width: int, theta: float) -> tuple[torch.Tensor, torch.Tensor]:
-    """cos and sin of the rotary angles (Su et al. 2021, eq. 34), [b, s, 1, head width / 2], always in fp32."""
-    exponent = torch.arange(0, head_width, 2, device=position_bs.device, dtype=torch.float32) / head_width
-    angles = position_bs.to(torch.float32)[..., None, None] * theta**-exponent
+def rotary_frequencies(width: int, theta: float | torch.Tensor, device: torch.device) -> torch.Tensor:
+    """theta^(-2i / width) (Su et al. 2021, eq. 15), [width / 2], in fp32."""
+    return theta ** -(torch.arange(0, width, 2, device=device, dtype=torch.float32) / width)
+
+
+def rotary_angles(position_bs: torch.Tensor, frequencies: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """cos and sin of the rotary angles (Su et al. 2021, eq. 34), [b, s, 1, frequencies], always in fp32."""
+    angles = position_bs.to(torch.float32)[..., None, None] * frequencies
     return angles.cos(), angles.sin()
 
 
+def sinusoidal_positions(position_bs: torch.Tensor, width: int) -> torch.Tensor:
+    """The fixed table of Vaswani et al. 2017 (section 3.5), [b, s, width]: sines and cosines interleaved."""
+    cos, sin = rotary_angles(position_bs, rotary_frequencies(width, 10_000.0, position_bs.device))
+    return torch.stack((sin, cos), dim=-1).flatten(2)
+
+
+class MiniBertRotary:
+    """The rotary angles of one kind of layer, scaled as `rope_parameters` say. No module, and numbers instead of
+    buffers: nothing can be lost or rounded when weights are loaded or cast.
+
+    "dynamic" and "longrope" follow the longest text of the batch, as in Transformers: there a text's vectors depend on
+    its neighbours, if one of them is longer than what the model was trained for.
+    """
+
+    def __init__(self, config: MiniBertConfig, layer_type: str):
+        parameters, kind = config.rope_parameters[layer_type], config.rope_parameters[layer_type]["rope_type"]
+        part = parameters.get("partial_rotary_factor") or 1.0
+        self.width = int(config.hidden_size // config.num_attention_heads * part)  # what is turned of a head
+        self.theta, self.scaling = parameters["rope_theta"], 1.0
+        self.factor = parameters["factor"] if kind == "dynamic" else None
+        self.limit, self.frequencies, self.beyond = config.max_position_embeddings, None, None
+        if kind not in ("default", "dynamic"):
+            with torch.device("cpu"):  # models are built on the meta device
+                compute = ROPE_INIT_FUNCTIONS[kind]
+                frequencies, self.scaling = compute(config, "cpu", None, layer_type)
+                self.frequencies = frequencies.tolist()
+                if kind == "longrope":
+                    self.limit = parameters["original_max_position_embeddings"]
+                    self.beyond = compute(config, "cpu", self.limit + 1, layer_type)[0].tolist()
+
+    def __call__(self, position_bs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """What `rotate` takes, [b, s, 1, width] each."""
+        device, theta, length = position_bs.device, self.theta, None
+        if self.factor is not None or self.beyond is not None:
+            length = F.pad(position_bs.flatten(), (0, 1)).max() + 1  # there may be no token
+        if self.factor is not None:  # the base of "NTK-aware" scaling grows with the length
+            grown = (self.factor * length / self.limit - (self.factor - 1)) ** (self.width / (self.width - 2))
+            theta = torch.where(length > self.limit, theta * grown, theta)
+        if self.frequencies is None:
+            frequencies = rotary_frequencies(self.width, theta, device)
+        else:
+            frequencies = torch.tensor(self.frequencies, device=device)
+        if self.beyond is not None:
+            frequencies = torch.where(length > self.limit, torch.tensor(self.beyond, device=device), frequencies)
+        cos, sin = rotary_angles(position_bs, frequencies)
+        return torch.cat((cos, cos), dim=-1) * self.scaling, torch.cat((-sin, sin), dim=-1) * self.scaling
+
+
 def rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
-    """Rotate the pairs (x_i, x_{i + width / 2}) of [b, s, h, head width]."""
-    cos, sin = cos.to(x.dtype), sin.to(x.dtype)
-    first, second = x.chunk(2, dim=-1)
-    return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
+    """Rotate the pairs (x_i, x_{i + width / 2}) of the first `width` numbers of each head of [b, s, h, head width].
+
+    Args:
+        cos, sin: [b, s, 1, width], of both numbers of the pairs; the sines of the first ones negative.
+    """
+    cos, sin, width = cos.to(x.dtype), sin.to(x.dtype), cos.shape[-1]
+    rest = [] if width == x.shape[-1] else [x[..., width:]]
+    pairs = x[..., :width] if rest else x
+    first, second = pairs.chunk(2, dim=-1)
+    pairs = torch.addcmul(pairs * cos, torch.cat((second, first), dim=-1), sin)
+    return torch.cat((pairs, *rest), dim=-1) if rest else pairs
 
 
 def eager_attention_forward(
@@ -882,9 +942,11 @@ class MiniBertAttention(nn.Module):
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """[b, s, d] → [b, s, d] and the probabilities, if the backend has them. With an `AttentionPlan` b is 1 and s
         are the unpadded tokens."""
-        heads = (*hidden_states.shape[:2], self.config.num_attention_heads, self.head_width)
-        q, k, v = (x.view(heads) for x in project(self.Wqkv, hidden_states).chunk(3, dim=-1))
-        if rotary is not None:
-            q, k = rotate(q, *rotary), rotate(k, *rotary)
+        heads, width = self.config.num_attention_heads, hidden_states.shape[-1]
+        qk, v = (
+            x.unflatten(-1, (-1, self.head_width))
+            for x in project(self.Wqkv, hidden_states).split((2 * width, width), -1)
+        )
+        q, k = (qk if rotary is None else rotate(qk, *rotary)).split(heads, dim=2)
         out, probs = plan(self, q, k, v)
         return project(self.Wo, out.reshape(hidden_states.shape)), probs

@@ -38,6 +38,17 @@ FRAMEWORK_KEYWORDS = {
 }  # fmt: skip
 
 DEFAULT_ROPE_THETA = {"full_attention": 160_000.0, "sliding_attention": 10_000.0}
+# What each kind of RoPE scaling needs, and what it may have, beside rope_theta and partial_rotary_factor; in the words
+# of Transformers' ROPE_INIT_FUNCTIONS.
+ROPE_KEYS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "default": ((), ()),
+    "linear": (("factor",), ()),
+    "dynamic": (("factor",), ()),
+    "yarn": (("factor", "original_max_position_embeddings"),
+             ("attention_factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim", "truncate")),
+    "longrope": (("short_factor", "long_factor", "original_max_position_embeddings"), ("factor", "attention_factor")),
+    "llama3": (("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"), ()),
+}  # fmt: skip
 
 # hidden_size, num_hidden_layers, num_attention_heads, intermediate_size
 BERT_SIZES = {
@@ -88,13 +99,15 @@ class MiniBertConfig(PreTrainedConfig):
     num_attention_heads: int = 12  # with RoPE, hidden_size / num_attention_heads must be even
     intermediate_size: int = 1152  # width of the MLP after its activation; twice as much goes in when gated
     max_position_embeddings: int = 8192  # rows of the position table (absolute); elsewhere the length trained for
+    embedding_size: int | None = None  # width of the word vectors, projected behind their norm; None: as hidden_size
     type_vocab_size: int = 0  # number of segments; 0: token_type_ids are accepted and ignored
 
     # --- block ---
     hidden_act: str = "gelu"  # any of Transformers' activations
     gated_mlp: bool = True  # GLU variants (Shazeer 2020): Wo(act(a) * b) instead of Wo(act(a))
     norm_type: Literal["layernorm", "rmsnorm"] = "layernorm"
-    norm_placement: Literal["pre", "post"] = "pre"  # pre: a final norm, and no norm before the first attention
+    norm_placement: Literal["pre", "post"] = "pre"  # pre: a final norm too
+    embedding_norm: bool = True  # the embeddings end in a norm, and no other stands before the first attention
     norm_eps: float = 1e-5
     norm_bias: bool = False  # bias of the layer norms; RMSNorm has none
     attention_bias: bool = False  # biases of the attention's projections
@@ -102,8 +115,9 @@ class MiniBertConfig(PreTrainedConfig):
 
     # --- positions ---
     position_embedding_type: Literal["absolute", "sinusoidal", "rope", "none"] = "rope"
-    # {"full_attention": {"rope_type": "default", "rope_theta": float}, "sliding_attention": {…}}; None: 160000, 10000
-    rope_parameters: dict[str, dict[str, Any]] | None = None
+    # {"full_attention": {"rope_type": "default", "rope_theta": float}, "sliding_attention": {…}}; None: 160000, 10000.
+    # What stands beside the kinds of layers holds for both; rope_type: linear, dynamic, yarn, longrope or llama3.
+    rope_parameters: dict[str, Any] | None = None
 
     # --- attention pattern ---
     global_attn_every_n_layers: int = 3  # layer i attends globally if i % n == 0; 1: every layer does
@@ -112,12 +126,14 @@ class MiniBertConfig(PreTrainedConfig):
     is_causal: bool = False  # a decoder of the same parameters: token i sees j only if j <= i
 
     # --- heads ---
-    # True: BERT's heads (tanh pooler for sequence tasks, one linear for token tasks).
+    # True: BERT's heads (a pooler for sequence tasks, one linear for token tasks).
     # False: ModernBERT's (dense, activation, norm before the classifier everywhere).
     add_pooling_layer: bool = False
+    pooler_activation: str = "tanh"  # relu: DistilBERT's, gelu: ELECTRA's
     classifier_pooling: Literal["cls", "mean"] = "mean"  # cls: first real token; with is_causal the last token is taken
     classifier_activation: str = "gelu"  # activation of the prediction head (MLM head included)
     head_bias: bool = False  # bias of the prediction head's dense layer
+    prediction_transform: bool = True  # dense, activation, norm before the vocabulary; False: nothing (EuroBERT)
     decoder_bias: bool = True  # bias over the vocabulary
     classifier_bias: bool = False  # bias of the last linear of classification heads
     tie_word_embeddings: bool = True  # the decoder's weight is the word embedding
@@ -141,6 +157,7 @@ class MiniBertConfig(PreTrainedConfig):
     eos_token_id: int | list[int] | None = None
 
     converted_from: str | None = None  # model_type of the architecture whose weights these were, if they were converted
+    converted_rest: dict[str, Any] | None = None  # what that has and no MiniBERT: kept for the way back
 
     def __post_init__(self, **kwargs):
         known = {field.name for field in fields(self)} | set(self.attribute_map)
@@ -157,14 +174,20 @@ class MiniBertConfig(PreTrainedConfig):
         super().__post_init__(**kwargs)
 
     def convert_rope_params_to_dict(self, **kwargs) -> dict[str, Any]:
-        """Fill in the default bases. (Transformers calls this while a config is built; the base class would give every
-        model RoPE parameters, also those without RoPE.)"""
+        """Fill in the default bases, and what is given for both kinds of layers. (Transformers calls this while a
+        config is built; the base class would give every model RoPE parameters, also those without RoPE.)"""
         if self.position_embedding_type == "rope":
             given = self.rope_parameters or {}
-            self.rope_parameters = {
-                layer_type: {"rope_type": "default", "rope_theta": theta} | (given.get(layer_type) or {})
-                for layer_type, theta in DEFAULT_ROPE_THETA.items()
-            } | {name: value for name, value in given.items() if name not in DEFAULT_ROPE_THETA}
+            kinds = {name: x or {} for name, x in given.items() if isinstance(x, dict) or name in DEFAULT_ROPE_THETA}
+            of_both = {name: value for name, value in given.items() if name not in kinds}
+            for kind, theta in DEFAULT_ROPE_THETA.items():
+                parameters = {"rope_type": "default", "rope_theta": theta} | kinds.get(kind, {}) | of_both
+                length = "original_max_position_embeddings"  # a fact that only some kinds of scaling use
+                needed = ROPE_KEYS.get(parameters["rope_type"], ((length,),))[0]
+                if length in needed:
+                    parameters.setdefault(length, self.max_position_embeddings)
+                kinds[kind] = {key: value for key, value in parameters.items() if key != length or length in needed}
+            self.rope_parameters = kinds
         return kwargs
 
     def validate_architecture(self):
@@ -177,6 +200,10 @@ class MiniBertConfig(PreTrainedConfig):
         for field in ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size",
                       "max_position_embeddings", "global_attn_every_n_layers"):  # fmt: skip
             require(getattr(self, field) >= 1, field, "it must be at least 1")
+        require(self.embedding_size is None or self.embedding_size >= 1, "embedding_size",
+                f"it must be at least 1, or None for hidden_size={self.hidden_size}")  # fmt: skip
+        require(self.prediction_transform or self.embedding_size in (None, self.hidden_size), "embedding_size",
+                f"without prediction_transform it must be None: hidden_size={self.hidden_size}")  # fmt: skip
         require(self.type_vocab_size >= 0, "type_vocab_size", "it must be 0 (no segments) or more")
         head_width, rest = divmod(self.hidden_size, self.num_attention_heads)
         require(rest == 0, "num_attention_heads", f"it must divide hidden_size={self.hidden_size}")
@@ -186,10 +213,11 @@ class MiniBertConfig(PreTrainedConfig):
             self._validate_rope_parameters()
         else:
             require(not self.rope_parameters, "rope_parameters", "it needs position_embedding_type='rope'")
-        require(self.position_embedding_type != "sinusoidal" or self.hidden_size % 2 == 0, "hidden_size",
+        width = "hidden_size" if self.embedding_size is None else "embedding_size"
+        require(self.position_embedding_type != "sinusoidal" or getattr(self, width) % 2 == 0, width,
                 "sinusoidal positions need an even width")  # fmt: skip
         require(self.local_attention >= 2, "local_attention", "the window must be at least 2 (one neighbour a side)")
-        for field in ("hidden_act", "classifier_activation"):
+        for field in ("hidden_act", "classifier_activation", "pooler_activation"):
             require(getattr(self, field) in ACT2FN, field, f"use one of {', '.join(sorted(ACT2FN))}")
         for field in ("hidden_dropout", "embedding_dropout", "attention_dropout", "classifier_dropout"):
             value = getattr(self, field)
@@ -200,19 +228,39 @@ class MiniBertConfig(PreTrainedConfig):
                 "initializer_cutoff_factor", "use a number above 0, or None")  # fmt: skip
 
     def _validate_rope_parameters(self):
+        def require(condition: bool, name: str, key: str, instead: str):
+            if not condition:
+                value = self.rope_parameters[name].get(key)
+                raise ValueError(f"rope_parameters[{name!r}][{key!r}]={value!r}: {instead}")
+
+        def is_number(value: Any) -> bool:
+            return isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0
+
         for name, parameters in self.rope_parameters.items():
             if name not in DEFAULT_ROPE_THETA:
                 raise ValueError(f"rope_parameters names {name!r}: use {', '.join(DEFAULT_ROPE_THETA)}")
-            for key in parameters.keys() - {"rope_type", "rope_theta"}:
-                raise ValueError(f"rope_parameters[{name!r}] has {key!r}: use rope_type and rope_theta")
-            if parameters["rope_type"] != "default":
-                raise ValueError(
-                    f"rope_parameters[{name!r}]['rope_type']={parameters['rope_type']!r}: use 'default' (to extend the "
-                    "context, raise rope_theta)"
-                )
-            theta = parameters["rope_theta"]
-            if isinstance(theta, bool) or not isinstance(theta, (int, float)) or theta <= 0:
-                raise ValueError(f"rope_parameters[{name!r}]['rope_theta']={theta!r}: use a number above 0")
+            kind = parameters["rope_type"]
+            require(kind in ROPE_KEYS, name, "rope_type", f"use one of {', '.join(ROPE_KEYS)}")
+            needed, optional = ROPE_KEYS[kind]
+            usable = ("rope_type", "rope_theta", "partial_rotary_factor", *needed, *optional)
+            for key in needed:
+                require(parameters.get(key) is not None, name, key, f"rope_type={kind!r} needs it")
+            for key, value in parameters.items():
+                require(key in usable, name, key, f"rope_type={kind!r} has no such key; use {', '.join(usable)}")
+                if key == "truncate":  # which Transformers does not read where it stands
+                    require(value in (None, True), name, key, "only true is possible")
+                elif key not in ("rope_type", "short_factor", "long_factor"):
+                    missing = value is None and key != "rope_theta"
+                    require(missing or is_number(value), name, key, "use a number above 0")
+            part = parameters.get("partial_rotary_factor") or 1.0
+            turned, least = int(self.hidden_size // self.num_attention_heads * part), 4 if kind == "dynamic" else 2
+            fits = part <= 1 and turned >= least and turned % 2 == 0
+            instead = f"it must leave an even number, at least {least}, of a head's width, not {turned}"
+            require(fits, name, "partial_rotary_factor", instead)
+            for key in {"short_factor", "long_factor"} & parameters.keys():
+                given = parameters[key]
+                fits = isinstance(given, (list, tuple)) and len(given) == turned // 2 and all(map(is_number, given))
+                require(fits, name, key, f"use {turned // 2} numbers above 0")
 
     def validate_layer_type(self):
         """One of the two attention patterns for every layer."""
@@ -288,6 +336,12 @@ class MiniBertConfig(PreTrainedConfig):
         return cls._preset("modernbert", MODERNBERT_SIZES, size, overrides, {})
 
     @classmethod
+    def minibert(cls, size: str = "base", **overrides) -> "MiniBertConfig":
+        """What learns most from the same text, as far as we know (docs/record.md): ModernBERT whose local layers see 8
+        tokens on either side."""
+        return cls._preset("minibert", MODERNBERT_SIZES, size, overrides, dict(local_attention=16))
+
+    @classmethod
     def _preset(cls, name: str, sizes: dict[str, tuple], size: str, overrides: dict, switches: dict):
         if size not in sizes:
             raise ValueError(f"size={size!r} is no {name} preset: use one of {', '.join(sizes)}")
@@ -300,7 +354,7 @@ class MiniBertConfig(PreTrainedConfig):
     def from_tokenizer(
         cls,
         tokenizer,
-        architecture: Literal["bert", "modernbert"] = "modernbert",
+        architecture: Literal["bert", "modernbert", "minibert"] = "modernbert",
         size: str = "base",
         pad_vocab_to_multiple_of: int = 64,
         **overrides,
@@ -310,8 +364,8 @@ class MiniBertConfig(PreTrainedConfig):
         Raises:
             ValueError: an override contradicts the tokenizer.
         """
-        if architecture not in ("bert", "modernbert"):
-            raise ValueError(f"architecture={architecture!r}: use bert or modernbert")
+        if architecture not in ("bert", "modernbert", "minibert"):
+            raise ValueError(f"architecture={architecture!r}: use bert, modernbert or minibert")
         multiple = pad_vocab_to_multiple_of
         if multiple < 1:
             raise ValueError(f"pad_vocab_to_multiple_of={multiple!r}: it must be at least 1")

@@ -44,50 +44,49 @@ from .attention_minibert import (
     InterfacePlan,
     MiniBertAttention,
     MiniBertDropout,
+    MiniBertRotary,
     bucket_rows,
     build_linear,
     is_captured,
     output_std,
     plan_attention,
     project,
-    rotary_angles,
+    sinusoidal_positions,
 )
 from .configuration_minibert import MiniBertConfig
 
 MaybeTensor = torch.Tensor | None
 
 
-def build_norm(config: MiniBertConfig) -> nn.Module:
+def build_norm(config: MiniBertConfig, width: int | None = None) -> nn.Module:
+    width = width or config.hidden_size
     if config.norm_type == "rmsnorm":
-        return nn.RMSNorm(config.hidden_size, eps=config.norm_eps)
-    return nn.LayerNorm(config.hidden_size, eps=config.norm_eps, bias=config.norm_bias)
-
-
-def sinusoidal_positions(position_bs: torch.Tensor, width: int) -> torch.Tensor:
-    """The fixed table of Vaswani et al. 2017 (section 3.5), [b, s, width]: sines and cosines interleaved."""
-    cos, sin = rotary_angles(position_bs, width, theta=10_000.0)
-    return torch.stack((sin, cos), dim=-1).flatten(2)
+        return nn.RMSNorm(width, eps=config.norm_eps)
+    return nn.LayerNorm(width, eps=config.norm_eps, bias=config.norm_bias)
 
 
 # --- embedding, MLP, block ---
 
 
 class MiniBertEmbeddings(nn.Module):
-    """Words, plus learned or sinusoidal positions and segments where the config has them; then norm and dropout."""
+    """Words, plus learned or sinusoidal positions and segments where there are some; norm, dropout, projection."""
 
     def __init__(self, config: MiniBertConfig):
         super().__init__()
-        self.tok_embeddings = nn.Embedding(config.vocab_size, config.hidden_size, padding_idx=config.pad_token_id)
+        width = config.embedding_size or config.hidden_size
+        self.tok_embeddings = nn.Embedding(config.vocab_size, width, padding_idx=config.pad_token_id)
         self.position_embeddings = None
         if config.position_embedding_type == "absolute":
-            self.position_embeddings = nn.Embedding(config.max_position_embeddings, config.hidden_size)
+            self.position_embeddings = nn.Embedding(config.max_position_embeddings, width)
         self.sinusoidal = config.position_embedding_type == "sinusoidal"
         self.token_type_embeddings = None
         if config.type_vocab_size:
-            self.token_type_embeddings = nn.Embedding(config.type_vocab_size, config.hidden_size)
-        self.norm = build_norm(config)
+            self.token_type_embeddings = nn.Embedding(config.type_vocab_size, width)
+        self.norm = build_norm(config, width) if config.embedding_norm else nn.Identity()
         rate = config.hidden_dropout if config.embedding_dropout is None else config.embedding_dropout
-        self.dropout = MiniBertDropout(rate)
+        self.dropout, self.projection = MiniBertDropout(rate), nn.Identity()
+        if width != config.hidden_size:
+            self.projection = build_linear(width, config.hidden_size, True, config.initializer_range)
 
     def forward(
         self,
@@ -106,7 +105,7 @@ class MiniBertEmbeddings(nn.Module):
             x = x + self.position_embeddings(position_ids)
         elif self.sinusoidal:
             x = x + sinusoidal_positions(position_ids, x.shape[-1]).to(x.dtype)
-        return self.dropout(self.norm(x))
+        return self.projection(self.dropout(self.norm(x)))
 
 
 class MiniBertMLP(nn.Module):
@@ -136,8 +135,8 @@ class MiniBertLayer(GradientCheckpointingLayer):
         super().__init__()
         self.pre_norm = config.norm_placement == "pre"
         self.attention_type = config.layer_types[layer_idx]
-        # the embeddings end in a norm already
-        self.attn_norm = nn.Identity() if self.pre_norm and layer_idx == 0 else build_norm(config)
+        normed = self.pre_norm and layer_idx == 0 and config.embedding_norm  # the embeddings end in a norm already
+        self.attn_norm = nn.Identity() if normed else build_norm(config)
         self.attn = MiniBertAttention(config, layer_idx)
         self.mlp_norm = build_norm(config)
         self.mlp = MiniBertMLP(config)
@@ -157,24 +156,25 @@ class MiniBertLayer(GradientCheckpointingLayer):
 
 
 class MiniBertPooler(nn.Module):
-    """BERT's tanh layer over the pooled vector."""
+    """BERT's layer over the pooled vector."""
 
     def __init__(self, config: MiniBertConfig):
         super().__init__()
         self.dense = build_linear(config.hidden_size, config.hidden_size, True, config.initializer_range)
+        self.act = ACT2FN[config.pooler_activation]
 
     def forward(self, pooled_nd: torch.Tensor) -> torch.Tensor:
-        return torch.tanh(self.dense(pooled_nd))
+        return self.act(self.dense(pooled_nd))
 
 
 class MiniBertPredictionHead(nn.Module):
     """Dense, activation, norm: what stands before the decoder, and before ModernBERT's classifiers."""
 
-    def __init__(self, config: MiniBertConfig):
+    def __init__(self, config: MiniBertConfig, width: int | None = None):
         super().__init__()
-        self.dense = build_linear(config.hidden_size, config.hidden_size, config.head_bias, output_std(config))
+        self.dense = build_linear(config.hidden_size, width or config.hidden_size, config.head_bias, output_std(config))
         self.act = ACT2FN[config.classifier_activation]
-        self.norm = build_norm(config)
+        self.norm = build_norm(config, width)
 
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
         return self.norm(self.act(self.dense(hidden_states)))
@@ -254,7 +254,8 @@ class MiniBertModel(MiniBertPreTrainedModel):
 
     def __init__(self, config: MiniBertConfig, add_pooling_layer: bool | None = None):
         super().__init__(config)
-        config.validate_architecture()  # fields may have been set since the config was built
+        config.convert_rope_params_to_dict()  # fields may have been set since the config was built
+        config.validate_architecture()
         config.validate_layer_type()
         self.embeddings = MiniBertEmbeddings(config)
         self.layers = nn.ModuleList([MiniBertLayer(config, i) for i in range(config.num_hidden_layers)])
@@ -265,9 +266,8 @@ class MiniBertModel(MiniBertPreTrainedModel):
         self.pooling = "last" if config.is_causal else config.classifier_pooling
         self.windows = {layer.attention_type: layer.attn.window for layer in self.layers}
         self.head_width = self.layers[0].attn.head_width
-        self.rope_theta = {}
-        if config.position_embedding_type == "rope":
-            self.rope_theta = {name: config.rope_parameters[name]["rope_theta"] for name in self.windows}
+        with_rope = self.windows if config.position_embedding_type == "rope" else ()
+        self.rotary = {name: MiniBertRotary(config, name) for name in with_rope}
         self.gradient_checkpointing = False
         self.post_init()
 
@@ -329,7 +329,7 @@ class MiniBertModel(MiniBertPreTrainedModel):
         extra = bucket_rows(hidden[0]) if unpad else 0
         if extra:
             hidden, position_bs = F.pad(hidden, (0, 0, 0, extra)), F.pad(position_bs, (0, extra))
-        rotary = {name: rotary_angles(position_bs, self.head_width, theta) for name, theta in self.rope_theta.items()}
+        rotary = {name: angles(position_bs) for name, angles in self.rotary.items()}
         causal = self.config.is_causal if is_causal is None else is_causal
         plans = self._plan(documents, hidden, attention_mask, causal, unpad, kwargs)
         for layer in self.layers:
@@ -508,9 +508,10 @@ class MiniBertVocabularyHead(MiniBertPreTrainedModel):
     def __init__(self, config: MiniBertConfig, add_pooling_layer: bool = False):
         super().__init__(config)
         self.model = MiniBertModel(config, add_pooling_layer=add_pooling_layer)
-        self.head = MiniBertPredictionHead(config)
-        std = output_std(config)
-        self.decoder = build_linear(config.hidden_size, config.vocab_size, config.decoder_bias, std)
+        transform = config.prediction_transform
+        self.head = MiniBertPredictionHead(config, config.embedding_size) if transform else nn.Identity()
+        width, std = config.embedding_size or config.hidden_size, output_std(config)
+        self.decoder = build_linear(width, config.vocab_size, config.decoder_bias, std)
 
     def get_output_embeddings(self) -> nn.Linear:
         return self.decoder

@@ -1,5 +1,6 @@
 """For all tests."""
 
+import gc
 import os
 
 import pytest
@@ -9,6 +10,11 @@ import pytest
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Workers of data loaders are forked, and a tokenizer's threads do not survive that: they would wait for ever.
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
+
+
+def pytest_collection_finish():
+    """What is imported by now stays: `Trainer` collects garbage when it begins, a third of a second with all that."""
+    gc.freeze()
 
 
 @pytest.fixture

@@ -12,9 +12,6 @@ import hashlib
 import json
 import os
 import re
-import subprocess
-import sys
-import textwrap
 import threading
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -341,52 +338,6 @@ def git_ignores(gitignore: str, path: str) -> bool:
 
 
 # --- who talks to it ---
-
-_LOOP = """
-import contextlib, io, json, sys, traceback
-if {blocked}:
-    sys.modules["minibert"] = None
-import torch, transformers.pipelines  # while the test does something else
-channel = sys.stdout
-for line in sys.stdin:
-    printed, names = io.StringIO(), {{"__name__": "__main__"}}
-    with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
-        try:
-            exec(compile(json.loads(line), "task", "exec"), names)
-            answer = {{"result": names.get("result")}}
-        except BaseException:
-            answer = {{"error": traceback.format_exc()}}
-    channel.write(json.dumps(answer | {{"printed": printed.getvalue()}}) + "\\n")
-    channel.flush()
-"""
-
-
-class Client:
-    """A Python process of its own that runs pieces of code, one after the other: with an empty cache, with the server
-    as its Hub (`HF_ENDPOINT` is read at import), and with or without the package."""
-
-    def __init__(self, server: HubServer, home: Path, with_package: bool, token: str | None = TOKEN):
-        home.mkdir(parents=True, exist_ok=True)
-        self.environment = client_environment(server, home, token)
-        self.process = subprocess.Popen(
-            [sys.executable, "-I", "-c", _LOOP.format(blocked=not with_package)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=self.environment,
-            cwd=home,
-        )  # fmt: skip
-        self.printed = ""
-
-    def run(self, code: str):
-        """Run code and hand back its variable `result` (JSON); what it printed is in `printed`."""
-        self.process.stdin.write(json.dumps(textwrap.dedent(code)) + "\n")
-        self.process.stdin.flush()
-        answer = json.loads(self.process.stdout.readline())
-        self.printed = answer["printed"]
-        assert "error" not in answer, f"{answer['error']}\n{self.printed}"
-        return answer["result"]
-
-    def close(self):
-        self.process.kill()
-        self.process.communicate()
 
 
 def client_environment(server: HubServer, home: Path, token: str | None = TOKEN) -> dict[str, str]:

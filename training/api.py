@@ -34,8 +34,8 @@ def pretrain(**arguments: Any) -> TrainingResult:
 
     Args:
         data (str or list[str]): files, folders, globs or Hub data sets; by default this Python's documentation.
-        model (str): "modernbert" (default) or "bert"; size (str): "tiny", "mini" (default), "small", "medium", "base"
-            or "large"; any field of `MiniBertConfig` changes the preset.
+        model (str): "minibert" (default), "modernbert" or "bert"; size (str): "tiny", "mini" (default), "small",
+            "medium", "base" or "large"; any field of `MiniBertConfig` changes the preset.
         objective (str): "mlm" (default), "mlm+nsp", "rtd" or "clm"; seq_length (int): longest row, in tokens (512).
         minutes (float): train for so long by the clock; or num_train_epochs (default 2) or max_steps.
         output_dir (str): where all is saved; "runs/minibert" by default.
@@ -48,7 +48,7 @@ def finetune(task: str, **arguments: Any) -> TrainingResult:
 
     Args:
         task: "classify", "nli", "tag", "answer", "choose", "embed" or "rerank"; each has arguments of its own.
-        model (str): what to start from: a MiniBERT, BERT or ModernBERT.
+        model (str): what to start from: a MiniBERT, or an encoder that `convert` takes.
         data (str): a folder with train, validation and test files, one file, or a Hub data set; or train, validation
             and test (each a list of files). For "embed" and "rerank", a list of tables.
         output_dir (str): "runs/finetune" by default ("runs/embed", "runs/rerank").
@@ -103,7 +103,7 @@ def rerank(query: str, passages: Iterable[str], **arguments: Any) -> list[tuple[
 
 
 def convert(source: str | PathLike, target: str | PathLike, **arguments: Any) -> Any:
-    """Convert a saved BERT or ModernBERT to MiniBERT, or back, bit for bit; its tokenizer goes along.
+    """Convert a saved BERT, ModernBERT, RoBERTa … to MiniBERT, or back, bit for bit; its tokenizer goes along.
 
     Args:
         source: a folder or a Hub name. target: a new folder.

@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
+import signal
 import sys
+import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
 
 from accelerate import PartialState
+from safetensors import SafetensorError
 from tqdm.auto import tqdm
 from transformers import PrinterCallback, ProgressCallback, Trainer, TrainerCallback
 
 from .checkpoints import write_manifest
+from .processes import on_any_rank
 
 # Bars of evaluations that are over at once would only flicker.
 BATCHES_WITH_BAR = 50
 
 
 def add_callbacks(trainer: Trainer, console: ConsoleLog | None = None) -> None:
-    """Put lines in the place of what `Trainer` prints (a line a log), and a manifest into every checkpoint."""
+    """Put lines in the place of what `Trainer` prints (a line a log), a manifest into every checkpoint, and one
+    where SIGTERM comes."""
     for printer in (PrinterCallback, ProgressCallback):
         trainer.pop_callback(printer)
-    trainer.add_callback(console or ConsoleLog())
-    trainer.add_callback(CheckpointManifest())
+    for callback in (console or ConsoleLog(), CheckpointManifest(), SaveAndStop()):
+        trainer.add_callback(callback)
 
 
 class ConsoleLog(ProgressCallback):
@@ -68,6 +73,20 @@ def describe_log(logs: Mapping[str, float]) -> str:
     return "evaluation: " + "  ".join(f"{name} {value:.4g}" for name, value in shown.items()) if shown else ""
 
 
+class SaysWhatFailed:
+    """For a `Trainer`: a checkpoint that cannot be written is an OSError that names it."""
+
+    def _save_checkpoint(self, *args, **kwargs):
+        try:
+            super()._save_checkpoint(*args, **kwargs)
+        except (OSError, RuntimeError, SafetensorError) as error:  # the second is what `torch.save` raises
+            name = f"checkpoint-{self.state.global_step}"
+            raise OSError(
+                f"{name} could not be written to {self.args.output_dir!r} ({str(error).splitlines()[0]}); what was"
+                " saved before is whole: make room, and go on with --resume_from_checkpoint true"
+            ) from error
+
+
 class CheckpointManifest(TrainerCallback):
     """Writes a checkpoint's manifest behind everything else, by which `checkpoint_to_resume` knows that it is whole."""
 
@@ -76,3 +95,38 @@ class CheckpointManifest(TrainerCallback):
         PartialState().wait_for_everyone()  # every rank writes the state of its random numbers
         if state.is_world_process_zero and checkpoint.is_dir():
             write_manifest(checkpoint)
+
+
+class SaveAndStop(TrainerCallback):
+    """SIGTERM, which schedulers send before they kill, ends a training behind its step with a checkpoint that can be
+    resumed, and the process with status 143; a second one ends the process at once. Add it behind
+    `CheckpointManifest`."""
+
+    received, before = False, None
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        if threading.current_thread() is threading.main_thread():  # no other may handle signals
+            self.before = signal.signal(signal.SIGTERM, self.receive)
+
+    def receive(self, *_):
+        self.received = True
+        self.on_train_end()
+
+    def on_train_end(self, *_, **kwargs):
+        if self.before is not None:
+            signal.signal(signal.SIGTERM, self.before)
+
+    def on_step_end(self, args, state, control, **kwargs):
+        self.received = on_any_rank(self.received)
+        if self.received:
+            args.save_only_model = False
+            control.should_save, control.should_evaluate = True, False
+
+    def on_save(self, args, state, control, **kwargs):
+        if self.received:
+            PartialState().wait_for_everyone()  # who ends has the launcher end the others
+            if state.is_world_process_zero:
+                tqdm.write(
+                    f"Stopped by SIGTERM: step {state.global_step} is saved; --resume_from_checkpoint true goes on"
+                )
+            raise SystemExit(128 + signal.SIGTERM)

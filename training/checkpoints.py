@@ -33,17 +33,26 @@ NEEDED = (
 
 def checkpoint_to_resume(training: TrainingArguments) -> str | None:
     """The checkpoint that `--resume_from_checkpoint` means: a path, or `true` for the newest whole one in the output
-    folder; None for a new training.
+    folder; None for a new training, also with `true` where there is none yet. Of several processes the first decides.
 
     Raises:
-        ValueError: the output folder holds a finished or an unfinished run and nothing says to go on with it; or there
-            is no whole checkpoint to go on from.
+        ValueError: the output folder holds a finished or an unfinished run and nothing says to go on with it; or none
+            of the checkpoints is whole; or another process does not see it.
     """
+    from .processes import of_first_rank
+
+    checkpoint = of_first_rank(None if training.process_index else _checkpoint_to_resume(training))
+    if checkpoint is not None and not Path(checkpoint).is_dir():
+        raise ValueError(f"output_dir: {checkpoint!r} is not on this machine; use a folder that all machines share")
+    return checkpoint
+
+
+def _checkpoint_to_resume(training: TrainingArguments) -> str | None:
     folder, given = Path(training.output_dir), str(training.resume_from_checkpoint or "false")
-    if given.lower() == "false":
+    newest = given.lower() == "true"
+    if given.lower() == "false" or (newest and not _checkpoints(folder)):
         check_unused(folder)
         return None
-    newest = given.lower() == "true"
     if not newest and not Path(given).is_dir():
         raise ValueError(f"resume_from_checkpoint: {given!r} is no folder; give a checkpoint's path, or true")
     passed_over = []
@@ -69,6 +78,9 @@ def check_unused(folder: Path, one_of_several: bool = False) -> None:
     it is for a run that is a part of another one."""
     if folder.is_file():
         raise ValueError(f"output_dir: {str(folder)!r} is a file; give a folder, existing or new")
+    there = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise ValueError(f"output_dir: nothing can be written in {str(there)!r}; give another one")
     last = next(iter(_checkpoints(folder)), None)
     # A push in mid-run leaves a config, too; the state is saved at the end.
     if (folder / "config.json").exists() and (last is None or (folder / "trainer_state.json").exists()):

@@ -85,7 +85,7 @@ def assert_distributed(observed, weights):
 # --- Rates ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("rate", [0.15, 0.4])
+@pytest.mark.parametrize("rate", [pytest.param(0.15, marks=pytest.mark.slow), 0.4])
 @pytest.mark.parametrize("make_rows", [padded_rows, packed_rows])
 @pytest.mark.parametrize("masking", MASKING_KINDS)
 @pytest.mark.parametrize("algorithm", ALGORITHMS)

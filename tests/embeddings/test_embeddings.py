@@ -9,8 +9,6 @@ import io
 import json
 import random
 import shutil
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -18,6 +16,7 @@ import scipy.stats
 import torch
 from datasets import Dataset
 from helpers import WORDS, refusal, run, sentences, write_rows
+from processes import Python
 from safetensors.torch import load_file, save_file
 from sentence_transformers import CrossEncoder, SentenceTransformer, SentenceTransformerTrainer
 from sentence_transformers.sentence_transformer.evaluation import InformationRetrievalEvaluator
@@ -190,21 +189,19 @@ def test_opens_without_the_package(folder, tokenizer, tmp_path):
     random_bert(tokenizer, BertForSequenceClassification, num_labels=1).save_pretrained(tmp_path / "bert")
     tokenizer.save_pretrained(tmp_path / "bert")
     reranker, pairs = convert(tmp_path / "bert", tmp_path / "reranker"), [(text, "katan lover") for text in TEXTS]
-    code = f"""
-import sys
-sys.modules["minibert"] = None
-import numpy as np
-from sentence_transformers import CrossEncoder, SentenceTransformer, SentenceTransformerTrainer
-model = SentenceTransformer({folder!r}, trust_remote_code=True, device="cpu")
-assert type(model.transformers_model).__module__.startswith("transformers_modules."), type(model.transformers_model)
-np.save({str(tmp_path / "vectors.npy")!r}, model.encode({TEXTS!r}), allow_pickle=False)
-model.save({str(tmp_path / "again")!r})
-model = CrossEncoder({reranker!r}, trust_remote_code=True, device="cpu")
-assert type(model.model).__module__.startswith("transformers_modules."), type(model.model)
-np.save({str(tmp_path / "scores.npy")!r}, model.predict({pairs!r}), allow_pickle=False)
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    with Python(tmp_path, with_package=False) as python:
+        python.run(f"""
+            import numpy as np
+            from sentence_transformers import CrossEncoder, SentenceTransformer, SentenceTransformerTrainer
+            model = SentenceTransformer({folder!r}, trust_remote_code=True, device="cpu")
+            module = type(model.transformers_model).__module__
+            assert module.startswith("transformers_modules."), module
+            np.save("vectors.npy", model.encode({TEXTS!r}), allow_pickle=False)
+            model.save("again")
+            model = CrossEncoder({reranker!r}, trust_remote_code=True, device="cpu")
+            assert type(model.model).__module__.startswith("transformers_modules."), type(model.model)
+            np.save("scores.npy", model.predict({pairs!r}), allow_pickle=False)
+        """)
     expected = SentenceTransformer(folder, device="cpu").encode(TEXTS)
     np.testing.assert_allclose(np.load(tmp_path / "vectors.npy"), expected, atol=1e-6)
     np.testing.assert_allclose(Embedder.from_pretrained(str(tmp_path / "again")).embed(TEXTS), expected, atol=1e-5)

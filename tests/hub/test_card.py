@@ -164,6 +164,8 @@ def test_it_says_what_the_files_say(saved):
         ({"local_attention": 32}, "2 to 16 tokens on either side"),
         ({"type_vocab_size": 2}, "2 segments"),
         ({"mlp_bias": True}, "biases in MLP"),
+        ({"embedding_size": 32}, "tokens with vectors of width 32;"),
+        ({"rope_parameters": {"rope_type": "linear", "factor": 2.0}}, "rotary positions (RoPE), scaled (linear);"),
         ({"converted_from": "bert"}, "converted from a bert checkpoint"),
     ],
 )

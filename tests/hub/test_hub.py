@@ -7,7 +7,8 @@ import sys
 
 import pytest
 import torch
-from hub_server import TOKEN, Client, HubServer, client_environment, git_ignores
+from hub_server import TOKEN, HubServer, client_environment, git_ignores
+from processes import Python
 from transformers import pipeline
 
 from minibert import MiniBertConfig, MiniBertForMaskedLM, modeling_minibert, train_tokenizer
@@ -48,26 +49,20 @@ def folder(tmp_path_factory, tokenizer):
 
 
 @pytest.fixture(scope="module")
-def clients(server, tmp_path_factory):
-    """Two processes, started together since their imports take long."""
-    author = Client(server, tmp_path_factory.mktemp("author"), with_package=True)
-    reader = Client(server, tmp_path_factory.mktemp("reader"), with_package=False, token=None)
-    yield author, reader
-    author.close()
-    reader.close()
-
-
-@pytest.fixture(scope="module")
-def author(clients):
+def author(server, tmp_path_factory):
     """A process with the package and a token."""
-    return clients[0]
+    home = tmp_path_factory.mktemp("author")
+    with Python(home, client_environment(server, home)) as author:
+        yield author
 
 
 @pytest.fixture(scope="module")
-def reader(clients):
+def reader(server, tmp_path_factory):
     """A process without the package and without a token, and with an empty cache."""
-    assert clients[1].run(IS_BLOCKED)
-    return clients[1]
+    home = tmp_path_factory.mktemp("reader")
+    with Python(home, client_environment(server, home, token=None), with_package=False) as reader:
+        assert reader.run(IS_BLOCKED)
+        yield reader
 
 
 IS_BLOCKED = """

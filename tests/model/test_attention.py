@@ -4,6 +4,7 @@ The truth table perturbs one token and looks at which others change. The kernels
 float64, written out for each document alone.
 """
 
+import functools
 import inspect
 import itertools
 import re
@@ -11,6 +12,7 @@ from unittest import mock
 
 import pytest
 import torch
+from helpers import tiny
 from torch.testing import assert_close
 from transformers import AttentionInterface
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
@@ -139,9 +141,23 @@ def prepare(backend: str, monkeypatch) -> tuple[str, dict]:
     return implementation, dict(output_hidden_states=True) if backend.endswith("padded rows") else {}
 
 
+def copied(inputs: dict, copies: int) -> dict:
+    """The same rows `copies` times over."""
+    out = {name: x.repeat(copies, 1) for name, x in inputs.items() if torch.is_tensor(x) and x.dim() == 2}
+    if "cu_seq_lens_q" in inputs:
+        bounds = inputs["cu_seq_lens_q"]
+        later = torch.arange(copies, dtype=torch.int32).unsqueeze(1) * bounds[-1] + bounds[1:]
+        later = torch.cat([bounds[:1], later.flatten()])
+        out |= {**inputs, "cu_seq_lens_q": later, "cu_seq_lens_k": later}
+    return out
+
+
 def check_truth_table(backend: str, layout: str, patterns, monkeypatch, dtype=torch.float64):
+    """Every token in turn is another one, in a copy of the rows of its own; the rows alone come first."""
     implementation, keywords = prepare(backend, monkeypatch)
     real, inputs, tokens = describe(layout)
+    keys = [*tokens, *((b, s, ".", 0) for b, s in (~real).nonzero().tolist())]
+    many = copied(inputs, len(keys) + 1)
     for layer_type, causal in patterns:
         config = MiniBertConfig(
             vocab_size=2, hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=4,
@@ -152,18 +168,21 @@ def check_truth_table(backend: str, layout: str, patterns, monkeypatch, dtype=to
         # a name for which Transformers would look for a package cannot be set on a model
         model.config._attn_implementation_internal = implementation
         embeds = torch.randn(*real.shape, config.hidden_size, dtype=dtype)
+        perturbed = embeds.repeat(len(keys) + 1, 1, 1, 1)
+        for copy, (b, s, *_) in enumerate(keys):
+            perturbed[copy, b, s] = torch.randn(config.hidden_size, dtype=dtype)
         with torch.no_grad():
             before = model(inputs_embeds=embeds, **inputs, **keywords).last_hidden_state
-            assert not before[~real].any(), "padding has a state"
-            for key in [*tokens, *((b, s, ".", 0) for b, s in (~real).nonzero().tolist())]:
-                b, s = key[:2]
-                perturbed = embeds.clone()
-                perturbed[b, s] = torch.randn(config.hidden_size, dtype=dtype)
-                after = model(inputs_embeds=perturbed, **inputs, **keywords).last_hidden_state
-                change = (after - before).abs().amax(-1)
-                got = {query[:2] for query in tokens if change[query[:2]] > 1e-6}
-                expected = {query[:2] for query in tokens if by_definition(query, key, layer_type, causal)}
-                assert got == expected, f"{layer_type}, causal={causal}: who sees (row, column) {(b, s)}"
+            after = model(inputs_embeds=perturbed.flatten(0, 1), **many, **keywords).last_hidden_state
+        assert not before[~real].any(), "padding has a state"
+        *after, unchanged = after.unflatten(0, (-1, len(real)))
+        threshold = 1e-6 if dtype == torch.float64 else 1e-5
+        assert (unchanged - before).abs().max() < threshold, "other rows of the batch change something"
+        for key, states in zip(keys, after):
+            change = (states - unchanged).abs().amax(-1)
+            got = {query[:2] for query in tokens if change[query[:2]] > threshold}
+            expected = {query[:2] for query in tokens if by_definition(query, key, layer_type, causal)}
+            assert got == expected, f"{layer_type}, causal={causal}: who sees (row, column) {key[:2]}"
 
 
 BACKENDS = [
@@ -309,23 +328,29 @@ def test_kernels_against_the_formula(kernel, name, dtype):
     the positions are. (Blocks are for positions that rise.)"""
     lengths = LENGTHS[name]
     windows = [1, 4, 64] if kernel == "blocks" else [None, 1, 4, 64]
-    q, k, v = random_qkv(sum(lengths), dtype)
-    grad = torch.randn(q.shape).to(dtype)
-    for window, causal, positions in itertools.product(windows, [False, True], POSITIONS):
+    ways = POSITIONS if dtype == torch.float32 else ("counted", "gaps", "falling")
+    for window, causal, positions in itertools.product(windows, [False, True], ways):
         if (window is None and not causal and positions != "counted") or (
             kernel == "blocks" and positions in ("repeated", "falling")
         ):
             continue
-        documents = as_documents(lengths, positions)
-        expected = by_document(q, k, v, lengths, documents.position_t, window, causal)
-        actual = KERNELS[kernel](q, k, v, documents, window, causal, 0.0)
+        q, k, v, grad, *expected = expected_of(name, dtype, window, causal, positions)
+        actual = KERNELS[kernel](q, k, v, as_documents(lengths, positions), window, causal, 0.0)
         assert actual.dtype == dtype and actual.shape == q.shape
         where = f"window={window}, causal={causal}, positions {positions}"
-        close(actual, expected, dtype, where)
-        for name, *pair in zip(
-            "qkv", *(torch.autograd.grad(x, (q, k, v), grad.to(x.dtype)) for x in (actual, expected))
-        ):
-            close(*pair, dtype, f"{where}, gradient of {name}")
+        found = [actual, *torch.autograd.grad(actual, (q, k, v), grad)]
+        for part, *pair in zip(("output", *(f"gradient of {x}" for x in "qkv")), found, expected):
+            close(*pair, dtype, f"{where}, {part}")
+
+
+@functools.cache
+def expected_of(name, dtype, window, causal, positions) -> list[torch.Tensor]:
+    """Queries, keys, values and the gradient of the output; the output, and the gradients of the first three."""
+    lengths = LENGTHS[name]
+    q, k, v = random_qkv(sum(lengths), dtype)
+    grad = torch.randn(q.shape).to(dtype)
+    out = by_document(q, k, v, lengths, as_documents(lengths, positions).position_t, window, causal)
+    return [q, k, v, grad, out.detach(), *torch.autograd.grad(out, (q, k, v), grad.double())]
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
@@ -437,25 +462,25 @@ BF16, FP16, FP32 = torch.bfloat16, torch.float16, torch.float32
         ("cpu", None, "", FP32, 64, 8, "falling", 0.0, "one call a document", "fall or repeat"),
         ("cuda", 8, "varlen", BF16, 64, None, "counted", 0.0, "varlen_attn", "varlen"),
         ("cuda", 9, "varlen flash", FP16, 64, 8, "counted", 0.0, "varlen_attn", "varlen"),
-        ("cuda", 8, "varlen", FP32, 64, None, "counted", 0.0, "documents packed into rows of one length", "no float32"),
+        ("cuda", 8, "varlen", FP32, 64, None, "counted", 0.0, "one packed call", "no float32"),
         ("cuda", 8, "varlen flash", FP32, 64, 8, "counted", 0.0, "blocks", "no float32"),
-        ("cuda", 7, "varlen flash", FP16, 64, None, "counted", 0.0, "documents packed into rows of one length", "compute capability"),
+        ("cuda", 7, "varlen flash", FP16, 64, None, "counted", 0.0, "one packed call", "compute capability"),
         ("cuda", 7, "varlen flash", BF16, 64, 8, "counted", 0.0, "blocks", "compute capability"),
-        ("cuda", 8, "varlen", BF16, 20, None, "counted", 0.0, "documents packed into rows of one length", "head width 20"),
+        ("cuda", 8, "varlen", BF16, 20, None, "counted", 0.0, "one packed call", "head width 20"),
         ("cuda", 8, "varlen", BF16, 264, 8, "counted", 0.0, "blocks", "head width 264"),
         # distances that the kernels do not know
         ("cuda", 8, "varlen flash", BF16, 64, 8, "gaps", 0.0, "blocks", "position ids"),
         ("cuda", 8, "varlen flash", BF16, 64, None, "gaps", 0.0, "varlen_attn", "varlen"),
-        ("cuda", 8, "varlen flash", BF16, 64, 8, "falling", 0.0, "documents packed into rows of one length", "fall or repeat"),
+        ("cuda", 8, "varlen flash", BF16, 64, 8, "falling", 0.0, "one packed call", "fall or repeat"),
         ("cuda", 8, "varlen flash", BF16, 64, None, "falling", 0.0, "varlen_attn", "varlen"),
         # varlen_attn has no dropout
         ("cuda", 8, "varlen flash", BF16, 64, None, "counted", 0.1, "flash_attn", "dropout"),
-        ("cuda", 8, "varlen", BF16, 64, None, "counted", 0.1, "documents packed into rows of one length", "dropout"),
+        ("cuda", 8, "varlen", BF16, 64, None, "counted", 0.1, "one packed call", "dropout"),
         ("cuda", 8, "varlen", BF16, 64, 8, "counted", 0.1, "blocks", "dropout"),
         # an older torch
         ("cuda", 8, "flash", BF16, 64, 8, "counted", 0.0, "flash_attn", "no windowed varlen_attn"),
-        ("cuda", 8, "", BF16, 64, None, "counted", 0.0, "documents packed into rows of one length", "neither"),
-        ("mps", None, "varlen flash", FP16, 64, None, "counted", 0.0, "documents packed into rows of one length", "mps"),
+        ("cuda", 8, "", BF16, 64, None, "counted", 0.0, "one packed call", "neither"),
+        ("mps", None, "varlen flash", FP16, 64, None, "counted", 0.0, "one packed call", "mps"),
         ("mps", None, "varlen flash", FP32, 64, 8, "counted", 0.1, "blocks", "mps"),
     ],
 )
@@ -588,8 +613,8 @@ def test_attention_dropout_is_unbiased_and_has_the_rate(kernel):
 @pytest.mark.parametrize("implementation", ["eager", "sdpa"])
 def test_attention_drops_in_training_alone(implementation):
     """And not in layers that stay in evaluation mode while the others train."""
-    config = MiniBertConfig.modernbert("tiny", attention_dropout=0.5, attn_implementation=implementation)
-    model, x = MiniBertModel(config).eval(), torch.randn(2, 6, 128)
+    config = tiny(attention_dropout=0.5, attn_implementation=implementation)
+    model, x = MiniBertModel(config).eval(), torch.randn(2, 6, config.hidden_size)
     expected = model(inputs_embeds=x).last_hidden_state
     assert not torch.equal(model.train()(inputs_embeds=x).last_hidden_state, expected)
     model.layers.eval()

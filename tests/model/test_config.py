@@ -149,6 +149,7 @@ def test_a_word_like_no_field_is_refused_with_the_names_that_there_are():
         ("max_position_embeddings", 0, "at least 1"),
         ("global_attn_every_n_layers", 0, "at least 1"),
         ("type_vocab_size", -1, "0"),
+        ("embedding_size", 0, "None for hidden_size=768"),
         ("num_attention_heads", 7, "divide hidden_size=768"),
         ("num_attention_heads", 256, "even head width"),
         ("local_attention", 0, "at least 2"),
@@ -156,6 +157,7 @@ def test_a_word_like_no_field_is_refused_with_the_names_that_there_are():
         ("local_attention", -128, "at least 2"),
         ("hidden_act", "sine", "gelu_new"),
         ("classifier_activation", "sine", "gelu_new"),
+        ("pooler_activation", "sine", "tanh"),
         ("hidden_dropout", 1.0, "p < 1"),
         ("embedding_dropout", -0.1, "p < 1"),
         ("attention_dropout", 1.5, "p < 1"),
@@ -197,10 +199,19 @@ def test_presets_refuse_as_the_constructor_does(preset):
     "parameters, message",
     [
         ({"full": {"rope_theta": 1e4}}, "'full'.*full_attention"),
-        ({"full_attention": {"rope_type": "yarn"}}, "'yarn'.*'default'"),
+        ({"full_attention": {"rope_type": "ntk"}}, "'ntk'.*yarn"),
+        ({"full_attention": {"rope_type": "yarn"}}, "'factor'.*=None.*'yarn' needs it"),
+        ({"rope_type": "linear", "factor": -2.0}, "full_attention.*factor.*=-2.0.*above 0"),
+        ({"rope_type": "longrope", "short_factor": [1.0], "long_factor": [1.0] * 32}, "short_factor.*32 numbers"),
+        ({"rope_type": "yarn", "factor": 2.0, "truncate": False}, "truncate.*=False.*only true"),
+        ({"partial_rotary_factor": 0.02}, "partial_rotary_factor.*at least 2.*not 1"),
+        ({"partial_rotary_factor": "half"}, "partial_rotary_factor.*='half'.*above 0"),
         ({"full_attention": {"rope_theta": 0}}, "rope_theta.*=0.*above 0"),
         ({"full_attention": {"rope_theta": True}}, "rope_theta.*=True.*above 0"),
-        ({"sliding_attention": {"factor": 2.0}}, "'factor'.*rope_type and rope_theta"),
+        (
+            {"sliding_attention": {"factor": 2.0}},
+            "'factor'.*=2.0.*'default' has no such key; use rope_type, rope_theta",
+        ),
     ],
 )
 def test_bad_rope_parameters_are_refused(parameters, message):
@@ -208,9 +219,33 @@ def test_bad_rope_parameters_are_refused(parameters, message):
         MiniBertConfig(rope_parameters=parameters)
 
 
+def test_rope_parameters_for_both_kinds_of_layers():
+    """Beside the kinds they hold for both; what Transformers derives from the length is filled in."""
+    config = MiniBertConfig(
+        rope_parameters={"rope_type": "yarn", "factor": 4.0, "sliding_attention": {"rope_theta": 7.0}},
+        max_position_embeddings=512, num_hidden_layers=2, vocab_size=64,
+    )  # fmt: skip
+    yarn = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 512}
+    expected = {"full_attention": yarn | {"rope_theta": 160_000.0}, "sliding_attention": yarn | {"rope_theta": 7.0}}
+    assert config.rope_parameters == expected
+    # as Transformers' own tests set them, one kind of scaling after the other
+    config.rope_parameters.update(rope_type="default", rope_theta=1e4, original_max_position_embeddings=16384)
+    with pytest.raises(REFUSED, match="factor"):  # of the scaling that was set before
+        MiniBertModel(config)
+    config.rope_parameters.update(rope_type="linear", factor=2.0, rope_theta=1e4)
+    MiniBertModel(config)
+    linear = {"rope_type": "linear", "factor": 2.0, "rope_theta": 1e4}
+    assert config.rope_parameters == {"full_attention": linear, "sliding_attention": linear}
+
+
 def test_rope_parameters_without_rope_are_refused():
     with pytest.raises(REFUSED, match="rope_parameters=.*position_embedding_type='rope'"):
         MiniBertConfig(position_embedding_type="none", rope_parameters={"full_attention": {"rope_theta": 1e4}})
+
+
+def test_a_decoder_alone_needs_the_width_of_the_layers():
+    with pytest.raises(REFUSED, match="embedding_size=8.*prediction_transform.*hidden_size=16"):
+        MiniBertConfig(hidden_size=16, num_attention_heads=2, embedding_size=8, prediction_transform=False)
 
 
 def test_an_odd_width_is_refused_only_where_it_matters():

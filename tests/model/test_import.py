@@ -1,20 +1,13 @@
 """`import minibert` in fresh processes: what it loads, when it registers, and what it hands on."""
 
-import os
 import subprocess
 import sys
 import textwrap
 
 import pytest
+from processes import Python
 
 import minibert
-
-
-def run(code: str) -> str:
-    """What a fresh Python prints."""
-    result = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True)
-    assert result.returncode == 0, result.stderr
-    return result.stdout
 
 
 def test_the_import_is_light():
@@ -27,7 +20,9 @@ def test_the_import_is_light():
         print(*sorted(heavy & set(sys.modules)))
         print(*dir(minibert))
     """
-    first, loaded, names = run(code).splitlines()
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    first, loaded, names = done.stdout.splitlines()
     assert first == f"{minibert.__version__} True" and loaded == ""
     assert set(minibert.__all__) <= set(names.split())
 
@@ -44,54 +39,37 @@ ORDERS = [
     "from minibert.configuration_minibert import MiniBertConfig",
 ]
 
-# Every order in a process of its own, a copy of one that has what else takes long to load.
-REGISTRATION = """
-    import os, sys, traceback
-    import accelerate, huggingface_hub, jinja2, scipy.optimize, sympy, tokenizers, torch._dynamo
-    import torch.distributed.tensor
-
-    def check(order):
-        exec(order, {})
-        import transformers
-        config = transformers.AutoConfig.for_model(
-            "minibert", vocab_size=9, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8
-        )
-        assert type(config).__module__ == "minibert.configuration_minibert"
-        from minibert.configuration_minibert import AUTO_MAP
-        for name, reference in AUTO_MAP.items():
-            if name != "AutoConfig":
-                model = getattr(transformers, name).from_config(config)
-                assert type(model).__module__ == "minibert.modeling_minibert"
-                assert type(model).__name__ == reference.split(".")[1]
-
-    for order in orders:
-        child = os.fork()
-        if not child:
-            try:
-                check(order)
-            except BaseException:
-                traceback.print_exc()
-                os._exit(1)
-            os._exit(0)
-        if os.waitpid(child, 0)[1]:
-            sys.exit(f"not registered after: {order}")
+CHECK = """
+    import transformers
+    config = transformers.AutoConfig.for_model(
+        "minibert", vocab_size=9, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8
+    )
+    assert type(config).__module__ == "minibert.configuration_minibert"
+    from minibert.configuration_minibert import AUTO_MAP
+    for name, reference in AUTO_MAP.items():
+        if name != "AutoConfig":
+            model = getattr(transformers, name).from_config(config)
+            assert type(model).__module__ == "minibert.modeling_minibert"
+            assert type(model).__name__ == reference.split(".")[1]
 """
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="the processes are copies")
-def test_registration_whichever_is_imported_first():
-    run(f"orders = {ORDERS!r}\n{textwrap.dedent(REGISTRATION)}")
+@pytest.mark.parametrize("order", ORDERS)
+def test_registration_whichever_is_imported_first(order, tmp_path):
+    with Python(tmp_path) as python:
+        python.run(order)
+        python.run(CHECK)
 
 
 def test_a_model_saves_its_code_without_any_auto_class(tmp_path):
-    code = f"""
-        from minibert import MiniBertConfig, MiniBertModel
-        config = MiniBertConfig(vocab_size=9, hidden_size=8, num_hidden_layers=1, num_attention_heads=2)
-        MiniBertModel(config).save_pretrained({str(tmp_path)!r})
-    """
-    run(code)
+    with Python(tmp_path) as python:
+        python.run("""
+            from minibert import MiniBertConfig, MiniBertModel
+            config = MiniBertConfig(vocab_size=9, hidden_size=8, num_hidden_layers=1, num_attention_heads=2)
+            MiniBertModel(config).save_pretrained("saved")
+        """)
     files = {"configuration_minibert.py", "attention_minibert.py", "modeling_minibert.py"}
-    assert {file.name for file in tmp_path.glob("*.py")} == files
+    assert {file.name for file in (tmp_path / "saved").glob("*.py")} == files
 
 
 def test_lora_knows_the_layers():

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from torch.testing import assert_close
 from transformers import Trainer, TrainingArguments
 
-from minibert.attention_minibert import rotary_angles, rotate
+from minibert.attention_minibert import rotary_angles, rotary_frequencies, rotate
 from minibert.modeling_minibert import sinusoidal_positions
 
 CHOICES, PAD = 2, 0
@@ -57,17 +57,18 @@ class Layout:
         self.rows = [row + [None] * (length - len(row)) for row in rows]
         self.shape = len(rows), length
         self.place = {cell: (b, s) for b, row in enumerate(self.rows) for s, cell in enumerate(row) if cell}
+        # of every token of all texts, one after the other
+        self.index = torch.tensor([self.place[cell] for text in range(len(LENGTHS)) for cell in cells(text)]).unbind(1)
         self.how = how
 
     def grid(self, values: list[torch.Tensor], padding: int) -> torch.Tensor:
         out = torch.full(self.shape, padding)
-        for (text, i), (b, s) in self.place.items():
-            out[b, s] = values[text][i]
+        out[self.index] = torch.cat(values).to(out.dtype)
         return out
 
     def read(self, x: torch.Tensor) -> list[torch.Tensor]:
         """[batch, length, …] → for each text [tokens, …]"""
-        return [torch.stack([x[self.place[text, i]] for i in range(n)]) for text, n in enumerate(LENGTHS)]
+        return x[self.index].split(LENGTHS)
 
     def inputs(self, texts: Texts, segments: bool) -> dict[str, torch.Tensor]:
         out = {"input_ids": self.grid(texts.ids, PAD)}
@@ -126,21 +127,23 @@ def gradients(model) -> dict[str, torch.Tensor]:
     return {name: torch.zeros_like(p) if p.grad is None else p.grad.clone() for name, p in model.named_parameters()}
 
 
-def check_gradients(actual, expected, where: str):
-    for name in expected:
-        assert_close(
-            actual[name], expected[name], **CLOSE, msg=lambda text, name=name: f"{where}, gradient of {name}: {text}"
-        )
+def check_all(actual, expected, where: str):
+    """The same by name: in one comparison, and where that fails name by name."""
+    if not torch.allclose(*(torch.cat([x[name].flatten() for name in expected]) for x in (actual, expected)), **CLOSE):
+        for name in expected:
+            assert_close(actual[name], expected[name], **CLOSE, msg=lambda text, at=name: f"{where}, {at}: {text}")
+        raise AssertionError(where)
 
 
 # --- padded = packed = single, eager = sdpa, in every combination of switches ---
 
 
 def switches():
-    """32 combinations of six switches, chosen such that every three of them meet in every combination of values."""
+    """32 combinations of six switches, chosen such that every three of them meet in every combination of values; the
+    16 that are not slow, such that every two do."""
     for bits in itertools.product([0, 1], repeat=5):
         position, placement, causal, norm = 2 * bits[0] + bits[1], *bits[2:]
-        yield dict(
+        fields = dict(
             position_embedding_type=["absolute", "sinusoidal", "rope", "none"][position],
             norm_placement=["pre", "post"][placement],
             is_causal=bool(causal),
@@ -148,12 +151,15 @@ def switches():
             gated_mlp=bool((bits[0] + placement + norm) % 2),
             type_vocab_size=2 * ((bits[1] + causal + norm) % 2),
             norm_bias=bool(placement),
+            embedding_size=[None, 12][causal],
+            embedding_norm=not (bits[0] + norm) % 2,
+            prediction_transform=bool(causal or placement),
         )
+        name = "-".join(map(str, fields.values()))
+        yield pytest.param(fields, id=name, marks=[pytest.mark.slow] if sum(bits) % 2 else [])
 
 
-@pytest.mark.parametrize(
-    "fields", list(switches()), ids=lambda fields: "-".join(str(value) for value in fields.values())
-)
+@pytest.mark.parametrize("fields", switches())
 def test_every_way_gives_what_a_text_gives_alone(fields):
     """Hidden states, logits, loss and gradients to 1e-5; layers with and without a window."""
     model, texts = build("ForMaskedLM", **fields), Texts()
@@ -178,13 +184,12 @@ def test_every_way_gives_what_a_text_gives_alone(fields):
             hidden = model.model(**inputs, **wanted).last_hidden_state
             outputs = model(**inputs, **wanted)
         for actual, expected in ((hidden, alone), (outputs.logits, logits)):
-            for i, (a, b) in enumerate(zip(layout.read(actual), expected)):
-                assert_close(a, b, **CLOSE, msg=lambda text, i=i, where=where: f"{where}, text {i}: {text}")
+            check_all(*(dict(enumerate(texts)) for texts in (layout.read(actual), expected)), where)
         model.zero_grad()
         loss = model(**inputs, **wanted, labels=layout.grid(texts.tokens, -100)).loss
         assert_close(loss, expected_loss, **CLOSE)
         loss.backward()
-        check_gradients(gradients(model), expected_gradients, where)
+        check_all(gradients(model), expected_gradients, f"{where}, gradients")
 
 
 # --- every head ---
@@ -240,7 +245,9 @@ def as_choices(inputs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     return {name: x.unflatten(0, (-1, CHOICES)) if x.dim() == 2 else x for name, x in inputs.items()}
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(
+    "family", ["bert", "modernbert", "causal", pytest.param("modernbert cls", marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize("head", HEADS)
 def test_heads_do_not_see_padding_nor_other_documents(head, family):
     """Left, right, holes, packed: results, loss and gradients of every head."""
@@ -274,7 +281,7 @@ def test_heads_do_not_see_padding_nor_other_documents(head, family):
         assert_close(loss, reference[1], **CLOSE)
         if labels:
             assert_close(training.loss, loss, **CLOSE)
-        check_gradients(gradients(model), reference[2], where)
+        check_all(gradients(model), reference[2], f"{where}, gradients")
     assert any(x.any() for x in reference[2].values())
 
 
@@ -478,11 +485,8 @@ def check_one_step(model, rows, head: str, collator, tmp_path):
     loss_by_hand(head, model.eval()(**batch), labels, real).backward()
     expected = {name: p.detach() - RATE * (0 if p.grad is None else p.grad) for name, p in model.named_parameters()}
     assert any(not torch.equal(expected[name], p) for name, p in model.named_parameters())
-    for per_batch in (8, 2, 1):
-        actual = one_step(model, rows, collator, per_batch, tmp_path)
-        for name in expected:
-            where = f"{ROWS // per_batch} steps, {name}"
-            assert_close(actual[name], expected[name], **CLOSE, msg=lambda text, where=where: f"{where}: {text}")
+    for per_batch in (2, 1):
+        check_all(one_step(model, rows, collator, per_batch, tmp_path), expected, f"{ROWS // per_batch} steps")
 
 
 @pytest.mark.parametrize("told", [True, False])
@@ -518,7 +522,7 @@ def test_pretraining_takes_either_label():
 def test_rotary_angles_and_rotation_against_complex_numbers():
     """A pair is a complex number that is multiplied by exp(i · position · θ^(-2k/d)); the angles are in fp32."""
     positions, width, theta = torch.tensor([[0, 1, 255, 8191]]), 16, 160_000.0
-    cos, sin = rotary_angles(positions, width, theta)
+    cos, sin = rotary_angles(positions, rotary_frequencies(width, theta, positions.device))
     assert cos.dtype == torch.float32
     frequency = theta ** -(torch.arange(0, width, 2, dtype=torch.float64) / width)
     angle = positions.double()[..., None] * frequency
@@ -532,7 +536,8 @@ def test_rotary_angles_and_rotation_against_complex_numbers():
         * torch.polar(torch.ones_like(angle), angle)[:, :, None, None]
     )
     expected = torch.cat([turned.real, turned.imag], -1)
-    assert_close(rotate(x, *(f(angle)[:, :, None, None] for f in (torch.cos, torch.sin))), expected)
+    cos, sin = (f(angle)[:, :, None, None] for f in (torch.cos, torch.sin))
+    assert_close(rotate(x, torch.cat((cos, cos), -1), torch.cat((-sin, sin), -1)), expected)
 
 
 def test_each_kind_of_layer_has_its_own_rotary_base():
@@ -599,7 +604,7 @@ def test_gradient_checkpointing_gives_the_same_gradients(family):
         layout = LAYOUTS["left"]
         model(**layout.inputs(texts, False), labels=layout.grid(texts.tokens, -100)).loss.backward()
         found.append(gradients(model))
-    check_gradients(*found, "checkpointing")
+    check_all(*found, "checkpointing")
 
 
 def test_a_mask_of_pairs_adds_to_the_windows():

@@ -3,7 +3,6 @@
 import ast
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import pytest
 import torch
 import transformers
 from helpers import DETECTOR, VOCAB, build, tiny
+from processes import Python
 from transformers.dynamic_module_utils import get_imports, get_relative_import_files
 
 import minibert.modeling_minibert as modeling
@@ -64,28 +64,25 @@ def test_auto_classes_load_any_checkpoint(auto_class, saved):
 
 
 WITHOUT_THE_PACKAGE = """
-import json, sys
-sys.modules["minibert"] = None  # it is not installed here
-import torch, transformers
-folder, target, auto_map, ids = json.loads(sys.argv[1])
-ids = torch.tensor(ids)
-config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=True)
-assert type(config).__module__.startswith("transformers_modules."), type(config)
-for auto_class, reference in auto_map.items():
-    model = getattr(transformers, auto_class).from_pretrained(folder, trust_remote_code=True)
-    assert type(model).__name__ == reference.split(".")[1], (auto_class, type(model))
-    assert type(model).__module__.startswith("transformers_modules.")
-model = transformers.AutoModelForMaskedLM.from_pretrained(folder, trust_remote_code=True)
-optimizer = torch.optim.SGD(model.parameters(), 0.1)
-before = model(ids).logits.detach()
-model.train()(ids, labels=ids).loss.backward()
-optimizer.step()
-model.eval()
-model.save_pretrained(target)
-again = transformers.AutoModelForMaskedLM.from_pretrained(target, trust_remote_code=True)
-assert torch.equal(again(ids).logits, model(ids).logits) and not torch.equal(model(ids).logits, before)
-torch.save(before, target + "/before.pt")
-torch.save(again(ids).logits.detach(), target + "/after.pt")
+    import torch, transformers
+    ids = torch.tensor({ids})
+    config = transformers.AutoConfig.from_pretrained({folder!r}, trust_remote_code=True)
+    assert type(config).__module__.startswith("transformers_modules."), type(config)
+    for auto_class, reference in {auto_map}.items():
+        model = getattr(transformers, auto_class).from_pretrained({folder!r}, trust_remote_code=True)
+        assert type(model).__name__ == reference.split(".")[1], (auto_class, type(model))
+        assert type(model).__module__.startswith("transformers_modules.")
+    model = transformers.AutoModelForMaskedLM.from_pretrained({folder!r}, trust_remote_code=True)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    before = model(ids).logits.detach()
+    model.train()(ids, labels=ids).loss.backward()
+    optimizer.step()
+    model.eval()
+    model.save_pretrained({target!r})
+    again = transformers.AutoModelForMaskedLM.from_pretrained({target!r}, trust_remote_code=True)
+    assert torch.equal(again(ids).logits, model(ids).logits) and not torch.equal(model(ids).logits, before)
+    torch.save(before, {target!r} + "/before.pt")
+    torch.save(again(ids).logits.detach(), {target!r} + "/after.pt")
 """
 
 
@@ -94,15 +91,11 @@ def test_loads_trains_and_saves_without_the_package(saved, tmp_path):
     model, folder = saved
     ids, target = torch.randint(1, VOCAB, (2, 9)), tmp_path / "trained"
     auto_map = {name: reference for name, reference in AUTO_MAP.items() if name != "AutoConfig"}
-    env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | {
-        "HF_HOME": str(tmp_path / "home")
-    }
-    env.pop("HF_MODULES_CACHE", None)
-    run = subprocess.run(
-        [sys.executable, "-c", WITHOUT_THE_PACKAGE, json.dumps([str(folder), str(target), auto_map, ids.tolist()])],
-        cwd=tmp_path, env=env, capture_output=True, text=True,
-    )  # fmt: skip
-    assert run.returncode == 0, run.stderr
+    environment = {name: value for name, value in os.environ.items() if name != "HF_MODULES_CACHE"}
+    environment["HF_HOME"] = str(tmp_path / "home")
+    given = dict(ids=ids.tolist(), folder=str(folder), target=str(target), auto_map=auto_map)
+    with Python(tmp_path, environment, with_package=False) as python:
+        python.run(WITHOUT_THE_PACKAGE.format(**given))
     assert {file.name for file in target.glob("*.py")} == set(FLAT_FILES)
     assert json.loads((target / "config.json").read_text())["auto_map"] == AUTO_MAP
     with torch.no_grad():

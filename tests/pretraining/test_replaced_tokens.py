@@ -156,7 +156,7 @@ def test_samples_follow_the_distribution():
     logits, never = torch.tensor([2.0, 1.0, 0.0, -1.0, 9.0]), torch.tensor([4])
     torch.manual_seed(0)
     for temperature in (0.5, 1.0, 3.0):
-        drawn = sample_tokens(logits.expand(40_000, 5), temperature, never)
+        drawn = sample_tokens(logits.expand(40_000, 5), temperature, never, torch.rand(40_000))
         weights = np.exp(np.array([2.0, 1.0, 0.0, -1.0]) / temperature)
         expected = weights / weights.sum()
         observed = np.bincount(drawn, minlength=5) / 40_000
@@ -165,9 +165,11 @@ def test_samples_follow_the_distribution():
     scores = torch.randn(500, 30)
     best = scores.index_fill(1, never, -math.inf).argmax(1)
     for temperature in (1e-4, 1e-30):
-        drawn = sample_tokens(1e3 * scores, temperature, never)
+        drawn = sample_tokens(1e3 * scores, temperature, never, torch.rand(500))
         assert torch.equal(drawn, best)
-    assert sample_tokens(scores[:0], 1.0, never).shape == (0,)
+    assert sample_tokens(scores[:0], 1.0, never, torch.rand(0)).shape == (0,)
+    ends = torch.tensor([0.0, 1.0])  # 2⁵³ - 1 parts of 2⁵³ are 1 in float32
+    assert sample_tokens(torch.zeros(2, 4), 1.0, torch.tensor([0, 3]), ends).tolist() == [1, 2]
 
 
 @pytest.mark.parametrize("tied", [True, False])
@@ -213,8 +215,10 @@ def test_embeddings_are_shared(architecture, tied, tokenizer, rows):
     assert_close(both.projection.weight.grad, sum(inner), rtol=1e-4, atol=1e-5)
 
 
-def test_a_generator_of_full_width_needs_no_projection(tokenizer):
-    _, both = build(tokenizer, generator_size=1.0)
+@pytest.mark.parametrize("size, fields", [(1.0, {}), (0.5, dict(embedding_size=8))])
+def test_a_generator_with_word_vectors_of_the_same_width_needs_no_projection(size, fields, tokenizer, rows):
+    objective, both = build(tokenizer, fields=fields, generator_size=size)
+    assert both(**batch_of(objective, tokenizer, rows["packed"])).loss.isfinite()
     table = both.plain_generator().model.embeddings.tok_embeddings.weight
     assert torch.equal(table, both.model.embeddings.tok_embeddings.weight)
 
@@ -257,9 +261,9 @@ def test_a_mask_of_the_text_stays(tokenizer):
     _, both = build(tokenizer)
     ids = torch.tensor([[2, 9, tokenizer.mask_token_id, 11, tokenizer.mask_token_id, 3]])
     labels = torch.tensor([[-100, -100, -100, -100, 12, -100]])
-    corrupted = both(ids, torch.ones_like(ids), labels).corrupted_ids
+    corrupted = both(ids, torch.zeros_like(ids), torch.ones_like(ids), labels).corrupted_ids
     assert corrupted[0, 2] == tokenizer.mask_token_id and corrupted[0, 4] != tokenizer.mask_token_id
-    nothing = both(ids, torch.ones_like(ids), torch.full_like(ids, -100))
+    nothing = both(ids, torch.zeros_like(ids), torch.ones_like(ids), torch.full_like(ids, -100))
     assert nothing.mlm_loss == 0 and nothing.rtd_loss > 0 and torch.equal(nothing.corrupted_ids, ids)
 
 
@@ -284,16 +288,20 @@ def test_packed_rows_are_as_documents_alone(tokenizer, rows):
     assert_close(whole.mlm_loss, mlm / targets)
 
 
-def test_evaluation_draws_the_same_every_time_and_leaves_training_alone(tokenizer, rows):
+def test_replacements_follow_from_the_row_and_the_epoch(tokenizer, rows):
+    """Whatever stands beside it in the batch (on another rank it is something else), in evaluation in every epoch."""
     objective, both = build(tokenizer)
-    both.eval()
-    batch = batch_of(objective, tokenizer, rows["packed"])
-    state = torch.get_rng_state()
-    first, second = both(**batch), both(**batch)
-    assert torch.equal(first.corrupted_ids, second.corrupted_ids) and torch.equal(torch.get_rng_state(), state)
-    both.train()
-    drawn = [both(**batch).corrupted_ids for _ in range(2)]
-    assert not torch.equal(*drawn)
+    collator, state = objective.collator(tokenizer, rows["packed"]), torch.get_rng_state()
+
+    def replaced(collator, epoch, *numbers):
+        collator.set_progress(epoch)
+        return both(**collator([rows["packed"][number] for number in numbers])).corrupted_ids[-1]
+
+    for each, differs in ((collator, True), (collator.for_evaluation(), False)):
+        alone = replaced(each, 0, 1)
+        assert torch.equal(replaced(each, 0, 0, 1)[: len(alone)], alone)
+        assert torch.equal(replaced(each, 1, 1), alone) != differs
+    assert torch.equal(torch.get_rng_state(), state)
 
 
 # --- training ---

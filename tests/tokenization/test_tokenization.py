@@ -3,14 +3,13 @@ import inspect
 import json
 import re
 import string
-import subprocess
-import sys
 from collections import Counter
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from processes import Python
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import (
     AutoTokenizer,
@@ -163,16 +162,6 @@ class TestEveryAlgorithm:
 
 
 def test_reload_without_our_code(trained, tmp_path):
-    script = """
-import json, sys
-from transformers import AutoTokenizer
-for line in sys.stdin:
-    path, texts = json.loads(line)
-    tokenizer = AutoTokenizer.from_pretrained(path)
-    print(json.dumps([tokenizer(texts).data, tokenizer.tokenize("the [MASK] is"), tokenizer.model_max_length]))
-    print(json.dumps(tokenizer.backend_tokenizer.to_str()))
-assert not any(name.split(".")[0] == "minibert" for name in sys.modules)
-"""
     for name, tokenizer in trained.items():
         tokenizer.save_pretrained(tmp_path / name)
         assert not list(tmp_path.rglob("*.py"))
@@ -180,12 +169,17 @@ assert not any(name.split(".")[0] == "minibert" for name in sys.modules)
             "TokenizersBackend",  # the two names of one class in every Transformers 5
             "PreTrainedTokenizerFast",
         )
-    lines = "\n".join(json.dumps([str(tmp_path / name), MULTILINGUAL]) for name in trained)
-    command = [sys.executable, "-c", script]
-    result = subprocess.run(command, input=lines, capture_output=True, text=True, check=True, cwd=tmp_path)
-    loaded = [json.loads(line) for line in result.stdout.splitlines()]
-    for tokenizer, outputs, backend in zip(trained.values(), loaded[::2], loaded[1::2], strict=True):
-        assert outputs == [tokenizer(MULTILINGUAL).data, tokenizer.tokenize("the [MASK] is"), 512]
+    with Python(tmp_path, with_package=False) as python:
+        loaded = python.run(f"""
+            from transformers import AutoTokenizer
+            result, texts = [], {MULTILINGUAL!r}
+            for name in {list(trained)!r}:
+                tokenizer = AutoTokenizer.from_pretrained(name)
+                outputs = tokenizer(texts).data, tokenizer.tokenize("the [MASK] is"), tokenizer.model_max_length
+                result.append((outputs, tokenizer.backend_tokenizer.to_str()))
+        """)
+    for tokenizer, (outputs, backend) in zip(trained.values(), loaded, strict=True):
+        assert outputs == (tokenizer(MULTILINGUAL).data, tokenizer.tokenize("the [MASK] is"), 512)
         assert json.loads(backend) == json.loads(tokenizer.backend_tokenizer.to_str())
 
 

@@ -47,7 +47,9 @@ UNLESS_PLANNED: dict[str, Any] = {
 
 @dataclass
 class FinetuneArguments:
-    model: str = argument("runs/minibert", "The model to start from: MiniBERT, BERT or ModernBERT; a folder or a name.")
+    model: str = argument(
+        "runs/minibert", "What to start from: a MiniBERT or what `convert` takes; a folder or a name."
+    )
     freeze: str | None = argument(None, "none (default), encoder, or a number: embeddings and that many lowest layers.")
     lora: int | None = argument(None, "Train low-rank updates of this rank instead of the encoder's own weights.")
     layerwise_lr_decay: float = argument(1.0, "Each layer's learning rate as a share of that of the layer above it.")

@@ -75,7 +75,9 @@ class TokenizerArguments:
 class ModelArguments:
     """The model that is trained. Every field of MiniBertConfig is an argument besides these."""
 
-    model: Literal["bert", "modernbert"] = argument("modernbert", "The family whose preset is used.")
+    model: Literal["bert", "modernbert", "minibert"] = argument(
+        "minibert", "The preset: the two published ones, or ModernBERT with what is known to learn faster."
+    )
     size: Literal["tiny", "mini", "small", "medium", "base", "large"] | None = argument(
         None, f"The preset's size; by default {SIZE_UNLESS_MINUTES}, with --minutes what the time is enough for."
     )
@@ -209,12 +211,18 @@ class BenchArguments:
     json: bool = argument(False, "Print the results as JSON instead of a table.")
 
 
+Architecture = Literal[
+    "bert", "modernbert", "roberta", "xlm-roberta", "camembert", "distilbert", "electra", "nomic_bert",
+    "jina_embeddings_v3", "eurobert",
+]  # fmt: skip
+
+
 @dataclass
 class ConvertArguments:
-    """Convert a model between MiniBERT and BERT or ModernBERT."""
+    """Convert a model between MiniBERT and BERT, ModernBERT, RoBERTa and their like."""
 
     paths: list[str] = argument([], "The model (a folder or Hub name), then the folder to write; also without --paths.")
-    architecture: Literal["bert", "modernbert"] | None = argument(None, "Target of a MiniBERT; by default what it was.")
+    architecture: Architecture | None = argument(None, "Target of a MiniBERT; by default what it was.")
 
 
 PRETRAIN_DEFAULTS: dict[str, Any] = TRAINING_DEFAULTS | {

@@ -19,7 +19,7 @@ from transformers.trainer_utils import has_length
 from transformers.utils import logging
 
 from ...tokenization.words import word_start_table
-from .masking import IGNORE_INDEX, MASKING_KINDS, choose_targets, replace_targets, row_draws
+from .masking import IGNORE_INDEX, MASKING_KINDS, REPLACEMENT, choose_targets, replace_targets, row_draws
 
 logger = logging.get_logger(__name__)
 
@@ -93,6 +93,8 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
             `max_length_q` and `max_length_k`, the longest document as an int; no `attention_mask` or `position_ids`.
             With `mlm` also `masked_lm_positions`, [targets], their places, for which `MiniBertForMaskedLM` would look
             otherwise. The masks are those of the padded batch. A row without `position_ids` is one document.
+        target_draws: the batch has `target_draws` too, like `labels`: a number drawn for every token from 0 to 2⁵³ - 1,
+            by which a model can choose what to put in a target's place. They are as reproducible as the masks.
 
     Raises:
         ValueError: for a tokenizer without mask token, and settings that are wrong or contradict each other.
@@ -106,6 +108,7 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
     at_least_one_target: bool | None = None
     static_masking: bool = False
     unpadded: bool = False
+    target_draws: bool = False
 
     def __post_init__(self):
         if self.whole_word_mask:
@@ -240,7 +243,7 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
         return batch | dict(cu_seq_lens_q=bounds, cu_seq_lens_k=bounds, max_length_q=longest, max_length_k=longest)
 
     def _mask(
-        self, tokens: Mapping[str, np.ndarray], row_numbers: np.ndarray, begins: np.ndarray
+        self, tokens: dict[str, np.ndarray], row_numbers: np.ndarray, begins: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
         """What the model reads, and the labels, int64 [T], of T tokens: the columns of the rows one after the other,
         the row of every token, and whether it is the first of its document."""
@@ -262,6 +265,8 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
         targets, leaders = choose_targets(
             self.masking, rate, candidates, self._word_starts[input_ids], row_numbers, begins, draws, one_each
         )
+        if self.target_draws:
+            tokens["target_draws"] = (draws[REPLACEMENT] * 2.0**53).astype(np.int64)
         shares, mask = (self.mask_replace_prob, self.random_replace_prob), self.tokenizer.mask_token_id
         masked = replace_targets(input_ids, targets, leaders, draws, mask, *shares, self._cumulative)
         return masked, np.where(targets, input_ids, IGNORE_INDEX)

@@ -31,7 +31,7 @@ from transformers import EarlyStoppingCallback, TrainingArguments, set_seed
 
 from .. import metrics
 from ..arguments.embeddings import EmbedTrainingArguments, PairArguments, RerankTrainingArguments
-from ..callbacks import CheckpointManifest
+from ..callbacks import CheckpointManifest, SaveAndStop
 from ..checkpoints import checkpoint_to_resume, remove_checkpoints
 from ..loading import minibert_config, quietly
 from ..precision import check_launcher, resolve_precision
@@ -73,6 +73,8 @@ def finetune_embed(how: EmbedTrainingArguments, data: PairArguments, training: T
     set_seed(training.seed)
     model = Embedder.from_pretrained(how.model, how.pooling, True, data.max_length, **WEIGHTS).model
     loss_class, options = LOSSES[loss], {} if loss == "cosine" else {"scale": how.scale}
+    if loss == "ranking":  # among the passages of the whole batch, whichever process has them
+        options["gather_across_devices"] = training.world_size > 1
     if how.chunk_size is not None:
         loss_class, options["mini_batch_size"] = losses.CachedMultipleNegativesRankingLoss, how.chunk_size
     progress = None if training.disable_tqdm else "Embedding"
@@ -276,7 +278,7 @@ def train(
         given |= {"metric_for_best_model": metric, "greater_is_better": True}
     if metric not in evaluator.names:
         raise ValueError(f"metric_for_best_model: {metric!r} is not measured; use one of {', '.join(evaluator.names)}")
-    callbacks = [CheckpointManifest()]
+    callbacks = [CheckpointManifest(), SaveAndStop()]
     if data.patience and training.eval_strategy != "no":  # it needs evaluations, and with 0 stops at the first
         callbacks.append(EarlyStoppingCallback(data.patience))
     trainer_class, arguments_class, fields = kind

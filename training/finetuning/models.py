@@ -8,7 +8,7 @@ import torch
 from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from ...configuration_minibert import MiniBertConfig
-from ..conversion import ARCHITECTURES, from_native
+from ..conversion import ARCHITECTURES, from_native, positions
 from ..loading import quietly, saved_config
 from .tasks.base import Task
 
@@ -53,7 +53,7 @@ def load_tokenizer(path: str, config: PreTrainedConfig, max_length: int | None) 
         raise ValueError(f"model: no tokenizer in {path!r}: {str(error).splitlines()[0]}") from error
     if len(tokenizer) > config.vocab_size:
         raise ValueError(f"model: {path!r} has {config.vocab_size} word vectors, its tokenizer {len(tokenizer)} tokens")
-    longest = config.max_position_embeddings
+    longest = positions(config)
     if max_length is not None and not 3 <= max_length <= longest:
         raise ValueError(f"max_length: {max_length} is out of range; use 3 up to the model's {longest} positions")
     tokenizer.model_max_length = max_length or min(longest, tokenizer.model_max_length)
@@ -61,8 +61,8 @@ def load_tokenizer(path: str, config: PreTrainedConfig, max_length: int | None) 
 
 
 def load_model(path: str, task: type[Task], fields: dict[str, Any]) -> PreTrainedModel:
-    """The MiniBERT of a task, in fp32, with the weights of the MiniBERT, BERT or ModernBERT at `path`, new ones where
-    those lack some, and these fields of the config."""
+    """The MiniBERT of a task, in fp32, with the weights of the MiniBERT at `path`, or of what becomes one, new ones
+    where those lack some, and these fields of the config."""
     with quietly():
         if read_config(path).model_type == MiniBertConfig.model_type:
             config = AutoConfig.from_pretrained(path, trust_remote_code=False, **fields)

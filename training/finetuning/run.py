@@ -22,6 +22,7 @@ from ..hub.card import CardFacts, Result, describe_data, facts_from_trainer, hea
 from ..hub.push import check_push, push
 from ..loading import without_bars
 from ..precision import check_launcher
+from ..processes import first_process_first
 from ..report import format_scores
 from ..result import TrainingResult
 from .compare import check_comparable, compare, saved_report
@@ -152,7 +153,7 @@ def prepare(
         run.arguments, run.training = _unless_planned(arguments), _unless_planned(training)
     sizes = ", ".join(f"{len(split):,} {name}" for name, split in run.splits.items())
     print(f"{run.task.name}: rows: {sizes}; inputs of {run.task.tokenizer.model_max_length:,} tokens at most")
-    with training.main_process_first():  # the others find its rows in the cache
+    with first_process_first():
         run.encoded = {name: run.task.encode(split, training=name == "train") for name, split in run.splits.items()}
     resolve_training(run)
     # What a result depends on: all arguments, as JSON has them; of Transformers', those that are given a value.

@@ -14,7 +14,7 @@ from tqdm.auto import tqdm
 from transformers import EarlyStoppingCallback, PreTrainedModel, Trainer, TrainerState, TrainingArguments, set_seed
 
 from ..arguments.finetuning import EvaluateArguments, FinetuneArguments
-from ..callbacks import ConsoleLog, add_callbacks
+from ..callbacks import ConsoleLog, SaysWhatFailed, add_callbacks
 from ..hub.card import COSTS
 from ..precision import resolve_precision
 from .freezing import add_lora, freeze, parameter_groups, restore_embedding, train_seen_rows
@@ -55,7 +55,7 @@ class Trained(NamedTuple):
     state: TrainerState
 
 
-class TaskTrainer(Trainer):
+class TaskTrainer(SaysWhatFailed, Trainer):
     """Trains, where it `trains`, what the arguments of a run leave to be trained of `model`; and evaluates the task."""
 
     def __init__(self, run: Run, model: PreTrainedModel, trains: bool = False):
@@ -82,14 +82,27 @@ class TaskTrainer(Trainer):
         super().__init__(model, training, collator, processing_class=task.tokenizer, **options)
         add_callbacks(self, EvaluationLog())
 
-    def compute_loss(self, model, inputs, *args, **kwargs):
+    def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
         for module in self.resting:
             module.eval()
-        return super().compute_loss(model, inputs, *args, **kwargs)
+        # In evaluation `Trainer` weighs the losses of ranks by rows: what it counts is not to be of other ranks.
+        counted = num_items_in_batch if model.training else None
+        return super().compute_loss(model, inputs, return_outputs, counted)
+
+    def evaluation_loop(self, dataloader, *args, **kwargs):
+        self._left = len(dataloader.dataset) - self.args.process_index * self.args.eval_batch_size
+        return super().evaluation_loop(dataloader, *args, **kwargs)
 
     def prediction_step(self, model, inputs, *args, **kwargs):
-        # Here, as `preprocess_logits_for_metrics` does not see the inputs.
         loss, logits, labels = super().prediction_step(model, inputs, *args, **kwargs)
+        size, ranks, index = self.args.eval_batch_size, self.args.world_size, self.args.process_index
+        if loss is not None and ranks > 1 and self._left < (ranks - index) * size:
+            # The last batches of all ranks are filled up with rows of the first: `Trainer` drops their predictions, and
+            # as many copies of the loss, which must not be of them. (Models that are split among ranks go in step.)
+            own = {name: column[: max(self._left, 1)] for name, column in inputs.items()}
+            loss = super().prediction_step(model, own, True)[0]
+        self._left -= ranks * size
+        # Here, as `preprocess_logits_for_metrics` does not see the inputs.
         return loss, None if logits is None else self.task.preprocess_logits(logits, inputs), labels
 
 

@@ -10,12 +10,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import torch
-from accelerate.utils import broadcast_object_list
 from transformers import TrainerCallback
 from transformers.trainer_callback import ExportableState, TrainerState
 from transformers.trainer_utils import has_length
 
+from ..processes import of_first_rank
 from .schedule import DECAY_SHARE, warmup_stable_decay
 
 # Time is granted once more, this share of all of it, where a stall ate it before the decay began.
@@ -138,10 +137,3 @@ class TimeBudget(TrainerCallback, ExportableState):
 
     def on_evaluate(self, args, state, control, metrics=None, **kwargs):
         self.reserve = metrics.get("eval_runtime", self.reserve)
-
-
-def of_first_rank(value: Any) -> Any:
-    """The same value on all ranks, whose clocks differ: what they decide by the clock must not."""
-    if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
-        return value
-    return broadcast_object_list([value])[0]

@@ -11,7 +11,9 @@ from typing import NamedTuple
 import torch
 from transformers import Trainer, TrainerCallback, TrainingArguments, set_seed
 
-from .clock import TimeBudget, of_first_rank
+from ..callbacks import SaveAndStop
+from ..processes import of_first_rank
+from .clock import TimeBudget
 
 # Hoffmann et al. 2022 (arXiv 2203.15556): a budget of computation is spent best on a model that sees about 20 tokens
 # for each of its parameters. Embeddings, which cost next to nothing, are not counted here.
@@ -72,6 +74,7 @@ def measure(make_trainer: MakeTrainer, size: str, training: TrainingArguments, r
     )
     timer = _StepTimer()
     trainer.add_callback(timer)
+    trainer.remove_callback(SaveAndStop)  # nobody goes on from here
     trainer.train()
     parameters = trainer.model.num_parameters(exclude_embeddings=True)
     return Throughput(parameters, rows, *of_first_rank((timer.seconds, timer.tokens)))

@@ -13,6 +13,7 @@ from transformers.optimization import get_wsd_schedule
 from transformers.trainer_utils import get_last_checkpoint
 
 from ..arguments.pretraining import LEARNING_RATES, MUON_LEARNING_RATE, OptimizationArguments
+from ..processes import shares_weights
 from .averaging import WeightAverage
 from .clock import TimeBudget
 from .muon import muon_optimizer
@@ -41,7 +42,8 @@ def check_optimization(
     warmup, average, scheduler = optimization.batch_warmup, optimization.weight_average, training.lr_scheduler_type
     other_clock = checkpoint is not None and not by_clock and TimeBudget.saved_in(checkpoint)
     refused = {
-        "optimizer: muon needs whole matrices, without fsdp, deepspeed": muon and (training.fsdp or training.deepspeed),
+        "weight_average: needs whole matrices, without fsdp, deepspeed": average and shares_weights(training),
+        "optimizer: muon needs whole matrices, without fsdp, deepspeed": muon and shares_weights(training),
         f"optimizer: muon and --optim {optim} are two optimizers; give one": muon and optim not in ADAMW,
         "muon_learning_rate: needs --optimizer muon": optimization.muon_learning_rate is not None and not muon,
         f"weight_average: {average} is no decay; use 0 to 1, e.g. 0.999": average is not None and not 0 < average < 1,
@@ -85,7 +87,7 @@ def resolve_optimizer(
     Args:
         prefers_muon: take Muon, where nothing stands in its way.
     """
-    possible = not (training.fsdp or training.deepspeed) and training.optim.value in ADAMW
+    possible = not shares_weights(training) and training.optim.value in ADAMW
     name = optimization.optimizer or ("muon" if prefers_muon and possible else "adamw")
     rate, muon_rate = training.learning_rate, optimization.muon_learning_rate
     if name == "muon" and rate is None and muon_rate is None:

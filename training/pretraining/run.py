@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from ..hub.card import write_card
 from ..loading import minibert_config, without_bars
 from ..optimization import check_optimization, plan_training, resolve_optimizer, time_budget
 from ..precision import check_launcher, resolve_precision
+from ..processes import first_process_first, shares_weights
 from ..report import describe_pretraining, plot_losses
 from ..result import TrainingResult
 from .objectives import OBJECTIVES, Objective
@@ -63,6 +65,8 @@ def pretrain(
     optimization, training = resolve_optimizer(optimization, training, prefers_muon=is_new)
     training = check_optimization(optimization, training, arguments.UNLESS_MINUTES, checkpoint)
     budget = time_budget(optimization, training, checkpoint)
+    if shares_weights(training) and objective_arguments.objective == "rtd":
+        raise ValueError("objective: rtd needs whole matrices, for two models; use it without fsdp, deepspeed")
     objective = OBJECTIVES[objective_arguments.objective](objective_arguments, masking, training.seed)
     overrides = objective.config_fields | overrides
     preset = resolve_config(model_arguments, overrides)
@@ -74,29 +78,29 @@ def pretrain(
     training = dataclasses.replace(resolve_precision(training), include_num_input_tokens_seen="non_padding")
     set_seed(training.seed)
 
-    # Text
-    kept = dict(minimum=MINIMUM_DOCUMENTS, minimum_validation=objective.minimum_validation)
-    documents = prepare_documents(
-        corpus, mixture, streaming, validation_size=rows.validation_size, seed=training.seed, **kept
-    )
-    if streaming.streaming:
-        check_workers(documents.train, training)
-    objective.check_documents(documents.train, documents.validation)
-
-    # Tokenizer
-    if tokenizer is None:
-        tokenizer = train_tokenizer(
-            documents.sample["text"],
-            **dataclasses.asdict(tokenizer_arguments),
-            model_max_length=preset.max_position_embeddings,
-            token_type_ids=preset.type_vocab_size > 0,
+    # Text, tokenizer, rows; nothing of a stream is kept for other processes
+    with nullcontext() if streaming.streaming else first_process_first():
+        kept = dict(minimum=MINIMUM_DOCUMENTS, minimum_validation=objective.minimum_validation)
+        documents = prepare_documents(
+            corpus, mixture, streaming, validation_size=rows.validation_size, seed=training.seed, **kept
         )
-        objective.prepare_tokenizer(tokenizer)
-    resolve_config(model_arguments, overrides, tokenizer)  # what does not fit is said before rows are made
+        if streaming.streaming:
+            check_workers(documents.train, training)
+        objective.check_documents(documents.train, documents.validation)
 
-    # Rows and their masks
-    train = objective.rows(documents.train, tokenizer, rows)
-    validation = objective.rows(documents.validation, tokenizer, rows)
+        if tokenizer is None:
+            tokenizer = train_tokenizer(
+                documents.sample["text"],
+                **dataclasses.asdict(tokenizer_arguments),
+                model_max_length=preset.max_position_embeddings,
+                token_type_ids=preset.type_vocab_size > 0,
+            )
+            objective.prepare_tokenizer(tokenizer)
+        resolve_config(model_arguments, overrides, tokenizer)  # what does not fit is said before rows are made
+        train = objective.rows(documents.train, tokenizer, rows)
+        validation = objective.rows(documents.validation, tokenizer, rows)
+
+    # Masks
     seen = first_rows(train, count=SAMPLE_ROWS) if streaming.streaming else train
     collator = objective.collator(tokenizer, seen)
     # One row cannot grow by rows, or be split among GPUs; a compiled graph on CPU makes a square of it.
@@ -131,10 +135,10 @@ def pretrain(
 
     # Figures, and everything saved
     output, figures = Path(training.output_dir), trainer.last_evaluation()
+    objective.save(trainer)  # by all processes, which may share its weights; the first one writes
     if not trainer.is_world_process_zero():
         return TrainingResult(None, tokenizer, output_dir=output)
-    objective.save(trainer)
-    baseline = unigram_baseline(seen, trainer.get_eval_dataloader(), len(tokenizer), tokenizer.all_special_ids)
+    baseline = unigram_baseline(seen, trainer.evaluation_batches(validation), len(tokenizer), tokenizer.all_special_ids)
     report = objective.report(figures, baseline) | {
         "objective": objective.name,
         "steps": trainer.state.global_step,

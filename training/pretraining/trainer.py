@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
+from torch.utils.data import DataLoader, Dataset
 from transformers import PreTrainedModel, Trainer
 
-from ..callbacks import add_callbacks
+from ..callbacks import SaysWhatFailed, add_callbacks
 from ..data.collators import MaskedLMCollator, MaskingProgress
 from ..hub.trainer import HubReady
 from ..optimization import OptimizationMixin
 from .objectives.base import Objective
 
 
-class PretrainingTrainer(OptimizationMixin, HubReady, Trainer):
+class PretrainingTrainer(OptimizationMixin, HubReady, SaysWhatFailed, Trainer):
     """`Trainer` for an `Objective`: evaluation with a collator of its own that keeps a few sums of every batch, and the
     terms of the loss logged apart, each a mean that does not depend on gradient accumulation."""
 
     def __init__(self, model: PreTrainedModel, *args, objective: Objective, data_collator: MaskedLMCollator, **kwargs):
-        kwargs["compute_metrics"] = lambda prediction: objective.figures(prediction.predictions.sum(0))
         super().__init__(model, *args, data_collator=data_collator, **kwargs)
         self.objective = objective
         self.evaluation_collator = data_collator.for_evaluation()
@@ -25,13 +27,6 @@ class PretrainingTrainer(OptimizationMixin, HubReady, Trainer):
         self._parts_since = 0
         self.add_callback(MaskingProgress(data_collator))
         add_callbacks(self)
-
-    def get_eval_dataloader(self, eval_dataset=None):
-        training_collator, self.data_collator = self.data_collator, self.evaluation_collator
-        try:
-            return super().get_eval_dataloader(eval_dataset)
-        finally:
-            self.data_collator = training_collator
 
     def get_batch_samples(self, epoch_iterator, num_batches, device):
         batches, num_items = super().get_batch_samples(epoch_iterator, num_batches, device)
@@ -60,12 +55,40 @@ class PretrainingTrainer(OptimizationMixin, HubReady, Trainer):
             self._parts = {}
         super().log(logs, *args, **kwargs)
 
+    def get_eval_dataloader(self, eval_dataset=None):
+        # Not accelerate's, which gives ranks some rows again, to fill up their last batches.
+        rows = self.eval_dataset if eval_dataset is None else eval_dataset
+        return self.evaluation_batches(rows, self.args.process_index, self.args.world_size)
+
+    def evaluation_batches(self, rows: Dataset, rank: int = 0, ranks: int = 1) -> DataLoader:
+        """The batches of an evaluation; of several ranks each has every `ranks`-th. All have as many, since ranks that
+        share a model go in step: one without a last batch has the first again, which `prediction_step` does not count.
+        """
+        size = self.args.eval_batch_size
+        batches = [range(len(rows))[start : start + size] for start in range(0, len(rows), size)]
+        own = batches[rank::ranks]
+        own += batches[:1] * (math.ceil(len(batches) / ranks) - len(own))
+        workers = self.args.dataloader_num_workers
+        return DataLoader(rows, batch_sampler=own, collate_fn=self.evaluation_collator, num_workers=workers)
+
     def prediction_step(self, model, inputs, prediction_loss_only, ignore_keys=None):
         inputs = self._prepare_inputs(inputs)
         with torch.no_grad(), self.compute_loss_context_manager():
             outputs = model(**inputs, sparse_prediction=True)
-        sums = self.objective.score(outputs, inputs).unsqueeze(0)
-        return outputs["loss"].detach(), sums, sums
+        loss = outputs["loss"].double()
+        sums = torch.cat([torch.stack([loss, torch.ones_like(loss)]), self.objective.score(outputs, inputs)])
+        self._sums.append(sums if len(self._sums) < self._counted else torch.zeros_like(sums))
+        return None, None, None
+
+    def evaluation_loop(self, dataloader, *args, metric_key_prefix="eval", **kwargs):
+        rank, ranks = self.args.process_index, self.args.world_size
+        batches = math.ceil(len(dataloader.dataset) / self.args.eval_batch_size)
+        self._sums, self._counted = [], len(range(rank, batches, ranks))
+        output = super().evaluation_loop(dataloader, *args, metric_key_prefix=metric_key_prefix, **kwargs)
+        loss, counted, *sums = self.accelerator.reduce(torch.stack(self._sums).sum(0), "sum").tolist()
+        figures = {"loss": loss / counted, **self.objective.figures(sums)}
+        output.metrics.update({f"{metric_key_prefix}_{name}": figure for name, figure in figures.items()})
+        return output
 
     def last_evaluation(self) -> dict[str, float]:
         """The figures of the model as it stands: those of the evaluation at its step, if there was one."""

@@ -111,7 +111,7 @@ class Objective(abc.ABC):
         """Sums over a batch of evaluation, float64 [k]; `outputs` are the model's with `sparse_prediction`."""
         return token_score(outputs["logits"], batch["labels"])
 
-    def figures(self, sums: np.ndarray) -> dict[str, float]:
+    def figures(self, sums: Sequence[float]) -> dict[str, float]:
         """Means for the log, out of the sums of all batches, [k]."""
         loss, right, targets = sums
         return {self.metric: loss / max(targets, 1), "accuracy": right / max(targets, 1), "targets": targets}

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import math
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, Trainer
@@ -18,6 +18,7 @@ from transformers.utils import ModelOutput
 from ....configuration_minibert import MiniBertConfig
 from ....modeling_minibert import MiniBertForMaskedLM, MiniBertForReplacedTokenDetection
 from ...arguments.pretraining import RowArguments
+from ...data.collators import MaskedLMCollator
 from ...data.masking import IGNORE_INDEX
 from .base import token_score
 from .examples import find_content_word
@@ -40,25 +41,28 @@ def generator_config(config: MiniBertConfig, size: float) -> MiniBertConfig:
     return narrow
 
 
-def sample_tokens(
-    logits: torch.Tensor, temperature: float, never: torch.Tensor, generator: torch.Generator | None = None
-) -> torch.Tensor:
-    """Draw a token for every target, int64 [targets], with p ∝ exp(logit / temperature) of [targets, vocabulary]; never
-    those of the ids `never`, [k]."""
+def sample_tokens(logits: torch.Tensor, temperature: float, never: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:
+    """A token for every target, int64 [targets], with p ∝ exp(logit / temperature) of [targets, vocabulary], where
+    `uniform` numbers from 0 to 1, [targets], fall among the summed probabilities; never those of the ids `never`, [k].
+    """
     if not len(logits):
         return never.new_empty(0)
     scores = logits.detach().float().index_fill(1, never, -math.inf)
     scores = (scores - scores.amax(1, keepdim=True)) / temperature
-    return torch.multinomial(scores.softmax(1), 1, generator=generator).squeeze(1)
+    summed = scores.softmax(1).cumsum(1)
+    end = summed[:, -1:]
+    places = torch.minimum(uniform.to(end)[:, None] * end, torch.nextafter(end, torch.zeros_like(end)))
+    return torch.searchsorted(summed, places, right=True).squeeze(1)
 
 
 class DetectorWithGenerator(MiniBertForReplacedTokenDetection):
     """The discriminator, and while it is trained the generator that replaces tokens for it.
 
     The generator is a MiniBERT for masked language modelling whose embeddings (words, learned positions, segments) are
-    the discriminator's, projected to its own width; its decoder is tied to them as to any others. With the projected
-    tables an ordinary MiniBERT is the generator (`plain_generator`). The discriminator's weights have their usual names
-    in the state dictionary, so every head loads what `save_pretrained` writes; the generator's stand beside them.
+    the discriminator's, projected to its own width unless the config has an `embedding_size`; its decoder is tied to
+    them as to any others. With the projected tables an ordinary MiniBERT is the generator (`plain_generator`). The
+    discriminator's weights have their usual names in the state dictionary, so every head loads what `save_pretrained`
+    writes; the generator's stand beside them.
 
     Args:
         config, narrow: the discriminator's config, and the generator's (see `generator_config`).
@@ -71,10 +75,11 @@ class DetectorWithGenerator(MiniBertForReplacedTokenDetection):
         self.weight, self.temperature = weight, temperature
         self.generator = MiniBertForMaskedLM(narrow)
         self.projection = nn.Identity()
-        if narrow.hidden_size != config.hidden_size:
-            self.projection = nn.Linear(config.hidden_size, narrow.hidden_size, bias=False)
+        here, there = (each.embedding_size or each.hidden_size for each in (config, narrow))
+        if there != here:
+            self.projection = nn.Linear(here, there, bias=False)
             # the projected tables start with the standard deviation of the tables
-            nn.init.normal_(self.projection.weight, std=config.hidden_size**-0.5)
+            nn.init.normal_(self.projection.weight, std=here**-0.5)
         for name in self.projected_tables():
             self.generator.get_submodule(name.removesuffix(".weight")).weight = None  # `forward` lends it one
         # What is never masked is never a replacement: special tokens, [MASK] above all.
@@ -97,6 +102,7 @@ class DetectorWithGenerator(MiniBertForReplacedTokenDetection):
     def forward(
         self,
         input_ids: torch.Tensor,
+        target_draws: torch.Tensor,
         attention_mask: torch.Tensor | None = None,
         labels: torch.Tensor | None = None,
         token_type_ids: torch.Tensor | None = None,
@@ -112,6 +118,7 @@ class DetectorWithGenerator(MiniBertForReplacedTokenDetection):
 
         Args:
             input_ids: [batch, length], masked.
+            target_draws: [batch, length], what the samples are drawn by, see `MaskedLMCollator`.
             labels: [batch, length], the original id at masked positions, -100 elsewhere.
             attention_mask, position_ids, cu_seq_lens_q, max_length_q, masked_lm_positions: see `MiniBertForMaskedLM`.
             num_items_in_batch, num_tokens_in_batch: masked and real tokens over all micro-batches of an optimizer step.
@@ -130,10 +137,8 @@ class DetectorWithGenerator(MiniBertForReplacedTokenDetection):
             (input_ids,),
             dict(**layout, **targeted, num_items_in_batch=num_items_in_batch),
         )
-        # In evaluation the draws follow from the batch: every pass has the same, and training's go on undisturbed.
-        draws = None if self.training else torch.Generator(input_ids.device).manual_seed(int(input_ids.sum()))
         targets = labels != IGNORE_INDEX
-        sampled = sample_tokens(generated.logits, self.temperature, self.never, draws)
+        sampled = sample_tokens(generated.logits, self.temperature, self.never, target_draws[targets] * 2.0**-53)
         corrupted = input_ids.masked_scatter(targets, sampled)
         replaced = (corrupted != torch.where(targets, labels, input_ids)).long()
         if attention_mask is not None:
@@ -198,6 +203,9 @@ class ReplacedTokenDetection(MaskedLM):
             model.load_state_dict(trained.state_dict(), strict=False)
         return model
 
+    def collator(self, *args) -> MaskedLMCollator:
+        return dataclasses.replace(super().collator(*args), target_draws=True)
+
     def counts(self, batch: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         return {"num_tokens_in_batch": batch.get("attention_mask", torch.ones_like(batch["input_ids"])).count_nonzero()}
 
@@ -210,7 +218,7 @@ class ReplacedTokenDetection(MaskedLM):
         found = torch.stack([loss.double(), *(count.double() for count in counts)])
         return torch.cat([token_score(outputs["generator_logits"], batch["labels"]), found])
 
-    def figures(self, sums: np.ndarray) -> dict[str, float]:
+    def figures(self, sums: Sequence[float]) -> dict[str, float]:
         mlm_loss, right, targets, rtd_loss, tokens, found, flagged, replaced = sums
         return {
             "rtd_loss": rtd_loss / max(tokens, 1),
@@ -248,8 +256,9 @@ class ReplacedTokenDetection(MaskedLM):
     def save(self, trainer: Trainer) -> None:
         """The discriminator as an ordinary model, and the generator as another in the folder `generator`."""
         both, folder = trainer.model, Path(trainer.args.output_dir) / GENERATOR
-        both.plain_generator().save_pretrained(folder)
-        trainer.processing_class.save_pretrained(folder)
+        if trainer.args.should_save:
+            both.plain_generator().save_pretrained(folder)
+            trainer.processing_class.save_pretrained(folder)
         trainer.model = both.discriminator()
         trainer.save_model()
 

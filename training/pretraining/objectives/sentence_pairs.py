@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import datasets
@@ -71,7 +71,7 @@ class MaskedLMWithNextSentence(MaskedLM):
         pairs = token_score(outputs["seq_relationship_logits"], labels)
         return torch.cat([token_score(outputs["prediction_logits"], batch["labels"]), pairs])
 
-    def figures(self, sums: np.ndarray) -> dict[str, float]:
+    def figures(self, sums: Sequence[float]) -> dict[str, float]:
         loss, right, pairs = sums[3:]
         return super().figures(sums[:3]) | {"nsp_loss": loss / max(pairs, 1), "nsp_accuracy": right / max(pairs, 1)}
 

@@ -1,0 +1,433 @@
+"""That nothing changes on the way there and back, what cannot be converted, and the command."""
+
+import copy
+import json
+import logging
+from pathlib import Path
+from typing import get_args
+
+import pytest
+import torch
+import transformers
+from huggingface_hub.errors import StrictDataclassError
+from parity import (
+    BATCH,
+    EVERY_HEAD,
+    HEADS,
+    LABELS,
+    SHAPES,
+    TOLERANCE,
+    VOCAB,
+    Batch,
+    assert_same_weights,
+    check_outputs,
+    check_parity,
+    make_native,
+)
+from safetensors.torch import load_file, save_file
+from tokenizers import Tokenizer, models
+from transformers import AutoModelForMaskedLM, AutoTokenizer, BertConfig, PreTrainedTokenizerFast
+
+import minibert.modeling_minibert as minibert
+from minibert.configuration_minibert import MiniBertConfig
+from minibert.training.arguments.pretraining import Architecture, ConvertArguments
+from minibert.training.conversion import ARCHITECTURES, convert, folders, from_native, to_native
+
+PRESETS = ["bert", "modernbert"]
+
+
+@pytest.mark.parametrize("problem_type, labels", [
+    ("regression", torch.randn(BATCH, 3)),
+    ("multi_label_classification", torch.randint(2, (BATCH, 3)).float()),
+    ("single_label_classification", torch.randint(3, (BATCH,))),
+])  # fmt: skip
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_problem_type_is_kept(architecture, problem_type, labels):
+    native = make_native(architecture, "plain", "ForSequenceClassification", problem_type=problem_type)
+    ours = from_native(native)
+    assert ours.config.problem_type == problem_type
+    batch = Batch("ForSequenceClassification", "right", segments=False)
+    with torch.no_grad():
+        theirs, mine = native(**batch.native | dict(labels=labels)), ours(**batch.ours | dict(labels=labels))
+    torch.testing.assert_close(mine.loss, theirs.loss, **TOLERANCE)
+
+
+# --- the way back ---
+
+
+@pytest.mark.parametrize("architecture, shape, head", EVERY_HEAD)
+def test_round_trip_is_bit_identical(architecture, shape, head):
+    native = make_native(architecture, shape, head)
+    ours = from_native(native)
+    again = to_native(ours)
+    assert type(again) is type(native)
+    assert_same_weights(again, native)
+    fields = native.config.to_dict().keys() - {"transformers_version", "architectures"}
+    for name in fields:
+        assert getattr(again.config, name) == getattr(native.config, name), name
+    inputs = Batch(head, "right", segments=False).native
+    with torch.no_grad():
+        again.config._attn_implementation = native.config._attn_implementation
+        for actual, expected in zip(again(**inputs).to_tuple(), native(**inputs).to_tuple()):
+            if isinstance(expected, torch.Tensor):
+                assert torch.equal(actual, expected)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("head", ["Model", "ForMaskedLM", "ForTokenClassification"])
+def test_round_trip_through_files(architecture, head, tmp_path, monkeypatch, caplog):
+    native = make_native(architecture, "plain", head)
+    native.save_pretrained(tmp_path / "native")
+    from_native(tmp_path / "native").save_pretrained(tmp_path / "ours")
+    monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)
+    with caplog.at_level(logging.WARNING):
+        ours = getattr(minibert, f"MiniBert{head}").from_pretrained(tmp_path / "ours")
+    assert not caplog.records
+    assert ours.config.converted_from == architecture
+    again = to_native(ours)
+    assert type(again) is type(native)
+    assert_same_weights(again, native)
+    again.save_pretrained(tmp_path / "again")
+    assert_same_weights(type(native).from_pretrained(tmp_path / "again"), native)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
+def test_dtype_mode_and_labels_are_kept(architecture, dtype):
+    names = {0: "no", 1: "perhaps", 2: "yes"}
+    numbers = {name: number for number, name in names.items()}
+    native = make_native(architecture, "plain", "ForSequenceClassification", id2label=names, label2id=numbers)
+    native.to(dtype).train()
+    ours = from_native(native)
+    again = to_native(ours)
+    for model in (ours, again):
+        assert {parameter.dtype for parameter in model.parameters()} == {dtype}
+        assert model.training
+        assert model.config.id2label == names and model.config.label2id == numbers
+        assert model.config.num_labels == 3
+    # Rotary frequencies must not be rounded with the weights.
+    assert all(buffer.dtype in (torch.float32, torch.long) for buffer in again.buffers())
+    assert_same_weights(again, native)
+
+
+def test_weights_are_copies():
+    native = make_native("bert", "plain", "ForMaskedLM")
+    ours = from_native(native)
+    again = to_native(ours)
+    before = copy.deepcopy(ours.state_dict())
+    for model in (native, again):
+        for parameter in model.parameters():
+            parameter.data.zero_()
+    assert all(torch.equal(tensor, before[name]) for name, tensor in ours.state_dict().items())
+    assert all(tensor.is_contiguous() for tensor in to_native(ours).state_dict().values())
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("tied", [True, False])
+def test_tying_is_kept(architecture, tied):
+    native = make_native(architecture, "plain", "ForMaskedLM", tie_word_embeddings=tied)
+    for model in (from_native(native), to_native(from_native(native))):
+        shared = model.get_output_embeddings().weight is model.get_input_embeddings().weight
+        assert shared == tied == model.config.tie_word_embeddings
+
+
+def test_bert_without_a_pooler(tmp_path):
+    torch.manual_seed(0)
+    native = transformers.BertModel(BertConfig(vocab_size=VOCAB, **SHAPES["bert"]["plain"]), add_pooling_layer=False)
+    native.save_pretrained(tmp_path)
+    for ours in (from_native(native), from_native(tmp_path)):
+        assert ours.pooler is None
+        again = to_native(ours)
+        assert again.pooler is None
+        assert_same_weights(again, native)
+
+
+def test_a_causal_bert_keeps_its_mask_in_every_class():
+    native = make_native("bert", "plain", "ForTokenClassification", is_decoder=True)
+    ours = from_native(native)
+    assert ours.config.is_causal
+    check_parity(native, ours, "ForTokenClassification", "right", segments=True)
+    assert to_native(ours).config.is_decoder
+
+
+@pytest.mark.parametrize("architecture", PRESETS)
+def test_a_model_that_was_never_converted_gets_the_architecture_of_its_switches(architecture):
+    for head in HEADS[architecture]:
+        labels = {} if head in ("Model", "ForQuestionAnswering") else dict(num_labels=LABELS)
+        torch.manual_seed(0)
+        config = getattr(MiniBertConfig, architecture)(
+            "tiny",
+            vocab_size=VOCAB,
+            hidden_size=32,
+            num_hidden_layers=3,
+            local_attention=8,
+            attn_implementation="eager",
+            **labels,
+        )
+        ours = getattr(minibert, f"MiniBert{head}")(config).eval()
+        native = to_native(ours)
+        assert type(native).__name__ == ARCHITECTURES[architecture].classes[head]
+        native.set_attn_implementation("eager")
+        batch = Batch(head, "right", segments=architecture == "bert")
+        with torch.no_grad():
+            check_outputs(native(**batch.native), ours(**batch.ours), head, batch)
+        assert_same_weights(to_native(from_native(native)), native)
+
+
+def test_biases_that_only_the_original_has_are_zero():
+    torch.manual_seed(0)
+    without = ("norm_bias", "attention_bias", "mlp_bias", "head_bias", "decoder_bias")
+    config = MiniBertConfig.bert("tiny", vocab_size=VOCAB, **dict.fromkeys(without, False))
+    ours = minibert.MiniBertForMaskedLM(config).eval()
+    native = to_native(ours, "bert")
+    assert not any(tensor.any() for name, tensor in native.state_dict().items() if name.endswith("bias"))
+    batch = Batch("ForMaskedLM", "right", segments=True)
+    with torch.no_grad():
+        check_outputs(native(**batch.native), ours(**batch.ours), "ForMaskedLM", batch)
+
+
+@pytest.mark.parametrize("architecture", PRESETS)
+def test_an_answer_has_a_start_and_an_end_whatever_the_labels_say(architecture, tmp_path):
+    """MiniBERT's head takes no number of labels; the native ones do, and work with two only."""
+    config = getattr(MiniBertConfig, architecture)("tiny", **TINY, num_labels=3)
+    ours = minibert.MiniBertForQuestionAnswering(config).eval()
+    native = to_native(ours)
+    assert native.config.num_labels == 2
+    batch = Batch("ForQuestionAnswering", "right", segments=False)
+    with torch.no_grad():
+        check_outputs(native(**batch.native), ours(**batch.ours), "ForQuestionAnswering", batch)
+    native.save_pretrained(tmp_path)
+    assert_same_weights(type(native).from_pretrained(tmp_path), native)
+
+
+# --- what cannot be converted ---
+
+TINY = dict(vocab_size=VOCAB, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=48)
+
+
+@pytest.mark.parametrize(
+    "preset, head, fields, named",
+    [
+        ("bert", "ForMaskedLM", dict(norm_type="rmsnorm"), ["norm_type='layernorm' (it is 'rmsnorm')"]),
+        ("bert", "ForMaskedLM", dict(norm_placement="pre"), ["norm_placement='post'"]),
+        ("bert", "ForMaskedLM", dict(position_embedding_type="sinusoidal"), ["position_embedding_type='absolute'"]),
+        ("bert", "ForMaskedLM", dict(gated_mlp=True), ["gated_mlp=False"]),
+        ("bert", "ForMaskedLM", dict(global_attn_every_n_layers=2), ["layer_types"]),
+        ("bert", "ForPreTraining", dict(type_vocab_size=0), ["type_vocab_size"]),
+        ("bert", "ForMaskedLM", dict(classifier_activation="relu"), ["classifier_activation='gelu' (it is 'relu')"]),
+        ("bert", "ForSequenceClassification", dict(add_pooling_layer=False), ["add_pooling_layer=True"]),
+        ("bert", "ForSequenceClassification", dict(classifier_pooling="mean"), ["classifier_pooling='cls'"]),
+        ("bert", "ForSequenceClassification", dict(is_causal=True), ["is_causal=False"]),
+        ("bert", "Model", dict(classifier_pooling="mean"), ["classifier_pooling='cls'"]),
+        ("modernbert", "ForMaskedLM", dict(norm_type="rmsnorm"), ["norm_type='layernorm' (it is 'rmsnorm')"]),
+        ("modernbert", "ForMaskedLM", dict(norm_placement="post"), ["norm_placement='pre'"]),
+        ("modernbert", "ForMaskedLM", dict(position_embedding_type="none"), ["position_embedding_type='rope'"]),
+        ("modernbert", "ForMaskedLM", dict(gated_mlp=False), ["gated_mlp=True"]),
+        ("modernbert", "ForMaskedLM", dict(type_vocab_size=2), ["type_vocab_size=0"]),
+        ("modernbert", "ForMaskedLM", dict(is_causal=True), ["is_causal=False"]),
+        ("modernbert", "ForTokenClassification", dict(add_pooling_layer=True), ["add_pooling_layer=False"]),
+        ("modernbert", "ForPreTraining", {}, ["modernbert", "none for ForPreTraining"]),
+        ("modernbert", "ForMaskedLM", dict(norm_type="rmsnorm", gated_mlp=False, type_vocab_size=2),
+         ["norm_type='layernorm'", "gated_mlp=True", "type_vocab_size=0"]),
+    ],
+)  # fmt: skip
+def test_every_switch_in_the_way_is_named(preset, head, fields, named):
+    model = getattr(minibert, f"MiniBert{head}")(getattr(MiniBertConfig, preset)("tiny", **TINY | fields))
+    for architecture in (preset, None):
+        with pytest.raises(ValueError, match=f"MiniBert{head}") as refusal:
+            to_native(model, architecture)
+        assert (str(refusal.value).count(" needs ") == 3) == (architecture is None)
+        assert architecture is None or all(words in str(refusal.value) for words in named)
+
+
+def test_the_recorded_architecture_is_the_one_given_back():
+    """Switches that were changed since are refused, not turned into another architecture."""
+    ours = from_native(make_native("bert", "plain", "ForMaskedLM"))
+    ours.config.norm_type = "rmsnorm"
+    with pytest.raises(ValueError, match="bert needs norm_type") as refusal:
+        to_native(ours)
+    assert "modernbert" not in str(refusal.value)
+
+
+def test_the_command_knows_every_architecture():
+    assert list(get_args(Architecture)) == list(ARCHITECTURES)
+
+
+def test_to_native_refuses_other_models_and_architectures():
+    native = make_native("bert", "plain", "ForMaskedLM")
+    with pytest.raises(ValueError, match="BertForMaskedLM"):
+        to_native(native)
+    with pytest.raises(ValueError, match="architecture='gpt2'.*bert or modernbert"):
+        to_native(from_native(native), "gpt2")
+
+
+def test_from_native_refuses_what_it_does_not_know(tmp_path):
+    deberta = transformers.DebertaV2Model(transformers.DebertaV2Config(**TINY))
+    deberta.save_pretrained(tmp_path)
+    for given in (deberta, tmp_path):
+        with pytest.raises(ValueError, match="DebertaV2Model is not convertible.*bert, modernbert, roberta"):
+            from_native(given)
+    summary = type("BertForSummaries", (transformers.BertModel,), {})
+    with pytest.raises(ValueError, match="BertForSummaries is not convertible.*BertForMaskedLM"):
+        from_native(summary(BertConfig(**TINY)))
+
+
+@pytest.mark.parametrize(
+    "model_class, fields, message",
+    [
+        ("BertModel", dict(is_decoder=True, add_cross_attention=True), "add_cross_attention=True"),
+        ("BertModel", dict(is_decoder=True), "is_decoder=True"),
+        ("BertForSequenceClassification", dict(is_decoder=True), "is_decoder=True"),
+        ("BertLMHeadModel", dict(is_decoder=False), "is_decoder=False.*BertForMaskedLM"),
+        ("ModernBertModel", dict(pad_token_id=0, rope_parameters={"full_attention": {
+            "rope_type": "proportional", "factor": 2.0, "rope_theta": 1e4}}), "rope_parameters"),
+    ],
+)  # fmt: skip
+def test_functions_that_minibert_does_not_have_are_refused(model_class, fields, message):
+    native_class = getattr(transformers, model_class)
+    native = native_class(native_class.config_class(**TINY | fields))
+    with pytest.raises((ValueError, StrictDataclassError), match=message):
+        from_native(native)
+
+
+def test_a_checkpoint_that_names_no_class_is_refused(tmp_path):
+    transformers.BertModel(BertConfig(**TINY)).save_pretrained(tmp_path)
+    path = tmp_path / "config.json"
+    saved = json.loads(path.read_text())
+    del saved["architectures"]
+    path.write_text(json.dumps(saved))
+    with pytest.raises(ValueError, match="names the classes"):
+        from_native(tmp_path)
+
+
+def edit(folder, change) -> None:
+    """Change the saved weights of a model."""
+    weights = load_file(folder / "model.safetensors")
+    change(weights)
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+def test_everything_that_is_wrong_with_a_checkpoint_is_listed_and_nothing_written(tmp_path):
+    make_native("bert", "plain", "ForMaskedLM").save_pretrained(tmp_path / "source")
+    save_tokenizer(tmp_path / "source", words=VOCAB + 1)
+
+    def damage(weights):
+        del weights["bert.encoder.layer.1.output.dense.weight"]
+        weights["bert.encoder.layer.2.output.dense.weight"] = torch.zeros(32, 64)
+        weights["bert.encoder.layer.0.output.dense.bias"] = torch.zeros(33)
+
+    edit(tmp_path / "source", damage)
+    with pytest.raises(ValueError, match="no whole BertForMaskedLM") as refusal:
+        convert(ConvertArguments(paths=[str(tmp_path / "source"), str(tmp_path / "new" / "target")]))
+    for words in (
+        "lacks the weights: bert.encoder.layer.1.output.dense.weight",
+        "has the unknown weights: bert.encoder.layer.2.output.dense.weight",
+        "of another shape: bert.encoder.layer.0.output.dense.bias [33] instead of [32]",
+        f"{VOCAB + 1} tokens for {VOCAB} word vectors",
+    ):
+        assert words in str(refusal.value)
+    assert not (tmp_path / "new").exists()
+
+
+def test_nothing_is_left_of_a_conversion_that_breaks_off(tmp_path, monkeypatch):
+    make_native("bert", "plain", "ForMaskedLM").save_pretrained(tmp_path / "source")
+    monkeypatch.setattr(folders, "_copy_modules", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
+    with pytest.raises(OSError, match="disk full"):
+        convert(ConvertArguments(paths=[str(tmp_path / "source"), str(tmp_path / "target")]))
+    assert [path.name for path in tmp_path.iterdir()] == ["source"]
+
+
+def test_weights_of_another_head_are_left_out_with_a_message(tmp_path, monkeypatch, caplog):
+    """As in the files of bert-base-uncased, which name BertForMaskedLM and hold a BertForPreTraining."""
+    native = make_native("bert", "plain", "ForPreTraining")
+    native.save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | {"architectures": ["BertForMaskedLM"]}))
+    monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)
+    with caplog.at_level(logging.WARNING):
+        ours = from_native(tmp_path)
+    assert "cls.seq_relationship.weight" in caplog.text and "pooler.dense.bias" in caplog.text
+    assert torch.equal(ours.decoder.bias, native.cls.predictions.decoder.bias)
+
+
+def test_old_names_of_weights_are_read(tmp_path):
+    """`gamma` and `beta` of Google's checkpoints, and the buffer of positions that Transformers saved until 2023."""
+    native = make_native("bert", "plain", "Model")
+    native.save_pretrained(tmp_path)
+
+    def age(weights):
+        for name in list(weights):
+            if "LayerNorm" in name:
+                old = name.replace(".weight", ".gamma").replace(".bias", ".beta")
+                weights[old] = weights.pop(name)
+        weights["embeddings.position_ids"] = torch.arange(80).unsqueeze(0)
+
+    edit(tmp_path, age)
+    assert_same_weights(to_native(from_native(tmp_path)), native)
+
+
+def test_dropout_is_carried_over_and_other_places_are_said(monkeypatch, caplog):
+    monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)
+    rates = dict(hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.2, classifier_dropout=0.3)
+    with caplog.at_level(logging.WARNING):
+        ours = from_native(make_native("bert", "plain", "ForTokenClassification", **rates))
+        again = to_native(ours)
+        answers = from_native(make_native("bert", "plain", "ForQuestionAnswering", **rates))
+        to_native(answers)
+    assert not caplog.records
+    for name, rate in rates.items():
+        assert getattr(ours.config, name) == getattr(again.config, name) == rate
+    assert answers.dropout.p == 0  # BERT has no dropout there
+    ours.config.embedding_dropout = 0.4
+    with caplog.at_level(logging.WARNING):
+        to_native(ours)
+    assert "embedding_dropout=0.4" in caplog.text
+
+    caplog.clear()
+    rates = dict(embedding_dropout=0.1, attention_dropout=0.2, mlp_dropout=0.3, classifier_dropout=0.4)
+    with caplog.at_level(logging.WARNING):
+        ours = from_native(make_native("modernbert", "plain", "ForTokenClassification", **rates))
+    assert "mlp_dropout=0.3" in caplog.text and "attention_dropout=0.2" in caplog.text
+    again = to_native(ours)
+    assert all(getattr(again.config, name) == rate for name, rate in rates.items())
+    assert ours.config.hidden_dropout == 0.3
+
+
+# --- the command ---
+
+
+def save_tokenizer(folder, words: int = 7):
+    special = dict(unk_token="[UNK]", cls_token="[CLS]", sep_token="[SEP]", mask_token="[MASK]", pad_token="[PAD]")
+    words = {word: i for i, word in enumerate([*special.values(), "a", "cat", *map(str, range(words - 7))])}
+    tokenizer = Tokenizer(models.WordLevel(words, unk_token="[UNK]"))
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, **special).save_pretrained(folder)
+    return words
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_convert_there_and_back(architecture, tmp_path, capsys):
+    native = make_native(architecture, "plain", "ForMaskedLM")
+    source, ours, back = (str(tmp_path / name) for name in ("source", "ours", "back"))
+    native.save_pretrained(source)
+    words = save_tokenizer(source)
+    assert convert(ConvertArguments(paths=[source, ours])) == Path(ours)
+    convert(ConvertArguments(paths=[ours, back]))
+    assert "MiniBertForMaskedLM" in capsys.readouterr().out
+    assert_same_weights(type(native).from_pretrained(back), native)
+    for folder in (ours, back):
+        assert AutoTokenizer.from_pretrained(folder).get_vocab() == words
+    assert isinstance(AutoModelForMaskedLM.from_pretrained(ours), minibert.MiniBertForMaskedLM)
+
+
+def test_convert_refuses_before_it_writes(tmp_path):
+    source, target = str(tmp_path / "source"), str(tmp_path / "target")
+    make_native("bert", "plain", "ForMaskedLM").save_pretrained(source)
+    with pytest.raises(ValueError, match="give a source and a target"):
+        convert(ConvertArguments(paths=[source]))
+    with pytest.raises(ValueError, match="architecture='bert' is for a MiniBERT source"):
+        convert(ConvertArguments(paths=[source, target], architecture="bert"))
+    with pytest.raises(OSError, match="nowhere"):
+        convert(ConvertArguments(paths=[str(tmp_path / "nowhere"), target]))
+    assert not (tmp_path / "target").exists()
+    with pytest.raises(ValueError, match="exists already"):
+        convert(ConvertArguments(paths=[source, source]))

@@ -1,0 +1,266 @@
+"""What is particular of each family: padding, rows that are dropped, published configs, folders of
+sentence-transformers."""
+
+import json
+import logging
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from helpers import sentences
+from parity import LENGTH, TOLERANCE, VOCAB, assert_same_weights, make_native, make_rows
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Transformer
+from transformers import ModernBertConfig
+
+import minibert.modeling_minibert as minibert
+from minibert.configuration_minibert import MiniBertConfig
+from minibert.tokenization import train_tokenizer
+from minibert.training.arguments.pretraining import ConvertArguments
+from minibert.training.conversion import convert, from_native, positions, to_native
+from minibert.training.embeddings.encoders import Embedder
+
+ROBERTAS = ["roberta", "xlm-roberta", "camembert"]
+
+
+def rows_with_padding(layout: str, padding: int) -> dict[str, torch.Tensor]:
+    torch.manual_seed(0)
+    mask = make_rows(layout, 4)
+    ids = torch.randint(8, VOCAB, (4, LENGTH))
+    return dict(input_ids=torch.where(mask.bool(), ids, padding), attention_mask=mask)
+
+
+@pytest.mark.parametrize("layout", ["right", "left"])
+@pytest.mark.parametrize("architecture", ROBERTAS)
+def test_roberta_counts_real_tokens_on_either_side(architecture, layout):
+    """The same rows for both, without further ado."""
+    native = make_native(architecture, "plain", "ForTokenClassification")
+    batch = rows_with_padding(layout, native.config.pad_token_id)
+    real = batch["attention_mask"].bool()
+    with torch.no_grad():
+        theirs, mine = native(**batch), from_native(native)(**batch)
+    torch.testing.assert_close(mine.logits[real], theirs.logits[real], **TOLERANCE)
+
+
+@pytest.mark.parametrize("padding", [1, 4])
+def test_rows_before_the_first_position_come_back(padding, tmp_path):
+    native = make_native("roberta", "plain", "Model", pad_token_id=padding)
+    table = native.embeddings.position_embeddings.weight
+    assert table[: padding + 1].any()
+    ours = from_native(native)
+    assert positions(native.config) == positions(ours.config) == 80 - padding - 1
+    assert torch.equal(ours.embeddings.position_embeddings.weight, table[padding + 1 :])
+    ours.save_pretrained(tmp_path)
+    again = to_native(minibert.MiniBertModel.from_pretrained(tmp_path))
+    assert_same_weights(again, native)
+    with pytest.raises(ValueError, match=f"beyond max_position_embeddings={80 - padding - 1}"):
+        ours(torch.full((1, 80), 9))
+
+
+@pytest.mark.parametrize("head", ["Model", "ForMaskedLM", "ForSequenceClassification"])
+def test_any_bert_becomes_a_roberta(head):
+    """Rows that nobody reads are zero then."""
+    fields = dict(vocab_size=VOCAB, hidden_size=32, num_attention_heads=4, pad_token_id=3, max_position_embeddings=64)
+    torch.manual_seed(0)
+    ours = getattr(minibert, f"MiniBert{head}")(MiniBertConfig.bert("tiny", **fields)).eval()
+    native = to_native(ours, "roberta")
+    assert native.config.max_position_embeddings == 68
+    assert not native.base_model.embeddings.position_embeddings.weight[:4].any()
+    batch = rows_with_padding("right", 3)
+    real = batch["attention_mask"].bool()
+    with torch.no_grad():
+        theirs, mine = native(**batch)[0], ours(**batch)[0]
+    real = real if theirs.shape[:2] == real.shape else slice(None)
+    torch.testing.assert_close(mine[real], theirs[real], **TOLERANCE)
+    ours.config.pad_token_id = None
+    with pytest.raises(ValueError, match="roberta needs pad_token_id"):
+        to_native(ours, "roberta")
+
+
+def test_what_minibert_has_no_place_for_is_kept(tmp_path):
+    """Fields of the native config, through a save of the MiniBERT."""
+    kept = dict(sparse_prediction=True, deterministic_flash_attn=True)
+    native = make_native("modernbert", "plain", "ForMaskedLM", **kept)
+    ours = from_native(native)
+    ours.save_pretrained(tmp_path)
+    read = minibert.MiniBertForMaskedLM.from_pretrained(tmp_path)
+    again = to_native(read)
+    assert read.config.converted_rest == ours.config.converted_rest == dict(fields=kept)
+    assert {name: getattr(again.config, name) for name in kept} == kept
+    assert from_native(make_native("modernbert", "plain", "ForMaskedLM")).config.converted_rest is None
+
+
+@pytest.mark.parametrize("architecture", ["xlm-roberta"])
+def test_a_folder_of_sentence_transformers(architecture, tmp_path):
+    """Tokenizer, pooling and normalisation come along, both ways; texts are as long as the positions at most."""
+    tokenizer = train_tokenizer(sentences(200), vocab_size=80, show_progress=False)
+    fields = dict(vocab_size=len(tokenizer), pad_token_id=tokenizer.pad_token_id, max_position_embeddings=20)
+    native = make_native(architecture, "plain", "Model", **fields)
+    tokenizer.model_max_length = positions(native.config)
+    native.save_pretrained(tmp_path / "native")
+    tokenizer.save_pretrained(tmp_path / "native")
+    modules = [Transformer(str(tmp_path / "native")), Pooling(32, "cls"), Normalize()]
+    SentenceTransformer(modules=modules, device="cpu").save(str(tmp_path / "modules"))
+    texts = [*sentences(20, seed=1, longest=30), ""]
+    expected = SentenceTransformer(str(tmp_path / "modules"), device="cpu").encode(texts)
+    ours, again = (tmp_path / name for name in ("ours", "again"))
+    convert(ConvertArguments(paths=[str(tmp_path / "modules"), str(ours)]))
+    convert(ConvertArguments(paths=[str(ours), str(again)]))
+    embedder = Embedder.from_pretrained(str(ours))
+    assert (embedder.pooling, embedder.normalize) == ("cls", True)
+    np.testing.assert_allclose(embedder.embed(texts), expected, atol=1e-5)
+    np.testing.assert_allclose(SentenceTransformer(str(again), device="cpu").encode(texts), expected, atol=1e-6)
+    assert_same_weights(SentenceTransformer(str(again), device="cpu")[0].auto_model, native)
+
+
+DISTIL = dict(dropout=0.1, attention_dropout=0.2, qa_dropout=0.3, seq_classif_dropout=0.4)
+RATES = dict(hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.2, classifier_dropout=0.3)
+
+
+@pytest.mark.parametrize(
+    "architecture, head, rates, classifier, said",
+    [
+        ("roberta", "ForSequenceClassification", RATES, 0.3, "drops at 0.3 before the dense layer"),
+        ("roberta", "ForMultipleChoice", RATES, 0.1, None),
+        ("roberta", "ForTokenClassification", RATES, 0.3, None),
+        ("roberta", "ForQuestionAnswering", RATES, 0.0, None),
+        ("electra", "ForSequenceClassification", RATES, 0.3, "drops at 0.3 before the dense layer"),
+        ("electra", "ForMultipleChoice", RATES | dict(summary_last_dropout=0.4), 0.4, None),
+        ("electra", "ForQuestionAnswering", RATES, 0.0, None),
+        ("distilbert", "ForSequenceClassification", DISTIL, 0.4, "drops nothing behind the attention"),
+        ("distilbert", "ForMultipleChoice", DISTIL, 0.4, "drops nothing behind the attention"),
+        ("distilbert", "ForTokenClassification", DISTIL, 0.1, "drops nothing behind the attention"),
+        ("distilbert", "ForQuestionAnswering", DISTIL, 0.3, "drops nothing behind the attention"),
+        ("jina_embeddings_v3", "ForSequenceClassification", RATES, 0.3, "drops at 0.3 before the dense layer"),
+        ("nomic_bert", "ForSequenceClassification", RATES, 0.3, None),
+    ],
+)
+def test_dropout_is_carried_over_and_other_places_are_said(
+    architecture, head, rates, classifier, said, monkeypatch, caplog
+):
+    """The classifier's is what Transformers' own module has; every rate of the config comes back."""
+    monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)
+    native = make_native(architecture, "plain", head, **rates)
+    with caplog.at_level(logging.WARNING):
+        ours = from_native(native)
+        again = to_native(ours)
+    assert said in caplog.text if said else not caplog.records
+    places = ("dropout", "classifier.dropout", "sequence_summary.last_dropout")
+    assert [module.p for name, module in native.named_modules() if name in places] == [classifier] * bool(classifier)
+    assert ours.dropout.p == classifier
+    assert (ours.config.hidden_dropout, ours.config.attention_dropout) == (0.1, 0.2)
+    assert {name: getattr(again.config, name) for name in rates} == rates
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+def test_keys_that_heads_share_are_repeated_and_come_back(groups, tmp_path):
+    native = make_native("eurobert", "biased", "ForMaskedLM", num_attention_heads=4, num_key_value_heads=groups)
+    batch = rows_with_padding("right", 0)
+    real = batch["attention_mask"].bool()
+    ours = from_native(native)
+    ours.save_pretrained(tmp_path)
+    again = to_native(minibert.MiniBertForMaskedLM.from_pretrained(tmp_path))
+    assert again.config.num_key_value_heads == groups
+    assert_same_weights(again, native)
+    with torch.no_grad():
+        torch.testing.assert_close(ours(**batch).logits[real], native(**batch).logits[real], **TOLERANCE)
+        ours.model.layers[1].attn.Wqkv.weight[24:28] += 0.1  # as after training
+    with pytest.raises(ValueError, match=f"num_key_value_heads={groups}.*converted_rest=None"):
+        to_native(ours)
+    ours.config.converted_rest = None
+    with torch.no_grad():
+        torch.testing.assert_close(to_native(ours)(**batch).logits[real], ours(**batch).logits[real], **TOLERANCE)
+
+
+def test_a_eurobert_that_pools_after_its_head_is_refused():
+    with pytest.raises(ValueError, match="classifier_pooling='late'.*bos, mean"):
+        from_native(make_native("eurobert", "plain", "ForSequenceClassification", classifier_pooling="late"))
+
+
+# --- ModernBERTs under other names ---
+
+# The published config.json, in the keys of Transformers 4 as they lie on the Hub, without what is the same in all; and
+# millions of parameters, of the encoder, as the models' cards say.
+OF_ALL = dict(
+    attention_bias=False, attention_dropout=0.0, classifier_activation="gelu", classifier_bias=False,
+    classifier_dropout=0.0, classifier_pooling="mean", decoder_bias=True, deterministic_flash_attn=False,
+    embedding_dropout=0.0, global_attn_every_n_layers=3, gradient_checkpointing=False, hidden_activation="gelu",
+    initializer_cutoff_factor=2.0, initializer_range=0.02, layer_norm_eps=1e-05, local_attention=128, mlp_bias=False,
+    mlp_dropout=0.0, model_type="modernbert", norm_bias=False, norm_eps=1e-05, position_embedding_type="absolute",
+    sparse_pred_ignore_index=-100, sparse_prediction=False,
+)  # fmt: skip
+OLMO_IDS = dict(vocab_size=50368, pad_token_id=50283, bos_token_id=50281, cls_token_id=50281, eos_token_id=50282,
+                sep_token_id=50282)  # fmt: skip
+PUBLISHED = {
+    "jhu-clsp/ettin-encoder-17m": (17, "ForMaskedLM", OLMO_IDS | dict(
+        hidden_size=256, num_hidden_layers=7, num_attention_heads=4, intermediate_size=384,
+        max_position_embeddings=7999, global_rope_theta=160000.0, local_rope_theta=160000.0, is_causal=False)),
+    "jhu-clsp/mmBERT-base": (307, "ForMaskedLM", dict(
+        vocab_size=256000, hidden_size=768, num_hidden_layers=22, num_attention_heads=12, intermediate_size=1152,
+        max_position_embeddings=8192, global_rope_theta=160000, local_rope_theta=160000, pad_token_id=0,
+        bos_token_id=2, cls_token_id=1, eos_token_id=1, sep_token_id=1, mask_token_id=4)),
+    "Alibaba-NLP/gte-modernbert-base": (149, "Model", OLMO_IDS | dict(
+        hidden_size=768, num_hidden_layers=22, num_attention_heads=12, intermediate_size=1152,
+        max_position_embeddings=8192, global_rope_theta=160000.0, local_rope_theta=10000.0)),
+    "ibm-granite/granite-embedding-small-english-r2": (47, "Model", OLMO_IDS | dict(
+        hidden_size=384, num_hidden_layers=12, num_attention_heads=12, intermediate_size=1536,
+        max_position_embeddings=8192, global_rope_theta=80000, local_rope_theta=10000.0)),
+    "ibm-granite/granite-embedding-97m-multilingual-r2": (97, "Model", dict(
+        vocab_size=180000, hidden_size=384, num_hidden_layers=12, num_attention_heads=12, intermediate_size=1536,
+        max_position_embeddings=32768, hidden_activation="silu", global_rope_theta=150000.0,
+        local_rope_theta=160000.0, pad_token_id=179935, bos_token_id=179934, cls_token_id=179934,
+        eos_token_id=179938, sep_token_id=179938)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_the_published_configs_are_modernberts(name):
+    """At full size, without weights: the same switches, shapes and number of parameters."""
+    millions, head, fields = PUBLISHED[name]
+    config = ModernBertConfig.from_dict(OF_ALL | fields)
+    with torch.device("meta"):
+        native = getattr(transformers, f"ModernBert{head}")(config)
+        ours = from_native(native)
+        again = to_native(ours)
+    assert type(ours) is getattr(minibert, f"MiniBert{head}")
+    assert abs(ours.base_model.num_parameters() / 1e6 - millions) < 1
+    assert ours.num_parameters() == native.num_parameters()
+    for kind, key in (("full_attention", "global_rope_theta"), ("sliding_attention", "local_rope_theta")):
+        assert ours.config.rope_parameters[kind]["rope_theta"] == fields[key]
+    kinds = ["sliding_attention" if i % 3 else "full_attention" for i in range(fields["num_hidden_layers"])]
+    assert ours.config.layer_types == again.config.layer_types == kinds
+    assert ours.config.sliding_window == 64 and ours.config.hidden_act == config.hidden_activation
+    assert {key: getattr(ours.config, key) for key in fields if key.endswith("token_id")} == {
+        key: value for key, value in fields.items() if key.endswith("token_id")
+    }
+    assert {name: tensor.shape for name, tensor in again.state_dict().items()} == {
+        name: tensor.shape for name, tensor in native.state_dict().items()
+    }
+
+
+SLOW = ("jhu-clsp/mmBERT-base",)  # a large vocabulary
+
+
+@pytest.mark.parametrize("name", [pytest.param(x, marks=[pytest.mark.slow] * (x in SLOW)) for x in PUBLISHED])
+def test_narrower_ones_convert_with_equal_outputs(name, tmp_path):
+    """From a folder with that config.json, but a width of 8 and 4 layers."""
+    _, head, fields = PUBLISHED[name]
+    small = dict(hidden_size=8, num_hidden_layers=4, num_attention_heads=2, intermediate_size=24, local_attention=8)
+    torch.manual_seed(0)
+    native = getattr(transformers, f"ModernBert{head}")(
+        ModernBertConfig.from_dict(OF_ALL | fields | small | dict(initializer_range=0.2))
+    ).eval()
+    native.save_pretrained(tmp_path / "native")
+    saved = OF_ALL | fields | small | dict(architectures=[f"ModernBert{head}"])
+    (tmp_path / "native" / "config.json").write_text(json.dumps(saved))
+    convert(ConvertArguments(paths=[str(tmp_path / "native"), str(tmp_path / "ours")]))
+    ours = getattr(minibert, f"MiniBert{head}").from_pretrained(tmp_path / "ours").eval()
+    ids = torch.randint(5, fields["vocab_size"], (2, 40))
+    mask = torch.ones_like(ids)
+    mask[1, 25:] = 0
+    with torch.no_grad():
+        theirs, mine = native(ids, attention_mask=mask)[0], ours(ids, attention_mask=mask)[0]
+    torch.testing.assert_close(mine[mask.bool()], theirs[mask.bool()], **TOLERANCE)
+    convert(ConvertArguments(paths=[str(tmp_path / "ours"), str(tmp_path / "again")]))
+    assert_same_weights(type(native).from_pretrained(tmp_path / "again"), native)

@@ -1,0 +1,210 @@
+"""Trainings that are killed, stopped or run out of room, as processes of their own; and what goes on from there."""
+
+import multiprocessing
+import os
+import random
+import resource
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from helpers import sentences
+from safetensors.torch import load_file
+
+from minibert.training.callbacks import SaveAndStop
+from minibert.training.checkpoints import find_damage
+from minibert.training.cli import main as cli
+from minibert.training.pretraining.trainer import PretrainingTrainer
+
+STEPS, EVERY = 9, 2
+SETTINGS = dict(
+    size="tiny", num_hidden_layers=1, hidden_size=16, num_attention_heads=2, intermediate_size=24, vocab_size=100,
+    seq_length=32, hidden_dropout=0.1, max_steps=STEPS, per_device_train_batch_size=4, save_strategy="steps",
+    save_steps=EVERY, eval_strategy="steps", eval_steps=3, weight_average=0.9, disable_tqdm=True, bf16=False,
+)  # fmt: skip
+STREAM = dict(streaming=True, shuffle_buffer=20)
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    path = tmp_path_factory.mktemp("text") / "text.txt"
+    path.write_text("\n\n".join(sentences(200)))
+    return path
+
+
+def command(corpus: Path, output: Path, **more) -> int:
+    settings = dict(data=corpus, output_dir=output) | SETTINGS | more
+    return cli.main(["pretrain", *(text for name, value in settings.items() for text in (f"--{name}", str(value)))])
+
+
+def in_a_process(function, *arguments) -> int:
+    """Its exit status, negative if it was killed."""
+
+    def call():
+        sys.stdout = sys.stderr = open(os.devnull, "w")  # noqa: SIM115
+        sys.exit(function(*arguments))
+
+    process = multiprocessing.get_context("fork").Process(target=call)
+    process.start()
+    process.join(300)
+    assert process.exitcode is not None
+    return process.exitcode
+
+
+def kill_after(seconds: float) -> None:
+    timer = threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGKILL))
+    timer.daemon = True
+    timer.start()
+
+
+def killed(corpus: Path, output: Path, more: dict, saving: bool, share: float) -> int:
+    """Train and be killed: after a share of the training, or of the time that a checkpoint takes."""
+    plain = PretrainingTrainer._save_checkpoint
+
+    def train_begins(trainer, *arguments, **keywords):
+        kill_after(share * SECONDS["training"])
+        return train(trainer, *arguments, **keywords)
+
+    def save(trainer, *arguments, **keywords):
+        if trainer.state.global_step == EVERY * (1 + int(share * 1000) % 4):
+            kill_after(share * SECONDS["saving"])
+        return plain(trainer, *arguments, **keywords)
+
+    train = PretrainingTrainer.train
+    if saving:
+        PretrainingTrainer._save_checkpoint = save
+    else:
+        PretrainingTrainer.train = train_begins
+    return command(corpus, output, resume_from_checkpoint="true", **more)
+
+
+SECONDS = {"training": 0.0, "saving": 0.0}
+
+
+@pytest.fixture(scope="module", params=[{}, STREAM], ids=["rows", "stream"])
+def whole(request, corpus, tmp_path_factory):
+    """A training that nothing happens to, and how long it takes."""
+    output, monkeypatch = tmp_path_factory.mktemp("runs") / "whole", pytest.MonkeyPatch()
+    for name, key in (("train", "training"), ("_save_checkpoint", "saving")):
+        plain = getattr(PretrainingTrainer, name)
+
+        def timed(trainer, *arguments, plain=plain, key=key, **keywords):
+            start = time.perf_counter()
+            try:
+                return plain(trainer, *arguments, **keywords)
+            finally:
+                SECONDS[key] = time.perf_counter() - start
+
+        monkeypatch.setattr(PretrainingTrainer, name, timed)
+    assert command(corpus, output, **request.param) == 0
+    monkeypatch.undo()
+    return output, request.param
+
+
+def check_same(output: Path, whole: Path) -> None:
+    found, expected = (load_file(folder / "model.safetensors") for folder in (output, whole))
+    assert found.keys() == expected.keys() and all(torch.equal(found[name], expected[name]) for name in expected)
+
+
+KILLS = [pytest.param(n % 2 == 0, n, marks=[pytest.mark.slow] * (n > 0)) for n in range(10)]
+
+
+@pytest.mark.parametrize("saving, number", KILLS)
+def test_a_killed_training_goes_on_bit_for_bit(saving, number, whole, corpus, tmp_path):
+    output, (folder, more) = tmp_path / "run", whole
+    share = random.Random(f"{saving} {number} {more}").random()
+    status = in_a_process(killed, corpus, output, more, saving, share)
+    assert status in (0, -signal.SIGKILL)  # 0: it was faster than the kill
+    if status:
+        assert command(corpus, output, resume_from_checkpoint="true", **more) == 0
+    check_same(output, folder)
+
+
+def stopped(corpus: Path, output: Path, more: dict) -> int:
+    """SIGTERM in the fifth step."""
+    plain = PretrainingTrainer.training_step
+
+    def training_step(trainer, *arguments):
+        if trainer.state.global_step == 4:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return plain(trainer, *arguments)
+
+    PretrainingTrainer.training_step = training_step
+    return command(corpus, output, **more, resume_from_checkpoint="true")
+
+
+def test_sigterm_saves_and_stops(whole, corpus, tmp_path):
+    """Also where nothing was to be saved; a finished training leaves signals as they were."""
+    output, (folder, more) = tmp_path / "run", whole
+    before = signal.getsignal(signal.SIGTERM)
+    assert in_a_process(stopped, corpus, output, dict(more, save_strategy="no")) == 128 + signal.SIGTERM
+    (checkpoint,) = output.glob("checkpoint-*")
+    assert checkpoint.name == "checkpoint-5" and find_damage(checkpoint) is None
+    assert not (output / "model.safetensors").exists()
+    assert command(corpus, output, resume_from_checkpoint="true", **more) == 0
+    check_same(output, folder)
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_a_second_sigterm_ends_at_once():
+    called, callback = [], SaveAndStop()
+    before = signal.signal(signal.SIGTERM, lambda *_: called.append("before"))
+    try:
+        callback.on_train_begin(None, None, None)
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert callback.received and not called
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert called == ["before"]
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def full(corpus: Path, output: Path, said: Path, name: str) -> int:
+    """From the second checkpoint on, no file can be longer than 1000 bytes, as where a disk is full."""
+    plain = getattr(PretrainingTrainer, name)
+
+    def save(trainer, *arguments, **keywords):
+        if trainer.state.global_step > EVERY:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+        return plain(trainer, *arguments, **keywords)
+
+    setattr(PretrainingTrainer, name, save)
+    sys.stderr = said.open("w")
+    return command(corpus, output, resume_from_checkpoint="true")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "_save_optimizer_and_scheduler",
+        *(pytest.param(x, marks=pytest.mark.slow) for x in ("save_model", "_save_rng_state")),
+    ],
+)
+def test_a_full_disk_loses_no_earlier_checkpoint(name, corpus, tmp_path, capsys):
+    output, said = tmp_path / "run", tmp_path / "said"
+    assert in_a_process(full, corpus, output, said, name) == 2
+    lines = [line for line in said.read_text().splitlines() if line.startswith("minibert: error:")]
+    assert len(lines) == 1 and "checkpoint-4" in lines[0] and "Traceback" not in said.read_text()
+    assert find_damage(output / "checkpoint-2") is None and find_damage(output / "checkpoint-4") is not None
+    capsys.readouterr()
+    assert command(corpus, output, resume_from_checkpoint="true") == 0
+    assert "Passed over checkpoint-4" in capsys.readouterr().out
+
+
+def as_nobody(corpus: Path, output: Path, said: Path) -> int:
+    sys.stderr = said.open("w")
+    os.setuid(65534)
+    return command(corpus, output)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become nobody")
+def test_a_folder_that_cannot_be_written_is_refused_before_any_work(corpus, tmp_path):
+    said = tmp_path / "said"
+    for path in (tmp_path, *list(tmp_path.parents)[:-1], corpus.parent):
+        path.chmod(0o755)
+    assert in_a_process(as_nobody, tmp_path / "missing.txt", tmp_path / "out" / "run", said) == 2
+    assert "output_dir: nothing can be written" in said.read_text()

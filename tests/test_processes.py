@@ -1,0 +1,325 @@
+"""Trainings of two processes (gloo, on CPU) against the same of one process; and what becomes of those that die.
+
+This file is also the program that the processes run: `torchrun … test_processes.py NAMES FOLDER [ARGUMENTS]`.
+"""
+
+import copy
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from safetensors.torch import load_file
+from torch import distributed
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.testing import assert_close
+from transformers import Trainer
+
+from minibert import MiniBertConfig, MiniBertForMaskedLM
+from minibert.training import api
+from minibert.training.checkpoints import find_damage
+from minibert.training.optimization import OptimizationMixin
+
+SMALL = dict(
+    size="tiny", num_hidden_layers=2, hidden_size=32, num_attention_heads=2, intermediate_size=48, vocab_size=150,
+    seq_length=48, hidden_dropout=0.0, attention_dropout=0.0, learning_rate=3e-3,
+)  # fmt: skip
+PRETRAININGS = {
+    "mlm": dict(),
+    "accumulated": dict(gradient_accumulation_steps=2, optimizer="adamw", weight_average=0.9),
+    "mlm+nsp": dict(objective="mlm+nsp", model="bert"),
+    "rtd": dict(objective="rtd"),
+    "clm": dict(objective="clm"),
+    "stream": dict(streaming=True),
+}
+FINETUNINGS = ("classify", "tag", "answer", "embed", "rerank")
+SPLITS = ("train", "validation")
+LIMIT = 600  # seconds
+
+
+def sentences(seed: int, count: int) -> list[str]:
+    draw = torch.Generator().manual_seed(seed)
+    syllables = [a + b for a in "bdfgklmnprstv" for b in "aeiou"]
+    lengths = torch.randint(3, 25, (count,), generator=draw).tolist()
+    return [
+        " ".join(syllables[i] + syllables[i // 3] for i in torch.randint(65, (n,), generator=draw).tolist()) + "."
+        for n in lengths
+    ]
+
+
+def write_data(folder: Path) -> None:
+    lines = sentences(0, 400)
+    (folder / "text.txt").write_text("\n\n".join(" ".join(lines[i : i + 3]) for i in range(0, 400, 3)))
+    for number, (split, count) in enumerate((("train", 64), ("validation", 13), ("test", 11))):
+        rows = {task: [] for task in FINETUNINGS}
+        for text in sentences(number + 1, count):
+            words = text.split()
+            rows["classify"].append(dict(text=text, label="abc"[len(words) % 3]))
+            rows["tag"].append(dict(tokens=words, tags=["B-X" if "a" in word else "O" for word in words]))
+            answers = dict(text=[words[-1]], answer_start=[text.rindex(words[-1])])
+            rows["answer"].append(dict(id=text, question=words[0], context=text, answers=answers))
+            rows["embed"].append(dict(anchor=text, positive=" ".join(reversed(words))))
+        rows["rerank"] = rows["embed"]
+        for task, found in rows.items():
+            (folder / task).mkdir(exist_ok=True)
+            (folder / task / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in found))
+
+
+def train(name: str, folder: Path, output: Path, **more) -> None:
+    """Train on batches of 8 rows in all, and write what this process has logged, and of pretraining what documents it
+    saw in every step, masked."""
+    rank, ranks = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+    logs, seen = [], []
+    log, step = Trainer.log, Trainer.training_step
+
+    def recorded_log(trainer, entry, *args):
+        logs.append(dict(entry))
+        return log(trainer, entry, *args)
+
+    def recorded_step(trainer, model, inputs, *args):
+        if name in PRETRAININGS:
+            columns, bounds = (inputs["input_ids"], inputs["labels"]), inputs.get("cu_seq_lens_q")
+            parts = zip(*columns) if bounds is None else zip(*(x[0].tensor_split(bounds[1:-1].long()) for x in columns))
+            seen.append([str((ids[ids != 0].tolist(), labels[labels != -100].tolist())) for ids, labels in parts])
+        return step(trainer, model, inputs, *args)
+
+    Trainer.log, Trainer.training_step = recorded_log, recorded_step
+    settings = dict(
+        output_dir=str(output / name), per_device_train_batch_size=8 // ranks, per_device_eval_batch_size=2,
+        max_steps=5, logging_steps=1, eval_strategy="steps", eval_steps=5, save_strategy="no", bf16=False,
+        disable_tqdm=True, use_cpu=True,
+    )  # fmt: skip
+    try:
+        if name in FINETUNINGS:
+            data = dict(data=str(folder / name))
+            if name in ("embed", "rerank"):
+                data = {
+                    "data" if split == "train" else split: str(folder / name / f"{split}.jsonl") for split in SPLITS
+                }
+            kept = dict(save_strategy="steps", save_steps=5, learning_rate=1e-3)
+            api.finetune(name, model=str(folder / "one/mlm"), **settings | kept | data | more)
+        else:
+            api.pretrain(data=str(folder / "text.txt"), **SMALL | settings | PRETRAININGS[name] | more)
+    finally:
+        Trainer.log, Trainer.training_step = log, step
+    (output / f"{name}-{rank}.json").write_text(json.dumps(dict(logs=logs, seen=seen)))
+
+
+def torchrun(*arguments, options: tuple = (), **environment) -> subprocess.Popen:
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", *options]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), **environment}
+    pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    return subprocess.Popen([*command, __file__, *map(str, arguments)], env=environment, **pipes)
+
+
+def finished(process: subprocess.Popen) -> str:
+    """What it printed; it ends well."""
+    said, _ = process.communicate(timeout=LIMIT)
+    assert process.returncode == 0, said
+    return said
+
+
+# --- as one process ---
+
+
+QUICK = ("mlm", "rtd", "classify")
+REST = tuple(name for name in (*PRETRAININGS, *FINETUNINGS) if name not in QUICK)
+
+
+@pytest.fixture(scope="module", params=[QUICK, pytest.param(REST, marks=pytest.mark.slow)], ids=["quick", "rest"])
+def trained(request, tmp_path_factory):
+    """A folder of trainings by one process (`one`) and by two (`two`), and the names of these trainings."""
+    folder, names = tmp_path_factory.mktemp("processes"), request.param
+    write_data(folder)
+    for name in dict.fromkeys(("mlm", *names)):  # the fine-tunings begin with the first
+        train(name, folder, folder / "one")
+    finished(torchrun(folder, folder / "two", *names))
+    return folder, names
+
+
+def read(folder: Path, name: str, rank: int = 0) -> dict:
+    return json.loads((folder / f"{name}-{rank}.json").read_text())
+
+
+COSTS = ("runtime", "per_second", "preparation_time", "flos")
+
+
+def test_two_processes_train_and_measure_as_one(trained):
+    """Losses of every step and metrics of every evaluation; each row of training and evaluation counts once."""
+    folder, names = trained
+    for name in names:
+        one, two = (read(folder / which, name)["logs"] for which in ("one", "two"))
+        assert sum("loss" in entry for entry in one) == 5 and any(key.startswith("eval_") for e in one for key in e)
+        one, two = (
+            [{key: x for key, x in entry.items() if not key.endswith(COSTS)} for entry in logs] for logs in (one, two)
+        )
+        assert two == [pytest.approx(entry, abs=1e-4) for entry in one], name
+
+
+def test_each_process_has_rows_of_its_own(trained):
+    """Those of one process, step by step, with the same masks."""
+    folder, names = trained
+    for name in set(names) & set(PRETRAININGS):
+        whole, first, second = (
+            read(folder / which, name, rank)["seen"] for which, rank in (("one", 0), ("two", 0), ("two", 1))
+        )
+        if name == "accumulated":  # of two batches in a step
+            whole, first, second = ([a + b for a, b in zip(x[::2], x[1::2])] for x in (whole, first, second))
+        assert len(whole) == 5 and all(first) and all(second)
+        assert list(map(Counter, whole)) == [Counter(a) + Counter(b) for a, b in zip(first, second)]
+
+
+def test_one_process_writes(trained):
+    """The same files with the same figures in them; nothing is left behind by the other."""
+    folder, names = trained
+    for name in names:
+        one, two = (folder / which / name for which in ("one", "two"))
+        files = [{path.relative_to(output).as_posix() for path in output.rglob("*")} for output in (one, two)]
+        assert files[0] == files[1] and "model.safetensors" in files[0]
+        if name in PRETRAININGS:
+            reports = [json.loads((output / "report.json").read_text()) for output in (one, two)]
+            figures = [{k: x for k, x in r.items() if isinstance(x, float) and "seconds" not in k} for r in reports]
+            assert figures[1] == pytest.approx(figures[0], rel=1e-4)
+
+
+@pytest.mark.slow
+def test_fsdp2_trains_as_the_whole_model_does():
+    """Layers wrapped as docs/fsdp2.yaml says. By torch itself: accelerate does not share weights among CPUs."""
+    finished(torchrun("fsdp2"))
+
+
+def share_weights() -> None:
+    distributed.init_process_group("gloo")
+    rank, mesh = distributed.get_rank(), init_device_mesh("cpu", (2,))
+    settings = yaml.safe_load((Path(__file__).parents[1] / "docs/fsdp2.yaml").read_text())["fsdp_config"]
+    ids = torch.randint(5, 64, (4, 12), generator=torch.Generator().manual_seed(1))
+    for preset in (MiniBertConfig.bert, MiniBertConfig.modernbert):
+        torch.manual_seed(0)
+        sizes = dict(vocab_size=64, num_hidden_layers=2, hidden_dropout=0.0, attention_dropout=0.0)
+        shared = MiniBertForMaskedLM(preset("tiny", **sizes)).train()
+        whole = copy.deepcopy(shared)
+        layers = [m for m in shared.modules() if type(m).__name__ == settings["fsdp_transformer_layer_cls_to_wrap"]]
+        for module in (*layers, shared):
+            fully_shard(module, mesh=mesh)
+        assert len(layers) == 2
+        optimizers = [torch.optim.AdamW(model.parameters(), lr=1e-2) for model in (shared, whole)]
+        for _ in range(3):
+            losses = []
+            for model, rows, optimizer in zip((shared, whole), (ids[2 * rank : 2 * rank + 2], ids), optimizers):
+                loss = model(rows, labels=rows).loss
+                loss.backward()
+                optimizer.step()
+                optimizer.zero_grad()
+                losses.append(loss.detach())
+            distributed.all_reduce(losses[0])
+            assert_close(losses[0] / 2, losses[1], atol=1e-5, rtol=1e-5)
+        weights = get_model_state_dict(shared, options=StateDictOptions(full_state_dict=True, cpu_offload=True))
+        assert shared.decoder.weight is shared.get_input_embeddings().weight
+        if rank == 0:
+            assert_close(weights, whole.state_dict(), atol=1e-3, rtol=1e-3)
+
+
+# --- when one dies ---
+
+
+def losses(output: Path) -> list[tuple[int, float]]:
+    history = json.loads((output / "mlm" / "trainer_state.json").read_text())["log_history"]
+    return [(entry["step"], entry["loss"]) for entry in history if "loss" in entry]
+
+
+CHECKPOINTS = dict(save_strategy="steps", save_steps=2, hidden_dropout=0.1, resume_from_checkpoint="true")
+
+
+@pytest.mark.slow
+def test_a_process_that_dies_ends_all_and_a_restart_goes_on(tmp_path):
+    """Killed in the third step: the launcher says which and why; told to restart, it gives what no kill would have."""
+    write_data(tmp_path)
+    arguments = tmp_path, tmp_path / "out", "mlm", json.dumps(CHECKPOINTS)
+    process = torchrun(*arguments, DIES="3")
+    said, _ = process.communicate(timeout=LIMIT)
+    assert process.returncode == 1 and "exitcode  : -9" in said and "rank      : 1" in said
+    checkpoint = tmp_path / "out" / "mlm" / "checkpoint-2"
+    assert find_damage(checkpoint) is None and len(list(checkpoint.glob("rng_state_*"))) == 2
+    assert "Going on from" in finished(torchrun(*arguments))
+    unbroken = tmp_path / "whole"
+    finished(torchrun(tmp_path, unbroken, "mlm", json.dumps(CHECKPOINTS)))
+    restarted = tmp_path / "restarted"
+    arguments = tmp_path, restarted, "mlm", json.dumps(CHECKPOINTS)
+    said = finished(torchrun(*arguments, options=("--max-restarts", "1"), DIES="3"))
+    assert "Going on from" in said
+    for output in (tmp_path / "out", restarted):
+        assert losses(output) == losses(unbroken)
+        weights, expected = (load_file(each / "mlm" / "model.safetensors") for each in (output, unbroken))
+        assert all(torch.equal(weights[name], expected[name]) for name in expected)
+
+
+@pytest.mark.slow
+def test_an_error_of_one_process_ends_all(tmp_path):
+    write_data(tmp_path)
+    process = torchrun(tmp_path, tmp_path / "out", "mlm", json.dumps(CHECKPOINTS), FAILS="3")
+    said, _ = process.communicate(timeout=LIMIT)
+    assert process.returncode == 1 and "out of luck on rank 1" in said
+
+
+@pytest.mark.slow
+def test_sigterm_to_the_launcher_saves_and_stops(tmp_path):
+    write_data(tmp_path)
+    settings = CHECKPOINTS | dict(
+        save_strategy="no", max_steps=100_000, lr_scheduler_type="constant", eval_strategy="no"
+    )
+    process = torchrun(tmp_path, tmp_path / "out", "mlm", json.dumps(settings))
+    for line in process.stdout:
+        if line.startswith("step"):
+            break
+    process.send_signal(signal.SIGTERM)
+    said, _ = process.communicate(timeout=LIMIT)
+    assert process.returncode != 0 and "Stopped by SIGTERM" in said
+    (checkpoint,) = (tmp_path / "out" / "mlm").glob("checkpoint-*")
+    assert find_damage(checkpoint) is None and not (tmp_path / "out" / "mlm" / "report.json").exists()
+    steps = int(checkpoint.name.split("-")[1]) + 2
+    finished(torchrun(tmp_path, tmp_path / "out", "mlm", json.dumps(settings | dict(max_steps=steps))))
+    finished(torchrun(tmp_path, tmp_path / "whole", "mlm", json.dumps(settings | dict(max_steps=steps))))
+    assert losses(tmp_path / "out") == losses(tmp_path / "whole")
+
+
+def main(data: str, output: str = "", *names: str) -> None:
+    if data == "fsdp2":
+        return share_weights()
+    more = json.loads(names[-1]) if names[-1].startswith("{") else {}
+    first = os.environ["TORCHELASTIC_RESTART_COUNT"] == "0" and os.environ["RANK"] == "1"
+    for variable, end in (("DIES", die), ("FAILS", fail)):
+        if variable in os.environ and first:
+            OptimizationMixin.get_batch_samples = at_step(int(os.environ[variable]), end)
+    for name in names[:-1] if more else names:
+        train(name, Path(data), Path(output), **more)
+
+
+def die():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def fail():
+    raise RuntimeError(f"out of luck on rank {os.environ['RANK']}")
+
+
+def at_step(step: int, end):
+    plain = OptimizationMixin.get_batch_samples
+
+    def get_batch_samples(trainer, *args, **kwargs):
+        if trainer.state.global_step == step:
+            end()
+        return plain(trainer, *args, **kwargs)
+
+    return get_batch_samples
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,207 @@
+"""BERT, and RoBERTa, XLM-RoBERTa and CamemBERT, which differ from it by positions and the names of their heads."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import torch
+from transformers import (
+    BertConfig,
+    CamembertConfig,
+    PreTrainedConfig,
+    PreTrainedModel,
+    RobertaConfig,
+    XLMRobertaConfig,
+)
+
+from ...configuration_minibert import MiniBertConfig
+from .architecture import CLASSIFIERS, POOLED, VOCABULARY, Architecture, field_names, kept_tensors, logger
+
+POSITIONS = "model.embeddings.position_embeddings.weight"
+
+
+class BertArchitecture(Architecture):
+    """BERT (Devlin et al. 2018) as `transformers.Bert*` spells it."""
+
+    config_class = BertConfig
+    classes = {
+        head: f"Bert{head}"
+        for head in ("Model", *POOLED, "ForMaskedLM", "ForTokenClassification", "ForQuestionAnswering")
+    } | {"ForCausalLM": "BertLMHeadModel"}
+    fields = field_names(
+        "vocab_size hidden_size num_hidden_layers num_attention_heads intermediate_size hidden_act hidden_dropout_prob"
+        " attention_probs_dropout_prob classifier_dropout max_position_embeddings type_vocab_size initializer_range"
+        " layer_norm_eps tie_word_embeddings",
+        is_decoder="is_causal",
+    )
+    switches = dict(position_embedding_type="absolute", norm_type="layernorm", norm_placement="post", gated_mlp=False)
+    defaults = dict(
+        global_attn_every_n_layers=1, norm_bias=True, attention_bias=True, mlp_bias=True, head_bias=True,
+        decoder_bias=True, classifier_bias=True, classifier_pooling="cls", initializer_cutoff_factor=None,
+        scaled_output_init=False,
+    )  # fmt: skip
+    modules = {
+        "model.embeddings.tok_embeddings": ("bert.embeddings.word_embeddings",),
+        "model.embeddings.position_embeddings": ("bert.embeddings.position_embeddings",),
+        "model.embeddings.token_type_embeddings": ("bert.embeddings.token_type_embeddings",),
+        "model.embeddings.norm": ("bert.embeddings.LayerNorm",),
+        "model.layers.N.attn.Wqkv": tuple(
+            f"bert.encoder.layer.N.attention.self.{x}" for x in ("query", "key", "value")
+        ),
+        "model.layers.N.attn.Wo": ("bert.encoder.layer.N.attention.output.dense",),
+        "model.layers.N.attn_norm": ("bert.encoder.layer.N.attention.output.LayerNorm",),
+        "model.layers.N.mlp.Wi": ("bert.encoder.layer.N.intermediate.dense",),
+        "model.layers.N.mlp.act": ("bert.encoder.layer.N.intermediate.intermediate_act_fn",),
+        "model.layers.N.mlp.Wo": ("bert.encoder.layer.N.output.dense",),
+        "model.layers.N.mlp_norm": ("bert.encoder.layer.N.output.LayerNorm",),
+        "model.pooler.dense": ("bert.pooler.dense",),
+        "head.dense": ("cls.predictions.transform.dense",),
+        "head.act": ("cls.predictions.transform.transform_act_fn",),
+        "head.norm": ("cls.predictions.transform.LayerNorm",),
+        "decoder": ("cls.predictions.decoder",),
+        "seq_relationship": ("cls.seq_relationship",),
+        "ForQuestionAnswering.classifier": ("qa_outputs",),
+    }
+
+    has_pooler, pooler_activation = True, "tanh"  # of the encoder itself; of the heads over one vector
+    without_classifier_dropout: tuple[str, ...] = ("ForQuestionAnswering",)  # nothing is dropped before the answer
+
+    def fields_of(self, head: str) -> dict[str, str]:
+        unused = {"classifier_dropout"} if head in self.without_classifier_dropout else set()
+        return {name: ours for name, ours in self.fields.items() if name not in unused}
+
+    def head_activation(self, config: PreTrainedConfig, head: str) -> str:
+        """The activation before the vocabulary, for a config of either side."""
+        return config.hidden_act
+
+    def minibert_fields(self, native: PreTrainedModel, head: str) -> dict[str, Any]:
+        config, pooled = native.config, getattr(native.base_model, "pooler", None) is not None
+        decoder = getattr(config, "is_decoder", False)
+        if getattr(config, "add_cross_attention", False):
+            raise ValueError("add_cross_attention=True is not convertible: MiniBERT has no cross-attention")
+        if head == "ForCausalLM" and not decoder:
+            name = type(native).__name__
+            raise ValueError(f"is_decoder=False makes a {name} an encoder: load it as {self.classes['ForMaskedLM']}")
+        if (pooled or head in POOLED) and decoder:
+            refused = f"is_decoder=True is not convertible for a {type(native).__name__} with a pooler"
+            raise ValueError(f"{refused}: BERT pools the first token, a causal MiniBERT the last")
+        fields = dict(
+            add_pooling_layer=pooled or head != "Model",
+            pooler_activation=self.pooler_activation,
+            classifier_activation=self.head_activation(config, head),
+        )
+        return fields | (dict(classifier_dropout=0.0) if self._undropped(head) else {})
+
+    def _undropped(self, head: str) -> bool:
+        return head == "ForQuestionAnswering" and "classifier_dropout" not in self.fields_of(head).values()
+
+    def native_fields(self, config: MiniBertConfig, head: str) -> dict[str, Any]:
+        name, hidden, classifier = self.config_class.model_type, config.hidden_dropout, config.classifier_dropout
+        if (rate := config.embedding_dropout) not in (None, hidden):
+            logger.warning(f"{name} drops embeddings at hidden_dropout_prob={hidden}: embedding_dropout={rate} is lost")
+        if self._undropped(head) and (hidden if classifier is None else classifier):
+            logger.warning(f"{name} drops nothing before the answer: classifier_dropout={classifier} has no effect")
+        return {}
+
+    def required(self, model: PreTrainedModel, head: str) -> dict[str, Any]:
+        config = model.config
+        required = super().required(model, head) | dict(layer_types=["full_attention"] * config.num_hidden_layers)
+        if "type_vocab_size" in self.fields:
+            required |= dict(type_vocab_size=config.type_vocab_size or 2)
+        if "is_decoder" not in self.fields:
+            required |= dict(is_causal=False)
+        if head in (*VOCABULARY, "ForReplacedTokenDetection"):
+            required |= dict(classifier_activation=self.head_activation(config, head))
+        if head in CLASSIFIERS:
+            required |= dict(add_pooling_layer=True)
+        pooled = head == "Model" and model.pooler is not None
+        if pooled and not self.has_pooler:
+            required |= dict(add_pooling_layer=False)
+        elif pooled or head in POOLED:
+            pooler = dict(pooler_activation=self.pooler_activation)
+            required |= dict(classifier_pooling="cls", is_causal=False) | pooler
+        return required
+
+
+def renamed(prefix: str, modules: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+    """BERT's modules as a family with another `base_model_prefix` names them, and what it has of its own."""
+    bert = BertArchitecture.modules.items()
+    return {ours: tuple(re.sub(r"^bert\.", f"{prefix}.", name) for name in names) for ours, names in bert} | modules
+
+
+def warn_of_dropout_before_dense(native: PreTrainedModel, head: str) -> None:
+    config = native.config
+    rate = config.hidden_dropout_prob if config.classifier_dropout is None else config.classifier_dropout
+    if head == "ForSequenceClassification" and rate:
+        logger.warning(
+            "units are dropped in other places in training (evaluation is the same): "
+            f"{type(native).__name__} drops at {rate} before the dense layer of its head too"
+        )
+
+
+class RobertaArchitecture(BertArchitecture):
+    """RoBERTa (Liu et al. 2019). Its positions begin behind the row `pad_token_id` of their table: the rows up to there
+    are dropped. Transformers counts real tokens here, as MiniBERT does, wherever the padding is."""
+
+    config_class = RobertaConfig
+    classes = {head: f"Roberta{head}" for head in ("Model", "ForMaskedLM", "ForCausalLM", *CLASSIFIERS)}
+    fields = {name: ours for name, ours in BertArchitecture.fields.items() if name != "max_position_embeddings"}
+    modules = renamed("roberta", {
+        "head.dense": ("lm_head.dense",),
+        "head.norm": ("lm_head.layer_norm",),
+        "decoder": ("lm_head.decoder",),
+        "ForSequenceClassification.model.pooler.dense": ("classifier.dense",),
+        "ForSequenceClassification.classifier": ("classifier.out_proj",),
+    })  # fmt: skip
+    without_classifier_dropout = ("ForQuestionAnswering", "ForMultipleChoice")
+
+    def head_activation(self, config: PreTrainedConfig, head: str) -> str:
+        return "gelu"
+
+    def positions(self, native: PreTrainedConfig) -> int:
+        return native.max_position_embeddings - native.pad_token_id - 1
+
+    def dropped(self, native: PreTrainedModel) -> dict[str, torch.Tensor]:
+        table = native.base_model.embeddings.position_embeddings.weight.detach()
+        return {POSITIONS: table[: native.config.pad_token_id + 1]}
+
+    def join(self, name: str, parts: list[torch.Tensor], native: PreTrainedConfig) -> torch.Tensor:
+        rows = super().join(name, parts, native)
+        return rows[native.pad_token_id + 1 :].clone() if name == POSITIONS else rows
+
+    def split(self, name: str, tensor: torch.Tensor, parts: int, config: MiniBertConfig) -> list[torch.Tensor]:
+        if name != POSITIONS:
+            return super().split(name, tensor, parts, config)
+        unused = tensor.new_zeros(config.pad_token_id + 1, tensor.shape[1])
+        kept = kept_tensors(config).get(POSITIONS, unused)
+        return [torch.cat([kept.to(unused) if kept.shape == unused.shape else unused, tensor])]
+
+    def minibert_fields(self, native: PreTrainedModel, head: str) -> dict[str, Any]:
+        config = native.config
+        if config.pad_token_id is None:
+            raise ValueError("pad_token_id=None is not convertible: positions begin behind the row of that number")
+        warn_of_dropout_before_dense(native, head)
+        return super().minibert_fields(native, head) | dict(max_position_embeddings=self.positions(config))
+
+    def required(self, model: PreTrainedModel, head: str) -> dict[str, Any]:
+        padding = model.config.pad_token_id
+        return super().required(model, head) | dict(pad_token_id=1 if padding is None else padding)
+
+    def native_fields(self, config: MiniBertConfig, head: str) -> dict[str, Any]:
+        positions = config.max_position_embeddings + config.pad_token_id + 1
+        return super().native_fields(config, head) | dict(max_position_embeddings=positions)
+
+
+class XLMRobertaArchitecture(RobertaArchitecture):
+    """XLM-RoBERTa (Conneau et al. 2020): RoBERTa for 100 languages; multilingual-e5, bge-m3 and arctic-embed are it."""
+
+    config_class = XLMRobertaConfig
+    classes = {head: f"XLM{name}" for head, name in RobertaArchitecture.classes.items()}
+
+
+class CamembertArchitecture(RobertaArchitecture):
+    """CamemBERT (Martin et al. 2020): RoBERTa for French."""
+
+    config_class = CamembertConfig
+    classes = {head: f"Camembert{head}" for head in RobertaArchitecture.classes}

@@ -1,0 +1,81 @@
+"""Loading a checkpoint that is to be converted: all of it, or an error that lists what is wrong."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from types import ModuleType
+
+import torch
+from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
+from transformers.utils import logging
+
+from ...configuration_minibert import MiniBertConfig
+from ..loading import quietly
+from .families import find_architecture
+
+logger = logging.get_logger(__name__)
+
+
+def load(path: str | Path, module: ModuleType, tokens: int = 0) -> PreTrainedModel:
+    """Load a checkpoint with the class of `module` that its config names. Weights of another head of the same family
+    are left out, with a message.
+
+    Args:
+        tokens: of its tokenizer.
+
+    Raises:
+        ValueError: no class is named or several, one that is not convertible, weights that are missing, unknown or of
+            another shape, a tokenizer with more tokens than there are word vectors.
+    """
+    config = AutoConfig.from_pretrained(path, trust_remote_code=False)
+    names = config.architectures or []
+    if len(names) != 1:
+        raise ValueError(f"{path}: its config names the classes {names}; load the right one and pass the model")
+    ours = config.model_type == MiniBertConfig.model_type
+    if not ours:
+        architecture, _ = find_architecture(names[0], config)
+    model_class = getattr(module, names[0], None)
+    if model_class is None:
+        raise ValueError(f"{path}: its config names the class {names[0]}, which {module.__name__} does not have")
+    with quietly():
+        model, report = model_class.from_pretrained(path, output_loading_info=True, ignore_mismatched_sizes=True)
+    missing, unexpected = sorted(report["missing_keys"]), sorted(report["unexpected_keys"])
+    if missing and all(key.startswith("pooler.") for key in missing):
+        model.pooler, missing = None, []
+    other = []
+    if unexpected:
+        classes = module.__all__[1:] if ours else architecture.classes.values()
+        known = _weights_of([getattr(module, name) for name in classes], config)
+        kinds = {key: known.get(key.removeprefix(f"{model.base_model_prefix}.")) for key in unexpected}
+        unexpected, other = ([key for key, kind in kinds.items() if kind == which] for which in (None, "parameter"))
+    shapes = [f"{name} {list(there)} instead of {list(here)}" for name, there, here in report["mismatched_keys"]]
+    problems = {
+        "lacks the weights": missing,
+        "has the unknown weights": unexpected,
+        "has weights of another shape": sorted(shapes),
+        "has a tokenizer that does not fit": [f"{tokens} tokens for {config.vocab_size} word vectors"],
+    }
+    if tokens <= config.vocab_size:
+        problems.popitem()
+    found = [f"{what}: {', '.join(which)}" for what, which in problems.items() if which]
+    if found:
+        raise ValueError(f"{path} is no whole {names[0]}. It " + "; it ".join(found))
+    if other:
+        logger.warning(f"{path}: {names[0]} has no place for {', '.join(other)}: left out")
+    return model
+
+
+def _weights_of(classes: list[type[PreTrainedModel]], config: PreTrainedConfig) -> dict[str, str]:
+    """What these classes have, by name without the prefix of the encoder: "parameter", or "buffer", which older
+    versions of Transformers saved."""
+    found = {}
+    for model_class in classes:
+        given = copy.deepcopy(config)
+        given.num_labels = 2  # which some heads insist on
+        with quietly(), torch.device("meta"):
+            model = model_class(given)
+        prefix = f"{model.base_model_prefix}."
+        found |= {name.removeprefix(prefix): "buffer" for name, _ in model.named_buffers()}
+        found |= {name.removeprefix(prefix): "parameter" for name in model.state_dict()}
+    return found

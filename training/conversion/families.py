@@ -1,0 +1,48 @@
+"""The architectures that become MiniBERTs, by the `model_type` of their configs."""
+
+from __future__ import annotations
+
+from transformers import PreTrainedConfig
+
+from .architecture import Architecture
+from .bert import BertArchitecture, CamembertArchitecture, RobertaArchitecture, XLMRobertaArchitecture
+from .compact import DistilBertArchitecture, ElectraArchitecture
+from .eurobert import EuroBertArchitecture
+from .modernbert import ModernBertArchitecture
+from .rotary import JinaEmbeddingsV3Architecture, NomicBertArchitecture
+
+# In the order in which `to_native` tries them for a model that was never converted.
+ARCHITECTURES: dict[str, Architecture] = {
+    architecture.config_class.model_type: architecture()
+    for architecture in (
+        BertArchitecture,
+        ModernBertArchitecture,
+        RobertaArchitecture,
+        XLMRobertaArchitecture,
+        CamembertArchitecture,
+        DistilBertArchitecture,
+        ElectraArchitecture,
+        NomicBertArchitecture,
+        JinaEmbeddingsV3Architecture,
+        EuroBertArchitecture,
+    )
+}
+
+
+def find_architecture(native_class: str, config: PreTrainedConfig) -> tuple[Architecture, str]:
+    """The architecture and the head of a class of Transformers; a ValueError if it is not convertible."""
+    for architecture in ARCHITECTURES.values():
+        for head, name in architecture.classes.items():
+            if name == native_class:
+                return architecture, head
+    if config.model_type in ARCHITECTURES:
+        use = f"use one of {', '.join(ARCHITECTURES[config.model_type].classes.values())}"
+    else:
+        use = f"use a model of {', '.join(ARCHITECTURES)} (docs/families.md says why not others)"
+    raise ValueError(f"{native_class} is not convertible; {use}")
+
+
+def positions(config: PreTrainedConfig) -> int:
+    """Tokens of the longest text for a MiniBERT, or for what `from_native` would make one of."""
+    native = ARCHITECTURES.get(config.model_type)
+    return native.positions(config) if native else config.max_position_embeddings

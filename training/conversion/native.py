@@ -1,0 +1,147 @@
+"""Weights both ways between MiniBERT and the architectures of Transformers that it spans, in memory.
+
+A conversion keeps every weight to the last bit, and so the outputs in evaluation; the labels, the special-token ids,
+the dtype, the device and the mode. What a MiniBERT has no place for, `converted_rest` of its config keeps for the way
+back. What changes is where units are dropped in training, and a message says so: each architecture drops in places of
+its own.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from pathlib import Path
+
+import torch
+import transformers
+from transformers import PreTrainedConfig, PreTrainedModel
+
+from ... import modeling_minibert
+from ...configuration_minibert import MiniBertConfig
+from .architecture import CARRIED_IF_THERE, SPECIAL_IDS, kept_fields
+from .checkpoints import load
+from .families import ARCHITECTURES, find_architecture
+
+
+def from_native(model_or_path: PreTrainedModel | str | Path) -> PreTrainedModel:
+    """Make a MiniBERT of a model of Transformers, with the same head and the same outputs.
+
+    Where padding comes before a token, most architectures count columns and MiniBERT counts real tokens: the outputs
+    agree when all padding is on the right, or when the native model is handed positions that count real tokens (as
+    RoBERTa does by itself).
+
+    Args:
+        model_or_path: a model, or the folder or Hub name of one whose config names its class. No remote code is run.
+
+    Returns:
+        The MiniBERT class of the same head, with its own copy of the weights, in the dtype, on the device and in the
+        mode (training or evaluation) of the original. `config.converted_from` names the architecture.
+
+    Raises:
+        ValueError: a class that is not convertible, a checkpoint that is not whole, a switch that MiniBERT lacks.
+        huggingface_hub.errors.StrictDataclassError: a value that MiniBertConfig refuses.
+    """
+    native = model_or_path if isinstance(model_or_path, PreTrainedModel) else load(model_or_path, transformers)
+    architecture, head = find_architecture(type(native).__name__, native.config)
+    fields = {ours: getattr(native.config, name) for name, ours in architecture.fields_of(head).items()}
+    fields |= {name: getattr(native.config, name, None) for name in SPECIAL_IDS}
+    fields |= architecture.switches | architecture.defaults | architecture.minibert_fields(native, head)
+    config = MiniBertConfig(**copy.deepcopy(fields))
+    config.converted_from = architecture.config_class.model_type
+    config.converted_rest = architecture.rest(native, head)
+    _carry_if_there(native.config, config)
+    model = getattr(modeling_minibert, f"MiniBert{head}")(config)
+
+    weights, converted = _weights(native), {}
+    for name in _weights(model):
+        parts = [weights[part] for part in architecture.native_names(name, head)]
+        converted[name] = architecture.join(name, parts, native.config)
+    _fill(model, converted, native)
+    return model
+
+
+def to_native(model: PreTrainedModel, architecture: str | None = None) -> PreTrainedModel:
+    """Make a model of Transformers of a MiniBERT: the class of the same head with the same outputs, its own copy of the
+    weights, in the same dtype, device and mode. A bias that only the native class has is written as zeros.
+
+    Args:
+        architecture: one of `ARCHITECTURES`; None: the one recorded when the model was converted, else the first one
+            that its switches allow.
+
+    Raises:
+        ValueError: no such architecture, no such head there, or switches that it does not have: all of them are named
+            (of the three nearest architectures, if none is given or recorded).
+    """
+    config, head = model.config, type(model).__name__.removeprefix("MiniBert")
+    if not isinstance(config, MiniBertConfig):
+        raise ValueError(f"model is a {type(model).__name__}, not a MiniBERT model")
+    recorded = architecture or config.converted_from
+    if recorded is not None and recorded not in ARCHITECTURES:
+        raise ValueError(f"architecture={recorded!r} is unknown; use {' or '.join(ARCHITECTURES)}")
+    obstacles = {name: _obstacles(name, model, head) for name in ([recorded] if recorded else ARCHITECTURES)}
+    target = next((ARCHITECTURES[name] for name, found in obstacles.items() if not found), None)
+    if target is None:
+        nearest = sorted(obstacles.items(), key=lambda item: len(item[1]))[:3]
+        reasons = "; ".join(f"{name} needs {', '.join(found)}" for name, found in nearest)
+        raise ValueError(f"this {type(model).__name__} cannot become a native model: {reasons}")
+
+    fields = kept_fields(config, target)
+    fields |= {name: getattr(config, ours) for name, ours in target.fields_of(head).items()}
+    if head == "ForQuestionAnswering" and config.num_labels != 2:  # a start and an end, whatever the labels say
+        del fields["id2label"], fields["label2id"]
+    # An id that the native config does not declare is only written where there is one.
+    ids = {name: getattr(config, name) for name in SPECIAL_IDS}
+    fields |= {name: i for name, i in ids.items() if i is not None or hasattr(target.config_class(), name)}
+    native_config = target.config_class(**copy.deepcopy(fields | target.native_fields(config, head)))
+    _carry_if_there(config, native_config)
+    native_class = getattr(transformers, target.classes[head])
+    pooler = "add_pooling_layer" in inspect.signature(native_class).parameters  # no config field
+    native = native_class(native_config, **({"add_pooling_layer": model.pooler is not None} if pooler else {}))
+
+    converted, twins = {}, native_class._tied_weights_keys or {}
+    for name, tensor in _weights(model).items():
+        names = target.native_names(name, head)
+        parts = target.split(name, tensor, len(names), config)
+        converted |= {part: rows.clone() for part, rows in zip(names, parts, strict=True)}
+    for name, tensor in _weights(native).items():
+        twin = next((converted[one] for one, other in twins.items() if other == name and one in converted), None)
+        if name not in converted and twin is not None:  # a second name, of the vocabulary's bias
+            converted[name] = twin.clone()
+        elif name not in converted and name.endswith(".bias"):
+            converted[name] = torch.zeros_like(tensor, dtype=model.dtype, device=model.device)
+    _fill(native, converted, model)
+    return native
+
+
+def _carry_if_there(config: PreTrainedConfig, to: PreTrainedConfig) -> None:
+    for name in CARRIED_IF_THERE:
+        if hasattr(config, name):  # afterwards: MiniBertConfig refuses keywords that it does not know
+            setattr(to, name, getattr(config, name))
+
+
+def _obstacles(architecture: str, model: PreTrainedModel, head: str) -> list[str]:
+    """What the architecture needs and this model does not have."""
+    if head not in ARCHITECTURES[architecture].classes:
+        return [f"another class: it has none for {head}"]
+    return [
+        f"{name}={value!r} (it is {getattr(model.config, name)!r})"
+        for name, value in ARCHITECTURES[architecture].required(model, head).items()
+        if getattr(model.config, name) != value
+    ]
+
+
+def _weights(model: PreTrainedModel) -> dict[str, torch.Tensor]:
+    """All weights, tied ones under each of their names, under the names that a model with a head gives them."""
+    return {_prefix(model) + name: tensor for name, tensor in model.state_dict().items()}
+
+
+def _fill(model: PreTrainedModel, weights: dict[str, torch.Tensor], like: PreTrainedModel) -> None:
+    """Put `weights` into `model`, each with its own dtype, and take the device and the mode of `like`."""
+    model.load_state_dict({name.removeprefix(_prefix(model)): tensor for name, tensor in weights.items()}, assign=True)
+    model.tie_weights()
+    model.to(like.device).train(like.training)
+
+
+def _prefix(model: PreTrainedModel) -> str:
+    """What a base model's own names lack."""
+    return "" if hasattr(model, model.base_model_prefix) else f"{model.base_model_prefix}."

@@ -1,0 +1,67 @@
+"""Several processes that train together: what they decide alike, and how they wait for each other."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+import torch
+from accelerate import PartialState
+from accelerate.utils import broadcast_object_list
+from torch import distributed
+from transformers import TrainingArguments
+
+# A process waits this long for another that prepares the data.
+PATIENCE = timedelta(days=30)
+
+
+def shares_weights(training: TrainingArguments) -> bool:
+    """Whether each process holds only a part of every matrix: FSDP or DeepSpeed, by an argument or by accelerate."""
+    by_accelerate = (os.environ.get(f"ACCELERATE_USE_{name}", "") for name in ("FSDP", "DEEPSPEED"))
+    return bool(training.fsdp or training.deepspeed) or "true" in map(str.lower, by_accelerate)
+
+
+def of_first_rank(value: Any) -> Any:
+    """The first process's value on all of them: they must decide alike, though clocks and folders may differ."""
+    return broadcast_object_list([value])[0] if _several() else value
+
+
+def on_any_rank(condition: bool) -> bool:
+    """Whether it is so in any of the processes; asks them without waiting for their accelerators."""
+    if not _several():
+        return condition
+    found = torch.tensor(int(condition))
+    distributed.all_reduce(found, distributed.ReduceOp.MAX, _cpu_group())
+    return bool(found)
+
+
+@contextmanager
+def first_process_first() -> Iterator[None]:
+    """The first process of every machine does what follows alone; then the others do, and find in caches what it made.
+    That may take long: `TrainingArguments.main_process_first` would end the training after `ddp_timeout`."""
+    first = PartialState().is_local_main_process
+    group = distributed.new_group(backend="gloo", timeout=PATIENCE) if _several() else None
+    if group is not None and not first:
+        distributed.barrier(group)
+    yield
+    if group is not None and first:
+        distributed.barrier(group)
+
+
+def _several() -> bool:
+    return distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1
+
+
+def _cpu_group() -> distributed.ProcessGroup:
+    """All processes, by way of their CPUs."""
+    global _group
+    if _group is None:
+        on_cpu = distributed.get_backend() == "gloo"
+        _group = distributed.group.WORLD if on_cpu else distributed.new_group(backend="gloo")
+    return _group
+
+
+_group: distributed.ProcessGroup | None = None
