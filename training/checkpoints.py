@@ -72,8 +72,8 @@ def _checkpoint_to_resume(training: TrainingArguments) -> str | None:
         print(f"Beginning anew: of {passed_over[0].partition(':')[0]} nothing but a part was written")
         return None
     raise ValueError(
-        f"resume_from_checkpoint: there is no whole checkpoint in {str(folder)!r} ({'; '.join(passed_over)}); start again"
-        " in another folder"
+        f"resume_from_checkpoint: there is no whole checkpoint in {str(folder)!r} ({'; '.join(passed_over)}); start"
+        " again in another folder"
     )
 
 
