@@ -28,6 +28,8 @@ EXPLAINED = {
     r"No sequence-to-sequence": "an encoder, or a decoder",
     r".*(no standardized RoPE module|partial rope|axial RoPE)": "rotary angles are computed in the forward pass",
     r"Model does not support output_attentions$": "the test is skipped for models whose SDPA gives attentions",
+    r"no rotary positions": "corners with other positions",
+    r"test is slow": "the library's nightly ones",
     r"Model does not have position embeddings": "`resize_position_embeddings` is not offered",
     r"Model does not support sliding window mask": "of configs with use_sliding_window; layer_types says it here",
     r"Model does not have a TP plan": "tensor parallelism is not offered",
