@@ -50,6 +50,7 @@ from .attention_minibert import (
     is_captured,
     output_std,
     plan_attention,
+    project,
     sinusoidal_positions,
 )
 from .configuration_minibert import MiniBertConfig
@@ -117,15 +118,14 @@ class MiniBertMLP(nn.Module):
         self.Wi = build_linear(
             config.hidden_size, inner * (2 if self.gated else 1), config.mlp_bias, config.initializer_range
         )
-        self.act = ACT2FN[config.hidden_act]
+        self.act, self.hidden_act = ACT2FN[config.hidden_act], config.hidden_act
         self.Wo = build_linear(inner, config.hidden_size, config.mlp_bias, output_std(config))
 
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
-        x = self.Wi(hidden_states)
         if not self.gated:
-            return self.Wo(self.act(x))
-        signal, gate = x.chunk(2, dim=-1)
-        return self.Wo(self.act(signal) * gate)
+            return project(self.Wo, project(self.Wi, hidden_states, self.act, self.hidden_act))
+        signal, gate = project(self.Wi, hidden_states).chunk(2, dim=-1)
+        return project(self.Wo, self.act(signal) * gate)
 
 
 class MiniBertLayer(GradientCheckpointingLayer):

@@ -108,6 +108,18 @@ def test_the_same_vectors_as_sentence_transformers(folders, pooling, normalize):
         np.testing.assert_allclose(vectors, expected, atol=1e-4)
 
 
+def test_in_bf16(folders, tmp_path):
+    """As near as bf16 can be, and not the vectors of fp32; the file holds fp32 all the same."""
+    native, converted = folders["mean", True]
+    expected, vectors = SentenceTransformer(native, device="cpu").encode(TEXTS), []
+    for dtype in (None, "bfloat16"):
+        given = EmbedArguments(text=TEXTS, output=str(tmp_path / f"{dtype}.npy"))
+        vectors.append(embed(given, PoolingArguments(model=converted, dtype=dtype)))
+    np.testing.assert_allclose(vectors[0], expected, atol=1e-4)
+    assert vectors[1].dtype == np.float32 and not np.allclose(vectors[1], expected, atol=1e-4)
+    assert torch.cosine_similarity(torch.tensor(vectors[1]), torch.tensor(expected)).min() > 0.99
+
+
 def test_the_files_of_older_versions_are_read(folders, tmp_path):
     """modules.json, 1_Pooling and sentence_bert_config.json as version 2 wrote them (all-MiniLM-L6-v2 has these)."""
     source = tmp_path / "old"

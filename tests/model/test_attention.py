@@ -313,6 +313,7 @@ KERNELS = {
     "blocks": of(attention.BlocksPlan),
     "packed rows": of(attention.PackedPlan),
     "one call": of(attention.OneCallPlan),
+    "groups": of(attention.GroupsPlan),
     "eager": eager,
 }
 

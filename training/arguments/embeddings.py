@@ -18,6 +18,9 @@ class PoolingArguments:
     )
     normalize: bool | None = argument(None, "Give vectors the length 1; by default as the model was saved, else not.")
     max_length: int | None = argument(None, "Cut texts off after this many tokens; by default as the model was saved.")
+    dtype: Literal["float32", "bfloat16"] | None = argument(
+        None, "What to compute in, bfloat16 being faster on processors with AMX; by default as the model was saved."
+    )
 
 
 @dataclass
@@ -133,3 +136,15 @@ EMBED_DEFAULTS: dict[str, Any] = TRAINING_DEFAULTS | {
     "load_best_model_at_end": True,
 }
 RERANK_DEFAULTS = EMBED_DEFAULTS | {"output_dir": "runs/rerank", "per_device_train_batch_size": 32}
+
+
+@dataclass
+class BenchEmbedArguments:
+    """Measure how fast texts become vectors, against other engines that are installed."""
+
+    model: str = argument("", "A BERT or ModernBERT as sentence-transformers saves it: a folder or a Hub name.")
+    texts: int = argument(1000, "Number of texts: pieces of the data, 60 words on average.")
+    max_length: int = argument(256, "Cut texts off after this many tokens.")
+    engines: list[str] = argument([], "Names of the engines, or their beginnings; by default all.")
+    rounds: int = argument(5, "Rounds, in each of which all engines embed all texts; median and best are shown.")
+    result: str | None = argument(None, "JSON file that the figures are written to.")

@@ -88,6 +88,7 @@ COMMANDS = {
     "zero-shot": Command("finetuning.tasks.classification:zero_shot", (finetuning.ZeroShotArguments,), "text"),
     "mask-stats": Command("data.mask_stats:mask_stats", (pretraining.CorpusArguments, pretraining.MaskStatsArguments)),
     "bench": Command("bench.run:bench", (pretraining.CorpusArguments, pretraining.BenchArguments), "benchmarks"),
+    "bench embed": Command("bench.embed:bench_embed", (pretraining.CorpusArguments, embeddings.BenchEmbedArguments)),
     "race": Command("race:race", (pretraining.CorpusArguments, race.RaceArguments), "recipes"),
     "embed": Command(
         "embeddings.encoders:embed",

@@ -87,6 +87,11 @@ class Embedder:
             model = SentenceTransformer(modules=modules, device=str(model.device), **options)
         return cls(model, pooling)
 
+    @classmethod
+    def from_arguments(cls, given: PoolingArguments) -> Embedder:
+        model_kwargs = {"add_pooling_layer": False, "dtype": given.dtype or "auto"}
+        return cls.from_pretrained(given.model, given.pooling, given.normalize, given.max_length, **model_kwargs)
+
     def embed(self, texts: Sequence[str], batch_tokens: int = 8192, progress: str | None = None) -> np.ndarray:
         """[texts, width], fp32, in the order of `texts`; `batch_tokens` bounds a batch with its padding, `progress` is
         what the progress bar is called, if there is to be one."""
@@ -129,7 +134,7 @@ def embed(arguments: EmbedArguments, pooling: PoolingArguments) -> np.ndarray:
         texts = read_table(arguments.file).column(arguments.column, not_text)
     else:
         texts = arguments.text or read_lines(arguments.file)
-    embedder = Embedder.from_pretrained(pooling.model, pooling.pooling, pooling.normalize, pooling.max_length)
+    embedder = Embedder.from_arguments(pooling)
     output.parent.mkdir(parents=True, exist_ok=True)  # if that fails, it does before the work
     started = time.perf_counter()
     vectors = embedder.embed(texts, arguments.batch_tokens, progress="Embedding")

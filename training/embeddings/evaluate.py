@@ -47,7 +47,7 @@ def evaluate_embed(
         task = read_pairs([arguments.data], arguments.columns)
         if not has_scores(task):
             raise ValueError(f"data: {arguments.data!r} has no column of scores (name it by --columns)")
-    embedder = Embedder.from_pretrained(pooling.model, pooling.pooling, pooling.normalize, pooling.max_length)
+    embedder = Embedder.from_arguments(pooling)
     theirs = SentenceTransformer(reference.reference) if reference.reference else None
     started = time.perf_counter()
     result = {"model": pooling.model, "data": arguments.data, "pooling": embedder.pooling}

@@ -1,0 +1,158 @@
+"""`minibert bench embed`: every engine gives the original's vectors, in a process of its own, and one that fails, or is
+not installed, is named and stops no other."""
+
+import importlib.util
+import io
+import json
+import re
+import sys
+
+import numpy as np
+import pytest
+import torch
+from helpers import sentences
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Transformer
+from transformers import BertConfig, BertModel
+
+from minibert.tokenization import train_tokenizer
+from minibert.training.arguments.embeddings import BenchEmbedArguments
+from minibert.training.arguments.pretraining import CorpusArguments
+from minibert.training.bench import embed as bench
+from minibert.training.bench.embed import ENGINES, ORIGINAL, bench_embed, choose_engines, pieces
+from minibert.training.cli import main as cli
+
+TEXTS = [*sentences(12), "", "katan"]
+MAX_LENGTH = 8
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """As the command makes it: the native model, the converted one, the graphs if there is onnx, and texts."""
+    root = tmp_path_factory.mktemp("bench")
+    tokenizer = train_tokenizer(sentences(200), vocab_size=120, model_max_length=64, show_progress=False)
+    shape = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48)
+    torch.manual_seed(0)
+    config = BertConfig(vocab_size=len(tokenizer), max_position_embeddings=64, initializer_range=0.2, **shape)
+    BertModel(config).save_pretrained(root / "bert")
+    tokenizer.save_pretrained(root / "bert")
+    modules = [Transformer(str(root / "bert")), Pooling(32, "mean"), Normalize()]
+    SentenceTransformer(modules=modules, device="cpu").save(str(root / "native"))
+    assert cli.main(["convert", str(root / "native"), str(root / "minibert")]) == 0
+    (root / "texts.json").write_text(json.dumps(TEXTS), "utf-8")
+    return root
+
+
+@pytest.fixture(scope="module")
+def expected(folder):
+    model = SentenceTransformer(str(folder / "native"), device="cpu")
+    model.max_seq_length = MAX_LENGTH
+    return model.encode(TEXTS)
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    (tmp_path / "corpus.txt").write_text("\n".join(sentences(400)), "utf-8")
+    return CorpusArguments(data=[str(tmp_path / "corpus.txt")])
+
+
+@pytest.mark.parametrize("name", ENGINES)
+def test_engines_give_the_vectors_of_the_original(folder, expected, name):
+    for package in ENGINES[name][1]:
+        pytest.importorskip(package)
+    bench.export_graphs(folder, [name])
+    vectors = ENGINES[name][0](folder, MAX_LENGTH)(TEXTS)
+    assert vectors.shape == expected.shape
+    lowest = 1 - 1e-6 if name in (ORIGINAL, "MiniBERT fp32", "onnxruntime fp32") else 0.9 if "int8" in name else 0.999
+    assert lowest <= bench.smallest_cosine(vectors, expected) <= 1 + 1e-9
+
+
+def test_an_engine_answers_line_by_line(folder, expected, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.StringIO("again\nagain\n"))
+    monkeypatch.setattr(sys, "stdout", io.StringIO())
+    bench.serve("MiniBERT fp32", str(folder), str(MAX_LENGTH))
+    ready, first, second, memory = map(json.loads, sys.stdout.getvalue().splitlines())
+    assert ready is True and first > 0 and second > 0 and memory > 2**20
+    np.testing.assert_allclose(np.load(folder / "MiniBERT fp32.npy"), expected, atol=1e-5)
+
+
+class Fake:
+    """What an engine's process says, without one."""
+
+    def __init__(self, name, folder, max_length):
+        if name == "OpenVINO":
+            raise RuntimeError("no such processor")
+        self.name, self.startup, self.number = name, 2.0, 0
+        self.texts = len(json.loads((folder / "texts.json").read_text("utf-8")))
+        self.process = type("Process", (), {"kill": lambda self: None})()
+
+    def seconds(self):
+        self.number += 1
+        if self.name.endswith("bf16") and self.number == 2:
+            raise RuntimeError("out of memory")
+        return 100.0 if self.number == 1 else 0.5 if self.name == "MiniBERT fp32" else 1.0
+
+    def close(self):
+        vectors = np.eye(2)[[0] * self.texts]
+        return 2**20, np.add(vectors, [0, 1]) if self.name == "MiniBERT fp32" else vectors
+
+
+def test_the_command(folder, corpus, monkeypatch, tmp_path, capsys):
+    """The first round does not count, cosines and ratios are to the original, what fails is named."""
+    monkeypatch.setattr(bench, "EngineProcess", Fake)
+    monkeypatch.setattr(bench, "export_graphs", lambda *given: None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "onnxruntime" else "found")
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: "1.0")
+    given = BenchEmbedArguments(str(folder / "native"), texts=7, rounds=3, result=str(tmp_path / "r.json"))
+    result = bench_embed(corpus, given)
+    assert list(result["engines"]) == [ORIGINAL, "MiniBERT fp32"]
+    assert result["engines"]["MiniBERT fp32"]["rates"] == [14.0] * 3
+    assert result["engines"]["MiniBERT fp32"]["cosine"] == pytest.approx(0.5**0.5)
+    assert result["engines"][ORIGINAL]["cosine"] == pytest.approx(1)
+    assert result["skipped"] == {
+        "onnxruntime fp32": "onnxruntime not installed",
+        "onnxruntime int8": "onnxruntime not installed",
+        "OpenVINO": "RuntimeError: no such processor",
+        f"{ORIGINAL} bf16": "RuntimeError: out of memory",
+        "MiniBERT bf16": "RuntimeError: out of memory",
+    }
+    assert json.loads((tmp_path / "r.json").read_text("utf-8")) == result
+    shown = capsys.readouterr().out
+    assert re.search(r"MiniBERT fp32 +14\.0 +14\.0 +2\.00 +2\.0 +1 +0\.7", shown)
+    assert "OpenVINO: left out (RuntimeError: no such processor)" in shown
+
+
+@pytest.mark.slow  # starts processes
+def test_processes_of_their_own(folder, corpus):
+    given = BenchEmbedArguments(str(folder / "native"), texts=5, max_length=MAX_LENGTH, rounds=1)
+    given.engines = [ORIGINAL, "minibert"]
+    result = bench_embed(corpus, given)
+    assert list(result["engines"]) == [ORIGINAL, f"{ORIGINAL} bf16", "MiniBERT fp32", "MiniBERT bf16"]
+    assert not result["skipped"] and result["engines"]["MiniBERT fp32"]["cosine"] > 1 - 1e-6
+    with pytest.raises(RuntimeError, match="KeyError: 'none'"):
+        bench.EngineProcess("none", folder, MAX_LENGTH)
+
+
+def test_texts_of_mixed_lengths():
+    words = [f"w{number}" for number in range(5000)]
+    texts = pieces([" ".join(words[:3000]), " ".join(words[3000:])], 2000)
+    lengths = [len(text.split()) for text in texts]
+    assert 55 < np.mean(lengths) < 65 and min(lengths) >= 3 and max(lengths) <= 400 and np.std(lengths) > 30
+    assert all(" ".join(words).count(text) for text in texts[:50]) and texts == pieces([" ".join(words)], 2000)
+    with pytest.raises(ValueError, match="data: 3 words are too few"):
+        pieces(["a b", "c"], 1)
+
+
+@pytest.mark.parametrize(
+    "given, message",
+    [
+        (dict(model=""), "model: none given"),
+        (dict(model="x", texts=0), "texts: 0 is too small"),
+        (dict(model="x", rounds=0), "rounds: 0 is too small"),
+        (dict(model="x", engines=["tensorrt"]), "engines: 'tensorrt' is unknown; use sentence-transformers, "),
+    ],
+)
+def test_bad_input(given, message):
+    with pytest.raises(ValueError, match=message):
+        bench_embed(CorpusArguments(), BenchEmbedArguments(**given))
+    assert choose_engines(["minibert", "OPEN"]) == ["OpenVINO", "MiniBERT fp32", "MiniBERT bf16"]

@@ -1,0 +1,107 @@
+"""What only inference on a CPU does: documents of like length together, and a linear and its activation in one go."""
+
+import pytest
+import torch
+from torch import nn
+from transformers.activations import ACT2FN
+
+from minibert import MiniBertConfig, MiniBertModel, attention_minibert
+from minibert.attention_minibert import FUSED_ACTIVATIONS, FUSED_LINEAR, Documents, plan_attention, project
+
+BF16 = torch.bfloat16
+needs_fused = pytest.mark.skipif(FUSED_LINEAR is None, reason="this torch, or this processor, has no oneDNN in bf16")
+
+
+@pytest.fixture
+def fused(monkeypatch):
+    """The shapes of what went through the fused operator."""
+    shapes = []
+
+    def counting(x, *rest):
+        shapes.append(tuple(x.shape))
+        return FUSED_LINEAR(x, *rest)
+
+    monkeypatch.setattr(attention_minibert, "FUSED_LINEAR", counting)
+    return shapes
+
+
+@needs_fused
+@pytest.mark.parametrize("hidden_act", [None, *FUSED_ACTIVATIONS, "relu2"])
+@pytest.mark.parametrize("bias", [True, False])
+def test_a_linear_and_its_activation(hidden_act, bias, fused):
+    """Against the formula in float64; an activation that oneDNN does not have is applied all the same."""
+    torch.manual_seed(0)
+    act = None if hidden_act is None else ACT2FN[hidden_act]
+    linear, x = nn.Linear(64, 48, bias=bias).to(BF16), torch.randn(3, 20, 64, dtype=BF16)
+    expected = x.double() @ linear.weight.double().T + (linear.bias.double() if bias else 0)
+    expected = expected if act is None else act(expected)
+    with torch.inference_mode():
+        out = project(linear, x, act, hidden_act or "")
+    torch.testing.assert_close(out.double(), expected, atol=2e-2, rtol=1e-2)
+    assert len(fused) == (hidden_act != "relu2") and out.dtype == BF16
+
+
+@needs_fused
+def test_modules_that_somebody_watches_or_replaced_are_called(fused):
+    """Hooks see their inputs, offloading moves its weights, a linear of another kind computes what it computes."""
+    x, calls = torch.randn(2, 8, dtype=BF16), []
+
+    class Doubled(nn.Linear):
+        def forward(self, x):
+            return 2 * super().forward(x)
+
+    doubled, hooked, patched, plain = (kind(8, 8).to(BF16) for kind in (Doubled, nn.Linear, nn.Linear, nn.Linear))
+    hooked.register_forward_hook(lambda *args: calls.append("hook"))
+    patched.forward = lambda x: calls.append("patch") or torch.zeros_like(x)
+    watched = nn.GELU()
+    watched.register_forward_pre_hook(lambda *args: calls.append("activation"))
+    with torch.no_grad():
+        torch.testing.assert_close(project(doubled, x), doubled(x))
+        project(hooked, x)
+        assert not project(patched, x).any()
+        project(plain, x, watched, "gelu")
+        assert calls == ["hook", "patch", "activation"] and not fused
+        project(plain, x)
+        project(plain.float(), x.float())  # fp32 stays what it is
+    assert fused == [(2, 8)]
+    project(plain.to(BF16), x).sum().backward()
+    assert plain.weight.grad is not None and len(fused) == 1
+
+
+@needs_fused
+@pytest.mark.parametrize("preset", ["bert", "modernbert"])
+def test_bf16_inference_is_as_near_to_fp32_as_unfused(preset, fused, monkeypatch):
+    torch.manual_seed(0)
+    config = getattr(MiniBertConfig, preset)("tiny", vocab_size=50, pad_token_id=0, initializer_range=0.1)
+    model = MiniBertModel(config).eval()
+    ids = torch.randint(1, 50, (5, 37))
+    mask = (torch.arange(37) < torch.tensor([[37], [30], [30], [5], [1]])).long()
+    with torch.inference_mode():
+        expected = model(input_ids=ids, attention_mask=mask).last_hidden_state
+        model.to(BF16)
+        ours = model(input_ids=ids, attention_mask=mask).last_hidden_state
+        assert len(fused) == 4 * config.num_hidden_layers
+        monkeypatch.setattr(attention_minibert, "FUSED_LINEAR", None)
+        unfused = model(input_ids=ids, attention_mask=mask).last_hidden_state
+    error, before = ((x - expected).pow(2).mean().sqrt() for x in (ours, unfused))
+    assert error <= 1.2 * before and error < 0.05
+
+
+@pytest.mark.parametrize("lengths", [[20, 1, 33, 16, 17, 16, 200], [16, 16, 16]])
+def test_documents_of_like_length_share_a_call(lengths):
+    """In inference, and if there are several; nothing of other documents stands behind a short one."""
+    ids = torch.arange(len(lengths)).repeat_interleave(torch.tensor(lengths)).unsqueeze(0)
+    documents = Documents(1, sum(lengths), torch.device("cpu"), seq_idx=ids).unpad()
+    given = (None, False, 0.0, torch.float32, 8)
+    assert plan_attention(documents, *given).name == "one call a document"
+    with torch.no_grad():
+        plan = plan_attention(documents, *given)
+        assert plan.name == "documents of like length together"
+        assert len(plan.groups) == len({-(-length // 16) for length in lengths})
+        assert [bias is None for _, _, bias in plan.groups].count(True) == (lengths == [16, 16, 16])
+        q, k, v = torch.randn(3, sum(lengths), 2, 8)
+        before = plan.attend(q, k, v)
+        v[sum(lengths[:-1]) :] = k[sum(lengths[:-1]) :] = float("nan")  # the last document's
+        assert torch.equal(plan.attend(q, k, v)[: sum(lengths[:-1])], before[: sum(lengths[:-1])])
+        alone = Documents(1, 5, torch.device("cpu")).unpad()
+        assert plan_attention(alone, *given).name == "one call a document"
