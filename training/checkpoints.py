@@ -33,7 +33,8 @@ NEEDED = (
 
 def checkpoint_to_resume(training: TrainingArguments) -> str | None:
     """The checkpoint that `--resume_from_checkpoint` means: a path, or `true` for the newest whole one in the output
-    folder; None for a new training, also with `true` where there is none yet. Of several processes the first decides.
+    folder; None for a new training, also with `true` where none was ever finished. Of several processes the first
+    decides.
 
     Raises:
         ValueError: the output folder holds a finished or an unfinished run and nothing says to go on with it; or none
@@ -67,9 +68,12 @@ def _checkpoint_to_resume(training: TrainingArguments) -> str | None:
             f"resume_from_checkpoint: {given!r} is not whole: {damage}; use another checkpoint, or true for the newest"
             " one in output_dir that is whole"
         )
-    found = f" ({'; '.join(passed_over)})" if passed_over else ""
+    if not any(_is_complete(each / name) for each in _checkpoints(folder) for name in (MANIFEST, "trainer_state.json")):
+        print(f"Beginning anew: of {passed_over[0].partition(':')[0]} nothing but a part was written")
+        return None
     raise ValueError(
-        f"resume_from_checkpoint: there is no whole checkpoint in {str(folder)!r}{found}; start again in another folder"
+        f"resume_from_checkpoint: there is no whole checkpoint in {str(folder)!r} ({'; '.join(passed_over)}); start"
+        " again in another folder"
     )
 
 

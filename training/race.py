@@ -342,7 +342,7 @@ def _train_minibert(name, run, corpus, arguments) -> PreTrainedModel:
 def _train_peer(name, run, corpus, arguments) -> PreTrainedModel:
     """Transformers' own model, logits at the masked tokens only, as run_mlm.py trains it: documents joined and cut into
     rows, AdamW, linear decay."""
-    tokenizer = AutoTokenizer.from_pretrained(Path(arguments.output) / "tokenizer")
+    tokenizer = AutoTokenizer.from_pretrained(Path(arguments.output) / "tokenizer", trust_remote_code=False)
     documents = tokenize_documents(_documents(corpus, arguments).train, tokenizer, None)
     rows = pack_documents(documents, tokenizer, arguments.seq_length, "concatenated", None).select_columns("input_ids")
     training = TrainingArguments(

@@ -153,6 +153,17 @@ def test_dropout_is_carried_over_and_other_places_are_said(
     assert {name: getattr(again.config, name) for name in rates} == rates
 
 
+@pytest.mark.parametrize("architecture", ["distilbert", "electra", "roberta", "nomic_bert", "eurobert"])
+def test_a_head_that_was_trained_later_goes_back_too(architecture, tmp_path):
+    """A masked LM that was converted, then a classifier of its weights: the native class with equal outputs."""
+    from_native(make_native(architecture, "plain", "ForMaskedLM")).save_pretrained(tmp_path)
+    ours = minibert.MiniBertForSequenceClassification.from_pretrained(tmp_path, num_labels=3, classifier_dropout=None)
+    native = to_native(ours.eval())
+    batch = rows_with_padding("right", native.config.pad_token_id)
+    with torch.no_grad():
+        torch.testing.assert_close(ours(**batch).logits, native(**batch).logits, **TOLERANCE)
+
+
 @pytest.mark.parametrize("groups", [1, 2])
 def test_keys_that_heads_share_are_repeated_and_come_back(groups, tmp_path):
     native = make_native("eurobert", "biased", "ForMaskedLM", num_attention_heads=4, num_key_value_heads=groups)

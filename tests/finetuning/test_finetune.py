@@ -352,20 +352,22 @@ class TestStart:
             ("bert", "ForMaskedLM"),
             ("bert", "ForPreTraining"),
             ("modernbert", "ForMaskedLM"),
+            ("roberta", "ForMaskedLM"),
         ],
     )
     def test_native_checkpoints(self, start, data, tmp_path, architecture, head):
-        config = getattr(MiniBertConfig, architecture)(
+        config = getattr(MiniBertConfig, "modernbert" if architecture == "modernbert" else "bert")(
             "tiny", hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64, vocab_size=128,
             max_position_embeddings=32,
         )  # fmt: skip
         torch.manual_seed(3)
         native = to_native(getattr(minibert, f"MiniBert{head}")(config), architecture)
         native.save_pretrained(tmp_path / "native")
-        AutoTokenizer.from_pretrained(start).save_pretrained(tmp_path / "native")
+        AutoTokenizer.from_pretrained(start, model_max_length=99).save_pretrained(tmp_path / "native")
         run = command.prepare(*instances("classify", "--model", str(tmp_path / "native"), "--data", data))
         model = run.initial_model()
         assert type(model) is MiniBertForSequenceClassification and model.config.id2label == {0: "bad", 1: "good"}
+        assert run.task.tokenizer.model_max_length == 32  # positions of RoBERTa begin later in its table
         inputs = {"input_ids": torch.randint(5, 80, (2, 7))}
         with torch.no_grad():
             ours = model.eval().model(**inputs).last_hidden_state

@@ -77,6 +77,13 @@ def test_our_own_tiny_preset_is_the_smallest():
     assert all(ours < theirs for ours, theirs in zip(shape(tiny), shape(mini)))
 
 
+@pytest.mark.parametrize("size", ["tiny", "mini", "large"])
+def test_our_preset_is_a_modernbert_with_narrow_local_layers(size):
+    config = MiniBertConfig.minibert(size)
+    ours, theirs = config.to_dict(), MiniBertConfig.modernbert(size).to_dict()
+    assert {name for name in ours if ours[name] != theirs[name]} == {"local_attention"} and config.sliding_window == 3
+
+
 def test_bert_base_equals_berts_own_config():
     ours, theirs = MiniBertConfig.bert("base"), BertConfig()
     for name in ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size",
@@ -113,7 +120,9 @@ def test_presets_take_overrides_by_either_name():
 # --- refusals ---
 
 
-@pytest.mark.parametrize("build", [MiniBertConfig, MiniBertConfig.bert, MiniBertConfig.modernbert])
+@pytest.mark.parametrize(
+    "build", [MiniBertConfig, MiniBertConfig.bert, MiniBertConfig.modernbert, MiniBertConfig.minibert]
+)
 @pytest.mark.parametrize(
     "typo, meant", [("norm_typ", "norm_type"), ("hiden_size", "hidden_size"), ("gatedmlp", "gated_mlp")]
 )
@@ -410,7 +419,7 @@ def test_from_tokenizer_refuses_what_the_tokenizer_contradicts():
         MiniBertConfig.from_tokenizer(tokenizer, vocab_size=64)
     with pytest.raises(ValueError, match="mask_token_id=3 .*98"):
         MiniBertConfig.from_tokenizer(tokenizer, mask_token_id=3)
-    with pytest.raises(ValueError, match="architecture='gpt'.*bert or modernbert"):
+    with pytest.raises(ValueError, match="architecture='gpt'.*bert, modernbert or minibert"):
         MiniBertConfig.from_tokenizer(tokenizer, "gpt")
     with pytest.raises(ValueError, match="pad_vocab_to_multiple_of=0"):
         MiniBertConfig.from_tokenizer(tokenizer, pad_vocab_to_multiple_of=0)

@@ -73,6 +73,9 @@ def test_a_missing_or_half_written_file(name, cut, run, capsys):
     with pytest.raises(ValueError, match=f"checkpoint-4' is not whole: {name} is"):
         resumed(run, str(run / "checkpoint-4"))
     shutil.rmtree(run / "checkpoint-2")
+    if name == "trainer_state.json" and not (run / "checkpoint-4" / MANIFEST).exists():  # it is written last
+        assert resumed(run) is None and "Beginning anew: of checkpoint-4" in capsys.readouterr().out
+        return
     with pytest.raises(ValueError, match=f"no whole checkpoint in .*checkpoint-4: {name} is"):
         resumed(run)
 

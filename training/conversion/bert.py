@@ -102,7 +102,9 @@ class BertArchitecture(Architecture):
             logger.warning(f"{name} drops embeddings at hidden_dropout_prob={hidden}: embedding_dropout={rate} is lost")
         if self._undropped(head) and (hidden if classifier is None else classifier):
             logger.warning(f"{name} drops nothing before the answer: classifier_dropout={classifier} has no effect")
-        return {}
+        # a rate under another name has no None for "as everywhere"
+        rates = [rate for rate, ours in self.fields_of(head).items() if ours == "classifier_dropout" != rate]
+        return dict.fromkeys(rates, hidden if classifier is None else classifier)
 
     def required(self, model: PreTrainedModel, head: str) -> dict[str, Any]:
         config = model.config

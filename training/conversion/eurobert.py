@@ -86,7 +86,7 @@ class EuroBertArchitecture(Architecture):
         return dict(
             rope_parameters=dict(config.rope_parameters),
             decoder_bias=config.mlp_bias,
-            add_pooling_layer=pooled or head == "ForTokenClassification",
+            add_pooling_layer=head != "Model",
             classifier_pooling=POOLINGS.get(config.classifier_pooling, "mean"),
         )
 

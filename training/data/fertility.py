@@ -40,7 +40,9 @@ def fertility(arguments: FertilityArguments) -> dict[str, dict[str, dict[str, fl
     tokenizers = {}
     for path, name in zip(paths, last):
         try:
-            tokenizers[name if last.count(name) == 1 else path] = AutoTokenizer.from_pretrained(path)
+            tokenizers[name if last.count(name) == 1 else path] = AutoTokenizer.from_pretrained(
+                path, trust_remote_code=False
+            )
         except (OSError, ValueError) as error:
             reason = str(error).strip().splitlines()[0]
             raise ValueError(f"tokenizers: {path!r} cannot be loaded: {reason}") from error

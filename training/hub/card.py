@@ -140,7 +140,9 @@ def render_card(folder: str | Path, facts: CardFacts, repository: str, revision:
         raise ValueError(f"{folder}: config.json has the architecture {head!r}; use a model of one of {known}")
     with torch.device("meta"):
         parameters = getattr(modeling_minibert, head)(config).num_parameters()
-    tokenizer = AutoTokenizer.from_pretrained(folder) if (folder / "tokenizer_config.json").exists() else None
+    tokenizer = None
+    if (folder / "tokenizer_config.json").exists():
+        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
     embedding = (folder / "modules.json").exists()
     purpose, task = ("gives texts vectors to compare", "sentence-similarity") if embedding else HEADS[head]
     name = repository.rstrip("/").split("/")[-1]
@@ -160,13 +162,23 @@ def render_card(folder: str | Path, facts: CardFacts, repository: str, revision:
         tags=list(dict.fromkeys(["minibert", *facts.tags])),
         model_name=name if results else None, eval_results=measured or None,
     )  # fmt: skip
+    facts = dataclasses.replace(
+        facts, data=plain(facts.data), base_model=plain(facts.base_model), license=plain(facts.license),
+        training={plain(what): plain(value) for what, value in facts.training.items()},
+    )  # fmt: skip
+    results = [dataclasses.replace(x, metric=plain(x.metric), dataset=plain(x.dataset)) for x in results]
     card = ModelCard.from_template(
         metadata, template_path=str(TEMPLATE), facts=facts, results=results, config=config, parameters=parameters,
         head=head, purpose=purpose, embedding=embedding, tokenizer=tokenizer, best_known=best_known,
-        name=name, repository=repository, revision=revision, published=published_name(repository),
+        name=plain(name), repository=repository, revision=revision, published=published_name(repository),
         loss_curve=(folder / "loss.png").exists(), year=datetime.date.today().year,
     )  # fmt: skip
     return re.sub(r"\n{3,}", "\n\n", str(card)).strip() + "\n"
+
+
+def plain(text: str | None) -> str | None:
+    """Names and words from outside as Markdown shows them: on one line, with no link, markup, code or cell in them."""
+    return None if text is None else re.sub(r"([\\\[<|`])", r"\\\1", " ".join(text.split()))
 
 
 def headlines(results: Sequence[Result]) -> list[Result]:

@@ -36,13 +36,14 @@ def fill_masks(texts: Sequence[str], model: str, top_k: int = 5) -> list[list[li
         ValueError: a text without a mask, or no model at the path.
     """
     saved_config(model)
-    tokenizer = AutoTokenizer.from_pretrained(model)
+    tokenizer = AutoTokenizer.from_pretrained(model, trust_remote_code=False)
     texts = [text.replace(MASK, tokenizer.mask_token) for text in texts]
     for text in texts:
         if tokenizer.mask_token not in text:
             raise ValueError(f"text: {text!r} has no {MASK}")
     with quietly():
-        filler = pipeline("fill-mask", model=AutoModelForMaskedLM.from_pretrained(model), tokenizer=tokenizer)
+        loaded = AutoModelForMaskedLM.from_pretrained(model, trust_remote_code=False)
+        filler = pipeline("fill-mask", model=loaded, tokenizer=tokenizer, trust_remote_code=False)
     filled = [filler(text, top_k=top_k) for text in texts]
     # with a single mask, the pipeline leaves out the list of masks
     return [masks if isinstance(masks[0], list) else [masks] for masks in filled]

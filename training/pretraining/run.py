@@ -202,7 +202,7 @@ def read_tokenizer(
         )
     if trained is None and named is None:
         return None
-    tokenizer = AutoTokenizer.from_pretrained(named or trained)
+    tokenizer = AutoTokenizer.from_pretrained(named or trained, trust_remote_code=False)
     tokenizer.model_max_length = config.max_position_embeddings
     objective.prepare_tokenizer(tokenizer)
     if trained is not None:

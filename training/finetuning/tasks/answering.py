@@ -259,4 +259,5 @@ def answer_question(
 
 @lru_cache(maxsize=1)
 def _load(folder: str):
-    return AutoModelForQuestionAnswering.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
+    model = AutoModelForQuestionAnswering.from_pretrained(folder, trust_remote_code=False).eval()
+    return model, AutoTokenizer.from_pretrained(folder, trust_remote_code=False)

@@ -181,7 +181,7 @@ class Classify(Task):
             plot_scores(dict(zip(self.labels, f1)), "F1", path)
 
     def demonstrate(self, folder: Path, said: Predictions) -> Pairs:
-        classifier = pipeline("text-classification", str(folder))
+        classifier = pipeline("text-classification", str(folder), trust_remote_code=False)
         for row in said.examples:
             texts = [row[column] for column in self.text_columns]
             # one answer a label, the best one first
@@ -235,7 +235,7 @@ def zero_shot(arguments: ZeroShotArguments) -> list[dict[str, float]]:
     if arguments.hypothesis.count("{}") != 1 or re.search("[{}]", arguments.hypothesis.replace("{}", "")):
         raise ValueError(f"hypothesis: {arguments.hypothesis!r}; use one {{}} for the label, and no other braces")
     check_entailment(arguments.model, read_config(arguments.model), arguments.multi_label)
-    classifier = pipeline("zero-shot-classification", arguments.model)
+    classifier = pipeline("zero-shot-classification", arguments.model, trust_remote_code=False)
     options = {"hypothesis_template": arguments.hypothesis, "multi_label": arguments.multi_label}
     found = [classifier(text, arguments.labels, **options) for text in arguments.text]
     for said in found:

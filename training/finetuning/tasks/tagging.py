@@ -187,7 +187,8 @@ class Tag(Task):
 
     def demonstrate(self, folder: Path, said: Predictions) -> Pairs:
         strategy = "average" if self.arguments.subwords == "mean" else "first"
-        tagger = pipeline("token-classification", str(folder), aggregation_strategy=strategy)
+        task = "token-classification"
+        tagger = pipeline(task, str(folder), aggregation_strategy=strategy, trust_remote_code=False)
         for tokens in said.examples[self.text_columns[0]]:
             text = " ".join(tokens)
             found = [(text[group["start"] : group["end"]].strip(), group["entity_group"]) for group in tagger(text)]

@@ -1,0 +1,201 @@
+"""What others hand over (models, tokenizers, recipes, checkpoints, names) is data: none of it runs, none of it leads to
+another file. The files that go to the Hub: tests/model/test_remote_code.py."""
+
+import ast
+import json
+import pickle
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from helpers import build, refusal, sentences
+from huggingface_hub import ModelCard
+from optimization.test_checkpoints import make_trainer
+from safetensors.torch import load_file
+
+import minibert.modeling_minibert as modeling
+from minibert import MiniBertConfig, MiniBertForMaskedLM, train_tokenizer
+from minibert.training.callbacks import add_callbacks
+from minibert.training.cli import main as cli
+from minibert.training.hub.card import CardFacts, Result, render_card
+
+ROOT = Path(__file__).parents[1]
+CODE = [path for path in sorted(ROOT.rglob("*.py")) if path.relative_to(ROOT).parts[0] not in ("tests", "build")]
+# It runs in a process of its own what its user is about to publish, as somebody else would.
+TRUSTS = {"training/hub/verify_remote_code.py"}
+NO_IMPORT = {"pickle", "cPickle", "dill", "cloudpickle", "joblib", "marshal", "shelve"}
+
+
+def calls(tree: ast.Module):
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            yield ast.unparse(node.func), {keyword.arg: ast.unparse(keyword.value) for keyword in node.keywords}
+
+
+def findings(tree: ast.Module, trusts: bool = False) -> list[str]:
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""]
+            found += [name for name in names if name.split(".")[0] in NO_IMPORT]
+    for name, keywords in calls(tree):
+        last = name.split(".")[-1]
+        loads = name.startswith("Auto") and last in ("from_pretrained", "from_config")
+        if (loads or name in ("pipeline", "auto.from_pretrained")) and keywords.get("trust_remote_code") != "False":
+            found.append(f"{name} without trust_remote_code=False")
+        if keywords.get("trust_remote_code", "False") != "False" and not trusts:
+            found.append(f"{name} with trust_remote_code")
+        if name in ("torch.load", "eval", "exec", "os.system", "os.popen") or last == "extractall":
+            found.append(name)
+        if last in ("load", "save") and name.startswith(("np.", "numpy.")) and keywords.get("allow_pickle") != "False":
+            found.append(f"{name} with pickles")
+        if name.startswith("yaml.") and last.endswith("load") and last != "safe_load":
+            found += [] if keywords.get("Loader") == "_Yaml12Loader" else [name]  # a `yaml.SafeLoader`
+        if keywords.get("shell", "False") != "False":
+            found.append(f"{name} in a shell")
+    return found
+
+
+@pytest.mark.parametrize("path", CODE, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_no_code_of_others_is_run(path):
+    name = path.relative_to(ROOT).as_posix()
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    assert findings(tree, name in TRUSTS) == []
+
+
+def test_the_rules_find_what_they_are_for():
+    for line in ("import pickle", "from joblib import load", "torch.load(p)", "AutoModel.from_pretrained(p)",
+                 "AutoModel.from_pretrained(p, trust_remote_code=True)", "np.load(p)", "yaml.load(t)",
+                 "yaml.full_load(t)", "pipeline('x', m)", "subprocess.run(c, shell=True)", "archive.extractall(p)",
+                 "eval(t)"):  # fmt: skip
+        assert findings(ast.parse(line)), line
+
+
+# --- hostile files ---
+
+
+@pytest.fixture
+def trap(tmp_path):
+    """A file that appears when hostile code runs."""
+    return tmp_path / "trap"
+
+
+class Hostile:
+    def __init__(self, trap: Path):
+        self.trap = trap
+
+    def __reduce__(self):
+        return Path.write_text, (self.trap, "caught")
+
+
+@pytest.fixture
+def model(tmp_path, trap):
+    """A model whose folder brings code of its own, which no command of ours may run."""
+    folder = tmp_path / "model"
+    tokenizer = train_tokenizer(sentences(100), vocab_size=80)
+    config = MiniBertConfig.from_tokenizer(tokenizer, size="tiny", num_hidden_layers=1)
+    MiniBertForMaskedLM(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    (folder / "evil.py").write_text(f"from pathlib import Path\nPath({str(trap)!r}).write_text('caught')\n")
+    for name, maps in (
+        ("config.json", dict.fromkeys(("AutoConfig", "AutoModel", "AutoModelForMaskedLM"), "evil.Evil")),
+        ("tokenizer_config.json", {"AutoTokenizer": ["evil.Evil", "evil.Evil"]}),
+    ):
+        saved = json.loads((folder / name).read_text())
+        (folder / name).write_text(json.dumps(saved | {"auto_map": maps}))
+    return folder
+
+
+def test_code_beside_a_model_is_not_run(model, trap, tmp_path, capsys):
+    text = tmp_path / "text.txt"
+    text.write_text("\n\n".join(sentences(60)))
+    pretraining = ["--model_name_or_path", model, "--data", text, "--max_steps", 1, "--seq_length", 16]
+    for command in (
+        ["fill", "ka [MASK]", "--model", model],
+        ["embed", "ka lo", "--model", model, "--output", tmp_path / "vectors.npy"],
+        ["fertility", "--data", text, "--tokenizers", model],
+        ["pretrain", *pretraining, "--output_dir", tmp_path / "run", "--bf16", "false"],
+    ):
+        cli.main(list(map(str, command)))
+        assert not trap.exists(), command
+    capsys.readouterr()
+
+
+def test_pickled_weights_are_not_unpickled(model, trap, tmp_path, capsys):
+    (model / "model.safetensors").unlink()
+    with (model / "pytorch_model.bin").open("wb") as file:
+        pickle.dump(Hostile(trap), file)
+    with pytest.raises(pickle.UnpicklingError):
+        cli.main(["fill", "ka [MASK]", "--model", str(model), "--traceback"])
+    assert not trap.exists()
+
+
+@pytest.mark.parametrize("name", ["optimizer.pt", "scheduler.pt", "rng_state.pth"])
+def test_a_checkpoint_is_not_unpickled(name, trap, tmp_path):
+    trainer = make_trainer(tmp_path / "run")
+    add_callbacks(trainer)
+    trainer.train()
+    checkpoint = tmp_path / "run" / "checkpoint-2"
+    torch.save(Hostile(trap), checkpoint / name)
+    with pytest.raises(pickle.UnpicklingError):
+        make_trainer(tmp_path / "run").train(resume_from_checkpoint=str(checkpoint))
+    assert not trap.exists()
+
+
+def test_a_recipe_makes_no_objects(trap, tmp_path, capsys):
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(f"data: !!python/object/apply:pathlib.Path.write_text [!!python/name:x, {trap}]\n")
+    assert "recipe" in refusal(capsys, "pretrain", "--recipe", recipe)
+    assert not trap.exists()
+
+
+@pytest.mark.parametrize("name", ["../../etc/passwd", "me/../you", "me/x/../../y", "..", "me/..", "~root/model"])
+def test_names_lead_to_no_other_folder(name, model, tmp_path, monkeypatch, capsys):
+    """A name that is no folder here is one of the Hub, where none has such parts."""
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "a" / "b")
+    assert "model" in refusal(capsys, "fill", "ka [MASK]", "--model", name)
+    assert "data" in refusal(capsys, "finetune", "classify", "--model", model, "--data", name + "/rows.jsonl")
+    assert refusal(capsys, "push", model, name, "--dry_run", "true")
+
+
+# --- what is published ---
+
+HOSTILE = "x](http://evil) <script>a()</script> | `b`\n---\nlicense: evil\n---\n# Title"
+
+
+def test_a_card_shows_names_as_they_are(tmp_path):
+    """No link, markup, cell, heading or field of the metadata comes from a name."""
+    build("ForMaskedLM").save_pretrained(tmp_path)
+    facts = CardFacts(
+        data=HOSTILE, training={HOSTILE: HOSTILE}, results=[Result(HOSTILE, 0.5, HOSTILE)], base_model=HOSTILE,
+        language=HOSTILE, tags=[HOSTILE],
+    )  # fmt: skip
+    plain = render_card(tmp_path, CardFacts(data="x", training={"x": "x"}, results=[Result("x", 0.5, "x")]), "me/model")
+    for text in (render_card(tmp_path, facts, "me/model"), render_card(tmp_path, facts, f'me/"{HOSTILE}')):
+        card = ModelCard(text)
+        assert card.data.license is None and yaml.safe_load(text.split("\n---\n")[0].removeprefix("---\n"))
+        body = card.content.split("\n---\n", 1)[1]
+        assert "<script>" not in body.replace(r"\<", "") and "](http" not in body.replace(r"\[", "").replace("x](", "")
+        headings = [line for line in body.splitlines() if line.startswith("#")]
+        assert len(headings) == sum(line.startswith("#") for line in plain.splitlines())
+        for block in body.split("```python\n")[1:]:
+            ast.parse(block.split("```")[0])
+
+
+# --- saved by an earlier version ---
+
+RELEASED = Path(__file__).parent / "released"
+
+
+@pytest.mark.parametrize("folder", sorted(RELEASED.iterdir()), ids=lambda folder: folder.name)
+def test_a_released_model_gives_the_same(folder, tmp_path):
+    """As it was saved on 22 November 2026; what is saved now reads as it."""
+    expected = load_file(folder / "expected.safetensors")
+    names = json.loads((folder / "config.json").read_text())["architectures"]
+    for where in (folder, tmp_path):
+        model = getattr(modeling, names[0]).from_pretrained(where).eval()
+        inputs = {name: expected[name] for name in ("input_ids", "attention_mask")}
+        torch.testing.assert_close(model(**inputs).logits, expected["logits"], rtol=1e-5, atol=1e-6)
+        model.save_pretrained(tmp_path)
