@@ -9,12 +9,15 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections import Counter
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 import torch
 import yaml
+from accelerate import PartialState
 from safetensors.torch import load_file
 from torch import distributed
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
@@ -27,6 +30,7 @@ from minibert import MiniBertConfig, MiniBertForMaskedLM
 from minibert.training import api
 from minibert.training.checkpoints import find_damage
 from minibert.training.optimization import OptimizationMixin
+from minibert.training.processes import first_process_first
 
 SMALL = dict(
     size="tiny", num_hidden_layers=2, hidden_size=32, num_attention_heads=2, intermediate_size=48, vocab_size=150,
@@ -191,6 +195,30 @@ def test_one_process_writes(trained):
 
 
 @pytest.mark.slow
+def test_a_preparation_may_take_longer_than_the_timeout():
+    """Of 3 seconds, after which a wait of the training's own group is given up."""
+    said = finished(torchrun("patience"))
+    assert said.index("first is done") < said.index("second goes on") and "given up" in said
+
+
+def be_patient() -> None:
+    state = PartialState(cpu=True, timeout=timedelta(seconds=3))
+    with first_process_first():
+        if state.is_main_process:
+            time.sleep(8)
+            print("first is done", flush=True)
+        else:
+            print("second goes on", flush=True)
+    if state.is_main_process:
+        time.sleep(8)
+        return
+    try:
+        state.wait_for_everyone()
+    except RuntimeError:
+        print("given up", flush=True)
+
+
+@pytest.mark.slow
 def test_fsdp2_trains_as_the_whole_model_does():
     """Layers wrapped as docs/fsdp2.yaml says. By torch itself: accelerate does not share weights among CPUs."""
     finished(torchrun("fsdp2"))
@@ -291,8 +319,8 @@ def test_sigterm_to_the_launcher_saves_and_stops(tmp_path):
 
 
 def main(data: str, output: str = "", *names: str) -> None:
-    if data == "fsdp2":
-        return share_weights()
+    if data in ("fsdp2", "patience"):
+        return share_weights() if data == "fsdp2" else be_patient()
     more = json.loads(names[-1]) if names[-1].startswith("{") else {}
     first = os.environ["TORCHELASTIC_RESTART_COUNT"] == "0" and os.environ["RANK"] == "1"
     for variable, end in (("DIES", die), ("FAILS", fail)):

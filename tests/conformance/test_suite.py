@@ -27,7 +27,7 @@ EXPLAINED = {
     r".*(grouped_mm|sparse experts|output_router_logits)": "no experts",
     r"No sequence-to-sequence": "an encoder, or a decoder",
     r".*(no standardized RoPE module|partial rope|axial RoPE)": "rotary angles are computed in the forward pass",
-    r"Model does not support output_attentions$": "the test is skipped for models whose SDPA gives attentions",
+    r"Model does not support output_attentions$": "forward takes it among its keywords, unnamed",
     r"no rotary positions": "corners with other positions",
     r"test is slow": "the library's nightly ones",
     r"Model does not have position embeddings": "`resize_position_embeddings` is not offered",
