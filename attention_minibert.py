@@ -800,7 +800,7 @@ def project(linear: nn.Module, x: torch.Tensor, act: nn.Module | None = None, hi
         and type(linear) is nn.Linear  # nor a tensor of a quantisation
         and type(linear.weight) is nn.Parameter
         and linear.weight.dtype == x.dtype
-        and not any(m._forward_hooks or m._forward_pre_hooks or "forward" in vars(m) for m in modules)
+        and not any(m._forward_hooks or m._forward_pre_hooks or "forward" in m.__dict__ for m in modules)
         and not (is_captured(x) or torch.compiler.is_compiling())
     ):
         return FUSED_LINEAR(x, linear.weight, linear.bias, *fused)

@@ -32,11 +32,12 @@ def test_targets_are_smoothed_as_torch_does(kind, tmp_path):
     splits = task.read(load_splits(DataArguments(train=[file], validation=[file])))
     encoded = {name: task.encode(split, training=True) for name, split in splits.items()}
     config = MiniBertConfig.from_tokenizer(
-        tokenizer, "bert", "tiny", num_hidden_layers=1, initializer_range=0.5, **task.config_fields()
-    )
+        tokenizer, "bert", "tiny", num_hidden_layers=1, initializer_range=0.5, hidden_dropout=0.0,
+        attention_dropout=0.0, **task.config_fields(),
+    )  # fmt: skip
     options = {"per_device_train_batch_size": 6, "use_cpu": True, "report_to": "none"}
     training = TrainingArguments(str(tmp_path), label_smoothing_factor=0.3, **options)
-    trainer = TaskTrainer(Run(task, splits, encoded, None, training, {}), task.model_class(config).eval())
+    trainer = TaskTrainer(Run(task, splits, encoded, None, training, {}), task.model_class(config).train())
     (batch,) = trainer.get_train_dataloader()
     labels = batch["labels"]
     logits = trainer.model(**{name: value for name, value in batch.items() if name != "labels"}).logits

@@ -183,7 +183,7 @@ class EngineProcess:
         """Its peak memory in bytes, and the vectors."""
         with self.process:
             self.process.stdin.close()
-            return self.answer(), np.load(self.vectors)
+            return self.answer(), np.load(self.vectors, allow_pickle=False)
 
 
 def serve(name: str, folder: str, max_length: str) -> None:
@@ -198,7 +198,7 @@ def serve(name: str, folder: str, max_length: str) -> None:
             begin = time.perf_counter()
             vectors = encode(texts)
             print(json.dumps(time.perf_counter() - begin), file=answers, flush=True)
-        np.save(Path(folder) / f"{name}.npy", vectors)
+        np.save(Path(folder) / f"{name}.npy", vectors, allow_pickle=False)
         print(json.dumps(_status("VmHWM") if Path("/proc/self/status").exists() else 0), file=answers, flush=True)
 
 
