@@ -34,8 +34,6 @@ EXPLAINED = {
     r"Model does not support sliding window mask": "of configs with use_sliding_window; layer_types says it here",
     r"Model does not have a TP plan": "tensor parallelism is not offered",
 }
-# Fails until scaled rotary positions are a switch.
-KNOWN = ("test_model_rope_scaling_from_config",)
 
 
 @pytest.fixture(scope="session")
@@ -80,7 +78,7 @@ def test_common_tests(corner, folder):
     said = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=folder).stdout
     passed = re.search(r"(\d+) passed", said)
     failed = [line for line in said.splitlines() if re.match(r"(FAILED|ERROR|SUBFAIL)", line)]
-    assert [line for line in failed if not any(name in line for name in KNOWN)] == [], said[-8000:]
+    assert failed == [], said[-8000:]
     assert passed and int(passed[1]) > 100, said[-3000:]
     reasons = set(re.findall(r"^SKIPPED \[\d+\] \S+:\d+: (.*)$", said, re.MULTILINE))
     assert reasons and not [why for why in reasons if not any(re.match(known, why) for known in EXPLAINED)]
