@@ -942,11 +942,9 @@ class MiniBertAttention(nn.Module):
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """[b, s, d] → [b, s, d] and the probabilities, if the backend has them. With an `AttentionPlan` b is 1 and s
         are the unpadded tokens."""
-        heads, width = self.config.num_attention_heads, hidden_states.shape[-1]
-        qk, v = (
-            x.unflatten(-1, (-1, self.head_width))
-            for x in project(self.Wqkv, hidden_states).split((2 * width, width), -1)
-        )
+        shape, heads, width = hidden_states.shape[:2], self.config.num_attention_heads, hidden_states.shape[-1]
+        qk, v = project(self.Wqkv, hidden_states).split((2 * width, width), dim=-1)
+        qk, v = qk.view(*shape, 2 * heads, self.head_width), v.view(*shape, heads, self.head_width)
         q, k = (qk if rotary is None else rotate(qk, *rotary)).split(heads, dim=2)
         out, probs = plan(self, q, k, v)
         return project(self.Wo, out.reshape(hidden_states.shape)), probs

@@ -1,13 +1,17 @@
 """`import minibert` in fresh processes: what it loads, when it registers, and what it hands on."""
 
+import re
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import pytest
 from processes import Python
 
 import minibert
+
+ROOT = Path(__file__).parents[2]
 
 
 def test_the_import_is_light():
@@ -92,3 +96,14 @@ def test_public_names():
         assert getattr(minibert, name) is getattr(modeling_minibert, name)
     with pytest.raises(AttributeError, match="has no attribute 'MiniBertForMaskedLm'"):
         minibert.MiniBertForMaskedLm  # noqa: B018
+
+
+def test_every_folder_is_installed():
+    """pyproject.toml lists the packages, since the root is one under another name."""
+    text = (ROOT / "pyproject.toml").read_text()
+    listed = re.findall(r'^    "(minibert[\w.]*)",$', text, re.MULTILINE)
+    folders = (file.parent.relative_to(ROOT).parts for file in ROOT.rglob("__init__.py"))
+    there = {
+        ".".join(("minibert", *parts)) for parts in folders if not parts or parts[0] in ("tokenization", "training")
+    }
+    assert set(listed) == there
