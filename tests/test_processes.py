@@ -134,7 +134,7 @@ def finished(process: subprocess.Popen) -> str:
 # --- as one process ---
 
 
-QUICK = ("mlm", "rtd", "classify")
+QUICK = ("mlm", "classify")
 REST = tuple(name for name in (*PRETRAININGS, *FINETUNINGS) if name not in QUICK)
 
 

@@ -100,7 +100,7 @@ def test_gradients_of_gradients(head, monkeypatch):
     assert_close((second * step).sum(), (ends[0] - ends[1]) / 2, rtol=1e-4, atol=1e-12)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", [pytest.param("bert", marks=pytest.mark.slow), "modernbert"])
 def test_compiles_into_one_graph(family):
     """Rows without padding, rows with padding on CPU, and one unpadded row with `cu_seq_lens_q`, loss included; with no
     new graph for the third length."""
