@@ -12,6 +12,7 @@ from accelerate.utils.launch import prepare_simple_launcher_cmd_env
 from safetensors.torch import load_file
 from transformers import AutoModelForMaskedLM, AutoModelForSequenceClassification
 
+from minibert import MiniBertConfig
 from minibert.training import precision
 from minibert.training.cli import main as cli
 from minibert.training.pretraining import run as pretraining
@@ -257,3 +258,11 @@ def test_bf16_follows_the_gpu(capability, fast, monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: capability)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "a GPU")
     assert precision.fast_bf16()[0] is fast
+
+
+def test_a_checkpoint_of_other_switches_is_refused(tmp_path):
+    """Also where its weights would fit: the presets minibert and modernbert differ in their windows alone."""
+    MiniBertConfig.modernbert("tiny", vocab_size=64).save_pretrained(tmp_path)
+    pretraining.check_resumed(MiniBertConfig.modernbert("tiny", vocab_size=64), str(tmp_path))
+    with pytest.raises(ValueError, match="local_attention: 6, but .* was trained with 128"):
+        pretraining.check_resumed(MiniBertConfig.minibert("tiny", vocab_size=64), str(tmp_path))

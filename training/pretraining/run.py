@@ -126,6 +126,8 @@ def pretrain(
             len(validation),
         )
     trainer = build(size, training, optimization=optimization, budget=budget)
+    if checkpoint is not None:
+        check_resumed(trainer.model.config, checkpoint)
     print(
         f"{'A stream of' if streaming.streaming else f'{len(documents.train):,}'} documents to train on,"
         f" {len(documents.validation):,} held out; {'it begins with ' * streaming.streaming}"
@@ -187,6 +189,18 @@ def resolve_config(
             " them alone"
         )
     return changed
+
+
+def check_resumed(config: MiniBertConfig, checkpoint: str) -> None:
+    """Refuse (ValueError) a checkpoint of a model with other switches: its weights may fit, and would mean something
+    else."""
+    saved = minibert_config(checkpoint)
+    for name in MiniBertConfig.__annotations__:
+        before, now = getattr(saved, name), getattr(config, name)
+        if before != now:
+            raise ValueError(
+                f"{name}: {now!r}, but {checkpoint!r} was trained with {before!r}; give the arguments of that run"
+            )
 
 
 def read_tokenizer(
