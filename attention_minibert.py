@@ -497,6 +497,7 @@ class PackedPlan(AttentionPlan):
     as running it."""
 
     name = "documents packed into rows"
+    several, multiple = True, CPU_ROWS  # documents in a row; what the number of rows of one length is a multiple of
 
     def row_length(self, tokens: int) -> int:
         """Length of the row that is begun for a document of so many tokens."""
@@ -515,13 +516,14 @@ class PackedPlan(AttentionPlan):
                 row_lengths.append(rooms[-1][0])
             room, row_n[i] = rooms.pop(at)
             offset_n[i] = row_lengths[row_n[i]] - room
-            insort(rooms, (room - lengths[i], row_n[i]))
+            if self.several:
+                insort(rooms, (room - lengths[i], row_n[i]))
         shapes, first_row, self.places = [], [0] * len(row_lengths), 0
         for length in sorted(set(row_lengths)):
             rows = [row for row, own in enumerate(row_lengths) if own == length]
             for row in rows:
                 first_row[row], self.places = self.places, self.places + length
-            idle = -len(rows) % CPU_ROWS if len(rows) > CPU_ROWS else 0
+            idle = -len(rows) % self.multiple if len(rows) > self.multiple else 0
             self.places += idle * length
             shapes.append((len(rows) + idle, length))
         first_n = torch.tensor([first_row[row] + offset for row, offset in zip(row_n, offset_n)], device=device)
@@ -533,8 +535,11 @@ class PackedPlan(AttentionPlan):
         self.sizes = [count * length for count, length in shapes]
         self.groups = []
         for shape, *row in zip(shapes, id_p.split(self.sizes), position_p.split(self.sizes)):
-            # padding sees padding, so that no row of a mask is empty
-            mask = _visible(*(x.view(shape) for x in row), self.window, self.causal).unsqueeze(1)
+            id_ns, position_ns = (x.view(shape) for x in row)
+            if len(row_lengths) == len(lengths) and self.window is None and not self.causal:  # only padding is hidden
+                mask = ((id_ns >= 0) | (id_ns[:, :1] < 0))[:, None, None]
+            else:  # padding sees padding, so that no row of a mask is empty
+                mask = _visible(id_ns, position_ns, self.window, self.causal).unsqueeze(1)
             bias = None if mask.all() else _as_bias(mask, self.dtype)
             self.groups.append((shape, self.kernel_for(shape[1], shape[1]), bias))
 
@@ -553,44 +558,20 @@ class PackedPlan(AttentionPlan):
 class OneCallPlan(PackedPlan):
     """All rows as long as the longest document, in one call, where there is no variable-length kernel."""
 
-    name = "one packed call"
+    name, multiple = "one packed call", 1
 
     def row_length(self, tokens: int) -> int:
         return max(self.documents.lengths)
 
 
-class GroupsPlan(AttentionPlan):
-    """Documents of like length as padded rows of one call, for inference on CPU: SDPA's kernel there is at its best for
-    rows whose length is a multiple of `CPU_STEP`, and takes up to twice as long for others."""
+class GroupsPlan(PackedPlan):
+    """A row for each document, those of like length in one call, for inference on CPU: SDPA's kernel there is at its
+    best for rows whose length is a multiple of `CPU_STEP`, and takes up to twice as long for others."""
 
-    name = "documents of like length together"
+    name, several, multiple = "documents of like length together", False, 1
 
-    def prepare(self):
-        documents, device = self.documents, self.documents.device
-        lengths_n, starts_n = documents.cu_seqlens.diff().long(), documents.cu_seqlens[:-1].long()
-        steps_n, self.groups = -(-lengths_n // CPU_STEP), []
-        self.slot_t, places = torch.empty(self.tokens, dtype=torch.long, device=device), 0
-        for step in steps_n.unique().tolist():
-            start_n1, length_n1 = (x[steps_n == step].unsqueeze(1) for x in (starts_n, lengths_n))
-            columns = torch.arange(step * CPU_STEP, device=device)
-            real_ns = columns < length_n1
-            # what is behind a document repeats its last token, so that nothing comes from other documents
-            source_ns = start_n1 + torch.minimum(columns, length_n1 - 1)
-            self.slot_t[source_ns[real_ns]] = places + real_ns.flatten().nonzero().squeeze(1)
-            places += real_ns.numel()
-            mask = real_ns[:, None, None]
-            if self.window is not None or self.causal:
-                mask = mask & _visible(None, documents.position_t[source_ns], self.window, self.causal).unsqueeze(1)
-            bias = None if mask.all() else _as_bias(mask, self.dtype)
-            self.groups.append((source_ns, self.kernel_for(*source_ns.shape[1:] * 2), bias))
-
-    def attend(self, q_thd, k_thd, v_thd):
-        outs = []
-        for source_ns, kernel, bias in self.groups:
-            rows = (x.index_select(0, source_ns.flatten()).unflatten(0, source_ns.shape) for x in (q_thd, k_thd, v_thd))
-            out = kernel(*(x.transpose(1, 2) for x in rows), bias, False, self.dropout)
-            outs.append(out.transpose(1, 2).flatten(0, 1))
-        return torch.cat(outs).index_select(0, self.slot_t)
+    def row_length(self, tokens: int) -> int:
+        return -(-tokens // CPU_STEP) * CPU_STEP
 
 
 class BlocksPlan(AttentionPlan):
