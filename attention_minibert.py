@@ -24,6 +24,7 @@ from typing import Any
 import torch
 from torch import nn
 from torch.nn import functional as F
+from transformers.activations import ACT2FN
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.utils import is_flash_attn_2_available
@@ -759,19 +760,20 @@ FUSED_LINEAR = None
 if torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported():
     FUSED_LINEAR = getattr(torch.ops.mkldnn, "_linear_pointwise", None)
 FUSED_ACTIVATIONS = {
-    "gelu": ("gelu", [], "none"),
-    "gelu_new": ("gelu", [], "tanh"),
-    "gelu_pytorch_tanh": ("gelu", [], "tanh"),
-    "relu": ("relu", [], None),
-    "silu": ("swish", [], None),
+    type(ACT2FN["gelu"]): ("gelu", [], "none"),
+    type(ACT2FN["gelu_new"]): ("gelu", [], "tanh"),
+    type(ACT2FN["gelu_pytorch_tanh"]): ("gelu", [], "tanh"),
+    type(ACT2FN["relu"]): ("relu", [], None),
+    type(ACT2FN["silu"]): ("swish", [], None),
+    type(ACT2FN["swish"]): ("swish", [], None),
 }
 
 
-def project(linear: nn.Module, x: torch.Tensor, act: nn.Module | None = None, hidden_act: str = "") -> torch.Tensor:
-    """linear(x), or act(linear(x)), `hidden_act` being the name of the activation: in one go where that is possible (in
-    bf16 inference on CPU, if nobody watches or replaced the modules), and then up to twice as fast."""
+def project(linear: nn.Module, x: torch.Tensor, act: nn.Module | None = None) -> torch.Tensor:
+    """linear(x), or act(linear(x)): in one operator where that is possible (in bf16 inference on CPU, if the modules
+    are torch's and Transformers' own, without hooks)."""
     modules = [linear] if act is None else [linear, act]
-    fused = ("none", [], None) if act is None else FUSED_ACTIVATIONS.get(hidden_act)
+    fused = ("none", [], None) if act is None else FUSED_ACTIVATIONS.get(type(act))
     if (
         fused
         and FUSED_LINEAR

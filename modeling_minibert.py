@@ -118,12 +118,12 @@ class MiniBertMLP(nn.Module):
         self.Wi = build_linear(
             config.hidden_size, inner * (2 if self.gated else 1), config.mlp_bias, config.initializer_range
         )
-        self.act, self.hidden_act = ACT2FN[config.hidden_act], config.hidden_act
+        self.act = ACT2FN[config.hidden_act]
         self.Wo = build_linear(inner, config.hidden_size, config.mlp_bias, output_std(config))
 
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
         if not self.gated:
-            return project(self.Wo, project(self.Wi, hidden_states, self.act, self.hidden_act))
+            return project(self.Wo, project(self.Wi, hidden_states, self.act))
         signal, gate = project(self.Wi, hidden_states).chunk(2, dim=-1)
         return project(self.Wo, self.act(signal) * gate)
 

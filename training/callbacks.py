@@ -73,7 +73,7 @@ def describe_log(logs: Mapping[str, float]) -> str:
     return "evaluation: " + "  ".join(f"{name} {value:.4g}" for name, value in shown.items()) if shown else ""
 
 
-class SaysWhatFailed:
+class CheckpointErrors:
     """For a `Trainer`: a checkpoint that cannot be written is an OSError that names it."""
 
     def _save_checkpoint(self, *args, **kwargs):

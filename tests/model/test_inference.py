@@ -6,7 +6,7 @@ from torch import nn
 from transformers.activations import ACT2FN
 
 from minibert import MiniBertConfig, MiniBertModel, attention_minibert
-from minibert.attention_minibert import FUSED_ACTIVATIONS, FUSED_LINEAR, Documents, plan_attention, project
+from minibert.attention_minibert import FUSED_LINEAR, Documents, plan_attention, project
 
 BF16 = torch.bfloat16
 needs_fused = pytest.mark.skipif(FUSED_LINEAR is None, reason="this torch, or this processor, has no oneDNN in bf16")
@@ -26,7 +26,9 @@ def fused(monkeypatch):
 
 
 @needs_fused
-@pytest.mark.parametrize("hidden_act", [None, *FUSED_ACTIVATIONS, "relu2"])
+@pytest.mark.parametrize(
+    "hidden_act", [None, "gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "silu", "swish", "relu2"]
+)
 @pytest.mark.parametrize("bias", [True, False])
 def test_a_linear_and_its_activation(hidden_act, bias, fused):
     """Against the formula in float64; an activation that oneDNN does not have is applied all the same."""
@@ -36,7 +38,7 @@ def test_a_linear_and_its_activation(hidden_act, bias, fused):
     expected = x.double() @ linear.weight.double().T + (linear.bias.double() if bias else 0)
     expected = expected if act is None else act(expected)
     with torch.inference_mode():
-        out = project(linear, x, act, hidden_act or "")
+        out = project(linear, x, act)
     torch.testing.assert_close(out.double(), expected, atol=2e-2, rtol=1e-2)
     assert len(fused) == (hidden_act != "relu2") and out.dtype == BF16
 
@@ -53,13 +55,13 @@ def test_modules_that_somebody_watches_or_replaced_are_called(fused):
     doubled, hooked, patched, plain = (kind(8, 8).to(BF16) for kind in (Doubled, nn.Linear, nn.Linear, nn.Linear))
     hooked.register_forward_hook(lambda *args: calls.append("hook"))
     patched.forward = lambda x: calls.append("patch") or torch.zeros_like(x)
-    watched = nn.GELU()
+    watched = ACT2FN["gelu"]
     watched.register_forward_pre_hook(lambda *args: calls.append("activation"))
     with torch.no_grad():
         torch.testing.assert_close(project(doubled, x), doubled(x))
         project(hooked, x)
         assert not project(patched, x).any()
-        project(plain, x, watched, "gelu")
+        project(plain, x, watched)
         assert calls == ["hook", "patch", "activation"] and not fused
         project(plain, x)
         project(plain.float(), x.float())  # fp32 stays what it is

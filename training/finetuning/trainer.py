@@ -14,7 +14,7 @@ from tqdm.auto import tqdm
 from transformers import EarlyStoppingCallback, PreTrainedModel, Trainer, TrainerState, TrainingArguments, set_seed
 
 from ..arguments.finetuning import EvaluateArguments, FinetuneArguments
-from ..callbacks import ConsoleLog, SaysWhatFailed, add_callbacks
+from ..callbacks import CheckpointErrors, ConsoleLog, add_callbacks
 from ..hub.card import COSTS
 from ..precision import resolve_precision
 from .freezing import add_lora, freeze, parameter_groups, restore_embedding, train_seen_rows
@@ -55,7 +55,7 @@ class Trained(NamedTuple):
     state: TrainerState
 
 
-class TaskTrainer(SaysWhatFailed, Trainer):
+class TaskTrainer(CheckpointErrors, Trainer):
     """Trains, where it `trains`, what the arguments of a run leave to be trained of `model`; and evaluates the task."""
 
     def __init__(self, run: Run, model: PreTrainedModel, trains: bool = False):

@@ -22,7 +22,7 @@ class MuonAdamW(torch.optim.Optimizer):
     nearest matrix with orthonormal rows or columns. A fused projection is several matrices on top of each other: a
     group's `parts` says how many equal parts, by rows, are orthogonalised apart. The update is scaled to the size of
     AdamW's (arXiv 2502.16982, section 2.2), so that both can have one learning rate. Does what `torch.optim.Muon` does,
-    but all matrices of one shape at once: its many small products would take a third of a step on CPU.
+    but for all matrices of one shape at once, as many small products are slow.
     """
 
     def __init__(self, muon_groups: list[dict[str, Any]], adamw_groups: list[dict[str, Any]]):

@@ -42,8 +42,9 @@ def check_optimization(
     warmup, average, scheduler = optimization.batch_warmup, optimization.weight_average, training.lr_scheduler_type
     other_clock = checkpoint is not None and not by_clock and TimeBudget.saved_in(checkpoint)
     refused = {
-        "weight_average: needs whole matrices, without fsdp, deepspeed": average and shares_weights(training),
-        "optimizer: muon needs whole matrices, without fsdp, deepspeed": muon and shares_weights(training),
+        "weight_average: needs whole matrices; leave it out beside fsdp, deepspeed": average
+        and shares_weights(training),
+        "optimizer: muon needs whole matrices; use adamw beside fsdp, deepspeed": muon and shares_weights(training),
         f"optimizer: muon and --optim {optim} are two optimizers; give one": muon and optim not in ADAMW,
         "muon_learning_rate: needs --optimizer muon": optimization.muon_learning_rate is not None and not muon,
         f"weight_average: {average} is no decay; use 0 to 1, e.g. 0.999": average is not None and not 0 < average < 1,

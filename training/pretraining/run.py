@@ -66,7 +66,7 @@ def pretrain(
     training = check_optimization(optimization, training, arguments.UNLESS_MINUTES, checkpoint)
     budget = time_budget(optimization, training, checkpoint)
     if shares_weights(training) and objective_arguments.objective == "rtd":
-        raise ValueError("objective: rtd needs whole matrices, for two models; use it without fsdp, deepspeed")
+        raise ValueError("objective: rtd needs whole matrices, for two models; use another one beside fsdp, deepspeed")
     objective = OBJECTIVES[objective_arguments.objective](objective_arguments, masking, training.seed)
     overrides = objective.config_fields | overrides
     preset = resolve_config(model_arguments, overrides)

@@ -8,14 +8,14 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 from transformers import PreTrainedModel, Trainer
 
-from ..callbacks import SaysWhatFailed, add_callbacks
+from ..callbacks import CheckpointErrors, add_callbacks
 from ..data.collators import MaskedLMCollator, MaskingProgress
 from ..hub.trainer import HubReady
 from ..optimization import OptimizationMixin
 from .objectives.base import Objective
 
 
-class PretrainingTrainer(OptimizationMixin, HubReady, SaysWhatFailed, Trainer):
+class PretrainingTrainer(OptimizationMixin, HubReady, CheckpointErrors, Trainer):
     """`Trainer` for an `Objective`: evaluation with a collator of its own that keeps a few sums of every batch, and the
     terms of the loss logged apart, each a mean that does not depend on gradient accumulation."""
 
