@@ -19,6 +19,7 @@ q queries, k keys, c blocks of a local layer, p places in padded groups of docum
 
 import inspect
 from bisect import bisect_left, insort
+from collections import Counter
 from typing import Any
 
 import torch
@@ -160,7 +161,7 @@ class Documents:
         if self.id_bs is None:
             self.cu_seqlens = torch.arange(0, batch_size * length + 1, length, dtype=torch.int32, device=self.device)
             self.id_t = torch.arange(batch_size, device=self.device).unsqueeze(1).expand(self.shape).flatten()
-            self.position_t = self.position_bs.flatten()
+            self.position_t, self._lengths = self.position_bs.flatten(), [length] * batch_size
         else:
             self._find()
         return self
@@ -232,7 +233,7 @@ class Documents:
             id_t = self.id_bs.flatten()
         else:
             id_t = torch.arange(self.shape[0], device=self.device).unsqueeze(1).expand(self.shape).flatten()
-        return F.pad(id_t[1:] == id_t[:-1], (0, 1), value=False)
+        return F.pad(id_t, (0, 1), value=-2)[1:] == id_t
 
     def pool(self, hidden_t: torch.Tensor, pooling: str) -> torch.Tensor:
         """The `cls` (first), `last` or `mean` vector of each row, [batch, width]; of each document, [documents, width],
@@ -519,7 +520,11 @@ class PackedPlan(AttentionPlan):
             offset_n[i] = row_lengths[row_n[i]] - room
             if self.several:
                 insort(rooms, (room - lengths[i], row_n[i]))
-        shapes, first_row, self.places = [], [0] * len(row_lengths), 0
+        # each row is one document, and shows itself all of it; known without a look at a tensor
+        only_padding = len(row_lengths) == len(lengths) and self.window is None and not self.causal
+        shapes, first_row, self.places, tokens = [], [0] * len(row_lengths), 0, Counter[int]()
+        for row, length in zip(row_n, lengths):
+            tokens[row_lengths[row]] += length
         for length in sorted(set(row_lengths)):
             rows = [row for row, own in enumerate(row_lengths) if own == length]
             for row in rows:
@@ -530,18 +535,20 @@ class PackedPlan(AttentionPlan):
         first_n = torch.tensor([first_row[row] + offset for row, offset in zip(row_n, offset_n)], device=device)
         starts_n, lengths_n = documents.cu_seqlens[:-1].long(), documents.cu_seqlens.diff().long()
         # the place of each token in the packed rows one after the other
-        self.slot_t = torch.arange(self.tokens, device=device) + (first_n - starts_n).repeat_interleave(lengths_n)
+        moved_t = (first_n - starts_n).repeat_interleave(lengths_n, output_size=self.tokens)
+        self.slot_t = torch.arange(self.tokens, device=device) + moved_t
         id_p = torch.full((self.places,), -1, device=device).index_copy(0, self.slot_t, documents.id_t.long())
         position_p = torch.zeros_like(id_p).index_copy(0, self.slot_t, documents.position_t.long())
         self.sizes = [count * length for count, length in shapes]
         self.groups = []
         for shape, *row in zip(shapes, id_p.split(self.sizes), position_p.split(self.sizes)):
             id_ns, position_ns = (x.view(shape) for x in row)
-            if len(row_lengths) == len(lengths) and self.window is None and not self.causal:  # only padding is hidden
-                mask = ((id_ns >= 0) | (id_ns[:, :1] < 0))[:, None, None]
+            if only_padding and tokens[shape[1]] == shape[0] * shape[1]:  # and there is none
+                bias = None
+            elif only_padding:
+                bias = _as_bias(((id_ns >= 0) | (id_ns[:, :1] < 0))[:, None, None], self.dtype)
             else:  # padding sees padding, so that no row of a mask is empty
-                mask = _visible(id_ns, position_ns, self.window, self.causal).unsqueeze(1)
-            bias = None if mask.all() else _as_bias(mask, self.dtype)
+                bias = _as_bias(_visible(id_ns, position_ns, self.window, self.causal).unsqueeze(1), self.dtype)
             self.groups.append((shape, self.kernel_for(shape[1], shape[1]), bias))
 
     def attend(self, q_thd, k_thd, v_thd):

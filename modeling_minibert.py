@@ -387,8 +387,8 @@ class MiniBertModel(MiniBertPreTrainedModel):
         """Learned positions end somewhere; say so before an index error does."""
         if self.embeddings.position_embeddings is None or is_captured(documents.position_bs):
             return
-        table, length = self.embeddings.position_embeddings.num_embeddings, documents.shape[1]
-        if (position_ids is not None or length > table) and int(documents.position_bs.max()) >= table:
+        table = self.embeddings.position_embeddings.num_embeddings
+        if (position_ids is not None or documents.longest > table) and int(documents.position_bs.max()) >= table:
             raise ValueError(
                 f"position {int(documents.position_bs.max())} is beyond max_position_embeddings={table}: truncate to "
                 f"{table} tokens (tokenizer(..., truncation=True, max_length={table}))"
@@ -537,12 +537,14 @@ class MiniBertVocabularyHead(MiniBertPreTrainedModel):
             if masked_lm_positions is None:
                 masked_lm_positions = (labels_t != -100).nonzero().squeeze(1)
             hidden_td, labels_t = hidden_td[masked_lm_positions], labels_t[masked_lm_positions]
-            extra = bucket_rows(hidden_td)
-            if extra:
-                hidden_td, labels_t = F.pad(hidden_td, (0, 0, 0, extra)), F.pad(labels_t, (0, extra), value=-100)
+        extra = bucket_rows(hidden_td)
+        if extra:
+            hidden_td = F.pad(hidden_td, (0, 0, 0, extra))
+            labels_t = None if labels_t is None else F.pad(labels_t, (0, extra), value=-100)
         logits_tv = self.decoder(self.head(hidden_td))
         loss = None if labels_t is None else cross_entropy(logits_tv, labels_t, num_items_in_batch)
-        return (logits_tv[: len(masked_lm_positions)] if sparse else outputs.documents.restore(logits_tv)), loss
+        logits_tv = logits_tv[:-extra] if extra else logits_tv
+        return (logits_tv if sparse else outputs.documents.restore(logits_tv)), loss
 
 
 class MiniBertForMaskedLM(MiniBertVocabularyHead):
@@ -649,7 +651,7 @@ class MiniBertForCausalLM(MiniBertVocabularyHead, GenerationMixin):
     def forward(
         self, input_ids: MaybeTensor = None, attention_mask: MaybeTensor = None, token_type_ids: MaybeTensor = None,
         position_ids: MaybeTensor = None, inputs_embeds: MaybeTensor = None, seq_idx: MaybeTensor = None,
-        labels: MaybeTensor = None, sparse_prediction: bool | None = None,
+        labels: MaybeTensor = None, sparse_prediction: bool = False,
         num_items_in_batch: int | torch.Tensor | None = None, **kwargs,
     ) -> CausalLMOutput:  # fmt: skip
         """Predict next tokens.
@@ -659,6 +661,8 @@ class MiniBertForCausalLM(MiniBertVocabularyHead, GenerationMixin):
             shift_labels: [batch, length], labels that are shifted already (as sequence parallelism hands them); they
                 replace `labels`. Not in the signature, since Trainer evaluates no loss unless a batch has every label
                 that the signature names.
+            sparse_prediction: logits at labelled positions only, [labelled positions, vocabulary], which the device is
+                waited for; worth it where few tokens have labels.
         """
         shift_labels = kwargs.pop("shift_labels", None)
         outputs = self.encode(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, seq_idx, **kwargs)
@@ -666,7 +670,7 @@ class MiniBertForCausalLM(MiniBertVocabularyHead, GenerationMixin):
         if shift_labels is not None:
             labels_t = outputs.documents.select_labels(shift_labels)
         elif labels is not None:
-            labels_t = F.pad(outputs.documents.select_labels(labels)[1:], (0, 1), value=-100)
+            labels_t = F.pad(outputs.documents.select_labels(labels), (0, 1), value=-100)[1:]
             labels_t = labels_t.masked_fill(~outputs.documents.has_next(), -100)
         logits, loss = self.predict_tokens(outputs, labels_t, sparse_prediction, num_items_in_batch)
         return CausalLMOutput(loss, logits, outputs.hidden_states, outputs.attentions)

@@ -373,7 +373,8 @@ def test_training_predicts_labelled_positions_alone(head, name):
     chosen = labels != -100
     if head == "ForCausalLM":
         chosen = F.pad(labels[:, 1:] != -100, (0, 1)) & (inputs["attention_mask"] > 0)
-    sparse = model(**inputs, labels=labels)
+    asked = {"sparse_prediction": True} if head == "ForCausalLM" else {}
+    sparse = model(**inputs, labels=labels, **asked)
     assert_close(sparse[name], dense[chosen], **CLOSE)
     full = model(**inputs, labels=labels, sparse_prediction=False)
     assert full[name].shape == dense.shape

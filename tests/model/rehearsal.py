@@ -1,0 +1,67 @@
+"""Models on a device that is not there: see test_device.py. For a process of its own, which importing this changes."""
+
+import numpy as np
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
+from transformers.initialization import no_init_weights
+
+from minibert import attention_minibert, modeling_minibert
+from minibert.tests.helpers import FAMILIES, tiny
+from minibert.tokenization import train_tokenizer
+from minibert.training.data.collators import MaskedLMCollator
+
+_setup_privateuseone_for_python_backend("gpu")
+torch.cuda.get_device_capability = lambda device=None: (9, 0)
+choose, plan = attention_minibert._choose_device_plan, attention_minibert.plan_attention
+attention_minibert._choose_device_plan = lambda device, *rest: choose(torch.device("cuda"), *rest)
+torch.tensor = lambda numbers, device=None: torch.zeros(np.shape(numbers), dtype=torch.long, device=device)  # copied
+# fake tensors look like those of a trace
+attention_minibert.is_tracing = modeling_minibert.is_tracing = lambda x=None: False
+
+
+def packed(without=(), **columns):
+    """What the collator of packed training hands over."""
+    rows = [
+        {"input_ids": [2, 5, 6, 7, 3, 2, 8, 3], "position_ids": [0, 1, 2, 3, 4, 0, 1, 2]},
+        {"input_ids": [2, 9, 3], "position_ids": [0, 1, 2]},
+    ]
+    tokenizer = train_tokenizer(["a word and another word"] * 4, vocab_size=40)
+    batch = dict(MaskedLMCollator(tokenizer, unpadded=True, mlm_probability=0.5, seed=0)(rows))
+    return {name: x for name, x in batch.items() if name not in without} | columns
+
+
+def unpacked(head):
+    """Rows of one document each, without padding, and labels for the head."""
+    shape = (2, 3, 7) if head == "ForMultipleChoice" else (2, 7)
+    rows, tokens = torch.zeros(2, dtype=torch.long), torch.zeros(shape, dtype=torch.long)
+    of_rows = head in ("ForSequenceClassification", "ForNextSentencePrediction", "ForMultipleChoice")
+    labels = {
+        "Model": {},
+        "ForMaskedLM": {"labels": tokens, "masked_lm_positions": torch.zeros(3, dtype=torch.long)},
+        "ForPreTraining": {"labels": tokens, "next_sentence_label": rows, "sparse_prediction": False},
+        "ForQuestionAnswering": {"start_positions": rows, "end_positions": rows},
+    }
+    return {"input_ids": tokens} | labels.get(head, {"labels": rows if of_rows else tokens})
+
+
+def step(head, family, dtype, batch=None):
+    """Forward and backward; the names of the plans, and the devices of the gradients."""
+    batch, plans = unpacked(head) if batch is None else batch, set()
+
+    def noted(*arguments):
+        found = plan(*arguments)
+        plans.add(found.name)
+        return found
+
+    modeling_minibert.plan_attention = noted
+    torch.set_default_dtype(getattr(torch, dtype))
+    with no_init_weights(), FakeTensorMode(allow_non_fake_inputs=True), torch.device("gpu"):
+        config = tiny(**dict(hidden_size=32, max_position_embeddings=8) | FAMILIES[family])
+        model = getattr(modeling_minibert, f"MiniBert{head}")(config).train()
+        batch = {name: torch.empty_like(x, device="gpu") if hasattr(x, "dtype") else x for name, x in batch.items()}
+        outputs = model(**batch)
+        loss = sum(x.sum() for x in outputs.values()) if head == "Model" else outputs.loss
+        loss.backward()
+    devices = {"none" if p.grad is None else p.grad.device.type for p in model.parameters()}
+    return sorted(plans), sorted(devices)

@@ -1,0 +1,52 @@
+"""The road of a GPU, rehearsed without one: tensors that have a shape and a device but no numbers, so that what mixes
+devices, or waits for the device to look at a number, is an error. A torch without CUDA has no gradients for the device
+"cuda", even so: the device is one that Python registers, and plans are chosen for it as for an H100."""
+
+import pytest
+
+from minibert.tests.helpers import HEADS
+from minibert.tests.processes import Python
+
+pytest.importorskip("torch.nn.attention.varlen", reason="this torch has no varlen_attn")
+
+VARLEN, NO_VARLEN = ["varlen_attn"], ["blocks of queries", "one packed call"]
+
+
+@pytest.fixture(scope="module")
+def step(tmp_path_factory):
+    with Python(tmp_path_factory.mktemp("gpu")) as python:
+        rehearsal = "from minibert.tests.model import rehearsal; result = rehearsal.step"
+        yield lambda head, family, dtype, batch="None": python.run(
+            f"{rehearsal}({head!r}, {family!r}, {dtype!r}, {batch})"
+        )
+
+
+@pytest.mark.parametrize("head", HEADS)
+@pytest.mark.parametrize("family, dtype, plans", [("bert", "bfloat16", VARLEN), ("modernbert", "float32", NO_VARLEN)])
+def test_no_head_waits_for_the_device(step, head, family, dtype, plans):
+    """With a variable-length kernel, and in fp32 without."""
+    assert step(head, family, dtype) == (plans, ["gpu"])
+
+
+def test_nor_does_a_decoder(step):
+    assert step("ForCausalLM", "causal", "bfloat16") == (VARLEN, ["gpu"])
+
+
+@pytest.mark.parametrize("family", ["bert", "modernbert"])
+def test_nor_do_the_packed_batches_of_the_collator(step, family):
+    """However many documents a row has: more tokens than a learned position reaches."""
+    assert step("ForMaskedLM", family, "bfloat16", "rehearsal.packed()") == (VARLEN, ["gpu"])
+
+
+@pytest.mark.parametrize(
+    "batch, waits_for",
+    [
+        ("without=['masked_lm_positions']", "DynamicOutputShape"),
+        ("position_ids=rehearsal.packed()['input_ids']", "DataDependentOutput"),
+        ("attention_mask=rehearsal.packed()['input_ids']", "DynamicOutputShape"),
+    ],
+)
+def test_what_does_is_noticed(step, batch, waits_for):
+    """The rehearsal can fail: where masked places, the order of positions or padding are to be found."""
+    with pytest.raises(AssertionError, match=waits_for):
+        step("ForMaskedLM", "modernbert", "bfloat16", f"rehearsal.packed({batch})")
