@@ -34,10 +34,12 @@ def test_the_import_is_light():
 # What is imported first: `AutoConfig` is loaded without the Auto classes for models, `modeling_layers` (as every model
 # does) loads them while it is only half there itself, and so do our own modules.
 ORDERS = [
-    "import minibert, transformers",
-    "from transformers import AutoModel; import minibert",
     "from transformers import AutoConfig; import minibert",
     "import minibert; from transformers import BertModel",
+]
+MORE_ORDERS = [
+    "import minibert, transformers",
+    "from transformers import AutoModel; import minibert",
     "import minibert; from transformers import Trainer",
     "from minibert import MiniBertForMaskedLM",
     "from minibert.configuration_minibert import MiniBertConfig",
@@ -58,7 +60,7 @@ CHECK = """
 """
 
 
-@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("order", ORDERS + [pytest.param(order, marks=pytest.mark.slow) for order in MORE_ORDERS])
 def test_registration_whichever_is_imported_first(order, tmp_path):
     with Python(tmp_path) as python:
         python.run(order)
