@@ -139,19 +139,18 @@ class _Rows(torch.utils.data.Dataset):
 
 
 def check_accumulation(
-    model: PreTrainedModel, texts: Texts | None = None, sizes: Sequence[int] = (8, 2, 1), **columns: Any
+    model: PreTrainedModel, texts: Texts | None = None, sizes: Sequence[int] = (8, 2, 1), collator: Any = None
 ) -> tuple[float, str]:
     """The weights after one step of `Trainer` (plain SGD), in micro-batches of so many texts, against those after a
     step of the loss's formula over all texts.
 
     Args:
-        texts: eight of one length; with unequal numbers of targets by default.
-        columns: further columns of the batch.
+        texts: eight of one length; by default with unequal numbers of targets.
     """
     kind, rate = kind_of(model), 0.5
     texts = texts or texts_for(model, lengths=[12] * 8)
     layout = Layout([texts.cells(i) for i in range(8)])
-    rows = inputs_for(model, texts, layout) | labels_for(kind, texts, layout) | columns
+    rows = inputs_for(model, texts, layout) | labels_for(kind, texts, layout)
     if kind == "Model":
         raise NotApplicable("no loss")
     expected = -rate * from_texts_alone(model, texts)["gradients"]
@@ -168,7 +167,7 @@ def check_accumulation(
                 save_strategy="no", logging_strategy="no", report_to="none", disable_tqdm=True,
                 remove_unused_columns=False, seed=3,
             )  # fmt: skip
-            trainer = Trainer(trained, arguments, train_dataset=_Rows(rows))
+            trainer = Trainer(trained, arguments, collator, _Rows(rows))
             trainer.remove_callback(PrinterCallback)
             trainer.train()
         change = torch.cat([p.detach().flatten() for p in trained.parameters()]) - before
@@ -313,7 +312,9 @@ def implementations(model: PreTrainedModel) -> list[str]:
     return ["eager", "sdpa"] if model._supports_sdpa else ["eager"]
 
 
-def check_precision(model: PreTrainedModel, large: bool, dtypes=(torch.float16, torch.bfloat16)) -> tuple[float, str]:
+def check_precision(
+    model: PreTrainedModel, large: bool, dtypes=(torch.float16, torch.bfloat16), **keywords: Any
+) -> tuple[float, str]:
     """Outputs, losses and gradients that are not finite: with rows of padding alone, left and right, or with vectors
     of up to 10,000 instead of tokens."""
     if large and not takes(model, "inputs_embeds"):
@@ -335,11 +336,11 @@ def check_precision(model: PreTrainedModel, large: bool, dtypes=(torch.float16, 
         if large:
             vectors = half.get_input_embeddings()(given.pop("input_ids")).detach()
             given["inputs_embeds"] = (vectors.float() * (1e4 / vectors.float().abs().max())).to(dtype)
-        outputs = half(**given, **labels)
+        outputs = half(**given, **labels, **keywords)
         loss = outputs.loss if labels else sum(x.float().square().mean() for x in values(outputs))
         loss.backward()
         with torch.no_grad():
-            shown = [*values(half.eval()(**given)), loss, gradients(half)]
+            shown = [*values(half.eval()(**given, **keywords)), loss, gradients(half)]
         name = f"{str(dtype).removeprefix('torch.')} {attention}"
         found[name] = float(sum((~x.isfinite()).sum().item() for x in shown))
     value, _ = worst(found)
