@@ -243,12 +243,10 @@ def from_batch(model: PreTrainedModel, texts: Texts, layout: Layout, **keywords:
     labels = labels_for(kind, texts, layout)
     model.eval().zero_grad()
     with torch.no_grad():
-        outputs = model(**inputs, **keywords)
+        found = by_text(kind, model(**inputs, **keywords), layout)
+        if any(len(x) not in (sum(layout.lengths), len(layout.texts)) for x in found.values()):
+            raise NotApplicable("one answer a row, however many documents it holds")
         evaluated = model(**inputs, **keywords, **labels).loss if labels else None
-    found = by_text(kind, outputs, layout)
-    rows = next(iter(found.values())).shape[0]
-    if layout.how != "mask" and rows not in (sum(layout.lengths), len(layout.texts)):
-        raise NotApplicable("one answer a row, however many documents it holds")
     model.train()
     outputs = model(**inputs, **keywords, **labels)
     loss = outputs.loss if labels else sum(x.pow(3).mean() for x in by_text(kind, outputs, layout).values())
