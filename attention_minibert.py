@@ -296,6 +296,12 @@ def bucket_rows(x_td: torch.Tensor) -> int:
     return -len(x_td) % max(16, 1 << max(0, len(x_td).bit_length() - 5))
 
 
+def repeat_last(x: torch.Tensor, count: int, dim: int) -> torch.Tensor:
+    """`x` with its last row `count` times more. (The norm of a row of zeros has a gradient that fp16 cannot hold.)"""
+    last = x.narrow(dim, -1, 1)
+    return torch.cat((x, last.expand(*(count if i == dim else -1 for i in range(x.dim())))), dim)
+
+
 def is_captured(x: torch.Tensor) -> bool:
     """Whether one graph is being captured that may not depend on values: torch.export, ONNX, tracing, the meta device;
     and torch.compile on CPU, where no kernel takes documents of any length (on CUDA some do)."""

@@ -51,6 +51,7 @@ from .attention_minibert import (
     output_std,
     plan_attention,
     project,
+    repeat_last,
     sinusoidal_positions,
 )
 from .configuration_minibert import MiniBertConfig
@@ -328,7 +329,7 @@ class MiniBertModel(MiniBertPreTrainedModel):
         hidden = self.embeddings(input_ids, inputs_embeds, token_type_ids, position_bs)
         extra = bucket_rows(hidden[0]) if unpad else 0
         if extra:
-            hidden, position_bs = F.pad(hidden, (0, 0, 0, extra)), F.pad(position_bs, (0, extra))
+            hidden, position_bs = repeat_last(hidden, extra, 1), F.pad(position_bs, (0, extra))
         rotary = {name: angles(position_bs) for name, angles in self.rotary.items()}
         causal = self.config.is_causal if is_causal is None else is_causal
         plans = self._plan(documents, hidden, attention_mask, causal, unpad, kwargs)
@@ -539,7 +540,7 @@ class MiniBertVocabularyHead(MiniBertPreTrainedModel):
             hidden_td, labels_t = hidden_td[masked_lm_positions], labels_t[masked_lm_positions]
         extra = bucket_rows(hidden_td)
         if extra:
-            hidden_td = F.pad(hidden_td, (0, 0, 0, extra))
+            hidden_td = repeat_last(hidden_td, extra, 0)
             labels_t = None if labels_t is None else F.pad(labels_t, (0, extra), value=-100)
         logits_tv = self.decoder(self.head(hidden_td))
         loss = None if labels_t is None else cross_entropy(logits_tv, labels_t, num_items_in_batch)

@@ -11,9 +11,11 @@ import random
 import pytest
 import torch
 from helpers import LABELS, VOCAB, build
-from model.test_modeling import LAYOUTS, LENGTHS, Texts
+from model.test_modeling import LAYOUTS
 from torch import Tensor
 from torch.nn import functional as F
+
+from minibert.training.audit.texts import LENGTHS, Texts
 
 SWITCHES = {
     "head": ("ForMaskedLM", "ForSequenceClassification"),
@@ -180,7 +182,7 @@ def described(row: dict) -> str:
 
 @pytest.mark.parametrize("row", ROWS, ids=described)
 def test_loss_and_gradients(row):
-    fields, texts = dict(row), Texts()
+    fields, texts = dict(row), Texts(VOCAB)
     head, way, dtype, layout, recomputed = (fields.pop(name) for name in list(row)[:5])
     model = build(head, num_labels=LABELS, rope_parameters=None, **fields).to(dtype).train()
     model.set_attn_implementation(way.split(",")[0])

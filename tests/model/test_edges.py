@@ -32,17 +32,6 @@ def ids(*shape: int) -> torch.Tensor:
 # --- nothing to predict ---
 
 
-@pytest.mark.parametrize("count", [None, 0, torch.tensor(0)], ids=str)
-@pytest.mark.parametrize("head", TOKEN_HEADS)
-def test_no_target_gives_no_loss_and_no_gradient(head, count):
-    """Also where `Trainer` counts no target over all micro-batches and ranks."""
-    model = build(head).train()
-    loss = model(ids(2, 9), labels=torch.full((2, 9), -100), num_items_in_batch=count).loss
-    loss.backward()
-    assert loss == 0
-    assert all(p.grad is None or not p.grad.any() for p in model.parameters())
-
-
 @pytest.mark.parametrize("head", ["ForMaskedLM", "ForTokenClassification", "ForReplacedTokenDetection", "BERT's own"])
 def test_a_step_without_targets_under_trainer_leaves_finite_weights(head, tmp_path):
     sizes = dict(vocab_size=64, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32)

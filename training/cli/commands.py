@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ..arguments import embeddings, finetuning, hub, pretraining, probes, race
+from ..arguments import audit, embeddings, finetuning, hub, pretraining, probes, race
 
 
 @dataclass
@@ -18,7 +18,7 @@ class Command:
     Its function is called with an instance of every dataclass in `arguments`, in this order, then with a
     `transformers.TrainingArguments` if there are `training_defaults`, then with the dictionary of changed model fields
     if there are `config_overrides`. What it returns is what `minibert.pretrain` and its like return; of a command line,
-    a number is the exit status.
+    its `exit_status` is the exit status, or itself, if it is a number.
     """
 
     function: str  # "module:function", the module within `minibert.training`
@@ -89,6 +89,7 @@ COMMANDS = {
     "mask-stats": Command("data.mask_stats:mask_stats", (pretraining.CorpusArguments, pretraining.MaskStatsArguments)),
     "bench": Command("bench.run:bench", (pretraining.CorpusArguments, pretraining.BenchArguments), "benchmarks"),
     "bench embed": Command("bench.embed:bench_embed", (pretraining.CorpusArguments, embeddings.BenchEmbedArguments)),
+    "audit": Command("audit.run:audit", (audit.AuditArguments,), "model"),
     "race": Command("race:race", (pretraining.CorpusArguments, race.RaceArguments), "recipes"),
     "embed": Command(
         "embeddings.encoders:embed",

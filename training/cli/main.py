@@ -42,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def run(argv: list[str]) -> int:
-    """Run a command line; errors are raised. A number that a command returns is the exit status."""
+    """Run a command line; errors are raised. A result's `exit_status`, or a number itself, is the exit status."""
     group = argv[0] if argv and argv[0] not in COMMANDS and _tasks(argv[0]) else None
     if argv[:1] in ([], ["-h"], ["--help"]) or (group and argv[1:2] in (["-h"], ["--help"])):
         print(overview(group))
@@ -52,7 +52,7 @@ def run(argv: list[str]) -> int:
         build_parser(name, everything="--help-all" in rest).print_help()
         return 0
     result = run_command(name, rest)
-    return result if isinstance(result, int) else 0
+    return result if isinstance(result, int) else getattr(result, "exit_status", 0)
 
 
 def split_command(argv: list[str]) -> tuple[str, list[str]]:

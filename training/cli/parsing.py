@@ -255,7 +255,7 @@ for _kind, _first, _pattern in (
     _Yaml12Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_kind}", re.compile(_pattern), _first)
 
 
-def _read_yaml(text: str, source: str) -> Any:
+def read_yaml(text: str, source: str) -> Any:
     try:
         return yaml.load(text, Loader=_Yaml12Loader)
     except yaml.YAMLError as error:
@@ -264,7 +264,7 @@ def _read_yaml(text: str, source: str) -> Any:
 
 def _from_yaml(texts: Sequence[str]) -> Any:
     """The value of a model field on the command line: `null`, `[a, b]`, `{a: 1}`. Several are a list, none is true."""
-    values = [_read_yaml(text, repr(text)) for text in texts]
+    values = [read_yaml(text, repr(text)) for text in texts]
     return True if not values else values[0] if len(values) == 1 else values
 
 
@@ -277,7 +277,7 @@ def read_recipe(path: str | Path, known: set[str]) -> dict[str, Any]:
             f"recipe: {str(path)!r} is no file{close_matches(str(path), ours)}; use a YAML file, or one of"
             f" {', '.join(sorted(ours))}"
         )
-    recipe = _read_yaml(file.read_text(encoding="utf-8"), str(file)) or {}
+    recipe = read_yaml(file.read_text(encoding="utf-8"), str(file)) or {}
     if not isinstance(recipe, dict):
         raise ValueError(f"recipe: {str(file)!r} is no list of 'argument: value' lines")
     for key in (key for key in recipe if key not in known):

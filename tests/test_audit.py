@@ -1,0 +1,261 @@
+"""`minibert audit`: a sound model passes every check, and every check finds the model that breaks it."""
+
+import json
+import math
+import sys
+
+import pytest
+import torch
+from helpers import BERT, FAMILIES, HEADS, build, refusal, run
+from torch import nn
+from transformers import BertConfig, BertForMaskedLM
+from transformers import initialization as init
+from transformers.models.bert.modeling_bert import BertPredictionHeadTransform
+
+import minibert
+from minibert import MiniBertForMaskedLM
+from minibert.training.audit.checks import CHECKS
+from minibert.training.audit.run import examine, load
+from minibert.training.cli import main as cli
+
+QUICK = [name for name in CHECKS if name != "reload"]
+
+
+# --- models that break one truth each ---
+
+
+class Forgets(MiniBertForMaskedLM):
+    """What tells documents from each other, or padding from text, is taken and not used."""
+
+    forgotten = ()
+
+    def forward(self, input_ids=None, attention_mask=None, position_ids=None, inputs_embeds=None, seq_idx=None,
+                labels=None, **kwargs):  # fmt: skip
+        given = dict(attention_mask=attention_mask, position_ids=position_ids, seq_idx=seq_idx, **kwargs)
+        given = {name: None if name in self.forgotten else x for name, x in given.items()}
+        return super().forward(input_ids, inputs_embeds=inputs_embeds, labels=labels, **given)
+
+
+def forgets(*names: str) -> type:
+    return type("ForgetsForMaskedLM", (Forgets,), {"forgotten": names})
+
+
+class CountsColumnsForMaskedLM(MiniBertForMaskedLM):
+    """Padding on the left moves the positions."""
+
+    def forward(self, input_ids=None, attention_mask=None, position_ids=None, seq_idx=None, **kwargs):
+        if position_ids is None:
+            position_ids = torch.arange(input_ids.shape[1]).expand(input_ids.shape)
+            seq_idx = torch.zeros_like(position_ids)
+        return super().forward(input_ids, attention_mask, position_ids=position_ids, seq_idx=seq_idx, **kwargs)
+
+
+class StretchesPositionsForMaskedLM(MiniBertForMaskedLM):
+    def forward(self, input_ids=None, position_ids=None, **kwargs):
+        if position_ids is not None:
+            kwargs |= dict(position_ids=position_ids**2, seq_idx=torch.zeros_like(position_ids))
+        return super().forward(input_ids, **kwargs)
+
+
+class ScalesVectorsForMaskedLM(MiniBertForMaskedLM):
+    def forward(self, input_ids=None, inputs_embeds=None, **kwargs):
+        if inputs_embeds is not None:  # their norm would hide a factor
+            inputs_embeds = inputs_embeds + torch.arange(inputs_embeds.shape[-1])
+        return super().forward(input_ids, inputs_embeds=inputs_embeds, **kwargs)
+
+
+class CountsAloneForMaskedLM(MiniBertForMaskedLM):
+    """The mean of every micro-batch, whatever `Trainer` counts; not a number where there is no target."""
+
+    def forward(self, input_ids=None, labels=None, num_items_in_batch=None, **kwargs):
+        outputs = super().forward(input_ids, labels=labels, sparse_prediction=False, **kwargs)
+        if labels is not None:
+            outputs.loss = nn.functional.cross_entropy(outputs.logits.flatten(0, 1), labels.flatten())
+        return outputs
+
+
+class InitialisesContainersForMaskedLM(BertForMaskedLM):
+    """As ModernBERT does it, which Transformers skips in classes that are not its own."""
+
+    def _init_weights(self, module):
+        super()._init_weights(module)
+        if isinstance(module, BertPredictionHeadTransform):
+            init.normal_(module.dense.weight, std=0.05)
+
+
+class ForgetsAWeightForMaskedLM(MiniBertForMaskedLM):
+    def __init__(self, config):
+        super().__init__(config)
+        self.extra = nn.Parameter(torch.zeros(4, 4))
+
+
+class WiderWindowForMaskedLM(MiniBertForMaskedLM):
+    def __init__(self, config):
+        super().__init__(config)
+        self.model.windows = {name: window and window + 1 for name, window in self.model.windows.items()}
+
+
+class DividesByTokensForMaskedLM(MiniBertForMaskedLM):
+    def forward(self, input_ids=None, attention_mask=None, **kwargs):
+        outputs = super().forward(input_ids, attention_mask, **kwargs)
+        if attention_mask is not None and not kwargs.get("labels") is not None:
+            outputs.logits = outputs.logits / attention_mask.sum(1)[:, None, None]
+        return outputs
+
+
+class OverflowsForMaskedLM(MiniBertForMaskedLM):
+    def forward(self, input_ids=None, inputs_embeds=None, **kwargs):
+        outputs = super().forward(input_ids, inputs_embeds=inputs_embeds, **kwargs)
+        outputs.logits = outputs.logits + (0 if inputs_embeds is None else inputs_embeds.square().sum())
+        return outputs
+
+
+BROKEN = {
+    "packed position_ids": forgets("position_ids"),
+    "packed seq_idx": forgets("seq_idx"),
+    "packed cu_seq_lens": forgets("cu_seq_lens_q"),
+    "packed mask": forgets("attention_mask", "position_ids"),
+    "padding right": forgets("attention_mask"),
+    "padding left": CountsColumnsForMaskedLM,
+    "positions said": StretchesPositionsForMaskedLM,
+    "positions shifted": StretchesPositionsForMaskedLM,
+    "inputs_embeds": ScalesVectorsForMaskedLM,
+    "accumulation": CountsAloneForMaskedLM,
+    "no target": CountsAloneForMaskedLM,
+    "new weights": InitialisesContainersForMaskedLM,
+    "lacking weights": ForgetsAWeightForMaskedLM,
+    "window": WiderWindowForMaskedLM,
+    "half precision, padding": DividesByTokensForMaskedLM,
+    "half precision, large": OverflowsForMaskedLM,
+}
+
+
+def broken(check: str):
+    kind = BROKEN[check]
+    torch.manual_seed(0)
+    if issubclass(kind, BertForMaskedLM):
+        return kind(BertConfig(vocab_size=61, hidden_size=64, num_hidden_layers=1, num_attention_heads=2,
+                               intermediate_size=64))  # fmt: skip
+    absolute = BERT if check == "padding left" else {}  # where a position is more than a distance
+    return kind(build("ForMaskedLM", **absolute).config).eval()
+
+
+@pytest.mark.parametrize("check", BROKEN)
+def test_every_check_can_fail(check):
+    finding = examine(broken(check), check)
+    assert finding.verdict == "fail", finding
+    assert not finding.measured <= 5 * finding.limit
+
+
+def test_a_model_that_is_another_one_in_a_new_process(tmp_path, monkeypatch):
+    """Its module is written to a file, as the process must find it."""
+    (tmp_path / "restless.py").write_text(
+        "import random\n"
+        "from minibert import MiniBertForMaskedLM\n"
+        "class Restless(MiniBertForMaskedLM):\n"
+        "    def __init__(self, config):\n"
+        "        super().__init__(config)\n"
+        "        self.scale = random.SystemRandom().random()\n"
+        "    def forward(self, *args, **kwargs):\n"
+        "        outputs = super().forward(*args, **kwargs)\n"
+        "        outputs.logits = outputs.logits * self.scale\n"
+        "        return outputs\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    finding = examine(__import__("restless").Restless(build("ForMaskedLM").config), "reload")
+    assert finding.verdict == "fail" and 0 < finding.measured < math.inf
+    sys.modules.pop("restless")
+
+
+def test_all_have_been_broken():
+    assert {*BROKEN, "reload"} == {*CHECKS}
+
+
+# --- models that hold ---
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_minibert_passes(family):
+    """New ones, whose biases are 0."""
+    findings = [examine(load("MiniBertForMaskedLM", FAMILIES[family]), name) for name in QUICK]
+    assert not [each for each in findings if each.verdict == "fail"]
+    absent = {each.check for each in findings if each.verdict == "not applicable"}
+    assert absent == ({"positions shifted", "window"} if family == "bert" else set())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("head", HEADS)
+def test_every_head_passes(head):
+    findings = [examine(build(head), name) for name in CHECKS]
+    assert not [each for each in findings if each.verdict == "fail"]
+    assert sum(each.verdict == "pass" for each in findings) >= 8
+
+
+def test_what_a_class_cannot_be_asked():
+    """A reason for each, and no verdict."""
+    for kind, check, reason in (
+        ("BertModel", "accumulation", "no loss"),
+        ("BertForMaskedLM", "packed seq_idx", "takes no seq_idx"),
+        ("BertForSequenceClassification", "packed mask", "one answer a row"),
+        ("BertForMaskedLM", "window", "no local layers"),
+        ("BertForMaskedLM", "positions shifted", "absolute"),
+    ):
+        finding = examine(load(kind), check)
+        assert (finding.verdict, finding.measured) == ("not applicable", None) and reason in finding.note
+
+
+def test_a_check_that_breaks_is_a_failure():
+    class Broken(MiniBertForMaskedLM):
+        def forward(self, input_ids=None, **kwargs):
+            raise RuntimeError("no\nway")
+
+    finding = examine(Broken(build("ForMaskedLM").config), "padding right")
+    assert (finding.verdict, finding.measured, finding.note) == ("fail", math.inf, "RuntimeError: no way")
+
+
+# --- the command ---
+
+
+def test_the_command_shows_and_saves_and_says_whether_all_holds(tmp_path, capsys):
+    result = tmp_path / "audit.json"
+    shown = run("audit", "MiniBertForMaskedLM", "--checks", "padding", "--result", result, capsys=capsys)
+    saved = json.loads(result.read_text())
+    assert [each["check"] for each in saved["findings"]] == ["padding right", "padding left"]
+    assert saved["failed"] == [] and all(each["check"] in shown for each in saved["findings"])
+    line = ["audit", "BertForMaskedLM", "--checks", "no target", "padding left", "--result", str(result)]
+    assert cli.main(line) == 1
+    saved = json.loads(result.read_text(), parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+    assert saved["failed"] == ["padding left", "no target"] and saved["findings"][1]["measured"] == "nan"
+
+
+def test_a_saved_model_and_the_python_function(tmp_path, capsys):
+    """Its own weights: a model that was poisoned fails, the same one before passes."""
+    model = build("ForMaskedLM")
+    model.save_pretrained(tmp_path)
+    found = minibert.audit(tmp_path, checks=["padding"])
+    assert found.class_name == "MiniBertForMaskedLM" and not found.failed and found.exit_status == 0
+    model.model.final_norm.weight.data[0] = math.nan
+    model.save_pretrained(tmp_path)
+    assert minibert.audit(tmp_path, checks=["padding"]).failed == ["padding right", "padding left"]
+    assert minibert.audit("BertModel", fields=dict(num_hidden_layers=1), checks=["padding right"]).failed == []
+    capsys.readouterr()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "give one: a folder, a Hub name or a class"),
+        (
+            ["BertForMaskdLM"],
+            "'BertForMaskdLM' is no model of Transformers or MiniBERT; close matches: BertForMaskedLM",
+        ),
+        (["no/such/folder"], "does not exist"),
+        (["BertModel", "--checks", "nope"], "checks: 'nope' begins no name; use packed position_ids"),
+        (["BertModel", "--fields", "[1]"], "fields: [1] is no mapping"),
+        (["BertModel", "--fields", "{"], "fields is not YAML"),
+        (["BertModel", "--fields", "{hidden_size: 7}"], "hidden size (7)"),
+        (["BertModel", "--result", "no/such/file.json"], "result: 'no/such/file.json': its folder does not exist"),
+    ],
+)
+def test_bad_input_is_refused(words, message, capsys):
+    assert message in refusal(capsys, "audit", *words)

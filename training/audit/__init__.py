@@ -1,0 +1,1 @@
+"""What must hold for any encoder of Transformers, measured."""

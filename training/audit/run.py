@@ -1,0 +1,168 @@
+"""`minibert audit`: what must hold for any encoder of Transformers, measured."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict, dataclass, field, fields
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from torch import nn
+from transformers import PreTrainedConfig, PreTrainedModel
+
+from ... import modeling_minibert
+from ..arguments.audit import AuditArguments
+from ..cli.parsing import close_matches, read_yaml
+from ..loading import quietly, saved_config
+from ..report import format_table
+from .checks import CHECKS
+from .texts import NotApplicable
+
+
+@dataclass
+class Finding:
+    check: str
+    truth: str
+    measured: float | None  # None: not applicable
+    limit: float
+    verdict: str  # "pass", "fail" or "not applicable"
+    note: str
+
+
+@dataclass
+class Audit:
+    """What was found. `exit_status` is that of the command: 1 if anything fails."""
+
+    model: str
+    class_name: str
+    versions: dict[str, str]
+    day: str
+    findings: list[Finding] = field(default_factory=list)
+
+    @property
+    def failed(self) -> list[str]:
+        return [finding.check for finding in self.findings if finding.verdict == "fail"]
+
+    @property
+    def exit_status(self) -> int:
+        return int(bool(self.failed))
+
+    def table(self) -> str:
+        """Aligned text, a finding a line."""
+        rows = [(each.check, "" if each.measured is None else f"{each.measured:.1e}", f"{each.limit:g}", each.verdict,
+                 each.note) for each in self.findings]  # fmt: skip
+        return format_table(("check", "measured", "limit", "verdict", "where, or why not"), rows)
+
+    def save(self, path: str | Path) -> None:
+        """JSON; a number that is not finite as its name."""
+        content = asdict(self) | {"failed": self.failed}
+        for each in content["findings"]:
+            if each["measured"] is not None and not math.isfinite(each["measured"]):
+                each["measured"] = str(each["measured"])
+        Path(path).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+
+
+def audit(arguments: AuditArguments) -> Audit:
+    """Measure a model by every check; print a table.
+
+    Raises:
+        ValueError: not one model, an unknown class, field or check; before any work.
+    """
+    if len(arguments.model) != 1:
+        raise ValueError(f"model: {arguments.model!r}; give one: a folder, a Hub name or a class")
+    chosen = [name for name in CHECKS if name.startswith(tuple(arguments.checks) or "")]
+    for wanted in arguments.checks:
+        if not any(name.startswith(wanted) for name in CHECKS):
+            raise ValueError(f"checks: {wanted!r} begins no name; use {', '.join(CHECKS)}")
+    if arguments.result and not Path(arguments.result).resolve().parent.is_dir():
+        raise ValueError(f"result: {arguments.result!r}: its folder does not exist; make it, or use another")
+    model = load(arguments.model[0], read_yaml(arguments.fields, "fields"))
+    versions = {"transformers": transformers.__version__, "torch": torch.__version__}
+    result = Audit(arguments.model[0], type(model).__name__, versions, date.today().isoformat())
+    with quietly():
+        result.findings = [examine(model, name) for name in chosen]
+    if arguments.result:
+        result.save(arguments.result)
+    print(result.table())
+    return result
+
+
+def examine(model: PreTrainedModel, name: str) -> Finding:
+    """One check of a model; an exception in it is a failure."""
+    check = CHECKS[name]
+    try:
+        measured, note = check.measure(model)
+    except NotApplicable as reason:
+        return Finding(name, check.truth, None, check.limit, "not applicable", str(reason))
+    except Exception as error:
+        measured, note = math.inf, f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+    model.zero_grad()
+    verdict = "pass" if measured <= check.limit else "fail"
+    return Finding(name, check.truth, measured, check.limit, verdict, note)
+
+
+# A class's own defaults otherwise; weights large enough for everything to show.
+TINY = dict(vocab_size=96, hidden_size=64, num_hidden_layers=3, num_attention_heads=4, intermediate_size=64,
+            hidden_dim=64, embedding_size=64, max_position_embeddings=64, local_attention=8,
+            initializer_range=0.2)  # fmt: skip
+
+
+def load(name: str, given: dict[str, Any] | None = None) -> PreTrainedModel:
+    """A saved model, or a tiny random one of a class; without dropout.
+
+    Args:
+        given: fields of the config of a class.
+    """
+    if not isinstance(given or {}, dict):
+        raise ValueError(f"fields: {given!r} is no mapping; write {{name: value, …}}")
+    found = _class(name)
+    if found is None:
+        if given:
+            raise ValueError(f"fields: {given!r} are for a class, not for the saved model {name!r}; leave them out")
+        config = saved_config(name)
+        found = _class((config.architectures or ["none"])[0])
+        if found is None:
+            raise ValueError(f"model: {name!r} is a {config.architectures}, a class that Transformers does not have")
+        return _without_dropout(found.from_pretrained(name, config=_still(config)))
+    torch.manual_seed(0)
+    return _without_dropout(found(_still(tiny_config(found.config_class, given or {}))))
+
+
+def _class(name: str) -> type[PreTrainedModel] | None:
+    """The class of this name, if it is the name of one."""
+    if Path(name).exists() or not name.isidentifier() or name == name.lower():
+        return None
+    found = getattr(modeling_minibert, name, None) or getattr(transformers, name, None)
+    if found is None or not (isinstance(found, type) and issubclass(found, PreTrainedModel)):
+        known = (each for each in (*modeling_minibert.__all__, *dir(transformers)) if "For" in each or "Model" in each)
+        raise ValueError(f"model: {name!r} is no model of Transformers or MiniBERT{close_matches(name, known)}")
+    return found
+
+
+def tiny_config(config_class: type[PreTrainedConfig], given: dict[str, Any]) -> PreTrainedConfig:
+    known = {each.name for each in fields(config_class)}
+    renamed = {config_class.attribute_map.get(key, key): value for key, value in TINY.items()}
+    chosen = {key: value for key, value in renamed.items() if key in known}
+    special = [each.name for each in fields(config_class) if each.name.endswith("_token_id")]
+    special = [name for name in special if getattr(config_class, name, None)]  # what is None or 0 stays it
+    chosen |= {name: i for i, name in enumerate(special, 1)}
+    return config_class(**chosen | {config_class.attribute_map.get(key, key): value for key, value in given.items()})
+
+
+def _still(config: PreTrainedConfig) -> PreTrainedConfig:
+    """Without dropout."""
+    for each in fields(config):
+        if ("dropout" in each.name or each.name == "dropout") and isinstance(getattr(config, each.name), (int, float)):
+            setattr(config, each.name, 0.0)
+    return config
+
+
+def _without_dropout(model: PreTrainedModel) -> PreTrainedModel:
+    for module in model.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
+    return model.eval()
