@@ -34,7 +34,7 @@ _PUBLIC = {
     **dict.fromkeys(
         ("pretrain", "finetune", "evaluate", "fill", "embed", "search", "rerank", "convert", "push"), "training.api"
     ),
-    "train_tokenizer": "tokenization",
+    **dict.fromkeys(("extend_tokenizer", "train_tokenizer"), "tokenization"),
     "MaskedLMCollator": "training.data.collators",
 }
 __all__ = ["__version__", *_PUBLIC]

@@ -86,6 +86,9 @@ class ModelArguments:
         None,
         "A trained MiniBERT (folder or Hub name) to go on from; fields that keep its weights' shapes can be changed.",
     )
+    extend_vocabulary: int | None = argument(
+        None, "Add so many words of the text, those that its tokenizer cuts most, to the trained model's vocabulary."
+    )
 
 
 @dataclass
@@ -158,8 +161,10 @@ class OptimizationArguments:
 
 @dataclass
 class TokenizerCommandArguments:
-    """Train a tokenizer on text."""
+    """Train a tokenizer on text, or extend a trained one."""
 
+    extend: str | None = argument(None, "A trained tokenizer (folder or Hub name) that words are added to instead.")
+    extend_vocabulary: int = argument(1000, "How many: the words of the text that it cuts most.")
     output_dir: str = argument("runs/tokenizer", "Folder that the tokenizer is saved in.")
 
 
