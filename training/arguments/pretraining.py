@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -228,6 +229,26 @@ class ConvertArguments:
 
     paths: list[str] = argument([], "The model (a folder or Hub name), then the folder to write; also without --paths.")
     architecture: Architecture | None = argument(None, "Target of a MiniBERT; by default what it was.")
+    set: list[str] = argument(
+        [],
+        "Change the MiniBERT that is written, field=value (position_embedding_type=rope local_attention=128): what is"
+        " kept and what is new is printed; a field that means nothing for trained weights is refused.",
+    )
+
+    def __post_init__(self):
+        """`set` from `["field=value"]`, or a dictionary as JSON, to a dictionary; values are JSON or plain words."""
+        given, self.set = self.set, {}
+        for text in given:
+            name, sign, value = text.partition("=")
+            if text.startswith("{"):
+                self.set |= json.loads(text)
+            elif not sign or name in self.set:
+                raise ValueError(f"set: {text!r} is {'given twice' if sign else 'no field=value'}; give each once")
+            else:
+                try:
+                    self.set[name] = json.loads(value)
+                except json.JSONDecodeError:
+                    self.set[name] = value
 
 
 PRETRAIN_DEFAULTS: dict[str, Any] = TRAINING_DEFAULTS | {
