@@ -111,7 +111,8 @@ def test_deeper_by_stacking(family):
 def test_the_rest_is_kept():
     model = build("ForSequenceClassification", **BERT, id2label={0: "a", 1: "b", 2: "c"}, dtype="bfloat16")
     model.to(torch.bfloat16).eval()
-    changed, _ = change(model, {"hidden_dropout": 0.2, "local_attention": 6})
+    changed, said = change(model, {"hidden_dropout": 0.2, "local_attention": 4, "position_embedding_type": "absolute"})
+    assert said[:2] == ["hidden_dropout: 0.0 → 0.2", "local_attention: 4, as it was"]
     assert changed.config.id2label == model.config.id2label and changed.dtype == torch.bfloat16
     assert changed.config.hidden_dropout == 0.2 and not changed.training
     assert all(torch.equal(tensor, model.state_dict()[name]) for name, tensor in changed.state_dict().items())
@@ -125,7 +126,6 @@ def test_the_rest_is_kept():
     (BERT, {"is_causal": True}, "--objective clm"),
     (BERT, {"position_embedding_type": "none"}, "only 'absolute' can become 'rope'"),
     ({}, {"position_embedding_type": "absolute"}, "trained with 'rope'; only 'absolute' can become 'rope'"),
-    ({}, {"position_embedding_type": "rope"}, "position_embedding_type is 'rope' already; leave it out"),
     (BERT, {"local_atention": 8}, "no field 'local_atention'; use local_attention"),
     (BERT, {"rope_parameters": {"rope_theta": 5.0}}, "rope_parameters.*needs position_embedding_type='rope'"),
     (BERT, {"num_hidden_layers": 0}, "num_hidden_layers=0: it must be at least 1"),

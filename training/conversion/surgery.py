@@ -45,15 +45,18 @@ def change(model: PreTrainedModel, changes: Mapping[str, Any]) -> tuple[PreTrain
     - which layers are local, windows, RoPE's parameters, dropout rates: no weight changes.
 
     Raises:
-        ValueError: a field that cannot be changed in a trained model, that has the value already, or (a
-            `StrictDataclassError`) a value that no config takes.
+        ValueError: a field that cannot be changed in a trained model, or (a `StrictDataclassError`) a value that no
+            config takes.
     """
     config = _changed_config(model.config, changes)
     old, depth = model.state_dict(), model.config.num_hidden_layers
     with torch.device("meta"):
         changed = type(model)(config)
     names, weights = list(changed.state_dict()), {}
-    said = [f"{name}: {getattr(model.config, name)!r} → {getattr(config, name)!r}" for name in changes]
+    said = []
+    for name in changes:
+        before, now = getattr(model.config, name), getattr(config, name)
+        said.append(f"{name}: {before!r}, as it was" if before == now else f"{name}: {before!r} → {now!r}")
     for name in names:
         source = LAYER.sub(lambda match: f"layers.{int(match[1]) % depth}.", name)
         if source not in old and ".attn_norm." in source:  # of a copy of the first layer
@@ -103,10 +106,9 @@ def _changed_config(config: MiniBertConfig, changes: Mapping[str, Any]) -> MiniB
                 f"set: {name}={value!r} has no meaning for trained weights: {REASONS.get(name, OTHERWISE)}. What can be"
                 f" set: {', '.join(CHANGEABLE)}"
             )
-        if value == getattr(config, name):
-            raise ValueError(f"set: {name} is {value!r} already; leave it out")
-    kind, wanted = config.position_embedding_type, changes.get("position_embedding_type", "rope")
-    if wanted != "rope" or (kind != "absolute" and "position_embedding_type" in changes):
+    kind = config.position_embedding_type
+    wanted = changes.get("position_embedding_type", kind)
+    if wanted != kind and (kind, wanted) != ("absolute", "rope"):
         raise ValueError(
             f"set: position_embedding_type={wanted!r} has no meaning for weights trained with {kind!r}; only 'absolute'"
             " can become 'rope'"
