@@ -35,7 +35,7 @@ _PUBLIC = {
         ("pretrain", "finetune", "evaluate", "fill", "embed", "search", "rerank", "audit", "convert", "push"),
         "training.api",
     ),
-    "train_tokenizer": "tokenization",
+    **dict.fromkeys(("extend_tokenizer", "train_tokenizer"), "tokenization"),
     "MaskedLMCollator": "training.data.collators",
 }
 __all__ = ["__version__", *_PUBLIC]

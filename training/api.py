@@ -118,6 +118,7 @@ def convert(source: str | PathLike, target: str | PathLike, **arguments: Any) ->
     Args:
         source: a folder or a Hub name. target: a new folder.
         architecture (str): "bert" or "modernbert", for what a MiniBERT becomes; by default what it was, or can be.
+        set (dict): fields of `MiniBertConfig` that the MiniBERT written has otherwise; what is kept and new is printed.
     """
     return run_command("convert", given={"paths": [str(source), str(target)], **arguments})
 

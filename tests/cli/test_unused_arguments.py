@@ -90,7 +90,8 @@ def test_what_has_an_effect_is_not_refused(line):
 
 
 def test_names_of_the_table():
-    names = {field.name for item in COMMANDS["pretrain"].arguments for field in dataclasses.fields(item)}
+    commands = [COMMANDS[name] for name in ("pretrain", "tokenizer")]
+    names = {field.name for each in commands for item in each.arguments for field in dataclasses.fields(item)}
     assert all({condition.switch, *condition.arguments} <= names for condition in CONDITIONS)
 
 

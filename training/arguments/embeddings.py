@@ -114,6 +114,13 @@ class EmbedTrainingArguments:
         "ranking: a query's passage against all others of the batch; cosine: squared error of the cosine; cosent: order"
         " of the cosines. auto: cosent where there are scores, else ranking.",
     )
+    pairs_from: list[str] = argument(
+        [],
+        "The data is plain text (files and folders of txt, md, or tables with a column text and perhaps title), and its"
+        " pairs are one or several of: title (a document's title and text), adjacent (passages that follow each other),"
+        " dropout (a passage and itself, told apart by dropout alone).",
+    )
+    passage_words: int = argument(64, "With pairs_from: longest passage, in words; whole sentences.")
     chunk_size: int | None = argument(None, "Texts encoded at once (GradCache), for large batches in little memory.")
     scale: float = argument(20.0, "Factor of the cosines in the losses ranking and cosent (1 / temperature).")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -86,6 +87,9 @@ class ModelArguments:
         None,
         "A trained MiniBERT (folder or Hub name) to go on from; fields that keep its weights' shapes can be changed.",
     )
+    extend_vocabulary: int | None = argument(
+        None, "Add so many words of the text, those that its tokenizer cuts most, to the trained model's vocabulary."
+    )
 
 
 @dataclass
@@ -158,8 +162,10 @@ class OptimizationArguments:
 
 @dataclass
 class TokenizerCommandArguments:
-    """Train a tokenizer on text."""
+    """Train a tokenizer on text, or extend a trained one."""
 
+    extend: str | None = argument(None, "A trained tokenizer (folder or Hub name) that words are added to instead.")
+    extend_vocabulary: int = argument(1000, "How many: the words of the text that it cuts most.")
     output_dir: str = argument("runs/tokenizer", "Folder that the tokenizer is saved in.")
 
 
@@ -223,6 +229,26 @@ class ConvertArguments:
 
     paths: list[str] = argument([], "The model (a folder or Hub name), then the folder to write; also without --paths.")
     architecture: Architecture | None = argument(None, "Target of a MiniBERT; by default what it was.")
+    set: list[str] = argument(
+        [],
+        "Change the MiniBERT that is written, field=value (position_embedding_type=rope local_attention=128): what is"
+        " kept and what is new is printed; a field that means nothing for trained weights is refused.",
+    )
+
+    def __post_init__(self):
+        """`set` from `["field=value"]`, or a dictionary as JSON, to a dictionary; values are JSON or plain words."""
+        given, self.set = self.set, {}
+        for text in given:
+            name, sign, value = text.partition("=")
+            if text.startswith("{"):
+                self.set |= json.loads(text)
+            elif not sign or name in self.set:
+                raise ValueError(f"set: {text!r} is {'given twice' if sign else 'no field=value'}; give each once")
+            else:
+                try:
+                    self.set[name] = json.loads(value)
+                except json.JSONDecodeError:
+                    self.set[name] = value
 
 
 PRETRAIN_DEFAULTS: dict[str, Any] = TRAINING_DEFAULTS | {

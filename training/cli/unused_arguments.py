@@ -30,7 +30,8 @@ def _with_objective(names: tuple[str, ...], *arguments: str) -> Condition:
     return Condition("objective", names.__contains__, f"with --objective {', '.join(names)}", arguments)
 
 
-OF_A_NEW_TOKENIZER = (*(field.name for field in dataclasses.fields(TokenizerArguments)), "sample_documents")
+OF_TOKENIZERS = tuple(field.name for field in dataclasses.fields(TokenizerArguments))
+OF_A_NEW_TOKENIZER = (*OF_TOKENIZERS, "sample_documents")
 OF_MASKING = tuple(field.name for field in dataclasses.fields(MaskingArguments))
 
 # Of the commands that read a corpus.
@@ -46,6 +47,10 @@ CONDITIONS = (
     _with_objective(("mlm", "rtd", "clm"), "packing", "num_proc"),
     _without("tokenizer", *OF_A_NEW_TOKENIZER),
     _without("model_name_or_path", *OF_A_NEW_TOKENIZER, "model", "size"),
+    _with("model_name_or_path", "extend_vocabulary"),
+    _with_objective(("mlm", "mlm+nsp", "clm"), "extend_vocabulary"),
+    _with("extend", "extend_vocabulary"),
+    _without("extend", *OF_TOKENIZERS),
 )
 
 

@@ -16,15 +16,17 @@ from ...configuration_minibert import MiniBertConfig
 from ..arguments.pretraining import ConvertArguments
 from .checkpoints import load
 from .native import from_native, to_native
+from .surgery import change
 
 
 def convert(arguments: ConvertArguments) -> Path:
     """Convert a saved model to MiniBERT, or a MiniBERT back, and return its folder. Its tokenizer goes along, and so do
-    the files of sentence-transformers, which say how an embedding model pools.
+    the files of sentence-transformers, which say how an embedding model pools. With `set`, what is written is a
+    MiniBERT whichever the source was, changed as `surgery.change` says.
 
     Raises:
         ValueError: not two paths, a target that holds something, an architecture for the way to MiniBERT; and whatever
-            `load`, `from_native` and `to_native` refuse. Nothing is written then.
+            `load`, `from_native`, `to_native` and `change` refuse. Nothing is written then.
     """
     if len(arguments.paths) != 2:
         raise ValueError(f"paths: {len(arguments.paths)} given; give a source and a target")
@@ -34,18 +36,30 @@ def convert(arguments: ConvertArguments) -> Path:
     ours = AutoConfig.from_pretrained(source, trust_remote_code=False).model_type == MiniBertConfig.model_type
     if arguments.architecture and not ours:
         raise ValueError(f"architecture={arguments.architecture!r} is for a MiniBERT source; {source!r} is none")
+    if arguments.architecture and arguments.set:
+        raise ValueError(f"set: it changes a MiniBERT; leave architecture={arguments.architecture!r} out")
     tokenizer = None
     if has_file(source, "tokenizer_config.json"):
         tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
     loaded = load(source, modeling_minibert if ours else transformers, 0 if tokenizer is None else len(tokenizer))
-    model = to_native(loaded, arguments.architecture) if ours else from_native(loaded)
+    if ours:
+        model = loaded if arguments.set else to_native(loaded, arguments.architecture)
+    else:
+        model = from_native(loaded)
+    length = None
+    if arguments.set:
+        model, said = change(model, arguments.set)
+        print("\n".join(said))
+        length = arguments.set.get("max_position_embeddings")
+    if length is not None and tokenizer is not None:
+        tokenizer.model_max_length = length
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as folder:
         written = Path(folder, target.name)
         model.save_pretrained(written)
         if tokenizer is not None:
             tokenizer.save_pretrained(written)
-        _copy_modules(source, written)
+        _copy_modules(source, written, length)
         if target.exists():
             target.rmdir()
         written.rename(target)
@@ -53,8 +67,9 @@ def convert(arguments: ConvertArguments) -> Path:
     return target
 
 
-def _copy_modules(source: str, target: Path) -> None:
-    """Copy what `SentenceTransformer(source)` reads beside the model and the tokenizer, so that it reads `target`."""
+def _copy_modules(source: str, target: Path, length: int | None) -> None:
+    """Copy what `SentenceTransformer(source)` reads beside the model and the tokenizer, so that it reads `target`; with
+    a `length`, texts are cut off there."""
     if not has_file(source, "modules.json"):
         return
     modules = json.loads(Path(cached_file(source, "modules.json")).read_text(encoding="utf-8"))
@@ -65,3 +80,7 @@ def _copy_modules(source: str, target: Path) -> None:
         if has_file(source, name):
             (target / name).parent.mkdir(exist_ok=True)
             shutil.copyfile(cached_file(source, name), target / name)
+    settings = target / "sentence_bert_config.json"
+    given = json.loads(settings.read_text(encoding="utf-8")) if length is not None and settings.exists() else {}
+    if "max_seq_length" in given:
+        settings.write_text(json.dumps(given | {"max_seq_length": length}, indent=2) + "\n", encoding="utf-8")

@@ -14,7 +14,7 @@ import math
 import random
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -338,17 +338,22 @@ def has_scores(pairs: Dataset) -> bool:
     return "label" in pairs.column_names
 
 
+def draw(things: Iterable, size: float, seed: int, what: str) -> set:
+    """A share (below 1) or a number of `things` to hold out; a ValueError, which calls them `what`, for none or all."""
+    things = sorted(things)
+    random.Random(seed).shuffle(things)
+    count = round(size * len(things) if size < 1 else size)
+    if not 0 < count < len(things):
+        raise ValueError(f"validation_size: {size} holds out {count} of {len(things)} {what}")
+    return set(things[:count])
+
+
 def hold_out(pairs: Dataset, validation_size: float, seed: int) -> tuple[Dataset, Dataset]:
     """Rows to train on and rows held out, a ValueError if either are none; rows with the same first text are on one
     side."""
     queries = pairs["first"][:]
-    groups = sorted(set(queries))
-    random.Random(seed).shuffle(groups)
-    count = round(validation_size * len(groups) if validation_size < 1 else validation_size)
-    if not 0 < count < len(groups):
-        raise ValueError(f"validation_size: {validation_size} holds out {count} of {len(groups)} different queries")
+    held_out = draw(set(queries), validation_size, seed, "different queries")
     sides: tuple[list[int], list[int]] = ([], [])
-    held_out = set(groups[:count])
     for row, query in enumerate(queries):
         sides[query in held_out].append(row)
     return pairs.select(sides[0]), pairs.select(sides[1])

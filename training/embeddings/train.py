@@ -3,7 +3,8 @@
 Embedding models learn from pairs (in-batch negatives: Henderson et al. 2017, arXiv 1705.00652; with hard negatives
 where there is a third column) or from scores (CoSENT, or squared error of the cosine: Reimers and Gurevych 2019, arXiv
 1908.10084). Rerankers learn to tell a query's passage from negatives (binary cross-entropy: Nogueira and Cho 2019,
-arXiv 1901.04085), drawn at random or from what an embedding model finds near the query.
+arXiv 1901.04085), drawn at random or from what an embedding model finds near the query. Text without pairs becomes
+pairs in `unlabelled`.
 """
 
 from __future__ import annotations
@@ -37,9 +38,20 @@ from ..loading import minibert_config, quietly
 from ..precision import check_launcher, resolve_precision
 from ..report import plot_embedding_training
 from ..result import TrainingResult
-from .data import Passage, Retrieval, has_scores, hold_out, is_retrieval, read_pairs, read_passages, read_retrieval
+from .data import (
+    Passage,
+    Retrieval,
+    draw,
+    has_scores,
+    hold_out,
+    is_retrieval,
+    read_pairs,
+    read_passages,
+    read_retrieval,
+)
 from .encoders import RERANKER, Embedder, check_encoder, limit_length, score_pairs
 from .evaluate import KS, RETRIEVAL, measure, print_table
+from .unlabelled import KINDS, make_pairs, read_documents
 
 # Negatives that a held-out query's passage is ranked among.
 VALIDATION_NEGATIVES = 20
@@ -59,7 +71,8 @@ def finetune_embed(how: EmbedTrainingArguments, data: PairArguments, training: T
         ValueError: bad data, a loss that the data does not fit, a model of another task; before any training.
     """
     checkpoint = checkpoint_to_resume(training)
-    pairs, held_out = read_training_data(data, training.seed)
+    check_pairs_from(how, data)
+    pairs, held_out = read_training_data(data, training.seed, how.pairs_from, how.passage_words)
     scored = has_scores(pairs)
     loss = how.loss if how.loss != "auto" else "cosent" if scored else "ranking"
     if (loss == "ranking") == scored:
@@ -154,11 +167,42 @@ def finetune_rerank(how: RerankTrainingArguments, data: PairArguments, training:
 # --- Data ------------------------------------------------------------------------------------------------------------
 
 
-def read_training_data(data: PairArguments, seed: int) -> tuple[Dataset, Dataset | Retrieval]:
-    """What is trained on, and what the best checkpoint is chosen on."""
+def check_pairs_from(how: EmbedTrainingArguments, data: PairArguments) -> None:
+    """Refuse (ValueError), before anything is read, what makes no pairs."""
+    if unknown := [kind for kind in how.pairs_from if kind not in KINDS]:
+        raise ValueError(f"pairs_from: {unknown[0]!r} is unknown; use {', '.join(KINDS)}, or several of them")
+    if how.pairs_from and data.columns:
+        raise ValueError(f"columns: {' '.join(data.columns)} are of no use with --pairs_from; leave them out")
+    if how.passage_words < 1:
+        raise ValueError(f"passage_words: {how.passage_words} is too few; use at least 1")
+    config = minibert_config(how.model)
+    if "dropout" in how.pairs_from and not (config.hidden_dropout or config.attention_dropout):
+        raise ValueError(
+            f"pairs_from: dropout needs a model that drops units, and {how.model!r} drops none; `minibert convert"
+            f" {how.model} FOLDER --set hidden_dropout=0.1` makes one of it"
+        )
+
+
+def read_training_data(
+    data: PairArguments, seed: int, pairs_from: Sequence[str] = (), words: int = 0
+) -> tuple[Dataset, Dataset | Retrieval]:
+    """What is trained on, and what the best checkpoint is chosen on.
+
+    Args:
+        pairs_from, words: which pairs are made of text without any, and the longest passage in them.
+    """
     if data.patience < 0:
         raise ValueError(f"patience: {data.patience} is below 0; use 0 or more")
-    pairs = read_pairs(data.data, data.columns)
+    if pairs_from:
+        documents = read_documents(data.data)
+        if data.validation is None:
+            held_out = draw(range(len(documents)), data.validation_size, seed, "documents")
+            sides = [[each for i, each in enumerate(documents) if (i in held_out) == side] for side in (False, True)]
+            told_apart = [kind for kind in pairs_from if kind != "dropout"]  # a text always finds itself
+            return make_pairs(sides[0], pairs_from, words), make_pairs(sides[1], told_apart or ["adjacent"], words)
+        pairs = make_pairs(documents, pairs_from, words)
+    else:
+        pairs = read_pairs(data.data, data.columns)
     if data.validation is None:
         return hold_out(pairs, data.validation_size, seed)
     if is_retrieval(data.validation):

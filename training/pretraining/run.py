@@ -17,7 +17,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase, TrainingArgumen
 
 from ...configuration_minibert import BERT_SIZES, MiniBertConfig
 from ...modeling_minibert import MiniBertModel
-from ...tokenization import train_tokenizer
+from ...tokenization import extend_tokenizer, train_tokenizer
 from ..arguments import pretraining as arguments
 from ..checkpoints import checkpoint_to_resume
 from ..data.mixtures import SAMPLE_ROWS, check_stream, check_workers, first_rows, prepare_documents
@@ -32,6 +32,7 @@ from .objectives import OBJECTIVES, Objective
 from .objectives.base import unigram_baseline
 from .objectives.examples import choose_sentences
 from .trainer import PretrainingTrainer
+from .vocabulary import extend_embeddings
 
 MINIMUM_DOCUMENTS = 10
 
@@ -96,6 +97,11 @@ def pretrain(
                 token_type_ids=preset.type_vocab_size > 0,
             )
             objective.prepare_tokenizer(tokenizer)
+        extension = None
+        if model_arguments.extend_vocabulary is not None:
+            extension = extend_tokenizer(tokenizer, documents.sample["text"], model_arguments.extend_vocabulary)
+            tokenizer = extension.tokenizer
+            print(extension.describe())
         resolve_config(model_arguments, overrides, tokenizer)  # what does not fit is said before rows are made
         train = objective.rows(documents.train, tokenizer, rows)
         validation = objective.rows(documents.validation, tokenizer, rows)
@@ -112,7 +118,10 @@ def pretrain(
 
     def build(size: str | None, training: TrainingArguments, **options: Any) -> PretrainingTrainer:
         config = resolve_config(dataclasses.replace(model_arguments, size=size), overrides, tokenizer)
-        return PretrainingTrainer(objective.model(config, trained), training, objective=objective, **data, **options)
+        model = objective.model(config, trained)
+        if extension is not None:
+            extend_embeddings(model, extension.pieces)
+        return PretrainingTrainer(model, training, objective=objective, **data, **options)
 
     size = model_arguments.size
     if budget is not None:
@@ -150,6 +159,8 @@ def pretrain(
         "parameters": trainer.model.num_parameters(),
         "precision": "bf16" if training.bf16 else "fp16" if training.fp16 else "fp32",
     }
+    if extension is not None:
+        report["extension"] = extension.figures()
     (output / "training_args.bin").unlink(missing_ok=True)  # a pickle that nothing needs once training is over
     trainer.save_state()
     plot_losses(trainer.state.log_history, output / "loss.png", objective.metric, report)

@@ -1,13 +1,13 @@
-"""`minibert tokenizer`: train a tokenizer on files."""
+"""`minibert tokenizer`: train a tokenizer on files, or extend one."""
 
 from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
 
-from transformers import PreTrainedTokenizerBase
+from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
-from ...tokenization import train_tokenizer
+from ...tokenization import extend_tokenizer, train_tokenizer
 from ..arguments import pretraining as arguments
 from ..data.mixtures import load_sample
 
@@ -19,12 +19,21 @@ def train(
     tokenizer: arguments.TokenizerArguments,
     command: arguments.TokenizerCommandArguments,
 ) -> PreTrainedTokenizerBase:
-    """Train a tokenizer, save it and give it back; a ValueError, before any work, if the folder holds one."""
+    """Train a tokenizer (or extend a trained one), save it and give it back; a ValueError, before any work, if the
+    folder holds one."""
     output = Path(command.output_dir)
     if (output / "tokenizer.json").exists():
         raise ValueError(f"output_dir: {str(output)!r} holds a tokenizer; give another one, or remove it")
+    given = None
+    if command.extend is not None:
+        given = AutoTokenizer.from_pretrained(command.extend, trust_remote_code=False)
     documents = load_sample(corpus, mixture, streaming)
-    trained = train_tokenizer(documents["text"], **dataclasses.asdict(tokenizer))
+    if given is None:
+        trained = train_tokenizer(documents["text"], **dataclasses.asdict(tokenizer))
+    else:
+        extension = extend_tokenizer(given, documents["text"], command.extend_vocabulary)
+        trained = extension.tokenizer
+        print(extension.describe())
     trained.save_pretrained(output)
     example = next(iter(documents))["text"].splitlines()[0][:80]
     print(f"{len(trained):,} tokens, saved to {output}\n{example}\n{' '.join(trained.tokenize(example))}")

@@ -1,0 +1,135 @@
+"""Pairs made of plain text, and what an embedding model learns from them on a toy language."""
+
+import json
+import random
+
+import numpy as np
+import pytest
+import torch
+from helpers import refusal, run, write_rows
+
+from minibert import MiniBertConfig, MiniBertForMaskedLM
+from minibert.tokenization import train_tokenizer
+from minibert.training.embeddings.encoders import Embedder
+from minibert.training.embeddings.unlabelled import Document, cut_into_passages, make_pairs, read_documents
+
+TOPICS = 24
+
+
+def pairs_of(documents, kinds, words):
+    pairs = make_pairs(documents, kinds, words)
+    return list(zip(pairs["first"], pairs["second"]))
+
+
+def test_documents_of_every_format(tmp_path):
+    rows = [dict(_id="1", title="Wings ", text="They lift. "), dict(title=None, text="No title."), dict(text="")]
+    write_rows(tmp_path / "a.jsonl", rows)
+    (tmp_path / "b.csv").write_text("title,text\nTails,They steer.\n")
+    (tmp_path / "c.txt").write_text("First line\nof three\nlines.\n\n \nOnly one line.\n\n", encoding="utf-8")
+    (tmp_path / "d.md").write_text("# Head\nBody.\n")
+    (tmp_path / ".hidden.txt").write_text("unseen")
+    expected = [("Wings", "They lift."), ("", "No title."), ("Tails", "They steer."),
+                ("First line", "of three\nlines."), ("", "Only one line."), ("# Head", "Body.")]  # fmt: skip
+    assert [(each.title, each.text) for each in read_documents([str(tmp_path)])] == expected
+    files = [str(tmp_path / name) for name in ("a.jsonl", "b.csv")]
+    assert [(each.title, each.text) for each in read_documents(files)] == expected[:3]
+
+
+def test_passages_are_whole_sentences():
+    text = "One two three. Four five! Six seven eight nine ten. Eleven\ntwelve? Yes."
+    assert cut_into_passages(text, 5) == [
+        "One two three. Four five!", "Six seven eight nine ten.", "Eleven twelve? Yes."
+    ]  # fmt: skip
+    assert cut_into_passages(text, 1) == ["One two three.", "Four five!", "Six seven eight nine ten.", "Eleven",
+                                          "twelve?", "Yes."]  # fmt: skip
+    assert cut_into_passages(text, 99) == [" ".join(text.split())]
+
+
+def test_pairs_of_each_kind():
+    documents = [Document("Wings", "Wings lift. They bend. They break."), Document("", "Alone."), Document("--", "x")]
+    assert pairs_of(documents, ["title"], 9) == [("Wings", "lift. They bend. They break.")]  # "--" says nothing
+    adjacent = [("Wings lift.", "They bend."), ("They bend.", "They break.")]
+    assert pairs_of(documents, ["adjacent"], 2) == adjacent
+    twins = [(text, text) for text in ("Wings lift. They bend.", "They break.", "Alone.", "x")]
+    assert pairs_of(documents, ["dropout"], 4) == twins
+    assert pairs_of(documents, ["adjacent", "title"], 2) == [*adjacent, ("Wings", "lift. They bend. They break.")]
+    for kind, words, message in (("title", 9, "title needs titles"), ("adjacent", 9, "documents of more than 9 words")):
+        with pytest.raises(ValueError, match=f"pairs_from: {message}|pairs_from: {kind} needs {message}"):
+            make_pairs([Document("", "One sentence. Another one.")], [kind], words)
+
+
+@pytest.fixture(scope="module")
+def toy(tmp_path_factory):
+    """An untrained model; documents whose title and whose sentences are in different words of one topic; and queries in
+    the words of the titles (or of the first sentences) for passages in those of the second."""
+    root, chance = tmp_path_factory.mktemp("unlabelled"), random.Random(0)
+
+    def words(word):
+        return " ".join(chance.sample([word, *(f"w{chance.randrange(30)}" for _ in range(3))], 4))
+
+    documents = [dict(title=words(f"name{i % TOPICS}"), text=f"{words(f'ask{i % TOPICS}')}. "
+                      f"{words(f'tell{i % TOPICS}')}.") for i in range(600)]  # fmt: skip
+    write_rows(root / "documents.jsonl", documents)
+    for kind, word in (("title", "name"), ("adjacent", "ask")):
+        (root / kind).mkdir()
+        write_rows(root / kind / "corpus.jsonl", [dict(_id=f"d{i}", text=words(f"tell{i}")) for i in range(TOPICS)])
+        queries = [dict(_id=f"q{i}", text=words(f"{word}{i}")) for i in range(TOPICS)]
+        write_rows(root / kind / "queries.jsonl", queries)
+        rows = ["query-id,corpus-id,score", *(f"q{i},d{i},1" for i in range(TOPICS))]
+        (root / kind / "qrels.csv").write_text("\n".join(rows) + "\n")
+    tokenizer = train_tokenizer([f"{row['title']} {row['text']}" for row in documents], vocab_size=400,
+                                model_max_length=16, show_progress=False)  # fmt: skip
+    shape = dict(hidden_size=64, num_hidden_layers=2, intermediate_size=64, max_position_embeddings=16)
+    torch.manual_seed(0)
+    for name, rate in (("model", 0.1), ("dropless", 0.0)):
+        config = MiniBertConfig.from_tokenizer(tokenizer, "modernbert", "tiny", hidden_dropout=rate, **shape)
+        MiniBertForMaskedLM(config).save_pretrained(root / name)
+        tokenizer.save_pretrained(root / name)
+    return root
+
+
+TRAINING = ["--per_device_train_batch_size", "24", "--disable_tqdm", "true", "--bf16", "false", "--use_cpu", "true",
+            "--passage_words", "4"]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", [pytest.param("title", marks=pytest.mark.slow), "adjacent"])
+def test_it_finds_what_belongs_together(toy, tmp_path, kind):
+    run("finetune", "embed", toy / "documents.jsonl", "--pairs_from", kind, "--model", toy / "model", "--output_dir",
+        tmp_path / "out", "--num_train_epochs", "4", "--learning_rate", "3e-3", *TRAINING)  # fmt: skip
+    scores = []
+    for name, model in (("before", toy / "model"), ("after", tmp_path / "out")):
+        run("evaluate", "embed", "--model", model, "--data", toy / kind, "--result", tmp_path / name)
+        scores.append(json.loads((tmp_path / name).read_text())["metrics"]["hit@1"])
+    assert scores[0] < 0.3 and scores[1] > 0.8
+    report = json.loads((tmp_path / "out/report.json").read_text())
+    assert report["arguments"]["pairs_from"] == [kind]
+    assert report["after"]["ndcg@10"] > report["before"]["ndcg@10"]
+
+
+def test_twins_spread_the_vectors(toy, tmp_path):
+    """Told apart by dropout alone; held out are halves of documents, since a text always finds itself."""
+    run("finetune", "embed", toy / "documents.jsonl", "--pairs_from", "dropout", "--model", toy / "model",
+        "--output_dir", tmp_path / "out", "--max_steps", "12", "--learning_rate", "3e-3", *TRAINING)  # fmt: skip
+    texts = [f"ask{i} w{i}" for i in range(TOPICS)]
+    means = []
+    for model in (toy / "model", tmp_path / "out"):
+        vectors = Embedder.from_pretrained(str(model), normalize=True).embed(texts)
+        means.append((vectors @ vectors.T)[~np.eye(TOPICS, dtype=bool)].mean())
+    assert means[1] < means[0] - 0.1
+    assert json.loads((tmp_path / "out/report.json").read_text())["before"]["ndcg@10"] < 0.9
+
+
+def test_refusals(toy, tmp_path, capsys):
+    given = ["finetune", "embed", toy / "documents.jsonl", "--output_dir", tmp_path / "out", *TRAINING]
+    model = ["--model", toy / "model"]
+    for arguments, message in (
+        ([*model, "--pairs_from", "titles"], "'titles' is unknown; use title, adjacent, dropout"),
+        ([*model, "--pairs_from", "title", "--columns", "title", "text"], "of no use with --pairs_from"),
+        ([*model, "--pairs_from", "title", "--loss", "cosent"], "loss: cosent does not fit"),
+        (["--model", toy / "dropless", "--pairs_from", "dropout"], "--set hidden_dropout=0.1"),
+        ([*model, "--pairs_from", "title", "--validation_size", "600"], "holds out 600 of 600 documents"),
+        ([*model, "--pairs_from", "title", "--passage_words", "0"], "passage_words: 0 is too few"),
+        ([*model], "columns: cannot be guessed from title, text"),
+    ):
+        assert message in refusal(capsys, *given, *arguments)
+    assert not (tmp_path / "out").exists()

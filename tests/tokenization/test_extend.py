@@ -1,0 +1,161 @@
+"""Words added to a trained tokenizer: they are whole, the rest is cut as it was, and the figures are true."""
+
+import random
+from collections import Counter
+
+import pytest
+from helpers import make_texts, refusal, run
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import AutoTokenizer, BertTokenizer, PreTrainedTokenizerFast, RobertaTokenizer, XLMRobertaTokenizer
+
+from minibert.tokenization import extend_tokenizer, train_tokenizer
+from minibert.training.data.fertility import count_tokens
+
+ALGORITHMS = ("wordpiece", "bpe", "unigram")
+GENERAL = make_texts(300, seed=1)
+# A domain: some words of its own, and derived from them longer ones, which are none of the most frequent.
+OWN = ["hypersonicity", "aeroelastic", "viscometer"]
+DOMAIN = [
+    " ".join(random.Random(i).choices(OWN, k=6)) + ", viscometers: " + text for i, text in enumerate(GENERAL[:60])
+]
+
+
+@pytest.fixture(scope="module", params=ALGORITHMS)
+def tokenizer(request):
+    alphabet = "abcdefghijklmnopqrstuvwxyz "
+    return train_tokenizer([*GENERAL, alphabet, *alphabet.split()], request.param, 600, show_progress=False)
+
+
+@pytest.fixture(scope="module")
+def extension(tokenizer):
+    return extend_tokenizer(tokenizer, DOMAIN, 3)
+
+
+def ids_of(tokenizer, text):
+    return tokenizer(text, add_special_tokens=False)["input_ids"]
+
+
+def kind_of(tokenizer):
+    return type(tokenizer.backend_tokenizer.model).__name__
+
+
+def test_the_words_that_cost_most_are_whole(tokenizer, extension):
+    """Counted by hand: the tokens of each word by itself, times how often it stands in the text."""
+    counts = Counter(word.strip(",.:") for text in DOMAIN for word in text.split())
+    cost = {word: count * (len(ids_of(tokenizer, f"a {word}")) - len(ids_of(tokenizer, "a")) - 1)
+            for word, count in counts.items()}  # fmt: skip
+    expected = sorted(cost, key=lambda word: -cost[word])[:3]
+    new = extension.tokenizer.convert_ids_to_tokens(list(extension.pieces))
+    assert [token.strip("Ġ▁") for token in new] == expected
+    assert list(extension.pieces) == [len(tokenizer), len(tokenizer) + 1, len(tokenizer) + 2]
+    for token, word in zip(extension.pieces, expected):
+        assert ids_of(extension.tokenizer, f"a {word}") == [*ids_of(tokenizer, "a"), token]
+        assert extension.pieces[token] == ids_of(tokenizer, f"a {word}")[len(ids_of(tokenizer, "a")) :]
+    assert extension.tokenizer.decode(ids_of(extension.tokenizer, "a viscometer")) == "a viscometer"
+
+
+def test_other_text_is_cut_as_before(tokenizer, extension):
+    """To the id; and of BPE and Unigram what is new is made of the old pieces, wherever it stands."""
+    texts = ["naïve CAFÉ 27 x-y 中文 \U0001f600", "[MASK] and [CLS]", *GENERAL]
+    for text in texts:
+        assert ids_of(extension.tokenizer, text) == ids_of(tokenizer, text)
+    if kind_of(tokenizer) != "WordPiece":
+        for text in [*DOMAIN, "viscometers aeroelasticity hypersonicities"]:
+            new = ids_of(extension.tokenizer, text)
+            assert [old for i in new for old in extension.pieces.get(i, [i])] == ids_of(tokenizer, text)
+
+
+def test_special_tokens_and_settings_stay(tokenizer, extension, tmp_path):
+    extended = extension.tokenizer
+    assert extended.special_tokens_map == tokenizer.special_tokens_map
+    assert extended.all_special_ids == tokenizer.all_special_ids
+    assert extended.model_max_length == tokenizer.model_max_length
+    assert extended.model_input_names == tokenizer.model_input_names
+    pair = extended("a b", "c")
+    assert pair["input_ids"] == tokenizer("a b", "c")["input_ids"]
+    assert len(tokenizer) == 600 and len(extended) == 603  # the one given is as it was
+    extended.save_pretrained(tmp_path)
+    again = AutoTokenizer.from_pretrained(tmp_path)
+    for text in DOMAIN[:5]:
+        assert again(text)["input_ids"] == extended(text)["input_ids"]
+
+
+def test_the_figures_are_true(tokenizer, extension):
+    """Against the counts of `minibert fertility`, and against every word of the text cut by itself."""
+    for side, value in zip((tokenizer, extension.tokenizer), extension.fertility):
+        assert value == pytest.approx(count_tokens(side, DOMAIN)["tokens_per_word"])
+    backend = tokenizer.backend_tokenizer
+    normalize = backend.normalizer.normalize_str if backend.normalizer else str
+    words = Counter(word for text in DOMAIN for word, _ in backend.pre_tokenizer.pre_tokenize_str(normalize(text)))
+    new = set(extension.tokenizer.convert_ids_to_tokens(list(extension.pieces)))
+    models_ = [side.backend_tokenizer.model for side in (tokenizer, extension.tokenizer)]
+    cuts = {word: [[piece.id for piece in model.tokenize(word)] for model in models_] for word in words.keys() - new}
+    changed = {word for word, (before, after) in cuts.items() if before != after}
+    assert (extension.other_words, extension.changed) == (len(cuts), len(changed))
+    assert extension.longer == sum(len(cuts[word][1]) > len(cuts[word][0]) for word in changed)
+    assert extension.changed_share == pytest.approx(sum(words[word] for word in changed) / words.total())
+    assert bool(changed) == (kind_of(tokenizer) != "BPE")  # viscometers begins with a new word
+    figures = extension.figures()
+    assert (figures["fertility_before"], figures["fertility_after"]) == extension.fertility and figures["added"] == 3
+
+
+def test_new_words_within_new_words():
+    """Of two, one the beginning of the other: each is whole by itself, whichever was worth more."""
+    for algorithm in ALGORITHMS:
+        tokenizer = train_tokenizer([*GENERAL, " ".join("abcdefghijklmnopqrstuvwxyz")], algorithm, 600)
+        extended = extend_tokenizer(tokenizer, ["a visco viscometer viscometric visco"] * 3, 3)
+        assert len(extended.pieces) == 3
+        for word in ("visco", "viscometer", "viscometric"):
+            assert len(ids_of(extended.tokenizer, f"a {word}")) == len(ids_of(tokenizer, "a")) + 1
+
+
+@pytest.mark.parametrize("stock", [BertTokenizer, RobertaTokenizer, XLMRobertaTokenizer])
+def test_stock_classes(stock, tmp_path):
+    """Whose own way to read a vocabulary would lose `ignore_merges`; XLM-R's mask stands behind its vocabulary."""
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    if stock is BertTokenizer:
+        specials = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+        vocab = {token: i for i, token in enumerate([*specials, *letters, *(f"##{x}" for x in letters), "##ic"])}
+        given = stock(vocab=vocab)
+    elif stock is RobertaTokenizer:
+        pieces = ["<s>", "<pad>", "</s>", "<unk>", "<mask>", *sorted(pre_tokenizers.ByteLevel.alphabet()), "ic"]
+        given = stock(vocab={token: i for i, token in enumerate(pieces)}, merges=[("i", "c")])
+    else:
+        scored = [*((x, -5.0) for x in letters), ("ic", -6.0), ("▁", -3.0)]
+        given = stock(vocab=[("<s>", 0.0), ("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0), *scored])
+    before = [ids_of(given, text) for text in ("tonic water", f"ton {given.mask_token} ic")]
+    extended = extend_tokenizer(given, ["a tonic , a tonic"], 1)
+    assert list(extended.pieces) == [len(given)]
+    extended.tokenizer.save_pretrained(tmp_path)
+    for tokenizer in (extended.tokenizer, AutoTokenizer.from_pretrained(tmp_path)):
+        after = [ids_of(tokenizer, text) for text in ("tonic water", f"ton {given.mask_token} ic")]
+        assert after[1] == before[1]
+        assert [old for i in after[0] for old in extended.pieces.get(i, [i])] == before[0]
+        assert tokenizer.mask_token_id == given.mask_token_id
+        assert ids_of(tokenizer, "a tonic")[-1] == len(given)
+        assert tokenizer.model_input_names == given.model_input_names
+
+
+def test_refusals():
+    words = models.WordLevel({"a": 0, "[UNK]": 1}, unk_token="[UNK]")
+    backend = Tokenizer(words)
+    backend.pre_tokenizer = pre_tokenizers.Whitespace()
+    with pytest.raises(ValueError, match="a? ?WordLevel cannot be extended; use one of WordPiece, BPE, Unigram"):
+        extend_tokenizer(PreTrainedTokenizerFast(tokenizer_object=backend), ["a"], 1)
+    tokenizer = train_tokenizer(["a ba"] * 9, vocab_size=40)
+    with pytest.raises(ValueError, match="extend_vocabulary: 0 words"):
+        extend_tokenizer(tokenizer, ["abab"], 0)
+    with pytest.raises(ValueError, match="cuts no word of the text"):
+        extend_tokenizer(tokenizer, ["a ba 中", "!?"], 5)
+
+
+def test_the_command(tmp_path, capsys):
+    text = tmp_path / "domain.txt"
+    text.write_text("\n\n".join(DOMAIN), encoding="utf-8")
+    train_tokenizer(GENERAL, vocab_size=600).save_pretrained(tmp_path / "general")
+    given = ["tokenizer", "--data", text, "--extend", tmp_path / "general", "--output_dir", tmp_path / "out"]
+    said = run(*given, "--extend_vocabulary", 2, capsys=capsys)
+    assert "2 words added to the vocabulary (" in said and "tokens a word before" in said
+    assert len(AutoTokenizer.from_pretrained(tmp_path / "out")) == 602
+    assert "vocab_size: 700 has no effect with --extend" in refusal(capsys, *given, "--vocab_size", 700)
+    assert "has no effect without --extend" in refusal(capsys, "tokenizer", "--data", text, "--extend_vocabulary", 2)

@@ -1,0 +1,92 @@
+"""Pairs to train an embedding model on, from text that nobody judged (`--pairs_from`).
+
+- title: a document's title and its text.
+- adjacent: passages of a document that follow each other (Neelakantan et al. 2022, arXiv 2201.10005).
+- dropout: a passage and itself, which dropout makes two vectors of (SimCSE: Gao et al. 2021, arXiv 2104.08821).
+
+Every other text of the batch is a negative.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+from datasets import Dataset
+
+from ..data.sentences import BLANK_LINE, split_sentences
+from ..data.sources import files_in
+from .data import TABLE_SUFFIXES, TEXT_SUFFIXES, not_text, read_table, read_text
+
+KINDS = ("title", "adjacent", "dropout")
+
+
+@dataclass(frozen=True)
+class Document:
+    title: str
+    text: str
+
+
+def read_documents(sources: Sequence[str]) -> list[Document]:
+    """The documents of files and folders (searched through): the rows of a table (columns `text`, perhaps `title`), or
+    what blank lines divide in a text file, where the first of several lines is the title.
+
+    Raises:
+        ValueError: no such file or folder, or no text in them.
+    """
+    documents: list[Document] = []
+    for source in sources:
+        root = Path(source).expanduser()
+        if not root.exists():
+            raise ValueError(f"data: {source!r} does not exist")
+        for path in map(Path, files_in(root, TEXT_SUFFIXES + TABLE_SUFFIXES)) if root.is_dir() else [root]:
+            if path.suffix.lower() in TABLE_SUFFIXES:
+                table = read_table(str(path))
+                rows = zip(table.rows, table.column("text", not_text))
+                documents += [Document(str(row.get("title") or "").strip(), text.strip()) for row, text in rows]
+            else:
+                for block in BLANK_LINE.split(read_text(path)):
+                    title, _, text = block.strip().partition("\n")
+                    documents.append(Document(title.strip(), text.strip()) if text else Document("", title.strip()))
+    documents = [document for document in documents if document.text]
+    if not documents:
+        raise ValueError(f"data: no text in {', '.join(sources) or 'nothing'}")
+    return documents
+
+
+def cut_into_passages(text: str, words: int) -> list[str]:
+    """Whole sentences, up to `words` words a passage; a longer sentence is one by itself."""
+    passages: list[list[str]] = []
+    for sentence in split_sentences(text):
+        new = sentence.split()
+        if not passages or len(passages[-1]) + len(new) > words:
+            passages.append([])
+        passages[-1] += new
+    return [" ".join(passage) for passage in passages]
+
+
+def make_pairs(documents: Sequence[Document], kinds: Sequence[str], words: int) -> Dataset:
+    """Pairs of each of the `kinds`, as `read_pairs` gives them; none of a kind is a ValueError that says why.
+
+    Args:
+        words: of a passage, at most.
+    """
+    pairs: list[tuple[str, str]] = []
+    for kind in kinds:
+        if kind == "title":
+            found = [(each.title, each.text.removeprefix(each.title).strip()) for each in documents if each.title]
+            found = [(title, text) for title, text in found if text and re.search(r"\w", title)]
+        else:
+            passages = [cut_into_passages(each.text, words) for each in documents]
+            if kind == "adjacent":
+                found = [pair for of_one in passages for pair in pairwise(of_one)]
+            else:
+                found = [(passage, passage) for of_one in passages for passage in of_one]
+        if not found:
+            missing = "titles" if kind == "title" else f"documents of more than {words} words (--passage_words)"
+            raise ValueError(f"pairs_from: {kind} needs {missing}, and there are none in the data")
+        pairs += found
+    return Dataset.from_dict({"first": [first for first, _ in pairs], "second": [second for _, second in pairs]})
