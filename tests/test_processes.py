@@ -43,6 +43,7 @@ PRETRAININGS = {
     "rtd": dict(objective="rtd"),
     "clm": dict(objective="clm"),
     "stream": dict(streaming=True),
+    "prepared": dict(streaming=True),
 }
 FINETUNINGS = ("classify", "tag", "answer", "embed", "rerank")
 SPLITS = ("train", "validation")
@@ -111,7 +112,13 @@ def train(name: str, folder: Path, output: Path, **more) -> None:
             kept = dict(save_strategy="steps", save_steps=5, learning_rate=1e-3)
             api.finetune(name, model=str(folder / "one/mlm"), **settings | kept | data | more)
         else:
-            api.pretrain(data=str(folder / "text.txt"), **SMALL | settings | PRETRAININGS[name] | more)
+            data, arguments = str(folder / "text.txt"), SMALL | settings | PRETRAININGS[name] | more
+            if name == "prepared":
+                made = {each: arguments.pop(each) for each in ("vocab_size", "seq_length")}
+                if output == folder / "one":
+                    api.prepare(data=data, output_dir=str(folder / "rows"), **made)
+                data = str(folder / "rows")
+            api.pretrain(data=data, **arguments)
     finally:
         Trainer.log, Trainer.training_step = log, step
     (output / f"{name}-{rank}.json").write_text(json.dumps(dict(logs=logs, seen=seen)))

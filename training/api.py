@@ -28,6 +28,8 @@ from .result import TrainingResult
 if TYPE_CHECKING:
     import numpy as np
 
+    from .data.prepared import PreparedRows
+
 
 def pretrain(**arguments: Any) -> TrainingResult:
     """Train a tokenizer (unless one is given) and a model on text; save both with a card, a loss curve and a report.
@@ -41,6 +43,17 @@ def pretrain(**arguments: Any) -> TrainingResult:
         output_dir (str): where all is saved; "runs/minibert" by default.
     """
     return run_command("pretrain", given=arguments)
+
+
+def prepare(**arguments: Any) -> PreparedRows:
+    """Make rows of text once, for trainings that read them instead (`pretrain(data=output_dir)`), also as a stream.
+
+    Args:
+        data, seq_length (int), packing (str), validation_size (float): as `pretrain` takes them.
+        tokenizer (str): a trained one, or a model; else one is trained, and kept with the rows.
+        output_dir (str): "runs/rows" by default; the same call goes on where it was killed.
+    """
+    return run_command("prepare", given=arguments)
 
 
 def finetune(task: str, **arguments: Any) -> TrainingResult:

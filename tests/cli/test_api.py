@@ -73,7 +73,7 @@ def test_errors_are_those_of_the_command_line(given, line, tmp_path, monkeypatch
     ("given", "message"),
     [
         (dict(size=["mini", "tiny"]), "size: .* is a list; give one value"),
-        (dict(seq_length=None), "seq_length has no value; leave it out"),
+        (dict(vocab_size=None), "vocab_size has no value; leave it out"),
         (dict(label_names=["a"], report_to=["x", "y"]), "report_to: .* is a list; give one value"),
     ],
 )

@@ -122,7 +122,7 @@ def test_names_do_not_collide():
 
 def test_defaults():
     given = pretrain()
-    assert given.data == [] and given.packing == "packed" and given.overrides == {}
+    assert given.data == [] and given.packing is None and given.overrides == {}
     for name, value in arguments.PRETRAIN_DEFAULTS.items():
         if value is not None and name != "report_to":
             assert getattr(given.training, name) == value, name

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from . import TRAINING_DEFAULTS, argument
@@ -14,6 +14,10 @@ SIZE_UNLESS_MINUTES = "mini"
 # By optimizer, where the user gives none; beside Muon's own it is that of the embeddings, norms and heads.
 LEARNING_RATES = {"adamw": 1e-3, "muon": 2e-3}
 MUON_LEARNING_RATE = 5e-3
+# How rows are made where the user does not say so, and the training has none that were prepared.
+UNLESS_PREPARED: dict[str, Any] = {"validation_size": 0.05, "seq_length": 512, "packing": "packed"}
+ROWS_MANIFEST = "minibert_rows.json"  # in a folder of prepared rows that is finished
+ROWS_PLAN = "minibert_rows.unfinished.json"  # in one that is not: what the rows are made of
 
 
 @dataclass
@@ -21,8 +25,9 @@ class CorpusArguments:
     data: list[str] = argument(
         [],
         "Text to train on: text, jsonl, csv, tsv or parquet files, folders, globs, or Hub data sets (owner/name or"
-        " owner/name:config), each behind its language where these are to be balanced (de=folder fr=file.txt). Without"
-        " it, the built-in corpus: the documentation in this Python installation.",
+        " owner/name:config), each behind its language where these are to be balanced (de=folder fr=file.txt); for"
+        " pretrain, a folder of prepared rows too. Without it, the built-in corpus: the documentation in this Python"
+        " installation.",
     )
     packages: list[str] = argument([], "Installed packages whose docstrings the built-in corpus takes in too.")
     text_column: str | None = argument(None, "The column of the text; by default 'text', or the only one of strings.")
@@ -46,8 +51,12 @@ class MixtureArguments:
 class StreamingArguments:
     """How a corpus that is larger than the disk is read."""
 
-    streaming: bool = argument(False, "Read and pack the data while training; needs --max_steps or --minutes.")
-    shuffle_buffer: int = argument(10_000, "Documents among which a stream draws the next one; 0 keeps their order.")
+    streaming: bool = argument(
+        False, "Read the data while training: text, which needs --max_steps or --minutes, or prepared rows."
+    )
+    shuffle_buffer: int = argument(
+        10_000, "Documents (or prepared rows) among which a stream draws the next one; 0 keeps their order."
+    )
     sample_documents: int = argument(100_000, "Documents of a stream that a tokenizer is trained on.")
 
 
@@ -55,14 +64,21 @@ class StreamingArguments:
 class RowArguments:
     """How documents become rows."""
 
-    validation_size: float = argument(0.05, "Documents held out: a share (below 1) or their number.")
-    seq_length: int = argument(512, "Longest row, in tokens.")
-    packing: Literal["packed", "padded", "concatenated"] = argument(
-        "packed",
-        "packed: several documents a row, each attending only to itself; padded: one document a row; concatenated: all"
-        " documents joined and cut into rows, in which they see each other.",
+    validation_size: float | None = argument(
+        None, "Documents held out: a share (below 1) or their number; by default 0.05, or as rows were prepared."
+    )
+    seq_length: int | None = argument(None, "Longest row, in tokens; by default 512, or as rows were prepared.")
+    packing: Literal["packed", "padded", "concatenated"] | None = argument(
+        None,
+        "packed (the default, unless rows were prepared otherwise): several documents a row, each attending only to"
+        " itself; padded: one document a row; concatenated: all documents joined and cut into rows, in which they see"
+        " each other.",
     )
     num_proc: int | None = argument(None, "Processes that prepare the data; the tokenizer uses all cores by itself.")
+
+    def decided(self) -> RowArguments:
+        """With the defaults for what is undecided."""
+        return replace(self, **{name: x for name, x in UNLESS_PREPARED.items() if getattr(self, name) is None})
 
 
 @dataclass
@@ -167,6 +183,16 @@ class TokenizerCommandArguments:
     extend: str | None = argument(None, "A trained tokenizer (folder or Hub name) that words are added to instead.")
     extend_vocabulary: int = argument(1000, "How many: the words of the text that it cuts most.")
     output_dir: str = argument("runs/tokenizer", "Folder that the tokenizer is saved in.")
+
+
+@dataclass
+class PrepareArguments:
+    """Make rows of text once, in parquet shards that trainings read (pretrain --data FOLDER)."""
+
+    output_dir: str = argument("runs/rows", "Folder of the rows. The same command goes on where it was killed.")
+    tokenizer: str | None = argument(None, "A trained tokenizer or model (folder or Hub name); else one is trained.")
+    shard_documents: int = argument(65_536, "Documents that a shard is made of: a multiple of 4096.")
+    seed: int = argument(42, "Seed of what is held out and drawn; 42 is that of pretrain, too.")
 
 
 @dataclass

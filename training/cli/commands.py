@@ -64,6 +64,16 @@ COMMANDS = {
         "pretraining.tokenizer:train",
         (*SOURCE, pretraining.TokenizerArguments, pretraining.TokenizerCommandArguments),
     ),
+    "prepare": Command(
+        "pretraining.prepare:prepare",
+        (
+            pretraining.CorpusArguments,
+            pretraining.MixtureArguments,
+            pretraining.RowArguments,
+            pretraining.TokenizerArguments,
+            pretraining.PrepareArguments,
+        ),
+    ),
     "fertility": Command("data.fertility:fertility", (pretraining.FertilityArguments,), "tokenizers"),
     "convert": Command("conversion:convert", (pretraining.ConvertArguments,), "paths"),
     "push": Command("hub.push:push", (hub.PushArguments,), "paths"),

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..arguments.pretraining import MaskingArguments, TokenizerArguments
+from ..arguments.pretraining import ROWS_MANIFEST, MaskingArguments, TokenizerArguments
 
 
 class Condition(NamedTuple):
@@ -32,12 +33,21 @@ def _with_objective(names: tuple[str, ...], *arguments: str) -> Condition:
 
 OF_TOKENIZERS = tuple(field.name for field in dataclasses.fields(TokenizerArguments))
 OF_A_NEW_TOKENIZER = (*OF_TOKENIZERS, "sample_documents")
+OF_TEXT = (
+    "text_column", "sample_by", "weights", "sampling_alpha", "num_proc", "extend_vocabulary", *OF_A_NEW_TOKENIZER
+)  # fmt: skip
 OF_MASKING = tuple(field.name for field in dataclasses.fields(MaskingArguments))
+
+
+def _has_rows(data: list[str]) -> bool:
+    return any((Path(item).expanduser() / ROWS_MANIFEST).exists() for item in data)
+
 
 # Of the commands that read a corpus.
 CONDITIONS = (
     _with("data", "text_column", "sample_by"),
     _without("data", "packages"),
+    Condition("data", lambda data: not _has_rows(data), "with text in --data", OF_TEXT),
     Condition("data", lambda data: len(data) > 1, "with several entries of --data", ("weights", "sampling_alpha")),
     _with("streaming", "shuffle_buffer", "sample_documents"),
     _without("streaming", "num_proc"),

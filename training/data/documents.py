@@ -127,6 +127,11 @@ def text_digests(texts: Iterable[str], seed: int) -> np.ndarray:
     return np.frombuffer(b"".join(digests), dtype="<u8")
 
 
+def in_share(texts: Iterable[str], share: float, seed: int) -> np.ndarray:
+    """Which texts are held out of documents that cannot be counted, bool [texts]: those whose hash is below `share`."""
+    return text_digests(texts, seed) < np.uint64(share * 2.0**64)
+
+
 def tokenize_documents(
     documents: DatasetOrStream, tokenizer: PreTrainedTokenizerFast, num_proc: int | None = None
 ) -> DatasetOrStream:

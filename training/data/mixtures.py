@@ -26,7 +26,7 @@ from transformers import TrainingArguments
 
 from ..arguments.pretraining import CorpusArguments, MixtureArguments, StreamingArguments
 from ..report import format_table
-from .documents import hold_out, load_documents, load_sources, map_tables, text_digests
+from .documents import hold_out, in_share, load_documents, load_sources, map_tables
 from .sources import is_plain, language_of
 
 # The exponent for languages (XLM-R, Conneau et al. 2020).
@@ -235,8 +235,7 @@ def split_stream(
 
 
 def _one_side(table: pa.Table, share: float, seed: int, held_out: bool) -> pa.Table:
-    below = text_digests(table["text"].to_pylist(), seed) < np.uint64(share * 2.0**64)
-    return table.filter(pa.array(below == held_out))
+    return table.filter(pa.array(in_share(table["text"].to_pylist(), share, seed) == held_out))
 
 
 def first_rows(*streams: datasets.IterableDataset, count: int) -> datasets.Dataset:

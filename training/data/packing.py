@@ -43,13 +43,18 @@ def pack_documents(
         ValueError: an unknown mode, a tokenizer without [CLS] or [SEP], or a `seq_length` with no room for a token.
     """
     check_packing(mode, seq_length)
+    options = dict(desc="Packing", batch_size=WINDOW, num_proc=num_proc)
+    return map_tables(tokenized, pack_table, **options, mode=mode, seq_length=seq_length, **special_ids(tokenizer))
+
+
+def special_ids(tokenizer: PreTrainedTokenizerBase) -> dict[str, int]:
+    """What `pack_table` needs of a tokenizer; a ValueError if it has not got them."""
     special = {name: getattr(tokenizer, name) for name in ("cls_token_id", "sep_token_id")}
     if None in special.values():
         raise ValueError(
             f"cls_token_id, sep_token_id: {[*special.values()]} of the tokenizer; give it both, rows need them"
         )
-    options = dict(desc="Packing", batch_size=WINDOW, num_proc=num_proc)
-    return map_tables(tokenized, _pack, **options, mode=mode, seq_length=seq_length, **special)
+    return special
 
 
 def check_packing(mode: str, seq_length: int) -> None:
@@ -98,7 +103,7 @@ def best_fit_decreasing(lengths: np.ndarray, capacity: int) -> np.ndarray:
     return number[rows]
 
 
-def _pack(table: pa.Table, mode: str, seq_length: int, cls_token_id: int, sep_token_id: int) -> pa.Table:
+def pack_table(table: pa.Table, mode: str, seq_length: int, cls_token_id: int, sep_token_id: int) -> pa.Table:
     """One window of documents to rows, on flat buffers: no Python object per token."""
     documents = table["input_ids"].combine_chunks()
     lengths = pc.list_value_length(documents).to_numpy().astype(np.int64)

@@ -20,6 +20,7 @@ from pathlib import Path
 import datasets
 from tqdm.auto import tqdm
 
+from ..arguments.pretraining import ROWS_MANIFEST, ROWS_PLAN
 from .tables import LOADERS, hub_name, load_files, load_hub, string_columns
 
 SAMPLE_BY = ("auto", "line", "paragraph", "document")
@@ -60,6 +61,10 @@ def plan_source(
     for item in items:
         _, item = language_of(item)
         path = os.path.expanduser(item)
+        if os.path.isfile(os.path.join(path, ROWS_MANIFEST)):
+            raise ValueError(f"data: {item!r} holds prepared rows; they are for `minibert pretrain`, here give text")
+        if os.path.isfile(os.path.join(path, ROWS_PLAN)):
+            raise ValueError(f"data: {item!r} holds unfinished rows; `minibert prepare` finishes them")
         if os.path.isdir(path):
             found = files_in(path, LOADERS)
             missing = f"no file with a name ending in {', '.join(LOADERS)} in the folder {item!r}"

@@ -21,6 +21,7 @@ from ...tokenization import extend_tokenizer, train_tokenizer
 from ..arguments import pretraining as arguments
 from ..checkpoints import checkpoint_to_resume
 from ..data.mixtures import SAMPLE_ROWS, check_stream, check_workers, first_rows, prepare_documents
+from ..data.prepared import PreparedRows, texts_of
 from ..hub.card import write_card
 from ..loading import minibert_config, without_bars
 from ..optimization import check_optimization, plan_training, resolve_optimizer, time_budget
@@ -71,40 +72,54 @@ def pretrain(
     objective = OBJECTIVES[objective_arguments.objective](objective_arguments, masking, training.seed)
     overrides = objective.config_fields | overrides
     preset = resolve_config(model_arguments, overrides)
-    objective.check(preset, rows, streaming.streaming, training.label_smoothing_factor)
-    if streaming.streaming:
+    prepared = PreparedRows.find(corpus.data)
+    streamed = streaming.streaming and prepared is None  # text
+    rows = rows.decided() if prepared is None else prepared.arguments(rows)
+    objective.check(preset, rows, streamed, training.label_smoothing_factor)
+    if prepared is not None and not objective.packs_documents:
+        raise ValueError(f"data: the rows in {corpus.data[0]!r} have no pairs of segments; give mlm+nsp the text")
+    if streamed:
         check_stream(training)
     trained = model_arguments.model_name_or_path
-    tokenizer = read_tokenizer(model_arguments, preset, objective)
+    tokenizer = read_tokenizer(model_arguments, preset, objective, prepared)
     training = dataclasses.replace(resolve_precision(training), include_num_input_tokens_seen="non_padding")
     set_seed(training.seed)
 
     # Text, tokenizer, rows; nothing of a stream is kept for other processes
+    extension = None
     with nullcontext() if streaming.streaming else first_process_first():
-        kept = dict(minimum=MINIMUM_DOCUMENTS, minimum_validation=objective.minimum_validation)
-        documents = prepare_documents(
-            corpus, mixture, streaming, validation_size=rows.validation_size, seed=training.seed, **kept
-        )
-        if streaming.streaming:
-            check_workers(documents.train, training)
-        objective.check_documents(documents.train, documents.validation)
-
-        if tokenizer is None:
-            tokenizer = train_tokenizer(
-                documents.sample["text"],
-                **dataclasses.asdict(tokenizer_arguments),
-                model_max_length=preset.max_position_embeddings,
-                token_type_ids=preset.type_vocab_size > 0,
+        if prepared is None:
+            kept = dict(minimum=MINIMUM_DOCUMENTS, minimum_validation=objective.minimum_validation)
+            documents = prepare_documents(
+                corpus, mixture, streaming, validation_size=rows.validation_size, seed=training.seed, **kept
             )
-            objective.prepare_tokenizer(tokenizer)
-        extension = None
-        if model_arguments.extend_vocabulary is not None:
-            extension = extend_tokenizer(tokenizer, documents.sample["text"], model_arguments.extend_vocabulary)
-            tokenizer = extension.tokenizer
-            print(extension.describe())
-        resolve_config(model_arguments, overrides, tokenizer)  # what does not fit is said before rows are made
-        train = objective.rows(documents.train, tokenizer, rows)
-        validation = objective.rows(documents.validation, tokenizer, rows)
+            if streamed:
+                check_workers(documents.train, training)
+            objective.check_documents(documents.train, documents.validation)
+
+            if tokenizer is None:
+                tokenizer = train_tokenizer(
+                    documents.sample["text"],
+                    **dataclasses.asdict(tokenizer_arguments),
+                    model_max_length=preset.max_position_embeddings,
+                    token_type_ids=preset.type_vocab_size > 0,
+                )
+                objective.prepare_tokenizer(tokenizer)
+            if model_arguments.extend_vocabulary is not None:
+                extension = extend_tokenizer(tokenizer, documents.sample["text"], model_arguments.extend_vocabulary)
+                tokenizer = extension.tokenizer
+                print(extension.describe())
+            resolve_config(model_arguments, overrides, tokenizer)  # what does not fit is said before rows are made
+            train = objective.rows(documents.train, tokenizer, rows)
+            validation = objective.rows(documents.validation, tokenizer, rows)
+            described = "A stream of" if streamed else f"{len(documents.train):,}"
+            described += f" documents to train on, {len(documents.validation):,} held out"
+            texts = documents.validation["text"]
+        else:
+            resolve_config(model_arguments, overrides, tokenizer)
+            train = prepared.stream(streaming.shuffle_buffer) if streaming.streaming else prepared.load("train")
+            validation, described = prepared.load("validation"), prepared.describe()
+            texts = texts_of(validation, tokenizer)
 
     # Masks
     seen = first_rows(train, count=SAMPLE_ROWS) if streaming.streaming else train
@@ -131,16 +146,15 @@ def pretrain(
             lambda size, short: build(size, short, optimization=measured),
             [size or trained] if size or trained else list(BERT_SIZES),
             training,
-            math.inf if streaming.streaming else len(train),
+            math.inf if streamed else len(train),
             len(validation),
         )
     trainer = build(size, training, optimization=optimization, budget=budget)
     if checkpoint is not None:
         check_resumed(trainer.model.config, checkpoint)
     print(
-        f"{'A stream of' if streaming.streaming else f'{len(documents.train):,}'} documents to train on,"
-        f" {len(documents.validation):,} held out; {'it begins with ' * streaming.streaming}"
-        f"{objective.describe_rows(seen, rows.seq_length)}; {trainer.model.num_parameters():,} parameters"
+        f"{described}; {'it begins with ' * streaming.streaming}{objective.describe_rows(seen, rows.seq_length)};"
+        f" {trainer.model.num_parameters():,} parameters"
     )
     result = trainer.train(resume_from_checkpoint=checkpoint)
 
@@ -165,10 +179,11 @@ def pretrain(
     trainer.save_state()
     plot_losses(trainer.state.log_history, output / "loss.png", objective.metric, report)
     (output / "report.json").write_text(json.dumps(report, indent=2) + "\n")
-    source = ", ".join(corpus.data) or ", ".join(["the built-in corpus", *corpus.packages])
+    read = corpus if prepared is None else prepared.corpus
+    source = ", ".join(read.data) or ", ".join(["the built-in corpus", *read.packages])
     recipe = dataclasses.asdict(rows) | dataclasses.asdict(objective.masking) | dataclasses.asdict(optimization)
     trainer.card = write_card(output, report, source, recipe, training)
-    sentences = choose_sentences(documents.validation["text"], tokenizer)
+    sentences = choose_sentences(texts, tokenizer)
     print("", describe_pretraining(report), "", *objective.examples(output, sentences, tokenizer), "", sep="\n")
     print(f"Saved to {output}: the model, the tokenizer, README.md (the model card), report.json and pictures")
     if training.push_to_hub:
@@ -215,19 +230,26 @@ def check_resumed(config: MiniBertConfig, checkpoint: str) -> None:
 
 
 def read_tokenizer(
-    model_arguments: arguments.ModelArguments, config: MiniBertConfig, objective: Objective
+    model_arguments: arguments.ModelArguments,
+    config: MiniBertConfig,
+    objective: Objective,
+    prepared: PreparedRows | None = None,
 ) -> PreTrainedTokenizerBase | None:
-    """The tokenizer that was named, or that of the model to go on from, cutting at the length of the model that is
-    trained; None where one is to be trained. A ValueError if it does not serve the model or the objective."""
+    """The tokenizer that was named, that of the model to go on from or of the rows, cutting at the length of the model
+    that is trained; None where one is to be trained. A ValueError if it does not serve the model, the objective or the
+    rows."""
     trained, named = model_arguments.model_name_or_path, model_arguments.tokenizer
     if trained is not None and named is not None:
         raise ValueError(
             f"tokenizer: {named!r} would give the ids of {trained!r} other meanings; leave it out beside"
             " --model_name_or_path, whose own is used"
         )
-    if trained is None and named is None:
+    found = named or trained or (prepared and str(prepared.folder))
+    if found is None:
         return None
-    tokenizer = AutoTokenizer.from_pretrained(named or trained, trust_remote_code=False)
+    tokenizer = AutoTokenizer.from_pretrained(found, trust_remote_code=False)
+    if prepared is not None:
+        prepared.check_tokenizer(tokenizer)
     tokenizer.model_max_length = config.max_position_embeddings
     objective.prepare_tokenizer(tokenizer)
     if trained is not None:

@@ -10,6 +10,7 @@ from transformers import PreTrainedModel, Trainer
 
 from ..callbacks import CheckpointErrors, add_callbacks
 from ..data.collators import MaskedLMCollator, MaskingProgress
+from ..data.prepared import StreamedRows, StreamOrder
 from ..hub.trainer import HubReady
 from ..optimization import OptimizationMixin
 from .objectives.base import Objective
@@ -54,6 +55,13 @@ class PretrainingTrainer(OptimizationMixin, HubReady, CheckpointErrors, Trainer)
                 logs[part] = round(float(self.accelerator.reduce(total, how)) / steps, 4)
             self._parts = {}
         super().log(logs, *args, **kwargs)
+
+    def _get_train_sampler(self, train_dataset: Dataset | None = None):
+        rows, args = self.train_dataset if train_dataset is None else train_dataset, self.args
+        if not isinstance(rows, StreamedRows):
+            return super()._get_train_sampler(rows)
+        seed = args.seed if args.data_seed is None else args.data_seed
+        return StreamOrder(rows, self._train_batch_size, args.world_size, seed, lambda: int(self.state.epoch or 0))
 
     def get_eval_dataloader(self, eval_dataset=None):
         # Not accelerate's, which gives ranks some rows again, to fill up their last batches.

@@ -33,7 +33,7 @@ class Objective(abc.ABC):
     model_class: type[PreTrainedModel]
     metric = "mlm_loss"  # the loss that is drawn, compared and reported
     parts: tuple[str, ...] = ()  # outputs of the model that are logged beside the loss
-    streams = True  # whether its rows can be made while documents are read
+    packs_documents = True  # whether its rows can be made while documents are read, or once for several trainings
     smooths_labels = False  # whether `Trainer` smooths the right labels
     unpads = True  # whether a batch can be one row without padding
     minimum_validation = 1  # documents that have to be held out
@@ -62,7 +62,7 @@ class Objective(abc.ABC):
         if self.masking.static_masking and (streaming or self.name != "mlm"):
             wrong = "does not go with --streaming" if streaming else wrong
             raise ValueError(f"static_masking: True {wrong}; use False")
-        if streaming and not self.streams:
+        if streaming and not self.packs_documents:
             raise ValueError(f"streaming: True {wrong}; use False")
         check_packing(rows.packing, rows.seq_length)
         if rows.seq_length > config.max_position_embeddings:

@@ -34,7 +34,7 @@ class MaskedLMWithNextSentence(MaskedLM):
     model_class = MiniBertForPreTraining
     masking_defaults = Objective.masking_defaults
     parts = ("mlm_loss", "nsp_loss")
-    streams = smooths_labels = unpads = False
+    packs_documents = smooths_labels = unpads = False
     minimum_validation = 2  # a random segment comes from another document
 
     def check(self, config: MiniBertConfig, rows: RowArguments, *others) -> None:

@@ -1,0 +1,352 @@
+"""Rows made once: they are those that a training makes itself, whoever makes them and however often it was killed; a
+training from them is the same training, and goes on in the midst of a stream."""
+
+import hashlib
+import json
+import re
+import shutil
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+from accelerate.data_loader import prepare_data_loader
+from helpers import TEXTS, refusal, run
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from processes import Python
+from safetensors.torch import load_file
+from torch.utils.data import DataLoader
+from transformers import AutoTokenizer
+
+import minibert
+from minibert.tokenization import train_tokenizer
+from minibert.training.arguments.pretraining import RowArguments
+from minibert.training.data import packing, prepared
+from minibert.training.data.documents import hold_out, load_documents, tokenize_documents
+from minibert.training.data.packing import pack_documents
+from minibert.training.data.prepared import (
+    PreparedRows,
+    StreamedRows,
+    StreamOrder,
+    texts_of,
+    write_manifest,
+    write_part,
+)
+from minibert.training.pretraining import prepare as preparing
+
+pytestmark = pytest.mark.usefixtures("cache")
+WINDOW, ROWS_IN_GROUP = 64, 8
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch):
+    """Windows and groups of which a few hundred documents fill several."""
+    for module in (packing, prepared, preparing):
+        monkeypatch.setattr(module, "WINDOW", WINDOW)
+    monkeypatch.setattr(prepared, "ROWS_IN_GROUP", ROWS_IN_GROUP)
+
+
+@pytest.fixture
+def text(tmp_path):
+    path = tmp_path / "text.txt"
+    path.write_text("\n".join(TEXTS[:300]))
+    return path
+
+
+MADE = dict(vocab_size=300, seq_length=48)
+SMALL = dict(
+    size="tiny", num_hidden_layers=1, hidden_size=32, num_attention_heads=2, intermediate_size=48, bf16=False,
+    per_device_train_batch_size=16, disable_tqdm=True, logging_steps=1, save_strategy="no", hidden_dropout=0.1,
+)  # fmt: skip
+
+
+def prepare(text, folder, **arguments):
+    return minibert.prepare(data=str(text), output_dir=str(folder), **MADE | dict(shard_documents=128) | arguments)
+
+
+def pretrain(data, output, **arguments):
+    return minibert.pretrain(data=str(data), output_dir=str(output), **SMALL | arguments)
+
+
+def losses(output):
+    history = json.loads((output / "trainer_state.json").read_text())["log_history"]
+    return [{k: x for k, x in entry.items() if k in ("step", "loss", "eval_loss")} for entry in history]
+
+
+def bytes_of(folder):
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.iterdir()}
+
+
+def same_weights(*outputs):
+    first, second = (load_file(output / "model.safetensors") for output in outputs)
+    return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
+
+
+# --- what is written ---
+
+
+@pytest.mark.parametrize("packing", ["packed", "padded", "concatenated"])
+def test_shards_hold_the_rows_of_all_documents(text, tmp_path, packing):
+    """Several shards, between which no window of documents is cut: what packing makes of the whole corpus."""
+    rows = prepare(text, tmp_path / "rows", packing=packing, validation_size=30)
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "rows")
+    documents = load_documents([str(text)])
+    held_out = hold_out(documents, 30, seed=42)
+    for split, count, shards, chosen in (("train", 270, 3, ~held_out), ("validation", 30, 1, held_out)):
+        part = documents.select(np.flatnonzero(chosen))
+        expected = pack_documents(tokenize_documents(part, tokenizer), tokenizer, 48, packing)
+        assert rows.load(split)[:] == expected[:] and rows.load(split).features == expected.features
+        assert len(rows.manifest[split]) == shards and rows.count(split, "documents") == count
+        assert rows.count(split, "rows") == len(expected)
+        assert rows.count(split, "tokens") == sum(map(len, expected["input_ids"]))
+    assert "270 documents to train on, 30 held out" in rows.describe()
+
+
+def test_any_number_of_processes_writes_the_same_bytes(text, tmp_path):
+    prepare(text, tmp_path / "one")
+    prepare(text, tmp_path / "two", num_proc=2)
+    assert bytes_of(tmp_path / "one") == bytes_of(tmp_path / "two")
+    assert not any("unfinished" in name for name in bytes_of(tmp_path / "one"))
+
+
+def test_a_run_that_was_stopped_goes_on_at_its_next_shard(text, tmp_path, monkeypatch, capsys):
+    """Also behind a shard that is not whole; what is there is not made again."""
+    prepare(text, tmp_path / "whole")
+    folder, written = tmp_path / "rows", []
+    plain = preparing.write_shard
+
+    def write_shard(path, *arguments):
+        if len(written) == 2:
+            raise KeyboardInterrupt
+        written.append(path.name)
+        plain(path, *arguments)
+
+    monkeypatch.setattr(preparing, "write_shard", write_shard)
+    with pytest.raises(KeyboardInterrupt):
+        prepare(text, folder)
+    with pytest.raises(ValueError, match="holds unfinished rows; `minibert prepare` finishes them"):
+        pretrain(folder, tmp_path / "run")
+    with pytest.raises(ValueError, match="seq_length: 32, but the unfinished rows in .* are made with 48; give that"):
+        prepare(text, folder, seq_length=32)
+    first, second = (folder / name for name in written)
+    first.write_bytes(first.read_bytes()[:-100])
+    before = second.stat().st_mtime_ns
+    written.clear()
+    monkeypatch.setattr(preparing, "write_shard", lambda path, *rest: (written.append(path.name), plain(path, *rest)))
+    capsys.readouterr()
+    prepare(text, folder)
+    assert "Going on: 1 of 4 shards are there" in capsys.readouterr().out
+    assert written == [first.name, "train-00002.parquet", "validation-00000.parquet"]
+    assert second.stat().st_mtime_ns == before and bytes_of(folder) == bytes_of(tmp_path / "whole")
+
+
+@pytest.mark.slow
+def test_a_run_that_was_killed_goes_on(text, tmp_path):
+    """SIGKILL before a file gets its name: of the plan, a shard or the manifest."""
+    command = f"""
+        import os, signal, sys, minibert
+        from minibert.training.data import packing, prepared
+        from minibert.training.pretraining import prepare as preparing
+        packing.WINDOW = prepared.WINDOW = preparing.WINDOW = {WINDOW}
+        prepared.ROWS_IN_GROUP, folder, left, replace = {ROWS_IN_GROUP}, FOLDER, [LEFT], os.replace
+        def rename(source, target):
+            if folder in str(target):
+                left[0] -= 1
+                if left[0] == 0:
+                    os.kill(os.getpid(), signal.SIGKILL)
+            replace(source, target)
+        os.replace = rename
+        minibert.prepare(data={str(text)!r}, output_dir=folder, shard_documents=128, vocab_size=300, seq_length=48)
+    """
+
+    def prepare(folder, left=0):
+        with Python(tmp_path) as process:
+            process.run(command.replace("FOLDER", repr(str(folder))).replace("LEFT", str(left)))
+
+    prepare(tmp_path / "whole")
+    for killed_at in (1, 3, 6):
+        broken = tmp_path / f"broken-{killed_at}"
+        with pytest.raises((EOFError, ConnectionError)):
+            prepare(broken, killed_at)
+        assert not (broken / "minibert_rows.json").exists()
+        prepare(broken)
+        assert bytes_of(broken) == bytes_of(tmp_path / "whole")
+
+
+def test_several_machines_prepare_a_part_each(tmp_path):
+    """What is held out does not depend on how the text is cut, and every document is in one row."""
+    texts = [*dict.fromkeys(TEXTS[:300]), "  ", ""]
+    tokenizer = train_tokenizer(texts, vocab_size=300, show_progress=False)
+    made = {}
+    for parts in (1, 3):
+        folder = tmp_path / str(parts)
+        folder.mkdir()
+        for part in reversed(range(parts)):
+            write_part(iter(texts[part::parts]), folder, part, tokenizer, RowArguments(0.2, 48), shard_documents=WINDOW)
+        tokenizer.save_pretrained(folder)
+        write_manifest(folder, RowArguments(0.2, 48), {"data": ["mine"]})
+        rows = PreparedRows(folder)
+        made[parts] = {split: Counter(texts_of(rows.load(split), tokenizer)) for split in ("train", "validation")}
+        assert rows.corpus.data == ["mine"] and len(rows.manifest["train"]) >= parts
+    assert made[1] == made[3]
+    words = Counter(tokenizer.decode(tokenizer(text)["input_ids"], skip_special_tokens=True) for text in texts[:-2])
+    found = made[1]["train"] + made[1]["validation"]
+    assert all(found[text] == n for text, n in words.items() if len(tokenizer(text)["input_ids"]) <= 48)
+    assert 0.1 < made[1]["validation"].total() / found.total() < 0.3
+    (tmp_path / "1" / "validation-00000.parquet").unlink()
+    with pytest.raises(ValueError, match="no whole shard validation"):
+        write_manifest(tmp_path / "1", RowArguments(0.2, 48), {})
+
+
+# --- training from it ---
+
+
+@pytest.mark.parametrize("objective", ["mlm", "clm"])
+def test_the_training_is_the_one_that_tokenizes_itself(text, tmp_path, objective):
+    rows = tmp_path / "rows"
+    prepare(text, rows)
+    made = dict(objective=objective, num_train_epochs=2, eval_strategy="epoch", gradient_accumulation_steps=2)
+    pretrain(text, tmp_path / "text", **MADE, **made)
+    pretrain(rows, tmp_path / "prepared", **made)
+    assert losses(tmp_path / "text") == losses(tmp_path / "prepared") and len(losses(tmp_path / "text")) > 10
+    assert same_weights(tmp_path / "text", tmp_path / "prepared")
+    reports = [json.loads((tmp_path / name / "report.json").read_text()) for name in ("text", "prepared")]
+    assert {k: x for k, x in reports[0].items() if "seconds" not in k}.items() <= reports[1].items()
+    assert "text.txt" in (tmp_path / "prepared" / "README.md").read_text()
+    # … and goes on from a model, whose tokenizer is that of the rows
+    going_on = {name: value for name, value in SMALL.items() if name != "size"} | dict(objective=objective, max_steps=1)
+    model = str(tmp_path / "text")
+    minibert.pretrain(data=str(rows), output_dir=str(tmp_path / "on"), model_name_or_path=model, **going_on)
+
+
+def test_resuming_a_stream_reads_only_what_is_left(text, tmp_path, monkeypatch):
+    """In its second epoch, to the same bits; nothing before is read again."""
+    read, plain = [], StreamedRows._read
+
+    def _read(rows, group):
+        if group not in rows._kept:
+            read.append(group)
+        return plain(rows, group)
+
+    monkeypatch.setattr(StreamedRows, "_read", _read)
+    monkeypatch.setattr("minibert.training.pretraining.run.SAMPLE_ROWS", 1)
+    rows = tmp_path / "rows"
+    groups = len(prepare(text, rows).stream(0).groups)
+    arguments = dict(streaming=True, shuffle_buffer=ROWS_IN_GROUP, num_train_epochs=2, save_strategy="steps",
+                     save_steps=5, save_total_limit=9, eval_strategy="no")  # fmt: skip
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    steps = pretrain(rows, whole, **arguments).report["steps"]
+    assert groups > 20 and len(read) == 1 + 2 * groups and Counter(read[1:]).most_common()[-1][1] == 2
+    last = max(step for step in range(5, steps, 5) if step < steps - 2)
+    assert last > steps / 2 + 3
+    shutil.copytree(whole / f"checkpoint-{last}", broken / f"checkpoint-{last}")  # what a kill leaves
+    read.clear()
+    pretrain(rows, broken, **arguments, resume_from_checkpoint="true")
+    assert same_weights(whole, broken) and losses(whole) == losses(broken)
+    assert len(read) <= 1 + (steps - last) * 16 / ROWS_IN_GROUP + 2 < groups / 2
+
+
+def test_a_stream_trains_on_every_row_once_an_epoch(text, tmp_path):
+    """By the tokens that the trainer counts."""
+    rows = prepare(text, tmp_path / "rows")
+    report = pretrain(tmp_path / "rows", tmp_path / "run", streaming=True, num_train_epochs=1).report
+    assert report["training_tokens"] == rows.count("train", "tokens")
+    assert report["epochs"] == 1 and report["steps"] == -(-rows.count("train", "rows") // 16)
+
+
+# --- the order of a stream ---
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.integers(1, 20), min_size=1, max_size=12), st.integers(1, 4), st.integers(1, 7), st.integers(0, 40))
+def test_every_row_comes_once(sizes, ranks, batch_size, buffer):
+    rows = StreamedRows([("", number, size) for number, size in enumerate(sizes)], buffer)
+    orders = [list(StreamOrder(rows, batch_size, ranks, 0, lambda epoch=epoch: epoch)) for epoch in (0, 1, 0)]
+    assert all(sorted(order) == list(range(len(rows))) for order in orders) and orders[0] == orders[2]
+    if buffer and len(rows) > 20:
+        assert orders[0] != orders[1]
+    if not buffer and ranks == 1:
+        assert orders[0] == sorted(orders[0])
+
+
+def test_ranks_read_groups_of_their_own(text, tmp_path):
+    """As accelerate deals the batches out; and every group is read once, whatever the number of workers."""
+    rows = prepare(text, tmp_path / "rows").stream(shuffle_buffer=20)
+    groups, seen = [], []
+    for rank in range(2):
+        loader = DataLoader(rows, 4, sampler=StreamOrder(rows, 4, 2, 0, lambda: 0), collate_fn=list)
+        loader = prepare_data_loader(loader, num_processes=2, process_index=rank, put_on_device=False)
+        numbers = [number for batch in loader.batch_sampler for number in batch]
+        groups.append({int(np.searchsorted(rows.bounds, number, "right")) for number in numbers[:-30]})
+        seen += numbers
+        assert sum(map(len, loader)) == len(numbers)
+    assert not groups[0] & groups[1] and len(groups[0]) > 5
+    assert set(seen) == set(range(len(rows))) and len(seen) < len(rows) + 8
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_stream_gives_the_rows_of_the_shards(text, tmp_path, workers):
+    made = prepare(text, tmp_path / "rows")
+    expected, rows = made.load("train"), made.stream(shuffle_buffer=20)
+    order = StreamOrder(rows, 5, 1, 7, lambda: 3)
+    loader = DataLoader(rows, 5, sampler=order, collate_fn=list, num_workers=workers)
+    found = [{name: column.tolist() for name, column in row.items()} for batch in loader for row in batch]
+    assert found == [expected[number] for number in order] and len(found) == len(expected) > 100
+    kept = sum(map(len, rows._kept.values()))
+    assert kept <= 20 + ROWS_IN_GROUP and bool(kept) == (workers == 0)
+
+
+# --- what is refused ---
+
+
+def test_refused_before_any_work(text, tmp_path, capsys, monkeypatch):
+    rows, run_folder, other = tmp_path / "rows", tmp_path / "run", tmp_path / "other"
+    prepare(text, rows)
+    train_tokenizer(["something else"] * 9, vocab_size=60, show_progress=False).save_pretrained(other)
+    for arguments, message in (
+        (["--seq_length", 64], "seq_length: 64, but the rows in .* were prepared with 48; leave it out, or prepare"),
+        (["--packing", "padded"], "packing: 'padded', but the rows in .* prepared with 'packed'"),
+        (["--validation_size", 0.5], "validation_size: 0.5, but the rows in .* prepared with 0.05"),
+        (["--tokenizer", other], r"tokenizer: '.*other' \(sha256 .*\) is not the one that the rows in"),
+        (["--max_position_embeddings", 32], "seq_length: 48 is beyond max_position_embeddings=32"),
+        (["--objective", "mlm+nsp", "--model", "bert"], "have no pairs of segments; give mlm\\+nsp the text"),
+        (["--vocab_size", 300], "vocab_size: 300 has no effect with --data .*; use it with text in --data"),
+        (["--num_proc", 2], "num_proc: 2 has no effect with --data"),
+        (["--text_column", "text"], "text_column: 'text' has no effect with --data"),
+        (["--data", rows, text], "data: '.*rows' holds prepared rows; give them alone, without 1 others"),
+    ):
+        given = [] if "--data" in arguments else ["--data", rows]
+        said = refusal(capsys, "pretrain", *given, "--output_dir", run_folder, *arguments)
+        assert re.search(message, said), said
+    assert re.search("holds prepared rows; they are for", refusal(capsys, "tokenizer", "--data", rows))
+    for arguments, message in (
+        (["--output_dir", rows], "output_dir: .* holds rows already; give another one, or remove it"),
+        (["--shard_documents", 100], "shard_documents: 100 is not a multiple of 64"),
+        (["--packing", "tight"], "packing"),
+        (["--seq_length", 2], "seq_length: 2 is too short"),
+        (["--tokenizer", other, "--vocab_size", 300], "vocab_size: 300 has no effect with --tokenizer"),
+    ):
+        given = [] if "--output_dir" in arguments else ["--output_dir", run_folder]
+        assert re.search(message, refusal(capsys, "prepare", "--data", text, *given, *arguments))
+    assert not run_folder.exists()
+    shard = rows / "train-00001.parquet"
+    shard.write_bytes(shard.read_bytes()[:-1])
+    said = refusal(capsys, "pretrain", "--data", rows, "--output_dir", run_folder)
+    assert "train-00001.parquet' is missing, or not as it was prepared; prepare the rows again" in said
+    for broken in ("[]", "{", '{"train": {"x": 3}, "validation": {}}'):
+        (rows / "minibert_rows.json").write_text(broken)
+        said = refusal(capsys, "pretrain", "--data", rows, "--output_dir", run_folder)
+        assert "data: minibert_rows.json in" in said and "is broken; prepare the rows again" in said
+
+
+def test_rows_of_a_given_tokenizer(text, tmp_path, capsys):
+    """The same as the trained one's, kept with the rows; a training that names it too is right to."""
+    tokenizer = train_tokenizer(TEXTS, vocab_size=300, show_progress=False)
+    tokenizer.save_pretrained(tmp_path / "tokenizer")
+    run("prepare", "--data", text, "--tokenizer", tmp_path / "tokenizer", "--output_dir", tmp_path / "rows")
+    rows = PreparedRows(tmp_path / "rows")
+    assert rows.manifest["seq_length"] == 512 and "vocab_size" not in rows.manifest["arguments"]
+    rows.check_tokenizer(AutoTokenizer.from_pretrained(tmp_path / "rows"))
+    result = pretrain(tmp_path / "rows", tmp_path / "run", tokenizer=str(tmp_path / "tokenizer"), max_steps=1)
+    assert result.tokenizer.get_vocab() == tokenizer.get_vocab()

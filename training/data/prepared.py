@@ -1,0 +1,296 @@
+"""Rows that were made of text once, in parquet shards, for any number of trainings on any number of machines.
+
+A folder holds the shards (`train-….parquet`, `validation-….parquet`: columns `input_ids` and `position_ids`, as
+`pack_documents` makes them), the tokenizer, and, written last, a manifest: what made the rows, and of every shard its
+documents, tokens and rows. A shard is of whole windows of documents, so that its rows are the same whoever makes it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import compress, count, islice
+from pathlib import Path
+from typing import Any
+
+import datasets
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from torch.utils.data import Dataset, Sampler
+from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
+
+from ..arguments.pretraining import ROWS_MANIFEST, CorpusArguments, RowArguments
+from .documents import TOKENIZER_BATCH, in_share, tokenize_table, tokenizer_backend
+from .packing import WINDOW, pack_table, special_ids
+from .tables import load_files
+
+SPLITS = ("train", "validation")
+# What is read at once, and dealt to the ranks: the larger, the more rows a training keeps in memory.
+ROWS_IN_GROUP = 4096
+
+
+# --- writing ---
+
+
+def write_shard(
+    path: Path, texts: Iterable[str], tokenizer: PreTrainedTokenizerFast, seq_length: int, packing: str = "packed"
+) -> None:
+    """Tokenize and pack documents into one parquet file, which has its name only when it is whole.
+
+    Args:
+        path: a name that begins with "train-" or "validation-".
+        texts: one document each, none of them blank; one or more.
+        seq_length, packing: as of `pack_documents`.
+    """
+    backend, special, texts = tokenizer_backend(tokenizer), special_ids(tokenizer), iter(texts)
+    unfinished, writer, documents, tokens = path.with_name(f".{path.name}.unfinished"), None, 0, 0
+    try:
+        while window := list(islice(texts, WINDOW)):
+            batches = (window[start : start + TOKENIZER_BATCH] for start in range(0, len(window), TOKENIZER_BATCH))
+            tokenized = pa.concat_tables(tokenize_table(pa.table({"text": batch}), backend) for batch in batches)
+            rows = pack_table(tokenized, packing, seq_length, **special)
+            writer = writer or pq.ParquetWriter(unfinished, rows.schema, compression="zstd")
+            writer.write_table(rows, ROWS_IN_GROUP)
+            documents, tokens = (
+                documents + len(window),
+                tokens + pc.sum(pc.list_value_length(rows["input_ids"])).as_py(),
+            )
+        writer.add_key_value_metadata({"documents": str(documents), "tokens": str(tokens)})
+    finally:
+        if writer is not None:
+            writer.close()
+    os.replace(unfinished, path)
+
+
+def write_part(
+    texts: Iterable[str],
+    folder: Path,
+    part: int,
+    tokenizer: PreTrainedTokenizerFast,
+    rows: RowArguments,
+    seed: int = 42,
+    shard_documents: int = 16 * WINDOW,
+) -> None:
+    """The shards of one part of a corpus that several machines prepare, each its parts; then one of them calls
+    `write_manifest`. Documents are held out by their hash, the same wherever they are.
+
+    Args:
+        texts: documents; blank ones are left out.
+        part: its number, of which the shards have their names.
+        rows: `validation_size` is a share.
+    """
+    texts, rows, held_out = iter(texts), rows.decided(), []
+    made = dict(tokenizer=tokenizer, seq_length=rows.seq_length, packing=rows.packing)
+    for number in count():
+        chunk = list(islice(texts, shard_documents))
+        if not chunk:
+            break
+        chunk = [stripped for text in chunk if (stripped := text.strip())]
+        below = in_share(chunk, rows.validation_size, seed)
+        held_out += compress(chunk, below)
+        if not below.all():
+            write_shard(folder / f"train-{part:05d}-{number:05d}.parquet", compress(chunk, ~below), **made)
+    if held_out:
+        write_shard(folder / f"validation-{part:05d}.parquet", held_out, **made)
+
+
+def shard_counts(path: Path) -> dict[str, Any] | None:
+    """A shard's documents, tokens and rows (in each of its row groups), and its size in bytes; None where there is no
+    whole one."""
+    try:
+        footer = pq.read_metadata(path)
+        counts = {name: int(footer.metadata[name.encode()]) for name in ("documents", "tokens")}
+    except (OSError, pa.ArrowInvalid, KeyError, TypeError):
+        return None
+    groups = [footer.row_group(number).num_rows for number in range(footer.num_row_groups)]
+    return counts | {"rows": groups, "bytes": path.stat().st_size}
+
+
+def write_manifest(folder: Path, rows: RowArguments, arguments: dict[str, Any]) -> None:
+    """Say that the shards in a folder, and the tokenizer saved beside them, are all there is.
+
+    Args:
+        rows: how they were made.
+        arguments: what else is worth knowing of it, for people; `data`, for the cards of models.
+    """
+    tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+    shards = {
+        split: {path.name: shard_counts(path) for path in sorted(folder.glob(f"{split}-*.parquet"))} for split in SPLITS
+    }
+    for split, found in shards.items():
+        if not found or None in found.values():
+            raise ValueError(f"{str(folder)!r} has no whole shard {split}-….parquet, or a broken one; prepare it again")
+    rows = rows.decided()
+    made = {"validation_size": rows.validation_size, "seq_length": rows.seq_length, "packing": rows.packing}
+    manifest = made | {"tokenizer_sha256": tokenizer_checksum(tokenizer), "arguments": arguments} | shards
+    unfinished = folder / f"{ROWS_MANIFEST}.tmp"
+    unfinished.write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
+    os.replace(unfinished, folder / ROWS_MANIFEST)
+
+
+def tokenizer_checksum(tokenizer: PreTrainedTokenizerFast) -> str:
+    """Of all that makes the ids of a row."""
+    parts = [tokenizer_backend(tokenizer), tokenizer.cls_token_id, tokenizer.sep_token_id]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+# --- reading ---
+
+
+class PreparedRows:
+    """A folder that `minibert prepare` has finished.
+
+    Raises:
+        ValueError: a shard is missing, or is not as it was prepared.
+    """
+
+    def __init__(self, folder: str | Path):
+        self.folder = Path(folder).expanduser()
+        try:
+            self.manifest = json.loads((self.folder / ROWS_MANIFEST).read_text(encoding="utf-8"))
+            sizes = {name: counts["bytes"] for split in SPLITS for name, counts in self.manifest[split].items()}
+        except (ValueError, TypeError, KeyError, AttributeError):
+            raise ValueError(f"data: {ROWS_MANIFEST} in {str(folder)!r} is broken; prepare the rows again") from None
+        for name, size in sizes.items():
+            path = self.folder / name
+            if path.parent != self.folder or not path.is_file() or path.stat().st_size != size:
+                raise ValueError(f"data: {str(path)!r} is missing, or not as it was prepared; prepare the rows again")
+
+    @classmethod
+    def find(cls, data: Sequence[str]) -> PreparedRows | None:
+        """What `--data` names, if that is prepared rows and not text; a ValueError if it is both."""
+        found = [item for item in data if (Path(item).expanduser() / ROWS_MANIFEST).is_file()]
+        if found and len(data) > 1:
+            raise ValueError(f"data: {found[0]!r} holds prepared rows; give them alone, without {len(data) - 1} others")
+        return cls(found[0]) if found else None
+
+    def count(self, split: str, what: str) -> int:
+        """`what`: "documents", "tokens" or "rows"."""
+        return int(sum(np.sum(counts[what]) for counts in self.manifest[split].values()))
+
+    @property
+    def corpus(self) -> CorpusArguments:
+        """The text that they were made of."""
+        arguments = self.manifest["arguments"]
+        return CorpusArguments(data=arguments.get("data", []), packages=arguments.get("packages", []))
+
+    def describe(self) -> str:
+        """In words, to print."""
+        documents, held_out = (self.count(split, "documents") for split in SPLITS)
+        return f"{documents:,} documents to train on, {held_out:,} held out"
+
+    def arguments(self, rows: RowArguments) -> RowArguments:
+        """How the rows were made; a ValueError if other ones are asked for."""
+        for name, given in vars(rows).items():
+            if name in self.manifest and given not in (None, self.manifest[name]):
+                raise ValueError(
+                    f"{name}: {given!r}, but the rows in {str(self.folder)!r} were prepared with"
+                    f" {self.manifest[name]!r}; leave it out, or prepare rows with --{name} {given}"
+                )
+        return dataclasses.replace(rows, **{name: self.manifest[name] for name in vars(rows) if name in self.manifest})
+
+    def check_tokenizer(self, tokenizer: PreTrainedTokenizerBase) -> None:
+        """A ValueError if it is not the one that the rows were made with."""
+        made, found = self.manifest["tokenizer_sha256"], tokenizer_checksum(tokenizer)
+        if made != found:
+            raise ValueError(
+                f"tokenizer: {tokenizer.name_or_path!r} (sha256 {found[:12]}…) is not the one that the rows in"
+                f" {str(self.folder)!r} were made with (sha256 {made[:12]}…), and would read other words in them; use"
+                f" that one, or prepare rows with --tokenizer {tokenizer.name_or_path}"
+            )
+
+    def load(self, split: str) -> datasets.Dataset:
+        """The rows, mapped into memory from the cache of `datasets`, in the order of the documents."""
+        return load_files([str(self.folder / name) for name in self.manifest[split]], ".parquet")
+
+    def stream(self, shuffle_buffer: int) -> StreamedRows:
+        """The rows to train on, read from the shards when they are asked for."""
+        shards = self.manifest["train"].items()
+        groups = [(str(self.folder / name), i, n) for name, counts in shards for i, n in enumerate(counts["rows"])]
+        return StreamedRows(groups, shuffle_buffer)
+
+
+class StreamedRows(Dataset):
+    """Rows that are read from their shards a group at a time, and kept in memory while they are used: for a training
+    that takes them in the order of `StreamOrder`. All rows have a number, so that a training goes on in the midst of
+    them without reading what is before.
+
+    Args:
+        groups: of every group of rows the file, its number in there and its length.
+        shuffle_buffer: rows that are mixed with each other, at least; 0 keeps all in their order.
+    """
+
+    def __init__(self, groups: Sequence[tuple[str, int, int]], shuffle_buffer: int):
+        self.groups, self.shuffle_buffer = groups, shuffle_buffer
+        self.bounds = np.cumsum([0, *(rows for _, _, rows in groups)])
+        self._room = shuffle_buffer + max(rows for _, _, rows in groups)
+        self._kept: dict[int, pa.Table] = {}
+
+    def __len__(self) -> int:
+        return int(self.bounds[-1])
+
+    def __getitem__(self, number: int) -> dict[str, np.ndarray]:
+        if not 0 <= number < len(self):
+            raise IndexError(number)
+        group = int(np.searchsorted(self.bounds, number, side="right")) - 1
+        table, row = self._read(group), int(number - self.bounds[group])
+        return {name: table[name][row].values.to_numpy() for name in table.column_names}
+
+    def _read(self, group: int) -> pa.Table:
+        if group not in self._kept:
+            file, part, rows = self.groups[group]
+            while self._kept and sum(map(len, self._kept.values())) + rows > self._room:
+                del self._kept[next(iter(self._kept))]  # the one that was read first
+            self._kept[group] = pq.ParquetFile(file).read_row_group(part, use_threads=False).combine_chunks()
+        return self._kept[group]
+
+
+class StreamOrder(Sampler[int]):
+    """The order in which a training reads `StreamedRows`: a function of the seed and the epoch, in which every rank
+    has groups of rows of its own. It begins with a batch of the first rank, then one of the second, and so on.
+
+    Args:
+        batch_size: rows in a batch of one rank.
+        epoch: asked when an epoch begins.
+    """
+
+    def __init__(self, rows: StreamedRows, batch_size: int, ranks: int, seed: int, epoch: Callable[[], int]):
+        self.rows, self.batch_size, self.ranks, self.seed, self.epoch = rows, batch_size, ranks, seed, epoch
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __iter__(self) -> Iterator[int]:
+        epoch, groups = self.epoch(), np.arange(len(self.rows.groups))
+        if self.rows.shuffle_buffer:
+            groups = np.random.default_rng([self.seed, epoch]).permutation(groups)
+        lanes = [self._mixed(groups[rank :: self.ranks], [self.seed, epoch, rank]) for rank in range(self.ranks)]
+        while lanes:
+            for lane in list(lanes):
+                batch = list(islice(lane, self.batch_size))
+                yield from batch
+                if len(batch) < self.batch_size:
+                    lanes.remove(lane)
+
+    def _mixed(self, groups: np.ndarray, seed: list[int]) -> Iterator[int]:
+        """The rows of the groups, as many groups mixed at a time as the buffer needs."""
+        chance, mixed, bounds = np.random.default_rng(seed), [], self.rows.bounds
+        for place, group in enumerate(groups):
+            mixed.append(np.arange(bounds[group], bounds[group + 1]))
+            if sum(map(len, mixed)) >= self.rows.shuffle_buffer or place == len(groups) - 1:
+                rows = np.concatenate(mixed)
+                yield from (chance.permutation(rows) if self.rows.shuffle_buffer else rows).tolist()
+                mixed = []
+
+
+def texts_of(rows: Iterable[dict[str, Any]], tokenizer: PreTrainedTokenizerBase) -> Iterator[str]:
+    """The documents in rows, as their tokenizer spells them."""
+    for row in rows:
+        ids = np.asarray(row["input_ids"])
+        for document in np.split(ids, np.flatnonzero(np.asarray(row["position_ids"]) == 0)[1:]):
+            yield tokenizer.decode(document, skip_special_tokens=True)

@@ -1,0 +1,119 @@
+"""`minibert prepare`: text → tokenizer → rows on disk, made once for all trainings."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import datasets
+import pyarrow.compute as pc
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
+
+from ...tokenization import train_tokenizer
+from ..arguments import pretraining as arguments
+from ..arguments.pretraining import ROWS_MANIFEST, ROWS_PLAN
+from ..checkpoints import check_unused
+from ..data.mixtures import prepare_documents
+from ..data.packing import WINDOW, check_packing, special_ids
+from ..data.prepared import SPLITS, PreparedRows, shard_counts, write_manifest, write_shard
+from ..loading import without_bars
+from .run import MINIMUM_DOCUMENTS
+
+
+@without_bars(of_datasets=True)
+def prepare(
+    corpus: arguments.CorpusArguments,
+    mixture: arguments.MixtureArguments,
+    rows: arguments.RowArguments,
+    tokenizer_arguments: arguments.TokenizerArguments,
+    command: arguments.PrepareArguments,
+) -> PreparedRows:
+    """Write the rows that `minibert pretrain` would make of the same text with the same seed. What a run left that was
+    killed is kept; a ValueError, before any work, if the folder holds something else."""
+    rows, folder, size = rows.decided(), Path(command.output_dir), command.shard_documents
+    check_packing(rows.packing, rows.seq_length)
+    check_unused(folder)
+    if (folder / ROWS_MANIFEST).exists() or (any(folder.glob("*.parquet")) and not (folder / ROWS_PLAN).exists()):
+        raise ValueError(f"output_dir: {str(folder)!r} holds rows already; give another one, or remove it")
+    if size < 1 or size % WINDOW:
+        raise ValueError(f"shard_documents: {size} is not a multiple of {WINDOW}, the documents packed together")
+    tokenizer = None
+    if command.tokenizer is not None:
+        tokenizer = AutoTokenizer.from_pretrained(command.tokenizer, trust_remote_code=False)
+        special_ids(tokenizer)
+    held_out = dict(validation_size=rows.validation_size, seed=command.seed, minimum=MINIMUM_DOCUMENTS)
+    documents = prepare_documents(corpus, mixture, arguments.StreamingArguments(), **held_out)
+    parts = {split: getattr(documents, split).select_columns("text") for split in SPLITS}
+
+    chosen = (corpus, mixture, rows, command, *([] if tokenizer else [tokenizer_arguments]))
+    plan = {name: value for each in chosen for name, value in dataclasses.asdict(each).items()}
+    plan = {name: value for name, value in plan.items() if name not in ("num_proc", "output_dir")}
+    plan |= {f"{split}_bytes": _bytes(part) for split, part in parts.items()}
+    if (folder / ROWS_PLAN).exists():
+        _check_plan(folder, plan)
+        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+    else:
+        length = dict(model_max_length=rows.seq_length)
+        tokenizer = tokenizer or train_tokenizer(
+            documents.sample["text"], **dataclasses.asdict(tokenizer_arguments), **length
+        )
+        tokenizer.save_pretrained(folder)
+        unfinished = folder / f"{ROWS_PLAN}.tmp"
+        unfinished.write_text(json.dumps(plan, indent=1) + "\n", encoding="utf-8")
+        os.replace(unfinished, folder / ROWS_PLAN)
+
+    shards = [
+        dict(split=split, start=start, path=str(folder / f"{split}-{start // size:05d}.parquet"))
+        for split, part in parts.items()
+        for start in range(0, len(part), size)
+    ]
+    missing = [shard for shard in shards if shard_counts(Path(shard["path"])) is None]
+    if len(missing) < len(shards):
+        print(f"Going on: {len(shards) - len(missing)} of {len(shards)} shards are there")
+    if missing:
+        options = dict(parts=parts, tokenizer=tokenizer, size=size, seq_length=rows.seq_length, packing=rows.packing)
+        datasets.Dataset.from_list(missing).map(_write, num_proc=rows.num_proc, fn_kwargs=options)
+    write_manifest(folder, rows, plan)
+    (folder / ROWS_PLAN).unlink()
+    prepared = PreparedRows(folder)
+    print(f"{prepared.describe()}, saved to {folder}")
+    return prepared
+
+
+def _write(
+    shard: dict[str, Any],
+    parts: dict[str, datasets.Dataset],
+    tokenizer: PreTrainedTokenizerFast,
+    size: int,
+    seq_length: int,
+    packing: str,
+) -> None:
+    documents, path = parts[shard["split"]], Path(shard["path"])
+    documents = documents.select(range(shard["start"], min(shard["start"] + size, len(documents))))
+    write_shard(path, _texts(documents), tokenizer, seq_length, packing)
+    counts = shard_counts(path)
+    print(f"{path.name}: {counts['documents']:,} documents, {sum(counts['rows']):,} rows", flush=True)
+
+
+def _texts(documents: datasets.Dataset) -> Iterator[str]:
+    for batch in documents.with_format("arrow").iter(batch_size=WINDOW):
+        yield from batch["text"].to_pylist()
+
+
+def _bytes(documents: datasets.Dataset) -> int:
+    batches = documents.with_format("arrow").iter(batch_size=WINDOW)
+    return sum(pc.sum(pc.binary_length(batch["text"])).as_py() for batch in batches)
+
+
+def _check_plan(folder: Path, plan: dict[str, Any]) -> None:
+    before = json.loads((folder / ROWS_PLAN).read_text(encoding="utf-8"))
+    for name in before.keys() | plan.keys():
+        if before.get(name) != plan.get(name):
+            raise ValueError(
+                f"{name}: {plan.get(name)!r}, but the unfinished rows in {str(folder)!r} are made with"
+                f" {before.get(name)!r}; give that, or another --output_dir"
+            )
