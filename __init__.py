@@ -32,7 +32,8 @@ _PUBLIC = {
         "modeling_minibert",
     ),
     **dict.fromkeys(
-        ("pretrain", "finetune", "evaluate", "fill", "embed", "search", "rerank", "convert", "push"), "training.api"
+        ("pretrain", "finetune", "evaluate", "fill", "embed", "search", "rerank", "convert", "export", "push"),
+        "training.api",
     ),
     "train_tokenizer": "tokenization",
     "MaskedLMCollator": "training.data.collators",
