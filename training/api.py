@@ -136,6 +136,18 @@ def convert(source: str | PathLike, target: str | PathLike, **arguments: Any) ->
     return run_command("convert", given={"paths": [str(source), str(target)], **arguments})
 
 
+def export(source: str | PathLike, target: str | PathLike, **arguments: Any) -> Path:
+    """Write a saved MiniBERT for other runtimes; the new folder.
+
+    Args:
+        source: a folder or a Hub name. target: a new folder.
+        format (str): "onnx" (default), "native" or "sentence-transformers".
+        head (str): "Model" for the encoder alone; int8 (bool): an int8 graph too (both "onnx").
+        pooling (str), normalize (bool): of "sentence-transformers".
+    """
+    return run_command("export", given={"paths": [str(source), str(target)], **arguments})
+
+
 def push(folder: str | PathLike, repository: str, **arguments: Any) -> Any:
     """Check the model saved in a folder as somebody without the package loads it, and publish it on the Hub.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -45,6 +46,25 @@ def check_weights(path: str, model: PreTrainedModel) -> None:
     if missing:
         named = ", ".join(missing[:4]) + " …" * (len(missing) > 4)
         raise ValueError(f"model: {path!r} lacks the weights {named}; give a folder that holds the whole encoder")
+
+
+def check_new(target: Path) -> None:
+    """Refuse (a ValueError) a target that holds something."""
+    if target.exists() and not (target.is_dir() and not any(target.iterdir())):
+        raise ValueError(f"target {str(target)!r} exists already: nothing is overwritten, give a new folder")
+
+
+@contextmanager
+def new_folder(target: Path) -> Iterator[Path]:
+    """A folder to write in, which becomes `target` at the end, and of which an error leaves nothing."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as folder:
+        written = Path(folder, target.name)
+        written.mkdir()
+        yield written
+        if target.exists():
+            target.rmdir()
+        written.rename(target)
 
 
 @contextmanager

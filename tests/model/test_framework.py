@@ -1,7 +1,5 @@
 """What PyTorch and its neighbours do with a model from outside: hooks, offloading, pruning, functional transformations,
-gradients of gradients, torch.compile, ONNX."""
-
-import io
+gradients of gradients, torch.compile."""
 
 import pytest
 import torch
@@ -138,32 +136,3 @@ def test_known_positions_are_those_that_would_be_found():
     places = (LABELS.view(-1) != -100).nonzero()[:, 0]
     found, told = model(**inputs), model(**inputs, masked_lm_positions=places)
     assert torch.equal(found.logits, told.logits) and found.loss == told.loss
-
-
-@pytest.mark.parametrize("head", ["ForMaskedLM", "ForSequenceClassification", "ForTokenClassification"])
-@pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.filterwarnings("ignore")
-def test_the_older_onnx_exporter_makes_a_graph_that_loads(family, head):
-    """Padding on either side, and lengths other than the one it was made with."""
-    pytest.importorskip("onnx")
-    runtime = pytest.importorskip("onnxruntime")
-
-    class Logits(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.model = build(head, family)
-
-        def forward(self, input_ids, attention_mask):
-            return self.model(input_ids, attention_mask=attention_mask).logits
-
-    model, file = Logits().eval(), io.BytesIO()
-    mask = torch.ones_like(IDS)
-    mask[0, 7:] = mask[1, :3] = 0
-    axes = {name: {0: "batch", 1: "length"} for name in ("input_ids", "attention_mask")}
-    torch.onnx.export(model, (IDS, mask), file, dynamo=False, input_names=list(axes), dynamic_axes=axes)
-    session = runtime.InferenceSession(file.getvalue())
-    for length in (12, 9):
-        inputs = dict(input_ids=IDS[:, :length], attention_mask=mask[:, :length])
-        (actual,) = session.run(None, {name: x.numpy() for name, x in inputs.items()})
-        real = inputs["attention_mask"].bool() if actual.ndim == 3 else slice(None)
-        assert_close(torch.from_numpy(actual)[real], model(**inputs)[real], rtol=1e-3, atol=1e-4)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ..arguments import audit, embeddings, finetuning, hub, pretraining, probes, race
+from ..arguments import audit, embeddings, export, finetuning, hub, pretraining, probes, race
 
 
 @dataclass
@@ -76,6 +76,7 @@ COMMANDS = {
     ),
     "fertility": Command("data.fertility:fertility", (pretraining.FertilityArguments,), "tokenizers"),
     "convert": Command("conversion:convert", (pretraining.ConvertArguments,), "paths"),
+    "export": Command("export:export", (export.ExportArguments,), "paths"),
     "push": Command("hub.push:push", (hub.PushArguments,), "paths"),
     "probe neighbours": Command("probes.neighbours:neighbours", (*PROBE, probes.NeighboursArguments), "words"),
     "probe wsd": Command("probes.wsd:wsd", (probes.ProbeArguments, probes.WsdArguments)),

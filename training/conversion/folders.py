@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import json
 import shutil
-import tempfile
 from pathlib import Path
 
 import transformers
-from transformers import AutoConfig, AutoTokenizer
+from transformers import AutoConfig, AutoTokenizer, PreTrainedTokenizerBase
 from transformers.utils import cached_file, has_file
 
 from ... import modeling_minibert
 from ...configuration_minibert import MiniBertConfig
 from ..arguments.pretraining import ConvertArguments
+from ..loading import check_new, new_folder
 from .checkpoints import load
 from .native import from_native, to_native
 from .surgery import change
@@ -31,16 +31,13 @@ def convert(arguments: ConvertArguments) -> Path:
     if len(arguments.paths) != 2:
         raise ValueError(f"paths: {len(arguments.paths)} given; give a source and a target")
     source, target = arguments.paths[0], Path(arguments.paths[1])
-    if target.exists() and not (target.is_dir() and not any(target.iterdir())):
-        raise ValueError(f"target {str(target)!r} exists already: nothing is overwritten, give a new folder")
+    check_new(target)
     ours = AutoConfig.from_pretrained(source, trust_remote_code=False).model_type == MiniBertConfig.model_type
     if arguments.architecture and not ours:
         raise ValueError(f"architecture={arguments.architecture!r} is for a MiniBERT source; {source!r} is none")
     if arguments.architecture and arguments.set:
         raise ValueError(f"set: it changes a MiniBERT; leave architecture={arguments.architecture!r} out")
-    tokenizer = None
-    if has_file(source, "tokenizer_config.json"):
-        tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
+    tokenizer = saved_tokenizer(source)
     loaded = load(source, modeling_minibert if ours else transformers, 0 if tokenizer is None else len(tokenizer))
     if ours:
         model = loaded if arguments.set else to_native(loaded, arguments.architecture)
@@ -53,21 +50,23 @@ def convert(arguments: ConvertArguments) -> Path:
         length = arguments.set.get("max_position_embeddings")
     if length is not None and tokenizer is not None:
         tokenizer.model_max_length = length
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as folder:
-        written = Path(folder, target.name)
+    with new_folder(target) as written:
         model.save_pretrained(written)
         if tokenizer is not None:
             tokenizer.save_pretrained(written)
-        _copy_modules(source, written, length)
-        if target.exists():
-            target.rmdir()
-        written.rename(target)
+        copy_modules(source, written, length)
     print(f"{source} → {target}: {type(model).__name__}, {model.num_parameters():,} parameters")
     return target
 
 
-def _copy_modules(source: str, target: Path, length: int | None) -> None:
+def saved_tokenizer(source: str) -> PreTrainedTokenizerBase | None:
+    """The tokenizer beside a model, if there is one."""
+    if not has_file(source, "tokenizer_config.json"):
+        return None
+    return AutoTokenizer.from_pretrained(source, trust_remote_code=False)
+
+
+def copy_modules(source: str, target: Path, length: int | None = None) -> None:
     """Copy what `SentenceTransformer(source)` reads beside the model and the tokenizer, so that it reads `target`; with
     a `length`, texts are cut off there."""
     if not has_file(source, "modules.json"):

@@ -1,0 +1,244 @@
+"""`minibert export`: a saved MiniBERT for other runtimes.
+
+ONNX graphs are traced by `torch.onnx` from the padded road of the model (`attention_minibert.py:is_captured`), and
+compared with its usual, unpadded one in onnxruntime before anything is in its place. (The exporter of Transformers,
+`transformers.exporters`, gives the same outputs for every head; it takes a hundred times as long, and onnxscript.)
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+import json
+import logging
+import tempfile
+import warnings
+from collections.abc import Iterator
+from contextlib import redirect_stdout
+from pathlib import Path
+from unittest.mock import patch
+
+import torch
+from torch import nn
+from transformers import PreTrainedModel
+from transformers.utils import cached_file, has_file
+
+from .. import modeling_minibert
+from .arguments.export import ExportArguments
+from .arguments.pretraining import ConvertArguments
+from .conversion import convert, to_native
+from .conversion.checkpoints import load
+from .conversion.folders import copy_modules, saved_tokenizer
+from .loading import check_new, minibert_config, new_folder, quietly
+
+GRAPH, GRAPH_INT8 = "onnx/model.onnx", "onnx/model_quantized.onnx"  # the names that all three engines look for
+ENCODER = "Model"
+OPTIONS = {"onnx": ("head", "int8"), "sentence-transformers": ("pooling", "normalize")}
+# In int8 are word tables and products with weights, but for the second one of each MLP: behind the activation a few
+# values are so large that the others, which share their scale, are lost.
+INT8_OPERATORS, IN_FLOAT = ["MatMul", "Gather"], "/mlp/Wo/"
+OPSET = 17
+LARGEST_FILE = 2**31 - 2**20  # bytes, of protobuf; the weights of a larger graph stand in a file beside it
+TOLERANCE = 1e-3  # of the largest output
+BATCHES = ((2, 9), (3, 200), (1, 4), (1, 1))  # rows and columns of what is compared
+
+
+def export(arguments: ExportArguments) -> Path:
+    """Write a saved MiniBERT in another format and return its folder; nothing is left there after an error.
+
+    Raises:
+        ValueError: not two paths, no MiniBERT, a target that holds something, an option of another format, a head that
+            is not saved, no native class for these switches; or the graph gives other outputs than the model.
+        ModuleNotFoundError: onnx or onnxruntime is missing.
+    """
+    if len(arguments.paths) != 2:
+        raise ValueError(f"paths: {len(arguments.paths)} given; give a source and a target")
+    source, target = arguments.paths[0], Path(arguments.paths[1])
+    for format, names in OPTIONS.items():
+        for name in names:
+            if format != arguments.format and getattr(arguments, name) is not None:
+                raise ValueError(f"{name}={getattr(arguments, name)!r} is for format={format!r} only; leave it out")
+    if arguments.format == "onnx":
+        missing = [name for name in ("onnx", "onnxruntime") if importlib.util.find_spec(name) is None]
+        if missing:
+            needs = f'format="onnx" needs {" and ".join(missing)}: pip install "minibert[onnx]"'
+            raise ModuleNotFoundError(needs, name=missing[0])
+    check_new(target)
+    minibert_config(source)
+    if arguments.format == "native":
+        return convert(ConvertArguments(paths=[source, str(target)]))
+    with new_folder(target) as written:
+        if arguments.format == "onnx":
+            said = _write_onnx(source, written, arguments.head, arguments.int8 is not False)
+        else:
+            said = _write_sentence_transformer(source, written, arguments.pooling, arguments.normalize)
+    print(f"{source} → {target}: {said}")
+    return target
+
+
+def _write_sentence_transformer(source: str, written: Path, pooling: str | None, normalize: bool | None) -> str:
+    from .embeddings.encoders import Embedder
+
+    embedder = Embedder.from_pretrained(source, pooling, normalize, dtype="auto", add_pooling_layer=False)
+    with quietly():
+        embedder.model.save(str(written))
+    scaled = "normalised" if embedder.normalize else "not normalised"
+    return f"a SentenceTransformer ({embedder.pooling}, {scaled}); it brings its code (trust_remote_code=True)"
+
+
+# --- ONNX ---
+
+
+def _write_onnx(source: str, written: Path, head: str | None, int8: bool) -> str:
+    tokenizer = saved_tokenizer(source)
+    model = load(source, modeling_minibert, 0 if tokenizer is None else len(tokenizer))
+    saved = type(model).__name__.removeprefix("MiniBert")
+    if head is None:
+        head = ENCODER if _pools_tokens(source) else saved
+    if head not in (saved, ENCODER):
+        raise ValueError(f"head={head!r}: {source!r} holds a {type(model).__name__}; use {saved} or {ENCODER}")
+    if head != saved:
+        model = model.base_model
+    model.float().cpu().eval()
+    (written / GRAPH).parent.mkdir()
+    large = 4 * model.num_parameters() > LARGEST_FILE
+    with tempfile.TemporaryDirectory(dir=written) as folder:
+        traced = Path(folder, "model.onnx")
+        trace(model, traced)
+        _move(traced, written / GRAPH, large)
+        if int8:
+            quantized = Path(folder, "int8.onnx")
+            quantize(written / GRAPH, quantized, large)
+            _move(quantized, written / GRAPH_INT8, large)
+    difference, _ = compare(model, written / GRAPH)
+    print(f"{GRAPH}: outputs as torch gives them, to {difference:.1e} (padding on either side, several lengths)")
+    if int8:
+        difference, cosine = compare(model, written / GRAPH_INT8, tolerance=float("inf"))
+        print(f"{GRAPH_INT8}: cosine of the outputs of random tokens to theirs in fp32 at least {cosine:.4f}")
+    known = _save_config(model, written)
+    if tokenizer is not None:
+        tokenizer.save_pretrained(written)
+    copy_modules(source, written)
+    return f"{type(model).__name__} as ONNX, for engines that know {known}"
+
+
+def _pools_tokens(source: str) -> bool:
+    """Whether sentence-transformers makes vectors of the encoder's tokens, which no head must stand in the way of."""
+    if not has_file(source, "modules.json"):
+        return False
+    modules = json.loads(Path(cached_file(source, "modules.json")).read_text(encoding="utf-8"))
+    return any(module["type"].endswith(".Pooling") for module in modules)
+
+
+def _save_config(model: PreTrainedModel, written: Path) -> str:
+    """Save the config that most engines know: of Transformers' own class, if there is one of this model; else ours. Its
+    `model_type`."""
+    try:
+        with quietly():
+            named = to_native(model)
+    except ValueError:
+        named = model
+    named.config.architectures = [type(named).__name__]
+    named.config.save_pretrained(written)
+    return named.config.model_type
+
+
+def graph_inputs(model: PreTrainedModel) -> dict[str, dict[int, str]]:
+    """The names of the graph's inputs, and of their dimensions, all of which can have any size."""
+    names = ["input_ids", "attention_mask"] + ["token_type_ids"] * (model.config.type_vocab_size > 1)
+    choices = ["choices"] if isinstance(model, modeling_minibert.MiniBertForMultipleChoice) else []
+    return {name: dict(enumerate(["batch", *choices, "length"])) for name in names}
+
+
+class _Outputs(nn.Module):
+    """What torch.onnx can follow: tensors in, tensors out."""
+
+    def __init__(self, model: PreTrainedModel, names: list[str]):
+        super().__init__()
+        self.model, self.names = model, names
+
+    def forward(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return self.model(**dict(zip(self.names, inputs))).to_tuple()
+
+
+def _rms_norm(module: nn.RMSNorm, x: torch.Tensor) -> torch.Tensor:
+    """By operators that there are in ONNX."""
+    return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + module.eps) * module.weight
+
+
+@torch.no_grad()
+def trace(model: PreTrainedModel, path: Path) -> None:
+    """Write the graph of a model in evaluation mode, with the names that its outputs have in Transformers; a ValueError
+    for an operator that ONNX does not have."""
+    axes = graph_inputs(model)
+    _, inputs = next(_samples(model))
+    options = dict(input_names=list(axes), output_names=list(model(**inputs)), dynamic_axes=axes, opset_version=OPSET)
+    outputs = _Outputs(model, list(axes)).eval()  # what is in training mode would be left so
+    with warnings.catch_warnings(), redirect_stdout(io.StringIO()), patch.object(nn.RMSNorm, "forward", _rms_norm):
+        warnings.simplefilter("ignore")  # of tracing; what comes out is compared
+        try:
+            torch.onnx.export(outputs, tuple(inputs.values()), str(path), dynamo=False, **options)
+        except torch.onnx.OnnxExporterError as error:
+            raise ValueError(f"torch.onnx cannot follow this model: {str(error).splitlines()[0]}") from error
+
+
+def quantize(graph: Path, target: Path, large: bool = False) -> None:
+    """Dynamic quantisation: weights in int8, a scale for each output channel; activations as they come."""
+    import onnx
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+
+    kept = [node.name for node in onnx.load(graph, load_external_data=False).graph.node if IN_FLOAT in node.name]
+    with patch.object(logging, "warning"):  # asks for another tool of its own before
+        quantize_dynamic(
+            graph, target, op_types_to_quantize=INT8_OPERATORS, per_channel=True, weight_type=QuantType.QInt8,
+            nodes_to_exclude=kept, use_external_data_format=large,
+        )  # fmt: skip
+
+
+def _move(graph: Path, target: Path, large: bool) -> None:
+    import onnx
+
+    data = dict(save_as_external_data=True, location=f"{target.name}_data") if large else {}
+    onnx.save(onnx.load(graph), target, **data)
+
+
+def _samples(model: PreTrainedModel) -> Iterator[tuple[str, dict[str, torch.Tensor]]]:
+    """Random tokens with padding on either side: the side, and what the model is called with."""
+    axes, generator = graph_inputs(model), torch.Generator().manual_seed(0)
+    for rows, columns in BATCHES:
+        columns = min(columns, model.config.max_position_embeddings)
+        for side in ("right", "left"):
+            shape = [{"batch": rows, "choices": 2, "length": columns}[name] for name in axes["input_ids"].values()]
+            ids = torch.randint(model.config.vocab_size, shape, generator=generator)
+            lengths = torch.randint(1, columns + 1, shape[:-1], generator=generator)
+            lengths.view(-1)[0] = columns  # one row is as long as the batch
+            place = torch.arange(columns) if side == "right" else torch.arange(columns).flip(0)
+            mask = (place < lengths.unsqueeze(-1)).long()
+            given = dict(input_ids=ids, attention_mask=mask, token_type_ids=ids % 2)
+            yield side, {name: given[name] for name in axes}
+
+
+@torch.no_grad()
+def compare(model: PreTrainedModel, graph: Path, tolerance: float = TOLERANCE) -> tuple[float, float]:
+    """The largest difference of outputs that onnxruntime computes to those of the model, and their smallest cosine.
+
+    Raises:
+        ValueError: a difference above `tolerance` times the largest output.
+    """
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(str(graph), providers=["CPUExecutionProvider"])
+    names = [output.name for output in session.get_outputs()]
+    largest, smallest = 0.0, 1.0
+    for side, inputs in _samples(model):
+        outputs, given = model(**inputs), {name: tensor.numpy() for name, tensor in inputs.items()}
+        for name, actual in zip(names, session.run(None, given)):
+            actual, expected = torch.from_numpy(actual), outputs[name]
+            real = expected > torch.finfo(expected.dtype).min  # padding that no answer begins in is the lowest number
+            off = (actual - expected).abs().max().item()
+            actual, expected = actual[real].double(), expected[real].double()
+            if not off <= tolerance * max(1.0, expected.abs().max().item()):
+                raise ValueError(f"{graph.name}: {name} differs by {off:.1e} from the model's, padding {side}")
+            largest = max(largest, off)
+            smallest = min(smallest, torch.cosine_similarity(actual, expected, dim=0).item())
+    return largest, smallest
