@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import importlib.metadata
 import importlib.util
-import inspect
 import json
 import os
 import statistics
@@ -18,7 +17,6 @@ import subprocess
 import sys
 import tempfile
 import time
-import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -27,7 +25,6 @@ from typing import Any
 import numpy as np
 import torch
 from sentence_transformers import SentenceTransformer
-from torch import nn
 from transformers.modeling_outputs import BaseModelOutput
 
 from ..arguments.embeddings import BenchEmbedArguments
@@ -36,6 +33,7 @@ from ..conversion import convert
 from ..data.documents import load_documents
 from ..embeddings.encoders import Embedder
 from ..embeddings.evaluate import prepare_result, write_result
+from ..export import graph_inputs, quantize, trace
 from ..loading import quietly
 from ..report import format_table
 from .measure import _status, first_line
@@ -88,7 +86,7 @@ def openvino(folder: Path, max_length: int) -> Encode:
 def _with_states(model: SentenceTransformer, compute: Callable[[dict[str, np.ndarray]], np.ndarray]) -> Encode:
     """`encode` of a model whose last states another engine computes."""
     encoder = model[0].auto_model
-    names = graph_inputs(encoder)
+    names = [*graph_inputs(encoder)]
 
     def forward(input_ids=None, attention_mask=None, token_type_ids=None, **kwargs) -> BaseModelOutput:
         given = dict(input_ids=input_ids, attention_mask=attention_mask, token_type_ids=token_type_ids)
@@ -96,11 +94,6 @@ def _with_states(model: SentenceTransformer, compute: Callable[[dict[str, np.nda
 
     encoder.forward = forward
     return model.encode
-
-
-def graph_inputs(encoder: nn.Module) -> list[str]:
-    known = inspect.signature(type(encoder).forward).parameters
-    return [name for name in ("input_ids", "attention_mask", "token_type_ids") if name in known]
 
 
 # What opens each engine, and the packages that it needs beside MiniBERT's own.
@@ -115,33 +108,12 @@ ENGINES: dict[str, tuple[Callable[[Path, int], Encode], tuple[str, ...]]] = {
 }
 
 
-class _LastStates(nn.Module):
-    """What torch.onnx can follow: tensors in, a tensor out."""
-
-    def __init__(self, encoder: nn.Module):
-        super().__init__()
-        self.encoder, self.names = encoder, graph_inputs(encoder)
-
-    def forward(self, *inputs: torch.Tensor) -> torch.Tensor:
-        return self.encoder(**dict(zip(self.names, inputs))).last_hidden_state
-
-
 def export_graphs(folder: Path, engines: Sequence[str]) -> None:
-    """`model.onnx`, fp32, of the native model, and `int8.onnx`: dynamic quantisation, weights by channel."""
-    if not any("onnx" in package for name in engines for package in ENGINES[name][1]):
-        return
-    states = _LastStates(original(folder, 64, attn_implementation="eager")[0].auto_model.eval())
-    inputs = tuple(torch.ones(2, 8, dtype=torch.long) for _ in states.names)
-    axes = {name: {0: "batch", 1: "length"} for name in (*states.names, "last_hidden_state")}
-    names = dict(input_names=states.names, output_names=["last_hidden_state"], dynamic_axes=axes)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of tracing; what comes out is compared with the original
-        torch.onnx.export(states, inputs, str(folder / "model.onnx"), **names, opset_version=17, dynamo=False)
+    """`model.onnx`, fp32, and `int8.onnx` of the native model, as `minibert export` makes them of a MiniBERT."""
+    if any("onnx" in package for name in engines for package in ENGINES[name][1]):
+        trace(original(folder, 64, attn_implementation="eager")[0].auto_model.eval(), folder / "model.onnx")
     if "onnxruntime int8" in engines:
-        from onnxruntime.quantization import QuantType, quantize_dynamic
-
-        graphs = (str(folder / name) for name in ("model.onnx", "int8.onnx"))
-        quantize_dynamic(*graphs, per_channel=True, weight_type=QuantType.QInt8)
+        quantize(folder / "model.onnx", folder / "int8.onnx")
 
 
 # --- the process of an engine ---
