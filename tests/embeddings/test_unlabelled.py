@@ -88,14 +88,14 @@ def toy(tmp_path_factory):
     return root
 
 
-TRAINING = ["--per_device_train_batch_size", "24", "--disable_tqdm", "true", "--bf16", "false", "--use_cpu", "true",
-            "--passage_words", "4"]  # fmt: skip
+TRAINING = ["--per_device_train_batch_size", "24", "--disable_tqdm", "true", "--bf16", "false", "--use_cpu", "true"]
+SHORT = ["--passage_words", "4"]
 
 
-@pytest.mark.parametrize("kind", [pytest.param("title", marks=pytest.mark.slow), "adjacent"])
-def test_it_finds_what_belongs_together(toy, tmp_path, kind):
-    run("finetune", "embed", toy / "documents.jsonl", "--pairs_from", kind, "--model", toy / "model", "--output_dir",
-        tmp_path / "out", "--num_train_epochs", "4", "--learning_rate", "3e-3", *TRAINING)  # fmt: skip
+@pytest.mark.parametrize("kind, more", [pytest.param("title", [], marks=pytest.mark.slow), ("adjacent", SHORT)])
+def test_it_finds_what_belongs_together(toy, tmp_path, kind, more):
+    run("finetune", "embed", toy / "documents.jsonl", "--pairs_from", kind, *more, "--model", toy / "model",
+        "--output_dir", tmp_path / "out", "--num_train_epochs", "4", "--learning_rate", "3e-3", *TRAINING)  # fmt: skip
     scores = []
     for name, model in (("before", toy / "model"), ("after", tmp_path / "out")):
         run("evaluate", "embed", "--model", model, "--data", toy / kind, "--result", tmp_path / name)
@@ -108,7 +108,7 @@ def test_it_finds_what_belongs_together(toy, tmp_path, kind):
 
 def test_twins_spread_the_vectors(toy, tmp_path):
     """Told apart by dropout alone; held out are halves of documents, since a text always finds itself."""
-    run("finetune", "embed", toy / "documents.jsonl", "--pairs_from", "dropout", "--model", toy / "model",
+    run("finetune", "embed", toy / "documents.jsonl", "--pairs_from", "dropout", *SHORT, "--model", toy / "model",
         "--output_dir", tmp_path / "out", "--max_steps", "12", "--learning_rate", "3e-3", *TRAINING)  # fmt: skip
     texts = [f"ask{i} w{i}" for i in range(TOPICS)]
     means = []
@@ -128,7 +128,8 @@ def test_refusals(toy, tmp_path, capsys):
         ([*model, "--pairs_from", "title", "--loss", "cosent"], "loss: cosent does not fit"),
         (["--model", toy / "dropless", "--pairs_from", "dropout"], "--set hidden_dropout=0.1"),
         ([*model, "--pairs_from", "title", "--validation_size", "600"], "holds out 600 of 600 documents"),
-        ([*model, "--pairs_from", "title", "--passage_words", "0"], "passage_words: 0 is too few"),
+        ([*model, "--pairs_from", "adjacent", "--passage_words", "0"], "passage_words: 0 is of no use; use 1 or more"),
+        ([*model, "--pairs_from", "title", *SHORT], "passage_words: 4 is of no use"),
         ([*model], "columns: cannot be guessed from title, text"),
     ):
         assert message in refusal(capsys, *given, *arguments)

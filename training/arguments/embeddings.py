@@ -120,7 +120,9 @@ class EmbedTrainingArguments:
         " pairs are one or several of: title (a document's title and text), adjacent (passages that follow each other),"
         " dropout (a passage and itself, told apart by dropout alone).",
     )
-    passage_words: int = argument(64, "With pairs_from: longest passage, in words; whole sentences.")
+    passage_words: int | None = argument(
+        None, "Longest passage of adjacent and dropout, in words; by default 64. Sentences stay whole."
+    )
     chunk_size: int | None = argument(None, "Texts encoded at once (GradCache), for large batches in little memory.")
     scale: float = argument(20.0, "Factor of the cosines in the losses ranking and cosent (1 / temperature).")
 

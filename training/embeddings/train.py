@@ -55,6 +55,7 @@ from .unlabelled import KINDS, make_pairs, read_documents
 
 # Negatives that a held-out query's passage is ranked among.
 VALIDATION_NEGATIVES = 20
+PASSAGE_WORDS = 64  # of the longest passage that pairs are made of
 # How the model is loaded: small steps are lost in weights of half precision, in which some models are saved.
 WEIGHTS = {"dtype": torch.float32}
 LOSSES = {
@@ -72,7 +73,7 @@ def finetune_embed(how: EmbedTrainingArguments, data: PairArguments, training: T
     """
     checkpoint = checkpoint_to_resume(training)
     check_pairs_from(how, data)
-    pairs, held_out = read_training_data(data, training.seed, how.pairs_from, how.passage_words)
+    pairs, held_out = read_training_data(data, training.seed, how.pairs_from, how.passage_words or PASSAGE_WORDS)
     scored = has_scores(pairs)
     loss = how.loss if how.loss != "auto" else "cosent" if scored else "ranking"
     if (loss == "ranking") == scored:
@@ -173,18 +174,21 @@ def check_pairs_from(how: EmbedTrainingArguments, data: PairArguments) -> None:
         raise ValueError(f"pairs_from: {unknown[0]!r} is unknown; use {', '.join(KINDS)}, or several of them")
     if how.pairs_from and data.columns:
         raise ValueError(f"columns: {' '.join(data.columns)} are of no use with --pairs_from; leave them out")
-    if how.passage_words < 1:
-        raise ValueError(f"passage_words: {how.passage_words} is too few; use at least 1")
-    config = minibert_config(how.model)
-    if "dropout" in how.pairs_from and not (config.hidden_dropout or config.attention_dropout):
+    if how.passage_words is not None and (how.passage_words < 1 or not {"adjacent", "dropout"} & {*how.pairs_from}):
         raise ValueError(
-            f"pairs_from: dropout needs a model that drops units, and {how.model!r} drops none; `minibert convert"
-            f" {how.model} FOLDER --set hidden_dropout=0.1` makes one of it"
+            f"passage_words: {how.passage_words} is of no use; use 1 or more, with --pairs_from adjacent or dropout"
         )
+    if "dropout" in how.pairs_from:
+        config = minibert_config(how.model)
+        if not (config.hidden_dropout or config.attention_dropout):
+            raise ValueError(
+                f"pairs_from: dropout needs a model that drops units, and {how.model!r} drops none; `minibert convert"
+                f" {how.model} FOLDER --set hidden_dropout=0.1` makes one of it"
+            )
 
 
 def read_training_data(
-    data: PairArguments, seed: int, pairs_from: Sequence[str] = (), words: int = 0
+    data: PairArguments, seed: int, pairs_from: Sequence[str] = (), words: int = PASSAGE_WORDS
 ) -> tuple[Dataset, Dataset | Retrieval]:
     """What is trained on, and what the best checkpoint is chosen on.
 
