@@ -179,6 +179,25 @@ def test_torch_export(head):
         assert_close(program.module()(**inputs).logits, model(**inputs).logits, rtol=1e-4, atol=1e-5)
 
 
+# --- kernels of the Hub ---
+
+
+def test_a_kernel_that_cannot_be_had(masked_lm, tokenizer, caplog, monkeypatch):
+    """sdpa takes its place, and why is said; what no kernel is, is still refused. (Found: `test_attention.py` calls
+    variable-length kernels.)"""
+    monkeypatch.setattr("transformers.integrations.hub_kernels.is_kernels_available", lambda: False)
+    name, inputs = "kernels-community/flash-attn2", tokenizer(TEXTS, padding=True, return_tensors="pt")
+    model, plain = (MiniBertForMaskedLM.from_pretrained(masked_lm, attn_implementation=x) for x in (name, "sdpa"))
+    assert f"attn_implementation={name!r} cannot be had, sdpa takes its place: `kernels` is either" in caplog.text
+    assert model.config._attn_implementation == "sdpa"
+    assert torch.equal(model(**inputs).logits, plain(**inputs).logits)
+    model.set_attn_implementation("eager")
+    model.set_attn_implementation(name)
+    assert model.config._attn_implementation == "sdpa"
+    with pytest.raises(ValueError, match="is not supported"):
+        model.set_attn_implementation("flashy")
+
+
 # --- trackio ---
 
 
