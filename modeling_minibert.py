@@ -34,7 +34,7 @@ from transformers.modeling_outputs import (
 )
 from transformers.modeling_utils import PreTrainedModel
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
-from transformers.utils import ModelOutput, can_return_tuple
+from transformers.utils import ModelOutput, can_return_tuple, logging
 from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.import_utils import is_tracing
 from transformers.utils.output_capturing import capture_outputs
@@ -57,6 +57,8 @@ from .attention_minibert import (
 from .configuration_minibert import MiniBertConfig
 
 MaybeTensor = torch.Tensor | None
+
+logger = logging.get_logger(__name__)
 
 
 def build_norm(config: MiniBertConfig, width: int | None = None) -> nn.Module:
@@ -225,6 +227,16 @@ class MiniBertPreTrainedModel(PreTrainedModel):
     _supports_flex_attn = True
     _supports_attention_backend = True
     _can_record_outputs = {"hidden_states": MiniBertLayer, "attentions": MiniBertAttention}
+
+    def _check_and_adjust_attn_implementation(self, attn_implementation: str | None, *args, **kwargs) -> str:
+        """A kernel of the Hub that cannot be had here stops nobody: sdpa computes the same."""
+        try:
+            return super()._check_and_adjust_attn_implementation(attn_implementation, *args, **kwargs)
+        except (ImportError, ValueError) as error:
+            if "/" not in str(attn_implementation):
+                raise
+            logger.warning(f"attn_implementation={attn_implementation!r} cannot be had, sdpa takes its place: {error}")
+            return "sdpa"
 
     def encode(self, *inputs: torch.Tensor | None, **kwargs) -> "MiniBertModelOutput":
         """What every head starts with: the unpadded tokens of `MiniBertModel`."""

@@ -79,10 +79,12 @@ def mean_of(states, mask):
 @needs_onnx
 @pytest.mark.parametrize(("family", "head"), [*SHOWN, *(pytest.param(*each, marks=pytest.mark.slow) for each in REST)])
 def test_the_graph_of_every_head(family, head, tmp_path):
-    """Padding on either side, and other sizes than those it was traced with; the reference drops the padding."""
+    """Padding on either side, and other sizes than those it was traced with; the reference drops the padding. In int8
+    near it."""
     model = build(head, **FAMILIES[family]).eval()
     exporting.trace(model, tmp_path / "model.onnx")
     assert not model.training
+    exporting.quantize(tmp_path / "model.onnx", tmp_path / "int8.onnx")
     for side, rows, length in (("right", 3, 13), ("left", 3, 13), ("left", 1, 1)):
         inputs = inputs_of(head, side, model.config.type_vocab_size > 1, rows, length)
         actual = onnx_outputs(tmp_path / "model.onnx", **inputs)
@@ -90,6 +92,10 @@ def test_the_graph_of_every_head(family, head, tmp_path):
             expected = model(**inputs)
         assert list(actual) == list(expected)
         assert_close(actual, dict(expected), rtol=1e-4, atol=1e-5)
+        for name, rounded in onnx_outputs(tmp_path / "int8.onnx", **inputs).items():
+            real = expected[name] > torch.finfo(torch.float32).min  # no answer begins in padding
+            off = (rounded - expected[name])[real].norm() / expected[name][real].norm()
+            assert 0 < off < 0.2
 
 
 @needs_onnx

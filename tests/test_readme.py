@@ -5,6 +5,7 @@ import shlex
 from pathlib import Path
 
 import pytest
+from huggingface_hub.cli import hf
 from transformers import BertConfig, BertForMaskedLM
 
 from minibert import MiniBertConfig, MiniBertForMaskedLM, train_tokenizer
@@ -56,6 +57,17 @@ def test_snippet(name, snippet, folder, cache, monkeypatch):
 def test_command_is_understood(line, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # where no output folder is in use
     cli.parse(*cli.split_command(shlex.split(line, comments=True)[1:]))
+
+
+@pytest.mark.parametrize(
+    "line", [line for _, _, block in BLOCKS for line in block.splitlines() if line.startswith("hf ")]
+)
+def test_hub_command_is_understood(line, capsys):
+    """By the Hub's client, and what the job runs by ours."""
+    words = shlex.split(line)
+    hf.app.main([*words[1:3], "--dry-run", *words[3:]], standalone_mode=False)
+    assert "Job not submitted" in "".join(capsys.readouterr())
+    cli.parse(*cli.split_command(shlex.split(words[-1].partition("&& minibert ")[2])))
 
 
 def test_what_readme_promises():

@@ -13,6 +13,7 @@ import json
 import logging
 import tempfile
 import warnings
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import redirect_stdout
 from pathlib import Path
@@ -182,15 +183,23 @@ def trace(model: PreTrainedModel, path: Path) -> None:
             raise ValueError(f"torch.onnx cannot follow this model: {str(error).splitlines()[0]}") from error
 
 
-def quantize(graph: Path, target: Path, large: bool = False) -> None:
+def quantize(path: Path, target: Path, large: bool = False) -> None:
     """Dynamic quantisation: weights in int8, a scale for each output channel; activations as they come."""
     import onnx
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
-    kept = [node.name for node in onnx.load(graph, load_external_data=False).graph.node if IN_FLOAT in node.name]
+    model = onnx.load(path)
+    weights = {tensor.name: tensor for tensor in model.graph.initializer}
+    uses = Counter(name for node in model.graph.node for name in node.input)
+    for node in model.graph.node:
+        if node.op_type == "Gemm" and uses[node.input[1]] > 1:  # a tied decoder: its weights are turned over in place
+            copied = model.graph.initializer.add()
+            copied.CopyFrom(weights[node.input[1]])
+            copied.name = node.input[1] = f"{node.input[1]}.decoder"
+    kept = [node.name for node in model.graph.node if IN_FLOAT in node.name]
     with patch.object(logging, "warning"):  # asks for another tool of its own before
         quantize_dynamic(
-            graph, target, op_types_to_quantize=INT8_OPERATORS, per_channel=True, weight_type=QuantType.QInt8,
+            model, target, op_types_to_quantize=INT8_OPERATORS, per_channel=True, weight_type=QuantType.QInt8,
             nodes_to_exclude=kept, use_external_data_format=large,
         )  # fmt: skip
 

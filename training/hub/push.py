@@ -22,6 +22,7 @@ from huggingface_hub.utils import validate_repo_id
 from ..arguments.hub import PushArguments
 from ..report import format_table, plot_losses
 from .card import CARD, FACTS, CardFacts, facts_from_trainer, read_card, save_card
+from .eval_results import check_eval_results, write_eval_results
 from .files import PICKLES, matches, stage
 from .trainer import hub_card
 
@@ -43,10 +44,13 @@ def push(arguments: PushArguments) -> dict[str, Any]:
         raise ValueError(f"paths: {arguments.paths} given; use two: the model's folder and the repository (owner/name)")
     folder, repository = Path(arguments.paths[0]), arguments.paths[1]
     _check_name(repository, "paths")
+    check_eval_results(arguments.eval_results)
     with tempfile.TemporaryDirectory() as work:
         staged = Path(work) / "staged"
         left_out = stage(folder, staged)
         facts = prepare_card(folder, staged, repository, arguments)
+        known = facts or read_card(folder).facts
+        write_eval_results(staged, arguments.eval_results, known.results if known else [])
         verified = verify_remote_code(staged)
         paths = sorted(path for path in staged.rglob("*") if path.is_file())
         files = {path.relative_to(staged).as_posix(): path.stat().st_size for path in paths}
@@ -168,8 +172,9 @@ def repeat(arguments: PushArguments) -> str:
     words = ["minibert", "push", *arguments.paths]
     for each in dataclasses.fields(arguments):
         value = getattr(arguments, each.name)
-        if each.name != "paths" and value != each.default:
-            words += [f"--{each.name}"] if value is True else [f"--{each.name}", value]
+        if each.name != "paths" and value and value != each.default:
+            values = value if isinstance(value, list) else [value] * (value is not True)
+            words += [f"--{each.name}", *values]
     return shlex.join(words)
 
 

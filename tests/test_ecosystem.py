@@ -1,0 +1,296 @@
+"""What libraries around Transformers do with a MiniBERT (docs/ecosystem.md): each against what the model itself gives.
+More of them: `embeddings/` (sentence-transformers, CrossEncoder), `test_peft_targets.py`, `test_export.py`."""
+
+import sys
+import types
+from itertools import pairwise
+
+import pytest
+import torch
+from accelerate import infer_auto_device_map
+from datasets import Dataset
+from helpers import BERT, build, sentences
+from sentence_transformers import SparseEncoder, SparseEncoderTrainer, SparseEncoderTrainingArguments
+from sentence_transformers.sparse_encoder.losses import SparseMultipleNegativesRankingLoss, SpladeLoss
+from torch import nn
+from torch.testing import assert_close
+from transformers import AutoModel, AutoModelForMaskedLM, Trainer, TrainingArguments, pipeline
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+from transformers.pipelines import PIPELINE_REGISTRY
+
+from minibert import MiniBertForMaskedLM, MiniBertModel
+from minibert.tokenization import train_tokenizer
+
+TEXTS = ["katan lover", "minben nuduk peten katan", "river"]
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return train_tokenizer(sentences(200), vocab_size=61, model_max_length=40, show_progress=False)
+
+
+@pytest.fixture(scope="module")
+def folder_of(tokenizer, tmp_path_factory):
+    """A function: head and fields → the folder of a saved model."""
+    root = tmp_path_factory.mktemp("ecosystem")
+
+    def save(head, **fields):
+        folder = root / f"{head}{len(list(root.iterdir()))}"
+        ids = {f"{name}_token_id": getattr(tokenizer, f"{name}_token_id") for name in ("pad", "mask", "cls", "sep")}
+        build(head, **ids | fields).save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+        return str(folder)
+
+    return save
+
+
+@pytest.fixture(scope="module")
+def masked_lm(folder_of):
+    return folder_of("ForMaskedLM")
+
+
+# --- pipelines ---
+
+
+def logits_of(model, tokenizer, *texts):
+    with torch.no_grad():
+        return model(**tokenizer(*texts, return_tensors="pt")).logits[0]
+
+
+def test_fill_mask(masked_lm):
+    fill = pipeline("fill-mask", masked_lm)
+    text = f"katan {fill.tokenizer.mask_token} lover"
+    place = fill.tokenizer(text)["input_ids"].index(fill.tokenizer.mask_token_id)
+    probs = logits_of(fill.model, fill.tokenizer, text)[place].softmax(-1)
+    assert [(x["token"], pytest.approx(x["score"], rel=1e-4)) for x in fill(text, top_k=3)] == [
+        (i, probs[i].item()) for i in probs.topk(3).indices.tolist()
+    ]
+
+
+def test_feature_extraction(folder_of):
+    extract = pipeline("feature-extraction", folder_of("Model"))
+    with torch.no_grad():
+        expected = extract.model(**extract.tokenizer(TEXTS[1], return_tensors="pt")).last_hidden_state
+    assert_close(torch.tensor(extract([TEXTS[1]])[0]), expected)
+
+
+@pytest.mark.parametrize("batch_size", [1, 3])
+def test_text_classification(folder_of, batch_size):
+    judge = pipeline("text-classification", folder_of("ForSequenceClassification", **BERT), top_k=None)
+    for scores, text in zip(judge(TEXTS, batch_size=batch_size), TEXTS):
+        expected = logits_of(judge.model, judge.tokenizer, text).softmax(-1)
+        found = {each["label"]: each["score"] for each in scores}
+        assert_close(torch.tensor([found[f"LABEL_{i}"] for i in range(3)]), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_token_classification(folder_of):
+    tag = pipeline("token-classification", folder_of("ForTokenClassification"))
+    expected = logits_of(tag.model, tag.tokenizer, TEXTS[1]).argmax(-1)
+    found = tag(TEXTS[1])
+    assert [each["entity"] for each in found] == [f"LABEL_{expected[each['index']]}" for each in found]
+    assert len(found) == len(expected) - 2  # without [CLS] and [SEP]
+
+
+def test_zero_shot_classification(folder_of):
+    labels = {0: "contradiction", 1: "neutral", 2: "entailment"}
+    folder = folder_of("ForSequenceClassification", id2label=labels, label2id={x: i for i, x in labels.items()})
+    judge = pipeline("zero-shot-classification", folder)
+    said = judge(TEXTS[1], ["katan", "river"], hypothesis_template="{}")
+    entails = torch.stack([logits_of(judge.model, judge.tokenizer, TEXTS[1], x)[2] for x in ("katan", "river")])
+    expected = dict(zip(("katan", "river"), entails.softmax(-1).tolist()))
+    assert dict(zip(said["labels"], said["scores"])) == pytest.approx(expected, rel=1e-4)
+
+
+def test_text_generation(folder_of):
+    write = pipeline("text-generation", folder_of("ForCausalLM"))
+    given = write.tokenizer(TEXTS[0], return_tensors="pt", add_special_tokens=False)["input_ids"]
+    said = write(TEXTS[0], max_new_tokens=3, do_sample=False, return_tensors=True, add_special_tokens=False)
+    ids = said[0]["generated_token_ids"]
+    assert len(ids) == given.shape[1] + 3
+    for length in range(given.shape[1], len(ids)):
+        with torch.no_grad():
+            assert write.model(torch.tensor([ids[:length]])).logits[0, -1].argmax() == ids[length]
+
+
+def test_these_are_all_pipelines_of_text():
+    """Those for text whose model class a MiniBERT has. (A table, and speech, need other models.)"""
+    ours = {"fill-mask", "feature-extraction", "text-classification", "token-classification", "text-generation"}
+    known = {name for name, task in PIPELINE_REGISTRY.supported_tasks.items() if task["type"] == "text"}
+    assert known == ours | {"zero-shot-classification", "table-question-answering", "text-to-audio"}
+
+
+# --- sentence-transformers: sparse vectors ---
+
+
+def test_sparse_encoder(masked_lm, tokenizer, tmp_path):
+    """SPLADE (Formal et al. 2021): the largest log(1 + relu(logit)) of a text's tokens, for every word."""
+    encoder = SparseEncoder(masked_lm, device="cpu")
+    vectors = encoder.encode(TEXTS, convert_to_sparse_tensor=False)
+    model = AutoModelForMaskedLM.from_pretrained(masked_lm)
+    expected = [logits_of(model, tokenizer, text).relu().log1p().max(0).values for text in TEXTS]
+    assert_close(vectors, torch.stack(expected), rtol=1e-4, atol=1e-5)
+    pairs = Dataset.from_dict(dict(anchor=sentences(8, seed=1), positive=sentences(8, seed=2)))
+    loss = SpladeLoss(encoder, SparseMultipleNegativesRankingLoss(encoder), 1e-3, 1e-3)
+    arguments = dict(output_dir=str(tmp_path), max_steps=1, report_to="none", use_cpu=True, save_strategy="no")
+    SparseEncoderTrainer(encoder, SparseEncoderTrainingArguments(**arguments), pairs, loss=loss).train()
+    after = encoder.encode(TEXTS, convert_to_sparse_tensor=False)
+    assert not torch.equal(after, vectors)
+    encoder.save(str(tmp_path / "saved"))
+    again = SparseEncoder(str(tmp_path / "saved"), device="cpu").encode(TEXTS, convert_to_sparse_tensor=False)
+    assert_close(again, after)
+
+
+# --- accelerate ---
+
+
+def test_device_map(masked_lm, tokenizer, tmp_path):
+    """Layers stay whole, and what lies on the disk is fetched when it runs."""
+    whole = MiniBertForMaskedLM.from_pretrained(masked_lm)
+    layer = sum(x.numel() * x.element_size() for x in whole.model.layers[0].state_dict().values())
+    table = whole.model.embeddings.tok_embeddings.weight.numel() * 4
+    found = infer_auto_device_map(
+        whole, {0: 2 * table + layer, "cpu": 10**9}, no_split_module_classes=whole._no_split_modules
+    )
+    assert set(found.values()) == {0, "cpu"} and not any(".layers." in name and name.count(".") > 2 for name in found)
+    places = {"model.embeddings": "cpu", "model.layers.0": "disk", "model.layers.1": "cpu"}
+    places |= {"model.final_norm": "disk", "head": "disk", "decoder": "cpu"}
+    spread = MiniBertForMaskedLM.from_pretrained(masked_lm, device_map=places, offload_folder=str(tmp_path))
+    assert spread.model.layers[0].attn.Wqkv.weight.device.type == "meta"
+    inputs = tokenizer(TEXTS, padding=True, return_tensors="pt")
+    with torch.no_grad():
+        assert_close(spread(**inputs).logits, whole(**inputs).logits)
+
+
+# --- torch.export ---
+
+
+@pytest.mark.slow  # the base model is exported in model/test_rope.py
+@pytest.mark.parametrize("head", ["ForMaskedLM", "ForSequenceClassification"])
+@torch.no_grad()
+def test_torch_export(head):
+    """One graph for every batch and length, padding on either side."""
+    model = build(head).eval()
+    ids = torch.randint(1, 61, (3, 12))
+    mask = (torch.arange(12) < torch.tensor([[12], [5], [9]])).long()
+    sizes = {0: torch.export.Dim("batch"), 1: torch.export.Dim("length", max=40)}
+    given = dict(input_ids=ids, attention_mask=mask)
+    program = torch.export.export(model, (), given, dynamic_shapes=dict.fromkeys(given, sizes))
+    for inputs in (given, dict(input_ids=ids[:2, :7], attention_mask=mask[:2].flip(1)[:, 5:])):
+        assert_close(program.module()(**inputs).logits, model(**inputs).logits, rtol=1e-4, atol=1e-5)
+
+
+# --- kernels of the Hub ---
+
+
+def test_a_kernel_that_cannot_be_had(masked_lm, tokenizer, caplog, monkeypatch):
+    """sdpa takes its place, and why is said; what no kernel is, is still refused. (Found: `test_attention.py` calls
+    variable-length kernels.)"""
+    monkeypatch.setattr("transformers.integrations.hub_kernels.is_kernels_available", lambda: False)
+    name, inputs = "kernels-community/flash-attn2", tokenizer(TEXTS, padding=True, return_tensors="pt")
+    model, plain = (MiniBertForMaskedLM.from_pretrained(masked_lm, attn_implementation=x) for x in (name, "sdpa"))
+    assert f"attn_implementation={name!r} cannot be had, sdpa takes its place: `kernels` is either" in caplog.text
+    assert model.config._attn_implementation == "sdpa"
+    assert torch.equal(model(**inputs).logits, plain(**inputs).logits)
+    model.set_attn_implementation("eager")
+    model.set_attn_implementation(name)
+    assert model.config._attn_implementation == "sdpa"
+    with pytest.raises(ValueError, match="is not supported"):
+        model.set_attn_implementation("flashy")
+
+
+# --- trackio ---
+
+
+def test_report_to_trackio(masked_lm, tmp_path, monkeypatch):
+    """With a stand-in: what Transformers' callback hands over."""
+    logged, settings = [], {}
+    trackio = types.ModuleType("trackio")
+    trackio.init, trackio.log = lambda **given: settings.update(given), lambda metrics, **_: logged.append(metrics)
+    trackio.finish, trackio.config = lambda: None, {}
+    trackio.context_vars = types.SimpleNamespace(current_space_id=types.SimpleNamespace(get=lambda: None))
+    monkeypatch.setitem(sys.modules, "trackio", trackio)
+    monkeypatch.setattr("transformers.integrations.integration_utils.is_trackio_available", lambda: True)
+    given = dict(report_to="trackio", project="animals", run_name="first", trackio_static_space_id=False)
+    arguments = TrainingArguments(tmp_path, max_steps=2, logging_steps=1, use_cpu=True, save_strategy="no", **given)
+    rows = [dict(input_ids=[1, 5, 6, 7], labels=[-100, 5, -100, -100])] * 4
+    trainer = Trainer(MiniBertForMaskedLM.from_pretrained(masked_lm), arguments, train_dataset=rows, eval_dataset=rows)
+    trainer.train()
+    trainer.evaluate()
+    assert (settings["project"], settings["name"]) == ("animals", "first")
+    assert any("train/loss" in metrics for metrics in logged) and any("eval/loss" in metrics for metrics in logged)
+    assert trackio.config["model_type"] == "minibert"
+
+
+# --- vLLM's Transformers backend ---
+
+
+class _Linear(nn.Module):
+    """What vLLM puts in the place of an `nn.Linear`: not one of its subclasses."""
+
+    def __init__(self, linear: nn.Linear):
+        super().__init__()
+        self.weight, self.bias = linear.weight, linear.bias
+
+    def forward(self, x):
+        return nn.functional.linear(x, self.weight, self.bias)
+
+
+class _EncoderAttention:
+    """[tokens, heads · width] three times, of requests one after the other, each of which sees itself only."""
+
+    def __init__(self, bounds, heads, window):
+        self.bounds, self.heads, self.window = bounds, heads, window
+        self.impl = types.SimpleNamespace(scale=None)
+
+    def forward(self, *qkv):
+        out = []
+        for start, stop in pairwise(self.bounds):
+            q, k, v = (x[start:stop].unflatten(-1, (self.heads, -1)).transpose(0, 1) for x in qkv)
+            places = torch.arange(stop - start)
+            far = torch.zeros(stop - start, stop - start, dtype=torch.bool)
+            if self.window is not None:
+                far = (places[:, None] - places).abs() > self.window
+            probs = (q @ k.transpose(-1, -2) * self.impl.scale).masked_fill(far, float("-inf")).softmax(-1)
+            out.append((probs @ v).transpose(0, 1).flatten(1))
+        return torch.cat(out)
+
+
+def _vllm(module, query, key, value, attention_mask, scaling=None, attention_instances=None, **kwargs):
+    """How vLLM calls its own layers from Transformers' attention interface; the mask is not used."""
+    attention = attention_instances[module.layer_idx]
+    attention.impl.scale = scaling
+    return attention.forward(*(x.transpose(1, 2).reshape(x.shape[-2], -1) for x in (query, key, value))), None
+
+
+@pytest.mark.parametrize("fields", [{}, BERT], ids=["modernbert", "bert"])
+@torch.no_grad()
+def test_what_vllm_needs_of_a_class(fields, folder_of, monkeypatch):
+    """All that its Transformers backend does with a model before its own kernels come in: a class by `auto_map`, built
+    on no device with `attn_implementation="vllm"`, other linear layers, and all requests in one row."""
+    folder = folder_of("Model", **fields)
+    expected = MiniBertModel.from_pretrained(folder)
+    config = type(expected.config).from_pretrained(folder)
+    assert "AutoModel" in config.to_dict()["auto_map"] and MiniBertModel.is_backend_compatible()
+    monkeypatch.setitem(ALL_ATTENTION_FUNCTIONS._global_mapping, "vllm", _vllm)
+    config._attn_implementation = "vllm"
+    with torch.device("meta"):
+        model = AutoModel.from_config(config)
+    model.load_state_dict(expected.state_dict(), assign=True)
+    for parent in list(model.modules()):
+        for name, child in parent.named_children():
+            if isinstance(child, nn.Linear):
+                setattr(parent, name, _Linear(child))
+    attentions = [module for module in model.modules() if getattr(module, "is_causal", True) is False]
+    assert [module.layer_idx for module in attentions] == list(range(config.num_hidden_layers))
+    requests = [torch.randint(1, 61, (n,)) for n in (9, 1, 14)]
+    bounds = [0, 9, 10, 24]
+    instances = {
+        i: _EncoderAttention(bounds, config.num_attention_heads, config.sliding_window if kind[0] == "s" else None)
+        for i, kind in enumerate(config.layer_types)
+    }
+    outputs = model(
+        input_ids=torch.cat(requests)[None], inputs_embeds=None, use_cache=False, return_dict=False,
+        position_ids=torch.cat([torch.arange(len(x)) for x in requests])[None], attention_instances=instances,
+    )  # fmt: skip
+    for states, ids in zip(outputs[0][0].split([len(x) for x in requests]), requests):
+        assert_close(states, expected(ids[None]).last_hidden_state[0], rtol=1e-4, atol=1e-5)
