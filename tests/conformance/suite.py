@@ -64,7 +64,13 @@ CORNERS = {
     "Bert": BERT,
     "ModernBert": dict(global_attn_every_n_layers=2, local_attention=4),
     "Decoder": dict(is_causal=True, norm_type="rmsnorm", gated_mlp=True, hidden_act="silu", tie_word_embeddings=False),
-    "PostRms": dict(norm_placement="post", norm_type="rmsnorm", position_embedding_type="rope", type_vocab_size=2),
+    "PostRms": dict(  # with weights large enough for attention to show beside what a post-norm makes of each word
+        norm_placement="post",
+        norm_type="rmsnorm",
+        position_embedding_type="rope",
+        type_vocab_size=2,
+        initializer_range=0.1,
+    ),
     "Sinusoidal": dict(
         position_embedding_type="sinusoidal", local_attention=2, classifier_pooling="cls", mlp_bias=True
     ),
