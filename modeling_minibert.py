@@ -392,7 +392,8 @@ class MiniBertModel(MiniBertPreTrainedModel):
                 dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype
                 plans[kind] = plan_attention(documents, window, causal, dropout, dtype, self.head_width)
             else:
-                mask = None if unpadded else self._mask(documents, hidden, attention_mask, window, causal)
+                isolated = unpadded or "attention_instances" in keywords  # vLLM's, which know their requests themselves
+                mask = None if isolated else self._mask(documents, hidden, attention_mask, window, causal)
                 plans[kind] = InterfacePlan(backend, mask, window, dropout, is_causal=causal, **keywords)
         return plans
 

@@ -256,7 +256,8 @@ class _EncoderAttention:
 
 
 def _vllm(module, query, key, value, attention_mask, scaling=None, attention_instances=None, **kwargs):
-    """How vLLM calls its own layers from Transformers' attention interface; the mask is not used."""
+    """How vLLM calls its own layers from Transformers' attention interface."""
+    assert attention_mask is None  # not used, and of the square of all tokens
     attention = attention_instances[module.layer_idx]
     attention.impl.scale = scaling
     return attention.forward(*(x.transpose(1, 2).reshape(x.shape[-2], -1) for x in (query, key, value))), None
@@ -273,6 +274,7 @@ def test_what_vllm_needs_of_a_class(fields, folder_of, monkeypatch):
     assert "AutoModel" in config.to_dict()["auto_map"] and MiniBertModel.is_backend_compatible()
     monkeypatch.setitem(ALL_ATTENTION_FUNCTIONS._global_mapping, "vllm", _vllm)
     config._attn_implementation = "vllm"
+    config.embedding_size = config.hidden_size  # where it finds None it stops (`--hf-overrides`)
     with torch.device("meta"):
         model = AutoModel.from_config(config)
     model.load_state_dict(expected.state_dict(), assign=True)

@@ -251,7 +251,7 @@ def test_refusals(folder, tmp_path, capsys):
         ([tmp_path / "nothing", tmp_path / "out"], "does not exist"),
         ([tmp_path / "full", tmp_path / "out"], "there is none in"),
         ([tmp_path / "bert", tmp_path / "out"], "is a bert, not a MiniBERT"),
-        ([folder, tmp_path / "out", "--head", "ForMaskedLM"], "holds a MiniBertModel; use Model"),
+        ([folder, tmp_path / "out", "--head", "ForMaskedLM"], "holds a MiniBertModel; use Model\n"),
         ([folder, tmp_path / "out", "--head", "Odel"], "head='Odel'"),
         ([folder, tmp_path / "out", "--pooling", "cls"], "pooling='cls' is for format='sentence-transformers' only"),
         ([folder, tmp_path / "out", "--format", "native", "--int8", "true"], "int8=True is for format='onnx' only"),

@@ -91,13 +91,14 @@ def _write_sentence_transformer(source: str, written: Path, pooling: str | None,
 
 
 def _write_onnx(source: str, written: Path, head: str | None, int8: bool) -> str:
-    tokenizer = saved_tokenizer(source)
-    model = load(source, modeling_minibert, 0 if tokenizer is None else len(tokenizer))
-    saved = type(model).__name__.removeprefix("MiniBert")
+    saved = (minibert_config(source).architectures or [ENCODER])[0].removeprefix("MiniBert")
     if head is None:
         head = ENCODER if _pools_tokens(source) else saved
     if head not in (saved, ENCODER):
-        raise ValueError(f"head={head!r}: {source!r} holds a {type(model).__name__}; use {saved} or {ENCODER}")
+        use = " or ".join(sorted({saved, ENCODER}))
+        raise ValueError(f"head={head!r}: {source!r} holds a MiniBert{saved}; use {use}")
+    tokenizer = saved_tokenizer(source)
+    model = load(source, modeling_minibert, 0 if tokenizer is None else len(tokenizer))
     if head != saved:
         model = model.base_model
     model.float().cpu().eval()
@@ -114,7 +115,7 @@ def _write_onnx(source: str, written: Path, head: str | None, int8: bool) -> str
     difference, _ = compare(model, written / GRAPH)
     print(f"{GRAPH}: outputs as torch gives them, to {difference:.1e} (padding on either side, several lengths)")
     if int8:
-        difference, cosine = compare(model, written / GRAPH_INT8, tolerance=float("inf"))
+        _, cosine = compare(model, written / GRAPH_INT8, tolerance=float("inf"))
         print(f"{GRAPH_INT8}: cosine of the outputs of random tokens to theirs in fp32 at least {cosine:.4f}")
     known = _save_config(model, written)
     if tokenizer is not None:
