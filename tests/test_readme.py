@@ -1,5 +1,6 @@
 """What README.md and docs/ show, runs."""
 
+import json
 import re
 import shlex
 from pathlib import Path
@@ -39,6 +40,10 @@ def folder(tmp_path_factory):
     for name in ("my-text", "notes", "reviews"):
         (folder / name).mkdir()
     (folder / "my-text" / "text.txt").write_text("\n".join(sentences))
+    (folder / "texts").mkdir()
+    for number in range(4):
+        lines = (json.dumps({"text": f"{sentence} {i}"}) + "\n" for i, sentence in enumerate(sentences))
+        (folder / "texts" / f"{number}.jsonl").write_text("".join(lines))
     (folder / "notes" / "cake.md").write_text("Flour and sugar for baking.")
     rows = "".join(f"a {word} book {i},{label}\n" for i in range(20) for word, label in [("good", 1), ("dull", 0)])
     (folder / "reviews" / "train.csv").write_text("text,label\n" + rows)
@@ -50,6 +55,8 @@ def folder(tmp_path_factory):
 def test_snippet(name, snippet, folder, cache, monkeypatch):
     """With fewer steps than it says."""
     monkeypatch.chdir(folder)
+    if "datatrove" in snippet:
+        pytest.importorskip("datatrove", reason="datatrove is not installed")
     exec(compile(re.sub(r"max_steps=\d+", "max_steps=2", snippet), name, "exec"), {"__name__": "__main__"})
 
 

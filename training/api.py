@@ -35,7 +35,8 @@ def pretrain(**arguments: Any) -> TrainingResult:
     """Train a tokenizer (unless one is given) and a model on text; save both with a card, a loss curve and a report.
 
     Args:
-        data (str or list[str]): files, folders, globs or Hub data sets; by default this Python's documentation.
+        data (str or list[str]): files, folders, globs, Hub data sets, or a folder of prepared rows; by default this
+            Python's documentation.
         model (str): "minibert" (default), "modernbert" or "bert"; size (str): "tiny", "mini" (default), "small",
             "medium", "base" or "large"; any field of `MiniBertConfig` changes the preset.
         objective (str): "mlm" (default), "mlm+nsp", "rtd" or "clm"; seq_length (int): longest row, in tokens (512).

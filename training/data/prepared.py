@@ -69,7 +69,7 @@ def write_shard(
 
 def write_part(
     texts: Iterable[str],
-    folder: Path,
+    folder: str | Path,
     part: int,
     tokenizer: PreTrainedTokenizerFast,
     rows: RowArguments,
@@ -84,7 +84,7 @@ def write_part(
         part: its number, of which the shards have their names.
         rows: `validation_size` is a share.
     """
-    texts, rows, held_out = iter(texts), rows.decided(), []
+    texts, rows, folder, held_out = iter(texts), rows.decided(), Path(folder), []
     made = dict(tokenizer=tokenizer, seq_length=rows.seq_length, packing=rows.packing)
     for number in count():
         chunk = list(islice(texts, shard_documents))
@@ -111,14 +111,14 @@ def shard_counts(path: Path) -> dict[str, Any] | None:
     return counts | {"rows": groups, "bytes": path.stat().st_size}
 
 
-def write_manifest(folder: Path, rows: RowArguments, arguments: dict[str, Any]) -> None:
+def write_manifest(folder: str | Path, rows: RowArguments, arguments: dict[str, Any]) -> None:
     """Say that the shards in a folder, and the tokenizer saved beside them, are all there is.
 
     Args:
         rows: how they were made.
         arguments: what else is worth knowing of it, for people; `data`, for the cards of models.
     """
-    tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+    folder, tokenizer = Path(folder), AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
     shards = {
         split: {path.name: shard_counts(path) for path in sorted(folder.glob(f"{split}-*.parquet"))} for split in SPLITS
     }
