@@ -8,12 +8,12 @@ import tempfile
 from pathlib import Path
 
 import transformers
-from transformers import AutoConfig, AutoTokenizer
 from transformers.utils import cached_file, has_file
 
 from ... import modeling_minibert
 from ...configuration_minibert import MiniBertConfig
 from ..arguments.pretraining import ConvertArguments
+from ..loading import saved_config, saved_tokenizer
 from .checkpoints import load
 from .native import from_native, to_native
 
@@ -31,12 +31,12 @@ def convert(arguments: ConvertArguments) -> Path:
     source, target = arguments.paths[0], Path(arguments.paths[1])
     if target.exists() and not (target.is_dir() and not any(target.iterdir())):
         raise ValueError(f"target {str(target)!r} exists already: nothing is overwritten, give a new folder")
-    ours = AutoConfig.from_pretrained(source, trust_remote_code=False).model_type == MiniBertConfig.model_type
+    ours = saved_config(source).model_type == MiniBertConfig.model_type
     if arguments.architecture and not ours:
         raise ValueError(f"architecture={arguments.architecture!r} is for a MiniBERT source; {source!r} is none")
     tokenizer = None
     if has_file(source, "tokenizer_config.json"):
-        tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
+        tokenizer = saved_tokenizer(source)
     loaded = load(source, modeling_minibert if ours else transformers, 0 if tokenizer is None else len(tokenizer))
     model = to_native(loaded, arguments.architecture) if ours else from_native(loaded)
     target.parent.mkdir(parents=True, exist_ok=True)

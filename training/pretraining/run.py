@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoTokenizer, PreTrainedTokenizerBase, TrainingArguments, set_seed
+from transformers import PreTrainedTokenizerBase, TrainingArguments, set_seed
 
 from ...configuration_minibert import BERT_SIZES, MiniBertConfig
 from ...modeling_minibert import MiniBertModel
@@ -22,7 +22,7 @@ from ..arguments import pretraining as arguments
 from ..checkpoints import checkpoint_to_resume
 from ..data.mixtures import SAMPLE_ROWS, check_stream, check_workers, first_rows, prepare_documents
 from ..hub.card import write_card
-from ..loading import minibert_config, without_bars
+from ..loading import minibert_config, saved_tokenizer, without_bars
 from ..optimization import check_optimization, plan_training, resolve_optimizer, time_budget
 from ..precision import check_launcher, resolve_precision
 from ..processes import first_process_first, shares_weights
@@ -216,7 +216,7 @@ def read_tokenizer(
         )
     if trained is None and named is None:
         return None
-    tokenizer = AutoTokenizer.from_pretrained(named or trained, trust_remote_code=False)
+    tokenizer = saved_tokenizer(named or trained)
     tokenizer.model_max_length = config.max_position_embeddings
     objective.prepare_tokenizer(tokenizer)
     if trained is not None:
