@@ -9,6 +9,7 @@ import difflib
 from dataclasses import fields
 from typing import Any, Literal
 
+import torch
 from transformers.activations import ACT2FN
 from transformers.configuration_utils import PreTrainedConfig, strict
 from transformers.utils import logging
@@ -166,6 +167,14 @@ class MiniBertConfig(PreTrainedConfig):
                 near = difflib.get_close_matches(name, sorted(known), n=3, cutoff=0.5)
                 hint = f"did you mean {' or '.join(near)}?" if near else f"use one of {', '.join(sorted(known))}"
                 raise ValueError(f"MiniBertConfig has no field {name!r} (given: {value!r}); {hint}")
+        given = kwargs.get("torch_dtype") if self.dtype is None else self.dtype
+        if not isinstance(getattr(torch, given, None) if isinstance(given, str) else given, torch.dtype | None):
+            raise ValueError(f"dtype={given!r}: use the name of a type of torch, such as float32")
+        names = self.id2label
+        if names is not None and not (isinstance(names, dict) and all(str(number).isdecimal() for number in names)):
+            raise ValueError(f"id2label={names!r}: use a mapping from numbers to names")
+        if self.num_hidden_layers > 10_000:  # lists of that length follow
+            raise ValueError(f"num_hidden_layers={self.num_hidden_layers!r}: it must be at most 10000")
         if self.layer_types is None and self.global_attn_every_n_layers > 0:
             self.layer_types = [
                 "sliding_attention" if i % self.global_attn_every_n_layers else "full_attention"
@@ -217,6 +226,9 @@ class MiniBertConfig(PreTrainedConfig):
         require(self.position_embedding_type != "sinusoidal" or getattr(self, width) % 2 == 0, width,
                 "sinusoidal positions need an even width")  # fmt: skip
         require(self.local_attention >= 2, "local_attention", "the window must be at least 2 (one neighbour a side)")
+        states = self.output_hidden_states
+        require(not isinstance(states, list) or all(isinstance(i, int) for i in states), "output_hidden_states",
+                "use true, false or a list of states' numbers")  # fmt: skip
         for field in ("hidden_act", "classifier_activation", "pooler_activation"):
             require(getattr(self, field) in ACT2FN, field, f"use one of {', '.join(sorted(ACT2FN))}")
         for field in ("hidden_dropout", "embedding_dropout", "attention_dropout", "classifier_dropout"):
@@ -293,6 +305,8 @@ class MiniBertConfig(PreTrainedConfig):
         Unknown keys are kept as attributes, with a warning. A depth or a global/local rhythm that is overridden
         rebuilds a `layer_types` list that had followed the old one.
         """
+        if not isinstance(config_dict, dict):
+            raise ValueError(f"config: {config_dict!r} is no mapping; give field names with their values")
         ours = {field.name for field in fields(cls)} | set(cls.attribute_map) | FRAMEWORK_KEYWORDS
         known = {key: value for key, value in config_dict.items() if key in ours}
         unknown = {key: value for key, value in config_dict.items() if key not in ours}

@@ -71,6 +71,18 @@ def build_norm(config: MiniBertConfig, width: int | None = None) -> nn.Module:
 # --- embedding, MLP, block ---
 
 
+def look_up(table: nn.Embedding, ids: torch.Tensor, name: str) -> torch.Tensor:
+    """Rows of a table; a ValueError for what it does not have (on CPU: elsewhere it would mean to wait)."""
+    if ids.dtype not in (torch.long, torch.int):
+        raise ValueError(f"{name} has the type {ids.dtype}: give torch.long")
+    if ids.device.type == "cpu" and ids.numel() and not is_captured(ids):
+        low, high = map(int, ids.aminmax())
+        if low < 0 or high >= table.num_embeddings:
+            wrong = low if low < 0 else high
+            raise ValueError(f"{name} has {wrong}: give numbers from 0 to {table.num_embeddings - 1}")
+    return table(ids)
+
+
 class MiniBertEmbeddings(nn.Module):
     """Words, plus learned or sinusoidal positions and segments where there are some; norm, dropout, projection."""
 
@@ -99,13 +111,13 @@ class MiniBertEmbeddings(nn.Module):
         position_ids: torch.Tensor,
     ) -> torch.Tensor:
         """[b, s, d]"""
-        x = self.tok_embeddings(input_ids) if inputs_embeds is None else inputs_embeds
+        x = look_up(self.tok_embeddings, input_ids, "input_ids") if inputs_embeds is None else inputs_embeds
         if self.token_type_embeddings is not None:
             if token_type_ids is None:
                 token_type_ids = position_ids.new_zeros(1, 1)
-            x = x + self.token_type_embeddings(token_type_ids)
+            x = x + look_up(self.token_type_embeddings, token_type_ids, "token_type_ids")
         if self.position_embeddings is not None:
-            x = x + self.position_embeddings(position_ids)
+            x = x + look_up(self.position_embeddings, position_ids, "position_ids")
         elif self.sinusoidal:
             x = x + sinusoidal_positions(position_ids, x.shape[-1]).to(x.dtype)
         return self.projection(self.dropout(self.norm(x)))
@@ -317,6 +329,7 @@ class MiniBertModel(MiniBertPreTrainedModel):
             `last_hidden_state` [batch, length, width], zero at padding; `pooler_output` [rows or documents, width].
         """
         inputs = self._check_inputs(input_ids, inputs_embeds, attention_mask)
+        self._check_columns(inputs, token_type_ids=token_type_ids, position_ids=position_ids, seq_idx=seq_idx)
         mask_2d = attention_mask if attention_mask is not None and attention_mask.dim() == 2 else None
         documents = Documents(
             *inputs.shape[:2], inputs.device, mask_2d, position_ids, seq_idx, cu_seq_lens_q, max_length_q
@@ -358,18 +371,32 @@ class MiniBertModel(MiniBertPreTrainedModel):
         padded = documents.restore(hidden_td) if wants_layers else None
         return MiniBertModelOutput(padded, pooled, unpadded=hidden_td, documents=documents, plans=plans)
 
-    @staticmethod
-    def _check_inputs(input_ids: MaybeTensor, inputs_embeds: MaybeTensor, attention_mask: MaybeTensor) -> torch.Tensor:
+    def _check_inputs(
+        self, input_ids: MaybeTensor, inputs_embeds: MaybeTensor, attention_mask: MaybeTensor
+    ) -> torch.Tensor:
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("give exactly one of input_ids and inputs_embeds")
-        inputs = input_ids if inputs_embeds is None else inputs_embeds
+        inputs, name, form = input_ids, "input_ids", "[batch, length]"
+        if inputs_embeds is not None:
+            width = self.embeddings.tok_embeddings.embedding_dim
+            inputs, name, form = inputs_embeds, "inputs_embeds", f"[batch, length, {width}]"
         shape = tuple(inputs.shape[:2])
+        right = inputs.dim() == 2 if inputs_embeds is None else inputs.dim() == 3 and inputs.shape[2] == width
+        if not right or 0 in shape:
+            raise ValueError(f"{name} has the shape {tuple(inputs.shape)}: give {form}, at least one token")
         if attention_mask is not None and attention_mask.dim() != 4 and tuple(attention_mask.shape) != shape:
             raise ValueError(
                 f"attention_mask has the shape {tuple(attention_mask.shape)}, the inputs {shape}: give "
                 "[batch, length] or [batch, 1, length, length]"
             )
         return inputs
+
+    @staticmethod
+    def _check_columns(inputs: torch.Tensor, **columns: MaybeTensor):
+        rows, length = inputs.shape[:2]
+        for name, x in columns.items():
+            if x is not None and (x.shape not in ((rows, length), (1, length)) or x.dtype == torch.bool):
+                raise ValueError(f"{name} is {x.dtype} of the shape {tuple(x.shape)}: give numbers, [{rows}, {length}]")
 
     def _drop_padding(self, documents: Documents) -> bool:
         """Drop padding, if the backend can do without it; whether it was dropped."""
@@ -480,9 +507,18 @@ class _CrossEntropy(torch.autograd.Function):
 def cross_entropy(
     logits: torch.Tensor, labels: torch.Tensor, num_items_in_batch=None, ignore_index: int = -100
 ) -> torch.Tensor:
-    """Mean cross-entropy of [targets, classes] in fp32 (fp64 stays), labels `ignore_index` left out."""
+    """Mean cross-entropy of [targets, classes] in fp32 (fp64 stays), labels `ignore_index` left out. A ValueError for
+    labels of another shape or type, and on CPU for those that are no class."""
     labels = labels.to(logits.device)
+    if labels.shape != logits.shape[:1] or labels.dtype not in (torch.long, torch.int):
+        given = f"{labels.dtype} of the shape {tuple(labels.shape)}"
+        raise ValueError(f"labels: {given} for {len(logits)} predictions; give torch.long, one for each")
     counted = labels != ignore_index
+    if labels.device.type == "cpu" and len(labels) and not is_captured(labels):
+        low, high = map(int, labels.masked_fill(~counted, 0).aminmax())
+        if low < 0 or high >= logits.shape[1]:
+            known = f"0 to {logits.shape[1] - 1}, or {ignore_index} for none"
+            raise ValueError(f"labels: {low if low < 0 else high} is no class; give {known}")
     if is_tracing(logits) or logits.device.type != "cpu" or not len(logits):
         wide = at_least_fp32(logits)
         loss_sum = F.cross_entropy(wide, labels, ignore_index=ignore_index, reduction="sum")
@@ -506,6 +542,8 @@ def classification_loss(
     if config.problem_type == "single_label_classification":
         return cross_entropy(logits_nc, labels.view(-1), num_items_in_batch)
     logits_nc = at_least_fp32(logits_nc)
+    if labels.numel() != logits_nc.numel():
+        raise ValueError(f"labels: the shape {tuple(labels.shape)}; give {tuple(logits_nc.shape)}")
     labels = labels.to(logits_nc).view(logits_nc.shape)
     compute = F.mse_loss if config.problem_type == "regression" else F.binary_cross_entropy_with_logits
     return mean_loss(compute(logits_nc, labels, reduction="sum"), labels.numel(), num_items_in_batch)

@@ -15,6 +15,7 @@ from tokenizers.trainers import BpeTrainer, Trainer, UnigramTrainer, WordPieceTr
 from tqdm.auto import tqdm
 from transformers import PreTrainedTokenizerFast
 
+MOST_TOKENS = 10_000_000
 ALGORITHMS = ("wordpiece", "bpe", "unigram")
 Train = Callable[..., Tokenizer]
 # SentencePiece's default share of the text that the alphabet covers, and about the number of characters in BERT's
@@ -89,6 +90,8 @@ def train_tokenizer(
     special_tokens = list(names.values())
     if algorithm not in ALGORITHMS:
         raise ValueError(f"algorithm: {algorithm!r} is unknown; use one of {', '.join(ALGORITHMS)}")
+    if not isinstance(vocab_size, int) or vocab_size > MOST_TOKENS:  # the trainer ends the process if memory is short
+        raise ValueError(f"vocab_size: {vocab_size!r}; use a whole number, at most {MOST_TOKENS:,}")
     if isinstance(texts, (str, bytes)):
         raise ValueError(f"texts: a single {type(texts).__name__}; use a list, or another iterable, of strings")
     if algorithm == "unigram" and min_frequency is not None:

@@ -119,7 +119,10 @@ def find_damage(checkpoint: Path) -> str | None:
             return f"{names[0]} is missing{hint}"
     manifest = checkpoint / MANIFEST
     if _is_complete(manifest):
-        for name, (size, checksum) in json.loads(manifest.read_text()).items():
+        files = json.loads(manifest.read_text())
+        if not isinstance(files, dict) or not all(isinstance(x, list) and len(x) == 2 for x in files.values()):
+            return f"{MANIFEST} is not as it was saved"
+        for name, (size, checksum) in files.items():
             path = checkpoint / name
             if not path.exists():
                 return f"{name} is missing"

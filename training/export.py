@@ -29,7 +29,7 @@ from .arguments.export import ExportArguments
 from .arguments.pretraining import ConvertArguments
 from .conversion import convert, to_native
 from .conversion.checkpoints import load
-from .conversion.folders import copy_modules, saved_tokenizer
+from .conversion.folders import copy_modules, tokenizer_of
 from .loading import check_new, minibert_config, new_folder, quietly
 
 GRAPH, GRAPH_INT8 = "onnx/model.onnx", "onnx/model_quantized.onnx"  # the names that all three engines look for
@@ -97,7 +97,7 @@ def _write_onnx(source: str, written: Path, head: str | None, int8: bool) -> str
     if head not in (saved, ENCODER):
         use = " or ".join(sorted({saved, ENCODER}))
         raise ValueError(f"head={head!r}: {source!r} holds a MiniBert{saved}; use {use}")
-    tokenizer = saved_tokenizer(source)
+    tokenizer = tokenizer_of(source)
     model = load(source, modeling_minibert, 0 if tokenizer is None else len(tokenizer))
     if head != saved:
         model = model.base_model

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from safetensors import safe_open
-from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
+from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 
 from ..configuration_minibert import MiniBertConfig
@@ -20,10 +21,18 @@ def saved_config(path: str) -> PreTrainedConfig:
         raise ValueError(f"model: there is none in {path!r} (no config.json)")
     if not Path(path).exists() and (path.count("/") > 1 or path.startswith((".", "/", "~"))):
         raise ValueError(f"model: {path!r} does not exist")
-    try:
-        return AutoConfig.from_pretrained(path, trust_remote_code=False)
-    except OSError as error:
-        raise ValueError(f"model: {path!r} is no folder here, and on the Hub: {str(error).splitlines()[0]}") from error
+    with reading(path):
+        try:
+            return AutoConfig.from_pretrained(path, trust_remote_code=False)
+        except OSError as error:
+            where = f"model: {path!r}" + ("" if Path(path).exists() else " is no folder here, and on the Hub")
+            raise ValueError(f"{where}: {str(error).splitlines()[0]}") from error
+
+
+def saved_tokenizer(path: str | Path) -> PreTrainedTokenizerBase:
+    """The tokenizer in a folder or on the Hub (its code is never run); a ValueError or an OSError if there is none."""
+    with reading(path):
+        return AutoTokenizer.from_pretrained(path, trust_remote_code=False)
 
 
 def minibert_config(path: str) -> MiniBertConfig:
@@ -84,6 +93,20 @@ def without_bars(of_datasets: bool = False) -> Iterator[None]:
         for shown, _, enable in bars:
             if shown:
                 enable()
+
+
+@contextmanager
+def reading(path: str | Path) -> Iterator[None]:
+    """While loading what was saved: `quietly`; and whatever damaged files make a library raise is a ValueError that
+    names them."""
+    try:
+        with quietly():
+            yield
+    except Exception as error:
+        if isinstance(error, (ValueError, OSError)) and not isinstance(error, json.JSONDecodeError):
+            raise
+        said = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+        raise ValueError(f"{str(path)!r} has files that cannot be read ({said}); save or download it again") from error
 
 
 @contextmanager

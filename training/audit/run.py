@@ -17,7 +17,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from ... import modeling_minibert
 from ..arguments.audit import AuditArguments
 from ..cli.parsing import close_matches, read_yaml
-from ..loading import quietly, saved_config
+from ..loading import quietly, reading, saved_config
 from ..report import format_table
 from .checks import CHECKS
 from .texts import NotApplicable
@@ -127,7 +127,8 @@ def load(name: str, given: dict[str, Any] | None = None) -> PreTrainedModel:
         found = _class((config.architectures or ["none"])[0])
         if found is None:
             raise ValueError(f"model: {name!r} is a {config.architectures}, a class that Transformers does not have")
-        return _without_dropout(found.from_pretrained(name, config=_still(config)))
+        with reading(name):
+            return _without_dropout(found.from_pretrained(name, config=_still(config)))
     torch.manual_seed(0)
     return _without_dropout(found(_still(tiny_config(found.config_class, given or {}))))
 

@@ -28,6 +28,7 @@ from ..arguments.pretraining import CorpusArguments
 from .commands import COMMANDS
 from .unused_arguments import reject_unused
 
+NO_MEMORY = ("can't allocate memory", "Storage size calculation overflowed", "out of memory")
 LENGTHS = {"num_train_epochs", "max_steps", "minutes"}  # of a training; one given beside a recipe replaces its own
 PACKAGE = Path(__file__).parents[2]
 TRANSFORMERS = Path(importlib.util.find_spec("transformers").origin).parent
@@ -52,7 +53,20 @@ def run_command(name: str, argv: Sequence[str] = (), given: Mapping[str, Any] | 
         library = sys.modules.get("huggingface_hub.errors")
         if library and isinstance(error, library.StrictDataclassError):  # a config's refusal
             raise ValueError(str(error)) from error
+        if words := _words_for(error):
+            raise OSError(f"{words}: {' '.join(str(error).split())[:200]}") from error
         raise
+
+
+def _words_for(error: Exception) -> str | None:
+    """What a library's error of no class of its own means, where it is the machine's limits, or a file's."""
+    said = str(error)
+    if isinstance(error, MemoryError) or any(words in said for words in NO_MEMORY):
+        return "the memory is too small; use a smaller model, batch or seq_length"
+    library = sys.modules.get("safetensors")
+    if "PytorchStreamWriter" in said or (library and isinstance(error, library.SafetensorError)):
+        return "a file of weights could not be read or written; is the disk full, or the file damaged?"
+    return None
 
 
 def parse(name: str, argv: Sequence[str] = (), given: Mapping[str, Any] | None = None) -> list[Any]:

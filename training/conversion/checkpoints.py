@@ -7,11 +7,11 @@ from pathlib import Path
 from types import ModuleType
 
 import torch
-from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
+from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.utils import logging
 
 from ...configuration_minibert import MiniBertConfig
-from ..loading import quietly
+from ..loading import quietly, reading, saved_config
 from .families import find_architecture
 
 logger = logging.get_logger(__name__)
@@ -28,7 +28,7 @@ def load(path: str | Path, module: ModuleType, tokens: int = 0) -> PreTrainedMod
         ValueError: no class is named or several, one that is not convertible, weights that are missing, unknown or of
             another shape, a tokenizer with more tokens than there are word vectors.
     """
-    config = AutoConfig.from_pretrained(path, trust_remote_code=False)
+    config = saved_config(str(path))
     names = config.architectures or []
     if len(names) != 1:
         raise ValueError(f"{path}: its config names the classes {names}; load the right one and pass the model")
@@ -38,7 +38,7 @@ def load(path: str | Path, module: ModuleType, tokens: int = 0) -> PreTrainedMod
     model_class = getattr(module, names[0], None)
     if model_class is None:
         raise ValueError(f"{path}: its config names the class {names[0]}, which {module.__name__} does not have")
-    with quietly():
+    with reading(path):
         model, report = model_class.from_pretrained(path, output_loading_info=True, ignore_mismatched_sizes=True)
     missing, unexpected = sorted(report["missing_keys"]), sorted(report["unexpected_keys"])
     if missing and all(key.startswith("pooler.") for key in missing):

@@ -7,13 +7,13 @@ import shutil
 from pathlib import Path
 
 import transformers
-from transformers import AutoConfig, AutoTokenizer, PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase
 from transformers.utils import cached_file, has_file
 
 from ... import modeling_minibert
 from ...configuration_minibert import MiniBertConfig
 from ..arguments.pretraining import ConvertArguments
-from ..loading import check_new, new_folder
+from ..loading import check_new, new_folder, saved_config, saved_tokenizer
 from .checkpoints import load
 from .native import from_native, to_native
 from .surgery import change
@@ -32,12 +32,12 @@ def convert(arguments: ConvertArguments) -> Path:
         raise ValueError(f"paths: {len(arguments.paths)} given; give a source and a target")
     source, target = arguments.paths[0], Path(arguments.paths[1])
     check_new(target)
-    ours = AutoConfig.from_pretrained(source, trust_remote_code=False).model_type == MiniBertConfig.model_type
+    ours = saved_config(source).model_type == MiniBertConfig.model_type
     if arguments.architecture and not ours:
         raise ValueError(f"architecture={arguments.architecture!r} is for a MiniBERT source; {source!r} is none")
     if arguments.architecture and arguments.set:
         raise ValueError(f"set: it changes a MiniBERT; leave architecture={arguments.architecture!r} out")
-    tokenizer = saved_tokenizer(source)
+    tokenizer = tokenizer_of(source)
     loaded = load(source, modeling_minibert if ours else transformers, 0 if tokenizer is None else len(tokenizer))
     if ours:
         model = loaded if arguments.set else to_native(loaded, arguments.architecture)
@@ -59,11 +59,9 @@ def convert(arguments: ConvertArguments) -> Path:
     return target
 
 
-def saved_tokenizer(source: str) -> PreTrainedTokenizerBase | None:
+def tokenizer_of(source: str) -> PreTrainedTokenizerBase | None:
     """The tokenizer beside a model, if there is one."""
-    if not has_file(source, "tokenizer_config.json"):
-        return None
-    return AutoTokenizer.from_pretrained(source, trust_remote_code=False)
+    return saved_tokenizer(source) if has_file(source, "tokenizer_config.json") else None
 
 
 def copy_modules(source: str, target: Path, length: int | None = None) -> None:

@@ -13,9 +13,10 @@ from pathlib import Path
 
 import numpy as np
 from tqdm.auto import tqdm
-from transformers import AutoTokenizer, PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase
 
 from ..arguments.pretraining import FertilityArguments
+from ..loading import saved_tokenizer
 from ..report import format_table, plot_tokens
 from .documents import load_sources
 from .sources import language_of
@@ -40,9 +41,7 @@ def fertility(arguments: FertilityArguments) -> dict[str, dict[str, dict[str, fl
     tokenizers = {}
     for path, name in zip(paths, last):
         try:
-            tokenizers[name if last.count(name) == 1 else path] = AutoTokenizer.from_pretrained(
-                path, trust_remote_code=False
-            )
+            tokenizers[name if last.count(name) == 1 else path] = saved_tokenizer(path)
         except (OSError, ValueError) as error:
             reason = str(error).strip().splitlines()[0]
             raise ValueError(f"tokenizers: {path!r} cannot be loaded: {reason}") from error

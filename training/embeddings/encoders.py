@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from safetensors import SafetensorError
 from safetensors.numpy import save_file
 from sentence_transformers import CrossEncoder, SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, WeightedLayerPooling
@@ -23,7 +24,7 @@ from tqdm.auto import tqdm
 
 from ...configuration_minibert import MiniBertConfig
 from ..arguments.embeddings import EmbedArguments, PoolingArguments
-from ..loading import check_weights, minibert_config, quietly
+from ..loading import check_weights, minibert_config, reading
 from .data import TABLE_SUFFIXES, not_text, read_lines, read_table
 
 FORMATS = (".safetensors", ".npy")
@@ -68,7 +69,7 @@ class Embedder:
         config = check_encoder(path)
         if pooling not in (None, *POOLINGS):
             raise ValueError(f"pooling: {pooling!r} is unknown; use one of {', '.join(POOLINGS)}")
-        with quietly():
+        with reading(path):
             model = SentenceTransformer(path, model_kwargs=model_kwargs or {"add_pooling_layer": False})
         check_weights(path, model[0].auto_model)
         limit_length(model, max_length)
@@ -139,11 +140,15 @@ def embed(arguments: EmbedArguments, pooling: PoolingArguments) -> np.ndarray:
     started = time.perf_counter()
     vectors = embedder.embed(texts, arguments.batch_tokens, progress="Embedding")
     seconds = time.perf_counter() - started
-    if output.suffix == ".npy":
-        np.save(output, vectors, allow_pickle=False)
-    else:
-        made_by = {"model": pooling.model, "fingerprint": embedder.fingerprint(), "pooling": embedder.pooling}
-        save_file({"embeddings": vectors}, output, metadata=made_by | {"normalize": str(embedder.normalize)})
+    try:
+        if output.suffix == ".npy":
+            np.save(output, vectors, allow_pickle=False)
+        else:
+            made_by = {"model": pooling.model, "fingerprint": embedder.fingerprint(), "pooling": embedder.pooling}
+            save_file({"embeddings": vectors}, output, metadata=made_by | {"normalize": str(embedder.normalize)})
+    except (OSError, SafetensorError):
+        output.unlink(missing_ok=True)  # half of it, that nothing would overwrite
+        raise
     scaled = "normalised" if embedder.normalize else "not normalised"
     print(f"{len(texts):,} texts × {vectors.shape[1]} ({embedder.pooling}, {scaled}) in {seconds:.1f} s → {output}")
     return vectors
@@ -152,7 +157,7 @@ def embed(arguments: EmbedArguments, pooling: PoolingArguments) -> np.ndarray:
 def open_reranker(path: str) -> CrossEncoder:
     """A cross-encoder: how well a passage answers a query, from reading both at once; a ValueError if it is none."""
     check_encoder(path, reranker=True)
-    with quietly():
+    with reading(path):
         model = CrossEncoder(path)
     limit_length(model)
     return model

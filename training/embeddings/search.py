@@ -18,6 +18,7 @@ from safetensors.numpy import load_file, save_file
 from sentence_transformers.util import semantic_search
 
 from ..arguments.embeddings import RerankArguments, SearchArguments
+from ..loading import reading
 from .data import Passage, read_lines, read_passages
 from .encoders import Embedder, open_reranker
 
@@ -53,12 +54,12 @@ class Index:
         missing = [name for name in FILES if not (root / name).is_file()]
         if missing:
             raise ValueError(f"index: {folder!r} lacks {', '.join(missing)}; see --data")
-        with open(root / FILES[0], encoding="utf-8") as file:
-            passages = [Passage(row["_id"], row["text"]) for row in map(json.loads, file)]
-        vectors = load_file(root / FILES[1])["vectors"]
+        with reading(folder), open(root / FILES[0], encoding="utf-8") as file:
+            passages = [Passage(str(row["_id"]), str(row["text"])) for row in map(json.loads, file)]
+            vectors = load_file(root / FILES[1])["vectors"]
+            made_by = {name: str(x) for name, x in json.loads((root / FILES[2]).read_text(encoding="utf-8")).items()}
         if len(vectors) != len(passages):
             raise ValueError(f"index: {folder!r} has {len(passages)} passages, but {len(vectors)} vectors")
-        made_by = json.loads((root / FILES[2]).read_text(encoding="utf-8"))
         if lacking := [name for name in MADE_BY if name not in made_by]:
             raise ValueError(f"index: {str(root / FILES[2])!r} lacks {', '.join(lacking)}; build a new index")
         return cls(passages, vectors, *(made_by[name] for name in MADE_BY))

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from ...configuration_minibert import MiniBertConfig
 from ..conversion import ARCHITECTURES, from_native, positions
-from ..loading import quietly, saved_config
+from ..loading import reading, saved_config, saved_tokenizer
 from .tasks.base import Task
 
 # Heads that were trained for a task, as their class names end; every other class is taken as an encoder to start from.
@@ -48,7 +48,7 @@ def load_tokenizer(path: str, config: PreTrainedConfig, max_length: int | None) 
     """The model's tokenizer, with `model_max_length` set to the longest input: `max_length`, or what both allow. A
     ValueError if there is none, it does not fit the model, or `max_length` is beyond the model's positions."""
     try:
-        tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=False)
+        tokenizer = saved_tokenizer(path)
     except (OSError, ValueError) as error:
         raise ValueError(f"model: no tokenizer in {path!r}: {str(error).splitlines()[0]}") from error
     if len(tokenizer) > config.vocab_size:
@@ -63,7 +63,7 @@ def load_tokenizer(path: str, config: PreTrainedConfig, max_length: int | None) 
 def load_model(path: str, task: type[Task], fields: dict[str, Any]) -> PreTrainedModel:
     """The MiniBERT of a task, in fp32, with the weights of the MiniBERT at `path`, or of what becomes one, new ones
     where those lack some, and these fields of the config."""
-    with quietly():
+    with reading(path):
         if read_config(path).model_type == MiniBertConfig.model_type:
             config = AutoConfig.from_pretrained(path, trust_remote_code=False, **fields)
             return task.model_class.from_pretrained(path, config=config, dtype=torch.float32)

@@ -22,11 +22,12 @@ from typing import Any
 import torch
 import transformers
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
-from transformers import AutoTokenizer, PreTrainedTokenizerBase, TrainingArguments
+from transformers import PreTrainedTokenizerBase, TrainingArguments
 
 from ... import modeling_minibert
 from ...configuration_minibert import MiniBertConfig
 from ..arguments.pretraining import MaskingArguments
+from ..loading import saved_tokenizer
 
 TEMPLATE = Path(__file__).parents[2] / "hub_card.md"
 CARD, FACTS = "README.md", "model_card.json"
@@ -142,7 +143,7 @@ def render_card(folder: str | Path, facts: CardFacts, repository: str, revision:
         parameters = getattr(modeling_minibert, head)(config).num_parameters()
     tokenizer = None
     if (folder / "tokenizer_config.json").exists():
-        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+        tokenizer = saved_tokenizer(folder)
     embedding = (folder / "modules.json").exists()
     purpose, task = ("gives texts vectors to compare", "sentence-similarity") if embedding else HEADS[head]
     name = repository.rstrip("/").split("/")[-1]

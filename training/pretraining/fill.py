@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from transformers import AutoModelForMaskedLM, AutoTokenizer, pipeline
+from transformers import AutoModelForMaskedLM, pipeline
 
 from ..arguments.pretraining import FillArguments
-from ..loading import quietly, saved_config
+from ..loading import reading, saved_config, saved_tokenizer
 
 MASK = "[MASK]"
 
@@ -36,12 +36,14 @@ def fill_masks(texts: Sequence[str], model: str, top_k: int = 5) -> list[list[li
         ValueError: a text without a mask, or no model at the path.
     """
     saved_config(model)
-    tokenizer = AutoTokenizer.from_pretrained(model, trust_remote_code=False)
+    tokenizer = saved_tokenizer(model)
+    if tokenizer.mask_token is None:
+        raise ValueError(f"model: the tokenizer of {model!r} has no mask token; use a masked language model")
     texts = [text.replace(MASK, tokenizer.mask_token) for text in texts]
     for text in texts:
         if tokenizer.mask_token not in text:
             raise ValueError(f"text: {text!r} has no {MASK}")
-    with quietly():
+    with reading(model):
         loaded = AutoModelForMaskedLM.from_pretrained(model, trust_remote_code=False)
         filler = pipeline("fill-mask", model=loaded, tokenizer=tokenizer, trust_remote_code=False)
     filled = [filler(text, top_k=top_k) for text in texts]

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoTokenizer, PreTrainedTokenizerBase, TrainingArguments, set_seed
+from transformers import PreTrainedTokenizerBase, TrainingArguments, set_seed
 
 from ...configuration_minibert import BERT_SIZES, MiniBertConfig
 from ...modeling_minibert import MiniBertModel
@@ -23,7 +23,7 @@ from ..checkpoints import checkpoint_to_resume
 from ..data.mixtures import SAMPLE_ROWS, check_stream, check_workers, first_rows, prepare_documents
 from ..data.prepared import PreparedRows, texts_of
 from ..hub.card import write_card
-from ..loading import minibert_config, without_bars
+from ..loading import minibert_config, saved_tokenizer, without_bars
 from ..optimization import check_optimization, plan_training, resolve_optimizer, time_budget
 from ..precision import check_launcher, resolve_precision
 from ..processes import first_process_first, shares_weights
@@ -247,7 +247,7 @@ def read_tokenizer(
     found = named or trained or (prepared and str(prepared.folder))
     if found is None:
         return None
-    tokenizer = AutoTokenizer.from_pretrained(found, trust_remote_code=False)
+    tokenizer = saved_tokenizer(found)
     if prepared is not None:
         prepared.check_tokenizer(tokenizer)
     tokenizer.model_max_length = config.max_position_embeddings

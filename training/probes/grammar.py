@@ -16,14 +16,13 @@ from tqdm.auto import tqdm
 from transformers import (
     AutoModelForCausalLM,
     AutoModelForMaskedLM,
-    AutoTokenizer,
     PreTrainedModel,
     PreTrainedTokenizerFast,
 )
 
 from ...modeling_minibert import MiniBertForCausalLM, MiniBertVocabularyHead
 from ..arguments.probes import GrammarArguments, ProbeArguments
-from ..loading import quietly, saved_config
+from ..loading import reading, saved_config, saved_tokenizer
 from ..precision import fast_bf16
 from ..report import format_table, plot_grammar
 from .uses import check, save_results, table_rows
@@ -105,12 +104,12 @@ def load_language_model(path: str) -> tuple[PreTrainedModel, PreTrainedTokenizer
     config = saved_config(path)
     saved = config.architectures or []
     decoder = any(name.endswith(DECODERS) for name in saved)
-    with quietly():
+    with reading(path):
         auto = AutoModelForCausalLM if decoder else AutoModelForMaskedLM
         model, report = auto.from_pretrained(path, output_loading_info=True, trust_remote_code=False)
     if report["missing_keys"]:
         raise ValueError(f"model: {path!r} has no head that predicts tokens ({', '.join(saved) or 'no architecture'})")
-    tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=False)
+    tokenizer = saved_tokenizer(path)
     if not decoder and tokenizer.mask_token_id is None:
         raise ValueError(f"model: the tokenizer of {path!r} has no mask token, and the model is no decoder")
     return model.eval().to("cuda" if torch.cuda.is_available() else "cpu"), tokenizer

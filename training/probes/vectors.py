@@ -14,11 +14,11 @@ import numpy as np
 import torch
 from torch.nn.utils.rnn import pad_sequence
 from tqdm.auto import tqdm
-from transformers import AutoTokenizer, PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerFast
 
 from ...modeling_minibert import MiniBertForMaskedLM, MiniBertModel, MiniBertPreTrainedModel
 from ..arguments.probes import LAYERS_HELP
-from ..loading import minibert_config, quietly
+from ..loading import minibert_config, reading, saved_tokenizer
 from .uses import Use
 
 
@@ -27,7 +27,7 @@ def load_model(path: str, masked_lm: bool = False) -> tuple[MiniBertPreTrainedMo
     MLM head; and its tokenizer, whose `model_max_length` is the longest row that both were made for. A ValueError if
     there is no MiniBERT, or no such head."""
     config = minibert_config(path)
-    with quietly():
+    with reading(path):
         if masked_lm:
             model, report = MiniBertForMaskedLM.from_pretrained(path, output_loading_info=True)
         else:
@@ -35,7 +35,7 @@ def load_model(path: str, masked_lm: bool = False) -> tuple[MiniBertPreTrainedMo
     if report["missing_keys"]:
         missing = "head that predicts masked tokens" if masked_lm else "complete encoder"
         raise ValueError(f"model: {path!r} has no {missing} ({', '.join(config.architectures or ['no architecture'])})")
-    tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=False)
+    tokenizer = saved_tokenizer(path)
     tokenizer.model_max_length = min(config.max_position_embeddings, tokenizer.model_max_length)
     return model.eval().to("cuda" if torch.cuda.is_available() else "cpu"), tokenizer
 

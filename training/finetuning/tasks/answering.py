@@ -11,10 +11,11 @@ import datasets
 import numpy as np
 import torch
 from numpy.lib.stride_tricks import sliding_window_view
-from transformers import AutoModelForQuestionAnswering, AutoTokenizer, PreTrainedConfig, PreTrainedTokenizerBase
+from transformers import AutoModelForQuestionAnswering, PreTrainedConfig, PreTrainedTokenizerBase
 
 from ....modeling_minibert import MiniBertForQuestionAnswering
 from ...arguments.finetuning import AnswerArguments
+from ...loading import saved_tokenizer
 from ...metrics import SquadScores
 from ...report import plot_scores
 from ..data import bad_value, each_row, with_column
@@ -260,4 +261,4 @@ def answer_question(
 @lru_cache(maxsize=1)
 def _load(folder: str):
     model = AutoModelForQuestionAnswering.from_pretrained(folder, trust_remote_code=False).eval()
-    return model, AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+    return model, saved_tokenizer(folder)
