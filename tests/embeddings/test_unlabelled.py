@@ -119,6 +119,23 @@ def test_twins_spread_the_vectors(toy, tmp_path):
     assert json.loads((tmp_path / "out/report.json").read_text())["before"]["ndcg@10"] < 0.9
 
 
+def test_a_share_of_the_original(toy, tmp_path, capsys):
+    """The saved weights lie between those of before and those that the same training ends with; so do the figures of
+    the report, which are measured again."""
+    given = ["finetune", "embed", toy / "documents.jsonl", "--pairs_from", "title", "--model", toy / "model",
+             "--max_steps", "8", "--learning_rate", "3e-3", *TRAINING]  # fmt: skip
+    for name, share in (("end", 0), ("mixed", 0.25)):
+        run(*given, "--output_dir", tmp_path / name, "--original_share", share)
+    start, end, mixed = (Embedder.from_pretrained(str(folder)).model.transformers_model.state_dict()
+                         for folder in (toy / "model", tmp_path / "end", tmp_path / "mixed"))  # fmt: skip
+    for name, tensor in mixed.items():
+        torch.testing.assert_close(tensor, 0.25 * start[name] + 0.75 * end[name], atol=1e-6, rtol=1e-5)
+    figures = [json.loads((tmp_path / f"{name}/report.json").read_text())["after"] for name in ("end", "mixed")]
+    assert figures[0] != figures[1]
+    said = refusal(capsys, *given, "--output_dir", tmp_path / "out", "--original_share", 1)
+    assert "original_share: 1.0 is out of range; use 0 to below 1" in said
+
+
 def test_refusals(toy, tmp_path, capsys):
     given = ["finetune", "embed", toy / "documents.jsonl", "--output_dir", tmp_path / "out", *TRAINING]
     model = ["--model", toy / "model"]

@@ -123,6 +123,9 @@ class EmbedTrainingArguments:
     passage_words: int | None = argument(
         None, "Longest passage of adjacent and dropout, in words; by default 64. Sentences stay whole."
     )
+    original_share: float = argument(
+        0.0, "Share that the weights of before have in the model that is saved: it forgets less (LM-Cocktail)."
+    )
     chunk_size: int | None = argument(None, "Texts encoded at once (GradCache), for large batches in little memory.")
     scale: float = argument(20.0, "Factor of the cosines in the losses ranking and cosent (1 / temperature).")
 

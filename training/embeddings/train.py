@@ -81,6 +81,8 @@ def finetune_embed(how: EmbedTrainingArguments, data: PairArguments, training: T
         raise ValueError(f"loss: {loss} does not fit the data; use {fitting}")
     if how.chunk_size is not None and (loss != "ranking" or how.chunk_size < 1):
         raise ValueError(f"chunk_size: {how.chunk_size} is of no use; use 1 or more, with the loss ranking only")
+    if not 0 <= how.original_share < 1:
+        raise ValueError(f"original_share: {how.original_share} is out of range; use 0 to below 1")
     task = as_retrieval(held_out) if isinstance(held_out, Dataset) and not has_scores(held_out) else held_out
     by_rank = isinstance(task, Retrieval)
 
@@ -110,6 +112,7 @@ def finetune_embed(how: EmbedTrainingArguments, data: PairArguments, training: T
         data,
         training,
         checkpoint,
+        how.original_share,
     )
 
 
@@ -309,6 +312,7 @@ def train(
     data: PairArguments,
     training: TrainingArguments,
     checkpoint: str | None,
+    original_share: float = 0.0,
 ) -> TrainingResult:
     """Train and save the model, report.json and training.png. Of several processes one saves: in the others the result
     has no model.
@@ -316,6 +320,8 @@ def train(
     Args:
         kind: the classes of the trainer and of its arguments, and which of these are not the user's.
         parts: what the trainer is made of.
+        original_share: of the weights before training in the model that is saved (Wortsman et al. 2022, arXiv
+            2109.01903; of embedding models Xiao et al. 2023, "LM-Cocktail", arXiv 2311.13534).
     """
     check_launcher()
     training = resolve_precision(training)
@@ -333,11 +339,15 @@ def train(
     args = arguments_class(**given | fields)
     trainer = trainer_class(args=args, evaluator=evaluator, callbacks=callbacks, **parts)
     before = evaluator(trainer.model)  # only now, on the trainer's device
+    original = {name: tensor.clone() for name, tensor in trainer.model.state_dict().items() if original_share}
     result = trainer.train(resume_from_checkpoint=checkpoint)
     state = trainer.state
     # The trainer measured the model that it ends with, unless it was told not to.
     step = state.best_global_step if args.load_best_model_at_end else state.global_step
     measured = [entry for entry in state.log_history if entry["step"] == step and f"eval_{metric}" in entry]
+    for name, tensor in original.items():
+        trainer.model.state_dict()[name].lerp_(tensor, original_share)
+        measured = []
     after = {name: measured[-1][f"eval_{name}"] for name in before} if measured else evaluator(trainer.model)
     print_table({"before": before, "after": after})
     output = Path(training.output_dir)
