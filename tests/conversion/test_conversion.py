@@ -83,7 +83,7 @@ def test_round_trip_is_bit_identical(architecture, shape, head):
 
 
 @pytest.mark.parametrize("architecture", SOME)
-@pytest.mark.parametrize("head", ["Model", "ForMaskedLM", "ForTokenClassification"])
+@pytest.mark.parametrize("head", ["Model", "ForMaskedLM", "ForSequenceClassification"])
 def test_round_trip_through_files(architecture, head, tmp_path, monkeypatch, caplog):
     native = make_native(architecture, "plain", head)
     native.save_pretrained(tmp_path / "native")
@@ -131,7 +131,7 @@ def test_weights_are_copies():
     assert all(tensor.is_contiguous() for tensor in to_native(ours).state_dict().values())
 
 
-@pytest.mark.parametrize("architecture", SOME)
+@pytest.mark.parametrize("architecture", [name for name in SOME if name.values != ("neobert",)])  # never tied
 @pytest.mark.parametrize("tied", [True, False])
 def test_tying_is_kept(architecture, tied):
     native = make_native(architecture, "plain", "ForMaskedLM", tie_word_embeddings=tied)

@@ -245,7 +245,7 @@ class BenchArguments:
 
 Architecture = Literal[
     "bert", "modernbert", "roberta", "xlm-roberta", "camembert", "distilbert", "electra", "nomic_bert",
-    "jina_embeddings_v3", "eurobert",
+    "jina_embeddings_v3", "eurobert", "neobert",
 ]  # fmt: skip
 
 

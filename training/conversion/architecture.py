@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import base64
 import re
+from types import ModuleType
 from typing import Any, ClassVar
 
 import torch
+import transformers
 from safetensors.torch import load, save
 from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.utils import logging
@@ -32,10 +34,11 @@ def field_names(same: str, **renamed: str) -> dict[str, str]:
 
 
 class Architecture:
-    """One architecture of Transformers. A further one is a subclass with these attributes, a row in
-    `native.ARCHITECTURES`, and what it must do otherwise of the methods."""
+    """One architecture. A further one is a subclass with these attributes, a row in `families.ARCHITECTURES`, and what
+    it must do otherwise of the methods."""
 
     config_class: type[PreTrainedConfig]
+    module: ModuleType = transformers  # where its classes are
     classes: dict[str, str]  # MiniBERT's head (its class name without prefix) → the native class
     fields: dict[str, str]  # native config field → MiniBERT's of the same meaning
     switches: dict[str, Any]  # the values that make a MiniBERT of this kind

@@ -35,6 +35,7 @@ def load(path: str | Path, module: ModuleType, tokens: int = 0) -> PreTrainedMod
     ours = config.model_type == MiniBertConfig.model_type
     if not ours:
         architecture, _ = find_architecture(names[0], config)
+        module = architecture.module
     model_class = getattr(module, names[0], None)
     if model_class is None:
         raise ValueError(f"{path}: its config names the class {names[0]}, which {module.__name__} does not have")

@@ -9,6 +9,7 @@ from .bert import BertArchitecture, CamembertArchitecture, RobertaArchitecture, 
 from .compact import DistilBertArchitecture, ElectraArchitecture
 from .eurobert import EuroBertArchitecture
 from .modernbert import ModernBertArchitecture
+from .neobert import NeoBertArchitecture
 from .rotary import JinaEmbeddingsV3Architecture, NomicBertArchitecture
 
 # In the order in which `to_native` tries them for a model that was never converted.
@@ -25,6 +26,7 @@ ARCHITECTURES: dict[str, Architecture] = {
         NomicBertArchitecture,
         JinaEmbeddingsV3Architecture,
         EuroBertArchitecture,
+        NeoBertArchitecture,
     )
 }
 

@@ -94,7 +94,7 @@ def to_native(model: PreTrainedModel, architecture: str | None = None) -> PreTra
     fields |= {name: i for name, i in ids.items() if i is not None or hasattr(target.config_class(), name)}
     native_config = target.config_class(**copy.deepcopy(fields | target.native_fields(config, head)))
     _carry_if_there(config, native_config)
-    native_class = getattr(transformers, target.classes[head])
+    native_class = getattr(target.module, target.classes[head])
     pooler = "add_pooling_layer" in inspect.signature(native_class).parameters  # no config field
     native = native_class(native_config, **({"add_pooling_layer": model.pooler is not None} if pooler else {}))
 
