@@ -75,11 +75,11 @@ def look_up(table: nn.Embedding, ids: torch.Tensor, name: str) -> torch.Tensor:
     """Rows of a table; a ValueError for what it does not have (on CPU: elsewhere it would mean to wait)."""
     if ids.dtype not in (torch.long, torch.int):
         raise ValueError(f"{name} has the type {ids.dtype}: give torch.long")
-    if ids.device.type == "cpu" and ids.numel() and not is_captured(ids):
+    rows = getattr(table, "num_embeddings", None)  # what an adapter wraps may not say it
+    if rows and ids.device.type == "cpu" and ids.numel() and not is_captured(ids):
         low, high = map(int, ids.aminmax())
-        if low < 0 or high >= table.num_embeddings:
-            wrong = low if low < 0 else high
-            raise ValueError(f"{name} has {wrong}: give numbers from 0 to {table.num_embeddings - 1}")
+        if low < 0 or high >= rows:
+            raise ValueError(f"{name} has {low if low < 0 else high}: give numbers from 0 to {rows - 1}")
     return table(ids)
 
 
