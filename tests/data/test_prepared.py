@@ -195,6 +195,8 @@ def test_several_machines_prepare_a_part_each(tmp_path):
     assert all(found[text] == n for text, n in words.items() if len(tokenizer(text)["input_ids"]) <= 48)
     assert 0.1 < made[1]["validation"].total() / found.total() < 0.3
     (tmp_path / "1" / "validation-00000.parquet").unlink()
+    with pytest.raises(ValueError, match="validation_size: 30 of a part of the text; use a share"):
+        write_part(texts, tmp_path / "1", 0, tokenizer, RowArguments(30, 48))
     with pytest.raises(ValueError, match="no whole shard validation"):
         write_manifest(tmp_path / "1", RowArguments(0.2, 48), {})
 

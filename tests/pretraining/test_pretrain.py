@@ -10,7 +10,7 @@ import torch
 from accelerate.commands.launch import _validate_launch_command, launch_command_parser
 from accelerate.utils.launch import prepare_simple_launcher_cmd_env
 from safetensors.torch import load_file
-from transformers import AutoModelForMaskedLM, AutoModelForSequenceClassification
+from transformers import AutoModelForMaskedLM, AutoModelForSequenceClassification, TrainingArguments
 
 from minibert import MiniBertConfig
 from minibert.training import precision
@@ -266,3 +266,14 @@ def test_a_checkpoint_of_other_switches_is_refused(tmp_path):
     pretraining.check_resumed(MiniBertConfig.modernbert("tiny", vocab_size=64), str(tmp_path))
     with pytest.raises(ValueError, match="local_attention: 6, but .* was trained with 128"):
         pretraining.check_resumed(MiniBertConfig.minibert("tiny", vocab_size=64), str(tmp_path))
+
+
+@pytest.mark.parametrize(("bf16", "given", "kept"), [(True, None, "256"), (True, "77", "77"), (False, None, None)])
+def test_kernels_kept_in_bf16(bf16, given, kept, monkeypatch, tmp_path):
+    """Unless the environment says how many; nothing is said where there are none."""
+    for name in precision.KERNEL_CACHES:
+        monkeypatch.setenv(name, given or "")
+        if given is None:
+            monkeypatch.delenv(name)
+    precision.resolve_precision(TrainingArguments(str(tmp_path), bf16=bf16, use_cpu=True))
+    assert [os.environ.get(name) for name in precision.KERNEL_CACHES] == [kept, kept]

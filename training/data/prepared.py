@@ -85,6 +85,8 @@ def write_part(
         rows: `validation_size` is a share.
     """
     texts, rows, folder, held_out = iter(texts), rows.decided(), Path(folder), []
+    if not 0 < rows.validation_size < 1:
+        raise ValueError(f"validation_size: {rows.validation_size} of a part of the text; use a share between 0 and 1")
     made = dict(tokenizer=tokenizer, seq_length=rows.seq_length, packing=rows.packing)
     for number in count():
         chunk = list(islice(texts, shard_documents))
