@@ -168,7 +168,7 @@ class MiniBertConfig(PreTrainedConfig):
                 hint = f"did you mean {' or '.join(near)}?" if near else f"use one of {', '.join(sorted(known))}"
                 raise ValueError(f"MiniBertConfig has no field {name!r} (given: {value!r}); {hint}")
         given = kwargs.get("torch_dtype") if self.dtype is None else self.dtype
-        if not isinstance(getattr(torch, given, None) if isinstance(given, str) else given, torch.dtype | None):
+        if not isinstance(getattr(torch, given, "") if isinstance(given, str) else given, torch.dtype | None):
             raise ValueError(f"dtype={given!r}: use the name of a type of torch, such as float32")
         names = self.id2label
         if names is not None and not (isinstance(names, dict) and all(str(number).isdecimal() for number in names)):
@@ -227,7 +227,8 @@ class MiniBertConfig(PreTrainedConfig):
                 "sinusoidal positions need an even width")  # fmt: skip
         require(self.local_attention >= 2, "local_attention", "the window must be at least 2 (one neighbour a side)")
         states = self.output_hidden_states
-        require(not isinstance(states, list) or all(isinstance(i, int) for i in states), "output_hidden_states",
+        listed = isinstance(states, (list, tuple)) and all(isinstance(i, int) for i in states)
+        require(states is None or isinstance(states, bool) or listed, "output_hidden_states",
                 "use true, false or a list of states' numbers")  # fmt: skip
         for field in ("hidden_act", "classifier_activation", "pooler_activation"):
             require(getattr(self, field) in ACT2FN, field, f"use one of {', '.join(sorted(ACT2FN))}")

@@ -89,6 +89,8 @@ class MiniBertEmbeddings(nn.Module):
     def __init__(self, config: MiniBertConfig):
         super().__init__()
         width = config.embedding_size or config.hidden_size
+        if not -1 < (config.pad_token_id or 0) < config.vocab_size:
+            raise ValueError(f"pad_token_id={config.pad_token_id}: it must be below vocab_size={config.vocab_size}")
         self.tok_embeddings = nn.Embedding(config.vocab_size, width, padding_idx=config.pad_token_id)
         self.position_embeddings = None
         if config.position_embedding_type == "absolute":
