@@ -8,12 +8,13 @@ import tempfile
 from pathlib import Path
 
 import transformers
+from transformers import AutoConfig
 from transformers.utils import cached_file, has_file
 
 from ... import modeling_minibert
 from ...configuration_minibert import MiniBertConfig
 from ..arguments.pretraining import ConvertArguments
-from ..loading import saved_config, saved_tokenizer
+from ..loading import reading, saved_tokenizer
 from .checkpoints import load
 from .native import from_native, to_native
 
@@ -31,7 +32,8 @@ def convert(arguments: ConvertArguments) -> Path:
     source, target = arguments.paths[0], Path(arguments.paths[1])
     if target.exists() and not (target.is_dir() and not any(target.iterdir())):
         raise ValueError(f"target {str(target)!r} exists already: nothing is overwritten, give a new folder")
-    ours = saved_config(source).model_type == MiniBertConfig.model_type
+    with reading(source):
+        ours = AutoConfig.from_pretrained(source, trust_remote_code=False).model_type == MiniBertConfig.model_type
     if arguments.architecture and not ours:
         raise ValueError(f"architecture={arguments.architecture!r} is for a MiniBERT source; {source!r} is none")
     tokenizer = None
