@@ -126,7 +126,7 @@ def test_pickled_weights_are_not_unpickled(model, trap, tmp_path, capsys):
     (model / "model.safetensors").unlink()
     with (model / "pytorch_model.bin").open("wb") as file:
         pickle.dump(Hostile(trap), file)
-    with pytest.raises(pickle.UnpicklingError):
+    with pytest.raises(ValueError, match="cannot be read .UnpicklingError"):
         cli.main(["fill", "ka [MASK]", "--model", str(model), "--traceback"])
     assert not trap.exists()
 

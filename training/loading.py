@@ -32,7 +32,11 @@ def saved_config(path: str) -> PreTrainedConfig:
 def saved_tokenizer(path: str | Path) -> PreTrainedTokenizerBase:
     """The tokenizer in a folder or on the Hub (its code is never run); a ValueError or an OSError if there is none."""
     with reading(path):
-        return AutoTokenizer.from_pretrained(path, trust_remote_code=False)
+        tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=False)
+    longest = tokenizer.model_max_length
+    if not isinstance(longest, (int, float)):
+        raise ValueError(f"{str(path)!r}: tokenizer_config.json has model_max_length={longest!r}; put a number there")
+    return tokenizer
 
 
 def minibert_config(path: str) -> MiniBertConfig:

@@ -7,11 +7,11 @@ from pathlib import Path
 from types import ModuleType
 
 import torch
-from transformers import PreTrainedConfig, PreTrainedModel
+from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
 from transformers.utils import logging
 
 from ...configuration_minibert import MiniBertConfig
-from ..loading import quietly, reading, saved_config
+from ..loading import quietly, reading
 from .families import find_architecture
 
 logger = logging.get_logger(__name__)
@@ -28,7 +28,8 @@ def load(path: str | Path, module: ModuleType, tokens: int = 0) -> PreTrainedMod
         ValueError: no class is named or several, one that is not convertible, weights that are missing, unknown or of
             another shape, a tokenizer with more tokens than there are word vectors.
     """
-    config = saved_config(str(path))
+    with reading(path):
+        config = AutoConfig.from_pretrained(path, trust_remote_code=False)
     names = config.architectures or []
     if len(names) != 1:
         raise ValueError(f"{path}: its config names the classes {names}; load the right one and pass the model")
