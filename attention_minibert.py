@@ -19,7 +19,6 @@ q queries, k keys, c blocks of a local layer, p places in padded groups of docum
 
 import inspect
 from bisect import bisect_left, insort
-from collections import Counter
 from typing import Any
 
 import torch
@@ -530,7 +529,7 @@ class PackedPlan(AttentionPlan):
                 insort(rooms, (room - lengths[i], row_n[i]))
         # each row is one document, and shows itself all of it; known without a look at a tensor
         only_padding = len(row_lengths) == len(lengths) and self.window is None and not self.causal
-        shapes, first_row, self.places, tokens = [], [0] * len(row_lengths), 0, Counter[int]()
+        shapes, first_row, self.places, tokens = [], [0] * len(row_lengths), 0, dict.fromkeys(row_lengths, 0)
         for row, length in zip(row_n, lengths):
             tokens[row_lengths[row]] += length
         for length in sorted(set(row_lengths)):

@@ -305,6 +305,7 @@ def test_table():
 # --- memory, and processes of their own ---
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="peak memory is measured on Linux")
 def test_peak_memory_is_what_the_call_needs():
     size = 64 << 20

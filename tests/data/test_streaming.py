@@ -243,6 +243,7 @@ def pretrain(data, output, *arguments):
     return cli.main(["pretrain", "--data", *map(str, data), "--output_dir", str(output), *QUICK, *arguments])
 
 
+@pytest.mark.slow  # test_kills.py resumes a stream too
 def test_resuming_gives_the_uninterrupted_run_bit_for_bit(folder, tmp_path, monkeypatch, capsys):
     """Also when the data has been read more than once."""
     monkeypatch.setattr("minibert.training.pretraining.run.SAMPLE_ROWS", 10)
