@@ -3,9 +3,8 @@ devices, or waits for the device to look at a number, is an error. A torch witho
 "cuda", even so: the device is one that Python registers, and plans are chosen for it as for an H100."""
 
 import pytest
-
-from minibert.tests.helpers import HEADS
-from minibert.tests.processes import Python
+from helpers import HEADS
+from processes import Python
 
 pytest.importorskip("torch.nn.attention.varlen", reason="this torch has no varlen_attn")
 
@@ -15,7 +14,7 @@ VARLEN, NO_VARLEN = ["varlen_attn"], ["blocks of queries", "one packed call"]
 @pytest.fixture(scope="module")
 def step(tmp_path_factory):
     with Python(tmp_path_factory.mktemp("gpu")) as python:
-        rehearsal = "from minibert.tests.model import rehearsal; result = rehearsal.step"
+        rehearsal = "import rehearsal; result = rehearsal.step"
         yield lambda head, family, dtype, batch="None": python.run(
             f"{rehearsal}({head!r}, {family!r}, {dtype!r}, {batch})"
         )

@@ -2,12 +2,12 @@
 
 import numpy as np
 import torch
+from helpers import FAMILIES, tiny
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 from transformers.initialization import no_init_weights
 
 from minibert import attention_minibert, modeling_minibert
-from minibert.tests.helpers import FAMILIES, tiny
 from minibert.tokenization import train_tokenizer
 from minibert.training.data.collators import MaskedLMCollator
 
