@@ -204,7 +204,7 @@ def test_several_machines_prepare_a_part_each(tmp_path):
 # --- training from it ---
 
 
-@pytest.mark.parametrize("objective", ["mlm", "clm"])
+@pytest.mark.parametrize("objective", ["mlm", pytest.param("clm", marks=pytest.mark.slow)])
 def test_the_training_is_the_one_that_tokenizes_itself(text, tmp_path, objective):
     rows = tmp_path / "rows"
     prepare(text, rows)

@@ -92,7 +92,8 @@ TRAINING = ["--per_device_train_batch_size", "24", "--disable_tqdm", "true", "--
 SHORT = ["--passage_words", "4"]
 
 
-@pytest.mark.parametrize("kind, more", [pytest.param("title", [], marks=pytest.mark.slow), ("adjacent", SHORT)])
+@pytest.mark.slow
+@pytest.mark.parametrize("kind, more", [("title", []), ("adjacent", SHORT)])
 def test_it_finds_what_belongs_together(toy, tmp_path, kind, more):
     run("finetune", "embed", toy / "documents.jsonl", "--pairs_from", kind, *more, "--model", toy / "model",
         "--output_dir", tmp_path / "out", "--num_train_epochs", "4", "--learning_rate", "3e-3", *TRAINING)  # fmt: skip

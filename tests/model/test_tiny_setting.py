@@ -82,7 +82,8 @@ def blanks(sentences: list[list[str]]) -> tuple[torch.Tensor, torch.Tensor]:
     return inputs, labels
 
 
-@pytest.mark.parametrize("preset", [pytest.param("bert", marks=pytest.mark.slow), "modernbert"])
+@pytest.mark.slow
+@pytest.mark.parametrize("preset", ["bert", "modernbert"])
 def test_twenty_words_two_hundred_sentences_two_layers(preset):
     """It fills blanks, also in sentences that it never saw. (The best constant answer is right once in ten times.)"""
     assert len(WORDS) == len(set(WORDS)) == 20

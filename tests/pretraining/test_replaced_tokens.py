@@ -402,6 +402,7 @@ def corpus(tmp_path_factory):
     return path
 
 
+@pytest.mark.slow
 def test_from_the_command_line(corpus, tmp_path, capsys):
     output = tmp_path / "run"
     assert cli.main(["pretrain", "--data", str(corpus), "--output_dir", str(output), "--max_steps", "80",
