@@ -206,7 +206,7 @@ class Documents:
     def select_labels(self, labels_bs: torch.Tensor) -> torch.Tensor:
         """[batch, length] → [tokens]; nothing is predicted at padding that was not dropped."""
         if tuple(labels_bs.shape) != tuple(self.shape):
-            raise ValueError(f"labels have the shape {tuple(labels_bs.shape)}, the inputs {tuple(self.shape)}")
+            raise ValueError(f"labels have the shape {tuple(labels_bs.shape)}: give {tuple(self.shape)}, one a token")
         if self.cu_seqlens is None and self.real_bs is not None:
             labels_bs = labels_bs.masked_fill(~self.real_bs, -100)
         return self.select(labels_bs)

@@ -11,6 +11,7 @@ import importlib.util
 import io
 import json
 import logging
+import re
 import tempfile
 import warnings
 from collections import Counter
@@ -37,7 +38,7 @@ ENCODER = "Model"
 OPTIONS = {"onnx": ("head", "int8"), "sentence-transformers": ("pooling", "normalize")}
 # In int8 are word tables and products with weights, but for the second one of each MLP: behind the activation a few
 # values are so large that the others, which share their scale, are lost.
-INT8_OPERATORS, IN_FLOAT = ["MatMul", "Gather"], "/mlp/Wo/"
+INT8_OPERATORS, IN_FLOAT = ["MatMul", "Gather"], re.compile(r"/mlp/Wo/|(?<!attention)/output/dense/")  # ours, BERT's
 OPSET = 17
 LARGEST_FILE = 2**31 - 2**20  # bytes, of protobuf; the weights of a larger graph stand in a file beside it
 TOLERANCE = 1e-3  # of the largest output
@@ -197,7 +198,7 @@ def quantize(path: Path, target: Path, large: bool = False) -> None:
             copied = model.graph.initializer.add()
             copied.CopyFrom(weights[node.input[1]])
             copied.name = node.input[1] = f"{node.input[1]}.decoder"
-    kept = [node.name for node in model.graph.node if IN_FLOAT in node.name]
+    kept = [node.name for node in model.graph.node if IN_FLOAT.search(node.name)]
     with patch.object(logging, "warning"):  # asks for another tool of its own before
         quantize_dynamic(
             model, target, op_types_to_quantize=INT8_OPERATORS, per_channel=True, weight_type=QuantType.QInt8,

@@ -109,7 +109,7 @@ ENGINES: dict[str, tuple[Callable[[Path, int], Encode], tuple[str, ...]]] = {
 
 
 def export_graphs(folder: Path, engines: Sequence[str]) -> None:
-    """`model.onnx`, fp32, and `int8.onnx` of the native model, as `minibert export` makes them of a MiniBERT."""
+    """`model.onnx`, fp32, and `int8.onnx` of the native model, as `minibert export` makes them."""
     if any("onnx" in package for name in engines for package in ENGINES[name][1]):
         trace(original(folder, 64, attn_implementation="eager")[0].auto_model.eval(), folder / "model.onnx")
     if "onnxruntime int8" in engines:
