@@ -237,7 +237,7 @@ def test_a_saved_model_and_the_python_function(tmp_path, capsys):
     model.model.final_norm.weight.data[0] = math.nan
     model.save_pretrained(tmp_path)
     assert minibert.audit(tmp_path, checks=["padding"]).failed == ["padding right", "padding left"]
-    assert minibert.audit("BertModel", fields=dict(num_hidden_layers=1), checks=["padding right"]).failed == []
+    assert minibert.audit("BertModel", set=dict(num_hidden_layers=1), checks=["padding right"]).failed == []
     capsys.readouterr()
 
 
@@ -245,15 +245,12 @@ def test_a_saved_model_and_the_python_function(tmp_path, capsys):
     ("words", "message"),
     [
         ([], "give one: a folder, a Hub name or a class"),
-        (
-            ["BertForMaskdLM"],
-            "'BertForMaskdLM' is no model of Transformers or MiniBERT; close matches: BertForMaskedLM",
-        ),
+        (["BertForMaskdLM"], "is no model of Transformers or MiniBERT; use one like BertForMaskedLM"),
         (["no/such/folder"], "does not exist"),
         (["BertModel", "--checks", "nope"], "checks: 'nope' begins no name; use packed position_ids"),
-        (["BertModel", "--fields", "[1]"], "fields: [1] is no mapping"),
-        (["BertModel", "--fields", "{"], "fields is not YAML"),
-        (["BertModel", "--fields", "{hidden_size: 7}"], "hidden size (7)"),
+        (["BertModel", "--set", "[1]"], "set: '[1]' is no field=value"),
+        (["BertModel", "--set", "{"], "set: '{' is no field=value"),
+        (["BertModel", "--set", "hidden_size=7"], "hidden size (7)"),
         (["BertModel", "--result", "no/such/file.json"], "result: 'no/such/file.json': its folder does not exist"),
     ],
 )

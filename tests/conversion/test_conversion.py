@@ -435,7 +435,7 @@ def test_convert_refuses_before_it_writes(tmp_path):
         convert(ConvertArguments(paths=[source]))
     with pytest.raises(ValueError, match="architecture='bert' is for a MiniBERT source"):
         convert(ConvertArguments(paths=[source, target], architecture="bert"))
-    with pytest.raises(OSError, match="nowhere"):
+    with pytest.raises(ValueError, match="nowhere. does not exist"):
         convert(ConvertArguments(paths=[str(tmp_path / "nowhere"), target]))
     assert not (tmp_path / "target").exists()
     with pytest.raises(ValueError, match="exists already"):

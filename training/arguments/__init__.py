@@ -6,6 +6,7 @@ one of those. Our defaults for them stand here too.
 
 from __future__ import annotations
 
+import json
 from dataclasses import field
 from typing import Any
 
@@ -26,3 +27,29 @@ def argument(default: Any, help: str) -> Any:
     if isinstance(default, list):
         return field(default_factory=default.copy, metadata={"help": help})
     return field(default=default, metadata={"help": help})
+
+
+def to_mapping(name: str, given: list[str]) -> dict[str, Any]:
+    """The dictionary that an argument of `field=value` words gives; from Python it is a dictionary, here as JSON.
+
+    Values are JSON or plain words.
+
+    Raises:
+        ValueError: a word that is neither, or a field given twice.
+    """
+    mapping: dict[str, Any] = {}
+    for text in given:
+        key, sign, value = text.partition("=")
+        whole = text.startswith("{")
+        try:
+            parsed = json.loads(text if whole else value)
+        except json.JSONDecodeError:
+            parsed = value
+        if whole and isinstance(parsed, dict):
+            mapping |= parsed
+        elif whole or not sign or key in mapping:
+            problem = "given twice" if key in mapping else "no field=value"
+            raise ValueError(f"{name}: {text!r} is {problem}; give each once")
+        else:
+            mapping[key] = parsed
+    return mapping

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from . import argument
+from . import argument, to_mapping
 
 
 @dataclass
@@ -14,6 +14,9 @@ class AuditArguments:
     model: list[str] = argument(
         [], "A folder, a Hub name, or a class (BertForMaskedLM), of which a tiny one is built; also without --model."
     )
-    fields: str = argument("{}", "Fields of the config of a class, as YAML: '{num_hidden_layers: 2}'.")
+    set: list[str] = argument([], "Fields of the config of a class, field=value (num_hidden_layers=2).")
     checks: list[str] = argument([], "Names of the checks, or their beginnings; by default all.")
     result: str | None = argument(None, "JSON file that the findings are written to.")
+
+    def __post_init__(self):
+        self.set = to_mapping("set", self.set)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from . import TRAINING_DEFAULTS, argument
+from . import TRAINING_DEFAULTS, argument, to_mapping
 
 # What --minutes chooses where the user did not: fields of transformers.TrainingArguments, and the size.
 UNLESS_MINUTES: dict[str, Any] = {"num_train_epochs": 2.0, "per_device_train_batch_size": 4}
@@ -262,19 +261,7 @@ class ConvertArguments:
     )
 
     def __post_init__(self):
-        """`set` from `["field=value"]`, or a dictionary as JSON, to a dictionary; values are JSON or plain words."""
-        given, self.set = self.set, {}
-        for text in given:
-            name, sign, value = text.partition("=")
-            if text.startswith("{"):
-                self.set |= json.loads(text)
-            elif not sign or name in self.set:
-                raise ValueError(f"set: {text!r} is {'given twice' if sign else 'no field=value'}; give each once")
-            else:
-                try:
-                    self.set[name] = json.loads(value)
-                except json.JSONDecodeError:
-                    self.set[name] = value
+        self.set = to_mapping("set", self.set)
 
 
 PRETRAIN_DEFAULTS: dict[str, Any] = TRAINING_DEFAULTS | {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import math
 from dataclasses import asdict, dataclass, field, fields
@@ -16,7 +17,6 @@ from transformers import PreTrainedConfig, PreTrainedModel
 
 from ... import modeling_minibert
 from ..arguments.audit import AuditArguments
-from ..cli.parsing import close_matches, read_yaml
 from ..loading import quietly, reading, saved_config
 from ..report import format_table
 from .checks import CHECKS
@@ -80,7 +80,7 @@ def audit(arguments: AuditArguments) -> Audit:
             raise ValueError(f"checks: {wanted!r} begins no name; use {', '.join(CHECKS)}")
     if arguments.result and not Path(arguments.result).resolve().parent.is_dir():
         raise ValueError(f"result: {arguments.result!r}: its folder does not exist; make it, or use another")
-    model = load(arguments.model[0], read_yaml(arguments.fields, "fields"))
+    model = load(arguments.model[0], arguments.set)
     versions = {"transformers": transformers.__version__, "torch": torch.__version__}
     result = Audit(arguments.model[0], type(model).__name__, versions, date.today().isoformat())
     with quietly():
@@ -117,12 +117,10 @@ def load(name: str, given: dict[str, Any] | None = None) -> PreTrainedModel:
     Args:
         given: fields of the config of a class.
     """
-    if not isinstance(given or {}, dict):
-        raise ValueError(f"fields: {given!r} is no mapping; write {{name: value, …}}")
     found = _class(name)
     if found is None:
         if given:
-            raise ValueError(f"fields: {given!r} are for a class, not for the saved model {name!r}; leave them out")
+            raise ValueError(f"set: {given!r} is for a class, not for the saved model {name!r}; leave it out")
         config = saved_config(name)
         found = _class((config.architectures or ["none"])[0])
         if found is None:
@@ -139,8 +137,9 @@ def _class(name: str) -> type[PreTrainedModel] | None:
         return None
     found = getattr(modeling_minibert, name, None) or getattr(transformers, name, None)
     if found is None or not (isinstance(found, type) and issubclass(found, PreTrainedModel)):
-        known = (each for each in (*modeling_minibert.__all__, *dir(transformers)) if "For" in each or "Model" in each)
-        raise ValueError(f"model: {name!r} is no model of Transformers or MiniBERT{close_matches(name, known)}")
+        known = [each for each in (*modeling_minibert.__all__, *dir(transformers)) if "For" in each or "Model" in each]
+        matches = difflib.get_close_matches(name, known) or ["BertForMaskedLM"]
+        raise ValueError(f"model: {name!r} is no model of Transformers or MiniBERT; use one like {', '.join(matches)}")
     return found
 
 

@@ -7,13 +7,13 @@ import shutil
 from pathlib import Path
 
 import transformers
-from transformers import AutoConfig, PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase
 from transformers.utils import cached_file, has_file
 
 from ... import modeling_minibert
 from ...configuration_minibert import MiniBertConfig
 from ..arguments.pretraining import ConvertArguments
-from ..loading import check_new, new_folder, reading, saved_tokenizer
+from ..loading import check_new, new_folder, saved_config, saved_tokenizer
 from .checkpoints import load
 from .native import from_native, to_native
 from .surgery import change
@@ -32,8 +32,7 @@ def convert(arguments: ConvertArguments) -> Path:
         raise ValueError(f"paths: {len(arguments.paths)} given; give a source and a target")
     source, target = arguments.paths[0], Path(arguments.paths[1])
     check_new(target)
-    with reading(source):
-        ours = AutoConfig.from_pretrained(source, trust_remote_code=False).model_type == MiniBertConfig.model_type
+    ours = isinstance(saved_config(source), MiniBertConfig)
     if arguments.architecture and not ours:
         raise ValueError(f"architecture={arguments.architecture!r} is for a MiniBERT source; {source!r} is none")
     if arguments.architecture and arguments.set:

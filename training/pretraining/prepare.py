@@ -11,7 +11,7 @@ from typing import Any
 
 import datasets
 import pyarrow.compute as pc
-from transformers import AutoTokenizer, PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerFast
 
 from ...tokenization import train_tokenizer
 from ..arguments import pretraining as arguments
@@ -20,7 +20,7 @@ from ..checkpoints import check_unused
 from ..data.mixtures import prepare_documents
 from ..data.packing import WINDOW, check_packing, special_ids
 from ..data.prepared import SPLITS, PreparedRows, shard_counts, write_manifest, write_shard
-from ..loading import without_bars
+from ..loading import saved_tokenizer, without_bars
 from .run import MINIMUM_DOCUMENTS
 
 
@@ -43,7 +43,7 @@ def prepare(
         raise ValueError(f"shard_documents: {size} is not a multiple of {WINDOW}, the documents packed together")
     tokenizer = None
     if command.tokenizer is not None:
-        tokenizer = AutoTokenizer.from_pretrained(command.tokenizer, trust_remote_code=False)
+        tokenizer = saved_tokenizer(command.tokenizer)
         special_ids(tokenizer)
     held_out = dict(validation_size=rows.validation_size, seed=command.seed, minimum=MINIMUM_DOCUMENTS)
     documents = prepare_documents(corpus, mixture, arguments.StreamingArguments(), **held_out)
@@ -55,7 +55,7 @@ def prepare(
     plan |= {f"{split}_bytes": _bytes(part) for split, part in parts.items()}
     if (folder / ROWS_PLAN).exists():
         _check_plan(folder, plan)
-        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+        tokenizer = saved_tokenizer(folder)
     else:
         length = dict(model_max_length=rows.seq_length)
         tokenizer = tokenizer or train_tokenizer(

@@ -5,11 +5,12 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-from transformers import AutoTokenizer, PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase
 
 from ...tokenization import extend_tokenizer, train_tokenizer
 from ..arguments import pretraining as arguments
 from ..data.mixtures import load_sample
+from ..loading import saved_tokenizer
 
 
 def train(
@@ -24,9 +25,7 @@ def train(
     output = Path(command.output_dir)
     if (output / "tokenizer.json").exists():
         raise ValueError(f"output_dir: {str(output)!r} holds a tokenizer; give another one, or remove it")
-    given = None
-    if command.extend is not None:
-        given = AutoTokenizer.from_pretrained(command.extend, trust_remote_code=False)
+    given = None if command.extend is None else saved_tokenizer(command.extend)
     documents = load_sample(corpus, mixture, streaming)
     if given is None:
         trained = train_tokenizer(documents["text"], **dataclasses.asdict(tokenizer))
