@@ -1,0 +1,300 @@
+"""Vectors of texts, against sentence-transformers'."""
+
+import io
+import json
+import shutil
+import threading
+
+import numpy as np
+import pytest
+import torch
+from embedding_models import MAX_LENGTH, convert, random_bert
+from helpers import refusal, run, sentences, write_rows
+from processes import Python
+from safetensors.torch import load_file, save_file
+from sentence_transformers import CrossEncoder, SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import Dense
+from transformers import AutoTokenizer, BertForSequenceClassification, BertForTokenClassification, BertModel
+
+from minibert import MiniBertConfig, MiniBertForReplacedTokenDetection
+from minibert.training.arguments.embeddings import (
+    EmbedArguments,
+    PoolingArguments,
+)
+from minibert.training.embeddings.data import read_passages, read_table
+from minibert.training.embeddings.encoders import Embedder, embed
+
+TEXTS = [*sentences(40), "", "Katan, LOVER! (unseen ünicode)", "katan"]
+
+
+@pytest.mark.parametrize("normalize", [True, False])
+@pytest.mark.parametrize("pooling", ["mean", "cls"])
+def test_the_same_vectors_as_sentence_transformers(folders, pooling, normalize):
+    native, converted = folders[pooling, normalize]
+    expected = SentenceTransformer(native, device="cpu").encode(TEXTS)
+    embedder = Embedder.from_pretrained(converted)
+    assert (embedder.pooling, embedder.normalize, embedder.model.max_seq_length) == (pooling, normalize, MAX_LENGTH)
+    assert np.std(np.linalg.norm(expected, axis=1)) < 1e-6 if normalize else True
+    for vectors in (
+        embedder.embed(TEXTS),
+        embedder.embed(TEXTS, batch_tokens=1),
+        SentenceTransformer(converted, device="cpu").encode(TEXTS),
+    ):
+        cosines = torch.cosine_similarity(torch.tensor(vectors).double(), torch.tensor(expected).double())
+        assert cosines.min() > 1 - 1e-6
+        np.testing.assert_allclose(vectors, expected, atol=1e-4)
+
+
+def test_batches_side_by_side(folders, monkeypatch):
+    """A batch a core gives the same vectors in the same order; an error in one of them ends all."""
+    embedder, cores = Embedder.from_pretrained(folders["mean", True][1]), torch.get_num_threads()
+    expected = SentenceTransformer(folders["mean", True][0], device="cpu").encode(TEXTS * 5)
+    encode, calls = embedder.model.encode, []
+
+    def count(batch, **kwargs):
+        calls.append((threading.current_thread(), torch.get_num_threads()))
+        return encode(batch, **kwargs)
+
+    def fail(batch, **kwargs):
+        calls.append(batch)
+        if len(calls) == 3:
+            raise MemoryError("a large batch")
+        return encode(batch, **kwargs)
+
+    try:
+        torch.set_num_threads(4)
+        monkeypatch.setattr(embedder.model, "encode", count)
+        np.testing.assert_allclose(embedder.embed(TEXTS * 5, batch_tokens=60), expected, atol=1e-4)
+        assert torch.get_num_threads() == 4 and len(calls) > 20 and calls[0] == (threading.main_thread(), 4)
+        assert {number for _, number in calls[1:]} == {1} and len({thread for thread, _ in calls}) == 5
+        calls.clear()
+        monkeypatch.setattr(embedder.model, "encode", fail)
+        with pytest.raises(MemoryError, match="a large batch"):
+            embedder.embed(TEXTS * 50, batch_tokens=60)
+        assert torch.get_num_threads() == 4 and len(calls) < 100
+    finally:
+        torch.set_num_threads(cores)
+
+
+def test_in_bf16(folders, tmp_path):
+    """As near as bf16 can be, and not the vectors of fp32; the file holds fp32 all the same."""
+    native, converted = folders["mean", True]
+    expected, vectors = SentenceTransformer(native, device="cpu").encode(TEXTS), []
+    for dtype in (None, "bfloat16"):
+        given = EmbedArguments(text=TEXTS, output=str(tmp_path / f"{dtype}.npy"))
+        vectors.append(embed(given, PoolingArguments(model=converted, dtype=dtype)))
+    np.testing.assert_allclose(vectors[0], expected, atol=1e-4)
+    assert vectors[1].dtype == np.float32 and not np.allclose(vectors[1], expected, atol=1e-4)
+    assert torch.cosine_similarity(torch.tensor(vectors[1]), torch.tensor(expected)).min() > 0.99
+
+
+def test_the_files_of_older_versions_are_read(folders, tmp_path):
+    """modules.json, 1_Pooling and sentence_bert_config.json as version 2 wrote them (all-MiniLM-L6-v2 has these)."""
+    source = tmp_path / "old"
+    native = SentenceTransformer(folders["cls", True][0], device="cpu")
+    native.transformers_model.save_pretrained(source)
+    AutoTokenizer.from_pretrained(folders["cls", True][0], model_max_length=64).save_pretrained(source)
+    kinds = [("", "Transformer"), ("1_Pooling", "Pooling"), ("2_Normalize", "Normalize")]
+    modules = [
+        dict(idx=i, name=str(i), path=path, type=f"sentence_transformers.models.{kind}")
+        for i, (path, kind) in enumerate(kinds)
+    ]
+    (source / "modules.json").write_text(json.dumps(modules))
+    (source / "1_Pooling").mkdir()
+    pooling = dict(word_embedding_dimension=32, pooling_mode_cls_token=True, pooling_mode_mean_tokens=False,
+                   pooling_mode_max_tokens=False, pooling_mode_mean_sqrt_len_tokens=False)  # fmt: skip
+    (source / "1_Pooling" / "config.json").write_text(json.dumps(pooling))
+    (source / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": 7, "do_lower_case": False}))
+    expected = SentenceTransformer(str(source), device="cpu").encode(TEXTS)
+    converted = convert(source, tmp_path / "converted")
+    np.testing.assert_allclose(Embedder.from_pretrained(converted).embed(TEXTS), expected, atol=1e-4)
+    np.testing.assert_allclose(SentenceTransformer(converted, device="cpu").encode(TEXTS), expected, atol=1e-4)
+    other = Embedder.from_pretrained(converted, pooling="mean", normalize=False, max_length=MAX_LENGTH)
+    expected = SentenceTransformer(folders["mean", False][0], device="cpu").encode(TEXTS)
+    np.testing.assert_allclose(other.embed(TEXTS), expected, atol=1e-4)
+
+
+@pytest.mark.parametrize("normalize", [True, False])
+@pytest.mark.parametrize("layers", [5, 3])
+def test_mean_of_the_last_four_layers(folders, tokenizer, tmp_path, layers, normalize):
+    """Of three layers, where there are no more; the embeddings are none."""
+    native, converted = folders["mean", True]
+    if layers == 3:
+        random_bert(tokenizer, num_hidden_layers=3).save_pretrained(tmp_path / "bert")
+        AutoTokenizer.from_pretrained(native).save_pretrained(tmp_path / "bert")
+        native, converted = tmp_path / "bert", convert(tmp_path / "bert", tmp_path / "converted")
+    vectors = Embedder.from_pretrained(converted, pooling="last_four", normalize=normalize).embed(TEXTS)
+    bert, tokenizer = BertModel.from_pretrained(native).double().eval(), AutoTokenizer.from_pretrained(native)
+    for text, vector in zip(TEXTS, vectors):
+        inputs = tokenizer(text, truncation=True, max_length=MAX_LENGTH, return_tensors="pt")
+        with torch.no_grad():
+            states = bert(**inputs, output_hidden_states=True).hidden_states
+        last = states[2:6] if layers == 5 else states[1:4]
+        expected = sum(last)[0].mean(0) / len(last)
+        expected = expected / expected.norm() if normalize else expected
+        np.testing.assert_allclose(vector, expected, atol=1e-5, rtol=1e-4)
+
+
+def test_further_modules_and_prompts_are_those_of_the_folder(folders, tmp_path):
+    """A Dense behind the pooling, a prompt before every text: also after the conversion."""
+    native = SentenceTransformer(folders["mean", False][0], device="cpu")
+    torch.manual_seed(0)
+    modules = [*native, Dense(32, 8)]
+    prompts = dict(prompts={"query": "lover "}, default_prompt_name="query")
+    SentenceTransformer(modules=modules, device="cpu", **prompts).save(str(tmp_path / "native"))
+    expected = SentenceTransformer(str(tmp_path / "native"), device="cpu").encode(TEXTS)
+    embedder = Embedder.from_pretrained(convert(tmp_path / "native", tmp_path / "converted"))
+    assert expected.shape == (len(TEXTS), 8)
+    np.testing.assert_allclose(embedder.embed(TEXTS), expected, atol=1e-4)
+    plain = Embedder.from_pretrained(folders["mean", False][1])
+    prompted = plain.embed([f"lover {text}" for text in TEXTS])
+    np.testing.assert_allclose(embedder.model[2]({"sentence_embedding": torch.tensor(prompted)})["sentence_embedding"]
+                               .detach(), expected, atol=1e-4)  # fmt: skip
+
+
+def test_opens_without_the_package(folder, tokenizer, tmp_path):
+    """sentence-transformers in a process that has nothing of ours but the folders."""
+    random_bert(tokenizer, BertForSequenceClassification, num_labels=1).save_pretrained(tmp_path / "bert")
+    tokenizer.save_pretrained(tmp_path / "bert")
+    reranker, pairs = convert(tmp_path / "bert", tmp_path / "reranker"), [(text, "katan lover") for text in TEXTS]
+    with Python(tmp_path, with_package=False) as python:
+        python.run(f"""
+            import numpy as np
+            from sentence_transformers import CrossEncoder, SentenceTransformer, SentenceTransformerTrainer
+            model = SentenceTransformer({folder!r}, trust_remote_code=True, device="cpu")
+            module = type(model.transformers_model).__module__
+            assert module.startswith("transformers_modules."), module
+            np.save("vectors.npy", model.encode({TEXTS!r}), allow_pickle=False)
+            model.save("again")
+            model = CrossEncoder({reranker!r}, trust_remote_code=True, device="cpu")
+            assert type(model.model).__module__.startswith("transformers_modules."), type(model.model)
+            np.save("scores.npy", model.predict({pairs!r}), allow_pickle=False)
+        """)
+    expected = SentenceTransformer(folder, device="cpu").encode(TEXTS)
+    np.testing.assert_allclose(np.load(tmp_path / "vectors.npy"), expected, atol=1e-6)
+    np.testing.assert_allclose(Embedder.from_pretrained(str(tmp_path / "again")).embed(TEXTS), expected, atol=1e-5)
+    expected = CrossEncoder(str(tmp_path / "bert"), device="cpu").predict(pairs)
+    np.testing.assert_allclose(np.load(tmp_path / "scores.npy"), expected, atol=1e-4)
+
+
+def test_fingerprint(folders, folder, tmp_path):
+    """It follows weights and settings, not the place or the library that saved them."""
+    first = Embedder.from_pretrained(folder)
+    SentenceTransformer(folder, device="cpu").save(str(tmp_path))
+    assert Embedder.from_pretrained(str(tmp_path)).fingerprint() == first.fingerprint()
+    changed = Embedder.from_pretrained(folder)
+    changed.model.transformers_model.layers[2].mlp.Wo.bias.data[0] += 1e-3
+    others = [changed, *(Embedder.from_pretrained(folder, **{name: value}) for name, value in
+                         dict(pooling="cls", normalize=False, max_length=9).items())]  # fmt: skip
+    assert len({embedder.fingerprint() for embedder in [first, *others]}) == 5
+
+
+# --- minibert embed ---
+
+
+def test_embed_writes_what_was_asked_for(folder, tmp_path, capsys, monkeypatch):
+    expected = SentenceTransformer(folder, device="cpu").encode(["katan", "", "lover mizol"])
+    lines = tmp_path / "lines.txt"
+    lines.write_text("katan\n\nlover mizol\n", encoding="utf-8")
+    table = write_rows(tmp_path / "rows.jsonl", [{"t": text} for text in ("katan", "", "lover mizol")])
+    comma = tmp_path / "rows.csv"
+    comma.write_text('t,n\nkatan,1\n"",2\nlover mizol,3\n')
+    monkeypatch.setattr("sys.stdin", io.StringIO(lines.read_text()))
+    for number, source in enumerate(
+        [[], ["--file", lines], ["--file", table, "--column", "t"], ["--file", comma, "--column", "t"],
+         ["katan", "", "lover mizol"]]
+    ):  # fmt: skip
+        for suffix in ("npy", "safetensors")[: 2 if source else 1]:
+            output = tmp_path / f"new/{number}.{suffix}"
+            run("embed", *source, "--model", folder, "--output", output)
+            vectors = np.load(output) if suffix == "npy" else load_file(output)["embeddings"]
+            np.testing.assert_allclose(vectors, expected, atol=1e-5)
+    assert "3 texts × 32 (mean, normalised)" in capsys.readouterr().out
+
+
+def test_only_line_feeds_end_a_line(folder, tmp_path, capsys):
+    """So that vector i is that of line i as an editor counts; an argument is one text."""
+    lines = tmp_path / "lines.txt"
+    lines.write_text("katan\u2028lover\nmi\x0czol\r\nnu\x85ben\n", encoding="utf-8", newline="")
+    run("embed", "--file", lines, "--model", folder, "--output", tmp_path / "lines.npy")
+    run("embed", "katan\nlover", "--model", folder, "--output", tmp_path / "text.npy")
+    assert len(np.load(tmp_path / "lines.npy")) == 3 and len(np.load(tmp_path / "text.npy")) == 1
+    lines.write_text("katan\n\x0c\nlover\n")
+    assert [passage.id for passage in read_passages([str(lines)])] == ["lines.txt:1", "lines.txt:3"]
+
+
+def test_a_cell_may_hold_a_long_document(tmp_path):
+    table = tmp_path / "x.csv"
+    table.write_text(f"text,n\n{'katan ' * 40_000},1\n")
+    assert [len(text) for text in read_table(str(table)).column("text")] == [240_000]
+
+
+def test_a_folder_that_lacks_weights_is_refused(folder, tmp_path, capsys):
+    """They would be random numbers, and so would be the vectors."""
+    cut = tmp_path / "cut"
+    shutil.copytree(folder, cut)
+    weights = load_file(cut / "model.safetensors")
+    lost = next(name for name in weights if name.endswith("layers.1.mlp.Wi.weight"))
+    save_file({name: x for name, x in weights.items() if name != lost}, cut / "model.safetensors", {"format": "pt"})
+    message = refusal(capsys, "embed", "katan", "--model", cut, "--output", tmp_path / "x.npy")
+    assert "lacks the weights layers.1.mlp.Wi.weight" in message and not (tmp_path / "x.npy").exists()
+
+
+def test_embed_refuses(folder, tokenizer, tmp_path, capsys):
+    (tmp_path / "blank.txt").write_text("\n \n")
+    rows = write_rows(tmp_path / "rows.jsonl", [{"text": "katan"}, {"text": 3}, {"other": "x"}])
+    (tmp_path / "broken.jsonl").write_text('{"text": "katan"}\n{"text": \n')
+    (tmp_path / "latin.txt").write_bytes("Stra\xdfe".encode("latin-1"))
+    (tmp_path / "there.npy").write_text("")
+    (tmp_path / "ragged.csv").write_text("text,n\nkatan\n")
+    (tmp_path / "latin.csv").write_bytes("text\nStra\xdfe\n".encode("latin-1"))
+    (tmp_path / "open.csv").write_text('n,text\n1,katan\n2,"katan\n3,lover\n')
+    (tmp_path / "tab.tsv").write_text('n\ttext\n1\t"katan\n2\tlover"\n')
+    (tmp_path / "half.jsonl").write_text('{"text": "\\ud83d\\ude00"}\n{"text": "\\ud83d katan"}\n')
+    nothing = write_rows(tmp_path / "nothing.jsonl", [{"text": "katan"}, {"text": None}])
+    random_bert(tokenizer).save_pretrained(tmp_path / "bert")
+    for number, model_class in enumerate((BertForSequenceClassification, BertForTokenClassification)):
+        random_bert(tokenizer, model_class, num_labels=1).save_pretrained(tmp_path / f"head{number}")
+        convert(tmp_path / f"head{number}", tmp_path / f"task{number}")
+    tokenizer.save_pretrained(tmp_path / "bert")
+
+    output = ["--output", tmp_path / "x.npy", "--model"]
+    for arguments, words in [
+        (["--file", tmp_path / "blank.txt", *output, folder], ["text: none in", "blank.txt"]),
+        (["--file", tmp_path / "no.txt", *output, folder], ["no file", "no.txt"]),
+        (["--file", rows, *output, folder], ["rows.jsonl, row 2: text=3 is not text"]),
+        (["--file", rows, "--column", "other", *output, folder], ["row 1: there is no column 'other'; columns: text"]),
+        (["--file", tmp_path / "broken.jsonl", *output, folder], ["broken.jsonl, row 2: is not JSON"]),
+        (["--file", tmp_path / "ragged.csv", *output, folder], ["ragged.csv, row 1: 1 values, but 2 columns"]),
+        (["--file", tmp_path / "latin.txt", *output, folder], ["latin.txt: byte 4 is not UTF-8"]),
+        (["--file", tmp_path / "latin.csv", *output, folder], ["latin.csv: byte 9 is not UTF-8"]),
+        (["--file", tmp_path / "open.csv", *output, folder], ["open.csv, row 2:", "a quote that begins a cell"]),
+        (["--file", tmp_path / "tab.tsv", *output, folder], ["tab.tsv, row 1: a cell of a tsv has a tab"]),
+        (["--file", tmp_path / "half.jsonl", *output, folder], ["half.jsonl, row 2: has half of a character"]),
+        (["--file", nothing, *output, folder], ["nothing.jsonl, row 2: text is missing"]),
+        (["katan", "--file", rows, *output, folder], ["not both"]),
+        ([" ", *output, folder], ["text: none in the arguments"]),
+        (["katan", *output, folder, "--batch_tokens", "0"], ["batch_tokens: 0 is too few"]),
+        (["katan", *output, folder, "--max_length", "0"], ["max_length: 0 is out of range"]),
+        (["katan", "--output", tmp_path / "there.npy/x.npy", "--model", folder], ["there.npy"]),
+        (["katan", *output, folder, "--max_length", "65"], ["max_length: 65", "up to 64"]),
+        (["katan", *output, tmp_path / "bert"], ["is a bert, not a MiniBERT; `minibert convert"]),
+        (["katan", *output, tmp_path / "task0"], ["MiniBertForSequenceClassification, a reranker or a classifier"]),
+        (["katan", *output, tmp_path / "task1"], ["MiniBertForTokenClassification, a model of another task"]),
+        (["katan", "--output", tmp_path / "x.pt", "--model", folder], ["output:", ".safetensors or .npy"]),
+        (["katan", "--output", tmp_path / "there.npy", "--model", folder], ["exists already"]),
+    ]:
+        error = refusal(capsys, "embed", *arguments)
+        assert all(word in error for word in words) and "Embedding" not in error, error
+    assert not (tmp_path / "x.npy").exists()
+
+
+def test_a_discriminator_is_an_encoder_too(tokenizer, tmp_path):
+    config = MiniBertConfig.from_tokenizer(tokenizer, "bert", "tiny", num_hidden_layers=1)
+    model = MiniBertForReplacedTokenDetection(config).eval()
+    model.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    vector = Embedder.from_pretrained(str(tmp_path), pooling="cls", normalize=False).embed(["katan lover"])
+    with torch.no_grad():
+        states = model.model(**tokenizer("katan lover", return_tensors="pt")).last_hidden_state
+    np.testing.assert_allclose(vector, states[:, 0], rtol=1e-5, atol=1e-6)

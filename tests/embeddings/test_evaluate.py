@@ -1,0 +1,164 @@
+"""`minibert evaluate embed`, against sentence-transformers' evaluators and formulas."""
+
+import csv
+import json
+import random
+
+import numpy as np
+import pytest
+import scipy.stats
+from helpers import refusal, run, sentences, write_rows
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.evaluation import InformationRetrievalEvaluator
+
+from minibert.training.arguments.embeddings import (
+    EmbedArguments,
+    EvaluateArguments,
+    PoolingArguments,
+    ReferenceArguments,
+    SearchArguments,
+)
+from minibert.training.embeddings.data import Passage, read_retrieval
+from minibert.training.embeddings.encoders import embed
+from minibert.training.embeddings.evaluate import evaluate_embed
+from minibert.training.embeddings.search import search
+
+
+def write_retrieval(folder, split: str = "", graded: bool = True):
+    """40 passages (one empty, some with titles) and 12 queries, of which one has no relevant passage."""
+    chance = random.Random(1)
+    texts = sentences(40, seed=5)
+    corpus = [{"_id": f"d{i}", "text": text if i else ""} | ({"title": "Lover"} if i % 3 else {"title": ""})
+              for i, text in enumerate(texts)]  # fmt: skip
+    queries = [{"_id": f"q{i}", "text": text} for i, text in enumerate(sentences(12, seed=6))]
+    folder.mkdir()
+    write_rows(folder / "corpus.jsonl", corpus)
+    write_rows(folder / f"queries{split}.jsonl", queries)
+    judged = [(q["_id"], d["_id"], chance.randint(1, 4) if graded else 1)
+              for q in queries[:-1] for d in chance.sample(corpus, 4)]  # fmt: skip
+    with open(folder / f"qrels{split}.csv", "w", newline="") as file:
+        csv.writer(file).writerows([("query-id", "corpus-id", "score"), *judged])
+    return corpus, queries[:-1], judged
+
+
+def test_retrieval_as_sentence_transformers_evaluates_it(folder, tmp_path, capsys):
+    corpus, queries, judged = write_retrieval(tmp_path / "data", "_dev", graded=False)
+    run("evaluate", "embed", "--model", folder, "--data", tmp_path / "data", "--split", "dev",
+        "--result", tmp_path / "r/result.json", "--reference", folder, "--reference_texts", "20")  # fmt: skip
+    result = json.loads((tmp_path / "r/result.json").read_text())
+    evaluator = InformationRetrievalEvaluator(
+        {q["_id"]: q["text"] for q in queries},
+        {d["_id"]: f"{d['title']} {d['text']}".strip() for d in corpus},
+        {q["_id"]: {d for query, d, _ in judged if query == q["_id"]} for q in queries},
+        accuracy_at_k=[1, 10], mrr_at_k=[10], ndcg_at_k=[10], precision_recall_at_k=[10], map_at_k=[10],
+        write_csv=False,
+    )  # fmt: skip
+    expected = evaluator(SentenceTransformer(folder, device="cpu"))
+    for ours, theirs in {"hit@1": "accuracy@1", "hit@10": "accuracy@10", "mrr@10": "mrr@10", "ndcg@10": "ndcg@10",
+                         "recall@10": "recall@10"}.items():  # fmt: skip
+        assert result["metrics"][ours] == pytest.approx(expected[f"cosine_{theirs}"]), ours
+    assert result["queries"] == 11 and result["passages"] == 40
+    assert result["reference"]["texts"] == 20 and result["reference"]["minimum"] > 1 - 1e-6
+
+
+def test_graded_ndcg(folder, tmp_path):
+    corpus, queries, judged = write_retrieval(tmp_path / "data")
+    run("evaluate", "embed", "--model", folder, "--data", tmp_path / "data", "--result", tmp_path / "result.json")
+    model = SentenceTransformer(folder, device="cpu")
+    passages = model.encode([f"{d['title']} {d['text']}".strip() for d in corpus])
+    expected = []
+    for query in queries:
+        grades = {d: grade for q, d, grade in judged if q == query["_id"]}
+        order = np.argsort(-(passages @ model.encode([query["text"]])[0]))[:10]
+        gains = [grades.get(corpus[i]["_id"], 0) for i in order]
+        discount = np.log2(np.arange(2, 12))
+        ideal = sorted(grades.values(), reverse=True)
+        expected.append(np.sum(gains / discount) / np.sum(ideal / discount[: len(ideal)]))
+    result = json.loads((tmp_path / "result.json").read_text())
+    assert result["metrics"]["ndcg@10"] == pytest.approx(np.mean(expected), abs=1e-6)
+
+
+def test_a_folder_as_beir_publishes_them(tmp_path):
+    _, _, judged = write_retrieval(tmp_path / "data", graded=False)
+    beir = read_retrieval(str(tmp_path / "data")).relevant
+    (tmp_path / "data/qrels.csv").unlink()
+    (tmp_path / "data/qrels").mkdir()
+    for split, rows in (("test", judged), ("dev", judged[:4])):
+        lines = ["query-id\tcorpus-id\tscore", *("\t".join(map(str, row)) for row in rows)]
+        (tmp_path / f"data/qrels/{split}.tsv").write_text("\n".join(lines) + "\n")
+    assert read_retrieval(str(tmp_path / "data")).relevant == beir
+    assert len(read_retrieval(str(tmp_path / "data"), "dev").queries) == 1
+
+
+def test_similarity(folder, tmp_path):
+    chance = random.Random(0)
+    first, second = sentences(50, seed=1), sentences(50, seed=2)
+    scores = [chance.uniform(0, 5) for _ in first]
+    rows = [dict(sentence1=a, sentence2=b, score=c) for a, b, c in zip(first, second, scores)]
+    data = write_rows(tmp_path / "sts.jsonl", rows)
+    run("evaluate", "embed", "--model", folder, "--data", data, "--result", tmp_path / "result.json")
+    model = SentenceTransformer(folder, device="cpu")
+    cosines = (model.encode(first) * model.encode(second)).sum(1)
+    measured = json.loads((tmp_path / "result.json").read_text())["metrics"]
+    assert measured["spearman"] == pytest.approx(scipy.stats.spearmanr(cosines, scores).statistic, abs=1e-3)
+    assert measured["pearson"] == pytest.approx(scipy.stats.pearsonr(cosines, scores).statistic, abs=1e-4)
+
+
+def test_evaluation_refuses_before_it_embeds(folder, tmp_path, capsys):
+    write_retrieval(tmp_path / "data")
+    for arguments, words in [
+        (["--result", tmp_path / "data"], ["result:", "is a folder"]),
+        (["--result", tmp_path / "data/qrels.csv/x.json"], ["qrels.csv"]),
+        (["--reference", folder, "--reference_texts", "0"], ["reference_texts: 0 is too few"]),
+        (["--reference", tmp_path / "no"], [str(tmp_path / "no")]),
+    ]:
+        error = refusal(capsys, "evaluate", "embed", "--model", folder, "--data", tmp_path / "data", *arguments)
+        assert all(word in error for word in words) and "Embedding" not in error, error
+
+
+def test_bad_retrieval_folders(tmp_path):
+    write_retrieval(tmp_path / "data")
+    qrels, corpus = tmp_path / "data/qrels.csv", tmp_path / "data/corpus.jsonl"
+    good = qrels.read_text()
+    rows = good.count("\n")
+    for line, message in [
+        ("q0,d99,1", f"qrels.csv, row {rows}: corpus-id='d99' is not in .*corpus.jsonl"),
+        ("q99,d1,1", f"qrels.csv, row {rows}: query-id='q99' is not in .*queries.jsonl"),
+        ("q0,d1,high", f"qrels.csv, row {rows}: score='high' is not a number"),
+        ("q0,d1,nan", f"qrels.csv, row {rows}: score='nan' is not a number"),
+        (good.splitlines()[1][:-1] + "9", f"qrels.csv, row {rows}: score=9, but . in a row before"),
+    ]:
+        qrels.write_text(good + line + "\n")
+        with pytest.raises(ValueError, match=message):
+            read_retrieval(str(tmp_path / "data"))
+    qrels.write_text("query-id,corpus-id,score\nq0,d1,0\n")
+    with pytest.raises(ValueError, match="qrels.csv: no query has a relevant passage"):
+        read_retrieval(str(tmp_path / "data"))
+    qrels.write_text(good)
+    assert len(read_retrieval(str(tmp_path / "data")).queries) == 11
+    corpus.write_text(corpus.read_text() + '{"_id": "d3", "text": "x"}\n')
+    with pytest.raises(ValueError, match="corpus.jsonl, row 41: _id='d3' is that of row 4 already"):
+        read_retrieval(str(tmp_path / "data"))
+    qrels.unlink()
+    with pytest.raises(ValueError, match="has none of qrels_test.csv, qrels_test.tsv, qrels/test.csv"):
+        read_retrieval(str(tmp_path / "data"))
+    corpus.unlink()
+    with pytest.raises(ValueError, match=r"no retrieval folder: it has no corpus.jsonl"):
+        read_retrieval(str(tmp_path / "data"))
+
+
+def test_commands_return_their_results(folder, library, tmp_path):
+    """What is printed and written comes back to Python as well."""
+    pooling = PoolingArguments(model=folder)
+    vectors = embed(EmbedArguments(text=["katan", "lover"], output=str(tmp_path / "v.npy")), pooling)
+    np.testing.assert_array_equal(vectors, np.load(tmp_path / "v.npy"))
+    words = [str(tmp_path / "index"), "katan", "lover"]
+    hits = search(SearchArguments(words=words, data=[str(library)], model=folder, top_k=2))
+    assert [len(found) for found in hits] == [2, 2] and all(isinstance(p, Passage) for p, _ in hits[0])
+    assert hits[0][0][1] >= hits[0][1][1]
+    write_retrieval(tmp_path / "data")
+    result = tmp_path / "r.json"
+    scores = evaluate_embed(
+        EvaluateArguments(str(tmp_path / "data"), result=str(result)), pooling, ReferenceArguments()
+    )
+    assert scores == json.loads(result.read_text()) and 0 <= scores["metrics"]["ndcg@10"] <= 1

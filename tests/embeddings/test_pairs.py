@@ -1,0 +1,60 @@
+"""Tables of pairs, triples and scores."""
+
+import pytest
+from datasets import Dataset
+from helpers import write_rows
+
+from minibert.training.embeddings.data import hold_out, read_pairs, read_table
+
+
+def columns(first, second, third=None, label=None) -> dict[str, list]:
+    """Columns of pairs, those that are given."""
+    given = dict(first=first, second=second, third=third, label=label)
+    return {name: column for name, column in given.items() if column is not None}
+
+
+def test_pairs_are_guessed_by_their_columns(tmp_path):
+    pairs = write_rows(tmp_path / "pairs.jsonl", [dict(id=1, query="a", positive="b"), dict(query="c", positive="d")])
+    assert read_pairs([pairs, pairs]).to_dict() == columns(["a", "c"] * 2, ["b", "d"] * 2)
+    triples = write_rows(tmp_path / "triples.jsonl", [dict(anchor="a", positive="b", negative="n", score=1)])
+    assert read_pairs([triples]).to_dict() == columns(["a"], ["b"], ["n"])
+    scored = tmp_path / "scored.tsv"
+    scored.write_text("score\tsentence1\tsentence2\n5\ta\tb\n2.5\tc\td\n")
+    assert read_pairs([str(scored)]).to_dict() == columns(["a", "c"], ["b", "d"], None, [1.0, 0.5])
+    assert read_pairs([str(scored)], ["sentence2", "sentence1"]).to_dict() == columns(["b", "d"], ["a", "c"])
+    scored.write_text("a\tb\tgold\nx\ty\t5\nz\tw\t2.5\n")  # a column of any name, its numbers text
+    assert read_pairs([str(scored)], ["a", "b", "gold"]).to_dict() == columns(["x", "z"], ["y", "w"], None, [1.0, 0.5])
+    triples = write_rows(tmp_path / "triples.jsonl", [dict(query="when", positive="1984", negative="1985")])
+    assert read_pairs([triples]).to_dict() == columns(["when"], ["1984"], ["1985"])
+
+
+def test_bad_pairs(tmp_path):
+    path = write_rows(tmp_path / "x.jsonl", [dict(query="a", positive="b"), dict(query="a", positive=" ")])
+    for columns, message in [
+        (None, "x.jsonl, row 2: positive is empty"),
+        (["query", "answer"], "'answer' is none of .*x.jsonl', which has query, positive"),
+        (["query"], "columns: query: name two texts"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            read_pairs([path], columns)
+    with pytest.raises(ValueError, match="cannot be guessed from a, b of"):
+        read_pairs([write_rows(tmp_path / "y.jsonl", [dict(a="1", b="2")])])
+    with pytest.raises(ValueError, match="row 1: score=-1 is below 0"):
+        read_pairs([write_rows(tmp_path / "z.jsonl", [dict(query="a", positive="b", score=-1)])])
+    with pytest.raises(ValueError, match="row 1: score='inf' is not a number"):
+        read_pairs([write_rows(tmp_path / "z.jsonl", [dict(query="a", positive="b", score="inf")])])
+    with pytest.raises(ValueError, match="none given"):
+        read_pairs([])
+    (tmp_path / "empty.jsonl").write_text("")
+    with pytest.raises(ValueError, match="empty.jsonl' has no rows"):
+        read_table(str(tmp_path / "empty.jsonl"))
+
+
+def test_rows_of_one_query_are_held_out_together():
+    pairs = Dataset.from_dict(columns([f"q{i // 3}" for i in range(60)], [f"p{i}" for i in range(60)]))
+    train, held_out = hold_out(pairs, 0.25, seed=0)
+    assert len(train) == 45 and len(held_out) == 15 and not set(train["first"]) & set(held_out["first"])
+    assert sorted([*train["second"], *held_out["second"]]) == sorted(pairs["second"])
+    assert list(hold_out(pairs, 0.25, seed=1)[1]["first"]) != list(held_out["first"])
+    with pytest.raises(ValueError, match="holds out 20 of 20"):
+        hold_out(pairs, 20, seed=0)

@@ -1,0 +1,121 @@
+"""`minibert search`: the index against brute force."""
+
+import numpy as np
+import pytest
+from helpers import WORDS, refusal, run, write_rows
+from sentence_transformers import SentenceTransformer
+
+from minibert.training.embeddings.data import Passage, read_passages
+from minibert.training.embeddings.encoders import Embedder
+from minibert.training.embeddings.search import Index
+
+
+def test_passages(library):
+    """Runs of lines between blank lines; long lines cut; rows of tables whole."""
+    found = {passage.id: passage.text for passage in read_passages([str(library)], words=10)}
+    assert found == {
+        "a.txt:1": "katan lover mizol",
+        "a.txt:4": "nuben peduk",
+        "a.txt:7": "river",
+        "deep/b.md:1.1": " ".join(WORDS[:10]),
+        "deep/b.md:1.2": " ".join(WORDS[10:20]),
+        "deep/b.md:1": " ".join(WORDS[20:25]),
+        "c7": "Katan kazol kaben",
+        "c.jsonl:2": "loduk",
+    }
+    assert [p.text for p in read_passages([str(library / "a.txt")], words=2)][:2] == ["katan lover", "mizol"]
+
+
+def test_names_of_passages(tmp_path):
+    """Folders may have files of one name; a row has a name where its _id is none; a name stands for one passage."""
+    for folder in ("one", "two"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "a.txt").write_text(folder)
+    sources = [str(tmp_path / "one"), str(tmp_path / "two")]
+    assert [p.id for p in read_passages(sources)] == [f"{source}/a.txt:1" for source in sources]
+    rows = [dict(_id="", text="katan"), dict(_id=None, text="lover"), dict(_id=7, text=" "), dict(_id=8, text="mizol")]
+    table = write_rows(tmp_path / "x.jsonl", rows)
+    assert [p.id for p in read_passages([table])] == ["x.jsonl:1", "x.jsonl:2", "8"]
+    write_rows(tmp_path / "x.jsonl", [*rows, dict(_id="8", text="other")])
+    with pytest.raises(ValueError, match="x.jsonl, row 5: a passage of .*x.jsonl, row 4 is called '8' already"):
+        read_passages([table])
+
+
+def test_an_index_survives_an_update_that_fails(folder, library, tmp_path, capsys, monkeypatch):
+    index = tmp_path / "index"
+    run("search", index, "--data", library, "--model", folder, capsys=capsys)
+    before = run("search", index, "katan", capsys=capsys)
+    (library / "new.txt").write_text("katan")
+
+    def full(*arguments, **keywords):
+        raise OSError("no space left")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("minibert.training.embeddings.search.save_file", full)
+        assert "no space left" in refusal(capsys, "search", index, "--data", library)
+    assert run("search", index, "katan", capsys=capsys) == before
+    run("search", index, "--data", library, capsys=capsys)
+    assert "new.txt" in run("search", index, "katan", capsys=capsys)
+    assert sorted(path.name for path in index.iterdir()) == ["index.json", "passages.jsonl", "vectors.safetensors"]
+
+
+def test_an_index_of_another_version(tmp_path):
+    Index([Passage("a", "katan")], np.ones((1, 1), np.float32), "model", "abc").save(tmp_path)
+    (tmp_path / "index.json").write_text('{"model": "model", "fingerprint": "abc", "made": 2031}')
+    assert Index.load(tmp_path).fingerprint == "abc"
+    (tmp_path / "index.json").write_text('{"model": "model"}')
+    with pytest.raises(ValueError, match="^index: .*index.json' lacks fingerprint; build a new index"):
+        Index.load(tmp_path)
+
+
+def test_search_is_brute_force_and_updates_embed_only_what_is_new(folder, library, tmp_path, capsys, monkeypatch):
+    index, query = tmp_path / "index", "nuben katan"
+    run("search", index, "--data", library, "--model", folder, "--passage_words", "10")
+    passages = read_passages([str(library)], words=10)
+    model = SentenceTransformer(folder, device="cpu")
+    cosines = model.encode([query])[0] @ model.encode([passage.text for passage in passages]).T
+    expected = [passages[i].id for i in np.argsort(-cosines)[:3]]
+    found = Index.load(str(index)).search([query], Embedder.from_pretrained(folder), 3)[0]
+    assert [passage.id for passage, _ in found] == expected
+    np.testing.assert_allclose([cosine for _, cosine in found], -np.sort(-cosines)[:3], atol=1e-5)
+    output = run("search", index, query, "--top_k", "3", capsys=capsys)
+    assert [line.split()[1] for line in output.splitlines() if line.startswith("  ")] == expected
+
+    (library / "e.txt").write_text("pezol pezol\n")
+    (library / "a.txt").unlink()
+    embedded, embed = [], Embedder.embed
+    monkeypatch.setattr(Embedder, "embed", lambda self, texts, *a, **k: embedded.extend(texts) or embed(self, texts))
+    output = run("search", index, "--data", library, "--passage_words", "10", capsys=capsys)
+    assert embedded == ["pezol pezol"] and "6 passages, 1 of them new" in output
+    updated = Index.load(str(index))
+    texts = [passage.text for passage in updated.passages]
+    assert "nuben peduk" not in texts
+    np.testing.assert_allclose(updated.vectors, model.encode(texts), atol=1e-5)
+
+
+def test_search_refuses(folders, folder, library, tmp_path, capsys):
+    index, other = tmp_path / "index", folders["cls", True][1]
+    run("search", index, "--data", library, "--model", folder)
+    for arguments, words in [
+        ([index, "katan", "--model", other], ["its vectors were made by", "build a new index for another model"]),
+        ([index, "--data", library, "--model", other], ["its vectors were made by"]),
+        ([tmp_path / "none", "katan"], ["lacks passages.jsonl, vectors.safetensors, index.json"]),
+        ([library, "--data", library, "--model", folder], ["exists and is no index"]),
+        ([index], ["no query"]),
+        ([], ["none given"]),
+        ([index, " "], ["a query is empty"]),
+        ([index, "katan", "--top_k", "0"], ["top_k: 0 is too few"]),
+        ([tmp_path / "new", "--data", tmp_path / "no", "--model", folder], ["does not exist"]),
+        ([index, "katan", "--reranker", folder], ["holds a MiniBertModel; a reranker is"]),
+    ]:
+        error = refusal(capsys, "search", *arguments)
+        assert all(word in error for word in words), error
+    assert run("search", index, "katan", capsys=capsys)  # what was there still works
+
+
+def test_index_keeps_equal_texts_apart(folder):
+    """Two passages of one text are both found; the text is embedded once."""
+    passages = [Passage("a", "katan"), Passage("b", "katan"), Passage("c", "lover")]
+    index = Index.build(passages, Embedder.from_pretrained(folder), folder)
+    found = index.search(["katan"], Embedder.from_pretrained(folder), 2)[0]
+    assert {passage.id for passage, _ in found} == {"a", "b"} and found[0][1] == pytest.approx(1, abs=1e-5)

@@ -1,0 +1,182 @@
+"""`minibert finetune embed`: what is learned of a toy language."""
+
+import json
+import random
+
+import numpy as np
+import pytest
+import torch
+from helpers import WORDS, refusal, run, write_rows
+from safetensors.torch import load_file
+from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer
+from transformers import AutoTokenizer
+
+from minibert import MiniBertConfig, MiniBertForMaskedLM
+from minibert.tokenization import train_tokenizer
+from minibert.training import report
+from minibert.training.embeddings.encoders import Embedder
+from minibert.training.embeddings.evaluate import RETRIEVAL
+from minibert.training.embeddings.train import Measure
+
+TOPICS = 24
+
+
+def topic_pair(chance: random.Random, topic: int) -> tuple[str, str]:
+    """A query and a passage about a topic, in words that they do not share; the rest is noise of both."""
+    noise = [f"w{chance.randrange(30)}" for _ in range(6)]
+    query = [f"ask{topic}", *noise[:3]]
+    passage = [f"tell{topic}", *noise[3:]]
+    chance.shuffle(query)
+    chance.shuffle(passage)
+    return " ".join(query), " ".join(passage)
+
+
+@pytest.fixture(scope="module")
+def toy(tmp_path_factory):
+    """An untrained model, and pairs of a language in which the passage's topic follows from the query's."""
+    root = tmp_path_factory.mktemp("toy")
+    chance = random.Random(0)
+    pairs = [topic_pair(chance, i % TOPICS) for i in range(600)]
+    write_rows(root / "train.jsonl", [dict(query=q, positive=p) for q, p in pairs])
+    (root / "test").mkdir()
+    held_out = [topic_pair(chance, topic) for topic in range(TOPICS)]
+    write_rows(root / "test/corpus.jsonl", [dict(_id=f"d{i}", text=p) for i, (_, p) in enumerate(held_out)])
+    write_rows(root / "test/queries.jsonl", [dict(_id=f"q{i}", text=q) for i, (q, _) in enumerate(held_out)])
+    rows = [f"q{i},d{i},1" for i in range(TOPICS)]
+    (root / "test/qrels.csv").write_text("\n".join(["query-id,corpus-id,score", *rows]) + "\n")
+    tokenizer = train_tokenizer(
+        [text for pair in pairs for text in pair], vocab_size=400, model_max_length=16, show_progress=False
+    )
+    config = MiniBertConfig.from_tokenizer(
+        tokenizer, "modernbert", "tiny", hidden_size=64, num_hidden_layers=2, intermediate_size=64,
+        max_position_embeddings=16,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    MiniBertForMaskedLM(config).save_pretrained(root / "model")
+    tokenizer.save_pretrained(root / "model")
+    return root
+
+
+TRAINING = ["--learning_rate", "3e-3", "--per_device_train_batch_size", "24", "--disable_tqdm", "true",
+            "--bf16", "false", "--logging_steps", "5", "--use_cpu", "true"]  # fmt: skip
+
+
+@pytest.mark.parametrize("chunk", [[], pytest.param(["--chunk_size", "8"], marks=pytest.mark.slow)])
+def test_training_finds_more_and_the_best_model_is_saved(toy, tmp_path, chunk, capsys):
+    output = tmp_path / "out"
+    run("evaluate", "embed", "--model", toy / "model", "--data", toy / "test", "--result", tmp_path / "before.json")
+    run("finetune", "embed", toy / "train.jsonl", "--model", toy / "model", "--output_dir", output,
+        "--num_train_epochs", "3", "--validation", toy / "test", *chunk, *TRAINING)  # fmt: skip
+    run("evaluate", "embed", "--model", output, "--data", toy / "test", "--result", tmp_path / "after.json")
+    before, after = (json.loads((tmp_path / f"{name}.json").read_text())["metrics"] for name in ("before", "after"))
+    assert before["hit@1"] < 0.3 and after["hit@1"] > 0.8
+    report = json.loads((output / "report.json").read_text())
+    assert report["after"] == pytest.approx(after) and report["before"] == pytest.approx(before, abs=0.05)
+    assert (output / "training.png").exists() and not [*output.rglob("*.bin"), *output.rglob("*.pt")]
+    assert f"SentenceTransformer({str(output)!r})" in capsys.readouterr().out
+    texts = [f"ask{i} w1" for i in range(9)]
+    ours, theirs = Embedder.from_pretrained(str(output)), SentenceTransformer(str(output), device="cpu")
+    np.testing.assert_allclose(ours.embed(texts), theirs.encode(texts), atol=1e-5)
+    assert ours.normalize and ours.model.max_seq_length == 16
+
+
+@pytest.mark.parametrize("loss", [pytest.param("cosine", marks=pytest.mark.slow), "cosent"])
+def test_training_on_scores(toy, tmp_path, loss):
+    chance = random.Random(3)
+    rows = []
+    for _ in range(400):
+        (query, right), (_, wrong) = (topic_pair(chance, topic) for topic in chance.sample(range(6), 2))
+        rows.append(
+            dict(sentence1=query, **chance.choice([dict(sentence2=right, score=5), dict(sentence2=wrong, score=0)]))
+        )
+    write_rows(tmp_path / "scored.jsonl", rows)
+    run("finetune", "embed", tmp_path / "scored.jsonl", "--model", toy / "model", "--output_dir", tmp_path / "out",
+        "--num_train_epochs", "4", "--loss", loss, "--validation_size", "60", *TRAINING)  # fmt: skip
+    report = json.loads((tmp_path / "out/report.json").read_text())
+    assert report["after"]["spearman"] > max(0.6, report["before"]["spearman"] + 0.3)
+
+
+def test_the_model_is_measured_on_the_device_of_the_trainer(toy, tmp_path, monkeypatch):
+    order, make = [], SentenceTransformerTrainer.__init__
+    monkeypatch.setattr(SentenceTransformerTrainer, "__init__", lambda *a, **k: order.append("placed") or make(*a, **k))
+    monkeypatch.setattr(
+        Measure, "__call__", lambda self, *_, **__: order.append("measured") or dict.fromkeys(RETRIEVAL, 0.0)
+    )
+    run("finetune", "embed", toy / "train.jsonl", "--model", toy / "model", "--output_dir", tmp_path / "out",
+        "--max_steps", "1", *TRAINING)  # fmt: skip
+    assert order[:2] == ["placed", "measured"]
+
+
+def test_finetune_embed_refuses_before_it_trains(toy, folder, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(Measure, "__call__", lambda *_, **__: pytest.fail("it measures"))
+    scored = write_rows(tmp_path / "scored.jsonl", [dict(sentence1=text, sentence2="b", score=1) for text in WORDS])
+    (tmp_path / "done").mkdir()
+    (tmp_path / "done/config.json").write_text("{}")
+    for arguments, words in [
+        ([scored, "--loss", "ranking"], ["loss: ranking does not fit the data; use cosine or cosent"]),
+        ([toy / "train.jsonl", "--loss", "cosine"], ["loss: cosine does not fit the data; use ranking"]),
+        ([scored, "--chunk_size", "4", "--validation", scored], ["chunk_size: 4 is of no use"]),
+        ([toy / "train.jsonl", "--validation", scored], ["must both have scores, or neither"]),
+        ([toy / "train.jsonl", "--max_length", "17"], ["max_length: 17 is out of range", "up to 16"]),
+        ([toy / "train.jsonl", "--max_length", "0"], ["max_length: 0 is out of range"]),
+        ([toy / "train.jsonl", "--patience", "-1"], ["patience: -1 is below 0"]),
+        ([toy / "train.jsonl", "--metric_for_best_model", "f1"], ["metric_for_best_model: 'f1' is not measured"]),
+        ([toy / "train.jsonl", "--output_dir", tmp_path / "done"], ["holds a finished model"]),
+        ([], ["data: none given"]),
+    ]:
+        error = refusal(
+            capsys,
+            "finetune",
+            "embed",
+            "--model",
+            toy / "model",
+            "--output_dir",
+            tmp_path / "out",
+            *TRAINING,
+            *arguments,
+        )
+        assert all(word in error for word in words), error
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    "arguments, epochs", [(["--patience", "0"], 3), (["--patience", "1"], 2), (["--eval_strategy", "no"], 3)]
+)
+def test_when_training_stops(toy, tmp_path, arguments, epochs):
+    """At a rate of 0 nothing gets better after the first evaluation: 2 steps an epoch."""
+    rows = [dict(query=f"ask{i} w1", positive=f"tell{i} w2") for i in range(TOPICS)]
+    if "no" in arguments:
+        arguments = [*arguments, "--load_best_model_at_end", "false"]
+    run("finetune", "embed", write_rows(tmp_path / "few.jsonl", rows), "--model", toy / "model", *TRAINING,
+        "--output_dir", tmp_path / "out", "--learning_rate", "0", "--num_train_epochs", "3", "--validation_size", "4",
+        "--per_device_train_batch_size", "10", *arguments)  # fmt: skip
+    assert json.loads((tmp_path / "out/report.json").read_text())["steps"] == 2 * epochs
+
+
+@pytest.mark.parametrize("command", ["embed", "rerank"])
+def test_models_of_half_precision_train_in_full(toy, tmp_path, command):
+    model = MiniBertForMaskedLM.from_pretrained(toy / "model", dtype=torch.bfloat16)
+    model.save_pretrained(tmp_path / "half")
+    AutoTokenizer.from_pretrained(toy / "model").save_pretrained(tmp_path / "half")
+    run("finetune", command, toy / "train.jsonl", "--model", tmp_path / "half", "--output_dir", tmp_path / "out",
+        "--max_steps", "1", "--validation_size", "4", *TRAINING)  # fmt: skip
+    weights = load_file(tmp_path / "out/model.safetensors")
+    assert {tensor.dtype for tensor in weights.values()} == {torch.float32}
+    assert json.loads((tmp_path / "out/report.json").read_text())["precision"] == "fp32"
+
+
+def test_the_picture_has_a_title_and_no_curve_of_one_point(tmp_path, monkeypatch):
+    figures, close = [], report.plt.close
+    monkeypatch.setattr(report.plt, "close", lambda figure: figures.append(figure) or close(figure))
+    losses = [{"step": step, "loss": 1 / step} for step in (10, 20)]
+    for log, labels in [
+        ([*losses, {"step": 20, "eval_mrr@10": 0.5}], ["training loss", "mrr@10, held out"]),
+        (losses, ["training loss"]),
+        ([losses[0], {"step": 20, "eval_mrr@10": 0.5}], ["mrr@10, held out"]),
+    ]:
+        report.plot_embedding_training(log, tmp_path / "training.png", "mrr@10", before=0.2)
+        figure = figures.pop()
+        assert figure.get_suptitle() and [axes.get_ylabel() for axes in figure.axes] == labels
+        assert all(len(axes.lines[0].get_xdata()) > 1 for axes in figure.axes)
+    report.plot_embedding_training(losses[:1], tmp_path / "none.png", "mrr@10", before=0.2)
+    assert not (tmp_path / "none.png").exists()
