@@ -29,7 +29,7 @@ class EmbedArguments:
     file: str | None = argument(None, "Text file (a vector for each line), or jsonl, csv, tsv or parquet file.")
     column: str = argument("text", "The column of a table that holds the text.")
     output: str = argument("embeddings.safetensors", "Where the vectors go: a new .safetensors or .npy file.")
-    batch_tokens: int = argument(16384, "Most tokens of a batch.")
+    batch_tokens: int = argument(16384, "Most tokens of a batch; on CPU there is one a core.")
 
 
 @dataclass
