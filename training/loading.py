@@ -49,13 +49,16 @@ def minibert_config(path: str) -> MiniBertConfig:
 
 
 def check_weights(path: str, model: PreTrainedModel) -> None:
-    """Refuse (a ValueError) a folder that lacks weights of a model loaded from it: they would be random numbers."""
+    """Refuse (a ValueError) a folder that lacks weights of a model loaded from it: they would be random numbers. A
+    pooler that it lacks is taken from the model instead."""
     files = sorted(Path(path).glob("*.safetensors"))
     saved = set()
     for file in files:
         with safe_open(file, "pt") as weights:
             saved |= {name.removeprefix(f"{model.base_model_prefix}.") for name in weights.keys()}  # noqa: SIM118
     missing = [name for name in model.state_dict() if name not in saved] if files else []
+    if missing and all(name.startswith("pooler.") for name in missing):  # a model of masked tokens has none to save
+        model.pooler, model.config.add_pooling_layer, missing = None, False, []
     if missing:
         named = ", ".join(missing[:4]) + " …" * (len(missing) > 4)
         raise ValueError(f"model: {path!r} lacks the weights {named}; give a folder that holds the whole encoder")

@@ -165,6 +165,17 @@ def test_models_of_half_precision_train_in_full(toy, tmp_path, command):
     assert json.loads((tmp_path / "out/report.json").read_text())["precision"] == "fp32"
 
 
+def test_a_bert_that_was_pretrained_without_a_pooler_does_without_one(toy, tmp_path):
+    """Its config has one, for the heads; neither what is trained nor what is saved holds random numbers for it."""
+    tokenizer = AutoTokenizer.from_pretrained(toy / "model")
+    MiniBertForMaskedLM(MiniBertConfig.from_tokenizer(tokenizer, "bert", "tiny")).save_pretrained(tmp_path / "bert")
+    tokenizer.save_pretrained(tmp_path / "bert")
+    run("finetune", "embed", toy / "train.jsonl", "--model", tmp_path / "bert", "--output_dir", tmp_path / "out",
+        "--max_steps", "1", "--validation_size", "4", *TRAINING)  # fmt: skip
+    assert not [name for name in load_file(tmp_path / "out/model.safetensors") if "pooler" in name]
+    assert SentenceTransformer(str(tmp_path / "out"), device="cpu")[0].auto_model.pooler is None
+
+
 def test_the_picture_has_a_title_and_no_curve_of_one_point(tmp_path, monkeypatch):
     figures, close = [], report.plt.close
     monkeypatch.setattr(report.plt, "close", lambda figure: figures.append(figure) or close(figure))
