@@ -2,6 +2,7 @@
 
 import gc
 import os
+from collections import Counter
 
 import pytest
 
@@ -10,6 +11,18 @@ import pytest
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Workers of data loaders are forked, and a tokenizer's threads do not survive that: they would wait for ever.
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
+
+
+@pytest.hookimpl(tryfirst=True)  # before `-m` chooses
+def pytest_collection_modifyitems(items):
+    """`one_in(n)`: where a test has many cases that differ little, a few of them find what breaks."""
+    seen = Counter()
+    for item in items:
+        marker = item.get_closest_marker("one_in")
+        if marker and not item.get_closest_marker("slow"):
+            if seen[item.function] % marker.args[0]:
+                item.add_marker("slow")
+            seen[item.function] += 1
 
 
 def pytest_collection_finish():

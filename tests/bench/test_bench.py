@@ -319,6 +319,7 @@ def test_peak_memory_is_what_the_call_needs():
     assert not earlier
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="peak memory is measured on Linux")
 def test_memory_in_a_process_of_its_own(run):
     outcome = measure.probe("memory-8192/modernbert-base/fp32", "ModernBertModel", run, limit=300.0)
@@ -376,6 +377,7 @@ def test_every_benchmark_can_be_built(run, name):
     assert built.ratios
 
 
+@pytest.mark.slow
 def test_gpu_benchmark_without_gpu(run):
     """Its models run on CPU too, but for the backends that this machine does not have."""
     with torch.compiler.set_stance("force_eager"):

@@ -58,6 +58,7 @@ def test_problem_type_is_kept(architecture, problem_type, labels):
 # --- the way back ---
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     "architecture, shape, head",
     [
@@ -82,6 +83,7 @@ def test_round_trip_is_bit_identical(architecture, shape, head):
                 assert torch.equal(actual, expected)
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("architecture", SOME)
 @pytest.mark.parametrize("head", ["Model", "ForMaskedLM", "ForSequenceClassification"])
 def test_round_trip_through_files(architecture, head, tmp_path, monkeypatch, caplog):

@@ -16,6 +16,7 @@ def is_slow(name: str, layout: str) -> bool:
     return name in ("xlm-roberta", "camembert") or (layout != "right" and name not in ("bert", "modernbert", "roberta"))
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     "architecture, shape, layout, head",
     [

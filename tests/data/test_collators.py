@@ -85,6 +85,7 @@ def assert_distributed(observed, weights):
 # --- Rates ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("rate", [pytest.param(0.15, marks=pytest.mark.slow), 0.4])
 @pytest.mark.parametrize("make_rows", [padded_rows, packed_rows])
 @pytest.mark.parametrize("masking", MASKING_KINDS)

@@ -290,6 +290,7 @@ def predicted_by_transformers(kind, folder, rows):
     return found
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize(
     ("kind", "mark"),
     [

@@ -198,6 +198,7 @@ BACKENDS = [
 ]
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_truth_table(backend, layout, monkeypatch):
@@ -318,6 +319,7 @@ KERNELS = {
 }
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     "dtype", [torch.float32, torch.bfloat16, pytest.param(torch.float16, marks=pytest.mark.slow)], ids=str
 )
@@ -353,6 +355,7 @@ def expected_of(name, dtype, window, causal, positions) -> list[torch.Tensor]:
     return [q, k, v, grad, out.detach(), *torch.autograd.grad(out, (q, k, v), grad.double())]
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 @pytest.mark.parametrize("step", [5, 64])
 @pytest.mark.parametrize("name", ["mixed", "long"])

@@ -20,6 +20,7 @@ def step(tmp_path_factory):
         )
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("head", HEADS)
 @pytest.mark.parametrize("family, dtype, plans", [("bert", "bfloat16", VARLEN), ("modernbert", "float32", NO_VARLEN)])
 def test_no_head_waits_for_the_device(step, head, family, dtype, plans):

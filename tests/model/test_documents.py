@@ -305,6 +305,7 @@ FORMS = {
 }
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("head", [name.removeprefix("MiniBert") for name in modeling.__all__[1:]])

@@ -74,6 +74,7 @@ def check_initialisation(model, family: str, names=None):
     assert checked
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize("family", PRESETS)
 @pytest.mark.parametrize("head", HEADS)
@@ -82,6 +83,7 @@ def test_initialisation_of_a_new_model(head, family, tied):
     check_initialisation(getattr(modeling, f"MiniBert{head}")(preset(family, tie_word_embeddings=tied)), family)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize("family", PRESETS)
 @pytest.mark.parametrize("head", HEADS)

@@ -86,6 +86,7 @@ def test_every_way_gives_what_a_text_gives_alone(fields):
 # --- every head ---
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize(
     "family", ["bert", "modernbert", "causal", pytest.param("modernbert cls", marks=pytest.mark.slow)]
 )
@@ -296,6 +297,7 @@ def test_sinusoidal_positions_against_the_formula():
 # --- edges ---
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("wanted", [{}, dict(output_hidden_states=True)], ids=["unpadded", "padded rows"])
 @pytest.mark.parametrize("family", FAMILIES)

@@ -9,6 +9,7 @@ from helpers import FAMILIES, VOCAB, build
 from minibert import MiniBertForMaskedLM
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("backend", ["sdpa", "eager"])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_four_threads_on_one_model(family, backend):

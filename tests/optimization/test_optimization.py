@@ -228,6 +228,7 @@ OPTIMIZATIONS = {
 }
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", OPTIMIZATIONS)
 def test_resuming_gives_the_uninterrupted_run_bit_for_bit(name, tmp_path):
     optimization = OPTIMIZATIONS[name]
