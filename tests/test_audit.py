@@ -188,7 +188,9 @@ def test_minibert_passes(family):
 @pytest.mark.parametrize("head", HEADS)
 def test_every_head_passes(head):
     findings = [examine(build(head), name) for name in CHECKS]
-    assert not [each for each in findings if each.verdict == "fail"]
+    # Trainer says how many masked tokens a step has, and not how many pairs: `num_rows_in_batch` is ours alone.
+    known = {"accumulation"} if head == "ForPreTraining" else set()
+    assert {each.check for each in findings if each.verdict == "fail"} == known
     assert sum(each.verdict == "pass" for each in findings) >= 8
 
 
