@@ -291,6 +291,7 @@ def test_sliding_window_is_half_the_window_and_settable():
         ("attention_probs_dropout_prob", "attention_dropout", 0.25),
         ("layer_norm_eps", "norm_eps", 1e-7),
         ("hidden_activation", "hidden_act", "relu"),
+        ("is_decoder", "is_causal", True),
     ],
 )
 def test_aliases_read_write_and_construct(alias, field, value, tmp_path):

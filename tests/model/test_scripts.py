@@ -116,6 +116,20 @@ def test_labels_that_are_shifted_already_reach_the_causal_model(folder):
     assert_close(model(ids, labels=ids).loss, loss)
 
 
+def test_what_scripts_for_decoders_hand_over_while_loading(folder):
+    """`use_cache` says nothing here; with `is_decoder` a token sees none behind it, as in a BertModel."""
+    ids, fields = torch.randint(5, 120, (2, 9)), dict(hidden_size=24, num_hidden_layers=2, num_attention_heads=2)
+    bert = transformers.BertModel(transformers.BertConfig(is_decoder=True, **fields)).eval()
+    encoder, decoder = (AutoModel.from_pretrained(folder, is_decoder=value) for value in (False, True))
+    for model in (bert, encoder, decoder):
+        whole, begun = (model(x).last_hidden_state[:, :4] for x in (ids, ids[:, :4]))
+        assert torch.allclose(whole, begun, atol=1e-5) == (model is not encoder)
+    expected = model_for("ForCausalLM", folder)(ids).logits
+    for use_cache in (True, False):
+        model = model_for("ForCausalLM", folder, use_cache=use_cache)
+        assert model.config.use_cache == use_cache and torch.equal(model(ids).logits, expected)
+
+
 @pytest.mark.parametrize("head", TASKS)
 def test_the_columns_of_the_scripts_arrive_and_others_do_not(head, folder, tmp_path):
     tokenizer = AutoTokenizer.from_pretrained(folder)
