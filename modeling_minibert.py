@@ -543,12 +543,15 @@ def classification_loss(
             config.problem_type = "multi_label_classification"
     if config.problem_type == "single_label_classification":
         return cross_entropy(logits_nc, labels.view(-1), num_items_in_batch)
+    losses = {"regression": F.mse_loss, "multi_label_classification": F.binary_cross_entropy_with_logits}
+    if config.problem_type not in losses:
+        raise ValueError(f"problem_type={config.problem_type!r}: use single_label_classification, {', '.join(losses)}")
     logits_nc = at_least_fp32(logits_nc)
     if labels.numel() != logits_nc.numel():
         raise ValueError(f"labels: the shape {tuple(labels.shape)}; give {tuple(logits_nc.shape)}")
     labels = labels.to(logits_nc).view(logits_nc.shape)
-    compute = F.mse_loss if config.problem_type == "regression" else F.binary_cross_entropy_with_logits
-    return mean_loss(compute(logits_nc, labels, reduction="sum"), labels.numel(), num_items_in_batch)
+    loss_sum = losses[config.problem_type](logits_nc, labels, reduction="sum")
+    return mean_loss(loss_sum, labels.numel(), num_items_in_batch)
 
 
 # --- language modelling ---
