@@ -330,6 +330,8 @@ class MiniBertModel(MiniBertPreTrainedModel):
         Returns:
             `last_hidden_state` [batch, length, width], zero at padding; `pooler_output` [rows or documents, width].
         """
+        if kwargs.get("past_key_values") is not None:
+            raise ValueError("past_key_values: there is no cache; give the whole text at every step")
         inputs = self._check_inputs(input_ids, inputs_embeds, attention_mask)
         self._check_columns(inputs, token_type_ids=token_type_ids, position_ids=position_ids, seq_idx=seq_idx)
         mask_2d = attention_mask if attention_mask is not None and attention_mask.dim() == 2 else None
