@@ -234,6 +234,7 @@ class MiniBertPreTrainedModel(PreTrainedModel):
     config: MiniBertConfig
     config_class = MiniBertConfig
     base_model_prefix = "model"
+    _input_embed_layer = "tok_embeddings"
     supports_gradient_checkpointing = True
     _no_split_modules = ["MiniBertEmbeddings", "MiniBertLayer"]
     _supports_sdpa = True
@@ -297,12 +298,6 @@ class MiniBertModel(MiniBertPreTrainedModel):
         self.rotary = {name: MiniBertRotary(config, name) for name in with_rope}
         self.gradient_checkpointing = False
         self.post_init()
-
-    def get_input_embeddings(self) -> nn.Embedding:
-        return self.embeddings.tok_embeddings
-
-    def set_input_embeddings(self, value: nn.Embedding):
-        self.embeddings.tok_embeddings = value
 
     @merge_with_config_defaults
     @capture_outputs
