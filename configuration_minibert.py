@@ -379,8 +379,10 @@ class MiniBertConfig(PreTrainedConfig):
         """A preset with the vocabulary size (padded up to a multiple) and every special-token id of `tokenizer`.
 
         Raises:
-            ValueError: an override contradicts the tokenizer.
+            ValueError: an override contradicts the tokenizer; the tokenizer's name in its place.
         """
+        if isinstance(tokenizer, str):
+            raise ValueError(f"tokenizer={tokenizer!r}: give AutoTokenizer.from_pretrained({tokenizer!r})")
         if architecture not in ("bert", "modernbert", "minibert"):
             raise ValueError(f"architecture={architecture!r}: use bert, modernbert or minibert")
         multiple = pad_vocab_to_multiple_of
