@@ -15,6 +15,7 @@ from transformers.utils import find_labels
 
 import minibert.modeling_minibert as modeling
 from minibert import MiniBertConfig, MiniBertForMaskedLM, train_tokenizer
+from minibert.training.conversion import from_native
 
 TEXTS = [
     "the cat sat on the mat and slept",
@@ -341,3 +342,21 @@ def test_filling_a_mask_as_courses_do(folder):
         f"the cat {tokenizer.mask_token} on the mat"
     )
     assert [guess["token"] for guess in guesses] == best
+
+
+def test_hooks_see_rows_on_eager_attention():
+    """What captum and steering do with a BertModel: read a layer's output, and replace the embeddings'."""
+    torch.manual_seed(0)
+    fields = dict(vocab_size=120, hidden_size=24, num_hidden_layers=2, num_attention_heads=2, intermediate_size=24)
+    native = transformers.BertModel(transformers.BertConfig(**fields)).eval()
+    ids, push = torch.randint(5, 120, (2, 6)), torch.randn(24)
+    mask = (torch.arange(6) < torch.tensor([[6], [4]])).long()
+    ours = from_native(native).eval()
+    ours.set_attn_implementation("eager")
+    seen = []
+    for model, layers in ((native, native.encoder.layer), (ours, ours.layers)):
+        model.embeddings.register_forward_hook(lambda module, inputs, output: output + push)
+        layers[0].register_forward_hook(lambda module, inputs, output: seen.append(output))
+        seen.append(model(ids, attention_mask=mask).last_hidden_state)
+    for expected, actual in zip(seen[:2], seen[2:]):
+        assert_close(actual[mask == 1], expected[mask == 1], rtol=1e-4, atol=1e-5)
