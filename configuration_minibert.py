@@ -35,7 +35,7 @@ AUTO_MAP = {
 FRAMEWORK_KEYWORDS = {
     "model_type", "auto_map", "num_labels", "torch_dtype", "name_or_path", "_name_or_path", "output_attentions",
     "attn_implementation", "experts_implementation", "tie_last_hidden_states", "quantization_config", "sliding_window",
-    "use_cache", "is_decoder", "add_cross_attention", "per_layer_config", "_commit_hash",
+    "use_cache", "add_cross_attention", "per_layer_config", "_commit_hash",
 }  # fmt: skip
 
 DEFAULT_ROPE_THETA = {"full_attention": 160_000.0, "sliding_attention": 10_000.0}
@@ -91,7 +91,9 @@ class MiniBertConfig(PreTrainedConfig):
         "attention_probs_dropout_prob": "attention_dropout",
         "layer_norm_eps": "norm_eps",
         "hidden_activation": "hidden_act",
+        "is_decoder": "is_causal",
     }
+    use_cache = False  # scripts for decoders set it; nothing is kept between calls
 
     # --- shape ---
     vocab_size: int = 50368  # rows of the embedding; a multiple of 64 is fastest
@@ -377,8 +379,10 @@ class MiniBertConfig(PreTrainedConfig):
         """A preset with the vocabulary size (padded up to a multiple) and every special-token id of `tokenizer`.
 
         Raises:
-            ValueError: an override contradicts the tokenizer.
+            ValueError: an override contradicts the tokenizer; the tokenizer's name in its place.
         """
+        if isinstance(tokenizer, str):
+            raise ValueError(f"tokenizer={tokenizer!r}: give AutoTokenizer.from_pretrained({tokenizer!r})")
         if architecture not in ("bert", "modernbert", "minibert"):
             raise ValueError(f"architecture={architecture!r}: use bert, modernbert or minibert")
         multiple = pad_vocab_to_multiple_of

@@ -234,6 +234,7 @@ class MiniBertPreTrainedModel(PreTrainedModel):
     config: MiniBertConfig
     config_class = MiniBertConfig
     base_model_prefix = "model"
+    _input_embed_layer = "tok_embeddings"
     supports_gradient_checkpointing = True
     _no_split_modules = ["MiniBertEmbeddings", "MiniBertLayer"]
     _supports_sdpa = True
@@ -298,12 +299,6 @@ class MiniBertModel(MiniBertPreTrainedModel):
         self.gradient_checkpointing = False
         self.post_init()
 
-    def get_input_embeddings(self) -> nn.Embedding:
-        return self.embeddings.tok_embeddings
-
-    def set_input_embeddings(self, value: nn.Embedding):
-        self.embeddings.tok_embeddings = value
-
     @merge_with_config_defaults
     @capture_outputs
     def forward(
@@ -330,6 +325,8 @@ class MiniBertModel(MiniBertPreTrainedModel):
         Returns:
             `last_hidden_state` [batch, length, width], zero at padding; `pooler_output` [rows or documents, width].
         """
+        if kwargs.get("past_key_values") is not None:
+            raise ValueError("past_key_values: there is no cache; give the whole text at every step")
         inputs = self._check_inputs(input_ids, inputs_embeds, attention_mask)
         self._check_columns(inputs, token_type_ids=token_type_ids, position_ids=position_ids, seq_idx=seq_idx)
         mask_2d = attention_mask if attention_mask is not None and attention_mask.dim() == 2 else None
@@ -543,12 +540,15 @@ def classification_loss(
             config.problem_type = "multi_label_classification"
     if config.problem_type == "single_label_classification":
         return cross_entropy(logits_nc, labels.view(-1), num_items_in_batch)
+    losses = {"regression": F.mse_loss, "multi_label_classification": F.binary_cross_entropy_with_logits}
+    if config.problem_type not in losses:
+        raise ValueError(f"problem_type={config.problem_type!r}: use single_label_classification, {', '.join(losses)}")
     logits_nc = at_least_fp32(logits_nc)
     if labels.numel() != logits_nc.numel():
         raise ValueError(f"labels: the shape {tuple(labels.shape)}; give {tuple(logits_nc.shape)}")
     labels = labels.to(logits_nc).view(logits_nc.shape)
-    compute = F.mse_loss if config.problem_type == "regression" else F.binary_cross_entropy_with_logits
-    return mean_loss(compute(logits_nc, labels, reduction="sum"), labels.numel(), num_items_in_batch)
+    loss_sum = losses[config.problem_type](logits_nc, labels, reduction="sum")
+    return mean_loss(loss_sum, labels.numel(), num_items_in_batch)
 
 
 # --- language modelling ---

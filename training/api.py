@@ -160,4 +160,10 @@ def push(folder: str | PathLike, repository: str, **arguments: Any) -> Any:
 
 
 def _texts(texts: str | Iterable[str]) -> list[str]:
-    return [texts] if isinstance(texts, str) else list(texts)
+    texts = [texts] if isinstance(texts, str) else list(texts)
+    if not texts:  # a command would read stdin
+        raise ValueError("text: none given; give at least one")
+    for text in texts:
+        if not isinstance(text, str):  # such as a table's missing value, nan
+            raise ValueError(f"text: {text!r} is a {type(text).__name__}; give strings")
+    return texts

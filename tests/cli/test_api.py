@@ -4,6 +4,7 @@ import shlex
 from pathlib import Path
 
 import pytest
+import torch
 from transformers import TrainingArguments
 
 import minibert
@@ -117,6 +118,23 @@ def test_texts_are_handed_over_as_they_are(called):
     assert called.arguments[0] == pretraining.ConvertArguments(paths=["a", "b"], architecture="bert")
     minibert.push("runs/m", "me/m", dry_run=True)
     assert called.arguments[0].paths == ["runs/m", "me/m"] and called.arguments[0].dry_run is True
+
+
+def test_what_is_no_text_is_not_made_one(called):
+    """Missing values of a table would be embedded as the word nan; without texts the command would read stdin."""
+    for other in (float("nan"), None, 3, b"a text"):
+        for call in (minibert.embed, minibert.fill, lambda texts: minibert.rerank("a query", texts)):
+            with pytest.raises(ValueError, match=f"text: {other!r} is a {type(other).__name__}; give strings"):
+                call(["a text", other])
+    with pytest.raises(ValueError, match="text: none given"):
+        minibert.embed([], model="m")
+
+
+@pytest.mark.parametrize("argument", ["model", "tokenizer"])
+def test_objects_are_no_names(argument, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match=f"{argument}: a Linear; save it, and give the folder's name"):
+        minibert.pretrain(**{argument: torch.nn.Linear(2, 2)})
 
 
 def test_unknown_task():

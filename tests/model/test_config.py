@@ -291,6 +291,7 @@ def test_sliding_window_is_half_the_window_and_settable():
         ("attention_probs_dropout_prob", "attention_dropout", 0.25),
         ("layer_norm_eps", "norm_eps", 1e-7),
         ("hidden_activation", "hidden_act", "relu"),
+        ("is_decoder", "is_causal", True),
     ],
 )
 def test_aliases_read_write_and_construct(alias, field, value, tmp_path):
@@ -419,6 +420,8 @@ def test_from_tokenizer_refuses_what_the_tokenizer_contradicts():
         MiniBertConfig.from_tokenizer(tokenizer, vocab_size=64)
     with pytest.raises(ValueError, match="mask_token_id=3 .*98"):
         MiniBertConfig.from_tokenizer(tokenizer, mask_token_id=3)
+    with pytest.raises(ValueError, match="tokenizer='gpt2': give AutoTokenizer.from_pretrained"):  # not one of 4 tokens
+        MiniBertConfig.from_tokenizer("gpt2")
     with pytest.raises(ValueError, match="architecture='gpt'.*bert, modernbert or minibert"):
         MiniBertConfig.from_tokenizer(tokenizer, "gpt")
     with pytest.raises(ValueError, match="pad_vocab_to_multiple_of=0"):

@@ -158,3 +158,14 @@ def test_label_smoothing_of_a_decoder_predicts_the_next_token(tmp_path):
     log_probs = model(tokens).logits[:, :-1].log_softmax(-1).flatten(0, 1)
     expected = 0.9 * F.nll_loss(log_probs, tokens[:, 1:].flatten()) - 0.1 * log_probs.mean()
     assert_close(loss, expected)
+
+
+# --- kinds of problems ---
+
+
+@pytest.mark.parametrize("kind", ["Regression", "multi_label"])
+def test_a_kind_of_problem_that_there_is_not_has_no_loss(kind):
+    """It was taken for several labels a text."""
+    model = build("ForSequenceClassification", problem_type=kind)
+    with pytest.raises(ValueError, match=f"problem_type='{kind}': use .*multi_label_classification"):
+        model(ids(2, 9), labels=torch.ones(2, 3))

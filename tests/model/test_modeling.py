@@ -13,7 +13,7 @@ import torch
 from helpers import BERT, FAMILIES, HEADS, LABELS, VOCAB, build
 from torch.nn import functional as F
 from torch.testing import assert_close
-from transformers import default_data_collator
+from transformers import DynamicCache, default_data_collator
 
 from minibert.attention_minibert import rotary_angles, rotary_frequencies, rotate
 from minibert.modeling_minibert import sinusoidal_positions
@@ -377,3 +377,5 @@ def test_bad_input_is_refused():
             model(**inputs)
     model(long, attention_mask=(torch.arange(41) > 0).long()[None])  # it is real tokens that count
     build("ForMaskedLM")(long)  # rotary positions have no table
+    with pytest.raises(ValueError, match="past_key_values: there is no cache"):
+        build("ForCausalLM")(ids[:, -1:], past_key_values=DynamicCache())

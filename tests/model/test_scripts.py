@@ -15,6 +15,7 @@ from transformers.utils import find_labels
 
 import minibert.modeling_minibert as modeling
 from minibert import MiniBertConfig, MiniBertForMaskedLM, train_tokenizer
+from minibert.training.conversion import from_native
 
 TEXTS = [
     "the cat sat on the mat and slept",
@@ -114,6 +115,20 @@ def test_labels_that_are_shifted_already_reach_the_causal_model(folder):
     loss = F.cross_entropy(model(ids).logits.flatten(0, 1), shifted.flatten())
     assert_close(model(ids, shift_labels=shifted).loss, loss)
     assert_close(model(ids, labels=ids).loss, loss)
+
+
+def test_what_scripts_for_decoders_hand_over_while_loading(folder):
+    """`use_cache` says nothing here; with `is_decoder` a token sees none behind it, as in a BertModel."""
+    ids, fields = torch.randint(5, 120, (2, 9)), dict(hidden_size=24, num_hidden_layers=2, num_attention_heads=2)
+    bert = transformers.BertModel(transformers.BertConfig(is_decoder=True, **fields)).eval()
+    encoder, decoder = (AutoModel.from_pretrained(folder, is_decoder=value) for value in (False, True))
+    for model in (bert, encoder, decoder):
+        whole, begun = (model(x).last_hidden_state[:, :4] for x in (ids, ids[:, :4]))
+        assert torch.allclose(whole, begun, atol=1e-5) == (model is not encoder)
+    expected = model_for("ForCausalLM", folder)(ids).logits
+    for use_cache in (True, False):
+        model = model_for("ForCausalLM", folder, use_cache=use_cache)
+        assert model.config.use_cache == use_cache and torch.equal(model(ids).logits, expected)
 
 
 @pytest.mark.parametrize("head", TASKS)
@@ -327,3 +342,21 @@ def test_filling_a_mask_as_courses_do(folder):
         f"the cat {tokenizer.mask_token} on the mat"
     )
     assert [guess["token"] for guess in guesses] == best
+
+
+def test_hooks_see_rows_on_eager_attention():
+    """What captum and steering do with a BertModel: read a layer's output, and replace the embeddings'."""
+    torch.manual_seed(0)
+    fields = dict(vocab_size=120, hidden_size=24, num_hidden_layers=2, num_attention_heads=2, intermediate_size=24)
+    native = transformers.BertModel(transformers.BertConfig(**fields)).eval()
+    ids, push = torch.randint(5, 120, (2, 6)), torch.randn(24)
+    mask = (torch.arange(6) < torch.tensor([[6], [4]])).long()
+    ours = from_native(native).eval()
+    ours.set_attn_implementation("eager")
+    seen = []
+    for model, layers in ((native, native.encoder.layer), (ours, ours.layers)):
+        model.embeddings.register_forward_hook(lambda module, inputs, output: output + push)
+        layers[0].register_forward_hook(lambda module, inputs, output: seen.append(output))
+        seen.append(model(ids, attention_mask=mask).last_hidden_state)
+    for expected, actual in zip(seen[:2], seen[2:]):
+        assert_close(actual[mask == 1], expected[mask == 1], rtol=1e-4, atol=1e-5)

@@ -151,6 +151,8 @@ class Parser(hf_argparser.HfArgumentParser):
         for field in (field for kind in self.dataclass_types for field in dataclasses.fields(kind)):
             value = values.get(field.name)
             is_list = isinstance(value, (list, tuple))
+            if callable(value):
+                raise ValueError(f"{field.name}: a {type(value).__name__}; save it, and give the folder's name")
             texts = list(map(_as_text, value if is_list else [value]))
             if value is None:
                 if field.name in values and self.get_default(field.name) is not None:
