@@ -16,7 +16,14 @@ from sklearn.neighbors import KNeighborsClassifier, NearestCentroid
 from tokenizers import pre_tokenizers
 from transformers import BertConfig, BertForMaskedLM, BertModel
 
-from minibert import MiniBertConfig, MiniBertForMaskedLM, MiniBertForPreTraining, MiniBertModel, train_tokenizer
+from minibert import (
+    MiniBertConfig,
+    MiniBertForCausalLM,
+    MiniBertForMaskedLM,
+    MiniBertForPreTraining,
+    MiniBertModel,
+    train_tokenizer,
+)
 from minibert.training import report
 from minibert.training.arguments.pretraining import CorpusArguments
 from minibert.training.arguments.probes import NeighboursArguments, ProbeArguments
@@ -211,6 +218,9 @@ def test_models_that_cannot_be_probed(folder, bert, tokenizer, tmp_path):
     vectors.load_model(str(tmp_path / "encoder"))
     with pytest.raises(ValueError, match="no head that predicts masked tokens"):
         vectors.load_model(str(tmp_path / "encoder"), masked_lm=True)
+    MiniBertForCausalLM.from_pretrained(folder, is_causal=True).save_pretrained(tmp_path / "decoder")
+    with pytest.raises(ValueError, match="no head that predicts masked tokens"):
+        vectors.load_model(str(tmp_path / "decoder"), masked_lm=True)
     config = MiniBertConfig.from_tokenizer(tokenizer, size="tiny")
     MiniBertForPreTraining(config).save_pretrained(tmp_path / "pretraining")
     tokenizer.save_pretrained(tmp_path / "pretraining")
