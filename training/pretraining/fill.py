@@ -8,7 +8,7 @@ from typing import Any
 from transformers import AutoModelForMaskedLM, pipeline
 
 from ..arguments.pretraining import FillArguments
-from ..loading import reading, saved_config, saved_tokenizer
+from ..loading import check_complete, reading, saved_config, saved_tokenizer
 
 MASK = "[MASK]"
 
@@ -45,6 +45,7 @@ def fill_masks(texts: Sequence[str], model: str, top_k: int = 5) -> list[list[li
             raise ValueError(f"text: {text!r} has no {MASK}")
     with reading(model):
         loaded, report = AutoModelForMaskedLM.from_pretrained(model, trust_remote_code=False, output_loading_info=True)
+        check_complete(model, loaded, report["missing_keys"], head=False)
         if report["missing_keys"] or getattr(config, "is_causal", False):
             saved = ", ".join(config.architectures or ["no architecture"])
             raise ValueError(f"model: {model!r} has no head that predicts masked tokens ({saved})")
