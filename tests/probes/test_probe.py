@@ -376,6 +376,14 @@ def test_lookup_against_berts_own_head(bert, folder, tokenizer):
             assert found["cosine"][state, number] == (cosines >= cosines[token]).sum()
 
 
+def test_masked_tokens_of_a_model_with_narrow_embeddings(tokenizer):
+    """States of another width cannot be looked up as they are."""
+    config = MiniBertConfig.from_tokenizer(tokenizer, "bert", "tiny", embedding_size=8)
+    states = np.zeros((2, config.num_hidden_layers + 1, config.hidden_size), np.float32)
+    found = neighbours.lookup_ranks(MiniBertForMaskedLM(config), states, [5, 6])
+    assert [*found] == ["cosine after the head's transform", "MLM head"]
+
+
 def test_occurrences_are_whole_words():
     found = neighbours.find_uses(["A Bank.", "bankers", "the bank, the bank", "bank-note", "none"], "bank")
     assert [(use.text, use.start) for use in found] == [("A Bank.", 2), ("the bank, the bank", 4), ("bank-note", 0)]
