@@ -194,6 +194,24 @@ def test_every_head_passes(head):
     assert sum(each.verdict == "pass" for each in findings) >= 8
 
 
+@pytest.mark.parametrize(
+    ("head", "fields"),
+    [
+        ("ForSequenceClassification", dict(num_labels=1)),
+        ("ForSequenceClassification", dict(num_labels=3, problem_type="multi_label_classification")),
+        ("ForTokenClassification", dict(num_labels=2)),
+    ],
+)
+def test_what_was_fine_tuned_passes(head, fields, tmp_path):
+    """Values, several labels and few classes; whatever precision it was saved in."""
+    build(head, **fields).to(torch.bfloat16).save_pretrained(tmp_path)
+    model = load(str(tmp_path))
+    verdicts = {name: examine(model, name).verdict for name in ("padding right", "accumulation", "no target")}
+    values = head == "ForSequenceClassification"  # which no -100 leaves out
+    assert verdicts.pop("no target") == ("not applicable" if values else "pass")
+    assert set(verdicts.values()) == {"pass"}
+
+
 def test_what_a_class_cannot_be_asked():
     """A reason for each, and no verdict."""
     for kind, check, reason in (

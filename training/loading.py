@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from safetensors import safe_open
 from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
@@ -48,20 +49,36 @@ def minibert_config(path: str) -> MiniBertConfig:
     return config
 
 
-def check_weights(path: str, model: PreTrainedModel) -> None:
-    """Refuse (a ValueError) a folder that lacks weights of a model loaded from it: they would be random numbers. A
-    pooler that it lacks is taken from the model instead."""
-    files = sorted(Path(path).glob("*.safetensors"))
+def load_whole(model_class: Any, path: str | Path, head: bool = True, **options: Any) -> PreTrainedModel:
+    """`model_class.from_pretrained` without remote code, and `check_complete`."""
+    model, report = model_class.from_pretrained(path, output_loading_info=True, trust_remote_code=False, **options)
+    check_complete(path, model, report["missing_keys"], head)
+    return model
+
+
+def check_complete(path: str | Path, model: PreTrainedModel, missing: Iterable[str], head: bool = True) -> None:
+    """Refuse (a ValueError) a folder that lacks weights of a model loaded from it: they would be random numbers.
+    Without `head`, a head and a pooler may be new."""
+    if not head:
+        prefix = f"{model.base_model_prefix}."
+        missing = [name for name in missing if name.startswith(prefix) and not name.startswith(f"{prefix}pooler.")]
+    if missing := sorted(missing):
+        named = ", ".join(missing[:4]) + " …" * (len(missing) > 4)
+        raise ValueError(f"model: {str(path)!r} lacks the weights {named}; give a folder that holds the whole model")
+
+
+def check_weights(path: str, model: PreTrainedModel, head: bool = True) -> None:
+    """`check_complete` of a model that sentence-transformers loaded, by the names in the folder's files. A pooler that
+    an encoder lacks is taken from it instead."""
+    files, prefix = sorted(Path(path).glob("*.safetensors")), f"{model.base_model_prefix}."
     saved = set()
     for file in files:
         with safe_open(file, "pt") as weights:
-            saved |= {name.removeprefix(f"{model.base_model_prefix}.") for name in weights.keys()}  # noqa: SIM118
-    missing = [name for name in model.state_dict() if name not in saved] if files else []
+            saved |= {name.removeprefix(prefix) for name in weights.keys()}  # noqa: SIM118
+    missing = [name for name in model.state_dict() if name.removeprefix(prefix) not in saved] if files else []
     if missing and all(name.startswith("pooler.") for name in missing):  # a model of masked tokens has none to save
         model.pooler, model.config.add_pooling_layer, missing = None, False, []
-    if missing:
-        named = ", ".join(missing[:4]) + " …" * (len(missing) > 4)
-        raise ValueError(f"model: {path!r} lacks the weights {named}; give a folder that holds the whole encoder")
+    check_complete(path, model, missing, head)
 
 
 def check_new(target: Path) -> None:

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 import torch
 from helpers import WORDS, refusal, run, write_rows
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer
 from transformers import AutoTokenizer
 
-from minibert import MiniBertConfig, MiniBertForMaskedLM
+from minibert import MiniBertConfig, MiniBertForCausalLM, MiniBertForMaskedLM
 from minibert.tokenization import train_tokenizer
 from minibert.training import report
 from minibert.training.embeddings.encoders import Embedder
@@ -174,6 +174,22 @@ def test_a_bert_that_was_pretrained_without_a_pooler_does_without_one(toy, tmp_p
         "--max_steps", "1", "--validation_size", "4", *TRAINING)  # fmt: skip
     assert not [name for name in load_file(tmp_path / "out/model.safetensors") if "pooler" in name]
     assert SentenceTransformer(str(tmp_path / "out"), device="cpu")[0].auto_model.pooler is None
+
+
+def test_a_decoder_becomes_a_reranker(toy, tmp_path, capsys):
+    """Not one that compares its logits of "yes" and "no", which are both unknown here. (sentence-transformers does.)"""
+    MiniBertForCausalLM.from_pretrained(toy / "model", is_causal=True).save_pretrained(tmp_path / "decoder")
+    AutoTokenizer.from_pretrained(toy / "model").save_pretrained(tmp_path / "decoder")
+    run("finetune", "rerank", toy / "train.jsonl", "--model", tmp_path / "decoder", "--output_dir", tmp_path / "out",
+        "--max_steps", "2", "--validation_size", "4", *TRAINING)  # fmt: skip
+    before, after = (load_file(tmp_path / name / "model.safetensors") for name in ("decoder", "out"))
+    assert not torch.equal(before["model.layers.1.mlp.Wo.weight"], after["model.layers.1.mlp.Wo.weight"])
+    run("rerank", "ask1", "tell1", "tell2", "--model", tmp_path / "out")
+    del after["model.layers.1.mlp.Wo.weight"]
+    save_file(after, tmp_path / "out/model.safetensors", {"format": "pt"})
+    given = [toy / "train.jsonl", "--model", tmp_path / "out", "--output_dir", tmp_path / "none"]
+    assert "lacks the weights" in refusal(capsys, "finetune", "rerank", *given)
+    assert "lacks the weights" in refusal(capsys, "rerank", "ask1", "tell1", "--model", tmp_path / "out")
 
 
 def test_the_picture_has_a_title_and_no_curve_of_one_point(tmp_path, monkeypatch):

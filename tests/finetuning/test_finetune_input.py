@@ -4,6 +4,7 @@ without labels, as public benchmarks publish them: predicted, not scored."""
 import dataclasses
 import json
 import random
+import shutil
 from pathlib import Path
 
 import datasets
@@ -11,6 +12,7 @@ import pytest
 import torch
 from helpers import write_rows
 from huggingface_hub import ModelCard
+from safetensors.torch import load_file, save_file
 from transformers import AutoModelForMultipleChoice, AutoModelForSequenceClassification, AutoTokenizer, Trainer
 
 from minibert import MiniBertConfig, MiniBertForSequenceClassification, MiniBertModel, train_tokenizer
@@ -174,6 +176,20 @@ class TestRefused:
         AutoTokenizer.from_pretrained(start).save_pretrained(tmp_path / "model")
         task, arguments = given("classes", "--model", str(tmp_path / "model"), "--problem_type", "regression")
         assert refused("finetune", task, arguments).startswith("problem_type: 'regression' is asked for")
+
+    def test_a_folder_that_lacks_weights(self, start, given, refused, tmp_path):
+        """They would be random numbers: those of the encoder always, a head's where the model is to be used."""
+        shutil.copytree(start, tmp_path / "cut")
+        weights = load_file(tmp_path / "cut/model.safetensors")
+        kept = {name: tensor for name, tensor in weights.items() if not name.startswith("layers.1.")}
+        save_file(kept, tmp_path / "cut/model.safetensors", {"format": "pt"})
+        task, arguments = given("classes", "--model", str(tmp_path / "cut"))
+        assert "lacks the weights model.layers.1.attn.Wo.bias" in refused("finetune", task, arguments)
+        with pytest.raises(ValueError, match="lacks the weights classifier.bias"):
+            answer_question(start, "runs", "ann runs")
+        labels = dict(id2label={0: "entailment", 1: "other"}, architectures=["MiniBertForSequenceClassification"])
+        MiniBertConfig.from_pretrained(start, **labels).save_pretrained(tmp_path / "cut")
+        assert cli.main(["zero-shot", "x", "--labels", "a", "b", "--model", str(tmp_path / "cut")]) == 2
 
     def test_evaluate(self, start, refused, tmp_path):
         train = write_rows(tmp_path / "train.jsonl", rows_of("classes"))

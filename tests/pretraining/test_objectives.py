@@ -9,7 +9,7 @@ import datasets
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import (
     AutoModelForCausalLM,
@@ -535,3 +535,16 @@ def test_how_much_is_masked_where_nothing_is_said(name, rate, masked):
     assert (masking.mlm_probability, masking.mask_replace_prob) == (rate, masked)
     given = OBJECTIVES[name](ObjectiveArguments(objective=name), MaskingArguments(mlm_probability=0.2), 0).masking
     assert given.mlm_probability == 0.2
+
+
+@pytest.mark.parametrize("name", ["mlm", "rtd"])
+def test_a_model_that_lacks_weights_of_the_encoder_is_refused(name, tmp_path):
+    config = MiniBertConfig.bert("tiny", vocab_size=30, hidden_size=32, num_attention_heads=4)
+    MiniBertForMaskedLM(config).save_pretrained(tmp_path)
+    objective = OBJECTIVES[name](ObjectiveArguments(), MaskingArguments(), 0)
+    assert objective.model(config, str(tmp_path)).num_parameters()
+    weights = load_file(tmp_path / "model.safetensors")
+    del weights["model.layers.1.mlp.Wo.weight"]
+    save_file(weights, tmp_path / "model.safetensors", {"format": "pt"})
+    with pytest.raises(ValueError, match="lacks the weights model.layers.1.mlp.Wo.weight"):
+        objective.model(config, str(tmp_path))

@@ -12,6 +12,7 @@ from accelerate.utils.launch import prepare_simple_launcher_cmd_env
 from safetensors.torch import load_file
 from transformers import AutoModelForMaskedLM, AutoModelForSequenceClassification, TrainingArguments
 
+import minibert
 from minibert import MiniBertConfig
 from minibert.training import precision
 from minibert.training.cli import main as cli
@@ -226,7 +227,13 @@ def test_the_report_is_that_of_the_best_model_where_that_is_kept(corpus, tmp_pat
 
 
 def test_fill_refuses_what_it_cannot_fill(run, tmp_path, capsys):
+    for head, fields in (("SequenceClassification", {}), ("CausalLM", {"is_causal": True})):
+        shutil.copytree(run, tmp_path / head, ignore=shutil.ignore_patterns("*.png"))
+        model_class = getattr(minibert, f"MiniBertFor{head}")
+        model_class.from_pretrained(run, **fields).save_pretrained(tmp_path / head)
     for arguments, said in (
+        (["a [MASK]", "--model", str(tmp_path / "SequenceClassification")], "no head that predicts masked tokens"),
+        (["a [MASK]", "--model", str(tmp_path / "CausalLM")], "masked tokens (MiniBertForCausalLM)"),
         (["no mask here", "--model", str(run)], "has no [MASK]"),
         ([], "text: none given"),
         (["a [MASK]", "--model", str(tmp_path)], "there is none in"),

@@ -16,7 +16,14 @@ from sklearn.neighbors import KNeighborsClassifier, NearestCentroid
 from tokenizers import pre_tokenizers
 from transformers import BertConfig, BertForMaskedLM, BertModel
 
-from minibert import MiniBertConfig, MiniBertForMaskedLM, MiniBertForPreTraining, MiniBertModel, train_tokenizer
+from minibert import (
+    MiniBertConfig,
+    MiniBertForCausalLM,
+    MiniBertForMaskedLM,
+    MiniBertForPreTraining,
+    MiniBertModel,
+    train_tokenizer,
+)
 from minibert.training import report
 from minibert.training.arguments.pretraining import CorpusArguments
 from minibert.training.arguments.probes import NeighboursArguments, ProbeArguments
@@ -211,6 +218,9 @@ def test_models_that_cannot_be_probed(folder, bert, tokenizer, tmp_path):
     vectors.load_model(str(tmp_path / "encoder"))
     with pytest.raises(ValueError, match="no head that predicts masked tokens"):
         vectors.load_model(str(tmp_path / "encoder"), masked_lm=True)
+    MiniBertForCausalLM.from_pretrained(folder, is_causal=True).save_pretrained(tmp_path / "decoder")
+    with pytest.raises(ValueError, match="no head that predicts masked tokens"):
+        vectors.load_model(str(tmp_path / "decoder"), masked_lm=True)
     config = MiniBertConfig.from_tokenizer(tokenizer, size="tiny")
     MiniBertForPreTraining(config).save_pretrained(tmp_path / "pretraining")
     tokenizer.save_pretrained(tmp_path / "pretraining")
@@ -364,6 +374,14 @@ def test_lookup_against_berts_own_head(bert, folder, tokenizer):
             assert found["dot product"][state, number] == (products >= products[token]).sum()
             cosines = products / table.norm(dim=1).clamp(min=1e-12)
             assert found["cosine"][state, number] == (cosines >= cosines[token]).sum()
+
+
+def test_masked_tokens_of_a_model_with_narrow_embeddings(tokenizer):
+    """States of another width cannot be looked up as they are."""
+    config = MiniBertConfig.from_tokenizer(tokenizer, "bert", "tiny", embedding_size=8)
+    states = np.zeros((2, config.num_hidden_layers + 1, config.hidden_size), np.float32)
+    found = neighbours.lookup_ranks(MiniBertForMaskedLM(config), states, [5, 6])
+    assert [*found] == ["cosine after the head's transform", "MLM head"]
 
 
 def test_occurrences_are_whole_words():

@@ -117,6 +117,8 @@ def check_no_target(model: PreTrainedModel, **keywords: Any) -> tuple[float, str
     labels = labels_for(kind, texts, layout)
     if not labels:
         raise NotApplicable("no loss")
+    if labels.get("labels", texts.one).is_floating_point():
+        raise NotApplicable("values have no -100")
     nothing = 10_000 if kind == "QuestionAnswering" else -100  # positions behind the text do not count
     model.train().zero_grad()
     labels = {name: torch.full_like(value, nothing) for name, value in labels.items()}

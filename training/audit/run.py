@@ -112,7 +112,7 @@ TINY = dict(vocab_size=96, hidden_size=64, num_hidden_layers=3, num_attention_he
 
 
 def load(name: str, given: dict[str, Any] | None = None) -> PreTrainedModel:
-    """A saved model, or a tiny random one of a class; without dropout.
+    """A saved model, or a tiny random one of a class; in fp32, without dropout.
 
     Args:
         given: fields of the config of a class.
@@ -126,7 +126,7 @@ def load(name: str, given: dict[str, Any] | None = None) -> PreTrainedModel:
         if found is None:
             raise ValueError(f"model: {name!r} is a {config.architectures}, a class that Transformers does not have")
         with reading(name):
-            return _without_dropout(found.from_pretrained(name, config=_still(config)))
+            return _without_dropout(found.from_pretrained(name, config=_still(config), dtype=torch.float32))
     torch.manual_seed(0)
     return _without_dropout(found(_still(tiny_config(found.config_class, given or {}))))
 

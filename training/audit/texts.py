@@ -200,7 +200,18 @@ def values(outputs: Any) -> list[Tensor]:
 def texts_for(model: PreTrainedModel, **options: Any) -> Texts:
     ids = [getattr(model.config, f"{name}_token_id", None) for name in ("pad", "bos", "eos", "cls", "sep", "mask")]
     low = [i for i in ids if isinstance(i, int) and i < 16]
-    return Texts(model.config.vocab_size, max(low, default=0) + 1, **options)
+    texts, config, kind = (
+        Texts(model.config.vocab_size, max(low, default=0) + 1, **options),
+        model.config,
+        kind_of(model),
+    )
+    if kind == "TokenClassification":
+        texts.tokens = [labels.clamp(max=config.num_labels - 1) for labels in texts.tokens]
+    elif kind == "SequenceClassification" and config.problem_type == "multi_label_classification":
+        texts.one = torch.stack([texts.one.roll(i) for i in range(config.num_labels)], 1).float()
+    elif kind == "SequenceClassification" and config.num_labels == 1:
+        texts.one = texts.one.float()
+    return texts
 
 
 def inputs_for(model: PreTrainedModel, texts: Texts, layout: Layout) -> dict[str, Any]:

@@ -160,6 +160,7 @@ def open_reranker(path: str) -> CrossEncoder:
     check_encoder(path, reranker=True)
     with reading(path):
         model = CrossEncoder(path)
+    check_weights(path, model.transformers_model)
     limit_length(model)
     return model
 

@@ -34,7 +34,7 @@ from .. import metrics
 from ..arguments.embeddings import EmbedTrainingArguments, PairArguments, RerankTrainingArguments
 from ..callbacks import CheckpointManifest, SaveAndStop
 from ..checkpoints import checkpoint_to_resume, remove_checkpoints
-from ..loading import minibert_config, quietly
+from ..loading import check_weights, minibert_config, quietly
 from ..precision import check_launcher, resolve_precision
 from ..report import plot_embedding_training
 from ..result import TrainingResult
@@ -123,7 +123,8 @@ def finetune_rerank(how: RerankTrainingArguments, data: PairArguments, training:
         ValueError: bad data, too small a corpus, a model of another task; before any training.
     """
     checkpoint = checkpoint_to_resume(training)
-    check_encoder(how.model, reranker=RERANKER in (minibert_config(how.model).architectures or []))
+    is_reranker = RERANKER in (minibert_config(how.model).architectures or [])
+    check_encoder(how.model, reranker=is_reranker)
     if data.validation and is_retrieval(data.validation):
         raise ValueError(f"validation: {data.validation!r} is a folder; give a reranker a table like the data")
     if how.negatives < 1 or how.mine_depth < how.negatives:
@@ -144,7 +145,10 @@ def finetune_rerank(how: RerankTrainingArguments, data: PairArguments, training:
 
     set_seed(training.seed)
     with quietly():
-        model = CrossEncoder(how.model, num_labels=1, model_kwargs=WEIGHTS)
+        # it would make a decoder compare its logits of "yes" and "no"
+        as_reranker = {"architectures": [RERANKER]}
+        model = CrossEncoder(how.model, num_labels=1, model_kwargs=WEIGHTS, config_kwargs=as_reranker)
+    check_weights(how.model, model.transformers_model, head=is_reranker)
     limit_length(model, data.max_length)
     progress = None if training.disable_tqdm else "Reranking"
 

@@ -9,7 +9,7 @@ from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel, PreTrain
 
 from ...configuration_minibert import MiniBertConfig
 from ..conversion import ARCHITECTURES, from_native, positions
-from ..loading import reading, saved_config, saved_tokenizer
+from ..loading import load_whole, reading, saved_config, saved_tokenizer
 from .tasks.base import Task
 
 # Heads that were trained for a task, as their class names end; every other class is taken as an encoder to start from.
@@ -66,7 +66,8 @@ def load_model(path: str, task: type[Task], fields: dict[str, Any]) -> PreTraine
     with reading(path):
         if read_config(path).model_type == MiniBertConfig.model_type:
             config = AutoConfig.from_pretrained(path, trust_remote_code=False, **fields)
-            return task.model_class.from_pretrained(path, config=config, dtype=torch.float32)
+            head = trained_for(config) is not None  # of this task, see `check_head`
+            return load_whole(task.model_class, path, head, config=config, dtype=torch.float32)
         source = from_native(path)
         for name, value in fields.items():
             setattr(source.config, name, value)

@@ -106,7 +106,8 @@ def load_language_model(path: str) -> tuple[PreTrainedModel, PreTrainedTokenizer
     decoder = any(name.endswith(DECODERS) for name in saved)
     with reading(path):
         auto = AutoModelForCausalLM if decoder else AutoModelForMaskedLM
-        model, report = auto.from_pretrained(path, output_loading_info=True, trust_remote_code=False)
+        options = dict(dtype=torch.float32, output_loading_info=True)  # autocast cannot join rows in fp16
+        model, report = auto.from_pretrained(path, trust_remote_code=False, **options)
     if report["missing_keys"]:
         raise ValueError(f"model: {path!r} has no head that predicts tokens ({', '.join(saved) or 'no architecture'})")
     tokenizer = saved_tokenizer(path)

@@ -73,17 +73,20 @@ def ranks(scores: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
 @torch.inference_mode()
 def lookup_ranks(model: MiniBertForMaskedLM, states: np.ndarray, right: Sequence[int]) -> dict[str, np.ndarray]:
     """Ranks of the right tokens [n], by way of looking, from the states [n, L + 1, width] at the masks: by the "cosine"
-    and "dot product" of every state with the embedding matrix, [L + 1, n] each; by the "cosine after the head's
-    transform" and the "MLM head", [1, n] each."""
+    and "dot product" of every state with the embedding matrix, [L + 1, n] each, if it is as wide; by the "cosine after
+    the head's transform" and the "MLM head", [1, n] each."""
     embeddings = model.get_input_embeddings().weight.float()
     units = torch.nn.functional.normalize(embeddings, dim=-1)
     found: dict[str, list[torch.Tensor]] = {}
     for states_nld, right_n in zip(torch.from_numpy(states).split(BLOCK), torch.tensor(right).split(BLOCK)):
         states_nld, right_n = states_nld.to(embeddings.device), right_n.to(embeddings.device)
         transformed = model.head(states_nld[:, -1].to(model.dtype))
-        scores = {  # of one state after the other, since the vocabulary may be large
-            "cosine": (state @ units.T for state in states_nld.unbind(1)),
-            "dot product": (state @ embeddings.T for state in states_nld.unbind(1)),
+        scores = {}
+        if states_nld.shape[-1] == embeddings.shape[1]:  # not where vectors of tokens have a width of their own
+            # of one state after the other, since the vocabulary may be large
+            scores["cosine"] = (state @ units.T for state in states_nld.unbind(1))
+            scores["dot product"] = (state @ embeddings.T for state in states_nld.unbind(1))
+        scores |= {
             "cosine after the head's transform": [transformed.float() @ units.T],
             "MLM head": [model.decoder(transformed).float()],
         }

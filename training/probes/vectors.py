@@ -32,7 +32,7 @@ def load_model(path: str, masked_lm: bool = False) -> tuple[MiniBertPreTrainedMo
             model, report = MiniBertForMaskedLM.from_pretrained(path, output_loading_info=True)
         else:
             model, report = MiniBertModel.from_pretrained(path, add_pooling_layer=False, output_loading_info=True)
-    if report["missing_keys"]:
+    if report["missing_keys"] or (masked_lm and config.is_causal):
         missing = "head that predicts masked tokens" if masked_lm else "complete encoder"
         raise ValueError(f"model: {path!r} has no {missing} ({', '.join(config.architectures or ['no architecture'])})")
     tokenizer = saved_tokenizer(path)

@@ -15,7 +15,7 @@ from transformers import AutoModelForQuestionAnswering, PreTrainedConfig, PreTra
 
 from ....modeling_minibert import MiniBertForQuestionAnswering
 from ...arguments.finetuning import AnswerArguments
-from ...loading import saved_tokenizer
+from ...loading import load_whole, saved_tokenizer
 from ...metrics import SquadScores
 from ...report import plot_scores
 from ..data import bad_value, each_row, with_column
@@ -260,5 +260,4 @@ def answer_question(
 
 @lru_cache(maxsize=1)
 def _load(folder: str):
-    model = AutoModelForQuestionAnswering.from_pretrained(folder, trust_remote_code=False).eval()
-    return model, saved_tokenizer(folder)
+    return load_whole(AutoModelForQuestionAnswering, folder).eval(), saved_tokenizer(folder)

@@ -11,10 +11,11 @@ import datasets
 import numpy as np
 import sklearn.metrics
 import torch
-from transformers import PreTrainedConfig, pipeline
+from transformers import AutoModelForSequenceClassification, PreTrainedConfig, pipeline
 
 from ....modeling_minibert import MiniBertForSequenceClassification
 from ...arguments.finetuning import ZeroShotArguments
+from ...loading import load_whole, reading, saved_tokenizer
 from ...metrics import F1, Accuracy, MatthewsCorrelation, Pearson, Spearman
 from ...report import plot_confusion, plot_scores, plot_values
 from ..data import FILE, bad_value, check_column, each_row, find_column, string_columns
@@ -122,7 +123,7 @@ class Classify(Task):
             seen = {str(item) for item in seen}
         names, file = [str(item) for item in sorted(seen)], splits["train"][0][FILE]
         if config and known and any(_find_label(item, known) is None for item in seen):
-            there = f"{', '.join(known)}, and {file!r} has {', '.join(names)}"
+            there = f"{', '.join(known)}, and {file!r} has {', '.join(names[:9])}{' …' * (len(names) > 9)}"
             raise ValueError(f"model: it was fine-tuned for the labels {there}; start from a model without such a head")
         if len(names) < 2 and not known:
             only = f"{file!r} has one label only ({', '.join(names)})"
@@ -133,7 +134,7 @@ class Classify(Task):
         """What the model learns: a class number, 0 or 1 for each label, or a value."""
         if self.problem_type == REGRESSION:
             if (number := _number(value)) is None:
-                raise bad_value(self.label_column, value, "a number")
+                raise bad_value(self.label_column, value, f"a number ({REGRESSION})")
             return number
         if isinstance(value, list) != (self.problem_type == MULTI):
             use = "a list of labels" if self.problem_type == MULTI else "one label"
@@ -235,7 +236,10 @@ def zero_shot(arguments: ZeroShotArguments) -> list[dict[str, float]]:
     if arguments.hypothesis.count("{}") != 1 or re.search("[{}]", arguments.hypothesis.replace("{}", "")):
         raise ValueError(f"hypothesis: {arguments.hypothesis!r}; use one {{}} for the label, and no other braces")
     check_entailment(arguments.model, read_config(arguments.model), arguments.multi_label)
-    classifier = pipeline("zero-shot-classification", arguments.model, trust_remote_code=False)
+    with reading(arguments.model):
+        model = load_whole(AutoModelForSequenceClassification, arguments.model)
+        tokenizer = saved_tokenizer(arguments.model)
+    classifier = pipeline("zero-shot-classification", model, tokenizer=tokenizer)
     options = {"hypothesis_template": arguments.hypothesis, "multi_label": arguments.multi_label}
     found = [classifier(text, arguments.labels, **options) for text in arguments.text]
     for said in found:

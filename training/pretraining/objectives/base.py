@@ -20,6 +20,7 @@ from ...data.collators import MaskedLMCollator
 from ...data.documents import tokenize_documents
 from ...data.masking import IGNORE_INDEX, unigram_counts
 from ...data.packing import check_packing, fill_rate, pack_documents
+from ...loading import load_whole
 
 
 class Objective(abc.ABC):
@@ -100,7 +101,7 @@ class Objective(abc.ABC):
         """The model, its weights new, or those of a checkpoint."""
         if checkpoint is None:
             return self.model_class(config)
-        return self.model_class.from_pretrained(checkpoint, config=config, dtype=torch.float32)
+        return load_whole(self.model_class, checkpoint, head=False, config=config, dtype=torch.float32)
 
     def counts(self, batch: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """How many terms losses of a micro-batch have, beside those at `labels` (which `Trainer` counts): keywords of

@@ -20,6 +20,7 @@ from ....modeling_minibert import MiniBertForMaskedLM, MiniBertForReplacedTokenD
 from ...arguments.pretraining import RowArguments
 from ...data.collators import MaskedLMCollator
 from ...data.masking import IGNORE_INDEX
+from ...loading import load_whole
 from .base import token_score
 from .examples import find_content_word
 from .masked_lm import MaskedLM
@@ -199,7 +200,8 @@ class ReplacedTokenDetection(MaskedLM):
         narrow = generator_config(config, given.generator_size)
         model = DetectorWithGenerator(config, narrow, given.discriminator_weight, given.generator_temperature)
         if checkpoint is not None:
-            trained = MiniBertForReplacedTokenDetection.from_pretrained(checkpoint, config=config, dtype=torch.float32)
+            options = dict(head=False, config=config, dtype=torch.float32)
+            trained = load_whole(MiniBertForReplacedTokenDetection, checkpoint, **options)
             model.load_state_dict(trained.state_dict(), strict=False)
         return model
 
