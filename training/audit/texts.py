@@ -200,11 +200,8 @@ def values(outputs: Any) -> list[Tensor]:
 def texts_for(model: PreTrainedModel, **options: Any) -> Texts:
     ids = [getattr(model.config, f"{name}_token_id", None) for name in ("pad", "bos", "eos", "cls", "sep", "mask")]
     low = [i for i in ids if isinstance(i, int) and i < 16]
-    texts, config, kind = (
-        Texts(model.config.vocab_size, max(low, default=0) + 1, **options),
-        model.config,
-        kind_of(model),
-    )
+    config, kind = model.config, kind_of(model)
+    texts = Texts(config.vocab_size, max(low, default=0) + 1, **options)
     if kind == "TokenClassification":
         texts.tokens = [labels.clamp(max=config.num_labels - 1) for labels in texts.tokens]
     elif kind == "SequenceClassification" and config.problem_type == "multi_label_classification":
