@@ -239,7 +239,7 @@ def zero_shot(arguments: ZeroShotArguments) -> list[dict[str, float]]:
     with reading(arguments.model):
         model = load_whole(AutoModelForSequenceClassification, arguments.model)
         tokenizer = saved_tokenizer(arguments.model)
-    classifier = pipeline("zero-shot-classification", model, tokenizer=tokenizer)
+    classifier = pipeline("zero-shot-classification", model, tokenizer=tokenizer, trust_remote_code=False)
     options = {"hypothesis_template": arguments.hypothesis, "multi_label": arguments.multi_label}
     found = [classifier(text, arguments.labels, **options) for text in arguments.text]
     for said in found:
