@@ -31,8 +31,8 @@ def test_long_bert(tmp_path, cache):
     run("pretrain", "--model_name_or_path", tmp_path / "long", "--data", corpus, "--output_dir", tmp_path / "mlm",
         *training)  # fmt: skip
     run("finetune", "embed", corpus, "--pairs_from", "adjacent", "--model", tmp_path / "mlm", "--output_dir",
-        tmp_path / "embed", "--max_steps", 30, "--eval_strategy", "no", "--save_strategy", "no",
-        "--load_best_model_at_end", "false", "--disable_tqdm", "true")  # fmt: skip
+        tmp_path / "embed", "--max_steps", 10, "--per_device_train_batch_size", 16, "--eval_strategy", "no",
+        "--save_strategy", "no", "--load_best_model_at_end", "false", "--disable_tqdm", "true")  # fmt: skip
 
     similarity = {}
     for name in ("short", "long"):
