@@ -34,12 +34,13 @@ def folder(tmp_path_factory):
     sizes = dict(hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32)
     bert = BertForMaskedLM(BertConfig(vocab_size=len(tokenizer), **sizes))
     ours = MiniBertForMaskedLM(MiniBertConfig.from_tokenizer(tokenizer, size="tiny"))
-    for model, name in ((ours, "runs/minibert"), (bert, "bert-base-uncased")):
+    for model, name in ((ours, "runs/minibert"), (ours, "short"), (bert, "bert-base-uncased")):
         model.save_pretrained(folder / name)
         tokenizer.save_pretrained(folder / name)
-    for name in ("my-text", "notes", "reviews"):
+    for name in ("my-text", "corpus", "notes", "reviews"):
         (folder / name).mkdir()
-    (folder / "my-text" / "text.txt").write_text("\n".join(sentences))
+    for name in ("my-text/text.txt", "corpus/train.txt"):
+        (folder / name).write_text("\n".join(sentences))
     (folder / "texts").mkdir()
     for number in range(4):
         lines = (json.dumps({"text": f"{sentence} {i}"}) + "\n" for i, sentence in enumerate(sentences))
@@ -53,11 +54,12 @@ def folder(tmp_path_factory):
 
 @pytest.mark.parametrize(("name", "snippet"), SNIPPETS, ids=[f"{name}-{i}" for i, (name, _) in enumerate(SNIPPETS)])
 def test_snippet(name, snippet, folder, cache, monkeypatch):
-    """With fewer steps than it says."""
+    """With fewer steps and texts than it says."""
     monkeypatch.chdir(folder)
     if "datatrove" in snippet:
         pytest.importorskip("datatrove", reason="datatrove is not installed")
-    exec(compile(re.sub(r"max_steps=\d+", "max_steps=2", snippet), name, "exec"), {"__name__": "__main__"})
+    snippet = re.sub(r"max_steps=\d+", "max_steps=2", snippet).replace("12_000", "200")
+    exec(compile(snippet, name, "exec"), {"__name__": "__main__"})
 
 
 @pytest.mark.parametrize("line", COMMANDS)
