@@ -349,9 +349,10 @@ def train(
     # The trainer measured the model that it ends with, unless it was told not to.
     step = state.best_global_step if args.load_best_model_at_end else state.global_step
     measured = [entry for entry in state.log_history if entry["step"] == step and f"eval_{metric}" in entry]
+    weights = trainer.model.state_dict()
     for name, tensor in original.items():
-        trainer.model.state_dict()[name].lerp_(tensor, original_share)
-        measured = []
+        weights[name].lerp_(tensor, original_share)
+    measured = [] if original else measured
     after = {name: measured[-1][f"eval_{name}"] for name in before} if measured else evaluator(trainer.model)
     print_table({"before": before, "after": after})
     output = Path(training.output_dir)
