@@ -1,8 +1,11 @@
-"""Embedding models to test with, as sentence-transformers saves them."""
+"""Embedding models to test with, and what they are measured on."""
 
 import torch
+from helpers import write_rows
 from transformers import BertConfig, BertModel
 
+from minibert import MiniBertConfig, MiniBertForMaskedLM
+from minibert.tokenization import train_tokenizer
 from minibert.training.cli import main as cli
 
 MAX_LENGTH = 12
@@ -19,3 +22,23 @@ def random_bert(tokenizer, model_class=BertModel, seed: int = 0, **fields):
 def convert(source, target) -> str:
     assert cli.main(["convert", str(source), str(target)]) == 0
     return str(target)
+
+
+def save_untrained(folder, texts, length: int, vocab_size=400, model_class=MiniBertForMaskedLM, **fields) -> None:
+    """A small model and a tokenizer for a toy language."""
+    tokenizer = train_tokenizer(texts, vocab_size=vocab_size, model_max_length=length, show_progress=False)
+    shape = dict(hidden_size=64, num_hidden_layers=2, intermediate_size=64, max_position_embeddings=length)
+    torch.manual_seed(0)
+    model_class(MiniBertConfig.from_tokenizer(tokenizer, "modernbert", "tiny", **shape | fields)).save_pretrained(
+        folder
+    )
+    tokenizer.save_pretrained(folder)
+
+
+def write_matches(folder, queries, passages) -> None:
+    """A retrieval folder: each query and the passage of its number."""
+    folder.mkdir()
+    write_rows(folder / "corpus.jsonl", [dict(_id=f"d{i}", text=text) for i, text in enumerate(passages)])
+    write_rows(folder / "queries.jsonl", [dict(_id=f"q{i}", text=text) for i, text in enumerate(queries)])
+    rows = [f"q{i},d{i},1" for i in range(len(queries))]
+    (folder / "qrels.csv").write_text("\n".join(["query-id,corpus-id,score", *rows]) + "\n")

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from datasets import Dataset
+from embedding_models import save_untrained
 from helpers import WORDS, refusal, run, sentences, write_rows
 from sentence_transformers import CrossEncoder, SentenceTransformer
 from torch import nn
@@ -267,14 +268,7 @@ def toy(tmp_path_factory):
     write_rows(root / "scored.jsonl", scored)
     pairs += [("", text) for text in wrong]
     texts = [text for pair in pairs for text in pair]
-    tokenizer = train_tokenizer(texts, vocab_size=200, model_max_length=24, show_progress=False)
-    config = MiniBertConfig.from_tokenizer(
-        tokenizer, "modernbert", "tiny", hidden_size=64, num_hidden_layers=2, intermediate_size=64,
-        max_position_embeddings=24, global_attn_every_n_layers=1,
-    )  # fmt: skip
-    torch.manual_seed(0)
-    MiniBertModel(config).save_pretrained(root / "model")
-    tokenizer.save_pretrained(root / "model")
+    save_untrained(root / "model", texts, 24, 200, MiniBertModel, global_attn_every_n_layers=1)
     return root
 
 

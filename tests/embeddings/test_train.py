@@ -6,13 +6,13 @@ import random
 import numpy as np
 import pytest
 import torch
+from embedding_models import save_untrained, write_matches
 from helpers import WORDS, refusal, run, write_rows
 from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer
 from transformers import AutoTokenizer
 
 from minibert import MiniBertConfig, MiniBertForCausalLM, MiniBertForMaskedLM
-from minibert.tokenization import train_tokenizer
 from minibert.training import report
 from minibert.training.embeddings.encoders import Embedder
 from minibert.training.embeddings.evaluate import RETRIEVAL
@@ -38,22 +38,9 @@ def toy(tmp_path_factory):
     chance = random.Random(0)
     pairs = [topic_pair(chance, i % TOPICS) for i in range(600)]
     write_rows(root / "train.jsonl", [dict(query=q, positive=p) for q, p in pairs])
-    (root / "test").mkdir()
     held_out = [topic_pair(chance, topic) for topic in range(TOPICS)]
-    write_rows(root / "test/corpus.jsonl", [dict(_id=f"d{i}", text=p) for i, (_, p) in enumerate(held_out)])
-    write_rows(root / "test/queries.jsonl", [dict(_id=f"q{i}", text=q) for i, (q, _) in enumerate(held_out)])
-    rows = [f"q{i},d{i},1" for i in range(TOPICS)]
-    (root / "test/qrels.csv").write_text("\n".join(["query-id,corpus-id,score", *rows]) + "\n")
-    tokenizer = train_tokenizer(
-        [text for pair in pairs for text in pair], vocab_size=400, model_max_length=16, show_progress=False
-    )
-    config = MiniBertConfig.from_tokenizer(
-        tokenizer, "modernbert", "tiny", hidden_size=64, num_hidden_layers=2, intermediate_size=64,
-        max_position_embeddings=16,
-    )  # fmt: skip
-    torch.manual_seed(0)
-    MiniBertForMaskedLM(config).save_pretrained(root / "model")
-    tokenizer.save_pretrained(root / "model")
+    write_matches(root / "test", *zip(*held_out))
+    save_untrained(root / "model", [text for pair in pairs for text in pair], 16)
     return root
 
 

@@ -6,10 +6,9 @@ import random
 import numpy as np
 import pytest
 import torch
+from embedding_models import save_untrained, write_matches
 from helpers import refusal, run, write_rows
 
-from minibert import MiniBertConfig, MiniBertForMaskedLM
-from minibert.tokenization import train_tokenizer
 from minibert.training.embeddings.encoders import Embedder
 from minibert.training.embeddings.unlabelled import Document, cut_into_passages, make_pairs, read_documents
 
@@ -71,20 +70,11 @@ def toy(tmp_path_factory):
                       f"{words(f'tell{i % TOPICS}')}.") for i in range(600)]  # fmt: skip
     write_rows(root / "documents.jsonl", documents)
     for kind, word in (("title", "name"), ("adjacent", "ask")):
-        (root / kind).mkdir()
-        write_rows(root / kind / "corpus.jsonl", [dict(_id=f"d{i}", text=words(f"tell{i}")) for i in range(TOPICS)])
-        queries = [dict(_id=f"q{i}", text=words(f"{word}{i}")) for i in range(TOPICS)]
-        write_rows(root / kind / "queries.jsonl", queries)
-        rows = ["query-id,corpus-id,score", *(f"q{i},d{i},1" for i in range(TOPICS))]
-        (root / kind / "qrels.csv").write_text("\n".join(rows) + "\n")
-    tokenizer = train_tokenizer([f"{row['title']} {row['text']}" for row in documents], vocab_size=400,
-                                model_max_length=16, show_progress=False)  # fmt: skip
-    shape = dict(hidden_size=64, num_hidden_layers=2, intermediate_size=64, max_position_embeddings=16)
-    torch.manual_seed(0)
+        queries, passages = ([words(f"{start}{i}") for i in range(TOPICS)] for start in (word, "tell"))
+        write_matches(root / kind, queries, passages)
+    texts = [f"{row['title']} {row['text']}" for row in documents]
     for name, rate in (("model", 0.1), ("dropless", 0.0)):
-        config = MiniBertConfig.from_tokenizer(tokenizer, "modernbert", "tiny", hidden_dropout=rate, **shape)
-        MiniBertForMaskedLM(config).save_pretrained(root / name)
-        tokenizer.save_pretrained(root / name)
+        save_untrained(root / name, texts, 16, hidden_dropout=rate)
     return root
 
 
