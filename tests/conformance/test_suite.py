@@ -5,6 +5,7 @@ They are no part of the installed package: the source distribution of the instal
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -71,10 +72,12 @@ def folder(tmp_path_factory):
 @pytest.mark.slow
 @pytest.mark.parametrize("corner", CORNERS)
 def test_common_tests(corner, folder):
-    path = os.pathsep.join([str(HERE.parents[2]), str(folder)])
+    # a copy: above the original lies the package's root, which must not be imported under the name of its folder
+    suite = shutil.copy(HERE / "suite.py", folder)
+    path = os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH")]))
     environment = {**os.environ, "PYTHONPATH": path, "TRANSFORMERS_VERBOSITY": "warning", "HF_HUB_OFFLINE": "1"}
-    options = ["-c", os.devnull, "--rootdir", str(folder), "-p", "no:cacheprovider", "-q", "-rsf", "--tb=short"]
-    command = [sys.executable, "-m", "pytest", *options, f"{HERE / 'suite.py'}::{corner}Test"]
+    options = ["-c", os.devnull, "--rootdir", str(folder), "-p", "no:cacheprovider", "-q", "-rsfE", "--tb=short"]
+    command = [sys.executable, "-m", "pytest", *options, f"{suite}::{corner}Test"]
     said = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=folder).stdout
     passed = re.search(r"(\d+) passed", said)
     failed = [line for line in said.splitlines() if re.match(r"(FAILED|ERROR|SUBFAIL)", line)]

@@ -209,8 +209,8 @@ def test_truth_table(backend, layout, monkeypatch):
 @pytest.mark.parametrize("layout", ["holes", "packed, position_ids, padding"])
 def test_truth_table_of_flex_attention(layout, monkeypatch):
     # Of torch 2.13 flex attention for rows of any length does not compile on CPU (cur_kvSplitSize4 was not declared).
-    monkeypatch.setattr(torch._dynamo.config, "automatic_dynamic_shapes", False)
-    check_truth_table("flex_attention", layout, PATTERNS, monkeypatch, dtype=torch.float32)
+    with torch._dynamo.config.patch(automatic_dynamic_shapes=False):  # monkeypatch would remove the field afterwards
+        check_truth_table("flex_attention", layout, PATTERNS, monkeypatch, dtype=torch.float32)
 
 
 def test_the_plans_of_the_truth_table_ran(monkeypatch):

@@ -1,9 +1,11 @@
 """Trainings that are killed, stopped or run out of room, as processes of their own; and what goes on from there."""
 
+import json
 import multiprocessing
 import os
 import random
 import resource
+import shutil
 import signal
 import sys
 import threading
@@ -123,6 +125,18 @@ def test_a_killed_training_goes_on_bit_for_bit(saving, number, whole, corpus, tm
     if status:
         assert command(corpus, output, resume_from_checkpoint="true", **more) == 0
     check_same(output, folder)
+
+
+@pytest.mark.parametrize("whole", ["rows", "stream"], indirect=True)
+def test_a_finished_training_goes_on_with_no_further_step(whole, corpus, tmp_path):
+    """As where it was killed between its last checkpoint and its end."""
+    output, (folder, more) = tmp_path / "run", whole
+    shutil.copytree(folder / f"checkpoint-{STEPS}", output / f"checkpoint-{STEPS}")
+    assert command(corpus, output, resume_from_checkpoint="true", **more) == 0
+    check_same(output, folder)
+    reports = [json.loads((each / "report.json").read_text()) for each in (output, folder)]
+    assert all(report["steps"] == STEPS for report in reports)
+    assert reports[0]["validation_loss"] == reports[1]["validation_loss"]
 
 
 def stopped(corpus: Path, output: Path, more: dict) -> int:
