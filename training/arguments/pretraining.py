@@ -102,6 +102,11 @@ class ModelArguments:
         None,
         "A trained MiniBERT (folder or Hub name) to go on from; fields that keep its weights' shapes can be changed.",
     )
+    embedding_init: Literal["cooccurrence", "random"] | None = argument(
+        None,
+        "How word embeddings begin: out of counts of which words stand next to each other in the text, or at random; by"
+        " default counted where the preset minibert learns to fill masks (mlm).",
+    )
     extend_vocabulary: int | None = argument(
         None, "Add so many words of the text, those that its tokenizer cuts most, to the trained model's vocabulary."
     )

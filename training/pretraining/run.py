@@ -29,6 +29,7 @@ from ..precision import check_launcher, resolve_precision
 from ..processes import first_process_first, shares_weights
 from ..report import describe_pretraining, plot_losses
 from ..result import TrainingResult
+from .cooccurrence import begin_with_word_vectors
 from .objectives import OBJECTIVES, Objective
 from .objectives.base import unigram_baseline
 from .objectives.examples import choose_sentences
@@ -67,6 +68,7 @@ def pretrain(
     optimization, training = resolve_optimizer(optimization, training, prefers_muon=is_new)
     training = check_optimization(optimization, training, arguments.UNLESS_MINUTES, checkpoint)
     budget = time_budget(optimization, training, checkpoint)
+    embedding_init = resolve_embedding_init(model_arguments, is_new)
     if shares_weights(training) and objective_arguments.objective == "rtd":
         raise ValueError("objective: rtd needs whole matrices, for two models; use another one beside fsdp, deepspeed")
     objective = OBJECTIVES[objective_arguments.objective](objective_arguments, masking, training.seed)
@@ -150,6 +152,9 @@ def pretrain(
             len(validation),
         )
     trainer = build(size, training, optimization=optimization, budget=budget)
+    if embedding_init == "cooccurrence" and checkpoint is None:
+        rows_of_ids = (row["input_ids"] for row in seen)
+        begin_with_word_vectors(trainer.model, rows_of_ids, tokenizer.all_special_ids, training.seed)
     if checkpoint is not None:
         check_resumed(trainer.model.config, checkpoint)
     print(
@@ -181,7 +186,7 @@ def pretrain(
     (output / "report.json").write_text(json.dumps(report, indent=2) + "\n")
     read = corpus if prepared is None else prepared.corpus
     source = ", ".join(read.data) or ", ".join(["the built-in corpus", *read.packages])
-    recipe = dataclasses.asdict(rows) | dataclasses.asdict(objective.masking) | dataclasses.asdict(optimization)
+    recipe = dict(embedding_init=embedding_init) | vars(rows) | vars(objective.masking) | vars(optimization)
     trainer.card = write_card(output, report, source, recipe, training)
     sentences = choose_sentences(texts, tokenizer)
     print("", describe_pretraining(report), "", *objective.examples(output, sentences, tokenizer), "", sep="\n")
@@ -191,6 +196,18 @@ def pretrain(
     if budget is not None:
         print(f"Took {budget.elapsed / 60:.1f} of {optimization.minutes:g} minutes")
     return TrainingResult(trainer.model, tokenizer, report, output)
+
+
+def resolve_embedding_init(model_arguments: arguments.ModelArguments, is_new: bool) -> str:
+    """How word embeddings begin, where the user left it open; a ValueError where they are trained already.
+
+    Args:
+        is_new: a new model that learns to fill masks.
+    """
+    if model_arguments.model_name_or_path and model_arguments.embedding_init == "cooccurrence":
+        raise ValueError("embedding_init: cooccurrence would replace those of --model_name_or_path; leave it out")
+    default = "cooccurrence" if is_new and model_arguments.model == "minibert" else "random"
+    return model_arguments.embedding_init or default
 
 
 def resolve_config(

@@ -1,0 +1,68 @@
+"""The first word embeddings of a new model: what stands next to what in its text, counted and factorised.
+
+A model that begins at random needs hundreds of steps to find out which tokens are alike; the counts say it at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import torch
+from scipy import sparse
+from sklearn.utils.extmath import randomized_svd
+from transformers import PreTrainedModel
+
+# Tokens on either side that count, each place apart from the others.
+WINDOW = 2
+# Of a larger corpus, about so many tokens are enough.
+ENOUGH_TOKENS = 4_000_000
+# Contexts count by this power of their frequency (Levy, Goldberg & Dagan 2015, section 3.2): rare ones tell less.
+CONTEXT_POWER = 0.75
+
+
+def word_vectors(
+    rows: Iterable[Sequence[int]], vocab_size: int, width: int, special_ids: Sequence[int] = (), seed: int = 0
+) -> torch.Tensor:
+    """[vocab_size, width], the root mean square being 1: U √S of the truncated singular value decomposition U S Vᵀ of
+    the positive pointwise mutual information of tokens and their neighbours (Levy & Goldberg 2014; Levy et al. 2015,
+    TACL 3, sections 2 and 3.3). Zeros for ids that do not occur, and for special tokens, which are no neighbours.
+
+    Args:
+        rows: token ids; the first `ENOUGH_TOKENS` are read.
+    """
+    taken, tokens = [], 0
+    for row in rows:
+        taken += [np.asarray(row, dtype=np.int64), np.full(WINDOW, -1)]
+        tokens += len(row)
+        if tokens >= ENOUGH_TOKENS:
+            break
+    ids = np.concatenate(taken)
+    ids[np.isin(ids, special_ids)] = -1
+    places = []
+    for distance in range(1, WINDOW + 1):
+        before, after = ids[:-distance], ids[distance:]
+        real = (before >= 0) & (after >= 0)
+        places += [(before[real], after[real]), (after[real], before[real])]
+    shape, ones = (vocab_size, vocab_size), [np.ones(len(word)) for word, _ in places]
+    counts = sparse.hstack([sparse.coo_array((one, pair), shape) for one, pair in zip(ones, places)]).tocsr().tocoo()
+    word, context = (np.asarray(counts.sum(axis)).ravel() for axis in (1, 0))
+    context = context**CONTEXT_POWER / (context**CONTEXT_POWER).sum().clip(min=1)
+    information = np.log(counts.data / (word[counts.row] * context[counts.col]))
+    kept = information > 0
+    positive = sparse.csr_array((information[kept], (counts.row[kept], counts.col[kept])), counts.shape)
+    found = min(width, vocab_size)
+    left, scale, _ = randomized_svd(positive, found, n_iter=2, random_state=seed)
+    vectors = np.zeros((vocab_size, width), dtype=np.float32)
+    vectors[:, :found] = left * np.sqrt(scale) * (word > 0)[:, None]
+    return torch.from_numpy(vectors / np.sqrt(np.square(vectors).mean()).clip(min=1e-12))
+
+
+@torch.no_grad()
+def begin_with_word_vectors(
+    model: PreTrainedModel, rows: Iterable[Sequence[int]], special_ids: Sequence[int], seed: int
+) -> None:
+    """Give a new model the `word_vectors` of its text; tokens that do not occur there keep their random ones."""
+    table = model.get_input_embeddings().weight
+    vectors = word_vectors(rows, *table.shape, special_ids, seed).to(table) * model.config.initializer_range
+    table.copy_(torch.where(vectors.any(1, keepdim=True), vectors, table))
