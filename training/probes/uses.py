@@ -70,24 +70,25 @@ def read_uses(file: str, field: str) -> list[Use]:
 def read_pairs(file: str, field: str) -> list[tuple[str, str, float]]:
     """The rows of a file with the columns sentence1, sentence2 and score; errors as in `read_uses`."""
     pairs = []
-    for name, row in table_rows(file, field, "sentence1", "sentence2", "score"):
-        for column in ("sentence1", "sentence2"):
-            if not isinstance(row[column], str) or not row[column].strip():
-                raise ValueError(f"{name}: {column} {row[column]!r}; use text")
+    for name, row in table_rows(file, field, "score", texts=("sentence1", "sentence2")):
         if not np.isfinite(_number(row["score"])):
             raise ValueError(f"{name}: score {row['score']!r}; use a number")
         pairs.append((row["sentence1"], row["sentence2"], _number(row["score"])))
     return pairs
 
 
-def table_rows(file: str, field: str, *columns: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The rows of a table that has to have these columns, each with its name for errors."""
+def table_rows(file: str, field: str, *columns: str, texts: Sequence[str] = ()) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The rows of a table that has to have these columns, and text in `texts`, each with its name for errors."""
     rows = load_table(file, field)
-    if missing := [column for column in columns if column not in rows.column_names]:
+    if missing := [column for column in (*texts, *columns) if column not in rows.column_names]:
         there = ", ".join(rows.column_names)
         raise ValueError(f"{field}: {file!r} has no column {', '.join(missing)}; its columns: {there}")
     for number, row in enumerate(rows, 1):
-        yield f"{field}: {file}, row {number}", row
+        name = f"{field}: {file}, row {number}"
+        for column in texts:
+            if not isinstance(row[column], str) or not row[column].strip():
+                raise ValueError(f"{name}: {column} {row[column]!r}; use text")
+        yield name, row
 
 
 def _number(cell: Any) -> float:

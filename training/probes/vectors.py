@@ -18,7 +18,7 @@ from transformers import PreTrainedTokenizerFast
 
 from ...modeling_minibert import MiniBertForMaskedLM, MiniBertModel, MiniBertPreTrainedModel
 from ..arguments.probes import LAYERS_HELP
-from ..loading import minibert_config, reading, saved_tokenizer
+from ..loading import load_predictor, load_whole, minibert_config, reading, saved_tokenizer
 from .uses import Use
 
 
@@ -29,12 +29,9 @@ def load_model(path: str, masked_lm: bool = False) -> tuple[MiniBertPreTrainedMo
     config = minibert_config(path)
     with reading(path):
         if masked_lm:
-            model, report = MiniBertForMaskedLM.from_pretrained(path, output_loading_info=True)
+            model = load_predictor(path, MiniBertForMaskedLM)
         else:
-            model, report = MiniBertModel.from_pretrained(path, add_pooling_layer=False, output_loading_info=True)
-    if report["missing_keys"] or (masked_lm and config.is_causal):
-        missing = "head that predicts masked tokens" if masked_lm else "complete encoder"
-        raise ValueError(f"model: {path!r} has no {missing} ({', '.join(config.architectures or ['no architecture'])})")
+            model = load_whole(MiniBertModel, path, add_pooling_layer=False)
     tokenizer = saved_tokenizer(path)
     tokenizer.model_max_length = min(config.max_position_embeddings, tokenizer.model_max_length)
     return model.eval().to("cuda" if torch.cuda.is_available() else "cpu"), tokenizer
