@@ -22,7 +22,7 @@ from typing import Any
 from datasets import Dataset
 
 from ..data.sources import files_in
-from ..data.tables import ENCLOSED, hub_name, load_files, load_hub
+from ..data.tables import ENCLOSED, hub_name, load_files, load_hub, to_number
 
 TEXT_SUFFIXES = (".txt", ".md")
 TABLE_SUFFIXES = (".jsonl", ".csv", ".tsv", ".parquet")
@@ -60,10 +60,7 @@ def no_text(value: Any) -> str:
 
 def not_a_number(value: Any) -> str:
     """The value is no finite number, nor a text that says one."""
-    try:
-        return "" if math.isfinite(float(value)) else f"={value!r} is not a number"
-    except (TypeError, ValueError):
-        return f"={value!r} is not a number"
+    return "" if math.isfinite(to_number(value)) else f"={value!r} is not a number"
 
 
 def read_table(source: str) -> Table:

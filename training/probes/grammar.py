@@ -17,6 +17,7 @@ from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, PreTrainedM
 
 from ...modeling_minibert import MiniBertForCausalLM, MiniBertVocabularyHead
 from ..arguments.probes import GrammarArguments, ProbeArguments
+from ..data.packing import group_by_length
 from ..loading import load_predictor, reading, saved_config, saved_tokenizer
 from ..precision import fast_bf16
 from ..report import format_table, plot_grammar
@@ -131,7 +132,8 @@ def score_sentences(
         owners.append(numbers[ids])
     scores = torch.zeros(len(numbers), dtype=torch.float64)
     with tqdm(total=len(rows), desc="Sentences", unit=" rows", leave=False, delay=1) as bar:
-        for batch in _batches(rows, batch_tokens):
+        for chosen in group_by_length([len(row.input_ids) for row in rows], batch_tokens):
+            batch = [rows[number] for number in chosen]
             logits, labels = _logits(model, batch, tokenizer.pad_token_id or 0)
             found = logits.float().log_softmax(-1).gather(1, labels.unsqueeze(1)).squeeze(1)
             sentence = torch.tensor([row.sentence for row in batch for _ in row.targets])
@@ -159,17 +161,6 @@ def _decoder_row(number: int, encoding: Any, tokenizer: PreTrainedTokenizerFast)
         ids, special = [tokenizer.bos_token_id, *ids], [1, *special]
     targets = [place for place in range(1, len(ids)) if not special[place]]
     return [Scored(number, ids, [place - 1 for place in targets], [ids[place] for place in targets])]
-
-
-def _batches(rows: list[Scored], batch_tokens: int) -> Iterator[list[Scored]]:
-    """Rows of like length together, as many as `batch_tokens` allows."""
-    batch: list[Scored] = []
-    for row in sorted(rows, key=lambda row: len(row.input_ids)):
-        if batch and (len(batch) + 1) * len(row.input_ids) > batch_tokens:
-            yield batch
-            batch = []
-        batch.append(row)
-    yield from [batch] if batch else []
 
 
 def _logits(model: PreTrainedModel, batch: list[Scored], pad: int) -> tuple[torch.Tensor, torch.Tensor]:
