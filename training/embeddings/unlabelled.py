@@ -29,8 +29,8 @@ class Document:
 
 
 def read_documents(sources: Sequence[str]) -> list[Document]:
-    """The documents of `text_files`: the rows of a table (columns `text`, perhaps `title`), or
-    what blank lines divide in a text file, where the first of several lines is the title.
+    """The documents of `text_files`: the rows of a table (columns `text`, perhaps `title`), or what blank lines divide
+    in a text file, where the first of several lines is the title.
 
     Raises:
         ValueError: no such file or folder, or no text in them.
