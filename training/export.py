@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import importlib.util
 import io
-import json
-import logging
 import re
 import tempfile
 import warnings
@@ -18,19 +16,18 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import redirect_stdout
 from pathlib import Path
-from unittest.mock import patch
 
 import torch
 from torch import nn
+from torch.onnx import symbolic_helper
 from transformers import PreTrainedModel
-from transformers.utils import cached_file, has_file
 
 from .. import modeling_minibert
 from .arguments.export import ExportArguments
 from .arguments.pretraining import ConvertArguments
 from .conversion import convert, to_native
 from .conversion.checkpoints import load
-from .conversion.folders import copy_modules, tokenizer_of
+from .conversion.folders import copy_modules, modules_of, tokenizer_of
 from .loading import check_new, minibert_config, new_folder, quietly
 
 GRAPH, GRAPH_INT8 = "onnx/model.onnx", "onnx/model_quantized.onnx"  # the names that all three engines look for
@@ -93,8 +90,8 @@ def _write_sentence_transformer(source: str, written: Path, pooling: str | None,
 
 def _write_onnx(source: str, written: Path, head: str | None, int8: bool) -> str:
     saved = (minibert_config(source).architectures or [ENCODER])[0].removeprefix("MiniBert")
-    if head is None:
-        head = ENCODER if _pools_tokens(source) else saved
+    if head is None:  # none must stand in the way where sentence-transformers makes vectors of tokens
+        head = ENCODER if any(module["type"].endswith(".Pooling") for module in modules_of(source)) else saved
     if head not in (saved, ENCODER):
         use = " or ".join(sorted({saved, ENCODER}))
         raise ValueError(f"head={head!r}: {source!r} holds a MiniBert{saved}; use {use}")
@@ -123,14 +120,6 @@ def _write_onnx(source: str, written: Path, head: str | None, int8: bool) -> str
         tokenizer.save_pretrained(written)
     copy_modules(source, written)
     return f"{type(model).__name__} as ONNX, for engines that know {known}"
-
-
-def _pools_tokens(source: str) -> bool:
-    """Whether sentence-transformers makes vectors of the encoder's tokens, which no head must stand in the way of."""
-    if not has_file(source, "modules.json"):
-        return False
-    modules = json.loads(Path(cached_file(source, "modules.json")).read_text(encoding="utf-8"))
-    return any(module["type"].endswith(".Pooling") for module in modules)
 
 
 def _save_config(model: PreTrainedModel, written: Path) -> str:
@@ -164,9 +153,15 @@ class _Outputs(nn.Module):
         return self.model(**dict(zip(self.names, inputs))).to_tuple()
 
 
-def _rms_norm(module: nn.RMSNorm, x: torch.Tensor) -> torch.Tensor:
-    """By operators that there are in ONNX."""
-    return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + module.eps) * module.weight
+@symbolic_helper.parse_args("v", "is", "v", "f")
+def _rms_norm(g, x, shape, weight, eps):
+    """By operators that there are in ONNX, which has none of its own before opset 23."""
+    mean = g.op("ReduceMean", g.op("Mul", x, x), axes_i=[-1])
+    norm = g.op("Sqrt", g.op("Add", mean, g.op("Constant", value_t=torch.tensor(eps))))
+    return g.op("Mul", g.op("Div", x, norm), weight)
+
+
+torch.onnx.register_custom_op_symbolic("aten::rms_norm", _rms_norm, OPSET)
 
 
 @torch.no_grad()
@@ -177,7 +172,7 @@ def trace(model: PreTrainedModel, path: Path) -> None:
     _, inputs = next(_samples(model))
     options = dict(input_names=list(axes), output_names=list(model(**inputs)), dynamic_axes=axes, opset_version=OPSET)
     outputs = _Outputs(model, list(axes)).eval()  # what is in training mode would be left so
-    with warnings.catch_warnings(), redirect_stdout(io.StringIO()), patch.object(nn.RMSNorm, "forward", _rms_norm):
+    with warnings.catch_warnings(), redirect_stdout(io.StringIO()):
         warnings.simplefilter("ignore")  # of tracing; what comes out is compared
         try:
             torch.onnx.export(outputs, tuple(inputs.values()), str(path), dynamo=False, **options)
@@ -189,6 +184,7 @@ def quantize(path: Path, target: Path, large: bool = False) -> None:
     """Dynamic quantisation: weights in int8, a scale for each output channel; activations as they come."""
     import onnx
     from onnxruntime.quantization import QuantType, quantize_dynamic
+    from onnxruntime.quantization.quant_utils import add_pre_process_metadata
 
     model = onnx.load(path)
     weights = {tensor.name: tensor for tensor in model.graph.initializer}
@@ -199,11 +195,11 @@ def quantize(path: Path, target: Path, large: bool = False) -> None:
             copied.CopyFrom(weights[node.input[1]])
             copied.name = node.input[1] = f"{node.input[1]}.decoder"
     kept = [node.name for node in model.graph.node if IN_FLOAT.search(node.name)]
-    with patch.object(logging, "warning"):  # asks for another tool of its own before
-        quantize_dynamic(
-            model, target, op_types_to_quantize=INT8_OPERATORS, per_channel=True, weight_type=QuantType.QInt8,
-            nodes_to_exclude=kept, use_external_data_format=large,
-        )  # fmt: skip
+    add_pre_process_metadata(model)  # or it asks for another tool of its own before
+    quantize_dynamic(
+        model, target, op_types_to_quantize=INT8_OPERATORS, per_channel=True, weight_type=QuantType.QInt8,
+        nodes_to_exclude=kept, use_external_data_format=large,
+    )  # fmt: skip
 
 
 def _move(graph: Path, target: Path, large: bool) -> None:

@@ -56,6 +56,16 @@ def load_whole(model_class: Any, path: str | Path, head: bool = True, **options:
     return model
 
 
+def load_predictor(path: str, model_class: Any, target: str = "masked tokens", **options: Any) -> PreTrainedModel:
+    """`load_whole` of a model with a head; a ValueError for one that was not trained to predict its `target`."""
+    model, report = model_class.from_pretrained(path, output_loading_info=True, trust_remote_code=False, **options)
+    check_complete(path, model, report["missing_keys"], head=False)
+    if report["missing_keys"] or (target == "masked tokens" and getattr(model.config, "is_causal", False)):
+        saved = ", ".join(model.config.architectures or ["no architecture"])
+        raise ValueError(f"model: {path!r} has no head that predicts {target} ({saved})")
+    return model
+
+
 def check_complete(path: str | Path, model: PreTrainedModel, missing: Iterable[str], head: bool = True) -> None:
     """Refuse (a ValueError) a folder that lacks weights of a model loaded from it: they would be random numbers.
     Without `head`, a head and a pooler may be new."""

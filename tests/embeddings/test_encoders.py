@@ -274,7 +274,7 @@ def test_embed_refuses(folder, tokenizer, tmp_path, capsys):
         (["--file", nothing, *output, folder], ["nothing.jsonl, row 2: text is missing"]),
         (["katan", "--file", rows, *output, folder], ["not both"]),
         ([" ", *output, folder], ["text: none in the arguments"]),
-        (["katan", *output, folder, "--batch_tokens", "0"], ["batch_tokens: 0 is too few"]),
+        (["katan", *output, folder, "--batch_tokens", "0"], ["batch_tokens: 0 is too small"]),
         (["katan", *output, folder, "--max_length", "0"], ["max_length: 0 is out of range"]),
         (["katan", "--output", tmp_path / "there.npy/x.npy", "--model", folder], ["there.npy"]),
         (["katan", *output, folder, "--max_length", "65"], ["max_length: 65", "up to 64"]),

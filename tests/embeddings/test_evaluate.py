@@ -109,7 +109,7 @@ def test_evaluation_refuses_before_it_embeds(folder, tmp_path, capsys):
     for arguments, words in [
         (["--result", tmp_path / "data"], ["result:", "is a folder"]),
         (["--result", tmp_path / "data/qrels.csv/x.json"], ["qrels.csv"]),
-        (["--reference", folder, "--reference_texts", "0"], ["reference_texts: 0 is too few"]),
+        (["--reference", folder, "--reference_texts", "0"], ["reference_texts: 0 is too small"]),
         (["--reference", tmp_path / "no"], [str(tmp_path / "no")]),
     ]:
         error = refusal(capsys, "evaluate", "embed", "--model", folder, "--data", tmp_path / "data", *arguments)

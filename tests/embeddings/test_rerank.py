@@ -118,7 +118,7 @@ def test_rerank_refuses(root, tmp_path, capsys):
         (["katan", "--file", tmp_path / "blank.txt", *model], ["text: none in", "blank.txt"]),
         (["katan", "--file", tmp_path / "no.txt", *model], ["there is no file"]),
         (["katan", "lover", "--model", root / "embedder"], ["holds a MiniBertModel; a reranker is a"]),
-        (["katan", "lover", "--top_k", "-1", *model], ["top_k: -1 is too few"]),
+        (["katan", "lover", "--top_k", "-1", *model], ["top_k: -1 is too small"]),
         (["katan", "lover", "--model", tmp_path / "three"], ["with 3 labels; a reranker is"]),
         (["katan", "lover", "--model", root / "bert"], ["is a bert, not a MiniBERT"]),
     ]:
@@ -189,8 +189,8 @@ def test_evaluation_refuses(root, data, capsys):
     models = ["--model", root / "reranker", "--embedder", root / "embedder"]
     for arguments, words in [
         ([*models, "--data", data, "--weight", "1.5"], ["weight: 1.5 is out of range"]),
-        ([*models, "--data", data, "--depth", "0"], ["depth: 0 is too few"]),
-        ([*models, "--data", data, "--tuning_data", data, "--tuning_queries", "0"], ["tuning_queries: 0 is too few"]),
+        ([*models, "--data", data, "--depth", "0"], ["depth: 0 is too small"]),
+        ([*models, "--data", data, "--tuning_data", data, "--tuning_queries", "0"], ["tuning_queries: 0 is too small"]),
         ([*models, "--data", data, "--weight", "1", "--tuning_data", data], ["not both"]),
         ([*models, "--data", data / "corpus.jsonl"], ["is no retrieval folder: it has no corpus.jsonl"]),
         (

@@ -104,7 +104,7 @@ def test_search_refuses(folders, folder, library, tmp_path, capsys):
         ([index], ["no query"]),
         ([], ["none given"]),
         ([index, " "], ["a query is empty"]),
-        ([index, "katan", "--top_k", "0"], ["top_k: 0 is too few"]),
+        ([index, "katan", "--top_k", "0"], ["top_k: 0 is too small"]),
         ([tmp_path / "new", "--data", tmp_path / "no", "--model", folder], ["does not exist"]),
         ([index, "katan", "--reranker", folder], ["holds a MiniBertModel; a reranker is"]),
     ]:

@@ -140,7 +140,7 @@ class TestRefused:
             ("classes", ["--label_names", "labels"], "label_names: leave it out"),
             ("classes", ["--hub_token", "abc"], "hub_token: leave it out; log in"),
             ("classes", ["--greater_is_better", "false"], "greater_is_better: false contradicts"),
-            ("classes", ["--patience", "-1"], "patience: -1 is too few; use 0 or more"),
+            ("classes", ["--patience", "-1"], "patience: -1 is too small; use 0 or more"),
             (
                 "classes",
                 ["--patience", "2", "--eval_strategy", "no", "--load_best_model_at_end", "false"],

@@ -429,7 +429,7 @@ class TestTask:
             ([{"tokens": ["c"], "tags": [3]}], {"tag_names": ["O", "B-X"]}, "use a number below 2"),
             ([{"tokens": ["c"], "other": ["O"]}], {}, "tags_column: .*train.jsonl"),
             ([{"tokens": ["c"], "tags": ["NN"]}], {"scheme": "bio"}, "of scheme 'none'"),
-            ([{"tokens": ["c"], "tags": ["NN"]}], {"stride": -5}, "stride: -5 is negative; use 0 or more"),
+            ([{"tokens": ["c"], "tags": ["NN"]}], {"stride": -5}, "stride: -5 is too small; use 0 or more"),
         ],
     )  # fmt: skip
     def test_bad_rows_are_named(self, tokenizers, tmp_path, rows, arguments, message):

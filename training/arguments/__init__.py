@@ -29,6 +29,15 @@ def argument(default: Any, help: str) -> Any:
     return field(default=default, metadata={"help": help})
 
 
+def check_least(arguments: Any, **least: float) -> None:
+    """Refuse (a ValueError) numbers, alone or in lists, below the least that makes sense; fields by name."""
+    for name, minimum in least.items():
+        value = getattr(arguments, name)
+        for number in value if isinstance(value, list) else [value]:
+            if number is not None and number < minimum:
+                raise ValueError(f"{name}: {number} is too small; use {minimum} or more")
+
+
 def to_mapping(name: str, given: list[str]) -> dict[str, Any]:
     """The dictionary that an argument of `field=value` words gives; from Python it is a dictionary, here as JSON.
 

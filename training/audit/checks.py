@@ -129,17 +129,6 @@ def check_no_target(model: PreTrainedModel, **keywords: Any) -> tuple[float, str
     return worst({"loss": abs(loss.item()), "gradients": gradient})[0], f"loss {loss.item():g}, gradient {gradient:g}"
 
 
-class _Rows(torch.utils.data.Dataset):
-    def __init__(self, columns: dict[str, Tensor]):
-        self.columns = columns
-
-    def __len__(self) -> int:
-        return len(next(iter(self.columns.values())))
-
-    def __getitem__(self, i: int) -> dict[str, Tensor]:
-        return {name: values[i] for name, values in self.columns.items()}
-
-
 def check_accumulation(
     model: PreTrainedModel, texts: Texts | None = None, sizes: Sequence[int] = (8, 2, 1), collator: Any = None
 ) -> tuple[float, str]:
@@ -152,9 +141,10 @@ def check_accumulation(
     kind, rate = kind_of(model), 0.5
     texts = texts or texts_for(model, lengths=[12] * 8)
     layout = Layout([texts.cells(i) for i in range(8)])
-    rows = inputs_for(model, texts, layout) | labels_for(kind, texts, layout)
     if kind == "Model":
         raise NotApplicable("no loss")
+    columns = inputs_for(model, texts, layout) | labels_for(kind, texts, layout)
+    rows = [dict(zip(columns, row)) for row in zip(*columns.values())]
     expected = -rate * from_texts_alone(model, texts)["gradients"]
     found, note = {}, ""
     per_row = CHOICES if kind == "MultipleChoice" else 1
@@ -169,7 +159,7 @@ def check_accumulation(
                 save_strategy="no", logging_strategy="no", report_to="none", disable_tqdm=True,
                 remove_unused_columns=False, seed=3,
             )  # fmt: skip
-            trainer = Trainer(trained, arguments, collator, _Rows(rows))
+            trainer = Trainer(trained, arguments, collator, rows)
             trainer.remove_callback(PrinterCallback)
             trainer.train()
         change = torch.cat([p.detach().flatten() for p in trained.parameters()]) - before
@@ -211,11 +201,9 @@ def check_initialisation(model: PreTrainedModel, lacking: bool) -> tuple[float, 
         elif wanted.std(correction=0) == 0:  # norms and biases
             found[name] = 0.0 if torch.equal(parameter, wanted) else math.inf
         else:
-            rows = wanted.flatten(1).any(1) if wanted.dim() > 1 else slice(None)  # but the row of the padding
-            if parameter[~rows].any() if wanted.dim() > 1 else False:
-                found[name] = math.inf
-            else:
-                found[name] = deviation(parameter[rows], wanted[rows].double().std().item())
+            zero = wanted == 0 if wanted.dim() < 2 else ~wanted.flatten(1).any(1)  # the row of the padding
+            alike = deviation(parameter[~zero], wanted[~zero].double().std().item())
+            found[name] = math.inf if parameter[zero].any() else alike
     value, name = worst(found)
     return value, f"{name}: std {new.get_parameter(name).detach().std(correction=0).item():.4f}, expected " + (
         f"{expected[name].detach().std(correction=0).item():.4f}"

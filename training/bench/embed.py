@@ -27,6 +27,7 @@ import torch
 from sentence_transformers import SentenceTransformer
 from transformers.modeling_outputs import BaseModelOutput
 
+from ..arguments import check_least
 from ..arguments.embeddings import BenchEmbedArguments
 from ..arguments.pretraining import ConvertArguments, CorpusArguments
 from ..conversion import convert
@@ -190,9 +191,7 @@ def bench_embed(corpus: CorpusArguments, arguments: BenchEmbedArguments) -> dict
     """
     if not arguments.model:
         raise ValueError("model: none given; give a BERT or ModernBERT as sentence-transformers saves it")
-    for name in ("texts", "rounds"):
-        if getattr(arguments, name) < 1:
-            raise ValueError(f"{name}: {getattr(arguments, name)} is too small; use 1 or more")
+    check_least(arguments, texts=1, rounds=1)
     chosen = choose_engines(arguments.engines)
     prepare_result(arguments.result)
     documents = load_documents(**vars(corpus))

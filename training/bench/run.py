@@ -17,6 +17,7 @@ import torch
 import transformers
 from tqdm.auto import tqdm
 
+from ..arguments import check_least
 from ..arguments.pretraining import BenchArguments, CorpusArguments
 from ..report import bench_table, plot_bench_lengths
 from .benchmarks import BENCHMARKS
@@ -42,9 +43,7 @@ def bench(corpus: CorpusArguments, arguments: BenchArguments) -> list[dict[str, 
     if arguments.list_benchmarks:
         print("\n".join(f"{benchmark.name:46}  {benchmark.what}" for benchmark in benchmarks))
         return [{"benchmark": benchmark.name, "what": benchmark.what} for benchmark in benchmarks]
-    for name in ("rounds", "benchmark_seconds"):
-        if getattr(arguments, name) < 1:
-            raise ValueError(f"{name}: {getattr(arguments, name)} is too small; use 1 or more")
+    check_least(arguments, rounds=1, benchmark_seconds=1)
     run = Run(device, arguments.quick, arguments.compile, corpus)
     settings = dataclasses.asdict(run) | {
         "device": device_name(device),

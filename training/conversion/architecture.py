@@ -119,6 +119,16 @@ def kept_tensors(config: MiniBertConfig) -> dict[str, torch.Tensor]:
     return load(base64.b64decode(kept)) if kept else {}
 
 
+def warn_dropout(where: str) -> None:
+    logger.warning(f"units are dropped in other places in training (evaluation is the same): {where}")
+
+
+def check_head_dim(config: PreTrainedConfig) -> None:
+    width, usual = getattr(config, "head_dim", None), config.hidden_size // config.num_attention_heads
+    if width not in (None, usual):
+        raise ValueError(f"head_dim={width} is not convertible; MiniBERT has hidden_size / heads = {usual} only")
+
+
 def rotating_whole_heads(config: MiniBertConfig) -> dict[str, Any]:
     """What is required of a config for an architecture whose RoPE turns whole heads, where it does not."""
     rope, whole = config.rope_parameters or {}, {"partial_rotary_factor": 1.0}

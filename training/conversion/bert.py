@@ -16,7 +16,7 @@ from transformers import (
 )
 
 from ...configuration_minibert import MiniBertConfig
-from .architecture import CLASSIFIERS, POOLED, VOCABULARY, Architecture, field_names, kept_tensors, logger
+from .architecture import CLASSIFIERS, POOLED, VOCABULARY, Architecture, field_names, kept_tensors, logger, warn_dropout
 
 POSITIONS = "model.embeddings.position_embeddings.weight"
 
@@ -136,10 +136,7 @@ def warn_of_dropout_before_dense(native: PreTrainedModel, head: str) -> None:
     config = native.config
     rate = config.hidden_dropout_prob if config.classifier_dropout is None else config.classifier_dropout
     if head == "ForSequenceClassification" and rate:
-        logger.warning(
-            "units are dropped in other places in training (evaluation is the same): "
-            f"{type(native).__name__} drops at {rate} before the dense layer of its head too"
-        )
+        warn_dropout(f"{type(native).__name__} drops at {rate} before the dense layer of its head too")
 
 
 class RobertaArchitecture(BertArchitecture):

@@ -52,14 +52,13 @@ def load(path: str | Path, module: ModuleType, tokens: int = 0) -> PreTrainedMod
         kinds = {key: known.get(key.removeprefix(f"{model.base_model_prefix}.")) for key in unexpected}
         unexpected, other = ([key for key, kind in kinds.items() if kind == which] for which in (None, "parameter"))
     shapes = [f"{name} {list(there)} instead of {list(here)}" for name, there, here in report["mismatched_keys"]]
+    too_many = [f"{tokens} tokens for {config.vocab_size} word vectors"] if tokens > config.vocab_size else []
     problems = {
         "lacks the weights": missing,
         "has the unknown weights": unexpected,
         "has weights of another shape": sorted(shapes),
-        "has a tokenizer that does not fit": [f"{tokens} tokens for {config.vocab_size} word vectors"],
+        "has a tokenizer that does not fit": too_many,
     }
-    if tokens <= config.vocab_size:
-        problems.popitem()
     found = [f"{what}: {', '.join(which)}" for what, which in problems.items() if which]
     if found:
         raise ValueError(f"{path} is no whole {names[0]}. It " + "; it ".join(found))

@@ -7,7 +7,7 @@ from typing import Any
 from transformers import DistilBertConfig, ElectraConfig, PreTrainedConfig, PreTrainedModel
 
 from ...configuration_minibert import MiniBertConfig
-from .architecture import CLASSIFIERS, field_names, logger
+from .architecture import CLASSIFIERS, field_names, warn_dropout
 from .bert import BertArchitecture, renamed, warn_of_dropout_before_dense
 
 
@@ -54,10 +54,7 @@ class DistilBertArchitecture(BertArchitecture):
 
     def minibert_fields(self, native: PreTrainedModel, head: str) -> dict[str, Any]:
         if rate := native.config.dropout:
-            logger.warning(
-                "units are dropped in other places in training (evaluation is the same): DistilBERT drops nothing "
-                f"behind the attention, MiniBERT at hidden_dropout={rate}"
-            )
+            warn_dropout(f"DistilBERT drops nothing behind the attention, MiniBERT at hidden_dropout={rate}")
         return super().minibert_fields(native, head)
 
 

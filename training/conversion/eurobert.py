@@ -8,7 +8,7 @@ import torch
 from transformers import EuroBertConfig, PreTrainedConfig, PreTrainedModel
 
 from ...configuration_minibert import MiniBertConfig
-from .architecture import Architecture, field_names, kept_fields, logger, rotating_whole_heads
+from .architecture import Architecture, check_head_dim, field_names, kept_fields, logger, rotating_whole_heads
 
 POOLINGS = {"bos": "cls", "mean": "mean"}
 
@@ -78,8 +78,7 @@ class EuroBertArchitecture(Architecture):
 
     def minibert_fields(self, native: PreTrainedModel, head: str) -> dict[str, Any]:
         config, pooled = native.config, head == "ForSequenceClassification"
-        if config.head_dim != config.hidden_size // config.num_attention_heads:
-            raise ValueError(f"head_dim={config.head_dim} is not convertible; MiniBERT has hidden_size / heads only")
+        check_head_dim(config)
         if pooled and config.classifier_pooling not in POOLINGS:
             pooling = f"classifier_pooling={config.classifier_pooling!r} is not convertible"
             raise ValueError(f"{pooling}: MiniBERT pools before its head; train with one of {', '.join(POOLINGS)}")

@@ -64,14 +64,19 @@ def tokenizer_of(source: str) -> PreTrainedTokenizerBase | None:
     return saved_tokenizer(source) if has_file(source, "tokenizer_config.json") else None
 
 
+def modules_of(source: str) -> list[dict[str, str]]:
+    """The modules of which sentence-transformers makes a model, the encoder first; none if it does not know it."""
+    if not has_file(source, "modules.json"):
+        return []
+    return json.loads(Path(cached_file(source, "modules.json")).read_text(encoding="utf-8"))
+
+
 def copy_modules(source: str, target: Path, length: int | None = None) -> None:
     """Copy what `SentenceTransformer(source)` reads beside the model and the tokenizer, so that it reads `target`; with
     a `length`, texts are cut off there."""
-    if not has_file(source, "modules.json"):
-        return
-    modules = json.loads(Path(cached_file(source, "modules.json")).read_text(encoding="utf-8"))
-    names = ["modules.json", "config_sentence_transformers.json", "sentence_bert_config.json"]
-    for module in modules[1:]:  # the first one is the model
+    modules = modules_of(source)
+    names = ["modules.json", "config_sentence_transformers.json", "sentence_bert_config.json"] if modules else []
+    for module in modules[1:]:
         names += [f"{module['path']}/{name}" for name in ("config.json", "model.safetensors")]
     for name in names:
         if has_file(source, name):

@@ -7,7 +7,7 @@ from typing import Any
 from transformers import ModernBertConfig, PreTrainedModel
 
 from ...configuration_minibert import MiniBertConfig
-from .architecture import CLASSIFIERS, Architecture, field_names, logger, rotating_whole_heads
+from .architecture import CLASSIFIERS, Architecture, field_names, rotating_whole_heads, warn_dropout
 
 
 class ModernBertArchitecture(Architecture):
@@ -50,8 +50,7 @@ class ModernBertArchitecture(Architecture):
     @staticmethod
     def _warn_of_dropout(hidden: float, attention: float) -> None:
         if hidden or attention:
-            logger.warning(
-                "units are dropped in other places in training (evaluation is the same): ModernBERT's "
-                f"mlp_dropout={hidden} acts before the MLP's last projection and its attention_dropout={attention} "
-                f"behind the attention too, MiniBERT's hidden_dropout={hidden} behind both"
+            warn_dropout(
+                f"ModernBERT's mlp_dropout={hidden} acts before the MLP's last projection and its attention_dropout="
+                f"{attention} behind the attention too, MiniBERT's hidden_dropout={hidden} behind both"
             )

@@ -7,7 +7,7 @@ from typing import Any
 from transformers import JinaEmbeddingsV3Config, NomicBertConfig, PreTrainedConfig, PreTrainedModel
 
 from ...configuration_minibert import MiniBertConfig
-from .architecture import rotating_whole_heads
+from .architecture import check_head_dim, rotating_whole_heads
 from .bert import BertArchitecture, RobertaArchitecture, warn_of_dropout_before_dense
 
 
@@ -31,11 +31,8 @@ class RotaryBertArchitecture(BertArchitecture):
     switches = BertArchitecture.switches | dict(position_embedding_type="rope")
 
     def minibert_fields(self, native: PreTrainedModel, head: str) -> dict[str, Any]:
-        config = native.config
-        width, usual = getattr(config, "head_dim", None), config.hidden_size // config.num_attention_heads
-        if width not in (None, usual):
-            raise ValueError(f"head_dim={width} is not convertible; MiniBERT has hidden_size / heads = {usual} only")
-        return super().minibert_fields(native, head) | dict(rope_parameters=dict(config.rope_parameters))
+        check_head_dim(native.config)
+        return super().minibert_fields(native, head) | dict(rope_parameters=dict(native.config.rope_parameters))
 
     def native_fields(self, config: MiniBertConfig, head: str) -> dict[str, Any]:
         return super().native_fields(config, head) | dict(rope_parameters=config.rope_parameters["full_attention"])

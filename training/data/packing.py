@@ -6,6 +6,8 @@ it as `[CLS] … [SEP]`, and `position_ids` restart at 0 with every document, wh
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 import datasets
 import numpy as np
 import pyarrow as pa
@@ -136,3 +138,13 @@ def pack_table(table: pa.Table, mode: str, seq_length: int, cls_token_id: int, s
             "position_ids": list_array(positions.astype(smallest_dtype(seq_length)), row_lengths),
         }
     )
+
+
+def group_by_length(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
+    """Batches of the numbers of rows with these lengths, like lengths together, the longest first; up to `batch_tokens`
+    in each, padding included, and one row at least."""
+    order = sorted(range(len(lengths)), key=lengths.__getitem__, reverse=True)
+    while order:
+        count = max(1, batch_tokens // lengths[order[0]])
+        yield order[:count]
+        order = order[count:]

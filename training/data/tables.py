@@ -94,6 +94,15 @@ def load_hub(name: str, config: str | None, **options: Any) -> Any:
         raise ValueError(f"data: {name!r} is no path here, and as a data set of the Hub: {_reason(error)}") from error
 
 
+def to_number(cell: Any) -> float:
+    """The number of a cell, which may be its text; NaN if it is none. (One bad cell makes a whole column text, or its
+    whole numbers floats: those are numbers too, so that the row with the bad cell is the one that is named.)"""
+    try:
+        return float(cell)
+    except (TypeError, ValueError):
+        return float("nan")
+
+
 def string_columns(dataset: datasets.Dataset) -> list[str]:
     """The columns of plain strings."""
     strings = (datasets.Value("string"), datasets.Value("large_string"))

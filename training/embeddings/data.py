@@ -22,7 +22,7 @@ from typing import Any
 from datasets import Dataset
 
 from ..data.sources import files_in
-from ..data.tables import ENCLOSED, hub_name, load_files, load_hub
+from ..data.tables import ENCLOSED, hub_name, load_files, load_hub, to_number
 
 TEXT_SUFFIXES = (".txt", ".md")
 TABLE_SUFFIXES = (".jsonl", ".csv", ".tsv", ".parquet")
@@ -60,10 +60,7 @@ def no_text(value: Any) -> str:
 
 def not_a_number(value: Any) -> str:
     """The value is no finite number, nor a text that says one."""
-    try:
-        return "" if math.isfinite(float(value)) else f"={value!r} is not a number"
-    except (TypeError, ValueError):
-        return f"={value!r} is not a number"
+    return "" if math.isfinite(to_number(value)) else f"={value!r} is not a number"
 
 
 def read_table(source: str) -> Table:
@@ -144,6 +141,17 @@ def read_lines(file: str | None) -> list[str]:
 # --- Passages --------------------------------------------------------------------------------------------------------
 
 
+def text_files(sources: Sequence[str]) -> Iterator[tuple[Path, Path]]:
+    """Each source with each of its files of text (a folder is searched through; hidden files left out), in the order of
+    names; a ValueError for one that is not there."""
+    for source in sources:
+        root = Path(source).expanduser()
+        if not root.exists():
+            raise ValueError(f"data: {source!r} does not exist")
+        for path in sorted(map(Path, files_in(root, TEXT_SUFFIXES + TABLE_SUFFIXES))) if root.is_dir() else [root]:
+            yield root, path
+
+
 @dataclass(frozen=True)
 class Passage:
     """What is found: its name, and its text (with the title before it, if it has one)."""
@@ -153,7 +161,7 @@ class Passage:
 
 
 def read_passages(sources: Sequence[str], words: int = 150) -> list[Passage]:
-    """The passages of files and folders (searched through; hidden files left out).
+    """The passages of `text_files`.
 
     A row of a table (columns `text`, perhaps `_id` and `title`) is a passage. In a text file it is a run of whole lines
     of up to `words` words that no blank line divides; a longer line is cut. Rows without text are left out.
@@ -163,24 +171,19 @@ def read_passages(sources: Sequence[str], words: int = 150) -> list[Passage]:
     """
     passages: list[Passage] = []
     places: dict[str, str] = {}
-    for source in sources:
-        root = Path(source).expanduser()
-        if not root.exists():
-            raise ValueError(f"data: {source!r} does not exist")
-        in_folder = root.is_dir()
-        for path in sorted(map(Path, files_in(root, TEXT_SUFFIXES + TABLE_SUFFIXES))) if in_folder else [root]:
-            # several sources may each have a file of this name
-            name = str(path if len(sources) > 1 else path.relative_to(root) if in_folder else path.name)
-            if path.suffix.lower() in TABLE_SUFFIXES:
-                rows = _rows_as_passages(read_table(str(path)), name)
-                found = [(f"{path}, row {number}", passage) for number, passage in enumerate(rows, 1)]
-            else:
-                found = [(str(path), Passage(f"{name}:{line}", text)) for line, text in _cut(read_text(path), words)]
-            for place, passage in found:
-                if passage.id in places:
-                    raise ValueError(f"{place}: a passage of {places[passage.id]} is called {passage.id!r} already")
-                places[passage.id] = place
-            passages += [passage for _, passage in found if passage.text]
+    for root, path in text_files(sources):
+        # several sources may each have a file of this name
+        name = str(path if len(sources) > 1 else path.relative_to(root) if root.is_dir() else path.name)
+        if path.suffix.lower() in TABLE_SUFFIXES:
+            rows = _rows_as_passages(read_table(str(path)), name)
+            found = [(f"{path}, row {number}", passage) for number, passage in enumerate(rows, 1)]
+        else:
+            found = [(str(path), Passage(f"{name}:{line}", text)) for line, text in _cut(read_text(path), words)]
+        for place, passage in found:
+            if passage.id in places:
+                raise ValueError(f"{place}: a passage of {places[passage.id]} is called {passage.id!r} already")
+            places[passage.id] = place
+        passages += [passage for _, passage in found if passage.text]
     if not passages:
         raise ValueError(f"data: no text in {', '.join(sources)}")
     return passages

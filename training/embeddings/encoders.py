@@ -24,7 +24,9 @@ from sentence_transformers.sentence_transformer.modules import Normalize, Poolin
 from tqdm.auto import tqdm
 
 from ...configuration_minibert import MiniBertConfig
+from ..arguments import check_least
 from ..arguments.embeddings import EmbedArguments, PoolingArguments
+from ..data.packing import group_by_length
 from ..loading import check_weights, minibert_config, reading
 from .data import TABLE_SUFFIXES, not_text, read_lines, read_table
 
@@ -126,8 +128,7 @@ def embed(arguments: EmbedArguments, pooling: PoolingArguments) -> np.ndarray:
         raise ValueError(f"output: {arguments.output!r} is no file of vectors; end its name in {' or '.join(FORMATS)}")
     if output.exists():
         raise ValueError(f"output: {arguments.output!r} exists already: nothing is overwritten, give a new file")
-    if arguments.batch_tokens < 1:
-        raise ValueError(f"batch_tokens: {arguments.batch_tokens} is too few; use at least 1")
+    check_least(arguments, batch_tokens=1)
     if arguments.text and arguments.file:
         raise ValueError("file: give texts or a file, not both")
     if arguments.text and not any(map(str.strip, arguments.text)):
@@ -182,11 +183,7 @@ def _in_batches(
     """
     texts = list(texts)
     lengths = [min(len("".join(text).encode()) + 4, model.max_seq_length) for text in texts]
-    batches: list[list[int]] = []
-    for row in sorted(range(len(texts)), key=lengths.__getitem__, reverse=True):
-        if not batches or (len(batches[-1]) + 1) * lengths[batches[-1][0]] > batch_tokens:
-            batches.append([])
-        batches[-1].append(row)
+    batches = list(group_by_length(lengths, batch_tokens))
 
     def run(rows: list[int]) -> np.ndarray:
         batch = [texts[row] for row in rows]

@@ -20,6 +20,7 @@ from sentence_transformers import CrossEncoder, SentenceTransformer
 from sentence_transformers.util import pairwise_cos_sim, semantic_search
 
 from .. import metrics
+from ..arguments import check_least
 from ..arguments.embeddings import EvaluateArguments, EvaluateRerankArguments, PoolingArguments, ReferenceArguments
 from ..report import format_table
 from .data import Retrieval, has_scores, is_retrieval, read_pairs, read_retrieval
@@ -36,8 +37,7 @@ def evaluate_embed(
 ) -> dict[str, Any]:
     """Measure an embedding model (the scores by name in "metrics"), and its vectors against those of
     `reference.reference`, if that is given; a ValueError for bad data or a model of another task."""
-    if reference.reference_texts < 1:
-        raise ValueError(f"reference_texts: {reference.reference_texts} is too few; use at least 1")
+    check_least(reference, reference_texts=1)
     prepare_result(arguments.result)
     if not arguments.data:
         raise ValueError("data: none given; give a folder with corpus.jsonl, queries and qrels, or a scored table")
@@ -77,9 +77,7 @@ def evaluate_rerank(arguments: EvaluateArguments, how: EvaluateRerankArguments) 
     of range."""
     if how.weight is not None and not 0 <= how.weight <= 1:
         raise ValueError(f"weight: {how.weight} is out of range; use 0 to 1")
-    for name in ("depth", "tuning_queries"):
-        if getattr(how, name) < 1:
-            raise ValueError(f"{name}: {getattr(how, name)} is too few; use at least 1")
+    check_least(how, depth=1, tuning_queries=1)
     if how.metric not in RETRIEVAL:
         raise ValueError(f"metric: {how.metric!r} is not measured; use one of {', '.join(RETRIEVAL)}")
     if how.weight is not None and how.tuning_data is not None:

@@ -17,6 +17,7 @@ import numpy as np
 from safetensors.numpy import load_file, save_file
 from sentence_transformers.util import semantic_search
 
+from ..arguments import check_least
 from ..arguments.embeddings import RerankArguments, SearchArguments
 from ..loading import reading
 from .data import Passage, read_lines, read_passages
@@ -98,9 +99,7 @@ def search(arguments: SearchArguments) -> list[list[tuple[Passage, float]]]:
     folder, *queries = arguments.words
     if not (queries or arguments.data):
         raise ValueError("words: no query; to build an index, say from what by --data")
-    for name in ("top_k", "depth", "passage_words"):
-        if getattr(arguments, name) < 1:
-            raise ValueError(f"{name}: {getattr(arguments, name)} is too few; use at least 1")
+    check_least(arguments, top_k=1, depth=1, passage_words=1)
     if not all(query.strip() for query in queries):
         raise ValueError("words: a query is empty")
     root = Path(folder)
@@ -149,8 +148,7 @@ def rerank(arguments: RerankArguments) -> list[tuple[str, float]]:
     """
     if not arguments.words or not arguments.words[0].strip():
         raise ValueError("words: no query given; give the query, then passages")
-    if arguments.top_k is not None and arguments.top_k < 1:
-        raise ValueError(f"top_k: {arguments.top_k} is too few; use at least 1")
+    check_least(arguments, top_k=1)
     query, *passages = arguments.words
     passages += read_lines(arguments.file) if arguments.file is not None else []
     passages = [passage for passage in passages if passage.strip()]

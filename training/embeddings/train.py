@@ -31,6 +31,7 @@ from sentence_transformers.util import mine_hard_negatives
 from transformers import EarlyStoppingCallback, TrainingArguments, set_seed
 
 from .. import metrics
+from ..arguments import check_least
 from ..arguments.embeddings import EmbedTrainingArguments, PairArguments, RerankTrainingArguments
 from ..callbacks import CheckpointManifest, SaveAndStop
 from ..checkpoints import checkpoint_to_resume, remove_checkpoints
@@ -202,8 +203,7 @@ def read_training_data(
     Args:
         pairs_from, words: which pairs are made of text without any, and the longest passage in them.
     """
-    if data.patience < 0:
-        raise ValueError(f"patience: {data.patience} is below 0; use 0 or more")
+    check_least(data, patience=0)
     if pairs_from:
         documents = read_documents(data.data)
         if data.validation is None:
@@ -346,14 +346,10 @@ def train(
     original = {name: tensor.clone() for name, tensor in trainer.model.state_dict().items() if original_share}
     result = trainer.train(resume_from_checkpoint=checkpoint)
     state = trainer.state
-    # The trainer measured the model that it ends with, unless it was told not to.
-    step = state.best_global_step if args.load_best_model_at_end else state.global_step
-    measured = [entry for entry in state.log_history if entry["step"] == step and f"eval_{metric}" in entry]
     weights = trainer.model.state_dict()
     for name, tensor in original.items():
         weights[name].lerp_(tensor, original_share)
-    measured = [] if original else measured
-    after = {name: measured[-1][f"eval_{name}"] for name in before} if measured else evaluator(trainer.model)
+    after = evaluator(trainer.model)
     print_table({"before": before, "after": after})
     output = Path(training.output_dir)
     if not args.should_save:

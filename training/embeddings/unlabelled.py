@@ -13,13 +13,11 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
 
 from datasets import Dataset
 
 from ..data.sentences import BLANK_LINE, split_sentences
-from ..data.sources import files_in
-from .data import TABLE_SUFFIXES, TEXT_SUFFIXES, not_text, read_table, read_text
+from .data import TABLE_SUFFIXES, not_text, read_table, read_text, text_files
 
 KINDS = ("title", "adjacent", "dropout")
 
@@ -31,26 +29,22 @@ class Document:
 
 
 def read_documents(sources: Sequence[str]) -> list[Document]:
-    """The documents of files and folders (searched through): the rows of a table (columns `text`, perhaps `title`), or
-    what blank lines divide in a text file, where the first of several lines is the title.
+    """The documents of `text_files`: the rows of a table (columns `text`, perhaps `title`), or what blank lines divide
+    in a text file, where the first of several lines is the title.
 
     Raises:
         ValueError: no such file or folder, or no text in them.
     """
     documents: list[Document] = []
-    for source in sources:
-        root = Path(source).expanduser()
-        if not root.exists():
-            raise ValueError(f"data: {source!r} does not exist")
-        for path in map(Path, files_in(root, TEXT_SUFFIXES + TABLE_SUFFIXES)) if root.is_dir() else [root]:
-            if path.suffix.lower() in TABLE_SUFFIXES:
-                table = read_table(str(path))
-                rows = zip(table.rows, table.column("text", not_text))
-                documents += [Document(str(row.get("title") or "").strip(), text.strip()) for row, text in rows]
-            else:
-                for block in BLANK_LINE.split(read_text(path)):
-                    title, _, text = block.strip().partition("\n")
-                    documents.append(Document(title.strip(), text.strip()) if text else Document("", title.strip()))
+    for _, path in text_files(sources):
+        if path.suffix.lower() in TABLE_SUFFIXES:
+            table = read_table(str(path))
+            rows = zip(table.rows, table.column("text", not_text))
+            documents += [Document(str(row.get("title") or "").strip(), text.strip()) for row, text in rows]
+        else:
+            for block in BLANK_LINE.split(read_text(path)):
+                title, _, text = block.strip().partition("\n")
+                documents.append(Document(title.strip(), text.strip()) if text else Document("", title.strip()))
     documents = [document for document in documents if document.text]
     if not documents:
         raise ValueError(f"data: no text in {', '.join(sources) or 'nothing'}")

@@ -15,6 +15,7 @@ from typing import Any
 
 from transformers import TrainingArguments
 
+from ..arguments import check_least
 from ..arguments.finetuning import UNLESS_PLANNED, DataArguments, EvaluateArguments, FinetuneArguments, TaskArguments
 from ..arguments.hub import PushArguments
 from ..checkpoints import can_resume, check_unused, checkpoint_to_resume, remove_checkpoints
@@ -274,13 +275,13 @@ def _repository(training: TrainingArguments) -> str:
 
 def check_arguments(arguments: FinetuneArguments, training: TrainingArguments, layers: int) -> None:
     """Refuse (a ValueError) what no model of `layers` layers can be trained with, or what would be of no effect."""
+    check_least(arguments, lora=1, seeds=1, patience=0, compare_rounds=1, compare_batches=1)
     freeze, lora, decay = arguments.freeze or "none", arguments.lora, arguments.layerwise_lr_decay
     if lora is not None:
         import peft  # noqa: F401 - missing it is told before any work
     parts = ["none", "encoder", *map(str, range(1, layers + 1))]
     checks = [
         ("freeze", freeze not in parts, f"is no part of the model; use none, encoder or a number from 1 to {layers}"),
-        ("lora", lora is not None and lora < 1, "is no rank; use 1 or more"),
         ("lora", lora and freeze != "none", f"freezes the encoder's own weights already; leave out --freeze {freeze}"),
         ("layerwise_lr_decay", not 0 < decay <= 1, "is out of range; use a share above 0, up to 1"),
         (
@@ -289,10 +290,8 @@ def check_arguments(arguments: FinetuneArguments, training: TrainingArguments, l
             "has no effect with --freeze encoder: no layer trains",
         ),
     ]
-    for name, least in (("seeds", 1), ("patience", 0), ("compare_rounds", 1), ("compare_batches", 1)):
-        value, default = getattr(arguments, name), getattr(FinetuneArguments, name)
-        checks.append((name, value is not None and value < least, f"is too few; use {least} or more"))
-        unused = name.startswith("compare_") and not arguments.compare and value != default
+    for name in ("compare_rounds", "compare_batches"):
+        unused = not arguments.compare and getattr(arguments, name) != getattr(FinetuneArguments, name)
         checks.append((name, unused, "has no effect without --compare true"))
     unmeasured = arguments.patience and (training.eval_strategy == "no" or not training.load_best_model_at_end)
     needed = "evaluations in training and --load_best_model_at_end true"

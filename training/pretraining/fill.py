@@ -8,7 +8,7 @@ from typing import Any
 from transformers import AutoModelForMaskedLM, pipeline
 
 from ..arguments.pretraining import FillArguments
-from ..loading import check_complete, reading, saved_config, saved_tokenizer
+from ..loading import load_predictor, reading, saved_config, saved_tokenizer
 
 MASK = "[MASK]"
 
@@ -35,7 +35,7 @@ def fill_masks(texts: Sequence[str], model: str, top_k: int = 5) -> list[list[li
     Raises:
         ValueError: a text without a mask, or no model at the path that was trained to predict masked tokens.
     """
-    config = saved_config(model)
+    saved_config(model)  # says best what is wrong with a path
     tokenizer = saved_tokenizer(model)
     if tokenizer.mask_token is None:
         raise ValueError(f"model: the tokenizer of {model!r} has no mask token; use a masked language model")
@@ -44,11 +44,7 @@ def fill_masks(texts: Sequence[str], model: str, top_k: int = 5) -> list[list[li
         if tokenizer.mask_token not in text:
             raise ValueError(f"text: {text!r} has no {MASK}")
     with reading(model):
-        loaded, report = AutoModelForMaskedLM.from_pretrained(model, trust_remote_code=False, output_loading_info=True)
-        check_complete(model, loaded, report["missing_keys"], head=False)
-        if report["missing_keys"] or getattr(config, "is_causal", False):
-            saved = ", ".join(config.architectures or ["no architecture"])
-            raise ValueError(f"model: {model!r} has no head that predicts masked tokens ({saved})")
+        loaded = load_predictor(model, AutoModelForMaskedLM)
         filler = pipeline("fill-mask", model=loaded, tokenizer=tokenizer, trust_remote_code=False)
     filled = [filler(text, top_k=top_k) for text in texts]
     # with a single mask, the pipeline leaves out the list of masks

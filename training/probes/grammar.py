@@ -13,16 +13,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from tqdm.auto import tqdm
-from transformers import (
-    AutoModelForCausalLM,
-    AutoModelForMaskedLM,
-    PreTrainedModel,
-    PreTrainedTokenizerFast,
-)
+from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, PreTrainedModel, PreTrainedTokenizerFast
 
 from ...modeling_minibert import MiniBertForCausalLM, MiniBertVocabularyHead
 from ..arguments.probes import GrammarArguments, ProbeArguments
-from ..loading import reading, saved_config, saved_tokenizer
+from ..data.packing import group_by_length
+from ..loading import load_predictor, reading, saved_config, saved_tokenizer
 from ..precision import fast_bf16
 from ..report import format_table, plot_grammar
 from .uses import check, save_results, table_rows
@@ -82,10 +78,7 @@ def read_minimal_pairs(file: str | None, pairs: int) -> list[dict[str, Any]]:
     if file is None:
         raise ValueError("data: give a table with the columns sentence_good and sentence_bad, such as BLiMP's")
     groups: dict[Any, list[dict[str, Any]]] = {}
-    for name, row in table_rows(file, "data", *COLUMNS):
-        for column in COLUMNS:
-            if not isinstance(row[column], str) or not row[column].strip():
-                raise ValueError(f"{name}: {column} {row[column]!r}; use text")
+    for _, row in table_rows(file, "data", texts=COLUMNS):
         groups.setdefault(row.get(PARADIGM), []).append(row)
     return [
         group[place * len(group) // count]
@@ -101,15 +94,10 @@ def load_language_model(path: str) -> tuple[PreTrainedModel, PreTrainedTokenizer
     Raises:
         ValueError: there is none, or it lacks the head that predicts tokens.
     """
-    config = saved_config(path)
-    saved = config.architectures or []
-    decoder = any(name.endswith(DECODERS) for name in saved)
+    decoder = any(name.endswith(DECODERS) for name in saved_config(path).architectures or [])
     with reading(path):
         auto = AutoModelForCausalLM if decoder else AutoModelForMaskedLM
-        options = dict(dtype=torch.float32, output_loading_info=True)  # autocast cannot join rows in fp16
-        model, report = auto.from_pretrained(path, trust_remote_code=False, **options)
-    if report["missing_keys"]:
-        raise ValueError(f"model: {path!r} has no head that predicts tokens ({', '.join(saved) or 'no architecture'})")
+        model = load_predictor(path, auto, "tokens", dtype=torch.float32)  # autocast cannot join rows in fp16
     tokenizer = saved_tokenizer(path)
     if not decoder and tokenizer.mask_token_id is None:
         raise ValueError(f"model: the tokenizer of {path!r} has no mask token, and the model is no decoder")
@@ -144,7 +132,8 @@ def score_sentences(
         owners.append(numbers[ids])
     scores = torch.zeros(len(numbers), dtype=torch.float64)
     with tqdm(total=len(rows), desc="Sentences", unit=" rows", leave=False, delay=1) as bar:
-        for batch in _batches(rows, batch_tokens):
+        for chosen in group_by_length([len(row.input_ids) for row in rows], batch_tokens):
+            batch = [rows[number] for number in chosen]
             logits, labels = _logits(model, batch, tokenizer.pad_token_id or 0)
             found = logits.float().log_softmax(-1).gather(1, labels.unsqueeze(1)).squeeze(1)
             sentence = torch.tensor([row.sentence for row in batch for _ in row.targets])
@@ -172,17 +161,6 @@ def _decoder_row(number: int, encoding: Any, tokenizer: PreTrainedTokenizerFast)
         ids, special = [tokenizer.bos_token_id, *ids], [1, *special]
     targets = [place for place in range(1, len(ids)) if not special[place]]
     return [Scored(number, ids, [place - 1 for place in targets], [ids[place] for place in targets])]
-
-
-def _batches(rows: list[Scored], batch_tokens: int) -> Iterator[list[Scored]]:
-    """Rows of like length together, as many as `batch_tokens` allows."""
-    batch: list[Scored] = []
-    for row in sorted(rows, key=lambda row: len(row.input_ids)):
-        if batch and (len(batch) + 1) * len(row.input_ids) > batch_tokens:
-            yield batch
-            batch = []
-        batch.append(row)
-    yield from [batch] if batch else []
 
 
 def _logits(model: PreTrainedModel, batch: list[Scored], pad: int) -> tuple[torch.Tensor, torch.Tensor]:

@@ -12,10 +12,11 @@ from typing import Any
 import datasets
 import numpy as np
 
+from ..arguments import check_least
 from ..arguments.pretraining import CorpusArguments
 from ..arguments.probes import ProbeArguments
 from ..data.sentences import sentences
-from ..data.tables import load_table
+from ..data.tables import load_table, to_number
 
 DOCUMENTS = 5000  # which random sentences come from (or as many as sentences asked for), however large the corpus is
 CONTEXT = 50  # characters shown of a text on either side of the word
@@ -51,7 +52,7 @@ def read_uses(file: str, field: str) -> list[Use]:
     words of a list as if they were parts of one."""
     uses = []
     for name, row in table_rows(file, field, "tokens", "target_index", "lemma", "sense"):
-        tokens, target = row["tokens"], _number(row["target_index"])
+        tokens, target = row["tokens"], to_number(row["target_index"])
         tokens = tokens.split() if isinstance(tokens, str) else tokens
         if not isinstance(tokens, list) or not tokens or not all(isinstance(token, str) for token in tokens):
             raise ValueError(f"{name}: tokens {tokens!r}; use a list of words, or words between spaces")
@@ -70,33 +71,26 @@ def read_uses(file: str, field: str) -> list[Use]:
 def read_pairs(file: str, field: str) -> list[tuple[str, str, float]]:
     """The rows of a file with the columns sentence1, sentence2 and score; errors as in `read_uses`."""
     pairs = []
-    for name, row in table_rows(file, field, "sentence1", "sentence2", "score"):
-        for column in ("sentence1", "sentence2"):
-            if not isinstance(row[column], str) or not row[column].strip():
-                raise ValueError(f"{name}: {column} {row[column]!r}; use text")
-        if not np.isfinite(_number(row["score"])):
+    for name, row in table_rows(file, field, "score", texts=("sentence1", "sentence2")):
+        score = to_number(row["score"])
+        if not np.isfinite(score):
             raise ValueError(f"{name}: score {row['score']!r}; use a number")
-        pairs.append((row["sentence1"], row["sentence2"], _number(row["score"])))
+        pairs.append((row["sentence1"], row["sentence2"], score))
     return pairs
 
 
-def table_rows(file: str, field: str, *columns: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The rows of a table that has to have these columns, each with its name for errors."""
+def table_rows(file: str, field: str, *columns: str, texts: Sequence[str] = ()) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The rows of a table that has to have these columns, and text in `texts`, each with its name for errors."""
     rows = load_table(file, field)
-    if missing := [column for column in columns if column not in rows.column_names]:
+    if missing := [column for column in (*texts, *columns) if column not in rows.column_names]:
         there = ", ".join(rows.column_names)
         raise ValueError(f"{field}: {file!r} has no column {', '.join(missing)}; its columns: {there}")
     for number, row in enumerate(rows, 1):
-        yield f"{field}: {file}, row {number}", row
-
-
-def _number(cell: Any) -> float:
-    """A cell's number, NaN if it is none. One bad cell makes a whole column text, or its whole numbers floats: those
-    are numbers too, so that the row with the bad cell is the one that is named."""
-    try:
-        return float(cell)
-    except (TypeError, ValueError):
-        return float("nan")
+        name = f"{field}: {file}, row {number}"
+        for column in texts:
+            if not isinstance(row[column], str) or not row[column].strip():
+                raise ValueError(f"{name}: {column} {row[column]!r}; use text")
+        yield name, row
 
 
 def draw_sentences(documents: datasets.Dataset, count: int, rng: np.random.Generator) -> list[str]:
@@ -115,13 +109,9 @@ def sample(items: Sequence[Any], count: int, rng: np.random.Generator) -> list[A
 
 
 def check(probe: ProbeArguments, arguments: Any, **least: int) -> None:
-    """Numbers below the least that makes sense, and an output folder that is a file or would lie in one, are errors
-    (a ValueError that names the argument) before anything is computed."""
-    given = vars(probe) | vars(arguments)
-    for name, minimum in {"batch_tokens": 1, **least}.items():
-        for number in given[name] if isinstance(given[name], list) else [given[name]]:
-            if number < minimum:
-                raise ValueError(f"{name}: {number}; use {minimum} or more")
+    """`check_least`; and an output folder that is a file or would lie in one is a ValueError too."""
+    check_least(probe, batch_tokens=1)
+    check_least(arguments, **least)
     folder = Path(arguments.output_dir)
     for path in (folder, *folder.parents):
         if path.is_file():

@@ -18,7 +18,8 @@ from transformers import PreTrainedTokenizerFast
 
 from ...modeling_minibert import MiniBertForMaskedLM, MiniBertModel, MiniBertPreTrainedModel
 from ..arguments.probes import LAYERS_HELP
-from ..loading import minibert_config, reading, saved_tokenizer
+from ..data.packing import group_by_length
+from ..loading import load_predictor, load_whole, minibert_config, reading, saved_tokenizer
 from .uses import Use
 
 
@@ -29,12 +30,9 @@ def load_model(path: str, masked_lm: bool = False) -> tuple[MiniBertPreTrainedMo
     config = minibert_config(path)
     with reading(path):
         if masked_lm:
-            model, report = MiniBertForMaskedLM.from_pretrained(path, output_loading_info=True)
+            model = load_predictor(path, MiniBertForMaskedLM)
         else:
-            model, report = MiniBertModel.from_pretrained(path, add_pooling_layer=False, output_loading_info=True)
-    if report["missing_keys"] or (masked_lm and config.is_causal):
-        missing = "head that predicts masked tokens" if masked_lm else "complete encoder"
-        raise ValueError(f"model: {path!r} has no {missing} ({', '.join(config.architectures or ['no architecture'])})")
+            model = load_whole(MiniBertModel, path, add_pooling_layer=False)
     tokenizer = saved_tokenizer(path)
     tokenizer.model_max_length = min(config.max_position_embeddings, tokenizer.model_max_length)
     return model.eval().to("cuda" if torch.cuda.is_available() else "cpu"), tokenizer
@@ -115,20 +113,10 @@ def _content(encoding) -> list[int]:
 def hidden_states(
     model: MiniBertPreTrainedModel, rows: Sequence[Row], batch_tokens: int, desc: str
 ) -> Iterator[tuple[list[int], torch.Tensor]]:
-    """All states of rows by a `MiniBertModel`, rows of like length together, the longest first, with a progress bar
-    that says `desc`.
-
-    Args:
-        batch_tokens: tokens in a batch, padding included (a longer row is a batch by itself).
-
-    Yields:
-        the numbers of the batch's rows, and their states [L + 1, batch, length, width] in fp32.
-    """
-    order = sorted(range(len(rows)), key=lambda number: -len(rows[number].input_ids))
+    """All states of rows by a `MiniBertModel`, with a progress bar that says `desc`: for each batch of
+    `group_by_length` the numbers of its rows, and their states [L + 1, batch, length, width] in fp32."""
     with tqdm(total=len(rows), desc=desc, unit=" rows", leave=False) as bar, torch.inference_mode():
-        while order:
-            count = max(1, batch_tokens // len(rows[order[0]].input_ids))
-            batch, order = order[:count], order[count:]
+        for batch in group_by_length([len(row.input_ids) for row in rows], batch_tokens):
             ids = [torch.tensor(rows[number].input_ids) for number in batch]
             input_ids = pad_sequence(ids, batch_first=True, padding_value=model.config.pad_token_id or 0)
             mask = pad_sequence([torch.ones_like(row) for row in ids], batch_first=True)

@@ -14,6 +14,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from transformers import AutoModelForQuestionAnswering, PreTrainedConfig, PreTrainedTokenizerBase
 
 from ....modeling_minibert import MiniBertForQuestionAnswering
+from ...arguments import check_least
 from ...arguments.finetuning import AnswerArguments
 from ...loading import load_whole, saved_tokenizer
 from ...metrics import SquadScores
@@ -53,9 +54,7 @@ class AnswerQuestions(Task):
 
     def __init__(self, arguments: AnswerArguments, tokenizer: PreTrainedTokenizerBase):
         super().__init__(arguments, tokenizer)
-        for name in ("n_best", "max_answer_length", "max_question_length"):
-            if getattr(arguments, name) < 1:
-                raise ValueError(f"{name}: {getattr(arguments, name)} finds no answer; use 1 or more")
+        check_least(arguments, n_best=1, max_answer_length=1, max_question_length=1)
         tokenizer.padding_side = "right"  # positions are columns
         self.null_threshold = arguments.null_threshold
         # Tokens of an input that are not the context's, at most.

@@ -15,6 +15,7 @@ from transformers import AutoModelForSequenceClassification, PreTrainedConfig, p
 
 from ....modeling_minibert import MiniBertForSequenceClassification
 from ...arguments.finetuning import ZeroShotArguments
+from ...data.tables import to_number
 from ...loading import load_whole, reading, saved_tokenizer
 from ...metrics import F1, Accuracy, MatthewsCorrelation, Pearson, Spearman
 from ...report import plot_confusion, plot_scores, plot_values
@@ -133,9 +134,9 @@ class Classify(Task):
     def _encoded(self, value: Any) -> int | float | list[float]:
         """What the model learns: a class number, 0 or 1 for each label, or a value."""
         if self.problem_type == REGRESSION:
-            if (number := _number(value)) is None:
+            if not np.isfinite(to_number(value)):
                 raise bad_value(self.label_column, value, f"a number ({REGRESSION})")
-            return number
+            return to_number(value)
         if isinstance(value, list) != (self.problem_type == MULTI):
             use = "a list of labels" if self.problem_type == MULTI else "one label"
             raise bad_value(self.label_column, value, f"{use} ({self.problem_type})")
@@ -290,17 +291,8 @@ def _problem_type(values: Iterable[Any]) -> str:
     values = [value for value in values if value is not None]
     if any(isinstance(value, list) for value in values):
         return MULTI
-    numbers = [_number(value) for value in values]  # also of text: a column with an empty cell has nothing else
-    return SINGLE if None in numbers or all(number.is_integer() for number in numbers) else REGRESSION
-
-
-def _number(value: Any) -> float | None:
-    """A finite number, or the text of one."""
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        return None
-    return number if np.isfinite(number) else None
+    numbers = [to_number(value) for value in values]  # also of text: a column with an empty cell has nothing else
+    return SINGLE if not np.isfinite(numbers).all() or all(map(float.is_integer, numbers)) else REGRESSION
 
 
 def _find_label(label: int | str, labels: list[str]) -> int | None:

@@ -14,6 +14,7 @@ from tokenizers import pre_tokenizers
 from transformers import DataCollatorForTokenClassification, PreTrainedConfig, PreTrainedTokenizerBase, pipeline
 
 from ....modeling_minibert import MiniBertForTokenClassification
+from ...arguments import check_least
 from ...arguments.finetuning import TagArguments
 from ...metrics import F1, Accuracy, Seqeval
 from ...report import plot_per_type, plot_scores
@@ -39,8 +40,7 @@ class Tag(Task):
 
     def __init__(self, arguments: TagArguments, tokenizer: PreTrainedTokenizerBase):
         super().__init__(arguments, tokenizer)
-        if arguments.stride < 0:
-            raise ValueError(f"stride: {arguments.stride} is negative; use 0 or more")
+        check_least(arguments, stride=0)
         tokenizer.padding_side = "right"  # `predict` finds tokens by their column
         spaces_before_words(tokenizer)
         special = tokenizer("a", return_special_tokens_mask=True)["special_tokens_mask"]
