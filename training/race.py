@@ -111,33 +111,27 @@ def race(corpus: CorpusArguments, arguments: RaceArguments) -> dict[str, Any]:
 
 
 def compare(results: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """For each peer its best run, and by run the share of that one's seconds and tokens after which the held-out loss
-    is as low (between two measurements by a straight line); None where it never is."""
+    """For each peer its best run, and by run the share of that one's seconds, tokens and flops after which the held-out
+    loss is as low (between two measurements by a straight line); None where it never is."""
     best: dict[str, dict[str, Any]] = {}
     for peer in PEERS:
         of_peer = [name for name, run in results.items() if run["peer"] == peer]
         if of_peer:
             name = min(of_peer, key=lambda name: results[name]["loss"])
-            last = results[name]["curve"][-1]
-            reached = {other: _reached(run["curve"], last["loss"]) for other, run in results.items()}
+            goal = results[name]["curve"][-1]
             best[peer] = {
                 "run": name,
-                "reached": {
-                    other: at and {axis: at[axis] / last[axis] for axis in ("seconds", "tokens", "flops")}
-                    for other, at in reached.items()
-                },
+                "reached": {other: _reached(run["curve"], goal) for other, run in results.items()},
             }
     return best
 
 
-def _reached(curve: list[dict[str, float]], loss: float) -> dict[str, float] | None:
-    """Where a curve first is at a loss."""
-    for before, after in zip([None, *curve], curve):
-        if after["loss"] <= loss:
-            if before is None:
-                return after
-            share = (before["loss"] - loss) / (before["loss"] - after["loss"])
-            return {axis: before[axis] + share * (after[axis] - before[axis]) for axis in after}
+def _reached(curve: list[dict[str, float]], goal: dict[str, float]) -> dict[str, float] | None:
+    for before, after in zip([curve[0], *curve], curve):
+        if after["loss"] <= goal["loss"]:
+            share = (before["loss"] - goal["loss"]) / (before["loss"] - after["loss"]) if before is not after else 1
+            at = {axis: before[axis] + share * (after[axis] - before[axis]) for axis in ("seconds", "tokens", "flops")}
+            return {axis: value / goal[axis] for axis, value in at.items()}
     return None
 
 

@@ -76,12 +76,15 @@ def picture(
             plt.close(figure)
 
 
-def _draw_bars(axes: Any, bars: Mapping[str, Sequence[float]], groups: Sequence[str]) -> None:
-    """Bars beside each other in groups: of every name one in each group."""
-    for i, (name, heights) in enumerate(bars.items()):
+def _draw_bars(axes: Any, bars: Mapping[str, Sequence[float]], groups: Sequence[str], horizontal: bool = False) -> None:
+    """Bars beside each other in groups: of every name one in each group; horizontal ones with their values."""
+    draw, set_ticks = (axes.barh, axes.set_yticks) if horizontal else (axes.bar, axes.set_xticks)
+    for i, (name, values) in enumerate(bars.items()):
         places = np.arange(len(groups)) + 0.8 * (i - (len(bars) - 1) / 2) / len(bars)
-        axes.bar(places, heights, 0.8 / len(bars), label=name)
-    axes.set_xticks(range(len(groups)), groups)
+        drawn = draw(places, values, 0.8 / len(bars), label=name)
+        if horizontal:
+            axes.bar_label(drawn, fmt="%.2f", padding=3, fontsize=8)
+    set_ticks(range(len(groups)), groups)
 
 
 def _draw_cells(axes: Any, shares: np.ndarray, texts: np.ndarray | None, **options: Any) -> Any:
@@ -445,7 +448,7 @@ def plot_values(predictions: Sequence[float], references: Sequence[float], path:
 
 def plot_scores(scores: Mapping[str, float], name: str, path: str | Path) -> None:
     """Draw the score `name`, between 0 and 1, of every label."""
-    _plot_bars(list(scores), {name: list(scores.values())}, path, f"{name} by label", name)
+    _plot_bars(list(scores), {"": list(scores.values())}, path, f"{name} by label", name)
 
 
 def plot_per_type(scores: Mapping[str, Mapping[str, float]], path: str | Path) -> None:
@@ -461,14 +464,8 @@ def _plot_bars(labels: list[str], bars: dict[str, list[float]], path: str | Path
     if len(labels) > MOST_NAMES:
         title = f"{title}, {MOST_NAMES} of {len(labels):,}"
         labels, bars = labels[:MOST_NAMES], {name: values[:MOST_NAMES] for name, values in bars.items()}
-    places, height = np.arange(len(labels)), 0.8 / len(bars)
     with picture(path, title, size=(7, 1.7 + (0.1 + 0.2 * len(bars)) * len(labels)), grid=None) as axes:
-        for i, (name, values) in enumerate(bars.items()):
-            drawn = axes.barh(
-                places + height * (i - (len(bars) - 1) / 2), values, 0.9 * height, label=name if len(bars) > 1 else None
-            )
-            axes.bar_label(drawn, fmt="%.2f", padding=3, fontsize=8)
-        axes.set_yticks(places, map(_one_line, labels))
+        _draw_bars(axes, bars, [*map(_one_line, labels)], horizontal=True)
         axes.set(xlabel=xlabel, xlim=(0, 1.1))
         axes.invert_yaxis()
         if len(bars) > 1:
@@ -485,9 +482,8 @@ def plot_grammar(path: str | Path, results: Mapping[str, Any]) -> None:
     with picture(path, "Grammatical against ungrammatical sentences", size=(8, 1.5 + 0.3 * len(names))) as axes:
         axes.barh(names, values)
         axes.axvline(0.5, color="grey", linestyle=":", label="chance")
-        axes.axvline(
-            results["accuracy"], color="black", label=f"all {results['pairs']:,} pairs: {results['accuracy']:.1%}"
-        )
+        label = f"all {results['pairs']:,} pairs: {results['accuracy']:.1%}"
+        axes.axvline(results["accuracy"], color="black", label=label)
         axes.set(xlim=(0, 1), xlabel="accuracy")
 
 

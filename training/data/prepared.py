@@ -56,10 +56,8 @@ def write_shard(
             rows = pack_table(tokenized, packing, seq_length, **special)
             writer = writer or pq.ParquetWriter(unfinished, rows.schema, compression="zstd")
             writer.write_table(rows, ROWS_IN_GROUP)
-            documents, tokens = (
-                documents + len(window),
-                tokens + pc.sum(pc.list_value_length(rows["input_ids"])).as_py(),
-            )
+            documents += len(window)
+            tokens += pc.sum(pc.list_value_length(rows["input_ids"])).as_py()
         writer.add_key_value_metadata({"documents": str(documents), "tokens": str(tokens)})
     finally:
         if writer is not None:
