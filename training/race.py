@@ -43,9 +43,11 @@ from .arguments.race import RaceArguments
 from .bench.benchmarks import sparse_masked_lm
 from .cli.parsing import argument_names, read_recipe
 from .data.documents import tokenize_documents
+from .data.masking import IGNORE_INDEX
 from .data.mixtures import CorpusSplits, prepare_documents
 from .data.packing import pack_documents
 from .precision import fast_bf16
+from .pretraining.objectives.base import token_score
 from .probes.grammar import grammar, read_minimal_pairs
 from .report import format_table, plot_race
 
@@ -260,19 +262,16 @@ class Turns(TrainerCallback):
     def measure(self, args: TrainingArguments, state: Any, model: torch.nn.Module) -> None:
         """Add the held-out loss to the curve."""
         model.eval()
-        loss = right = targets = 0.0
+        sums = torch.zeros(3, dtype=torch.float64, device=model.device)
         for batch in self.batches:
             batch = {name: x.to(model.device) for name, x in batch.items()}
-            labels = batch["labels"]
             with torch.autocast(model.device.type, torch.bfloat16, enabled=args.bf16):
                 logits = model(**batch).logits
             if logits.dim() == 3:  # else they are of the masked tokens alone
-                logits = logits[labels != -100]
-            logits, labels = logits.float(), labels[labels != -100]
-            loss += torch.nn.functional.cross_entropy(logits, labels, reduction="sum").item()
-            right += (logits.argmax(-1) == labels).sum().item()
-            targets += len(labels)
+                logits = logits[batch["labels"] != IGNORE_INDEX]
+            sums += token_score(logits, batch["labels"])
         model.train()
+        loss, right, targets = sums.tolist()
         tokens = int(state.num_input_tokens_seen)
         flops = 6 * tokens * model.num_parameters(exclude_embeddings=True)
         self.curve.append(

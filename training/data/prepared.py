@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 from torch.utils.data import Dataset, Sampler
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from ..arguments.pretraining import ROWS_MANIFEST, CorpusArguments, RowArguments
+from ..arguments.pretraining import ROWS_MANIFEST, UNLESS_PREPARED, CorpusArguments, RowArguments
 from .documents import TOKENIZER_BATCH, in_share, tokenize_table, tokenizer_backend
 from .packing import WINDOW, pack_table, special_ids
 from .tables import load_files
@@ -125,8 +125,7 @@ def write_manifest(folder: str | Path, rows: RowArguments, arguments: dict[str, 
     for split, found in shards.items():
         if not found or None in found.values():
             raise ValueError(f"{str(folder)!r} has no whole shard {split}-….parquet, or a broken one; prepare it again")
-    rows = rows.decided()
-    made = {"validation_size": rows.validation_size, "seq_length": rows.seq_length, "packing": rows.packing}
+    made = {name: getattr(rows.decided(), name) for name in UNLESS_PREPARED}
     manifest = made | {"tokenizer_sha256": tokenizer_checksum(tokenizer), "arguments": arguments} | shards
     unfinished = folder / f"{ROWS_MANIFEST}.tmp"
     unfinished.write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
@@ -153,6 +152,7 @@ class PreparedRows:
         self.folder = Path(folder).expanduser()
         try:
             self.manifest = json.loads((self.folder / ROWS_MANIFEST).read_text(encoding="utf-8"))
+            self.made = {name: self.manifest[name] for name in UNLESS_PREPARED}
             sizes = {name: counts["bytes"] for split in SPLITS for name, counts in self.manifest[split].items()}
         except (ValueError, TypeError, KeyError, AttributeError):
             raise ValueError(f"data: {ROWS_MANIFEST} in {str(folder)!r} is broken; prepare the rows again") from None
@@ -186,13 +186,14 @@ class PreparedRows:
 
     def arguments(self, rows: RowArguments) -> RowArguments:
         """How the rows were made; a ValueError if other ones are asked for."""
-        for name, given in vars(rows).items():
-            if name in self.manifest and given not in (None, self.manifest[name]):
+        for name, value in self.made.items():
+            given = getattr(rows, name)
+            if given not in (None, value):
                 raise ValueError(
-                    f"{name}: {given!r}, but the rows in {str(self.folder)!r} were prepared with"
-                    f" {self.manifest[name]!r}; leave it out, or prepare rows with --{name} {given}"
+                    f"{name}: {given!r}, but the rows in {str(self.folder)!r} were prepared with {value!r}; leave it"
+                    f" out, or prepare rows with --{name} {given}"
                 )
-        return dataclasses.replace(rows, **{name: self.manifest[name] for name in vars(rows) if name in self.manifest})
+        return dataclasses.replace(rows, **self.made)
 
     def check_tokenizer(self, tokenizer: PreTrainedTokenizerBase) -> None:
         """A ValueError if it is not the one that the rows were made with."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 from collections.abc import Iterator
@@ -50,16 +49,15 @@ def prepare(
     parts = {split: getattr(documents, split).select_columns("text") for split in SPLITS}
 
     chosen = (corpus, mixture, rows, command, *([] if tokenizer else [tokenizer_arguments]))
-    plan = {name: value for each in chosen for name, value in dataclasses.asdict(each).items()}
-    plan = {name: value for name, value in plan.items() if name not in ("num_proc", "output_dir")}
+    plan = {name: value for each in chosen for name, value in vars(each).items()}
+    del plan["num_proc"], plan["output_dir"]
     plan |= {f"{split}_bytes": _bytes(part) for split, part in parts.items()}
     if (folder / ROWS_PLAN).exists():
         _check_plan(folder, plan)
         tokenizer = saved_tokenizer(folder)
     else:
-        length = dict(model_max_length=rows.seq_length)
         tokenizer = tokenizer or train_tokenizer(
-            documents.sample["text"], **dataclasses.asdict(tokenizer_arguments), **length
+            documents.sample["text"], **vars(tokenizer_arguments), model_max_length=rows.seq_length
         )
         tokenizer.save_pretrained(folder)
         unfinished = folder / f"{ROWS_PLAN}.tmp"
