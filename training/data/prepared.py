@@ -12,7 +12,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import compress, count, islice
+from itertools import compress, islice
 from pathlib import Path
 from typing import Any
 
@@ -40,13 +40,8 @@ ROWS_IN_GROUP = 4096
 def write_shard(
     path: Path, texts: Iterable[str], tokenizer: PreTrainedTokenizerFast, seq_length: int, packing: str = "packed"
 ) -> None:
-    """Tokenize and pack documents into one parquet file, which has its name only when it is whole.
-
-    Args:
-        path: a name that begins with "train-" or "validation-".
-        texts: one document each, none of them blank; one or more.
-        seq_length, packing: as of `pack_documents`.
-    """
+    """Tokenize and pack documents (one or more, none blank) into one parquet file, named "train-…" or "validation-…",
+    which has its name only when it is whole; `seq_length` and `packing` as of `pack_documents`."""
     backend, special, texts = tokenizer_backend(tokenizer), special_ids(tokenizer), iter(texts)
     unfinished, writer, documents, tokens = path.with_name(f".{path.name}.unfinished"), None, 0, 0
     try:
@@ -86,10 +81,7 @@ def write_part(
     if not 0 < rows.validation_size < 1:
         raise ValueError(f"validation_size: {rows.validation_size} of a part of the text; use a share between 0 and 1")
     made = dict(tokenizer=tokenizer, seq_length=rows.seq_length, packing=rows.packing)
-    for number in count():
-        chunk = list(islice(texts, shard_documents))
-        if not chunk:
-            break
+    for number, chunk in enumerate(iter(lambda: list(islice(texts, shard_documents)), [])):
         chunk = [stripped for text in chunk if (stripped := text.strip())]
         below = in_share(chunk, rows.validation_size, seed)
         held_out += compress(chunk, below)
@@ -180,7 +172,6 @@ class PreparedRows:
         return CorpusArguments(data=arguments.get("data", []), packages=arguments.get("packages", []))
 
     def describe(self) -> str:
-        """In words, to print."""
         documents, held_out = (self.count(split, "documents") for split in SPLITS)
         return f"{documents:,} documents to train on, {held_out:,} held out"
 
