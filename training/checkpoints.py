@@ -134,7 +134,7 @@ def find_damage(checkpoint: Path) -> str | None:
 
 
 def write_manifest(checkpoint: Path) -> None:
-    """List a checkpoint's files with their sizes and checksums, once all of them are written."""
+    """List a checkpoint's files with their sizes and checksums, once all are written."""
     files = {
         path.relative_to(checkpoint).as_posix(): (path.stat().st_size, _checksum(path))
         for path in sorted(checkpoint.rglob("*"))

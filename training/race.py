@@ -67,8 +67,8 @@ def race(corpus: CorpusArguments, arguments: RaceArguments) -> dict[str, Any]:
         best learning rate the share of the peer's seconds and tokens after which it has the peer's final loss.
 
     Raises:
-        ValueError: an unknown peer or recipe, a number that makes no sense, a folder of another race; before any work.
-            Later, that a run failed, with the file that says why.
+        ValueError: bad arguments, or a folder of another race, before any work; later, that a run failed, with the file
+            that says why.
     """
     if arguments.quick:
         arguments = replace(arguments, **QUICK, learning_rates=arguments.learning_rates[:1])
@@ -160,8 +160,7 @@ def race_table(summary: Mapping[str, Any]) -> str:
 
 def _take_turns(runs: Mapping[str, Mapping[str, Any]], corpus: CorpusArguments, arguments: RaceArguments) -> None:
     """Train the runs, each in a process of its own, of which one at a time gets the word."""
-    context, folder, lines = get_context("spawn"), Path(arguments.output), {}
-    processes = []
+    context, lines, processes = get_context("spawn"), {}, []
     for name, run in runs.items():
         ours, theirs = context.Pipe()
         process = context.Process(target=_run, args=(name, run, corpus, arguments, theirs), daemon=True)
@@ -174,7 +173,7 @@ def _take_turns(runs: Mapping[str, Mapping[str, Any]], corpus: CorpusArguments, 
         try:
             return lines[name].recv()
         except EOFError:
-            raise ValueError(f"the run {name!r} failed: see {folder / name}.log") from None
+            raise ValueError(f"the run {name!r} failed: see {Path(arguments.output) / name}.log") from None
 
     try:
         for name in lines:
@@ -207,10 +206,6 @@ def _run(
     model = (_train_peer if "peer" in run else _train_minibert)(name, run, corpus, arguments)
     turns.measure(*turns.end, model)  # as it was saved: with averaged weights, where there are some
     last = turns.curve[-1]
-    found = None
-    if arguments.grammar:
-        probed = GrammarArguments(arguments.grammar, 100, output_dir=str(folder / name / "grammar"))
-        found = grammar(ProbeArguments(str(folder / name)), probed)["accuracy"]
     result = {
         "peer": run.get("peer"),
         **run,
@@ -218,9 +213,12 @@ def _run(
         "loss": last["loss"],
         "accuracy": last["accuracy"],
         "bits_per_byte": last["loss"] / math.log(2) / _metadata(folder)["bytes_per_token"],
-        "grammar": found,
+        "grammar": None,
         "curve": turns.curve,
     }
+    if arguments.grammar:
+        probed = GrammarArguments(arguments.grammar, 100, output_dir=str(folder / name / "grammar"))
+        result["grammar"] = grammar(ProbeArguments(str(folder / name)), probed)["accuracy"]
     (folder / f"{name}.json").write_text(json.dumps(result, indent=1) + "\n")
     line.send(0)
 
@@ -260,7 +258,6 @@ class Turns(TrainerCallback):
 
     @torch.no_grad()
     def measure(self, args: TrainingArguments, state: Any, model: torch.nn.Module) -> None:
-        """Add the held-out loss to the curve."""
         model.eval()
         sums = torch.zeros(3, dtype=torch.float64, device=model.device)
         for batch in self.batches:

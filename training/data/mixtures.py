@@ -67,8 +67,7 @@ def prepare_documents(
             several languages, of one of them.
 
     Raises:
-        ValueError: what `load_documents`, `hold_out` and `check_mixture` refuse, or a source without text; before any
-            work.
+        ValueError: what `load_documents`, `hold_out` and `check_mixture` refuse, or a source without text.
     """
     if streaming.streaming:
         names, streams, probabilities = _streams(corpus, mixture, streaming)
