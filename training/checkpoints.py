@@ -11,8 +11,9 @@ import re
 import shutil
 import zipfile
 import zlib
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError, safe_open
 
@@ -94,6 +95,13 @@ def check_unused(folder: Path, one_of_several: bool = False) -> None:
         raise ValueError(
             f"output_dir: {str(folder)!r} holds an unfinished run; {goes_on}give another one, or remove it"
         )
+
+
+def check_same(before: Mapping[str, Any], now: Mapping[str, Any], made: str, use: str) -> None:
+    """Refuse (ValueError) to go on with what was begun with other settings."""
+    for name in {**before, **now}:
+        if before.get(name) != now.get(name):
+            raise ValueError(f"{name}: {now.get(name)!r}, but {made} {before.get(name)!r}; {use}")
 
 
 def can_resume(checkpoint: str | Path) -> bool:

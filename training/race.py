@@ -209,7 +209,7 @@ def _run(
     result = {
         "peer": run.get("peer"),
         **run,
-        "parameters": turns.parameters,
+        "parameters": model.num_parameters(),
         "loss": last["loss"],
         "accuracy": last["accuracy"],
         "bits_per_byte": last["loss"] / math.log(2) / _metadata(folder)["bytes_per_token"],
@@ -231,11 +231,10 @@ class Turns(TrainerCallback):
     """
 
     def __init__(self, line: Connection, arguments: RaceArguments, batches: list[dict[str, torch.Tensor]]):
-        self.line, self.batches, self.curve, self.seconds, self.parameters = line, batches, [], 0.0, 0
+        self.line, self.batches, self.curve, self.seconds = line, batches, [], 0.0
         self.turn, self.every = arguments.turn, math.ceil(arguments.steps / arguments.evaluations)
 
-    def on_train_begin(self, args, state, control, model=None, **kwargs):
-        self.parameters = model.num_parameters()
+    def on_train_begin(self, args, state, control, **kwargs):
         self.line.send("ready")
         self.line.recv()
 

@@ -15,7 +15,7 @@ from transformers import PreTrainedTokenizerFast
 from ...tokenization import train_tokenizer
 from ..arguments import pretraining as arguments
 from ..arguments.pretraining import ROWS_MANIFEST, ROWS_PLAN
-from ..checkpoints import check_unused
+from ..checkpoints import check_same, check_unused
 from ..data.mixtures import prepare_documents
 from ..data.packing import WINDOW, check_packing, special_ids
 from ..data.prepared import SPLITS, PreparedRows, shard_counts, write_manifest, write_shard
@@ -53,7 +53,10 @@ def prepare(
     del plan["num_proc"], plan["output_dir"]
     plan |= {f"{split}_bytes": _bytes(part) for split, part in parts.items()}
     if (folder / ROWS_PLAN).exists():
-        _check_plan(folder, plan)
+        before = json.loads((folder / ROWS_PLAN).read_text(encoding="utf-8"))
+        check_same(
+            before, plan, f"the unfinished rows in {str(folder)!r} are made with", "give that, or another --output_dir"
+        )
         tokenizer = saved_tokenizer(folder)
     else:
         tokenizer = tokenizer or train_tokenizer(
@@ -105,13 +108,3 @@ def _texts(documents: datasets.Dataset) -> Iterator[str]:
 def _bytes(documents: datasets.Dataset) -> int:
     batches = documents.with_format("arrow").iter(batch_size=WINDOW)
     return sum(pc.sum(pc.binary_length(batch["text"])).as_py() for batch in batches)
-
-
-def _check_plan(folder: Path, plan: dict[str, Any]) -> None:
-    before = json.loads((folder / ROWS_PLAN).read_text(encoding="utf-8"))
-    for name in before.keys() | plan.keys():
-        if before.get(name) != plan.get(name):
-            raise ValueError(
-                f"{name}: {plan.get(name)!r}, but the unfinished rows in {str(folder)!r} are made with"
-                f" {before.get(name)!r}; give that, or another --output_dir"
-            )

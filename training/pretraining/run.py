@@ -20,7 +20,7 @@ from ...configuration_minibert import BERT_SIZES, MiniBertConfig
 from ...modeling_minibert import MiniBertModel
 from ...tokenization import Extension, extend_tokenizer, train_tokenizer
 from ..arguments import pretraining as arguments
-from ..checkpoints import checkpoint_to_resume
+from ..checkpoints import check_same, checkpoint_to_resume
 from ..data.mixtures import SAMPLE_ROWS, check_stream, check_workers, first_rows, prepare_documents
 from ..data.prepared import PreparedRows, texts_of
 from ..hub.card import write_card
@@ -238,20 +238,18 @@ def resolve_config(
 def check_resumed(config: MiniBertConfig, checkpoint: str) -> None:
     """Refuse (ValueError) a checkpoint of a model with other switches: its weights may fit, and would mean something
     else."""
-    saved = minibert_config(checkpoint)
-    for name in MiniBertConfig.__annotations__:
-        before, now = getattr(saved, name), getattr(config, name)
-        if before != now:
-            raise ValueError(
-                f"{name}: {now!r}, but {checkpoint!r} was trained with {before!r}; give the arguments of that run"
-            )
+    before, now = (
+        {name: getattr(each, name) for name in MiniBertConfig.__annotations__}
+        for each in (minibert_config(checkpoint), config)
+    )
+    check_same(before, now, f"{checkpoint!r} was trained with", "give the arguments of that run")
 
 
 def read_tokenizer(
     model_arguments: arguments.ModelArguments,
     config: MiniBertConfig,
     objective: Objective,
-    prepared: PreparedRows | None = None,
+    prepared: PreparedRows | None,
 ) -> PreTrainedTokenizerBase | None:
     """The tokenizer that was named, that of the model to go on from or of the rows, cutting at the length of the model
     that is trained; None where one is to be trained. A ValueError if it does not serve the model, the objective or the
