@@ -33,6 +33,7 @@ from .sources import is_plain, language_of
 LANGUAGE_ALPHA = 0.3
 # An epoch has every document at least once; one longer than this many times the corpus is taken for a mistake.
 LONGEST_EPOCH = 100
+MINIMUM_DOCUMENTS = 10
 # Held-out documents of a stream that are kept for validation, so that evaluating does not take for ever.
 VALIDATION_DOCUMENTS = 1000
 # Rows of a stream that token frequencies are counted in.
@@ -55,14 +56,14 @@ def prepare_documents(
     *,
     validation_size: float,
     seed: int,
-    minimum: int = 1,
+    minimum: int = MINIMUM_DOCUMENTS,
     minimum_validation: int = 1,
 ) -> CorpusSplits:
     """Load the corpus, hold out whole documents, and mix the sources; of several, a table of their shares is printed.
 
     Args:
         validation_size: see `documents.hold_out` and `split_stream`.
-        minimum: the number of documents that the caller needs.
+        minimum: the number of documents that are needed, unless they are streamed.
         minimum_validation: different documents that are held out at least where `validation_size` is a share; of
             several languages, of one of them.
 

@@ -20,7 +20,6 @@ from ..data.mixtures import prepare_documents
 from ..data.packing import WINDOW, check_packing, special_ids
 from ..data.prepared import SPLITS, PreparedRows, shard_counts, write_manifest, write_shard
 from ..loading import saved_tokenizer, without_bars
-from .run import MINIMUM_DOCUMENTS
 
 
 @without_bars(of_datasets=True)
@@ -44,7 +43,7 @@ def prepare(
     if command.tokenizer is not None:
         tokenizer = saved_tokenizer(command.tokenizer)
         special_ids(tokenizer)
-    held_out = dict(validation_size=rows.validation_size, seed=command.seed, minimum=MINIMUM_DOCUMENTS)
+    held_out = dict(validation_size=rows.validation_size, seed=command.seed)
     documents = prepare_documents(corpus, mixture, arguments.StreamingArguments(), **held_out)
     parts = {split: getattr(documents, split).select_columns("text") for split in SPLITS}
 

@@ -36,8 +36,6 @@ from .objectives.examples import choose_sentences
 from .trainer import PretrainingTrainer
 from .vocabulary import extend_embeddings
 
-MINIMUM_DOCUMENTS = 10
-
 
 @without_bars()
 def pretrain(
@@ -88,9 +86,14 @@ def pretrain(
     extension = None
     with nullcontext() if streaming.streaming else first_process_first():
         if prepared is None:
-            needed = dict(minimum=MINIMUM_DOCUMENTS, minimum_validation=objective.minimum_validation)
-            held_out = dict(validation_size=rows.validation_size, seed=training.seed)
-            documents = prepare_documents(corpus, mixture, streaming, **held_out, **needed)
+            documents = prepare_documents(
+                corpus,
+                mixture,
+                streaming,
+                validation_size=rows.validation_size,
+                seed=training.seed,
+                minimum_validation=objective.minimum_validation,
+            )
             if streamed:
                 check_workers(documents.train, training)
             objective.check_documents(documents.train, documents.validation)
