@@ -21,6 +21,7 @@ from itertools import islice
 import datasets
 import numpy as np
 import pyarrow as pa
+from scipy.special import softmax
 from tqdm.auto import tqdm
 from transformers import TrainingArguments
 
@@ -130,9 +131,7 @@ def check_mixture(data: Sequence[str], mixture: MixtureArguments) -> tuple[list[
 
 def sampling_probabilities(weights: Sequence[float], alpha: float) -> np.ndarray:
     """p ∝ weight^alpha, in float64: [sources], their sum 1."""
-    logarithms = alpha * np.log(np.asarray(weights, dtype=np.float64))  # no power of a large number overflows
-    powers = np.exp(logarithms - logarithms.max())
-    return powers / powers.sum()
+    return softmax(alpha * np.log(np.asarray(weights, dtype=np.float64)))  # no power of a large number overflows
 
 
 def _check_not_empty(names: Sequence[str], sources: Iterable[Iterable], where: str) -> None:

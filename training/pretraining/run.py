@@ -86,14 +86,8 @@ def pretrain(
     extension = None
     with nullcontext() if streaming.streaming else first_process_first():
         if prepared is None:
-            documents = prepare_documents(
-                corpus,
-                mixture,
-                streaming,
-                validation_size=rows.validation_size,
-                seed=training.seed,
-                minimum_validation=objective.minimum_validation,
-            )
+            held_out = dict(validation_size=rows.validation_size, minimum_validation=objective.minimum_validation)
+            documents = prepare_documents(corpus, mixture, streaming, seed=training.seed, **held_out)
             if streamed:
                 check_workers(documents.train, training)
             objective.check_documents(documents.train, documents.validation)
