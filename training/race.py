@@ -281,8 +281,9 @@ class Turns(TrainerCallback):
 
 def _documents(corpus: CorpusArguments, arguments: RaceArguments) -> CorpusSplits:
     """The split that `minibert pretrain` makes too."""
-    plain = MixtureArguments(), StreamingArguments()
-    return prepare_documents(corpus, *plain, validation_size=0.05, seed=arguments.seed)
+    return prepare_documents(
+        corpus, MixtureArguments(), StreamingArguments(), validation_size=0.05, seed=arguments.seed
+    )
 
 
 def prepare(corpus: CorpusArguments, arguments: RaceArguments, settings: Mapping[str, Any]) -> None:

@@ -34,7 +34,7 @@ from .sources import is_plain, language_of
 LANGUAGE_ALPHA = 0.3
 # An epoch has every document at least once; one longer than this many times the corpus is taken for a mistake.
 LONGEST_EPOCH = 100
-MINIMUM_DOCUMENTS = 10
+MINIMUM_DOCUMENTS = 10  # that a training needs
 # Held-out documents of a stream that are kept for validation, so that evaluating does not take for ever.
 VALIDATION_DOCUMENTS = 1000
 # Rows of a stream that token frequencies are counted in.
