@@ -41,9 +41,8 @@ def prepare(data, weights=(), sampling_alpha=None, validation_size=0.1, seed=0, 
         MixtureArguments(weights=list(weights), sampling_alpha=sampling_alpha),
         StreamingArguments(),
         validation_size=validation_size,
-        minimum=1,
         seed=seed,
-        **options,
+        **{"minimum": 1} | options,
     )
 
 
