@@ -34,14 +34,12 @@ class Extension:
     changed_share: float  # the share of all words of the text that `changed` are
 
     def figures(self) -> dict[str, float]:
-        """For a report."""
         kept = ("other_words", "changed", "longer", "changed_share")
         figures = {name: getattr(self, name) for name in kept}
         before, after = self.fertility
         return figures | {"added": len(self.pieces), "fertility_before": before, "fertility_after": after}
 
     def describe(self) -> str:
-        """The same in words."""
         new = self.tokenizer.convert_ids_to_tokens(list(self.pieces)[:8])
         return (
             f"{len(self.pieces):,} words added to the vocabulary ({', '.join(new)} …): {self.fertility[0]:.3f} tokens a"

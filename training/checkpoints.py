@@ -11,8 +11,9 @@ import re
 import shutil
 import zipfile
 import zlib
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError, safe_open
 
@@ -96,6 +97,13 @@ def check_unused(folder: Path, one_of_several: bool = False) -> None:
         )
 
 
+def check_same(before: Mapping[str, Any], now: Mapping[str, Any], made: str, use: str) -> None:
+    """Refuse (ValueError) to go on with what was begun with other settings."""
+    for name in {**before, **now}:
+        if before.get(name) != now.get(name):
+            raise ValueError(f"{name}: {now.get(name)!r}, but {made} {before.get(name)!r}; {use}")
+
+
 def can_resume(checkpoint: str | Path) -> bool:
     """Whether a checkpoint holds more than a model."""
     return (Path(checkpoint) / "optimizer.pt").exists()
@@ -134,7 +142,7 @@ def find_damage(checkpoint: Path) -> str | None:
 
 
 def write_manifest(checkpoint: Path) -> None:
-    """List a checkpoint's files with their sizes and checksums, once all of them are written."""
+    """List a checkpoint's files with their sizes and checksums, once all are written."""
     files = {
         path.relative_to(checkpoint).as_posix(): (path.stat().st_size, _checksum(path))
         for path in sorted(checkpoint.rglob("*"))

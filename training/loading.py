@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -113,20 +113,17 @@ def new_folder(target: Path) -> Iterator[Path]:
 @contextmanager
 def without_bars(of_datasets: bool = False) -> Iterator[None]:
     """While loading or saving: no bar of Transformers (and of `datasets`), where that is over at once."""
-    bars = [(logging.is_progress_bar_enabled(), logging.disable_progress_bar, logging.enable_progress_bar)]
-    if of_datasets:
-        import datasets
+    with ExitStack() as afterwards:
+        if logging.is_progress_bar_enabled():
+            logging.disable_progress_bar()
+            afterwards.callback(logging.enable_progress_bar)
+        if of_datasets:
+            import datasets
 
-        shown = not datasets.are_progress_bars_disabled()
-        bars.append((shown, datasets.disable_progress_bars, datasets.enable_progress_bars))
-    for _, disable, _ in bars:
-        disable()
-    try:
+            if not datasets.are_progress_bars_disabled():
+                datasets.disable_progress_bars()
+                afterwards.callback(datasets.enable_progress_bars)
         yield
-    finally:
-        for shown, _, enable in bars:
-            if shown:
-                enable()
 
 
 @contextmanager

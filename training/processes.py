@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -55,13 +56,7 @@ def _several() -> bool:
     return distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1
 
 
+@functools.cache
 def _cpu_group() -> distributed.ProcessGroup:
     """All processes, by way of their CPUs."""
-    global _group
-    if _group is None:
-        on_cpu = distributed.get_backend() == "gloo"
-        _group = distributed.group.WORLD if on_cpu else distributed.new_group(backend="gloo")
-    return _group
-
-
-_group: distributed.ProcessGroup | None = None
+    return distributed.group.WORLD if distributed.get_backend() == "gloo" else distributed.new_group(backend="gloo")

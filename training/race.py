@@ -43,9 +43,11 @@ from .arguments.race import RaceArguments
 from .bench.benchmarks import sparse_masked_lm
 from .cli.parsing import argument_names, read_recipe
 from .data.documents import tokenize_documents
+from .data.masking import IGNORE_INDEX
 from .data.mixtures import CorpusSplits, prepare_documents
 from .data.packing import pack_documents
 from .precision import fast_bf16
+from .pretraining.objectives.base import token_score
 from .probes.grammar import grammar, read_minimal_pairs
 from .report import format_table, plot_race
 
@@ -65,8 +67,8 @@ def race(corpus: CorpusArguments, arguments: RaceArguments) -> dict[str, Any]:
         best learning rate the share of the peer's seconds and tokens after which it has the peer's final loss.
 
     Raises:
-        ValueError: an unknown peer or recipe, a number that makes no sense, a folder of another race; before any work.
-            Later, that a run failed, with the file that says why.
+        ValueError: bad arguments, or a folder of another race, before any work; later, that a run failed, with the file
+            that says why.
     """
     if arguments.quick:
         arguments = replace(arguments, **QUICK, learning_rates=arguments.learning_rates[:1])
@@ -111,33 +113,27 @@ def race(corpus: CorpusArguments, arguments: RaceArguments) -> dict[str, Any]:
 
 
 def compare(results: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """For each peer its best run, and by run the share of that one's seconds and tokens after which the held-out loss
-    is as low (between two measurements by a straight line); None where it never is."""
+    """For each peer its best run, and by run the share of that one's seconds, tokens and flops after which the held-out
+    loss is as low (between two measurements by a straight line); None where it never is."""
     best: dict[str, dict[str, Any]] = {}
     for peer in PEERS:
         of_peer = [name for name, run in results.items() if run["peer"] == peer]
         if of_peer:
             name = min(of_peer, key=lambda name: results[name]["loss"])
-            last = results[name]["curve"][-1]
-            reached = {other: _reached(run["curve"], last["loss"]) for other, run in results.items()}
+            goal = results[name]["curve"][-1]
             best[peer] = {
                 "run": name,
-                "reached": {
-                    other: at and {axis: at[axis] / last[axis] for axis in ("seconds", "tokens", "flops")}
-                    for other, at in reached.items()
-                },
+                "reached": {other: _reached(run["curve"], goal) for other, run in results.items()},
             }
     return best
 
 
-def _reached(curve: list[dict[str, float]], loss: float) -> dict[str, float] | None:
-    """Where a curve first is at a loss."""
-    for before, after in zip([None, *curve], curve):
-        if after["loss"] <= loss:
-            if before is None:
-                return after
-            share = (before["loss"] - loss) / (before["loss"] - after["loss"])
-            return {axis: before[axis] + share * (after[axis] - before[axis]) for axis in after}
+def _reached(curve: list[dict[str, float]], goal: dict[str, float]) -> dict[str, float] | None:
+    for before, after in zip([curve[0], *curve], curve):
+        if after["loss"] <= goal["loss"]:
+            share = (before["loss"] - goal["loss"]) / (before["loss"] - after["loss"]) if before is not after else 1
+            at = {axis: before[axis] + share * (after[axis] - before[axis]) for axis in ("seconds", "tokens", "flops")}
+            return {axis: value / goal[axis] for axis, value in at.items()}
     return None
 
 
@@ -164,8 +160,7 @@ def race_table(summary: Mapping[str, Any]) -> str:
 
 def _take_turns(runs: Mapping[str, Mapping[str, Any]], corpus: CorpusArguments, arguments: RaceArguments) -> None:
     """Train the runs, each in a process of its own, of which one at a time gets the word."""
-    context, folder, lines = get_context("spawn"), Path(arguments.output), {}
-    processes = []
+    context, lines, processes = get_context("spawn"), {}, []
     for name, run in runs.items():
         ours, theirs = context.Pipe()
         process = context.Process(target=_run, args=(name, run, corpus, arguments, theirs), daemon=True)
@@ -178,7 +173,7 @@ def _take_turns(runs: Mapping[str, Mapping[str, Any]], corpus: CorpusArguments, 
         try:
             return lines[name].recv()
         except EOFError:
-            raise ValueError(f"the run {name!r} failed: see {folder / name}.log") from None
+            raise ValueError(f"the run {name!r} failed: see {Path(arguments.output) / name}.log") from None
 
     try:
         for name in lines:
@@ -211,20 +206,19 @@ def _run(
     model = (_train_peer if "peer" in run else _train_minibert)(name, run, corpus, arguments)
     turns.measure(*turns.end, model)  # as it was saved: with averaged weights, where there are some
     last = turns.curve[-1]
-    found = None
-    if arguments.grammar:
-        probed = GrammarArguments(arguments.grammar, 100, output_dir=str(folder / name / "grammar"))
-        found = grammar(ProbeArguments(str(folder / name)), probed)["accuracy"]
     result = {
         "peer": run.get("peer"),
         **run,
-        "parameters": turns.parameters,
+        "parameters": model.num_parameters(),
         "loss": last["loss"],
         "accuracy": last["accuracy"],
         "bits_per_byte": last["loss"] / math.log(2) / _metadata(folder)["bytes_per_token"],
-        "grammar": found,
+        "grammar": None,
         "curve": turns.curve,
     }
+    if arguments.grammar:
+        probed = GrammarArguments(arguments.grammar, 100, output_dir=str(folder / name / "grammar"))
+        result["grammar"] = grammar(ProbeArguments(str(folder / name)), probed)["accuracy"]
     (folder / f"{name}.json").write_text(json.dumps(result, indent=1) + "\n")
     line.send(0)
 
@@ -237,11 +231,10 @@ class Turns(TrainerCallback):
     """
 
     def __init__(self, line: Connection, arguments: RaceArguments, batches: list[dict[str, torch.Tensor]]):
-        self.line, self.batches, self.curve, self.seconds, self.parameters = line, batches, [], 0.0, 0
+        self.line, self.batches, self.curve, self.seconds = line, batches, [], 0.0
         self.turn, self.every = arguments.turn, math.ceil(arguments.steps / arguments.evaluations)
 
-    def on_train_begin(self, args, state, control, model=None, **kwargs):
-        self.parameters = model.num_parameters()
+    def on_train_begin(self, args, state, control, **kwargs):
         self.line.send("ready")
         self.line.recv()
 
@@ -264,21 +257,17 @@ class Turns(TrainerCallback):
 
     @torch.no_grad()
     def measure(self, args: TrainingArguments, state: Any, model: torch.nn.Module) -> None:
-        """Add the held-out loss to the curve."""
         model.eval()
-        loss = right = targets = 0.0
+        sums = torch.zeros(3, dtype=torch.float64, device=model.device)
         for batch in self.batches:
             batch = {name: x.to(model.device) for name, x in batch.items()}
-            labels = batch["labels"]
             with torch.autocast(model.device.type, torch.bfloat16, enabled=args.bf16):
                 logits = model(**batch).logits
             if logits.dim() == 3:  # else they are of the masked tokens alone
-                logits = logits[labels != -100]
-            logits, labels = logits.float(), labels[labels != -100]
-            loss += torch.nn.functional.cross_entropy(logits, labels, reduction="sum").item()
-            right += (logits.argmax(-1) == labels).sum().item()
-            targets += len(labels)
+                logits = logits[batch["labels"] != IGNORE_INDEX]
+            sums += token_score(logits, batch["labels"])
         model.train()
+        loss, right, targets = sums.tolist()
         tokens = int(state.num_input_tokens_seen)
         flops = 6 * tokens * model.num_parameters(exclude_embeddings=True)
         self.curve.append(
@@ -293,7 +282,7 @@ class Turns(TrainerCallback):
 def _documents(corpus: CorpusArguments, arguments: RaceArguments) -> CorpusSplits:
     """The split that `minibert pretrain` makes too."""
     return prepare_documents(
-        corpus, MixtureArguments(), StreamingArguments(), validation_size=0.05, seed=arguments.seed, minimum=10
+        corpus, MixtureArguments(), StreamingArguments(), validation_size=0.05, seed=arguments.seed
     )
 
 

@@ -53,14 +53,9 @@ def picture(
     grid: str | None = "both",
     **options: Any,
 ) -> Iterator[Any]:
-    """One figure with a title, saved as PNG at the end, with a legend wherever something is labelled.
-
-    Args:
-        panels: axes beside each other, handed over as a list; without it, one alone.
-        size: width and height in inches.
-        grid: the axis whose ticks have lines: "x", "y", "both" or None.
-        options: for `plt.subplots`, such as `sharey=True`.
-    """
+    """One figure with a title, saved as PNG at the end, with a legend wherever something is labelled: the axes of its
+    `panels` as a list, or the only ones. `size` is in inches, `grid` the axis whose ticks have lines ("x", "y", "both",
+    None), `options` are those of `plt.subplots`."""
     style = {"axes.grid": grid is not None, "axes.grid.axis": grid or "both", "grid.alpha": 0.3}
     style |= {"legend.fontsize": 8, "axes.titlesize": 10, "text.parse_math": False}  # "$a_$" is no formula
     with plt.rc_context(style):
@@ -76,12 +71,15 @@ def picture(
             plt.close(figure)
 
 
-def _draw_bars(axes: Any, bars: Mapping[str, Sequence[float]], groups: Sequence[str]) -> None:
-    """Bars beside each other in groups: of every name one in each group."""
-    for i, (name, heights) in enumerate(bars.items()):
+def _draw_bars(axes: Any, bars: Mapping[str, Sequence[float]], groups: Sequence[str], horizontal: bool = False) -> None:
+    """Bars beside each other in groups: of every name one in each group; horizontal ones with their values."""
+    draw, set_ticks = (axes.barh, axes.set_yticks) if horizontal else (axes.bar, axes.set_xticks)
+    for i, (name, values) in enumerate(bars.items()):
         places = np.arange(len(groups)) + 0.8 * (i - (len(bars) - 1) / 2) / len(bars)
-        axes.bar(places, heights, 0.8 / len(bars), label=name)
-    axes.set_xticks(range(len(groups)), groups)
+        drawn = draw(places, values, 0.8 / len(bars), label=name)
+        if horizontal:
+            axes.bar_label(drawn, fmt="%.2f", padding=3, fontsize=8)
+    set_ticks(range(len(groups)), groups)
 
 
 def _draw_cells(axes: Any, shares: np.ndarray, texts: np.ndarray | None, **options: Any) -> Any:
@@ -102,20 +100,16 @@ def logged(log_history: Sequence[dict], name: str) -> list[tuple[int, float]]:
 def plot_losses(
     log_history: Sequence[dict], path: str | Path, metric: str, report: Mapping[str, Any] | None = None
 ) -> None:
-    """Draw training and validation loss over optimizer steps; nothing where neither has two points.
-
-    Args:
-        metric: the loss that evaluations log as `eval_…`, and training as itself where it logs it apart.
-        report: if given, its `unigram_loss` or `constant_loss` is drawn as a horizontal line.
-    """
+    """Draw training and validation loss over optimizer steps (nothing where neither has two points), with the report's
+    `unigram_loss` or `constant_loss` as a line. Evaluations log `metric` as `eval_…`, training as itself or `loss`."""
     training = logged(log_history, metric) or logged(log_history, "loss")
-    curves = {"training": training, "validation": logged(log_history, f"eval_{metric}")}
-    if max(map(len, curves.values())) < 2:
+    validation = logged(log_history, f"eval_{metric}")
+    if max(len(training), len(validation)) < 2:
         return
     with picture(path, "Loss in training") as axes:
-        for label, points in curves.items():
+        for label, points, marker in (("training", training, None), ("validation", validation, "o")):
             if points:
-                axes.plot(*zip(*points), marker="o" if label == "validation" else None, label=label)
+                axes.plot(*zip(*points), marker=marker, label=label)
         for key, label in (("unigram_loss", "unigram baseline"), ("constant_loss", "the same answer for every token")):
             if report and key in report:
                 axes.axhline(report[key], color="gray", linestyle="--", linewidth=1, label=label)
@@ -256,6 +250,10 @@ def plot_tokens(figures: Mapping[str, Mapping[str, Mapping[str, float]]], path: 
 MOST_NAMES = 60  # words or labels: a picture of more cannot be read
 
 
+def _one_line(labels: Sequence[str]) -> list[str]:
+    return [textwrap.shorten(label, 40, placeholder="…") or " " for label in labels]
+
+
 def _frequency_axis(axes, frequency: Sequence[int]) -> None:
     """A logarithmic axis with a handful of round numbers, however short it is."""
     axes.set(xscale="log", xlabel="times in the corpus")
@@ -290,12 +288,8 @@ def plot_wsd(path: str | Path, file: str, words: dict[str, int], accuracy: dict[
 def plot_uses(
     path: str | Path, places: np.ndarray, shares: Sequence[float], words: Sequence[str], shown: dict[int, str]
 ) -> None:
-    """Uses of words on the two directions in which their vectors differ most, which have `shares` of the variance.
-
-    Args:
-        places: of every use, [uses, 2]; words: its word.
-        shown: the uses that are numbered, and what they read.
-    """
+    """Uses of words on the two directions in which their vectors differ most, which have `shares` of the variance: of
+    every use its place ([uses, 2]) and its word; those `shown` are numbered, beside what they read."""
     first, second = shares
     with picture(path, f"Uses of {', '.join(dict.fromkeys(words))}", size=(9, 6.5)) as axes:
         for word in dict.fromkeys(words):
@@ -320,12 +314,8 @@ def plot_recall(path: str | Path, found: dict[str, Any], at: Sequence[int]) -> N
 
 
 def plot_senses(path: str | Path, senses: dict[str, Any], same: np.ndarray, different: np.ndarray) -> None:
-    """How well cosines tell senses apart: by state, at the last state by pair, and by the word's frequency.
-
-    Args:
-        senses: as `probe similarity` makes it; vectors that cannot tell are not drawn.
-        same: the last state's cosines of pairs of the same sense; different: of the others.
-    """
+    """How well cosines tell senses apart (`senses` of `probe similarity`): by state, where they can; at the last state
+    by pair, of the `same` sense or `different` ones; and by the word's frequency."""
     *_, last = senses["vectors"].values()
     telling = {name: found for name, found in senses["vectors"].items() if not found["all_alike"]}
     errors = last["errors"]
@@ -352,13 +342,8 @@ def plot_senses(path: str | Path, senses: dict[str, Any], same: np.ndarray, diff
 
 
 def plot_frequency(path: str | Path, frequency: np.ndarray, alike: np.ndarray, slopes: Sequence[float]) -> None:
-    """How alike a word's uses are, by the word's frequency.
-
-    Args:
-        frequency: how often the words stand in the corpus, [words].
-        alike: the mean cosine of each word's uses, [words, states].
-        slopes: its change for a word ten times as frequent, by state.
-    """
+    """How alike a word's uses are, by the word's frequency ([words]): the mean cosine of its uses ([words, states]),
+    and by state its change for a word ten times as frequent."""
     with picture(path, "Are the uses of a frequent word less alike?", 2, (11, 4.8)) as axes:
         for state, name in {1: "state 1", alike.shape[1] - 1: "last state"}.items():
             axes[0].plot(frequency, alike[:, state], ".", alpha=0.6, label=name)
@@ -370,8 +355,8 @@ def plot_frequency(path: str | Path, frequency: np.ndarray, alike: np.ndarray, s
 
 
 def plot_isotropy(path: str | Path, states: Sequence[dict[str, Any]], rogue: int) -> None:
-    """The mean cosine of random tokens, what the `rogue` top dimensions give to it, and the correlation on STS where
-    it was measured; by state, as `probe isotropy` finds them."""
+    """By state, as `probe isotropy` finds them: the mean cosine of random tokens, what the `rogue` top dimensions give
+    to it, and the correlation on STS where it was measured."""
     panels = 2 if "sts_spearman" in states[0]["raw"] else 1
     numbers = np.array([found["state"] for found in states])
     with picture(path, "How alike the vectors are", panels, (4 + 4 * panels, 4.8), grid="y") as (bars, *others):
@@ -395,8 +380,8 @@ def plot_isotropy(path: str | Path, states: Sequence[dict[str, Any]], rogue: int
 def plot_embedding_training(log_history: Sequence[dict], path: str | Path, metric: str, before: float) -> None:
     """Draw the training loss of `Trainer`'s log and, beside it, the metric on the held-out data from its value before
     training on. What was measured once is no curve and is not drawn."""
-    curves = {"training loss": logged(log_history, "loss")}
-    curves[f"{metric}, held out"] = [(0, before), *logged(log_history, f"eval_{metric}")]
+    held_out = [(0, before), *logged(log_history, f"eval_{metric}")]
+    curves = {"training loss": logged(log_history, "loss"), f"{metric}, held out": held_out}
     curves = {label: points for label, points in curves.items() if len(points) > 1}
     if not curves:
         return
@@ -430,8 +415,8 @@ def plot_confusion(
         axes.figure.colorbar(image, label="share of the true class")
         axes.set(xlabel="predicted class", ylabel="true class")
         if len(labels) <= MOST_NAMES:
-            axes.set_xticks(range(len(labels)), map(_one_line, labels), rotation=45, ha="right")
-            axes.set_yticks(range(len(labels)), map(_one_line, labels))
+            axes.set_xticks(range(len(labels)), _one_line(labels), rotation=45, ha="right")
+            axes.set_yticks(range(len(labels)), _one_line(labels))
 
 
 def plot_values(predictions: Sequence[float], references: Sequence[float], path: str | Path) -> None:
@@ -445,7 +430,7 @@ def plot_values(predictions: Sequence[float], references: Sequence[float], path:
 
 def plot_scores(scores: Mapping[str, float], name: str, path: str | Path) -> None:
     """Draw the score `name`, between 0 and 1, of every label."""
-    _plot_bars(list(scores), {name: list(scores.values())}, path, f"{name} by label", name)
+    _plot_bars(list(scores), {"": list(scores.values())}, path, f"{name} by label", name)
 
 
 def plot_per_type(scores: Mapping[str, Mapping[str, float]], path: str | Path) -> None:
@@ -461,22 +446,12 @@ def _plot_bars(labels: list[str], bars: dict[str, list[float]], path: str | Path
     if len(labels) > MOST_NAMES:
         title = f"{title}, {MOST_NAMES} of {len(labels):,}"
         labels, bars = labels[:MOST_NAMES], {name: values[:MOST_NAMES] for name, values in bars.items()}
-    places, height = np.arange(len(labels)), 0.8 / len(bars)
     with picture(path, title, size=(7, 1.7 + (0.1 + 0.2 * len(bars)) * len(labels)), grid=None) as axes:
-        for i, (name, values) in enumerate(bars.items()):
-            drawn = axes.barh(
-                places + height * (i - (len(bars) - 1) / 2), values, 0.9 * height, label=name if len(bars) > 1 else None
-            )
-            axes.bar_label(drawn, fmt="%.2f", padding=3, fontsize=8)
-        axes.set_yticks(places, map(_one_line, labels))
+        _draw_bars(axes, bars, _one_line(labels), horizontal=True)
         axes.set(xlabel=xlabel, xlim=(0, 1.1))
         axes.invert_yaxis()
         if len(bars) > 1:
             axes.legend(loc="upper left", bbox_to_anchor=(1, 1))
-
-
-def _one_line(label: str) -> str:
-    return textwrap.shorten(label, 40, placeholder="…") or " "
 
 
 def plot_grammar(path: str | Path, results: Mapping[str, Any]) -> None:
@@ -485,9 +460,8 @@ def plot_grammar(path: str | Path, results: Mapping[str, Any]) -> None:
     with picture(path, "Grammatical against ungrammatical sentences", size=(8, 1.5 + 0.3 * len(names))) as axes:
         axes.barh(names, values)
         axes.axvline(0.5, color="grey", linestyle=":", label="chance")
-        axes.axvline(
-            results["accuracy"], color="black", label=f"all {results['pairs']:,} pairs: {results['accuracy']:.1%}"
-        )
+        label = f"all {results['pairs']:,} pairs: {results['accuracy']:.1%}"
+        axes.axvline(results["accuracy"], color="black", label=label)
         axes.set(xlim=(0, 1), xlabel="accuracy")
 
 

@@ -144,7 +144,7 @@ def test_hub_names(monkeypatch, item, name, config):
 
     monkeypatch.setattr(datasets, "load_dataset", load_dataset)
     assert texts([item]) == ["x"]
-    assert asked == [((name, config), {"split": "train"})]
+    assert asked == [((name, config), {"split": "train", "streaming": False})]
 
 
 def test_hub_refuses(monkeypatch):

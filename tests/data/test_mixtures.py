@@ -42,7 +42,7 @@ def prepare(data, weights=(), sampling_alpha=None, validation_size=0.1, seed=0, 
         StreamingArguments(),
         validation_size=validation_size,
         seed=seed,
-        **options,
+        **{"minimum": 1} | options,
     )
 
 

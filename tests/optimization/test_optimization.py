@@ -17,7 +17,7 @@ from transformers.trainer_callback import TrainerState
 from minibert import MiniBertConfig, MiniBertForMaskedLM
 from minibert.training.arguments.pretraining import UNLESS_MINUTES, OptimizationArguments
 from minibert.training.callbacks import add_callbacks
-from minibert.training.optimization import OptimizationMixin, check_optimization, resolve_optimizer, time_budget
+from minibert.training.optimization import OptimizationMixin, resolve_optimization
 from minibert.training.optimization.clock import TimeBudget
 from minibert.training.optimization.muon import MuonAdamW, block_matrices, muon_optimizer
 from minibert.training.optimization.schedule import rows_in_batch
@@ -193,7 +193,7 @@ def test_state_survives_a_round_trip(tmp_path):
 )
 def test_the_optimizer_and_its_rates_where_nothing_is_said(optimization, training, prefers_muon, expected, tmp_path):
     training = arguments(tmp_path, **{"learning_rate": None} | training)
-    optimization, training = resolve_optimizer(OptimizationArguments(**optimization), training, prefers_muon)
+    optimization, training, _ = resolve_optimization(OptimizationArguments(**optimization), training, prefers_muon)
     assert (optimization.optimizer, training.learning_rate, optimization.muon_learning_rate) == expected
 
 
@@ -433,11 +433,8 @@ def test_the_console_and_epochs_follow_the_clock(data, tmp_path, capsys):
     clock = Clock()
     budget = TimeBudget(1.0, clock=clock)
     budget.expect(1.0, 0.0)
-    training = check_optimization(
-        OptimizationArguments(minutes=1.0),
-        arguments(tmp_path, max_steps=-1, num_train_epochs=None, save_strategy="steps", save_steps=10),
-        UNLESS_MINUTES,
-    )  # fmt: skip
+    given = arguments(tmp_path, max_steps=-1, num_train_epochs=None, save_strategy="steps", save_steps=10)
+    _, training, _ = resolve_optimization(OptimizationArguments(minutes=1.0), given)
     run = Tuned(tiny(), training, train_dataset=data, budget=budget, callbacks=[clock])
     add_callbacks(run)
     run.train()
@@ -518,35 +515,38 @@ def test_measuring_trains_a_model_of_its_own(tmp_path):
 def test_bad_input_is_refused_before_any_work(optimization, training, said, tmp_path):
     given = arguments(tmp_path, **{"max_steps": -1, "num_train_epochs": None} | training)
     with pytest.raises(ValueError) as error:
-        check_optimization(OptimizationArguments(**optimization), given, UNLESS_MINUTES)
+        resolve_optimization(OptimizationArguments(**optimization), given)
     assert said in str(error.value)
 
 
 def test_the_length_of_the_training_is_settled(tmp_path):
     open_ended = arguments(tmp_path, max_steps=-1, num_train_epochs=None, per_device_train_batch_size=None)
-    settled = check_optimization(OptimizationArguments(), open_ended, UNLESS_MINUTES)
+    _, settled, budget = resolve_optimization(OptimizationArguments(), open_ended)
+    assert budget is None
     assert {name: getattr(settled, name) for name in UNLESS_MINUTES} == UNLESS_MINUTES
-    by_clock = check_optimization(OptimizationArguments(minutes=2.0), open_ended, UNLESS_MINUTES)
+    _, by_clock, budget = resolve_optimization(OptimizationArguments(minutes=2.0), open_ended)
     assert by_clock.max_steps > 10**6 and by_clock.per_device_train_batch_size is None
     given = arguments(tmp_path, max_steps=-1, num_train_epochs=7.0)
-    assert check_optimization(OptimizationArguments(), given, UNLESS_MINUTES).num_train_epochs == 7.0
-    assert time_budget(OptimizationArguments(), open_ended) is None
-    budget = time_budget(OptimizationArguments(minutes=2.0), open_ended)
     assert budget.seconds == 120
+    assert resolve_optimization(OptimizationArguments(), given)[1].num_train_epochs == 7.0
 
 
 def test_a_checkpoint_by_the_clock_and_one_in_steps_are_told_apart(tmp_path):
     trainer(tmp_path, save_strategy="steps", save_steps=4, max_steps=4).train()
     checkpoint = str(tmp_path / "checkpoint-4")
     with pytest.raises(ValueError, match="of a training in steps"):
-        time_budget(OptimizationArguments(minutes=2.0), arguments(tmp_path), checkpoint)
+        resolve_optimization(
+            OptimizationArguments(minutes=2.0),
+            arguments(tmp_path, max_steps=-1, num_train_epochs=None),
+            checkpoint=checkpoint,
+        )
     budget = TimeBudget(1.0)
     budget.expect(20.0, 0.0)
     trainer(tmp_path / "clock", save_strategy="epoch", max_steps=10**9, budget=budget, num_train_epochs=1,
             callbacks=[Stop()]).train()  # fmt: skip
     with pytest.raises(ValueError, match="by the clock"):
-        check_optimization(OptimizationArguments(), arguments(tmp_path), UNLESS_MINUTES,
-                           str(tmp_path / "clock" / "checkpoint-1"))  # fmt: skip
+        resolve_optimization(OptimizationArguments(), arguments(tmp_path),
+                             checkpoint=str(tmp_path / "clock" / "checkpoint-1"))  # fmt: skip
 
 
 class Stop(TrainerCallback):

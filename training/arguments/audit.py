@@ -12,7 +12,7 @@ class AuditArguments:
     """Measure what must hold for any encoder of Transformers: packing, padding, losses, initialisation, precision."""
 
     model: list[str] = argument(
-        [], "A folder, a Hub name, or a class (BertForMaskedLM), of which a tiny one is built; also without --model."
+        [], "A folder, a Hub name, or a class (BertForMaskedLM), built tiny; also without --model."
     )
     set: list[str] = argument([], "Fields of the config of a class, field=value (num_hidden_layers=2).")
     checks: list[str] = argument([], "Names of the checks, or their beginnings; by default all.")

@@ -38,8 +38,7 @@ class SearchArguments:
 
     words: list[str] = argument([], "The index (a folder), then queries; also given without --words.")
     data: list[str] = argument(
-        [],
-        "Folders and files to search (txt, md, jsonl, csv, tsv, parquet). What else the index had goes.",
+        [], "Folders and files to search (txt, md, jsonl, csv, tsv, parquet). What else the index had goes."
     )
     model: str | None = argument(None, "The embedding model; by default the one that the index was built with.")
     passage_words: int = argument(150, "Longest passage that is cut from a text file, in words.")
@@ -85,7 +84,7 @@ class EvaluateRerankArguments:
     depth: int = argument(20, "Passages that are found and put in order for a query.")
     weight: float | None = argument(
         None,
-        "The reranker's share of the score, the cosine has the rest; by default the best on --tuning_data, else 1.",
+        "The reranker's share of the score (the rest: the cosine's); by default the best on --tuning_data, else 1.",
     )
     tuning_data: str | None = argument(None, "Another retrieval folder, on which the weight is chosen.")
     tuning_split: str = argument("validation", "Its split.")

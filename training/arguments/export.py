@@ -12,9 +12,7 @@ from . import argument
 class ExportArguments:
     """Write a MiniBERT for other runtimes: as ONNX graphs, as a plain model of Transformers, with its pooling."""
 
-    paths: list[str] = argument(
-        [], "The MiniBERT (folder or Hub name), then the folder to write; also without --paths."
-    )
+    paths: list[str] = argument([], "A MiniBERT (folder or Hub name), then the folder to write; also without --paths.")
     format: Literal["onnx", "native", "sentence-transformers"] = argument(
         "onnx",
         "onnx: graphs in fp32 and int8, as sentence-transformers, text-embeddings-inference and transformers.js look"
@@ -28,8 +26,8 @@ class ExportArguments:
     )
     int8: bool | None = argument(None, "onnx: a graph in int8 too; by default so.")
     pooling: Literal["mean", "cls"] | None = argument(
-        None, "sentence-transformers: how tokens become a vector; by default as saved, else mean."
+        None, "sentence-transformers: the pooling; by default as saved, else mean."
     )
     normalize: bool | None = argument(
-        None, "sentence-transformers: vectors of length 1; by default as the model was saved, else not."
+        None, "sentence-transformers: vectors of length 1; by default as saved, else not."
     )

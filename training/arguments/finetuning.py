@@ -23,8 +23,7 @@ class TaskArguments:
 @dataclass
 class DataArguments:
     data: str | None = argument(
-        None,
-        "A folder with train, validation and test (jsonl, csv, parquet, …), a file to train on, or a Hub data set.",
+        None, "A folder with train, validation and test (jsonl, csv, parquet, …), a training file, or a Hub data set."
     )
     train: list[str] = argument([], "Files to train on, instead of those in --data.")
     validation: list[str] = argument([], "Files to validate on, instead of those in --data.")
@@ -47,9 +46,7 @@ UNLESS_PLANNED: dict[str, Any] = {
 
 @dataclass
 class FinetuneArguments:
-    model: str = argument(
-        "runs/minibert", "What to start from: a MiniBERT or what `convert` takes; a folder or a name."
-    )
+    model: str = argument("runs/minibert", "What to start from: a MiniBERT or what `convert` takes; folder or name.")
     freeze: str | None = argument(None, "none (default), encoder, or a number: embeddings and that many lowest layers.")
     lora: int | None = argument(None, "Train low-rank updates of this rank instead of the encoder's own weights.")
     layerwise_lr_decay: float = argument(1.0, "Each layer's learning rate as a share of that of the layer above it.")
@@ -117,8 +114,7 @@ class TagArguments(TaskArguments):
     align: Literal["first", "all"] = argument("first", "In training, which of a word's subwords carry its tag.")
     subwords: Literal["first", "mean"] = argument("first", "Decode a word from its first subword or the mean of all.")
     decoding: Literal["viterbi", "greedy"] = argument(
-        "viterbi",
-        "viterbi: the most probable tags that keep the scheme; greedy: each word's, repaired as seqeval does.",
+        "viterbi", "viterbi: the likeliest tags that keep the scheme; greedy: each word's, repaired as seqeval does."
     )
     stride: int = argument(32, "Tokens that neighbouring parts of a sentence share that is longer than --max_length.")
 
@@ -129,8 +125,7 @@ class AnswerArguments(TaskArguments):
 
     task: ClassVar[str] = "answering:AnswerQuestions"
     max_length: int | None = argument(
-        None,
-        "Longest input, in tokens; by default what a model of this task was trained with, else 384 or what it can.",
+        None, "Longest input, in tokens; by default what a model of this task was trained with, else 384 at most."
     )
     stride: int | None = argument(None, "Tokens that parts of a context share; by default a third of --max_length.")
     max_question_length: int = argument(64, "Longest question, in tokens; what is longer is cut.")
@@ -141,9 +136,7 @@ class AnswerArguments(TaskArguments):
     )
     question_column: str | None = argument(None, "The column of the question; guessed by its name.")
     context_column: str | None = argument(None, "The column of the context; guessed by its name.")
-    answers_column: str | None = argument(
-        None, "The column of {text: [...], answer_start: [...]}, as in SQuAD; guessed."
-    )
+    answers_column: str | None = argument(None, "The column of {text: […], answer_start: […]}, as in SQuAD; guessed.")
 
 
 @dataclass

@@ -17,9 +17,7 @@ class PushArguments:
     license: str | None = argument(None, "The Hub's name of the weights' licence (apache-2.0, mit, …), for a new card.")
     overwrite_card: bool = argument(False, "Write a new card even over one edited by hand, here or on the Hub.")
     eval_results: list[str] = argument(
-        [],
-        "Figures of the card for leaderboards of the Hub, each as METRIC=OWNER/DATASET:TASK, the task being one of the"
-        " data set's eval.yaml.",
+        [], "Figures of the card for the Hub's leaderboards: METRIC=OWNER/DATASET:TASK, a task of the set's eval.yaml."
     )
     commit_message: str = argument("Upload a MiniBERT model", "The message of the commit.")
     dry_run: bool = argument(False, "Check everything and show what would be uploaded, but upload nothing.")

@@ -31,8 +31,7 @@ class CorpusArguments:
     packages: list[str] = argument([], "Installed packages whose docstrings the built-in corpus takes in too.")
     text_column: str | None = argument(None, "The column of the text; by default 'text', or the only one of strings.")
     sample_by: Literal["auto", "line", "paragraph", "document"] = argument(
-        "auto",
-        "What a document is in a text file (document: all of it); auto: paragraphs if it has blank lines, else lines.",
+        "auto", "A document in a text file (document: all of it); auto: paragraphs if it has blank lines, else lines."
     )
 
 
@@ -50,12 +49,8 @@ class MixtureArguments:
 class StreamingArguments:
     """How a corpus that is larger than the disk is read."""
 
-    streaming: bool = argument(
-        False, "Read the data while training: text, which needs --max_steps or --minutes, or prepared rows."
-    )
-    shuffle_buffer: int = argument(
-        10_000, "Documents (or prepared rows) among which a stream draws the next one; 0 keeps their order."
-    )
+    streaming: bool = argument(False, "Read while training: text (needs --max_steps or --minutes) or prepared rows.")
+    shuffle_buffer: int = argument(10_000, "Documents (or prepared rows) that a stream mixes at a time; 0: none.")
     sample_documents: int = argument(100_000, "Documents of a stream that a tokenizer is trained on.")
 
 
@@ -99,8 +94,7 @@ class ModelArguments:
     )
     tokenizer: str | None = argument(None, "A trained tokenizer (folder or Hub name) instead of one trained here.")
     model_name_or_path: str | None = argument(
-        None,
-        "A trained MiniBERT (folder or Hub name) to go on from; fields that keep its weights' shapes can be changed.",
+        None, "A trained MiniBERT (folder or Hub name) to go on from; fields that keep its weights' shapes can change."
     )
     embedding_init: Literal["cooccurrence", "random"] | None = argument(
         None,
@@ -233,9 +227,7 @@ class MaskStatsArguments:
 class BenchArguments:
     """Measure speed and memory against Transformers' models on this machine."""
 
-    benchmarks: list[str] = argument(
-        [], "Names (see --list_benchmarks), their parts up to a '/', or wildcards; by default all."
-    )
+    benchmarks: list[str] = argument([], "Names (see --list_benchmarks), parts up to a '/', wildcards; by default all.")
     list_benchmarks: bool = argument(False, "Only show what can be measured on the device.")
     output: str = argument("runs/bench", "Folder of the results: a file a benchmark; what is there is not repeated.")
     overwrite: bool = argument(False, "Measure again what is in the folder already.")

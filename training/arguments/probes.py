@@ -7,9 +7,7 @@ from typing import Literal
 
 from . import argument
 
-LAYERS_HELP = (
-    "last, last_four_mean, last_four_sum, a state's number (0: embeddings), or a range such as 2-5 (its mean)."
-)
+LAYERS_HELP = "last, last_four_mean, last_four_sum, a state's number (0: embeddings), or a range's mean (2-5)."
 SUBWORDS_HELP = "A word of several tokens is their mean, or the first of them."
 
 
@@ -75,7 +73,7 @@ class GrammarArguments:
     """Tell grammatical sentences from ungrammatical ones (BLiMP), with any language model of Transformers."""
 
     data: str | None = argument(
-        None, "A table with the columns sentence_good and sentence_bad, and UID and linguistics_term to group them by."
+        None, "A table: sentence_good, sentence_bad, and UID, linguistics_term to group them by."
     )
     pairs: int = argument(0, "Pairs of each UID at most, evenly spaced; 0: all.")
     masking: Literal["token", "word"] = argument(

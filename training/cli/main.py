@@ -42,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def run(argv: list[str]) -> int:
-    """Run a command line; errors are raised. A result's `exit_status`, or a number itself, is the exit status."""
+    """Run a command line and return the exit status: a result's `exit_status`, or the result, if it is a number."""
     group = argv[0] if argv and argv[0] not in COMMANDS and _tasks(argv[0]) else None
     if argv[:1] in ([], ["-h"], ["--help"]) or (group and argv[1:2] in (["-h"], ["--help"])):
         print(overview(group))

@@ -35,8 +35,8 @@ TOKEN_COLUMNS = ("input_ids", "labels", "attention_mask", "token_type_ids", "pos
 
 
 class _Progress(NamedTuple):
-    """How far training is, see `MaskedLMCollator.set_progress`. It lies in shared memory: workers that live for several
-    epochs read what the main process writes."""
+    """How far training is, see `MaskedLMCollator.set_progress`; in shared memory, for workers that live for several
+    epochs."""
 
     epoch: int = 0
     step: int = 0
@@ -73,7 +73,7 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
     Args (beyond those of the parent, whose meaning stands unless said here):
         mlm: False leaves the masking out: labels are the tokens, but for padding and (in packed rows) the first token
             of each document, which no other predicts.
-        whole_word_mask: the parent's way to ask for `masking="whole_word"`.
+        whole_word_mask: the parent's name for `masking="whole_word"`.
         mlm_probability: expected share of the tokens, special ones and padding left out, that become targets.
         masking: "token"; "whole_word" (all tokens of a word or none); or "span" (of whole words, with geometric
             lengths, as in SpanBERT, arXiv 1907.10529). A word, or a span, is masked, replaced or kept as a whole.
@@ -203,7 +203,6 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
         return self._unpad(tokens, begins, numbers) if self.unpadded else self._pad(tokens, lengths) | numbers
 
     def torch_call(self, examples: Sequence[Any]) -> dict[str, Any]:
-        """The batch as torch tensors."""
         batch = self.numpy_call(examples).items()
         return {name: torch.from_numpy(x) if isinstance(x, np.ndarray) else x for name, x in batch}
 

@@ -6,6 +6,7 @@ import functools
 import hashlib
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TypeVar
 
@@ -17,6 +18,7 @@ from datasets.fingerprint import Hasher
 from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerFast
 
+from ..loading import without_bars
 from .builtin_corpus import builtin_documents, builtin_files
 from .sources import language_of, plan_source, select_text
 
@@ -43,9 +45,8 @@ def load_documents(
         minimum: the number of documents that the caller needs.
 
     Raises:
-        ValueError: for a path that does not exist, a folder or glob without data, a file that is not UTF-8 (with the
-            byte offset), a column that cannot be told, no text at all or fewer documents than `minimum`. All files
-            are looked at before the first is loaded.
+        ValueError: a path without data, a file that is not UTF-8 (with the byte offset), a column that cannot be told,
+            too few documents. All files are looked at before the first is loaded.
     """
     if data and packages:
         raise ValueError("packages: these extend the built-in corpus, which is not read when data is given")
@@ -138,7 +139,7 @@ def tokenize_documents(
     """Token ids of whole documents (column `text`): one column `input_ids` (lists), never truncated, without special
     tokens; one that is spelled out in the text is read as text.
 
-    `num_proc` processes tokenize on a single core each; without it, one uses all cores.
+    `num_proc` processes tokenize on a core each; without it, one uses all cores.
     """
     options = dict(desc="Tokenizing", batch_size=TOKENIZER_BATCH, num_proc=num_proc)
     return map_tables(documents, tokenize_table, backend=tokenizer_backend(tokenizer), **options)
@@ -168,18 +169,12 @@ def map_tables(
     module is added here, so that rows made by an older version are not served.
     """
     options: dict = {"fn_kwargs": {"function": function, "revision": _revision(function), **kwargs}}
-    quiet = False
-    if isinstance(dataset, datasets.Dataset):
+    is_stream = isinstance(dataset, datasets.IterableDataset)
+    if not is_stream:
         options |= {"num_proc": num_proc, "remove_columns": dataset.column_names, "desc": desc}
-        # a bar for a single batch is over before it can be read
-        quiet = len(dataset) <= batch_size and not datasets.are_progress_bars_disabled()
-    if quiet:
-        datasets.disable_progress_bars()
-    try:
+    # a bar for a single batch is over before it can be read
+    with nullcontext() if is_stream or len(dataset) > batch_size else without_bars(of_datasets=True):
         mapped = dataset.with_format("arrow").map(_call, batched=True, batch_size=batch_size, **options)
-    finally:
-        if quiet:
-            datasets.enable_progress_bars()
     return mapped.with_format(None)
 
 

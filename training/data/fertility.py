@@ -28,8 +28,8 @@ def fertility(arguments: FertilityArguments) -> dict[str, dict[str, dict[str, fl
     part of its path, or the whole where two would be alike) and language.
 
     Raises:
-        ValueError: nothing to compare, two tokenizers or two languages of one name, a tokenizer that cannot be loaded,
-            a file without text, or passages that are not parallel; before any counting.
+        ValueError: tokenizers or languages that are missing or named alike, a tokenizer that cannot be loaded, or
+            passages that are not parallel; before any counting.
     """
     paths = arguments.tokenizers
     if not paths:

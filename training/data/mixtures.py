@@ -21,6 +21,7 @@ from itertools import islice
 import datasets
 import numpy as np
 import pyarrow as pa
+from scipy.special import softmax
 from tqdm.auto import tqdm
 from transformers import TrainingArguments
 
@@ -33,6 +34,7 @@ from .sources import is_plain, language_of
 LANGUAGE_ALPHA = 0.3
 # An epoch has every document at least once; one longer than this many times the corpus is taken for a mistake.
 LONGEST_EPOCH = 100
+MINIMUM_DOCUMENTS = 10  # that a training needs
 # Held-out documents of a stream that are kept for validation, so that evaluating does not take for ever.
 VALIDATION_DOCUMENTS = 1000
 # Rows of a stream that token frequencies are counted in.
@@ -55,20 +57,19 @@ def prepare_documents(
     *,
     validation_size: float,
     seed: int,
-    minimum: int = 1,
+    minimum: int = MINIMUM_DOCUMENTS,
     minimum_validation: int = 1,
 ) -> CorpusSplits:
     """Load the corpus, hold out whole documents, and mix the sources; of several, a table of their shares is printed.
 
     Args:
         validation_size: see `documents.hold_out` and `split_stream`.
-        minimum: the number of documents that the caller needs.
+        minimum: the number of documents that are needed, unless they are streamed.
         minimum_validation: different documents that are held out at least where `validation_size` is a share; of
             several languages, of one of them.
 
     Raises:
-        ValueError: what `load_documents`, `hold_out` and `check_mixture` refuse, or a source without text; before any
-            work.
+        ValueError: what `load_documents`, `hold_out` and `check_mixture` refuse, or a source without text.
     """
     if streaming.streaming:
         names, streams, probabilities = _streams(corpus, mixture, streaming)
@@ -130,9 +131,7 @@ def check_mixture(data: Sequence[str], mixture: MixtureArguments) -> tuple[list[
 
 def sampling_probabilities(weights: Sequence[float], alpha: float) -> np.ndarray:
     """p ∝ weight^alpha, in float64: [sources], their sum 1."""
-    logarithms = alpha * np.log(np.asarray(weights, dtype=np.float64))  # no power of a large number overflows
-    powers = np.exp(logarithms - logarithms.max())
-    return powers / powers.sum()
+    return softmax(alpha * np.log(np.asarray(weights, dtype=np.float64)))  # no power of a large number overflows
 
 
 def _check_not_empty(names: Sequence[str], sources: Iterable[Iterable], where: str) -> None:

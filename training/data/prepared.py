@@ -12,7 +12,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import compress, count, islice
+from itertools import compress, islice
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 from torch.utils.data import Dataset, Sampler
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from ..arguments.pretraining import ROWS_MANIFEST, CorpusArguments, RowArguments
+from ..arguments.pretraining import ROWS_MANIFEST, UNLESS_PREPARED, CorpusArguments, RowArguments
 from .documents import TOKENIZER_BATCH, in_share, tokenize_table, tokenizer_backend
 from .packing import WINDOW, pack_table, special_ids
 from .tables import load_files
@@ -40,13 +40,8 @@ ROWS_IN_GROUP = 4096
 def write_shard(
     path: Path, texts: Iterable[str], tokenizer: PreTrainedTokenizerFast, seq_length: int, packing: str = "packed"
 ) -> None:
-    """Tokenize and pack documents into one parquet file, which has its name only when it is whole.
-
-    Args:
-        path: a name that begins with "train-" or "validation-".
-        texts: one document each, none of them blank; one or more.
-        seq_length, packing: as of `pack_documents`.
-    """
+    """Tokenize and pack documents (one or more, none blank) into one parquet file, named "train-…" or "validation-…",
+    which has its name only when it is whole; `seq_length` and `packing` as of `pack_documents`."""
     backend, special, texts = tokenizer_backend(tokenizer), special_ids(tokenizer), iter(texts)
     unfinished, writer, documents, tokens = path.with_name(f".{path.name}.unfinished"), None, 0, 0
     try:
@@ -56,10 +51,8 @@ def write_shard(
             rows = pack_table(tokenized, packing, seq_length, **special)
             writer = writer or pq.ParquetWriter(unfinished, rows.schema, compression="zstd")
             writer.write_table(rows, ROWS_IN_GROUP)
-            documents, tokens = (
-                documents + len(window),
-                tokens + pc.sum(pc.list_value_length(rows["input_ids"])).as_py(),
-            )
+            documents += len(window)
+            tokens += pc.sum(pc.list_value_length(rows["input_ids"])).as_py()
         writer.add_key_value_metadata({"documents": str(documents), "tokens": str(tokens)})
     finally:
         if writer is not None:
@@ -88,10 +81,7 @@ def write_part(
     if not 0 < rows.validation_size < 1:
         raise ValueError(f"validation_size: {rows.validation_size} of a part of the text; use a share between 0 and 1")
     made = dict(tokenizer=tokenizer, seq_length=rows.seq_length, packing=rows.packing)
-    for number in count():
-        chunk = list(islice(texts, shard_documents))
-        if not chunk:
-            break
+    for number, chunk in enumerate(iter(lambda: list(islice(texts, shard_documents)), [])):
         chunk = [stripped for text in chunk if (stripped := text.strip())]
         below = in_share(chunk, rows.validation_size, seed)
         held_out += compress(chunk, below)
@@ -127,8 +117,7 @@ def write_manifest(folder: str | Path, rows: RowArguments, arguments: dict[str, 
     for split, found in shards.items():
         if not found or None in found.values():
             raise ValueError(f"{str(folder)!r} has no whole shard {split}-….parquet, or a broken one; prepare it again")
-    rows = rows.decided()
-    made = {"validation_size": rows.validation_size, "seq_length": rows.seq_length, "packing": rows.packing}
+    made = {name: getattr(rows.decided(), name) for name in UNLESS_PREPARED}
     manifest = made | {"tokenizer_sha256": tokenizer_checksum(tokenizer), "arguments": arguments} | shards
     unfinished = folder / f"{ROWS_MANIFEST}.tmp"
     unfinished.write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
@@ -155,6 +144,7 @@ class PreparedRows:
         self.folder = Path(folder).expanduser()
         try:
             self.manifest = json.loads((self.folder / ROWS_MANIFEST).read_text(encoding="utf-8"))
+            self.made = {name: self.manifest[name] for name in UNLESS_PREPARED}
             sizes = {name: counts["bytes"] for split in SPLITS for name, counts in self.manifest[split].items()}
         except (ValueError, TypeError, KeyError, AttributeError):
             raise ValueError(f"data: {ROWS_MANIFEST} in {str(folder)!r} is broken; prepare the rows again") from None
@@ -182,19 +172,19 @@ class PreparedRows:
         return CorpusArguments(data=arguments.get("data", []), packages=arguments.get("packages", []))
 
     def describe(self) -> str:
-        """In words, to print."""
         documents, held_out = (self.count(split, "documents") for split in SPLITS)
         return f"{documents:,} documents to train on, {held_out:,} held out"
 
     def arguments(self, rows: RowArguments) -> RowArguments:
         """How the rows were made; a ValueError if other ones are asked for."""
-        for name, given in vars(rows).items():
-            if name in self.manifest and given not in (None, self.manifest[name]):
+        for name, value in self.made.items():
+            given = getattr(rows, name)
+            if given not in (None, value):
                 raise ValueError(
-                    f"{name}: {given!r}, but the rows in {str(self.folder)!r} were prepared with"
-                    f" {self.manifest[name]!r}; leave it out, or prepare rows with --{name} {given}"
+                    f"{name}: {given!r}, but the rows in {str(self.folder)!r} were prepared with {value!r}; leave it"
+                    f" out, or prepare rows with --{name} {given}"
                 )
-        return dataclasses.replace(rows, **{name: self.manifest[name] for name in vars(rows) if name in self.manifest})
+        return dataclasses.replace(rows, **self.made)
 
     def check_tokenizer(self, tokenizer: PreTrainedTokenizerBase) -> None:
         """A ValueError if it is not the one that the rows were made with."""

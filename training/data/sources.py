@@ -56,7 +56,6 @@ def plan_source(
     UTF-8 (of one to be streamed, the first `LOOK_AHEAD` bytes are looked at)."""
     if sample_by not in SAMPLE_BY:
         raise ValueError(f"sample_by: {sample_by!r} is unknown; use one of {', '.join(SAMPLE_BY)}")
-    stream = {"streaming": True} if streaming else {}
     files = []
     for item in items:
         _, item = language_of(item)
@@ -74,7 +73,7 @@ def plan_source(
             found = sorted(file for file in glob.glob(path, recursive=True) if os.path.isfile(file))
             missing = f"no file matches {item!r}"
         else:
-            return [functools.partial(load_hub, *hub_name(item), split="train", **stream)]
+            return [functools.partial(load_hub, *hub_name(item), split="train", streaming=streaming)]
         if not found:
             raise ValueError(f"data: {missing}")
         files += found
@@ -92,7 +91,7 @@ def plan_source(
     if not groups:
         raise ValueError(f"data: no text in {', '.join(map(repr, items))}: empty")
     return [
-        functools.partial(load_files, files, suffix, **stream | ({"sample_by": layout} if layout else {}))
+        functools.partial(load_files, files, suffix, streaming=streaming, **({"sample_by": layout} if layout else {}))
         for (suffix, layout), files in groups.items()
     ]
 

@@ -32,7 +32,6 @@ class MuonAdamW(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:
-        """One step of both."""
         # The groups and the state are new objects after `load_state_dict`, so they are handed over at every step.
         self._adamw.state = self.state
         self._adamw.param_groups = [group for group in self.param_groups if "parts" not in group]

@@ -32,7 +32,7 @@ MakeTrainer = Callable[[str, TrainingArguments], Trainer]
 
 
 class Throughput(NamedTuple):
-    """What was measured of a size: parameters beside embeddings, rows in a step, seconds and real tokens of one."""
+    """Of a size: parameters beside embeddings, rows in a step, seconds and real tokens of one."""
 
     parameters: int
     rows: int

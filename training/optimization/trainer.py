@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
 from contextlib import nullcontext
-from typing import Any
 
 import torch
 from transformers import TrainingArguments
 from transformers.optimization import get_wsd_schedule
 from transformers.trainer_utils import get_last_checkpoint
 
-from ..arguments.pretraining import LEARNING_RATES, MUON_LEARNING_RATE, OptimizationArguments
+from ..arguments.pretraining import LEARNING_RATES, MUON_LEARNING_RATE, UNLESS_MINUTES, OptimizationArguments
 from ..processes import shares_weights
 from .averaging import WeightAverage
 from .clock import TimeBudget
@@ -25,28 +23,39 @@ WARMUP_STABLE_DECAY = "warmup_stable_decay"
 ADAMW = ("adamw_torch_fused", "adamw_torch")  # what Muon can stand beside
 
 
-def check_optimization(
+def resolve_optimization(
     optimization: OptimizationArguments,
     training: TrainingArguments,
-    defaults: Mapping[str, Any],
+    prefers_muon: bool = False,
     checkpoint: str | None = None,
-) -> TrainingArguments:
-    """Refuse (ValueError), before any work, what does not go together, and decide how long the training is.
+) -> tuple[OptimizationArguments, TrainingArguments, TimeBudget | None]:
+    """Decide the optimizer, its learning rates and how long the training is, where the user left them open; a
+    ValueError, before any work, for what does not go together.
 
     Args:
-        training: `num_train_epochs` and `per_device_train_batch_size` are None where the user gave none.
-        defaults: what they are then; with `--minutes` the batch size stays open (`throughput.plan_training`).
+        training: `learning_rate`, `num_train_epochs` and `per_device_train_batch_size` are None where the user gave
+            none. With `--minutes` the batch size stays open (`throughput.plan_training`).
+        prefers_muon: take Muon, where nothing is said and nothing stands in its way.
         checkpoint: the one that is resumed.
+
+    Returns:
+        both with what was decided, and the budget that `--minutes` means, its clock started, or gone on with from the
+        checkpoint; None without.
     """
-    muon, by_clock, optim = optimization.optimizer == "muon", optimization.minutes is not None, training.optim.value
+    by_clock, optim, whole = optimization.minutes is not None, training.optim.value, not shares_weights(training)
+    name = optimization.optimizer or ("muon" if prefers_muon and whole and optim in ADAMW else "adamw")
+    muon, rate, muon_rate = name == "muon", training.learning_rate, optimization.muon_learning_rate
+    if muon and rate is None and muon_rate is None:
+        muon_rate = MUON_LEARNING_RATE
+    optimization = dataclasses.replace(optimization, optimizer=name, muon_learning_rate=muon_rate)
+    training = dataclasses.replace(training, learning_rate=LEARNING_RATES[name] if rate is None else rate)
     warmup, average, scheduler = optimization.batch_warmup, optimization.weight_average, training.lr_scheduler_type
     other_clock = checkpoint is not None and not by_clock and TimeBudget.saved_in(checkpoint)
     refused = {
-        "weight_average: needs whole matrices; leave it out beside fsdp, deepspeed": average
-        and shares_weights(training),
-        "optimizer: muon needs whole matrices; use adamw beside fsdp, deepspeed": muon and shares_weights(training),
+        "weight_average: needs whole matrices; leave it out beside fsdp, deepspeed": average and not whole,
+        "optimizer: muon needs whole matrices; use adamw beside fsdp, deepspeed": muon and not whole,
         f"optimizer: muon and --optim {optim} are two optimizers; give one": muon and optim not in ADAMW,
-        "muon_learning_rate: needs --optimizer muon": optimization.muon_learning_rate is not None and not muon,
+        "muon_learning_rate: needs --optimizer muon": muon_rate is not None and not muon,
         f"weight_average: {average} is no decay; use 0 to 1, e.g. 0.999": average is not None and not 0 < average < 1,
         f"batch_warmup: {warmup} is negative; use 0 (none), a share below 1, or steps": not warmup >= 0,
         f"batch_warmup: {warmup:g} is more than max_steps={training.max_steps}": warmup > training.max_steps > 0,
@@ -71,43 +80,14 @@ def check_optimization(
             raise ValueError(message)
     if by_clock or scheduler == WARMUP_STABLE_DECAY:
         schedule_arguments(training, training.max_steps)
-    if by_clock:
-        epochs = defaults["num_train_epochs"]
-        return dataclasses.replace(
-            training, max_steps=ENDLESS, num_train_epochs=epochs, lr_scheduler_type=WARMUP_STABLE_DECAY
-        )
-    undecided = {name: default for name, default in defaults.items() if getattr(training, name) is None}
-    return dataclasses.replace(training, **undecided)
-
-
-def resolve_optimizer(
-    optimization: OptimizationArguments, training: TrainingArguments, prefers_muon: bool
-) -> tuple[OptimizationArguments, TrainingArguments]:
-    """The optimizer and its learning rates, where the user left them open.
-
-    Args:
-        prefers_muon: take Muon, where nothing stands in its way.
-    """
-    possible = not shares_weights(training) and training.optim.value in ADAMW
-    name = optimization.optimizer or ("muon" if prefers_muon and possible else "adamw")
-    rate, muon_rate = training.learning_rate, optimization.muon_learning_rate
-    if name == "muon" and rate is None and muon_rate is None:
-        muon_rate = MUON_LEARNING_RATE
-    rate = LEARNING_RATES[name] if rate is None else rate
-    optimization = dataclasses.replace(optimization, optimizer=name, muon_learning_rate=muon_rate)
-    return optimization, dataclasses.replace(training, learning_rate=rate)
-
-
-def time_budget(
-    optimization: OptimizationArguments, training: TrainingArguments, checkpoint: str | None = None
-) -> TimeBudget | None:
-    """The budget that `--minutes` means, its clock started (or gone on with, from a checkpoint); None without."""
-    if optimization.minutes is None:
-        return None
+    if not by_clock:
+        undecided = {name: default for name, default in UNLESS_MINUTES.items() if getattr(training, name) is None}
+        return optimization, dataclasses.replace(training, **undecided), None
     budget = TimeBudget(optimization.minutes, training.warmup_steps, decay_of(training))
     if checkpoint is not None:
         budget.resume(checkpoint)
-    return budget
+    endless = dict(max_steps=ENDLESS, num_train_epochs=UNLESS_MINUTES["num_train_epochs"])
+    return optimization, dataclasses.replace(training, **endless, lr_scheduler_type=WARMUP_STABLE_DECAY), budget
 
 
 class OptimizationMixin:
@@ -122,7 +102,7 @@ class OptimizationMixin:
       beside them.
 
     Args:
-        budget: of `--minutes`, see `time_budget`.
+        budget: of `--minutes`, see `resolve_optimization`.
     """
 
     def __init__(self, *args, optimization: OptimizationArguments | None = None, budget=None, **kwargs):

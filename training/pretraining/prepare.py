@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 from collections.abc import Iterator
@@ -16,12 +15,11 @@ from transformers import PreTrainedTokenizerFast
 from ...tokenization import train_tokenizer
 from ..arguments import pretraining as arguments
 from ..arguments.pretraining import ROWS_MANIFEST, ROWS_PLAN
-from ..checkpoints import check_unused
+from ..checkpoints import check_same, check_unused
 from ..data.mixtures import prepare_documents
 from ..data.packing import WINDOW, check_packing, special_ids
 from ..data.prepared import SPLITS, PreparedRows, shard_counts, write_manifest, write_shard
 from ..loading import saved_tokenizer, without_bars
-from .run import MINIMUM_DOCUMENTS
 
 
 @without_bars(of_datasets=True)
@@ -45,21 +43,23 @@ def prepare(
     if command.tokenizer is not None:
         tokenizer = saved_tokenizer(command.tokenizer)
         special_ids(tokenizer)
-    held_out = dict(validation_size=rows.validation_size, seed=command.seed, minimum=MINIMUM_DOCUMENTS)
+    held_out = dict(validation_size=rows.validation_size, seed=command.seed)
     documents = prepare_documents(corpus, mixture, arguments.StreamingArguments(), **held_out)
     parts = {split: getattr(documents, split).select_columns("text") for split in SPLITS}
 
     chosen = (corpus, mixture, rows, command, *([] if tokenizer else [tokenizer_arguments]))
-    plan = {name: value for each in chosen for name, value in dataclasses.asdict(each).items()}
-    plan = {name: value for name, value in plan.items() if name not in ("num_proc", "output_dir")}
+    plan = {name: value for each in chosen for name, value in vars(each).items()}
+    del plan["num_proc"], plan["output_dir"]
     plan |= {f"{split}_bytes": _bytes(part) for split, part in parts.items()}
     if (folder / ROWS_PLAN).exists():
-        _check_plan(folder, plan)
+        before = json.loads((folder / ROWS_PLAN).read_text(encoding="utf-8"))
+        check_same(
+            before, plan, f"the unfinished rows in {str(folder)!r} are made with", "give that, or another --output_dir"
+        )
         tokenizer = saved_tokenizer(folder)
     else:
-        length = dict(model_max_length=rows.seq_length)
         tokenizer = tokenizer or train_tokenizer(
-            documents.sample["text"], **dataclasses.asdict(tokenizer_arguments), **length
+            documents.sample["text"], **vars(tokenizer_arguments), model_max_length=rows.seq_length
         )
         tokenizer.save_pretrained(folder)
         unfinished = folder / f"{ROWS_PLAN}.tmp"
@@ -107,13 +107,3 @@ def _texts(documents: datasets.Dataset) -> Iterator[str]:
 def _bytes(documents: datasets.Dataset) -> int:
     batches = documents.with_format("arrow").iter(batch_size=WINDOW)
     return sum(pc.sum(pc.binary_length(batch["text"])).as_py() for batch in batches)
-
-
-def _check_plan(folder: Path, plan: dict[str, Any]) -> None:
-    before = json.loads((folder / ROWS_PLAN).read_text(encoding="utf-8"))
-    for name in before.keys() | plan.keys():
-        if before.get(name) != plan.get(name):
-            raise ValueError(
-                f"{name}: {plan.get(name)!r}, but the unfinished rows in {str(folder)!r} are made with"
-                f" {before.get(name)!r}; give that, or another --output_dir"
-            )

@@ -12,19 +12,20 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+import datasets
 import torch
 from transformers import PreTrainedTokenizerBase, TrainingArguments, set_seed
 
 from ...configuration_minibert import BERT_SIZES, MiniBertConfig
 from ...modeling_minibert import MiniBertModel
-from ...tokenization import extend_tokenizer, train_tokenizer
+from ...tokenization import Extension, extend_tokenizer, train_tokenizer
 from ..arguments import pretraining as arguments
-from ..checkpoints import checkpoint_to_resume
+from ..checkpoints import check_same, checkpoint_to_resume
 from ..data.mixtures import SAMPLE_ROWS, check_stream, check_workers, first_rows, prepare_documents
 from ..data.prepared import PreparedRows, texts_of
 from ..hub.card import write_card
 from ..loading import minibert_config, saved_tokenizer, without_bars
-from ..optimization import check_optimization, plan_training, resolve_optimizer, time_budget
+from ..optimization import plan_training, resolve_optimization
 from ..precision import check_launcher, resolve_precision
 from ..processes import first_process_first, shares_weights
 from ..report import describe_pretraining, plot_losses
@@ -35,8 +36,6 @@ from .objectives.base import unigram_baseline
 from .objectives.examples import choose_sentences
 from .trainer import PretrainingTrainer
 from .vocabulary import extend_embeddings
-
-MINIMUM_DOCUMENTS = 10
 
 
 @without_bars()
@@ -65,10 +64,8 @@ def pretrain(
     if training.world_size > 1 and training.accelerator_config.dispatch_batches:
         raise ValueError("accelerator_config: dispatch_batches needs batches of one length; leave it out")
     is_new = model_arguments.model_name_or_path is None and objective_arguments.objective == "mlm"
-    optimization, training = resolve_optimizer(optimization, training, prefers_muon=is_new)
-    training = check_optimization(optimization, training, arguments.UNLESS_MINUTES, checkpoint)
-    budget = time_budget(optimization, training, checkpoint)
     embedding_init = resolve_embedding_init(model_arguments, is_new)
+    optimization, training, budget = resolve_optimization(optimization, training, is_new, checkpoint)
     if shares_weights(training) and objective_arguments.objective == "rtd":
         raise ValueError("objective: rtd needs whole matrices, for two models; use another one beside fsdp, deepspeed")
     objective = OBJECTIVES[objective_arguments.objective](objective_arguments, masking, training.seed)
@@ -91,34 +88,25 @@ def pretrain(
     extension = None
     with nullcontext() if streaming.streaming else first_process_first():
         if prepared is None:
-            kept = dict(minimum=MINIMUM_DOCUMENTS, minimum_validation=objective.minimum_validation)
-            documents = prepare_documents(
-                corpus, mixture, streaming, validation_size=rows.validation_size, seed=training.seed, **kept
-            )
+            held_out = dict(validation_size=rows.validation_size, minimum_validation=objective.minimum_validation)
+            documents = prepare_documents(corpus, mixture, streaming, seed=training.seed, **held_out)
             if streamed:
                 check_workers(documents.train, training)
             objective.check_documents(documents.train, documents.validation)
-
             if tokenizer is None:
-                tokenizer = train_tokenizer(
-                    documents.sample["text"],
-                    **dataclasses.asdict(tokenizer_arguments),
-                    model_max_length=preset.max_position_embeddings,
-                    token_type_ids=preset.type_vocab_size > 0,
-                )
-                objective.prepare_tokenizer(tokenizer)
+                tokenizer = _train_tokenizer(documents.sample, tokenizer_arguments, preset, objective)
             if model_arguments.extend_vocabulary is not None:
                 extension = extend_tokenizer(tokenizer, documents.sample["text"], model_arguments.extend_vocabulary)
                 tokenizer = extension.tokenizer
                 print(extension.describe())
-            resolve_config(model_arguments, overrides, tokenizer)  # what does not fit is said before rows are made
+        resolve_config(model_arguments, overrides, tokenizer)  # what does not fit is said before rows are made
+        if prepared is None:
             train = objective.rows(documents.train, tokenizer, rows)
             validation = objective.rows(documents.validation, tokenizer, rows)
             described = "A stream of" if streamed else f"{len(documents.train):,}"
             described += f" documents to train on, {len(documents.validation):,} held out"
             texts = documents.validation["text"]
         else:
-            resolve_config(model_arguments, overrides, tokenizer)
             train = prepared.stream(streaming.shuffle_buffer) if streaming.streaming else prepared.load("train")
             validation, described = prepared.load("validation"), prepared.describe()
             texts = texts_of(validation, tokenizer)
@@ -131,13 +119,12 @@ def pretrain(
     collator.unpadded = objective.unpads and not padded
 
     # Model and loss
-    data = dict(data_collator=collator, train_dataset=train, eval_dataset=validation, processing_class=tokenizer)
-
     def build(size: str | None, training: TrainingArguments, **options: Any) -> PretrainingTrainer:
         config = resolve_config(dataclasses.replace(model_arguments, size=size), overrides, tokenizer)
         model = objective.model(config, trained)
         if extension is not None:
             extend_embeddings(model, extension.pieces)
+        data = dict(data_collator=collator, train_dataset=train, eval_dataset=validation, processing_class=tokenizer)
         return PretrainingTrainer(model, training, objective=objective, **data, **options)
 
     size = model_arguments.size
@@ -164,32 +151,17 @@ def pretrain(
     result = trainer.train(resume_from_checkpoint=checkpoint)
 
     # Figures, and everything saved
-    output, figures = Path(training.output_dir), trainer.last_evaluation()
+    figures, output = trainer.last_evaluation(), Path(training.output_dir)
     objective.save(trainer)  # by all processes, which may share its weights; the first one writes
     if not trainer.is_world_process_zero():
         return TrainingResult(None, tokenizer, output_dir=output)
-    baseline = unigram_baseline(seen, trainer.evaluation_batches(validation), len(tokenizer), tokenizer.all_special_ids)
-    report = objective.report(figures, baseline) | {
-        "objective": objective.name,
-        "steps": trainer.state.global_step,
-        "epochs": trainer.state.epoch,
-        "training_tokens": trainer.state.num_input_tokens_seen,
-        "training_seconds": result.metrics["train_runtime"],
-        "parameters": trainer.model.num_parameters(),
-        "precision": "bf16" if training.bf16 else "fp16" if training.fp16 else "fp32",
-    }
-    if extension is not None:
-        report["extension"] = extension.figures()
-    (output / "training_args.bin").unlink(missing_ok=True)  # a pickle that nothing needs once training is over
-    trainer.save_state()
-    plot_losses(trainer.state.log_history, output / "loss.png", objective.metric, report)
-    (output / "report.json").write_text(json.dumps(report, indent=2) + "\n")
+    report = _write_report(trainer, figures, seen, result.metrics["train_runtime"], extension)
     read = corpus if prepared is None else prepared.corpus
     source = ", ".join(read.data) or ", ".join(["the built-in corpus", *read.packages])
     recipe = dict(embedding_init=embedding_init) | vars(rows) | vars(objective.masking) | vars(optimization)
     trainer.card = write_card(output, report, source, recipe, training)
-    sentences = choose_sentences(texts, tokenizer)
-    print("", describe_pretraining(report), "", *objective.examples(output, sentences, tokenizer), "", sep="\n")
+    examples = objective.examples(output, choose_sentences(texts, tokenizer), tokenizer)
+    print("", describe_pretraining(report), "", *examples, "", sep="\n")
     print(f"Saved to {output}: the model, the tokenizer, README.md (the model card), report.json and pictures")
     if training.push_to_hub:
         trainer.push_to_hub()
@@ -208,6 +180,49 @@ def resolve_embedding_init(model_arguments: arguments.ModelArguments, is_new: bo
         raise ValueError("embedding_init: cooccurrence would replace those of --model_name_or_path; leave it out")
     default = "cooccurrence" if is_new and model_arguments.model == "minibert" else "random"
     return model_arguments.embedding_init or default
+
+
+def _train_tokenizer(
+    sample: datasets.Dataset, given: arguments.TokenizerArguments, config: MiniBertConfig, objective: Objective
+) -> PreTrainedTokenizerBase:
+    tokenizer = train_tokenizer(
+        sample["text"],
+        **vars(given),
+        model_max_length=config.max_position_embeddings,
+        token_type_ids=config.type_vocab_size > 0,
+    )
+    objective.prepare_tokenizer(tokenizer)
+    return tokenizer
+
+
+def _write_report(
+    trainer: PretrainingTrainer,
+    figures: dict[str, float],
+    seen: datasets.Dataset,
+    seconds: float,
+    extension: Extension | None,
+) -> dict[str, Any]:
+    """The figures of the last evaluation and of the whole training, saved beside the model with the loss curve."""
+    objective, tokenizer, training, state = trainer.objective, trainer.processing_class, trainer.args, trainer.state
+    batches = trainer.evaluation_batches(trainer.eval_dataset)
+    baseline = unigram_baseline(seen, batches, len(tokenizer), tokenizer.all_special_ids)
+    report = objective.report(figures, baseline) | {
+        "objective": objective.name,
+        "steps": state.global_step,
+        "epochs": state.epoch,
+        "training_tokens": state.num_input_tokens_seen,
+        "training_seconds": seconds,
+        "parameters": trainer.model.num_parameters(),
+        "precision": "bf16" if training.bf16 else "fp16" if training.fp16 else "fp32",
+    }
+    if extension is not None:
+        report["extension"] = extension.figures()
+    output = Path(training.output_dir)
+    (output / "training_args.bin").unlink(missing_ok=True)  # a pickle that nothing needs once training is over
+    trainer.save_state()
+    plot_losses(state.log_history, output / "loss.png", objective.metric, report)
+    (output / "report.json").write_text(json.dumps(report, indent=2) + "\n")
+    return report
 
 
 def resolve_config(
@@ -237,20 +252,18 @@ def resolve_config(
 def check_resumed(config: MiniBertConfig, checkpoint: str) -> None:
     """Refuse (ValueError) a checkpoint of a model with other switches: its weights may fit, and would mean something
     else."""
-    saved = minibert_config(checkpoint)
-    for name in MiniBertConfig.__annotations__:
-        before, now = getattr(saved, name), getattr(config, name)
-        if before != now:
-            raise ValueError(
-                f"{name}: {now!r}, but {checkpoint!r} was trained with {before!r}; give the arguments of that run"
-            )
+    before, now = (
+        {name: getattr(each, name) for name in MiniBertConfig.__annotations__}
+        for each in (minibert_config(checkpoint), config)
+    )
+    check_same(before, now, f"{checkpoint!r} was trained with", "give the arguments of that run")
 
 
 def read_tokenizer(
     model_arguments: arguments.ModelArguments,
     config: MiniBertConfig,
     objective: Objective,
-    prepared: PreparedRows | None = None,
+    prepared: PreparedRows | None,
 ) -> PreTrainedTokenizerBase | None:
     """The tokenizer that was named, that of the model to go on from or of the rows, cutting at the length of the model
     that is trained; None where one is to be trained. A ValueError if it does not serve the model, the objective or the

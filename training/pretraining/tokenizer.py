@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 
 from transformers import PreTrainedTokenizerBase
@@ -28,7 +27,7 @@ def train(
     given = None if command.extend is None else saved_tokenizer(command.extend)
     documents = load_sample(corpus, mixture, streaming)
     if given is None:
-        trained = train_tokenizer(documents["text"], **dataclasses.asdict(tokenizer))
+        trained = train_tokenizer(documents["text"], **vars(tokenizer))
     else:
         extension = extend_tokenizer(given, documents["text"], command.extend_vocabulary)
         trained = extension.tokenizer

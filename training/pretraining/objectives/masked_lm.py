@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -41,18 +40,14 @@ class MaskedLM(Objective):
         counts = None
         if self.masking.random_replacement == "unigram":
             counts = unigram_counts((row["input_ids"] for row in train), len(tokenizer))
-        settings = dataclasses.asdict(self.masking)
-        return MaskedLMCollator(tokenizer, unigram_counts=counts, seed=self.seed, **settings)
+        return MaskedLMCollator(tokenizer, unigram_counts=counts, seed=self.seed, **vars(self.masking))
 
     def examples(self, folder: Path, sentences: Sequence[str], tokenizer: PreTrainedTokenizerBase) -> list[str]:
         """A word masked in each sentence, filled by the model that was saved."""
         words = [find_content_word(sentence, tokenizer) for sentence in sentences]
-        masked = [
-            sentence[: word.start] + tokenizer.mask_token + sentence[word.stop :]
-            for sentence, word in zip(sentences, words)
-        ]
+        texts = [s[: word.start] + tokenizer.mask_token + s[word.stop :] for s, word in zip(sentences, words)]
         lines = ["Held-out text, filled by the saved model:"]
-        for sentence, word, text, found in zip(sentences, words, masked, fill_masks(masked, str(folder), top_k=3)):
+        for sentence, word, text, found in zip(sentences, words, texts, fill_masks(texts, str(folder), top_k=3)):
             guesses = ", ".join(f"{guess['token_str'].strip()} {guess['score']:.0%}" for guess in found[0])
             lines += [f"  {text}", f"    was: {sentence[word]}; model: {guesses}"]
         return lines

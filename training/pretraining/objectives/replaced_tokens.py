@@ -20,7 +20,6 @@ from ....modeling_minibert import MiniBertForMaskedLM, MiniBertForReplacedTokenD
 from ...arguments.pretraining import RowArguments
 from ...data.collators import MaskedLMCollator
 from ...data.masking import IGNORE_INDEX
-from ...loading import load_whole
 from .base import token_score
 from .examples import find_content_word
 from .masked_lm import MaskedLM
@@ -182,6 +181,7 @@ class ReplacedTokenDetection(MaskedLM):
     """A small generator fills in masked tokens, the model finds which tokens it has replaced."""
 
     name = "rtd"
+    model_class = MiniBertForReplacedTokenDetection
     metric = "rtd_loss"
     parts = ("mlm_loss", "rtd_loss")
     smooths_labels = False
@@ -200,9 +200,7 @@ class ReplacedTokenDetection(MaskedLM):
         narrow = generator_config(config, given.generator_size)
         model = DetectorWithGenerator(config, narrow, given.discriminator_weight, given.generator_temperature)
         if checkpoint is not None:
-            options = dict(head=False, config=config, dtype=torch.float32)
-            trained = load_whole(MiniBertForReplacedTokenDetection, checkpoint, **options)
-            model.load_state_dict(trained.state_dict(), strict=False)
+            model.load_state_dict(super().model(config, checkpoint).state_dict(), strict=False)
         return model
 
     def collator(self, *args) -> MaskedLMCollator:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import datasets
@@ -149,7 +150,7 @@ def _pairs(
 ) -> pa.Table:
     texts = table["text"].to_pylist()
     documents = [split_sentences(text) for text in texts]
-    flat = [segment for document in documents for segment in document]
+    flat = list(chain(*documents))
     tokenized = tokenize_table(pa.table({"text": pa.array(flat, pa.string())}), backend)["input_ids"]
     tokens = iter(tokenized.to_pylist())
     documents = [[ids for ids in (next(tokens) for _ in document) if ids] for document in documents]
@@ -195,10 +196,7 @@ def _pairs_of(
                 return
             end += 1
         middle = int(generator.integers(position + 1, end))
-        a, b = (
-            [token for segment in part for token in segment]
-            for part in (document[position:middle], document[middle:end])
-        )
+        a, b = (list(chain(*part)) for part in (document[position:middle], document[middle:end]))
         label, position = IS_NEXT, end
         if generator.random() < 0.5:
             label, position = IS_RANDOM, middle
