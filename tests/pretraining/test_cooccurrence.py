@@ -10,6 +10,7 @@ import torch
 from helpers import build, refusal, sentences
 
 import minibert
+from minibert.training.pretraining import cooccurrence
 from minibert.training.pretraining.cooccurrence import begin_with_word_vectors, word_vectors
 
 SPECIAL, WORDS = (0, 1), 12
@@ -21,13 +22,14 @@ def rows():
     return [[0, *(rng.choice([n, n, 2 + n % 10]) for n in rng.choices(range(2, WORDS), k=20)), 1] for _ in range(30)]
 
 
-def by_loops(rows):
-    """Neighbours up to two places away, each place a column of its own."""
-    counts = Counter()
+def by_loops(rows, most):
+    """Neighbours up to two places away, each place a column of its own; only the `most` frequent words are some."""
+    counts, frequent = Counter(), Counter(word for row in rows for word in row if word not in SPECIAL)
+    neighbours = {word for word, _ in sorted(frequent.items(), key=lambda item: (-item[1], item[0]))[:most]}
     for row in rows:
         for i, word in enumerate(row):
             for place in (-2, -1, 1, 2):
-                if 0 <= i + place < len(row) and not {word, row[i + place]} & {*SPECIAL}:
+                if 0 <= i + place < len(row) and word not in SPECIAL and row[i + place] in neighbours:
                     counts[word, (place, row[i + place])] += 1
     of_word, of_context = Counter(), Counter()
     for (word, context), count in counts.items():
@@ -43,8 +45,10 @@ def by_loops(rows):
     return information
 
 
-def test_vectors_are_the_decomposition_of_the_counts(rows):
-    left, scale, _ = np.linalg.svd(by_loops(rows), full_matrices=False)
+@pytest.mark.parametrize("most", [WORDS, 6])
+def test_vectors_are_the_decomposition_of_the_counts(rows, most, monkeypatch):
+    monkeypatch.setattr(cooccurrence, "NEIGHBOURS", most)
+    left, scale, _ = np.linalg.svd(by_loops(rows, most), full_matrices=False)
     for width in (4, WORDS, 20):
         expected = left[:, :width] * np.sqrt(scale[:width])
         products = expected @ expected.T * WORDS * width / np.square(expected).sum()

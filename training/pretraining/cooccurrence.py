@@ -15,8 +15,8 @@ from transformers import PreTrainedModel
 
 # Tokens on either side that count, each place apart from the others.
 WINDOW = 2
-# Of a larger corpus, about so many tokens are enough.
-ENOUGH_TOKENS = 4_000_000
+# Of a larger corpus, about so many tokens are enough, and as neighbours its most frequent ones.
+ENOUGH_TOKENS, NEIGHBOURS = 4_000_000, 8192
 # Contexts count by this power of their frequency (Levy, Goldberg & Dagan 2015, section 3.2): rare ones tell less.
 CONTEXT_POWER = 0.75
 
@@ -39,13 +39,17 @@ def word_vectors(
             break
     ids = np.concatenate(taken)
     ids[np.isin(ids, special_ids)] = -1
+    frequencies = np.bincount(ids[ids >= 0], minlength=vocab_size)
+    neighbours = np.sort(np.argsort(-frequencies, kind="stable")[:NEIGHBOURS])
+    column = np.full(vocab_size + 1, -1)  # the last one is for the id -1
+    column[neighbours] = np.arange(len(neighbours))
     places = []
     for distance in range(1, WINDOW + 1):
-        before, after = ids[:-distance], ids[distance:]
-        real = (before >= 0) & (after >= 0)
-        places += [(before[real], after[real]), (after[real], before[real])]
-    shape, ones = (vocab_size, vocab_size), [np.ones(len(word)) for word, _ in places]
-    counts = sparse.hstack([sparse.coo_array((one, pair), shape) for one, pair in zip(ones, places)]).tocsr().tocoo()
+        for word, neighbour in ((ids[:-distance], ids[distance:]), (ids[distance:], ids[:-distance])):
+            counted = (word >= 0) & (column[neighbour] >= 0)
+            pair = word[counted], column[neighbour[counted]]
+            places.append(sparse.coo_array((np.ones(len(pair[0])), pair), (vocab_size, len(neighbours))))
+    counts = sparse.hstack(places).tocsr().tocoo()
     word, context = (np.asarray(counts.sum(axis)).ravel() for axis in (1, 0))
     context = context**CONTEXT_POWER / (context**CONTEXT_POWER).sum().clip(min=1)
     information = np.log(counts.data / (word[counts.row] * context[counts.col]))

@@ -140,6 +140,7 @@ def pretrain(
         )
     trainer = build(size, training, optimization=optimization, budget=budget)
     if embedding_init == "cooccurrence" and checkpoint is None:
+        print("Counting which tokens stand next to each other, for the first word embeddings")
         rows_of_ids = (row["input_ids"] for row in seen)
         begin_with_word_vectors(trainer.model, rows_of_ids, tokenizer.all_special_ids, training.seed)
     if checkpoint is not None:
