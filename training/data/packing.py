@@ -143,8 +143,8 @@ def pack_table(table: pa.Table, mode: str, seq_length: int, cls_token_id: int, s
 def group_by_length(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
     """Batches of the numbers of rows with these lengths, like lengths together, the longest first; up to `batch_tokens`
     in each, padding included, and one row at least."""
-    order = sorted(range(len(lengths)), key=lengths.__getitem__, reverse=True)
-    while order:
-        count = max(1, batch_tokens // lengths[order[0]])
-        yield order[:count]
-        order = order[count:]
+    order, start = sorted(range(len(lengths)), key=lengths.__getitem__, reverse=True), 0
+    while start < len(order):
+        stop = start + max(1, batch_tokens // lengths[order[start]])
+        yield order[start:stop]
+        start = stop
