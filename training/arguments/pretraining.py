@@ -50,7 +50,9 @@ class StreamingArguments:
     """How a corpus that is larger than the disk is read."""
 
     streaming: bool = argument(False, "Read while training: text (needs --max_steps or --minutes) or prepared rows.")
-    shuffle_buffer: int = argument(10_000, "Documents (or prepared rows) that a stream mixes at a time; 0: none.")
+    shuffle_buffer: int = argument(
+        10_000, "Documents (or prepared rows) that a stream mixes at a time; 0 keeps their order."
+    )
     sample_documents: int = argument(100_000, "Documents of a stream that a tokenizer is trained on.")
 
 
