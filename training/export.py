@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib.util
 import io
+import logging
 import re
 import tempfile
 import warnings
@@ -184,7 +185,6 @@ def quantize(path: Path, target: Path, large: bool = False) -> None:
     """Dynamic quantisation: weights in int8, a scale for each output channel; activations as they come."""
     import onnx
     from onnxruntime.quantization import QuantType, quantize_dynamic
-    from onnxruntime.quantization.quant_utils import add_pre_process_metadata
 
     model = onnx.load(path)
     weights = {tensor.name: tensor for tensor in model.graph.initializer}
@@ -195,11 +195,14 @@ def quantize(path: Path, target: Path, large: bool = False) -> None:
             copied.CopyFrom(weights[node.input[1]])
             copied.name = node.input[1] = f"{node.input[1]}.decoder"
     kept = [node.name for node in model.graph.node if IN_FLOAT.search(node.name)]
-    add_pre_process_metadata(model)  # or it asks for another tool of its own before
-    quantize_dynamic(
-        model, target, op_types_to_quantize=INT8_OPERATORS, per_channel=True, weight_type=QuantType.QInt8,
-        nodes_to_exclude=kept, use_external_data_format=large,
-    )  # fmt: skip
+    logging.disable(logging.WARNING)  # it asks for another tool of its own before
+    try:
+        quantize_dynamic(
+            model, target, op_types_to_quantize=INT8_OPERATORS, per_channel=True, weight_type=QuantType.QInt8,
+            nodes_to_exclude=kept, use_external_data_format=large,
+        )  # fmt: skip
+    finally:
+        logging.disable(logging.NOTSET)
 
 
 def _move(graph: Path, target: Path, large: bool) -> None:

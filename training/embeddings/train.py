@@ -349,7 +349,13 @@ def train(
     weights = trainer.model.state_dict()
     for name, tensor in original.items():
         weights[name].lerp_(tensor, original_share)
-    after = evaluator(trainer.model)
+    # The trainer measured the model that it ends with, unless it was told not to.
+    step = state.best_global_step if args.load_best_model_at_end else state.global_step
+    measured = [entry for entry in state.log_history if entry["step"] == step and f"eval_{metric}" in entry]
+    if measured and not original:
+        after = {name: measured[-1][f"eval_{name}"] for name in before}
+    else:
+        after = evaluator(trainer.model)
     print_table({"before": before, "after": after})
     output = Path(training.output_dir)
     if not args.should_save:
