@@ -2,16 +2,19 @@
 
 import json
 import math
+import time
 from dataclasses import replace
+from multiprocessing import Pipe
 
 import pytest
 import torch
+from helpers import build
 from safetensors.torch import load_file
-from transformers import AutoModelForMaskedLM
+from transformers import AutoModelForMaskedLM, Trainer, TrainingArguments
 
 from minibert.training.arguments.pretraining import CorpusArguments
 from minibert.training.arguments.race import RaceArguments
-from minibert.training.race import compare, race
+from minibert.training.race import Turns, compare, race
 
 
 def run(peer, *points):
@@ -48,6 +51,19 @@ def test_bad_input_is_named_before_any_work(field, given, tmp_path):
     with pytest.raises(ValueError, match=f"^{field}: "):
         race(CorpusArguments(), RaceArguments(output=str(tmp_path / "race"), **given))
     assert not (tmp_path / "race").exists()
+
+
+def test_what_is_done_to_a_model_before_its_first_step_counts(tmp_path):
+    ours, theirs = Pipe()
+    for _ in range(2):  # for the steps, and the end
+        ours.send("go")
+    turns = Turns(theirs, RaceArguments(steps=1), [])
+    training = TrainingArguments(str(tmp_path), max_steps=1, use_cpu=True, save_strategy="no", report_to="none")
+    rows = [{"input_ids": [1, 2, 3], "labels": [1, 2, 3]}] * 8
+    trainer = Trainer(build("ForMaskedLM"), training, train_dataset=rows, callbacks=[turns])
+    time.sleep(0.2)
+    trainer.train()
+    assert ours.recv() == "ready" and turns.seconds > 0.2
 
 
 @pytest.mark.slow  # every run is a process that loads torch

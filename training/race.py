@@ -2,7 +2,7 @@
 
 All runs read the same text with the same tokenizer and are measured on the same held-out documents under the same
 masks. Each is a process of its own, and only one trains at a time, a few steps in turn, so that a machine that stalls
-stalls them all; what counts as seconds is the time of training steps alone.
+stalls them all; what counts as seconds is the time of training steps, and of what is done to the model before them.
 """
 
 from __future__ import annotations
@@ -161,13 +161,6 @@ def race_table(summary: Mapping[str, Any]) -> str:
 def _take_turns(runs: Mapping[str, Mapping[str, Any]], corpus: CorpusArguments, arguments: RaceArguments) -> None:
     """Train the runs, each in a process of its own, of which one at a time gets the word."""
     context, lines, processes = get_context("spawn"), {}, []
-    for name, run in runs.items():
-        ours, theirs = context.Pipe()
-        process = context.Process(target=_run, args=(name, run, corpus, arguments, theirs), daemon=True)
-        process.start()
-        theirs.close()
-        lines[name] = ours
-        processes.append(process)
 
     def answer(name: str) -> Any:
         try:
@@ -176,7 +169,12 @@ def _take_turns(runs: Mapping[str, Mapping[str, Any]], corpus: CorpusArguments, 
             raise ValueError(f"the run {name!r} failed: see {Path(arguments.output) / name}.log") from None
 
     try:
-        for name in lines:
+        for name, run in tqdm(runs.items(), desc="Start", unit=" runs"):
+            lines[name], theirs = context.Pipe()
+            process = context.Process(target=_run, args=(name, run, corpus, arguments, theirs), daemon=True)
+            process.start()
+            theirs.close()
+            processes.append(process)
             answer(name)  # ready to begin
         with tqdm(total=arguments.steps * len(runs), desc="Race", unit=" steps") as bar:
             while lines:
@@ -234,7 +232,11 @@ class Turns(TrainerCallback):
         self.line, self.batches, self.curve, self.seconds = line, batches, [], 0.0
         self.turn, self.every = arguments.turn, math.ceil(arguments.steps / arguments.evaluations)
 
+    def on_init_end(self, args, state, control, **kwargs):
+        self.start = time.perf_counter()
+
     def on_train_begin(self, args, state, control, **kwargs):
+        self.seconds = time.perf_counter() - self.start  # counts for the first word embeddings, say
         self.line.send("ready")
         self.line.recv()
 
