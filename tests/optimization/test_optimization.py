@@ -17,9 +17,9 @@ from transformers.trainer_callback import TrainerState
 from minibert import MiniBertConfig, MiniBertForMaskedLM
 from minibert.training.arguments.pretraining import UNLESS_MINUTES, OptimizationArguments
 from minibert.training.callbacks import add_callbacks
-from minibert.training.optimization import OptimizationMixin, resolve_optimization
+from minibert.training.optimization import OptimizationMixin, muon, resolve_optimization
 from minibert.training.optimization.clock import TimeBudget
-from minibert.training.optimization.muon import MuonAdamW, block_matrices, muon_optimizer
+from minibert.training.optimization.muon import MuonAdamW, block_matrices, muon_optimizer, orthogonalize
 from minibert.training.optimization.schedule import rows_in_batch
 from minibert.training.optimization.throughput import measure, plan_training
 
@@ -67,16 +67,31 @@ def weights(model):
 # --- Muon ---
 
 
-def orthogonalised(matrix, steps=5):
-    """Newton-Schulz in float64, from Jordan's post: x ← a x + (b A + c A²) x with A = x xᵀ, on the wide side."""
-    a, b, c = 3.4445, -4.7750, 2.0315
-    x = matrix.double() / matrix.double().norm()
-    tall = x.shape[0] > x.shape[1]
-    x = x.mT if tall else x
-    for _ in range(steps):
-        gram = x @ x.mT
-        x = a * x + (b * gram + c * gram @ gram) @ x
-    return x.mT if tall else x
+def orthogonalised(matrix):
+    """The Polar Express in float64 (arXiv 2505.16932, algorithm 1): p(σ) = a σ + b σ³ + c σ⁵ for each singular value σ,
+    four times, each time of σ / 1.01."""
+    left, values, right = torch.linalg.svd(matrix.double() / matrix.double().norm() / 1.01, full_matrices=False)
+    for a, b, c in (
+        (8.28721201814563, -23.595886519098837, 17.300387312530933),
+        (4.107059111542203, -2.9478499167379106, 0.5448431082926601),
+        (3.9486908534822946, -2.908902115962949, 0.5518191394370137),
+        (3.3184196573706015, -2.488488024314874, 0.51004894012372),
+    ):
+        values = values / 1.01
+        values = a * values + b * values**3 + c * values**5
+    return left @ values.diag() @ right
+
+
+def test_singular_values_come_near_one():
+    torch.manual_seed(0)
+    left, right = (torch.linalg.qr(torch.randn(size, 30, dtype=torch.float64))[0] for size in (30, 50))
+    values = torch.logspace(0, -2.4, 30, dtype=torch.float64)
+    matrix = left @ values.diag() @ right.mT
+    found = orthogonalize(matrix[None])[0]
+    torch.testing.assert_close(found, orthogonalised(matrix))
+    found = left.mT @ found @ right
+    assert found.diagonal().min() > 0.43 and found.diagonal().max() < 1.57
+    torch.testing.assert_close(found, found.diagonal().diag())  # the singular vectors stay
 
 
 @pytest.mark.parametrize("parts", [1, 2, 3])
@@ -97,21 +112,26 @@ def test_muon_orthogonalises_the_parts_of_a_fused_matrix_apart(parts):
         before = weight.detach().clone()
         optimizer.step()
         moved = (weight.detach() - before).double()
-        # Muon iterates in bf16, three digits
-        torch.testing.assert_close(weight.detach().double(), expected, atol=0.02 * lr, rtol=0)
+        # Muon iterates in bf16, three digits, and the first polynomials are steep
+        torch.testing.assert_close(weight.detach().double(), expected, atol=0.06 * lr, rtol=0)
         expected = weight.detach().double()
         for part in moved.chunk(parts):  # RMS of AdamW's update: about 0.2 lr
             assert part.square().mean().sqrt() == pytest.approx(0.2 * lr, rel=0.4)
 
 
 @needs_muon
-def test_a_step_is_that_of_matrices_held_apart():
-    """The whole model against torch's own Muon and AdamW on q, k, v, signal and gate as parameters of their own."""
+def test_a_step_is_that_of_matrices_held_apart(monkeypatch):
+    """The whole model against torch's own Muon, by its polynomial (Jordan's), and AdamW, on the q, k and v of every
+    head, signal and gate as parameters of their own."""
+    monkeypatch.setattr(muon, "POLYNOMIALS", [(3.4445, -4.7750, 2.0315)] * 5)
+    monkeypatch.setattr(muon, "MARGIN", 1)
     model = tiny()
+    heads = model.config.num_attention_heads
+    assert heads > 1
     optimizer = muon_optimizer(model, {"model.layers.0.attn.Wqkv.weight"}, learning_rate=1e-3, weight_decay=0.1)
     matrices = {name: parameter for name, parameter in model.named_parameters() if parameter in block_matrices(model)}
     assert len(matrices) == 8
-    parts = {name: 3 if "Wqkv" in name else 2 if "Wi" in name else 1 for name in matrices}
+    parts = {name: 3 * heads if "Wqkv" in name else 2 if "Wi" in name else 1 for name in matrices}
     apart = {name: [torch.nn.Parameter(part.clone()) for part in parameter.detach().chunk(parts[name])]
              for name, parameter in matrices.items()}  # fmt: skip
     rest = {name: torch.nn.Parameter(parameter.detach().clone())
