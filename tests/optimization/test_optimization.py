@@ -202,12 +202,12 @@ def test_state_survives_a_round_trip(tmp_path):
 @pytest.mark.parametrize(
     ("optimization", "training", "prefers_muon", "expected"),
     [
-        ({}, {}, True, ("muon", 2e-3, 5e-3)),
+        ({}, {}, True, ("muon", 2e-3, None)),
         ({}, {}, False, ("adamw", 1e-3, None)),
-        ({}, {"learning_rate": 3e-3}, True, ("muon", 3e-3, None)),  # one rate for both
+        ({}, {"learning_rate": 3e-3}, True, ("muon", 3e-3, 3e-3)),  # one rate for both
         ({"muon_learning_rate": 1e-2}, {}, True, ("muon", 2e-3, 1e-2)),
         ({"optimizer": "adamw"}, {}, True, ("adamw", 1e-3, None)),
-        ({"optimizer": "muon"}, {}, False, ("muon", 2e-3, 5e-3)),
+        ({"optimizer": "muon"}, {}, False, ("muon", 2e-3, None)),
         ({}, {"optim": "sgd"}, True, ("adamw", 1e-3, None)),
     ],
 )
@@ -215,6 +215,14 @@ def test_the_optimizer_and_its_rates_where_nothing_is_said(optimization, trainin
     training = arguments(tmp_path, **{"learning_rate": None} | training)
     optimization, training, _ = resolve_optimization(OptimizationArguments(**optimization), training, prefers_muon)
     assert (optimization.optimizer, training.learning_rate, optimization.muon_learning_rate) == expected
+
+
+@pytest.mark.parametrize("width", [16, 64])
+def test_muons_own_rate_falls_with_the_width_where_nothing_is_said(width, tmp_path):
+    training = trainer(tmp_path, tiny(hidden_size=width), optimization={"optimizer": "muon"}, max_steps=1)
+    training.create_optimizer()
+    rates = {group["lr"] for group in training.optimizer.param_groups if "parts" in group}
+    assert rates == {5e-3 * 256 / width} == {training.optimization.muon_learning_rate}
 
 
 def test_muon_needs_blocks():

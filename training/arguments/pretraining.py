@@ -12,7 +12,8 @@ UNLESS_MINUTES: dict[str, Any] = {"num_train_epochs": 2.0, "per_device_train_bat
 SIZE_UNLESS_MINUTES = "mini"
 # By optimizer, where the user gives none; beside Muon's own it is that of the embeddings, norms and heads.
 LEARNING_RATES = {"adamw": 1e-3, "muon": 2e-3}
-MUON_LEARNING_RATE = 5e-3
+# Muon's at this hidden size; in wider models it is lower by as much, as their updates add up over more inputs.
+MUON_LEARNING_RATE, MUON_WIDTH = 5e-3, 256
 # How rows are made where the user does not say so, and the training has none that were prepared.
 UNLESS_PREPARED: dict[str, Any] = {"validation_size": 0.05, "seq_length": 512, "packing": "packed"}
 ROWS_MANIFEST = "minibert_rows.json"  # in a folder of prepared rows that is finished
@@ -160,7 +161,9 @@ class OptimizationArguments:
         " muon for new models that learn masked tokens, where it can be.",
     )
     muon_learning_rate: float | None = argument(
-        None, f"Muon's own; by default --learning_rate, which its updates fit, and without that {MUON_LEARNING_RATE:g}."
+        None,
+        "Muon's own; by default --learning_rate, which its updates fit, and without that"
+        f" {MUON_LEARNING_RATE:g} · {MUON_WIDTH} / hidden_size.",
     )
     batch_warmup: float = argument(
         0.0, "Batches grow from an eighth of their rows to all over so many steps, or below 1 that share of all; 0: no."

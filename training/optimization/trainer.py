@@ -10,7 +10,7 @@ from transformers import TrainingArguments
 from transformers.optimization import get_wsd_schedule
 from transformers.trainer_utils import get_last_checkpoint
 
-from ..arguments.pretraining import LEARNING_RATES, MUON_LEARNING_RATE, UNLESS_MINUTES, OptimizationArguments
+from ..arguments.pretraining import LEARNING_RATES, MUON_LEARNING_RATE, MUON_WIDTH, UNLESS_MINUTES, OptimizationArguments
 from ..processes import shares_weights
 from .averaging import WeightAverage
 from .clock import TimeBudget
@@ -45,8 +45,8 @@ def resolve_optimization(
     by_clock, optim, whole = optimization.minutes is not None, training.optim.value, not shares_weights(training)
     name = optimization.optimizer or ("muon" if prefers_muon and whole and optim in ADAMW else "adamw")
     muon, rate, muon_rate = name == "muon", training.learning_rate, optimization.muon_learning_rate
-    if muon and rate is None and muon_rate is None:
-        muon_rate = MUON_LEARNING_RATE
+    if muon and muon_rate is None:
+        muon_rate = rate  # or, if that is open too, what the width of the model says (`create_optimizer`)
     optimization = dataclasses.replace(optimization, optimizer=name, muon_learning_rate=muon_rate)
     training = dataclasses.replace(training, learning_rate=LEARNING_RATES[name] if rate is None else rate)
     warmup, average, scheduler = optimization.batch_warmup, optimization.weight_average, training.lr_scheduler_type
@@ -124,6 +124,9 @@ class OptimizationMixin:
 
     def create_optimizer(self, *args, **kwargs) -> torch.optim.Optimizer:
         if self.optimizer is None and self.optimization.optimizer == "muon":
+            if self.optimization.muon_learning_rate is None:
+                rate = MUON_LEARNING_RATE * MUON_WIDTH / self.model.config.hidden_size
+                self.optimization = dataclasses.replace(self.optimization, muon_learning_rate=rate)
             self.optimizer = muon_optimizer(
                 self.model,
                 self.get_decay_parameter_names(self.model),

@@ -159,7 +159,7 @@ def pretrain(
     report = _write_report(trainer, figures, seen, result.metrics["train_runtime"], extension)
     read = corpus if prepared is None else prepared.corpus
     source = ", ".join(read.data) or ", ".join(["the built-in corpus", *read.packages])
-    recipe = dict(embedding_init=embedding_init) | vars(rows) | vars(objective.masking) | vars(optimization)
+    recipe = dict(embedding_init=embedding_init) | vars(rows) | vars(objective.masking) | vars(trainer.optimization)
     trainer.card = write_card(output, report, source, recipe, training)
     examples = objective.examples(output, choose_sentences(texts, tokenizer), tokenizer)
     print("", describe_pretraining(report), "", *examples, "", sep="\n")
