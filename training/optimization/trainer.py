@@ -10,7 +10,13 @@ from transformers import TrainingArguments
 from transformers.optimization import get_wsd_schedule
 from transformers.trainer_utils import get_last_checkpoint
 
-from ..arguments.pretraining import LEARNING_RATES, MUON_LEARNING_RATE, MUON_WIDTH, UNLESS_MINUTES, OptimizationArguments
+from ..arguments.pretraining import (
+    LEARNING_RATES,
+    MUON_LEARNING_RATE,
+    MUON_WIDTH,
+    UNLESS_MINUTES,
+    OptimizationArguments,
+)
 from ..processes import shares_weights
 from .averaging import WeightAverage
 from .clock import TimeBudget
