@@ -217,12 +217,12 @@ def test_the_optimizer_and_its_rates_where_nothing_is_said(optimization, trainin
     assert (optimization.optimizer, training.learning_rate, optimization.muon_learning_rate) == expected
 
 
-@pytest.mark.parametrize("width", [16, 64])
-def test_muons_own_rate_falls_with_the_width_where_nothing_is_said(width, tmp_path):
+@pytest.mark.parametrize("width, expected", [(16, 0.08), (128, 0.01), (256, 0.005), (320, 0.005)])
+def test_muons_own_rate_is_higher_in_narrow_models_where_nothing_is_said(width, expected, tmp_path):
     training = trainer(tmp_path, tiny(hidden_size=width), optimization={"optimizer": "muon"}, max_steps=1)
     training.create_optimizer()
     rates = {group["lr"] for group in training.optimizer.param_groups if "parts" in group}
-    assert rates == {5e-3 * 256 / width} == {training.optimization.muon_learning_rate}
+    assert rates == {expected} == {training.optimization.muon_learning_rate}
 
 
 def test_muon_needs_blocks():

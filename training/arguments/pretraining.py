@@ -12,7 +12,7 @@ UNLESS_MINUTES: dict[str, Any] = {"num_train_epochs": 2.0, "per_device_train_bat
 SIZE_UNLESS_MINUTES = "mini"
 # By optimizer, where the user gives none; beside Muon's own it is that of the embeddings, norms and heads.
 LEARNING_RATES = {"adamw": 1e-3, "muon": 2e-3}
-# Muon's at this hidden size; in wider models it is lower by as much, as their updates add up over more inputs.
+# Muon's at this hidden size and above; narrower models take a higher one (docs/record.md).
 MUON_LEARNING_RATE, MUON_WIDTH = 5e-3, 256
 # How rows are made where the user does not say so, and the training has none that were prepared.
 UNLESS_PREPARED: dict[str, Any] = {"validation_size": 0.05, "seq_length": 512, "packing": "packed"}
@@ -163,7 +163,7 @@ class OptimizationArguments:
     muon_learning_rate: float | None = argument(
         None,
         "Muon's own; by default --learning_rate, which its updates fit, and without that"
-        f" {MUON_LEARNING_RATE:g} · {MUON_WIDTH} / hidden_size.",
+        f" {MUON_LEARNING_RATE:g}, or {MUON_LEARNING_RATE:g} · {MUON_WIDTH} / hidden_size if that is more.",
     )
     batch_warmup: float = argument(
         0.0, "Batches grow from an eighth of their rows to all over so many steps, or below 1 that share of all; 0: no."

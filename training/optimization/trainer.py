@@ -131,7 +131,7 @@ class OptimizationMixin:
     def create_optimizer(self, *args, **kwargs) -> torch.optim.Optimizer:
         if self.optimizer is None and self.optimization.optimizer == "muon":
             if self.optimization.muon_learning_rate is None:
-                rate = MUON_LEARNING_RATE * MUON_WIDTH / self.model.config.hidden_size
+                rate = MUON_LEARNING_RATE * max(1, MUON_WIDTH / self.model.config.hidden_size)
                 self.optimization = dataclasses.replace(self.optimization, muon_learning_rate=rate)
             self.optimizer = muon_optimizer(
                 self.model,
