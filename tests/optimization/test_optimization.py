@@ -217,7 +217,7 @@ def test_the_optimizer_and_its_rates_where_nothing_is_said(optimization, trainin
     assert (optimization.optimizer, training.learning_rate, optimization.muon_learning_rate) == expected
 
 
-@pytest.mark.parametrize("width, expected", [(16, 0.08), (128, 0.01), (256, 0.005), (320, 0.005)])
+@pytest.mark.parametrize("width, expected", [(16, 0.056), (128, 0.007), (256, 0.0035), (320, 0.0035)])
 def test_muons_own_rate_is_higher_in_narrow_models_where_nothing_is_said(width, expected, tmp_path):
     training = trainer(tmp_path, tiny(hidden_size=width), optimization={"optimizer": "muon"}, max_steps=1)
     training.create_optimizer()

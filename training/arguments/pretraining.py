@@ -13,7 +13,7 @@ SIZE_UNLESS_MINUTES = "mini"
 # By optimizer, where the user gives none; beside Muon's own it is that of the embeddings, norms and heads.
 LEARNING_RATES = {"adamw": 1e-3, "muon": 2e-3}
 # Muon's at this hidden size and above; narrower models take a higher one (docs/record.md).
-MUON_LEARNING_RATE, MUON_WIDTH = 5e-3, 256
+MUON_LEARNING_RATE, MUON_WIDTH = 3.5e-3, 256
 # How rows are made where the user does not say so, and the training has none that were prepared.
 UNLESS_PREPARED: dict[str, Any] = {"validation_size": 0.05, "seq_length": 512, "packing": "packed"}
 ROWS_MANIFEST = "minibert_rows.json"  # in a folder of prepared rows that is finished
