@@ -21,7 +21,10 @@ from minibert.training.cli import main as cli
 from minibert.training.hub.card import CardFacts, Result, render_card
 
 ROOT = Path(__file__).parents[1]
-CODE = [path for path in sorted(ROOT.rglob("*.py")) if path.relative_to(ROOT).parts[0] not in ("tests", "build")]
+# Not all below the root: an environment or runs may lie there too.
+CODE = sorted(
+    [*ROOT.glob("*.py"), *(path for room in ("tokenization", "training") for path in (ROOT / room).rglob("*.py"))]
+)
 # It runs in a process of its own what its user is about to publish, as somebody else would.
 TRUSTS = {"training/hub/verify_remote_code.py"}
 NO_IMPORT = {"pickle", "cPickle", "dill", "cloudpickle", "joblib", "marshal", "shelve"}
