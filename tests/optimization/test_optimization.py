@@ -128,7 +128,8 @@ def test_a_step_is_that_of_matrices_held_apart(monkeypatch):
     model = tiny()
     heads = model.config.num_attention_heads
     assert heads > 1
-    optimizer = muon_optimizer(model, {"model.layers.0.attn.Wqkv.weight"}, learning_rate=1e-3, weight_decay=0.1)
+    optimizer = muon_optimizer(model, {"model.layers.0.attn.Wqkv.weight"}, learning_rate=1e-3,
+                               muon_learning_rate=1e-3, weight_decay=0.1)  # fmt: skip
     matrices = {name: parameter for name, parameter in model.named_parameters() if parameter in block_matrices(model)}
     assert len(matrices) == 8
     parts = {name: 3 * heads if "Wqkv" in name else 2 if "Wi" in name else 1 for name in matrices}
@@ -185,11 +186,11 @@ def test_state_survives_a_round_trip(tmp_path):
         optimizer.zero_grad()
 
     first = tiny()
-    optimizer = muon_optimizer(first, [], learning_rate=1e-3)
+    optimizer = muon_optimizer(first, [], learning_rate=1e-3, muon_learning_rate=1e-3)
     step(first, optimizer, rows(4))
     torch.save(optimizer.state_dict(), tmp_path / "state.pt")
     second = copy.deepcopy(first)
-    restored = muon_optimizer(second, [], learning_rate=1.0)
+    restored = muon_optimizer(second, [], learning_rate=1.0, muon_learning_rate=1.0)
     restored.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
     for batch in (rows(5), rows(6)):
         step(first, optimizer, batch)
@@ -227,7 +228,7 @@ def test_muons_own_rate_is_higher_in_narrow_models_where_nothing_is_said(width, 
 
 def test_muon_needs_blocks():
     with pytest.raises(ValueError, match="blocks"):
-        muon_optimizer(torch.nn.Linear(3, 3), [], learning_rate=1e-3)
+        muon_optimizer(torch.nn.Linear(3, 3), [], learning_rate=1e-3, muon_learning_rate=1e-3)
 
 
 def test_weights_decay_as_trainer_says_and_both_rates_follow_the_schedule(tmp_path):

@@ -103,7 +103,7 @@ def muon_optimizer(
     decayed: Collection[str],
     *,
     learning_rate: float,
-    muon_learning_rate: float | None = None,
+    muon_learning_rate: float,
     weight_decay: float = 0.0,
     **adamw: Any,
 ) -> MuonAdamW:
@@ -111,18 +111,17 @@ def muon_optimizer(
 
     Args:
         decayed: names of the parameters whose weights decay (`Trainer.get_decay_parameter_names`).
-        learning_rate: AdamW's, and Muon's where `muon_learning_rate` is None.
+        learning_rate, muon_learning_rate: AdamW's and Muon's.
         adamw: AdamW's `betas` and `eps`.
 
     Raises:
         ValueError: the model has no MiniBERT blocks, or nothing else, that learns.
     """
     matrices, muon, rest = block_matrices(model), {}, {}
-    muon_rate = learning_rate if muon_learning_rate is None else muon_learning_rate
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
             parts, decay = matrices.get(parameter, 0), weight_decay * (name in decayed)
-            options = dict(lr=muon_rate, parts=parts) if parts else dict(lr=learning_rate, **adamw)
+            options = dict(lr=muon_learning_rate, parts=parts) if parts else dict(lr=learning_rate, **adamw)
             group = dict(params=[], weight_decay=decay, **options)
             (muon if parts else rest).setdefault((parts, decay), group)["params"].append(parameter)
     if not muon or not rest:
