@@ -11,6 +11,7 @@ from transformers import BertConfig, BertForMaskedLM
 
 from minibert import MiniBertConfig, MiniBertForMaskedLM, train_tokenizer
 from minibert.training.cli import main as cli
+from minibert.training.data.builtin_corpus import builtin_files
 
 ROOT = Path(__file__).parent.parent
 TEXTS = {file.name: file.read_text(encoding="utf-8") for file in [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md"))]}
@@ -48,7 +49,6 @@ def folder(tmp_path_factory):
     (folder / "notes" / "cake.md").write_text("Flour and sugar for baking.")
     rows = "".join(f"a {word} book {i},{label}\n" for i in range(20) for word, label in [("good", 1), ("dull", 0)])
     (folder / "reviews" / "train.csv").write_text("text,label\n" + rows)
-    (folder / "README.md").write_text(TEXTS["README.md"], encoding="utf-8")
     return folder
 
 
@@ -58,6 +58,8 @@ def test_snippet(name, snippet, folder, cache, monkeypatch):
     monkeypatch.chdir(folder)
     if "datatrove" in snippet:
         pytest.importorskip("datatrove", reason="datatrove is not installed")
+    some_files = builtin_files()[:40]
+    monkeypatch.setattr("minibert.training.data.documents.builtin_files", lambda packages: some_files)
     snippet = re.sub(r"max_steps=\d+", "max_steps=2", snippet).replace("12_000", "200")
     exec(compile(snippet, name, "exec"), {"__name__": "__main__"})
 
