@@ -116,10 +116,8 @@ def compare(results: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any
         if of_peer:
             name = min(of_peer, key=lambda name: results[name]["loss"])
             goal = results[name]["curve"][-1]
-            best[peer] = {
-                "run": name,
-                "reached": {other: _reached(run["curve"], goal) for other, run in results.items()},
-            }
+            reached = {other: _reached(run["curve"], goal) for other, run in results.items()}
+            best[peer] = {"run": name, "reached": reached}
     return best
 
 
