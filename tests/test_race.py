@@ -100,5 +100,5 @@ def test_a_race(tmp_path):
     (out / "bert 0.001.json").write_text(json.dumps({**summary["runs"]["bert 0.001"], "loss": 1.0}))
     again = race(CorpusArguments(data=[str(tmp_path / "text.txt")]), arguments)
     assert again["runs"]["minibert"] == summary["runs"]["minibert"] and again["runs"]["bert 0.001"]["loss"] == 1.0
-    with pytest.raises(ValueError, match="holds a race with seed=0, not 1"):
+    with pytest.raises(ValueError, match="^seed: 1, but the race in .* has 0; use another output"):
         race(CorpusArguments(data=[str(tmp_path / "text.txt")]), replace(arguments, seed=1))

@@ -37,10 +37,12 @@ from transformers import (
 from ..configuration_minibert import MiniBertConfig
 from ..tokenization import train_tokenizer
 from .api import pretrain
+from .arguments import check_least
 from .arguments.pretraining import CorpusArguments, MixtureArguments, StreamingArguments
 from .arguments.probes import GrammarArguments, ProbeArguments
 from .arguments.race import RaceArguments
 from .bench.benchmarks import sparse_masked_lm
+from .checkpoints import check_same
 from .cli.parsing import argument_names, read_recipe
 from .data.documents import tokenize_documents
 from .data.masking import IGNORE_INDEX
@@ -72,9 +74,7 @@ def race(corpus: CorpusArguments, arguments: RaceArguments) -> dict[str, Any]:
     """
     if arguments.quick:
         arguments = replace(arguments, **QUICK, learning_rates=arguments.learning_rates[:1])
-    for name in ("steps", "rows", "evaluations", "documents", "turn"):
-        if getattr(arguments, name) < 1:
-            raise ValueError(f"{name}: {getattr(arguments, name)}; use 1 or more")
+    check_least(arguments, steps=1, rows=1, evaluations=1, documents=1, turn=1)
     for peer in arguments.peers:
         if peer not in PEERS:
             raise ValueError(f"peers: {peer!r}; use {', '.join(PEERS)}")
@@ -96,12 +96,7 @@ def race(corpus: CorpusArguments, arguments: RaceArguments) -> dict[str, Any]:
     settings = asdict(corpus) | {name: getattr(arguments, name) for name in FIXED}
     if not (folder / HELD_OUT).exists():
         prepare(corpus, arguments, settings)
-    before = _metadata(folder)["settings"]
-    if other := [name for name in settings if settings[name] != before[name]]:
-        raise ValueError(
-            f"output: {str(folder)!r} holds a race with {other[0]}={before[other[0]]}, not {settings[other[0]]}; use"
-            " another folder"
-        )
+    check_same(_metadata(folder)["settings"], settings, f"the race in {str(folder)!r} has", "use another output")
     missing = [name for name in runs if not (folder / f"{name}.json").exists()]
     _take_turns({name: runs[name] for name in missing}, corpus, arguments)
     results = {name: json.loads((folder / f"{name}.json").read_text()) for name in runs}
@@ -121,10 +116,8 @@ def compare(results: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any
         if of_peer:
             name = min(of_peer, key=lambda name: results[name]["loss"])
             goal = results[name]["curve"][-1]
-            best[peer] = {
-                "run": name,
-                "reached": {other: _reached(run["curve"], goal) for other, run in results.items()},
-            }
+            reached = {other: _reached(run["curve"], goal) for other, run in results.items()}
+            best[peer] = {"run": name, "reached": reached}
     return best
 
 

@@ -36,12 +36,8 @@ def format_table(header: Sequence[str], rows: Sequence[Sequence[Any]], digits: i
     widths = [max(map(len, column)) for column in zip(*lines)]
     words = [all(isinstance(cell, str) for cell in column) for column in zip(*rows)] or [True] * len(widths)
     words[0] = True
-    return "\n".join(
-        "  ".join(
-            cell.ljust(width) if left else cell.rjust(width) for cell, width, left in zip(line, widths, words)
-        ).rstrip()
-        for line in lines
-    )
+    aligned = [f"{'<' if left else '>'}{width}" for left, width in zip(words, widths)]
+    return "\n".join("  ".join(map(format, line, aligned)).rstrip() for line in lines)
 
 
 @contextlib.contextmanager
@@ -215,19 +211,15 @@ def plot_rates(measured: Mapping[tuple[str, int], Mapping[str, Any]], path: str 
     with picture(path, "Observed masking rates", len(names), size, grid=None, sharey=True) as panels:
         for name, panel in zip(names, panels):
             for place, size in enumerate(sizes):
-                shown = [(label, measured[label, size][name]) for label in labels]
-                panel.errorbar(
-                    [100 * rate.observed for _, rate in shown],
-                    [labels.index(label) + 0.3 * (place / len(sizes) - 0.25) for label, _ in shown],
-                    xerr=[100 * rate.half_interval for _, rate in shown],
-                    fmt="o",
-                    markersize=3,
-                    capsize=2,
-                    label=f"{size:,} tokens",
-                )
-            panel.axvline(100 * shown[0][1].expected, color="0.6", linewidth=1, zorder=0)
+                rates = [measured[label, size][name] for label in labels]
+                observed = [100 * rate.observed for rate in rates]
+                halves = [100 * rate.half_interval for rate in rates]
+                rows = np.arange(len(labels)) + 0.3 * (place / len(sizes) - 0.25)
+                panel.errorbar(observed, rows, xerr=halves, fmt="o", markersize=3, capsize=2, label=f"{size:,} tokens")
+            expected = rates[0].expected
+            panel.axvline(100 * expected, color="0.6", linewidth=1, zorder=0)
             xlabel = "% of tokens" if name == names[0] else "% of chosen tokens"
-            panel.set(title=f"{name}: expected {shown[0][1].expected:.1%}", xlabel=xlabel)
+            panel.set(title=f"{name}: expected {expected:.1%}", xlabel=xlabel)
             panel.locator_params(axis="x", nbins=5)
         panel.set_yticks(range(len(labels)), labels)
         panel.invert_yaxis()

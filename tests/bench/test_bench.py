@@ -484,7 +484,7 @@ def test_list_benchmarks(bench, capsys):
         (["local-attention", "--rounds=0"], "rounds: 0"),
         (["local-attention", "--benchmark_seconds=0"], "benchmark_seconds: 0"),
         (["local-attention", "--output=file"], "File exists: 'file'"),
-        (["local-attention", "--output=other"], "was measured with quick=False, this run has True"),
+        (["local-attention", "--output=other"], "was measured with False; use another output, or --overwrite"),
         (["local-attention", "--output=garbage"], "is no result of this command"),
         (["--nonsense"], "nonsense"),
     ],
@@ -513,7 +513,7 @@ def test_results_of_other_settings_are_refused(bench, capsys, monkeypatch):
     assert bench("local-attention", "--output", "out") == 0
     capsys.readouterr()
     assert bench("local-attention", "--output", "out", "--compile") == 2
-    assert "was measured with compile=False, this run has True" in capsys.readouterr().err
+    assert "compile: True, but 'out/local-attention." in capsys.readouterr().err
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")

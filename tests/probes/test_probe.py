@@ -803,6 +803,14 @@ def test_similarity_command(folder, corpus, files, tmp_path, capsys, figures):
         assert entry["count"] == len([word for word in text.replace(".", " ").split() if word == entry["word"]])
 
 
+def test_a_threshold_needs_pairs_of_both_kinds_to_choose_it_on(folder, corpus, tmp_path, capsys):
+    uses, out = tmp_path / "uses.jsonl", tmp_path / "out"
+    write_rows(uses, [row | {"sense": sense} for row, sense in zip(labelled_rows(0, 5), "aabcd")])
+    command = ["probe", "similarity", "--model", str(folder), f"--data={corpus}", f"--uses={uses}"]
+    assert main([*command, f"--output_dir={out}"]) == 2 and not out.exists()
+    assert "gives 1 pairs of uses of the same sense and 9 of different ones; use" in error_line(capsys)
+
+
 def test_isotropy_command(folder, bert, tokenizer, corpus, tmp_path, capsys, figures):
     rng = np.random.default_rng(0)
     pairs = [(" ".join(rng.permutation(RIVER)[:7]), " ".join(rng.permutation(MONEY)[:7])) for _ in range(12)]

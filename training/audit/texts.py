@@ -101,6 +101,7 @@ def make_layouts(texts: Texts) -> dict[str, Layout]:
         for text, row in enumerate(alone)
     ]
     packed = [alone[0] + alone[1], alone[2] + alone[3]]
+    padding_between = [pad + alone[0] + pad * 2 + alone[1], alone[2] + pad + alone[3]]
     in_one_row = [list(itertools.chain(*alone))]
     return {
         "right": Layout(alone),
@@ -108,9 +109,7 @@ def make_layouts(texts: Texts) -> dict[str, Layout]:
         "holes": Layout(holes),
         "packed by position_ids": Layout(packed, "position_ids"),
         "packed by position_ids, one row": Layout(in_one_row, "position_ids"),
-        "packed by seq_idx, padding between": Layout(
-            [pad + alone[0] + pad * 2 + alone[1], alone[2] + pad + alone[3]], "seq_idx"
-        ),
+        "packed by seq_idx, padding between": Layout(padding_between, "seq_idx"),
         "packed by cu_seq_lens": Layout(in_one_row, "cu_seq_lens"),
         "packed by a mask of pairs": Layout(in_one_row, "pairs"),
     }

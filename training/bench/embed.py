@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 import torch
 from sentence_transformers import SentenceTransformer
+from sentence_transformers.util import pairwise_cos_sim
 from transformers.modeling_outputs import BaseModelOutput
 
 from ..arguments import check_least
@@ -198,8 +199,7 @@ def bench_embed(corpus: CorpusArguments, arguments: BenchEmbedArguments) -> dict
     texts = pieces(documents["text"], arguments.texts)
     skipped = {}
     for name in chosen:
-        lacking = [package for package in ENGINES[name][1] if importlib.util.find_spec(package) is None]
-        if lacking:
+        if lacking := [package for package in ENGINES[name][1] if importlib.util.find_spec(package) is None]:
             skipped[name] = f"{', '.join(lacking)} not installed"
     chosen = [name for name in chosen if name not in skipped]
     packages = ("torch", "transformers", ORIGINAL, *{p for name in chosen for p in ENGINES[name][1]})
@@ -240,7 +240,9 @@ def bench_embed(corpus: CorpusArguments, arguments: BenchEmbedArguments) -> dict
                 measured[name]["memory"], vectors[name] = closed
     measured = {name: measured[name] for name in vectors}
     for name in measured if ORIGINAL in vectors else ():
-        measured[name]["cosine"] = smallest_cosine(vectors[name], vectors[ORIGINAL])
+        # in fp64, since rounding alone moves a cosine of fp32 vectors by 1e-7
+        cosines = pairwise_cos_sim(vectors[name].astype(float), vectors[ORIGINAL].astype(float))
+        measured[name]["cosine"] = cosines.min().item()
     result = {"model": arguments.model, "texts": len(texts), "settings": settings}
     result |= {"engines": measured, "skipped": skipped}
     print(", ".join(f"{name} {value}" for name, value in settings.items()))
@@ -271,11 +273,6 @@ def pieces(documents: Sequence[str], number: int) -> list[str]:
     rng = np.random.default_rng(SEED)
     lengths = rng.lognormal(np.log(MEAN_WORDS) - SPREAD**2 / 2, SPREAD, number).round().clip(3, LONGEST).astype(int)
     return [" ".join(words[start : start + n]) for n in lengths for start in [rng.integers(len(words) - n + 1)]]
-
-
-def smallest_cosine(ours: np.ndarray, theirs: np.ndarray) -> float:
-    """In fp64, since rounding alone moves a cosine of fp32 vectors by 1e-7."""
-    return torch.cosine_similarity(*(torch.from_numpy(x).double() for x in (ours, theirs))).min().item()
 
 
 def show(measured: dict[str, dict[str, Any]]) -> str:

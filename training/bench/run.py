@@ -19,6 +19,7 @@ from tqdm.auto import tqdm
 
 from ..arguments import check_least
 from ..arguments.pretraining import BenchArguments, CorpusArguments
+from ..checkpoints import check_same
 from ..report import bench_table, plot_bench_lengths
 from .benchmarks import BENCHMARKS
 from .measure import first_line, interleave, matrix_product, probe
@@ -141,12 +142,7 @@ def read_results(files: dict[str, Path], settings: dict[str, Any]) -> dict[str, 
             found = results[benchmark]["settings"]
         except (ValueError, KeyError, TypeError):
             raise ValueError(f"output: {str(path)!r} is no result of this command; use another folder") from None
-        for name, value in settings.items():
-            if found.get(name) != value:
-                raise ValueError(
-                    f"output: {str(path)!r} was measured with {name}={found.get(name)!r}, this run has {value!r}; "
-                    "use another folder, or --overwrite"
-                )
+        check_same(found, settings, f"{str(path)!r} was measured with", "use another output, or --overwrite")
     return results
 
 

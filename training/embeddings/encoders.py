@@ -27,6 +27,7 @@ from ...configuration_minibert import MiniBertConfig
 from ..arguments import check_least
 from ..arguments.embeddings import EmbedArguments, PoolingArguments
 from ..data.packing import group_by_length
+from ..data.tables import check_table
 from ..loading import check_weights, minibert_config, reading
 from .data import TABLE_SUFFIXES, not_text, read_lines, read_table
 
@@ -134,6 +135,7 @@ def embed(arguments: EmbedArguments, pooling: PoolingArguments) -> np.ndarray:
     if arguments.text and not any(map(str.strip, arguments.text)):
         raise ValueError("text: none in the arguments")
     if arguments.file and Path(arguments.file).suffix.lower() in TABLE_SUFFIXES:
+        check_table(arguments.file, "file")
         texts = read_table(arguments.file).column(arguments.column, not_text)
     else:
         texts = arguments.text or read_lines(arguments.file)

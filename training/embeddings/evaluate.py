@@ -18,6 +18,7 @@ import numpy as np
 from datasets import Dataset
 from sentence_transformers import CrossEncoder, SentenceTransformer
 from sentence_transformers.util import pairwise_cos_sim, semantic_search
+from sklearn.preprocessing import scale
 
 from .. import metrics
 from ..arguments import check_least
@@ -133,10 +134,12 @@ class Ranking:
         passages = embedder.embed([passage.text for passage in task.passages], progress=progress)
         found = semantic_search(embedder.embed(queries, progress=progress), passages, top_k=depth)
         self.found = [[task.passages[hit["corpus_id"]] for hit in hits] for hits in found]
-        self.cosines = standardise(np.array([[hit["score"] for hit in hits] for hits in found]))
+        # each row with mean 0 and deviation 1; a constant row becomes 0
+        self.cosines = scale(np.array([[hit["score"] for hit in hits] for hits in found]), axis=1)
         if reranker is not None:
             pairs = [(query, passage.text) for query, row in zip(queries, self.found) for passage in row]
-            self.reranked = standardise(score_pairs(reranker, pairs, "Reranking").reshape(self.cosines.shape))
+            scores = score_pairs(reranker, pairs, "Reranking").astype(float)
+            self.reranked = scale(scores.reshape(self.cosines.shape), axis=1)
         relevant = (task.relevant[name] for name in task.queries)
         self.references = [{"ids": list(graded), "grades": list(graded.values())} for graded in relevant]
 
@@ -147,12 +150,6 @@ class Ranking:
         orders = np.argsort(-mixed, axis=-1, kind="stable")
         names = [[row[i].id for i in order] for row, order in zip(self.found, orders)]
         return metrics.Retrieval().compute(predictions=names, references=self.references, ks=KS)
-
-
-def standardise(scores: np.ndarray) -> np.ndarray:
-    """Each row with mean 0 and deviation 1; a constant row becomes 0."""
-    scores = scores.astype(float)
-    return (scores - scores.mean(-1, keepdims=True)) / np.maximum(scores.std(-1, keepdims=True), 1e-12)
 
 
 def prepare_result(path: str | None) -> None:

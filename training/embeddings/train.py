@@ -102,19 +102,11 @@ def finetune_embed(how: EmbedTrainingArguments, data: PairArguments, training: T
         # a passage that stands twice in a batch would be its own negative
         "batch_sampler": BatchSamplers.BATCH_SAMPLER if scored else BatchSamplers.NO_DUPLICATES,
     }
-    return train(
-        (SentenceTransformerTrainer, SentenceTransformerTrainingArguments, fields),
-        {"model": model, "train_dataset": pairs, "loss": loss_class(model, **options)},
-        Measure(
-            lambda model: measure(Embedder(model), task, progress),
-            *(("ndcg@10", RETRIEVAL) if by_rank else ("spearman", ["spearman", "pearson"])),
-        ),
-        how,
-        data,
-        training,
-        checkpoint,
-        how.original_share,
-    )
+    kind = SentenceTransformerTrainer, SentenceTransformerTrainingArguments, fields
+    parts = {"model": model, "train_dataset": pairs, "loss": loss_class(model, **options)}
+    metric, names = ("ndcg@10", RETRIEVAL) if by_rank else ("spearman", ["spearman", "pearson"])
+    evaluator = Measure(lambda model: measure(Embedder(model), task, progress), metric, names)
+    return train(kind, parts, evaluator, how, data, training, checkpoint, how.original_share)
 
 
 def finetune_rerank(how: RerankTrainingArguments, data: PairArguments, training: TrainingArguments) -> TrainingResult:
@@ -162,15 +154,10 @@ def finetune_rerank(how: RerankTrainingArguments, data: PairArguments, training:
     print(f"{len(rows):,} labelled rows to train on; held out: {len(held_out):,} pairs{among}")
     # None is true for a model without gradient checkpointing, and fails here with several processes
     fields = {"ddp_find_unused_parameters": bool(training.ddp_find_unused_parameters)}
-    return train(
-        (CrossEncoderTrainer, CrossEncoderTrainingArguments, fields),
-        {"model": model, "train_dataset": rows, "loss": BinaryCrossEntropyLoss(model)},
-        Measure(measure_reranker, *(("spearman", ["spearman"]) if scored else ("mrr@10", RETRIEVAL))),
-        how,
-        data,
-        training,
-        checkpoint,
-    )
+    kind = CrossEncoderTrainer, CrossEncoderTrainingArguments, fields
+    parts = {"model": model, "train_dataset": rows, "loss": BinaryCrossEntropyLoss(model)}
+    metric, names = ("spearman", ["spearman"]) if scored else ("mrr@10", RETRIEVAL)
+    return train(kind, parts, Measure(measure_reranker, metric, names), how, data, training, checkpoint)
 
 
 # --- Data ------------------------------------------------------------------------------------------------------------

@@ -198,8 +198,10 @@ def similarity(corpus: CorpusArguments, probe: ProbeArguments, arguments: Simila
     rng = np.random.default_rng(arguments.seed)
     uses = read_uses(arguments.uses, "uses") if arguments.uses else []
     pairs, same = make_pairs(uses, arguments.pairs, rng)
-    if uses and len(pairs) < 4:
-        raise ValueError(f"uses: {arguments.uses!r} gives {len(pairs)} pairs; use words with uses of several senses")
+    kinds = np.bincount(same, minlength=2)
+    if uses and kinds.min() < 2:  # the threshold of the accuracy is chosen on half of each kind
+        given = f"{kinds[1]} pairs of uses of the same sense and {kinds[0]} of different ones"
+        raise ValueError(f"uses: {arguments.uses!r} gives {given}; use words with several uses of several senses")
     texts = list(sentences(load_documents(**asdict(corpus))))
     counts = Counter(word for text in texts for word in WORD.findall(text.lower()))
     words = draw_words(counts, arguments.uses_per_word, arguments.words, rng)
