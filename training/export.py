@@ -97,7 +97,7 @@ def _write_onnx(source: str, written: Path, head: str | None, int8: bool) -> str
         use = " or ".join(sorted({saved, ENCODER}))
         raise ValueError(f"head={head!r}: {source!r} holds a MiniBert{saved}; use {use}")
     tokenizer = tokenizer_of(source)
-    model = load(source, modeling_minibert, 0 if tokenizer is None else len(tokenizer))
+    model = load(source, tokenizer)
     if head != saved:
         model = model.base_model
     model.float().cpu().eval()
