@@ -9,11 +9,9 @@ from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel, PreTrain
 
 from ...configuration_minibert import MiniBertConfig
 from ..conversion import ARCHITECTURES, from_native, positions
+from ..conversion.architecture import CLASSIFIERS
 from ..loading import load_whole, reading, saved_config, saved_tokenizer
 from .tasks.base import Task
-
-# Heads that were trained for a task, as their class names end; every other class is taken as an encoder to start from.
-TASK_HEADS = ("ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering", "ForMultipleChoice")
 
 
 def read_config(path: str) -> PreTrainedConfig:
@@ -26,9 +24,10 @@ def read_config(path: str) -> PreTrainedConfig:
 
 
 def trained_for(config: PreTrainedConfig) -> str | None:
-    """The head that a model was trained with (as in `TASK_HEADS`), None if it has none for a task."""
+    """The head that a model was trained with for a task (one of `CLASSIFIERS`, as class names end), None if it has
+    another or none: an encoder to start from."""
     name = next(iter(config.architectures or []), "")
-    return next((head for head in TASK_HEADS if name.endswith(head)), None)
+    return next((head for head in CLASSIFIERS if name.endswith(head)), None)
 
 
 def check_head(path: str, config: PreTrainedConfig, task: type[Task], needed: bool) -> bool:
