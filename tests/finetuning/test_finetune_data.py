@@ -386,6 +386,11 @@ class TestNli:
 
 
 class TestChoose:
+    def test_a_column_that_is_not_there_is_told_where_rows_are_held_out(self, tmp_path):
+        file = write(tmp_path / "train.jsonl", [{"sent1": "A", "a": "B", "label": 0}] * 10)
+        with pytest.raises(ValueError, match="^choice_columns: .*train.jsonl' has no column 'b'"):
+            load_splits(DataArguments(train=[file]), task=Choose(ChooseArguments(choice_columns=["a", "b"]), None))
+
     def read(self, tmp_path, rows):
         file = write(tmp_path / "train.csv", rows)
         return Choose(ChooseArguments(), tokenizer=None).read(
