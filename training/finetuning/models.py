@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from ...configuration_minibert import MiniBertConfig
 from ..conversion import ARCHITECTURES, from_native, positions
@@ -63,13 +63,13 @@ def load_model(path: str, task: type[Task], fields: dict[str, Any]) -> PreTraine
     """The MiniBERT of a task, in fp32, with the weights of the MiniBERT at `path`, or of what becomes one, new ones
     where those lack some, and these fields of the config."""
     with reading(path):
-        if read_config(path).model_type == MiniBertConfig.model_type:
-            config = AutoConfig.from_pretrained(path, trust_remote_code=False, **fields)
+        config = read_config(path)
+        if config.model_type == MiniBertConfig.model_type:
+            config.update(fields)
             head = trained_for(config) is not None  # of this task, see `check_head`
             return load_whole(task.model_class, path, head, config=config, dtype=torch.float32)
         source = from_native(path)
-        for name, value in fields.items():
-            setattr(source.config, name, value)
+        source.config.update(fields)
         if isinstance(source, task.model_class):
             return source.float()
         weights = source.state_dict()
