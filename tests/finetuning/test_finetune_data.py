@@ -328,6 +328,7 @@ class TestLabels:
             ([{"text": "a", "label": ["x"]}, {"text": "b", "label": ["x", None]}], {}, "row 2: label=['x', None]; use"),
             ([{"text": "a", "label": ["x"]}, {"text": "b", "label": ["x", ""]}], {}, "row 2: label=['x', None]; use"),
             ([{"text": "a", "label": [0.5, 0.2]}] * 2, {}, "row 1: label=[0.5, 0.2]; use a list of names"),
+            ([{"text": "a", "label": {"name": "x"}}] * 2, {}, "row 1: label={'name': 'x'}; use a label"),
             ([{"text": "a", "label": 3}] * 3, {}, "one label only (3)"),
             (
                 [{"text": "a", "label": "x"}, {"text": "b", "label": "y"}],

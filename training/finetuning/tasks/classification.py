@@ -74,12 +74,13 @@ class Classify(Task):
 
     def _checked(self, value: Any) -> Any:
         """A label, or a list of different ones."""
-        bad = value is None
+        if value is None or isinstance(value, dict):
+            raise bad_value(self.label_column, value, "a label")
         if isinstance(value, list):
-            bad = not all(isinstance(item, (str, int)) for item in value) or len(set(value)) < len(value)
-        if bad:
-            use = "a list of names (or of their numbers), each of them once; not of 0 and 1" if value else "a label"
-            raise bad_value(self.label_column, value, use)
+            named = all(isinstance(item, (str, int)) for item in value)
+            if not named or len(set(value)) < len(value):
+                use = "a list of names (or of their numbers), each of them once; not of 0 and 1"
+                raise bad_value(self.label_column, value, use)
         return value
 
     def classes(self, split: datasets.Dataset) -> list[set[str]]:
