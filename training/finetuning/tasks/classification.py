@@ -113,6 +113,8 @@ class Classify(Task):
             return ["score"]
         if len(set(given)) != len(given):
             raise ValueError(f"labels: {listed} names one label twice")
+        if self.problem_type == SINGLE and len(given) == 1:
+            raise ValueError(f"labels: {listed} is one class only, with nothing to learn; name all of them")
         if saved and given and given != saved:
             raise ValueError(f"labels: {listed}, but the model knows {', '.join(saved)}")
         known = saved or given
