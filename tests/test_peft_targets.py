@@ -1,5 +1,7 @@
 """Plain `peft` without `target_modules`: which layers it adapts, and that a model trains, merges, saves and reloads."""
 
+from functools import partial
+
 import peft
 import pytest
 import torch
@@ -45,8 +47,12 @@ def test_lora_without_target_modules_trains_merges_saves_and_reloads(family, tmp
 
 
 @pytest.mark.parametrize(
-    "config", [peft.IA3Config, peft.LoHaConfig, peft.LoKrConfig, peft.VeraConfig, peft.HRAConfig, peft.OFTConfig]
-)
+    "config",
+    [
+        peft.IA3Config, peft.LoHaConfig, peft.LoKrConfig, peft.VeraConfig, peft.HRAConfig, peft.OFTConfig,
+        partial(peft.VBLoRAConfig, vector_length=8),
+    ],
+)  # fmt: skip
 def test_other_methods_find_their_layers(config):
     adapted = peft.get_peft_model(build("Model"), config())
     assert adapted.get_nb_trainable_parameters()[0] > 0

@@ -128,7 +128,6 @@ def train_tokenizer(
         # Without this a token's offsets take in the space before it.
         template = processors.Sequence([processors.ByteLevel(trim_offsets=True), template])
     names["mask_token"] = AddedToken(mask_token, lstrip=algorithm != "wordpiece", normalized=False, special=True)
-    backend.add_special_tokens(list(names.values()))
     backend.post_processor = template
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=backend,

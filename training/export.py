@@ -97,7 +97,7 @@ def _write_onnx(source: str, written: Path, head: str | None, int8: bool) -> str
         use = " or ".join(sorted({saved, ENCODER}))
         raise ValueError(f"head={head!r}: {source!r} holds a MiniBert{saved}; use {use}")
     tokenizer = tokenizer_of(source)
-    model = load(source, modeling_minibert, 0 if tokenizer is None else len(tokenizer))
+    model = load(source, tokenizer)
     if head != saved:
         model = model.base_model
     model.float().cpu().eval()
@@ -138,7 +138,7 @@ def _save_config(model: PreTrainedModel, written: Path) -> str:
 
 def graph_inputs(model: PreTrainedModel) -> dict[str, dict[int, str]]:
     """The names of the graph's inputs, and of their dimensions, all of which can have any size."""
-    names = ["input_ids", "attention_mask"] + ["token_type_ids"] * (getattr(model.config, "type_vocab_size", 0) > 1)
+    names = ["input_ids", "attention_mask"] + ["token_type_ids"] * (model.config.type_vocab_size > 1)
     choices = ["choices"] if isinstance(model, modeling_minibert.MiniBertForMultipleChoice) else []
     return {name: dict(enumerate(["batch", *choices, "length"])) for name in names}
 
@@ -162,9 +162,6 @@ def _rms_norm(g, x, shape, weight, eps):
     return g.op("Mul", g.op("Div", x, norm), weight)
 
 
-torch.onnx.register_custom_op_symbolic("aten::rms_norm", _rms_norm, OPSET)
-
-
 @torch.no_grad()
 def trace(model: PreTrainedModel, path: Path) -> None:
     """Write the graph of a model in evaluation mode, with the names that its outputs have in Transformers; a ValueError
@@ -173,6 +170,7 @@ def trace(model: PreTrainedModel, path: Path) -> None:
     _, inputs = next(_samples(model))
     options = dict(input_names=list(axes), output_names=list(model(**inputs)), dynamic_axes=axes, opset_version=OPSET)
     outputs = _Outputs(model, list(axes)).eval()  # what is in training mode would be left so
+    torch.onnx.register_custom_op_symbolic("aten::rms_norm", _rms_norm, OPSET)
     with warnings.catch_warnings(), redirect_stdout(io.StringIO()):
         warnings.simplefilter("ignore")  # of tracing; what comes out is compared
         try:

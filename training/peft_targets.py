@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-# Methods of low-rank and orthogonal updates, which adapt any linear layer.
-METHODS = ("LORA", "ADALORA", "LOHA", "LOKR", "BOFT", "OFT", "HRA", "VERA", "RANDLORA", "ROAD", "MISS", "FOURIERFT")
+# By what it adapts in a BERT: the linear layers, which are `Wqkv` and `Wo` of the attention, `Wi` and `Wo` of the MLP.
+TARGETS = {
+    ("query", "value"): ["Wqkv", "Wo", "Wi"],  # low-rank, orthogonal and other updates, which any linear layer can have
+    ("key", "value", "output.dense"): ["Wqkv", "mlp.Wo"],  # IA³ scales the attention's projections,
+    ("output.dense",): ["mlp.Wo"],  # and what goes into the MLP's last one
+}
 
 
 def register_peft() -> None:
-    """Tell `peft` the linear layers of a MiniBERT: of the attention `Wqkv` and `Wo`, of the MLP `Wi` and `Wo`. IA³
-    scales what it scales in a BERT: the attention's projections and what goes into the MLP's last one."""
+    """Tell `peft` the `TARGETS` of every method that its version knows."""
     from peft.utils import constants
 
-    targets = {f"{method}_TARGET": ["Wqkv", "Wo", "Wi"] for method in METHODS}
-    for name, modules in {**targets, "IA3_TARGET": ["Wqkv", "mlp.Wo"], "IA3_FEEDFORWARD": ["mlp.Wo"]}.items():
-        mapping = getattr(constants, f"TRANSFORMERS_MODELS_TO_{name}_MODULES_MAPPING", None)
-        if mapping is not None:  # versions of peft know more and fewer methods
-            mapping["minibert"] = modules
+    for name, mapping in vars(constants).items():
+        if name.endswith("_MODULES_MAPPING") and tuple(mapping.get("bert", ())) in TARGETS:
+            mapping["minibert"] = TARGETS[tuple(mapping["bert"])]

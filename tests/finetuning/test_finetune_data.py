@@ -328,7 +328,9 @@ class TestLabels:
             ([{"text": "a", "label": ["x"]}, {"text": "b", "label": ["x", None]}], {}, "row 2: label=['x', None]; use"),
             ([{"text": "a", "label": ["x"]}, {"text": "b", "label": ["x", ""]}], {}, "row 2: label=['x', None]; use"),
             ([{"text": "a", "label": [0.5, 0.2]}] * 2, {}, "row 1: label=[0.5, 0.2]; use a list of names"),
+            ([{"text": "a", "label": {"name": "x"}}] * 2, {}, "row 1: label={'name': 'x'}; use a label"),
             ([{"text": "a", "label": 3}] * 3, {}, "one label only (3)"),
+            ([{"text": "a", "label": "x"}] * 3, {"labels": ["x"]}, "labels: x is one class only"),
             (
                 [{"text": "a", "label": "x"}, {"text": "b", "label": "y"}],
                 {"labels": ["x", "z"]},
@@ -386,6 +388,11 @@ class TestNli:
 
 
 class TestChoose:
+    def test_a_column_that_is_not_there_is_told_where_rows_are_held_out(self, tmp_path):
+        file = write(tmp_path / "train.jsonl", [{"sent1": "A", "a": "B", "label": 0}] * 10)
+        with pytest.raises(ValueError, match="^choice_columns: .*train.jsonl' has no column 'b'"):
+            load_splits(DataArguments(train=[file]), task=Choose(ChooseArguments(choice_columns=["a", "b"]), None))
+
     def read(self, tmp_path, rows):
         file = write(tmp_path / "train.csv", rows)
         return Choose(ChooseArguments(), tokenizer=None).read(

@@ -16,6 +16,7 @@ RESULTS = [
     Result("f1", 0.5, "news", "validation"),
     Result("f1", 0.4321, "news", "test"),
     Result("accuracy", 0.9, "news", "test"),
+    Result("ndcg@10", 0.25, "news", "test"),
     Result("loss", 1.0, "a", "train"),
     Result("loss", 2.0, "a", "validation"),
 ]
@@ -31,7 +32,9 @@ def folder(tmp_path_factory):
 
 
 def test_every_benchmark_gets_a_file(tmp_path):
-    write_eval_results(tmp_path, ["f1=me/news:ner", "accuracy=me/news:tokens", "f1=you/other.set:default"], RESULTS)
+    given = ["f1=me/news:ner", "accuracy=me/news:tokens", "f1=you/other.set:default", "ndcg@10=you/docs:retrieval"]
+    check_eval_results(given)
+    write_eval_results(tmp_path, given, RESULTS)
     found = {
         path.relative_to(tmp_path).as_posix(): [
             (entry.dataset_id, entry.task_id, entry.value)
@@ -42,6 +45,7 @@ def test_every_benchmark_gets_a_file(tmp_path):
     assert found == {
         ".eval_results/me--news.yaml": [("me/news", "ner", 0.4321), ("me/news", "tokens", 0.9)],
         ".eval_results/you--other.set.yaml": [("you/other.set", "default", 0.4321)],
+        ".eval_results/you--docs.yaml": [("you/docs", "retrieval", 0.25)],
     }
 
 
@@ -74,7 +78,7 @@ def test_what_is_unclear_is_refused_first(text, capsys):
 @pytest.mark.parametrize(("metric", "number"), [("recall", 0), ("loss", 2)])
 def test_a_figure_that_is_not_there_once(metric, number, tmp_path):
     with pytest.raises(
-        ValueError, match=f"'{metric}' names {number} figures of the card; use one of f1, accuracy, loss"
+        ValueError, match=f"'{metric}' names {number} figures of the card; use one of f1, accuracy, ndcg@10, loss"
     ):
         write_eval_results(tmp_path, [f"{metric}=me/news:ner"], RESULTS)
     assert not list(tmp_path.iterdir())

@@ -111,8 +111,6 @@ class BertArchitecture(Architecture):
         required = super().required(model, head) | dict(layer_types=["full_attention"] * config.num_hidden_layers)
         if "type_vocab_size" in self.fields:
             required |= dict(type_vocab_size=config.type_vocab_size or 2)
-        if "is_decoder" not in self.fields:
-            required |= dict(is_causal=False)
         if head in (*VOCABULARY, "ForReplacedTokenDetection"):
             required |= dict(classifier_activation=self.head_activation(config, head))
         if head in CLASSIFIERS:

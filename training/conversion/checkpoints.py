@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import copy
 from pathlib import Path
-from types import ModuleType
 
 import torch
-from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
+from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 
+from ... import modeling_minibert
 from ...configuration_minibert import MiniBertConfig
 from ..loading import quietly, reading
 from .families import find_architecture
@@ -17,26 +17,24 @@ from .families import find_architecture
 logger = logging.get_logger(__name__)
 
 
-def load(path: str | Path, module: ModuleType, tokens: int = 0) -> PreTrainedModel:
-    """Load a checkpoint with the class of `module` that its config names. Weights of another head of the same family
-    are left out, with a message.
-
-    Args:
-        tokens: of its tokenizer.
+def load(path: str | Path, tokenizer: PreTrainedTokenizerBase | None = None) -> PreTrainedModel:
+    """Load a checkpoint with the class that its config names. Weights of another head of the same family are left out,
+    with a message.
 
     Raises:
         ValueError: no class is named or several, one that is not convertible, weights that are missing, unknown or of
-            another shape, a tokenizer with more tokens than there are word vectors.
+            another shape, a `tokenizer` with more tokens than there are word vectors.
     """
     with reading(path):
         config = AutoConfig.from_pretrained(path, trust_remote_code=False)
     names = config.architectures or []
     if len(names) != 1:
         raise ValueError(f"{path}: its config names the classes {names}; load the right one and pass the model")
-    ours = config.model_type == MiniBertConfig.model_type
-    if not ours:
+    if config.model_type == MiniBertConfig.model_type:
+        module, classes = modeling_minibert, modeling_minibert.__all__[1:]
+    else:
         architecture, _ = find_architecture(names[0], config)
-        module = architecture.module
+        module, classes = architecture.module, architecture.classes.values()
     model_class = getattr(module, names[0], None)
     if model_class is None:
         raise ValueError(f"{path}: its config names the class {names[0]}, which {module.__name__} does not have")
@@ -47,11 +45,11 @@ def load(path: str | Path, module: ModuleType, tokens: int = 0) -> PreTrainedMod
         model.pooler, missing = None, []
     other = []
     if unexpected:
-        classes = module.__all__[1:] if ours else architecture.classes.values()
         known = _weights_of([getattr(module, name) for name in classes], config)
         kinds = {key: known.get(key.removeprefix(f"{model.base_model_prefix}.")) for key in unexpected}
         unexpected, other = ([key for key, kind in kinds.items() if kind == which] for which in (None, "parameter"))
     shapes = [f"{name} {list(there)} instead of {list(here)}" for name, there, here in report["mismatched_keys"]]
+    tokens = 0 if tokenizer is None else len(tokenizer)
     too_many = [f"{tokens} tokens for {config.vocab_size} word vectors"] if tokens > config.vocab_size else []
     problems = {
         "lacks the weights": missing,

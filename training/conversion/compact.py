@@ -25,7 +25,7 @@ class DistilBertArchitecture(BertArchitecture):
         activation="hidden_act",
         dropout="hidden_dropout",
     )
-    switches = BertArchitecture.switches | dict(type_vocab_size=0, norm_eps=1e-12)
+    switches = BertArchitecture.switches | dict(type_vocab_size=0, norm_eps=1e-12, is_causal=False)
     modules = {
         "model.embeddings.tok_embeddings": ("distilbert.embeddings.word_embeddings",),
         "model.embeddings.position_embeddings": ("distilbert.embeddings.position_embeddings",),

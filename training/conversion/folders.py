@@ -6,11 +6,9 @@ import json
 import shutil
 from pathlib import Path
 
-import transformers
 from transformers import PreTrainedTokenizerBase
 from transformers.utils import cached_file, has_file
 
-from ... import modeling_minibert
 from ...configuration_minibert import MiniBertConfig
 from ..arguments.pretraining import ConvertArguments
 from ..loading import check_new, new_folder, saved_config, saved_tokenizer
@@ -38,16 +36,15 @@ def convert(arguments: ConvertArguments) -> Path:
     if arguments.architecture and arguments.set:
         raise ValueError(f"set: it changes a MiniBERT; leave architecture={arguments.architecture!r} out")
     tokenizer = tokenizer_of(source)
-    loaded = load(source, modeling_minibert if ours else transformers, 0 if tokenizer is None else len(tokenizer))
+    loaded = load(source, tokenizer)
     if ours:
         model = loaded if arguments.set else to_native(loaded, arguments.architecture)
     else:
         model = from_native(loaded)
-    length = None
     if arguments.set:
         model, said = change(model, arguments.set)
         print("\n".join(said))
-        length = arguments.set.get("max_position_embeddings")
+    length = arguments.set.get("max_position_embeddings")
     if length is not None and tokenizer is not None:
         tokenizer.model_max_length = length
     with new_folder(target) as written:

@@ -13,7 +13,6 @@ import inspect
 from pathlib import Path
 
 import torch
-import transformers
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from ... import modeling_minibert
@@ -41,7 +40,7 @@ def from_native(model_or_path: PreTrainedModel | str | Path) -> PreTrainedModel:
         ValueError: a class that is not convertible, a checkpoint that is not whole, a switch that MiniBERT lacks.
         huggingface_hub.errors.StrictDataclassError: a value that MiniBertConfig refuses.
     """
-    native = model_or_path if isinstance(model_or_path, PreTrainedModel) else load(model_or_path, transformers)
+    native = model_or_path if isinstance(model_or_path, PreTrainedModel) else load(model_or_path)
     architecture, head = find_architecture(type(native).__name__, native.config)
     fields = {ours: getattr(native.config, name) for name, ours in architecture.fields_of(head).items()}
     fields |= {name: getattr(native.config, name, None) for name in SPECIAL_IDS}

@@ -28,7 +28,7 @@ def layers_of(prefix: str) -> dict[str, tuple[str, ...]]:
 
 class RotaryBertArchitecture(BertArchitecture):
     fields = {name: ours for name, ours in BertArchitecture.fields.items() if name != "is_decoder"}
-    switches = BertArchitecture.switches | dict(position_embedding_type="rope")
+    switches = BertArchitecture.switches | dict(position_embedding_type="rope", is_causal=False)
 
     def minibert_fields(self, native: PreTrainedModel, head: str) -> dict[str, Any]:
         check_head_dim(native.config)

@@ -85,6 +85,11 @@ def bad_value(column: str, value: Any, use: str, why: str = "") -> ValueError:
     return ValueError(f"{given}{why}; use {use}")
 
 
+def as_list(value: Any) -> list[Any]:
+    """A single value stands for a list of one, None for an empty one."""
+    return value if isinstance(value, list) else [] if value is None else [value]
+
+
 def find_column(split: datasets.Dataset, argument: str, given: str | None, guesses: Iterable[str]) -> str:
     """The column given for `argument`, or the first of `guesses` that is there; a ValueError where there is none."""
     found = given or next((name for name in guesses if name in split.column_names), None)

@@ -86,8 +86,6 @@ class SeenEmbedding(nn.Embedding):
         self.register_buffer("ids", ids.to(table.device), persistent=False)
         self.register_buffer("place", place, persistent=False)  # [vocabulary]: the row in `seen`, or -1
         self.seen = nn.Parameter(table[self.ids])
-        self.register_state_dict_post_hook(_as_embedding)
-        self.register_load_state_dict_pre_hook(_from_embedding)
 
     def forward(self, input_ids: torch.Tensor) -> torch.Tensor:
         place = self.place[input_ids]
@@ -98,15 +96,13 @@ class SeenEmbedding(nn.Embedding):
         """The table as it stands, [vocabulary, width]."""
         return self.weight.detach().index_copy(0, self.ids, self.seen.detach())
 
+    def _save_to_state_dict(self, state: dict, prefix: str, keep_vars: bool) -> None:
+        state[prefix + "weight"] = self.whole()
 
-def _as_embedding(module: SeenEmbedding, state: dict, prefix: str, local_metadata: dict) -> None:
-    del state[prefix + "seen"]
-    state[prefix + "weight"] = module.whole()
-
-
-def _from_embedding(module: SeenEmbedding, state: dict, prefix: str, *args) -> None:
-    if prefix + "weight" in state:
-        state[prefix + "seen"] = state[prefix + "weight"][module.ids]
+    def _load_from_state_dict(self, state: dict, prefix: str, *args) -> None:
+        if prefix + "weight" in state:
+            state[prefix + "seen"] = state[prefix + "weight"][self.ids]
+        super()._load_from_state_dict(state, prefix, *args)
 
 
 def train_seen_rows(model: PreTrainedModel, rows: Iterable[dict]) -> None:

@@ -5,15 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from ...configuration_minibert import MiniBertConfig
 from ..conversion import ARCHITECTURES, from_native, positions
+from ..conversion.architecture import CLASSIFIERS
 from ..loading import load_whole, reading, saved_config, saved_tokenizer
 from .tasks.base import Task
-
-# Heads that were trained for a task, as their class names end; every other class is taken as an encoder to start from.
-TASK_HEADS = ("ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering", "ForMultipleChoice")
 
 
 def read_config(path: str) -> PreTrainedConfig:
@@ -26,9 +24,10 @@ def read_config(path: str) -> PreTrainedConfig:
 
 
 def trained_for(config: PreTrainedConfig) -> str | None:
-    """The head that a model was trained with (as in `TASK_HEADS`), None if it has none for a task."""
+    """The head that a model was trained with for a task (one of `CLASSIFIERS`, as class names end), None if it has
+    another or none: an encoder to start from."""
     name = next(iter(config.architectures or []), "")
-    return next((head for head in TASK_HEADS if name.endswith(head)), None)
+    return next((head for head in CLASSIFIERS if name.endswith(head)), None)
 
 
 def check_head(path: str, config: PreTrainedConfig, task: type[Task], needed: bool) -> bool:
@@ -64,13 +63,13 @@ def load_model(path: str, task: type[Task], fields: dict[str, Any]) -> PreTraine
     """The MiniBERT of a task, in fp32, with the weights of the MiniBERT at `path`, or of what becomes one, new ones
     where those lack some, and these fields of the config."""
     with reading(path):
-        if read_config(path).model_type == MiniBertConfig.model_type:
-            config = AutoConfig.from_pretrained(path, trust_remote_code=False, **fields)
+        config = read_config(path)
+        if config.model_type == MiniBertConfig.model_type:
+            config.update(fields)
             head = trained_for(config) is not None  # of this task, see `check_head`
             return load_whole(task.model_class, path, head, config=config, dtype=torch.float32)
         source = from_native(path)
-        for name, value in fields.items():
-            setattr(source.config, name, value)
+        source.config.update(fields)
         if isinstance(source, task.model_class):
             return source.float()
         weights = source.state_dict()

@@ -280,15 +280,12 @@ def check_arguments(arguments: FinetuneArguments, training: TrainingArguments, l
     if lora is not None:
         import peft  # noqa: F401 - missing it is told before any work
     parts = ["none", "encoder", *map(str, range(1, layers + 1))]
+    no_layer = "has no effect with --freeze encoder: no layer trains"
     checks = [
         ("freeze", freeze not in parts, f"is no part of the model; use none, encoder or a number from 1 to {layers}"),
         ("lora", lora and freeze != "none", f"freezes the encoder's own weights already; leave out --freeze {freeze}"),
         ("layerwise_lr_decay", not 0 < decay <= 1, "is out of range; use a share above 0, up to 1"),
-        (
-            "layerwise_lr_decay",
-            decay < 1 and freeze == "encoder",
-            "has no effect with --freeze encoder: no layer trains",
-        ),
+        ("layerwise_lr_decay", decay < 1 and freeze == "encoder", no_layer),
     ]
     for name in ("compare_rounds", "compare_batches"):
         unused = not arguments.compare and getattr(arguments, name) != getattr(FinetuneArguments, name)

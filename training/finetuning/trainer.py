@@ -6,6 +6,7 @@ import dataclasses
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain, islice, repeat
 from typing import Any, NamedTuple
 
 import datasets
@@ -203,12 +204,8 @@ def predict(run: Run, model: PreTrainedModel) -> list[Any] | None:
 def training_batches(trainer: TaskTrainer, number: int) -> list[dict[str, torch.Tensor]]:
     """The first batches of the training data, over as many epochs as it takes, on the device."""
     set_seed(trainer.args.seed)
-    found: list[dict[str, torch.Tensor]] = []
-    loader = trainer.get_train_dataloader()
-    while len(found) < number:
-        for batch, _ in zip(loader, range(number - len(found))):
-            found.append({name: value.to(trainer.args.device) for name, value in batch.items()})
-    return found
+    epochs = chain.from_iterable(repeat(trainer.get_train_dataloader()))
+    return [{name: value.to(trainer.args.device) for name, value in batch.items()} for batch in islice(epochs, number)]
 
 
 def seconds_of_steps(trainer: TaskTrainer, batches: Sequence[dict[str, torch.Tensor]]) -> float:

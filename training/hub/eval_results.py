@@ -16,7 +16,7 @@ import yaml
 from .card import Result
 
 FOLDER = ".eval_results"
-FORM = re.compile(r"(\w+)=([\w.-]+/[\w.-]+):([\w.-]+)")
+FORM = re.compile(r"([\w@]+)=([\w.-]+/[\w.-]+):([\w.-]+)")
 
 
 def check_eval_results(given: Sequence[str]) -> None:

@@ -19,7 +19,7 @@ from ...arguments.finetuning import AnswerArguments
 from ...loading import load_whole, saved_tokenizer
 from ...metrics import SquadScores
 from ...report import plot_scores
-from ..data import bad_value, each_row, with_column
+from ..data import as_list, bad_value, each_row, with_column
 from .base import LABEL, Labels, Pairs, Predictions, Task
 
 STARTS = "_starts"  # the column that `read` adds beside `LABEL`: the first characters of the answers
@@ -69,7 +69,7 @@ class AnswerQuestions(Task):
     def _answers(self, row: dict[str, Any]) -> list[tuple[str, int]]:
         answers, context = row[self.label_column], row[self.text_columns[1]]
         given = answers if isinstance(answers, dict) else {}
-        texts, starts = (_as_list(given.get(part)) for part in ("text", "answer_start"))
+        texts, starts = (as_list(given.get(part)) for part in ("text", "answer_start"))
         readable = all(isinstance(text, str) for text in texts) and all(isinstance(start, int) for start in starts)
         if not {"text", "answer_start"} <= given.keys() or not readable or len(texts) != len(starts):
             use = "{text: [...], answer_start: [...]}, as many texts as numbers of their first characters"
@@ -152,11 +152,6 @@ class AnswerQuestions(Task):
         for row, answer in zip(said.examples, self.decode(said)):
             true = " or ".join(map(repr, dict.fromkeys(row[LABEL]))) or "no answer"
             yield row[self.text_columns[0]].strip(), f"{repr(answer) if answer else 'no answer'}; in the data: {true}"
-
-
-def _as_list(value: Any) -> list[Any]:
-    """A single answer stands for a list of one."""
-    return value if isinstance(value, list) else [] if value is None else [value]
 
 
 def encode_questions(

@@ -124,9 +124,7 @@ class Task(abc.ABC):
 
     def classes(self, split: datasets.Dataset) -> list[set[str]]:
         """The labels of each row that cannot be read where training has none of them, as far as there are such."""
-        if not self.has_classes:
-            return [set() for _ in range(len(split))]
-        values = split[self.find_labels(split)]
+        values = split[self.find_labels(split)] if self.has_classes else [[]] * len(split)
         return [set(map(str, value)) if isinstance(value, list) else {str(value)} for value in values]
 
     # --- the model's inputs and outputs ---

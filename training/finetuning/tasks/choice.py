@@ -14,7 +14,7 @@ from transformers import DataCollatorForMultipleChoice
 from ....modeling_minibert import MiniBertForMultipleChoice
 from ...metrics import Accuracy
 from ...report import plot_confusion
-from ..data import bad_value, check_texts, each_row, string_columns, with_column
+from ..data import bad_value, check_texts, each_row, find_column, string_columns, with_column
 from .base import LABEL, Pairs, Predictions, Task, shortened
 
 PREFIX = "sent2"
@@ -40,7 +40,7 @@ class Choose(Task):
         """The columns of the text, then of what choices begin with if there is one, then of the choices."""
         has_prefix = self.arguments.prefix_column or PREFIX in split.column_names
         self.prefix = [self.find(split, "prefix_column")] if has_prefix else []
-        self.choices = self.arguments.choice_columns
+        self.choices = [find_column(split, "choice_columns", name, ()) for name in self.arguments.choice_columns]
         if not self.choices:
             numbered = {name: NUMBERED.fullmatch(name) for name in string_columns(split)}
             self.choices = sorted(filter(numbered.get, numbered), key=lambda name: int(numbered[name][2]))

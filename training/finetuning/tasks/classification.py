@@ -19,7 +19,7 @@ from ...data.tables import to_number
 from ...loading import load_whole, reading, saved_tokenizer
 from ...metrics import F1, Accuracy, MatthewsCorrelation, Pearson, Spearman
 from ...report import plot_confusion, plot_scores, plot_values
-from ..data import FILE, bad_value, check_column, each_row, find_column, string_columns
+from ..data import FILE, as_list, bad_value, each_row, find_column, string_columns
 from ..models import read_config, trained_for
 from .base import LABEL, Labels, Pairs, Predictions, Task, saved_labels, shortened
 
@@ -53,12 +53,10 @@ class Classify(Task):
     pairs_only: ClassVar[bool] = False
 
     def find_texts(self, split: datasets.Dataset) -> list[str]:
-        text, pair = self.arguments.text_column, self.arguments.pair_column
-        if text is None and pair is not None:
+        given = [argument for argument in ("text_column", "pair_column") if getattr(self.arguments, argument)]
+        if given == ["pair_column"]:
             raise ValueError("pair_column: it is the second text; name the first one with --text_column")
-        columns = [name for name in (text, pair) if name] or self._guess_texts(split)
-        for column, argument in zip(columns, self.columns):
-            check_column(split, column, argument)
+        columns = [self.find(split, argument) for argument in given] or self._guess_texts(split)
         if self.pairs_only and len(columns) != 2:
             unclear = f"not clear; name them with --text_column and --pair_column ({', '.join(string_columns(split))})"
             raise ValueError(f"pair_column: the two texts of {split[0][FILE]!r} are {unclear}")
@@ -76,12 +74,13 @@ class Classify(Task):
 
     def _checked(self, value: Any) -> Any:
         """A label, or a list of different ones."""
-        bad = value is None
+        if value is None or isinstance(value, dict):
+            raise bad_value(self.label_column, value, "a label")
         if isinstance(value, list):
-            bad = not all(isinstance(item, (str, int)) for item in value) or len(set(value)) < len(value)
-        if bad:
-            use = "a list of names (or of their numbers), each of them once; not of 0 and 1" if value else "a label"
-            raise bad_value(self.label_column, value, use)
+            named = all(isinstance(item, (str, int)) for item in value)
+            if not named or len(set(value)) < len(value):
+                use = "a list of names (or of their numbers), each of them once; not of 0 and 1"
+                raise bad_value(self.label_column, value, use)
         return value
 
     def classes(self, split: datasets.Dataset) -> list[set[str]]:
@@ -114,12 +113,14 @@ class Classify(Task):
             return ["score"]
         if len(set(given)) != len(given):
             raise ValueError(f"labels: {listed} names one label twice")
+        if self.problem_type == SINGLE and len(given) == 1:
+            raise ValueError(f"labels: {listed} is one class only, with nothing to learn; name all of them")
         if saved and given and given != saved:
             raise ValueError(f"labels: {listed}, but the model knows {', '.join(saved)}")
         known = saved or given
         if "train" not in values:
             return known or [str(i) for i in range(config.num_labels)]  # a model that never named its labels
-        seen = {item for value in values["train"] for item in _items(value)}
+        seen = {item for value in values["train"] for item in as_list(value)}
         if not all(isinstance(item, int) for item in seen):
             seen = {str(item) for item in seen}
         names, file = [str(item) for item in sorted(seen)], splits["train"][0][FILE]
@@ -140,10 +141,10 @@ class Classify(Task):
         if isinstance(value, list) != (self.problem_type == MULTI):
             use = "a list of labels" if self.problem_type == MULTI else "one label"
             raise bad_value(self.label_column, value, f"{use} ({self.problem_type})")
-        ids = [_find_label(item, self.labels) for item in _items(value)]
+        ids = [_find_label(item, self.labels) for item in as_list(value)]
         if None in ids:
             why = " is none of --labels" if self.arguments.labels else " was never seen in training"
-            unknown = _items(value)[ids.index(None)]
+            unknown = as_list(value)[ids.index(None)]
             raise bad_value(self.label_column, unknown, f"one of {', '.join(self.labels)}", why)
         return ids[0] if self.problem_type == SINGLE else [float(i in ids) for i in range(len(self.labels))]
 
@@ -193,7 +194,7 @@ class Classify(Task):
             else:
                 found = found[:1] if self.problem_type == SINGLE else [each for each in found if each["score"] > 0.5]
                 answer = ", ".join(f"{each['label']} {each['score']:.0%}" for each in found)
-                true = ", ".join(_items(self.readable(row[LABEL])))
+                true = ", ".join(as_list(self.readable(row[LABEL])))
             yield " | ".join(map(shortened, texts)), f"{answer or 'none'}; in the data: {true or 'none'}"
 
     def readable(self, label: Any) -> str | list[str] | float:
@@ -281,10 +282,6 @@ def _plain(split: datasets.Dataset, column: str) -> list[Any]:
         return str(value) if isinstance(value, bool) else value
 
     return [plain(value) for value in split[column]]
-
-
-def _items(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else [value]
 
 
 def _problem_type(values: Iterable[Any]) -> str:
