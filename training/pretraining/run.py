@@ -145,6 +145,8 @@ def pretrain(
         begin_with_word_vectors(trainer.model, rows_of_ids, tokenizer.all_special_ids, training.seed)
     if checkpoint is not None:
         check_resumed(trainer.model.config, checkpoint)
+    elif objective.new_weights:
+        print(f"New, since {trained!r} lacks them: {', '.join(objective.new_weights)}")
     print(
         f"{described}; {'it begins with ' * streaming.streaming}{objective.describe_rows(seen, rows.seq_length)};"
         f" {trainer.model.num_parameters():,} parameters"

@@ -20,7 +20,7 @@ from ...data.collators import MaskedLMCollator
 from ...data.documents import tokenize_documents
 from ...data.masking import IGNORE_INDEX, unigram_counts
 from ...data.packing import check_packing, fill_rate, pack_documents
-from ...loading import load_whole
+from ...loading import load_reported
 
 
 class Objective(abc.ABC):
@@ -38,6 +38,7 @@ class Objective(abc.ABC):
     smooths_labels = False  # whether `Trainer` smooths the right labels
     unpads = True  # whether a batch can be one row without padding
     minimum_validation = 1  # documents that have to be held out
+    new_weights: Sequence[str] = ()  # names of those that the checkpoint of the last `model` lacks
     config_fields: Mapping[str, Any] = {}  # fields of the config that the objective decides
     # unless the user says otherwise; BERT's
     masking_defaults: Mapping[str, float] = {
@@ -101,7 +102,9 @@ class Objective(abc.ABC):
         """The model, its weights new, or those of a checkpoint."""
         if checkpoint is None:
             return self.model_class(config)
-        return load_whole(self.model_class, checkpoint, head=False, config=config, dtype=torch.float32)
+        options = dict(config=config, dtype=torch.float32)
+        model, self.new_weights = load_reported(self.model_class, checkpoint, head=False, **options)
+        return model
 
     def counts(self, batch: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """How many terms losses of a micro-batch have, beside those at `labels` (which `Trainer` counts): keywords of
