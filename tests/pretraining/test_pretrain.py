@@ -236,6 +236,7 @@ def test_fill_refuses_what_it_cannot_fill(run, tmp_path, capsys):
         (["a [MASK]", "--model", str(tmp_path / "CausalLM")], "masked tokens (MiniBertForCausalLM)"),
         (["no mask here", "--model", str(run)], "has no [MASK]"),
         ([], "text: none given"),
+        (["a [MASK]", "--model", str(run), "--top_k", "0"], "top_k: 0 is too small; use 1 or more"),
         (["a [MASK]", "--model", str(tmp_path)], "there is none in"),
     ):
         assert cli.main(["fill", *arguments]) == 2

@@ -281,10 +281,10 @@ def read_tokenizer(
     if found is None:
         return None
     tokenizer = saved_tokenizer(found)
-    if prepared is not None:
-        prepared.check_tokenizer(tokenizer)
     tokenizer.model_max_length = config.max_position_embeddings
     objective.prepare_tokenizer(tokenizer)
+    if prepared is not None:
+        prepared.check_tokenizer(tokenizer)
     if trained is not None:
         config.check_tokenizer(tokenizer)
     return tokenizer

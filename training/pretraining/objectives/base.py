@@ -19,7 +19,7 @@ from ...arguments.pretraining import MaskingArguments, ObjectiveArguments, RowAr
 from ...data.collators import MaskedLMCollator
 from ...data.documents import tokenize_documents
 from ...data.masking import IGNORE_INDEX, unigram_counts
-from ...data.packing import check_packing, fill_rate, pack_documents
+from ...data.packing import check_packing, fill_rate, pack_documents, special_ids
 from ...loading import load_reported
 
 
@@ -75,9 +75,7 @@ class Objective(abc.ABC):
 
     def prepare_tokenizer(self, tokenizer: PreTrainedTokenizerBase) -> None:
         """Refuse (ValueError), before rows are made, a tokenizer that cannot serve the objective."""
-        for name in ("cls_token", "sep_token"):
-            if getattr(tokenizer, name) is None:
-                raise ValueError(f"tokenizer: {tokenizer.name_or_path!r} has no {name}, but rows need [CLS] and [SEP]")
+        special_ids(tokenizer)
 
     def check_documents(self, train: datasets.Dataset, validation: datasets.Dataset) -> None:
         """Refuse (ValueError), before a tokenizer is trained, documents that the objective can make no rows of."""
