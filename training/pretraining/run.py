@@ -25,7 +25,8 @@ from ..data.mixtures import SAMPLE_ROWS, check_stream, check_workers, first_rows
 from ..data.prepared import PreparedRows, texts_of
 from ..hub.card import write_card
 from ..loading import minibert_config, saved_tokenizer, without_bars
-from ..optimization import plan_training, resolve_optimization
+from ..optimization.throughput import plan_training
+from ..optimization.trainer import resolve_optimization
 from ..precision import check_launcher, resolve_precision
 from ..processes import first_process_first, shares_weights
 from ..report import describe_pretraining, plot_losses
