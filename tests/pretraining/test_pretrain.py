@@ -250,6 +250,8 @@ def test_tokenizer_command(corpus, tmp_path, capsys):
     assert "300 tokens" in capsys.readouterr().out
     assert cli.main(command) == 2
     assert "holds a tokenizer" in capsys.readouterr().err
+    assert cli.main([*command[:-1], str(corpus)]) == 2  # `save_pretrained` would say nothing, and save nothing
+    assert "is a file; give a folder, existing or new" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("flags", "fast"), [({"avx512f", "amx_bf16"}, True), ({"avx512f"}, False), (set(), False)])
