@@ -29,7 +29,7 @@ from transformers import Trainer
 from minibert import MiniBertConfig, MiniBertForMaskedLM
 from minibert.training import api
 from minibert.training.checkpoints import find_damage
-from minibert.training.optimization import OptimizationMixin
+from minibert.training.optimization.trainer import OptimizationMixin
 from minibert.training.processes import first_process_first
 
 SMALL = dict(

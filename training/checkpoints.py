@@ -78,14 +78,19 @@ def _checkpoint_to_resume(training: TrainingArguments) -> str | None:
     )
 
 
-def check_unused(folder: Path, one_of_several: bool = False) -> None:
-    """Refuse (ValueError) an output folder that is a file, or holds a finished or an unfinished run; `one_of_several`:
-    it is for a run that is a part of another one."""
+def check_folder(folder: Path) -> None:
+    """Refuse (ValueError) an output folder that is a file, or that nothing can be written in."""
     if folder.is_file():
         raise ValueError(f"output_dir: {str(folder)!r} is a file; give a folder, existing or new")
     there = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
     if not os.access(there, os.W_OK | os.X_OK):
         raise ValueError(f"output_dir: nothing can be written in {str(there)!r}; give another one")
+
+
+def check_unused(folder: Path, one_of_several: bool = False) -> None:
+    """`check_folder`; and one that holds a finished or an unfinished run is refused too. `one_of_several`: it is for a
+    run that is a part of another one."""
+    check_folder(folder)
     last = next(iter(_checkpoints(folder)), None)
     # A push in mid-run leaves a config, too; the state is saved at the end.
     if (folder / "config.json").exists() and (last is None or (folder / "trainer_state.json").exists()):

@@ -49,18 +49,25 @@ def minibert_config(path: str) -> MiniBertConfig:
     return config
 
 
-def load_whole(model_class: Any, path: str | Path, head: bool = True, **options: Any) -> PreTrainedModel:
-    """`model_class.from_pretrained` without remote code, and `check_complete`."""
+def load_reported(
+    model_class: Any, path: str | Path, head: bool = True, **options: Any
+) -> tuple[PreTrainedModel, list[str]]:
+    """`model_class.from_pretrained` without remote code, and `check_complete`: the model, and its weights that are new,
+    by name."""
     model, report = model_class.from_pretrained(path, output_loading_info=True, trust_remote_code=False, **options)
     check_complete(path, model, report["missing_keys"], head)
-    return model
+    return model, sorted(report["missing_keys"])
+
+
+def load_whole(model_class: Any, path: str | Path, head: bool = True, **options: Any) -> PreTrainedModel:
+    """The model of `load_reported`."""
+    return load_reported(model_class, path, head, **options)[0]
 
 
 def load_predictor(path: str, model_class: Any, target: str = "masked tokens", **options: Any) -> PreTrainedModel:
     """`load_whole` of a model with a head; a ValueError for one that was not trained to predict its `target`."""
-    model, report = model_class.from_pretrained(path, output_loading_info=True, trust_remote_code=False, **options)
-    check_complete(path, model, report["missing_keys"], head=False)
-    if report["missing_keys"] or (target == "masked tokens" and getattr(model.config, "is_causal", False)):
+    model, new = load_reported(model_class, path, head=False, **options)
+    if new or (target == "masked tokens" and getattr(model.config, "is_causal", False)):
         saved = ", ".join(model.config.architectures or ["no architecture"])
         raise ValueError(f"model: {path!r} has no head that predicts {target} ({saved})")
     return model

@@ -22,7 +22,7 @@ CLS, SEP, FIRST = 1, 2, 3
 class Ids:
     """All that packing asks of a tokenizer."""
 
-    cls_token_id, sep_token_id = CLS, SEP
+    cls_token_id, sep_token_id, cls_token, sep_token, is_fast = CLS, SEP, "[CLS]", "[SEP]", True
 
 
 @pytest.fixture(autouse=True)
@@ -154,8 +154,12 @@ def test_selected_documents_and_processes():
         assert pieces == sorted(documents[i] for i in chosen)
 
 
-class NoSep:
-    cls_token_id, sep_token_id = CLS, None
+class NoSep(Ids):
+    sep_token, name_or_path = None, "mine"
+
+
+class Slow(Ids):
+    is_fast, name_or_path = False, "mine"
 
 
 @pytest.mark.parametrize(
@@ -163,7 +167,8 @@ class NoSep:
     [
         (Ids, 8, "pack", "packing: 'pack' is unknown; use one of packed, padded, concatenated"),
         (Ids, 2, "packed", "seq_length: 2 is too short"),
-        (NoSep, 8, "packed", "sep_token_id"),
+        (NoSep, 8, "packed", "tokenizer: 'mine' has no sep_token, but rows need"),
+        (Slow, 8, "packed", "tokenizer: 'mine' is a type, in Python alone; give a fast one"),
     ],
 )
 def test_refused(tokenizer, seq_length, mode, message):

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from processes import Python
 from safetensors.torch import load_file
 from torch.utils.data import DataLoader
-from transformers import AutoTokenizer
+from transformers import AutoTokenizer, CanineTokenizer
 
 import minibert
 from minibert.tokenization import train_tokenizer
@@ -303,9 +303,10 @@ def test_a_stream_gives_the_rows_of_the_shards(text, tmp_path, workers):
 
 
 def test_refused_before_any_work(text, tmp_path, capsys, monkeypatch):
-    rows, run_folder, other = tmp_path / "rows", tmp_path / "run", tmp_path / "other"
+    rows, run_folder, other, slow = (tmp_path / name for name in ("rows", "run", "other", "slow"))
     prepare(text, rows)
     train_tokenizer(["something else"] * 9, vocab_size=60, show_progress=False).save_pretrained(other)
+    CanineTokenizer().save_pretrained(slow)
     for arguments, message in (
         (["--seq_length", 64], "seq_length: 64, but the rows in .* were prepared with 48; leave it out, or prepare"),
         (["--packing", "padded"], "packing: 'padded', but the rows in .* prepared with 'packed'"),
@@ -315,6 +316,8 @@ def test_refused_before_any_work(text, tmp_path, capsys, monkeypatch):
         (["--objective", "mlm+nsp", "--model", "bert"], "have no pairs of segments; give mlm\\+nsp the text"),
         (["--vocab_size", 300], "vocab_size: 300 has no effect with --data .*; use it with text in --data"),
         (["--num_proc", 2], "num_proc: 2 has no effect with --data"),
+        (["--streaming", "--shuffle_buffer", -1], "shuffle_buffer: -1 is too small; use 0 or more"),
+        (["--tokenizer", slow], "tokenizer: '.*slow' is a CanineTokenizer, in Python alone; give a fast one"),
         (["--text_column", "text"], "text_column: 'text' has no effect with --data"),
         (["--data", rows, text], "data: '.*rows' holds prepared rows; give them alone, without 1 others"),
     ):
@@ -327,6 +330,7 @@ def test_refused_before_any_work(text, tmp_path, capsys, monkeypatch):
         (["--shard_documents", 100], "shard_documents: 100 is not a multiple of 64"),
         (["--packing", "tight"], "packing"),
         (["--seq_length", 2], "seq_length: 2 is too short"),
+        (["--tokenizer", slow], "tokenizer: '.*slow' is a CanineTokenizer, in Python alone; give a fast one"),
         (["--tokenizer", other, "--vocab_size", 300], "vocab_size: 300 has no effect with --tokenizer"),
     ):
         given = [] if "--output_dir" in arguments else ["--output_dir", run_folder]

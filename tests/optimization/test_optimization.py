@@ -17,11 +17,12 @@ from transformers.trainer_callback import TrainerState
 from minibert import MiniBertConfig, MiniBertForMaskedLM
 from minibert.training.arguments.pretraining import UNLESS_MINUTES, OptimizationArguments
 from minibert.training.callbacks import add_callbacks
-from minibert.training.optimization import OptimizationMixin, muon, resolve_optimization
+from minibert.training.optimization import muon
 from minibert.training.optimization.clock import TimeBudget
 from minibert.training.optimization.muon import MuonAdamW, block_matrices, muon_optimizer, orthogonalize
 from minibert.training.optimization.schedule import rows_in_batch
 from minibert.training.optimization.throughput import measure, plan_training
+from minibert.training.optimization.trainer import OptimizationMixin, resolve_optimization
 
 needs_muon = pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="torch before 2.9 has no Muon")
 

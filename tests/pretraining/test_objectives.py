@@ -478,6 +478,21 @@ def test_going_on_from_a_model_with_a_longer_row_and_another_rope_base(masked_lm
     assert all(torch.equal(before[name], after[name]) for name in before)
     assert (output / "tokenizer.json").read_text() == (masked_lm / "tokenizer.json").read_text()
     assert len(AutoTokenizer.from_pretrained(output)("cat " * 9500, truncation=True)["input_ids"]) == 9000
+    assert "lacks them" not in capsys.readouterr().out
+
+
+def test_a_new_head_of_a_trained_model_is_said(masked_lm, corpus, tmp_path, capsys):
+    encoder = tmp_path / "encoder"
+    MiniBertForMaskedLM.from_pretrained(masked_lm).model.save_pretrained(encoder)
+    AutoTokenizer.from_pretrained(masked_lm).save_pretrained(encoder)
+    assert cli.main(["pretrain", "--data", str(corpus), "--output_dir", str(tmp_path / "run"),
+                     "--model_name_or_path", str(encoder), "--max_steps", "1", "--seq_length", "48",
+                     "--disable_tqdm", "true", "--bf16", "false", "--eval_strategy", "no"]) == 0  # fmt: skip
+    said = [line for line in capsys.readouterr().out.splitlines() if "lacks them" in line]
+    head = load_file(masked_lm / "model.safetensors").keys() - {
+        f"model.{name}" for name in load_file(encoder / "model.safetensors")
+    }
+    assert said == [f"New, since {str(encoder)!r} lacks them: {', '.join(sorted(head))}"]
 
 
 def test_bad_input(masked_lm, corpus, word_tokenizer, tmp_path, capsys, monkeypatch):

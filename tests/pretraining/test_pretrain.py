@@ -236,6 +236,7 @@ def test_fill_refuses_what_it_cannot_fill(run, tmp_path, capsys):
         (["a [MASK]", "--model", str(tmp_path / "CausalLM")], "masked tokens (MiniBertForCausalLM)"),
         (["no mask here", "--model", str(run)], "has no [MASK]"),
         ([], "text: none given"),
+        (["a [MASK]", "--model", str(run), "--top_k", "0"], "top_k: 0 is too small; use 1 or more"),
         (["a [MASK]", "--model", str(tmp_path)], "there is none in"),
     ):
         assert cli.main(["fill", *arguments]) == 2
@@ -249,6 +250,8 @@ def test_tokenizer_command(corpus, tmp_path, capsys):
     assert "300 tokens" in capsys.readouterr().out
     assert cli.main(command) == 2
     assert "holds a tokenizer" in capsys.readouterr().err
+    assert cli.main([*command[:-1], str(corpus)]) == 2  # `save_pretrained` would say nothing, and save nothing
+    assert "is a file; give a folder, existing or new" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("flags", "fast"), [({"avx512f", "amx_bf16"}, True), ({"avx512f"}, False), (set(), False)])

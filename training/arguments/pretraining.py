@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from . import TRAINING_DEFAULTS, argument, to_mapping
+from . import TRAINING_DEFAULTS, argument, check_least, to_mapping
 
 # What --minutes chooses where the user did not: fields of transformers.TrainingArguments, and the size.
 UNLESS_MINUTES: dict[str, Any] = {"num_train_epochs": 2.0, "per_device_train_batch_size": 4}
@@ -55,6 +55,9 @@ class StreamingArguments:
         10_000, "Documents (or prepared rows) that a stream mixes at a time; 0 keeps their order."
     )
     sample_documents: int = argument(100_000, "Documents of a stream that a tokenizer is trained on.")
+
+    def __post_init__(self):
+        check_least(self, shuffle_buffer=0, sample_documents=1)
 
 
 @dataclass

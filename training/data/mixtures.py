@@ -195,9 +195,6 @@ def _streams(
     names, alpha = check_mixture(corpus.data, mixture)
     if not corpus.data:
         raise ValueError("streaming: it needs --data; the built-in corpus is not streamed")
-    for name, lowest in (("shuffle_buffer", 0), ("sample_documents", 1)):
-        if getattr(streaming, name) < lowest:
-            raise ValueError(f"{name}: {getattr(streaming, name)} is too small; use {lowest} or more")
     entries: Sequence = corpus.data
     if len(names) > 1 and not mixture.weights:
         if alpha != 1 or not all(map(is_plain, entries)):

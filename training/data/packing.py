@@ -50,13 +50,14 @@ def pack_documents(
 
 
 def special_ids(tokenizer: PreTrainedTokenizerBase) -> dict[str, int]:
-    """What `pack_table` needs of a tokenizer; a ValueError if it has not got them."""
-    special = {name: getattr(tokenizer, name) for name in ("cls_token_id", "sep_token_id")}
-    if None in special.values():
-        raise ValueError(
-            f"cls_token_id, sep_token_id: {[*special.values()]} of the tokenizer; give it both, rows need them"
-        )
-    return special
+    """What `pack_table` needs of a tokenizer; a ValueError for one that rows cannot be made with."""
+    if not tokenizer.is_fast:
+        kind = type(tokenizer).__name__
+        raise ValueError(f"tokenizer: {tokenizer.name_or_path!r} is a {kind}, in Python alone; give a fast one")
+    for name in ("cls_token", "sep_token"):
+        if getattr(tokenizer, name) is None:
+            raise ValueError(f"tokenizer: {tokenizer.name_or_path!r} has no {name}, but rows need [CLS] and [SEP]")
+    return {name: getattr(tokenizer, name) for name in ("cls_token_id", "sep_token_id")}
 
 
 def check_packing(mode: str, seq_length: int) -> None:

@@ -37,22 +37,20 @@ ROWS_IN_GROUP = 4096
 # --- writing ---
 
 
-def write_shard(
-    path: Path, texts: Iterable[str], tokenizer: PreTrainedTokenizerFast, seq_length: int, packing: str = "packed"
-) -> None:
+def write_shard(path: Path, texts: Iterable[str], tokenizer: PreTrainedTokenizerFast, rows: RowArguments) -> None:
     """Tokenize and pack documents (one or more, none blank) into one parquet file, named "train-…" or "validation-…",
-    which has its name only when it is whole; `seq_length` and `packing` as of `pack_documents`."""
+    which has its name only when it is whole; `rows` are decided."""
     backend, special, texts = tokenizer_backend(tokenizer), special_ids(tokenizer), iter(texts)
     unfinished, writer, documents, tokens = path.with_name(f".{path.name}.unfinished"), None, 0, 0
     try:
         while window := list(islice(texts, WINDOW)):
             batches = (window[start : start + TOKENIZER_BATCH] for start in range(0, len(window), TOKENIZER_BATCH))
             tokenized = pa.concat_tables(tokenize_table(pa.table({"text": batch}), backend) for batch in batches)
-            rows = pack_table(tokenized, packing, seq_length, **special)
-            writer = writer or pq.ParquetWriter(unfinished, rows.schema, compression="zstd")
-            writer.write_table(rows, ROWS_IN_GROUP)
+            packed = pack_table(tokenized, rows.packing, rows.seq_length, **special)
+            writer = writer or pq.ParquetWriter(unfinished, packed.schema, compression="zstd")
+            writer.write_table(packed, ROWS_IN_GROUP)
             documents += len(window)
-            tokens += pc.sum(pc.list_value_length(rows["input_ids"])).as_py()
+            tokens += pc.sum(pc.list_value_length(packed["input_ids"])).as_py()
         writer.add_key_value_metadata({"documents": str(documents), "tokens": str(tokens)})
     finally:
         if writer is not None:
@@ -80,15 +78,14 @@ def write_part(
     texts, rows, folder, held_out = iter(texts), rows.decided(), Path(folder), []
     if not 0 < rows.validation_size < 1:
         raise ValueError(f"validation_size: {rows.validation_size} of a part of the text; use a share between 0 and 1")
-    made = dict(tokenizer=tokenizer, seq_length=rows.seq_length, packing=rows.packing)
     for number, chunk in enumerate(iter(lambda: list(islice(texts, shard_documents)), [])):
         chunk = [stripped for text in chunk if (stripped := text.strip())]
         below = in_share(chunk, rows.validation_size, seed)
         held_out += compress(chunk, below)
         if not below.all():
-            write_shard(folder / f"train-{part:05d}-{number:05d}.parquet", compress(chunk, ~below), **made)
+            write_shard(folder / f"train-{part:05d}-{number:05d}.parquet", compress(chunk, ~below), tokenizer, rows)
     if held_out:
-        write_shard(folder / f"validation-{part:05d}.parquet", held_out, **made)
+        write_shard(folder / f"validation-{part:05d}.parquet", held_out, tokenizer, rows)
 
 
 def shard_counts(path: Path) -> dict[str, Any] | None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from transformers import AutoModelForMaskedLM, pipeline
 
+from ..arguments import check_least
 from ..arguments.pretraining import FillArguments
 from ..loading import load_predictor, reading, saved_config, saved_tokenizer
 
@@ -17,6 +18,7 @@ def fill(arguments: FillArguments) -> list[list[list[dict[str, Any]]]]:
     """Print the best candidates for every mask of every text, and give them back (see `fill_masks`)."""
     if not arguments.text:
         raise ValueError(f"text: none given; give text with {MASK} in it")
+    check_least(arguments, top_k=1)
     filled = fill_masks(arguments.text, arguments.model, arguments.top_k)
     for text, masks in zip(arguments.text, filled):
         print(text)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +74,7 @@ def prepare(
     if len(missing) < len(shards):
         print(f"Going on: {len(shards) - len(missing)} of {len(shards)} shards are there")
     if missing:
-        options = dict(parts=parts, tokenizer=tokenizer, size=size, seq_length=rows.seq_length, packing=rows.packing)
+        options = dict(parts=parts, tokenizer=tokenizer, size=size, rows=rows)
         datasets.Dataset.from_list(missing).map(_write, num_proc=rows.num_proc, fn_kwargs=options)
     write_manifest(folder, rows, plan)
     (folder / ROWS_PLAN).unlink()
@@ -89,19 +88,14 @@ def _write(
     parts: dict[str, datasets.Dataset],
     tokenizer: PreTrainedTokenizerFast,
     size: int,
-    seq_length: int,
-    packing: str,
+    rows: arguments.RowArguments,
 ) -> None:
     documents, path = parts[shard["split"]], Path(shard["path"])
     documents = documents.select(range(shard["start"], min(shard["start"] + size, len(documents))))
-    write_shard(path, _texts(documents), tokenizer, seq_length, packing)
+    texts = (text for batch in documents.iter(batch_size=WINDOW) for text in batch["text"])
+    write_shard(path, texts, tokenizer, rows)
     counts = shard_counts(path)
     print(f"{path.name}: {counts['documents']:,} documents, {sum(counts['rows']):,} rows", flush=True)
-
-
-def _texts(documents: datasets.Dataset) -> Iterator[str]:
-    for batch in documents.with_format("arrow").iter(batch_size=WINDOW):
-        yield from batch["text"].to_pylist()
 
 
 def _bytes(documents: datasets.Dataset) -> int:

@@ -25,7 +25,8 @@ from ..data.mixtures import SAMPLE_ROWS, check_stream, check_workers, first_rows
 from ..data.prepared import PreparedRows, texts_of
 from ..hub.card import write_card
 from ..loading import minibert_config, saved_tokenizer, without_bars
-from ..optimization import plan_training, resolve_optimization
+from ..optimization.throughput import plan_training
+from ..optimization.trainer import resolve_optimization
 from ..precision import check_launcher, resolve_precision
 from ..processes import first_process_first, shares_weights
 from ..report import describe_pretraining, plot_losses
@@ -145,6 +146,8 @@ def pretrain(
         begin_with_word_vectors(trainer.model, rows_of_ids, tokenizer.all_special_ids, training.seed)
     if checkpoint is not None:
         check_resumed(trainer.model.config, checkpoint)
+    elif objective.new_weights:
+        print(f"New, since {trained!r} lacks them: {', '.join(objective.new_weights)}")
     print(
         f"{described}; {'it begins with ' * streaming.streaming}{objective.describe_rows(seen, rows.seq_length)};"
         f" {trainer.model.num_parameters():,} parameters"
@@ -279,10 +282,10 @@ def read_tokenizer(
     if found is None:
         return None
     tokenizer = saved_tokenizer(found)
-    if prepared is not None:
-        prepared.check_tokenizer(tokenizer)
     tokenizer.model_max_length = config.max_position_embeddings
     objective.prepare_tokenizer(tokenizer)
+    if prepared is not None:
+        prepared.check_tokenizer(tokenizer)
     if trained is not None:
         config.check_tokenizer(tokenizer)
     return tokenizer

@@ -8,6 +8,7 @@ from transformers import PreTrainedTokenizerBase
 
 from ...tokenization import extend_tokenizer, train_tokenizer
 from ..arguments import pretraining as arguments
+from ..checkpoints import check_folder
 from ..data.mixtures import load_sample
 from ..loading import saved_tokenizer
 
@@ -20,8 +21,9 @@ def train(
     command: arguments.TokenizerCommandArguments,
 ) -> PreTrainedTokenizerBase:
     """Train a tokenizer (or extend a trained one), save it and give it back; a ValueError, before any work, if the
-    folder holds one."""
+    folder holds one, or is none."""
     output = Path(command.output_dir)
+    check_folder(output)
     if (output / "tokenizer.json").exists():
         raise ValueError(f"output_dir: {str(output)!r} holds a tokenizer; give another one, or remove it")
     given = None if command.extend is None else saved_tokenizer(command.extend)

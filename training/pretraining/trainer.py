@@ -12,7 +12,7 @@ from ..callbacks import CheckpointErrors, add_callbacks
 from ..data.collators import MaskedLMCollator, MaskingProgress
 from ..data.prepared import StreamedRows, StreamOrder
 from ..hub.trainer import HubReady
-from ..optimization import OptimizationMixin
+from ..optimization.trainer import OptimizationMixin
 from .objectives.base import Objective
 
 

@@ -19,8 +19,8 @@ from ...arguments.pretraining import MaskingArguments, ObjectiveArguments, RowAr
 from ...data.collators import MaskedLMCollator
 from ...data.documents import tokenize_documents
 from ...data.masking import IGNORE_INDEX, unigram_counts
-from ...data.packing import check_packing, fill_rate, pack_documents
-from ...loading import load_whole
+from ...data.packing import check_packing, fill_rate, pack_documents, special_ids
+from ...loading import load_reported
 
 
 class Objective(abc.ABC):
@@ -38,6 +38,7 @@ class Objective(abc.ABC):
     smooths_labels = False  # whether `Trainer` smooths the right labels
     unpads = True  # whether a batch can be one row without padding
     minimum_validation = 1  # documents that have to be held out
+    new_weights: Sequence[str] = ()  # names of those that the checkpoint of the last `model` lacks
     config_fields: Mapping[str, Any] = {}  # fields of the config that the objective decides
     # unless the user says otherwise; BERT's
     masking_defaults: Mapping[str, float] = {
@@ -74,9 +75,7 @@ class Objective(abc.ABC):
 
     def prepare_tokenizer(self, tokenizer: PreTrainedTokenizerBase) -> None:
         """Refuse (ValueError), before rows are made, a tokenizer that cannot serve the objective."""
-        for name in ("cls_token", "sep_token"):
-            if getattr(tokenizer, name) is None:
-                raise ValueError(f"tokenizer: {tokenizer.name_or_path!r} has no {name}, but rows need [CLS] and [SEP]")
+        special_ids(tokenizer)
 
     def check_documents(self, train: datasets.Dataset, validation: datasets.Dataset) -> None:
         """Refuse (ValueError), before a tokenizer is trained, documents that the objective can make no rows of."""
@@ -101,7 +100,9 @@ class Objective(abc.ABC):
         """The model, its weights new, or those of a checkpoint."""
         if checkpoint is None:
             return self.model_class(config)
-        return load_whole(self.model_class, checkpoint, head=False, config=config, dtype=torch.float32)
+        options = dict(config=config, dtype=torch.float32)
+        model, self.new_weights = load_reported(self.model_class, checkpoint, head=False, **options)
+        return model
 
     def counts(self, batch: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """How many terms losses of a micro-batch have, beside those at `labels` (which `Trainer` counts): keywords of

@@ -18,6 +18,7 @@ from ....modeling_minibert import MiniBertForPreTraining
 from ...arguments.pretraining import RowArguments
 from ...data.documents import map_tables, tokenize_table, tokenizer_backend
 from ...data.masking import IGNORE_INDEX
+from ...data.packing import special_ids
 from ...data.sentences import split_sentences
 from .base import Objective, token_score
 from .masked_lm import MaskedLM
@@ -109,12 +110,11 @@ def make_pairs(
     """
     check_segments(documents)
     options = dict(desc="Making pairs", seq_length=seq_length, short_seq_prob=short_seq_prob, seed=seed)
-    options |= {name: getattr(tokenizer, name) for name in ("cls_token_id", "sep_token_id")}
-    backend = tokenizer_backend(tokenizer)
+    options |= special_ids(tokenizer) | dict(backend=tokenizer_backend(tokenizer))
     pairs = []
     for part in by_source(documents).values():
         windows = -(-len(part) // WINDOW)  # of one size: none is left with a single document
-        pairs.append(map_tables(part, _pairs, batch_size=-(-len(part) // windows), backend=backend, **options))
+        pairs.append(map_tables(part, _pairs, batch_size=-(-len(part) // windows), **options))
     rows = datasets.concatenate_datasets(pairs)
     if not len(rows):
         raise ValueError(f"data: {len(documents):,} documents make no pair; give different ones, of several sentences")
