@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from transformers import JinaEmbeddingsV3Config, NomicBertConfig, PreTrainedConfig, PreTrainedModel
+from transformers import JinaEmbeddingsV3Config, NomicBertConfig, PreTrainedModel
 
 from ...configuration_minibert import MiniBertConfig
 from .architecture import check_head_dim, rotating_whole_heads
@@ -82,9 +82,7 @@ class JinaEmbeddingsV3Architecture(RotaryBertArchitecture):
             "model.layers.N.mlp.Wo": ("roberta.layers.N.mlp.fc2",),
         }
     )
-
-    def head_activation(self, config: PreTrainedConfig, head: str) -> str:
-        return "gelu"
+    head_activation = RobertaArchitecture.head_activation
 
     def minibert_fields(self, native: PreTrainedModel, head: str) -> dict[str, Any]:
         warn_of_dropout_before_dense(native, head)
