@@ -203,13 +203,23 @@ class Documents:
         x = x_bs.flatten(0, 1)
         return x if self.index_t is None else x[self.index_t]
 
-    def select_labels(self, labels_bs: torch.Tensor) -> torch.Tensor:
-        """[batch, length] → [tokens]; nothing is predicted at padding that was not dropped."""
+    def select_labels(
+        self, labels_bs: torch.Tensor | None, num_items: int | torch.Tensor | None = None
+    ) -> tuple[torch.Tensor | None, int | torch.Tensor | None]:
+        """[batch, length] → [tokens]; nothing is predicted at padding. With it `num_items`, the labels that `Trainer`
+        counted over all steps of gradient accumulation, without the share of them that stands at padding."""
+        if labels_bs is None:
+            return None, num_items
         if tuple(labels_bs.shape) != tuple(self.shape):
             raise ValueError(f"labels have the shape {tuple(labels_bs.shape)}: give {tuple(self.shape)}, one a token")
-        if self.cu_seqlens is None and self.real_bs is not None:
-            labels_bs = labels_bs.masked_fill(~self.real_bs, -100)
-        return self.select(labels_bs)
+        if self.real_bs is None:
+            return self.select(labels_bs), num_items
+        real_bs = labels_bs.masked_fill(~self.real_bs, -100)
+        if num_items is not None:
+            given, left = ((x != -100).sum() for x in (labels_bs, real_bs))
+            num_items = torch.as_tensor(num_items, device=given.device)
+            num_items = num_items - (given - left) * num_items // given.clamp(min=1)
+        return self.select(real_bs), num_items
 
     def restore(self, x_t: torch.Tensor, fill: float = 0.0) -> torch.Tensor:
         """[tokens, width] → [batch, length, width], `fill` at padding."""

@@ -625,10 +625,8 @@ class MiniBertForMaskedLM(MiniBertVocabularyHead):
                 found here if left out, which waits for the device.
         """
         outputs = self.encode(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, seq_idx, **kwargs)
-        labels_t = None if labels is None else outputs.documents.select_labels(labels)
-        logits, loss = self.predict_tokens(
-            outputs, labels_t, sparse_prediction, num_items_in_batch, masked_lm_positions
-        )
+        labels_t, count = outputs.documents.select_labels(labels, num_items_in_batch)
+        logits, loss = self.predict_tokens(outputs, labels_t, sparse_prediction, count, masked_lm_positions)
         return MaskedLMOutput(loss, logits, outputs.hidden_states, outputs.attentions)
 
 
@@ -659,8 +657,8 @@ class MiniBertForPreTraining(MiniBertVocabularyHead):
                 loss is taken to be its share of masked tokens: exact if all micro-batches hold equally many.
         """
         outputs = self.encode(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, seq_idx, **kwargs)
-        labels_t = None if labels is None else outputs.documents.select_labels(labels)
-        logits, mlm_loss = self.predict_tokens(outputs, labels_t, sparse_prediction, num_items_in_batch)
+        labels_t, count = outputs.documents.select_labels(labels, num_items_in_batch)
+        logits, mlm_loss = self.predict_tokens(outputs, labels_t, sparse_prediction, count)
         relationship = self.seq_relationship(outputs.pooler_output)
         nsp_loss = None
         if next_sentence_label is not None:
@@ -720,13 +718,13 @@ class MiniBertForCausalLM(MiniBertVocabularyHead, GenerationMixin):
         """
         shift_labels = kwargs.pop("shift_labels", None)
         outputs = self.encode(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, seq_idx, **kwargs)
-        labels_t = None
-        if shift_labels is not None:
-            labels_t = outputs.documents.select_labels(shift_labels)
-        elif labels is not None:
-            labels_t = F.pad(outputs.documents.select_labels(labels), (0, 1), value=-100)[1:]
-            labels_t = labels_t.masked_fill(~outputs.documents.has_next(), -100)
-        logits, loss = self.predict_tokens(outputs, labels_t, sparse_prediction, num_items_in_batch)
+        given = shift_labels
+        if labels is not None and given is None:
+            given = F.pad(labels[..., 1:], (1, 0), value=-100)  # nothing predicts the first token, and Trainer knows
+        labels_t, count = outputs.documents.select_labels(given, num_items_in_batch)
+        if labels_t is not None and shift_labels is None:
+            labels_t = F.pad(labels_t, (0, 1), value=-100)[1:].masked_fill(~outputs.documents.has_next(), -100)
+        logits, loss = self.predict_tokens(outputs, labels_t, sparse_prediction, count)
         return CausalLMOutput(loss, logits, outputs.hidden_states, outputs.attentions)
 
 
@@ -856,9 +854,8 @@ class MiniBertForTokenClassification(MiniBertClassifier):
         """
         outputs = self.encode(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, seq_idx, **kwargs)
         logits_tc = self.classify(outputs.unpadded)
-        loss = None
-        if labels is not None:
-            loss = cross_entropy(logits_tc, outputs.documents.select_labels(labels), num_items_in_batch)
+        labels_t, count = outputs.documents.select_labels(labels, num_items_in_batch)
+        loss = None if labels_t is None else cross_entropy(logits_tc, labels_t, count)
         logits = outputs.documents.restore(logits_tc)
         return TokenClassifierOutput(loss, logits, outputs.hidden_states, outputs.attentions)
 
@@ -889,14 +886,15 @@ class MiniBertForReplacedTokenDetection(MiniBertPreTrainedModel):
         """
         outputs = self.encode(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, seq_idx, **kwargs)
         logits_t1 = self.detector(self.act(self.dense(outputs.unpadded)))
+        labels_t, count = outputs.documents.select_labels(labels, num_items_in_batch)
         loss = None
-        if labels is not None:
-            labels_t = outputs.documents.select_labels(labels).to(logits_t1.device)
+        if labels_t is not None:
+            labels_t = labels_t.to(logits_t1.device)
             counted, logits_t = labels_t != -100, at_least_fp32(logits_t1.squeeze(1))
             loss_sum = F.binary_cross_entropy_with_logits(
                 logits_t, labels_t.clamp(min=0).to(logits_t), weight=counted.to(logits_t), reduction="sum"
             )
-            loss = mean_loss(loss_sum, counted.sum(), num_items_in_batch)
+            loss = mean_loss(loss_sum, counted.sum(), count)
         logits = outputs.documents.restore(logits_t1).squeeze(-1)
         return TokenClassifierOutput(loss, logits, outputs.hidden_states, outputs.attentions)
 

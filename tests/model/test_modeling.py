@@ -229,6 +229,23 @@ def test_gradient_accumulation_changes_nothing(head, kind, family):
     assert check_accumulation(model, texts, sizes=(2, 1))[0] <= 1e-5
 
 
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+@pytest.mark.parametrize(
+    "head", ["ForMaskedLM", "ForPreTraining", "ForCausalLM", "ForTokenClassification", "ForReplacedTokenDetection"]
+)
+def test_labels_at_padding_are_no_targets(head, attention):
+    """Not even where `Trainer` has counted them."""
+    model = build(head, attn_implementation=attention).eval()
+    ids, mask = torch.randint(1, VOCAB, (2, 12)), torch.ones(2, 12, dtype=torch.long)
+    mask[1, 5:] = 0
+    labels = torch.randint(2, (2, 12))
+    inputs = dict(input_ids=ids, attention_mask=mask)
+    expected = model(**inputs, labels=labels.masked_fill(mask == 0, -100)).loss
+    counted = labels[:, 1:].numel() if head == "ForCausalLM" else labels.numel()
+    for count in (counted, torch.tensor(counted)):
+        assert_close(model(**inputs, labels=labels, num_items_in_batch=count).loss, expected, **CLOSE)
+
+
 @pytest.mark.parametrize("told", [True, False])
 def test_gradient_accumulation_with_two_objectives(told):
     """Masked tokens and rows are counted apart: exact when the step's number of rows is said, and, without it, when
