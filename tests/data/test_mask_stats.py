@@ -142,4 +142,4 @@ def test_bad_arguments_are_refused(corpus, tmp_path, capsys, arguments, message,
 
 def test_an_output_folder_that_is_a_file_is_refused(corpus, capsys):
     assert command(corpus, corpus) == 2
-    assert "File exists" in capsys.readouterr().err
+    assert "is a file; give a folder" in capsys.readouterr().err

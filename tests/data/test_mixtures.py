@@ -313,6 +313,7 @@ def test_fertility_refuses(tmp_path, capsys):
     for arguments, message in (
         (["--data", files[0]], "tokenizers: none given"),
         ([str(folder)], "data: no file of passages"),
+        ([str(folder), "--data", *files, "--output_dir", files[0]], "is a file; give a folder"),
         (
             [str(folder), "--data", *files],
             "not parallel: de 2, fr 1 passages; give as many in each",
@@ -322,6 +323,6 @@ def test_fertility_refuses(tmp_path, capsys):
         ([str(tmp_path / "none"), "--data", files[0]], "cannot be loaded"),
         ([str(folder), "--data", str(tmp_path / "es.txt")], "es.txt' does not exist"),
     ):
-        assert cli.main(["fertility", *arguments, "--output_dir", str(tmp_path / "output")]) == 2
+        assert cli.main(["fertility", "--output_dir", str(tmp_path / "output"), *arguments]) == 2
         assert message in capsys.readouterr().err
         assert not (tmp_path / "output").exists()

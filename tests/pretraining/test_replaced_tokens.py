@@ -472,7 +472,10 @@ def test_what_the_user_says_about_masks_holds(tokenizer):
         (["--generator_size", "1.5"], "generator_size: 1.5"),
         (["--generator_temperature", "0"], "generator_temperature: 0.0"),
         (["--generator_temperature", "nan"], "generator_temperature: nan"),
-        (["--discriminator_weight", "-1"], "discriminator_weight: -1.0"),
+        (
+            ["--discriminator_weight", "-1"],
+            "discriminator_weight: -1.0 does not go with --objective rtd; use 0 or more, at most",
+        ),
         (["--is_causal", "true"], "is_causal: True does not go with --objective rtd"),
         (["--static_masking", "true"], "static_masking: True does not go with --objective rtd"),
     ],

@@ -16,6 +16,7 @@ from tqdm.auto import tqdm
 from transformers import PreTrainedTokenizerBase
 
 from ..arguments.pretraining import FertilityArguments
+from ..checkpoints import check_folder
 from ..loading import saved_tokenizer
 from ..report import format_table, plot_tokens
 from .documents import load_sources
@@ -31,7 +32,8 @@ def fertility(arguments: FertilityArguments) -> dict[str, dict[str, dict[str, fl
         ValueError: tokenizers or languages that are missing or named alike, a tokenizer that cannot be loaded, or
             passages that are not parallel; before any counting.
     """
-    paths = arguments.tokenizers
+    paths, output = arguments.tokenizers, Path(arguments.output_dir)
+    check_folder(output)
     if not paths:
         raise ValueError("tokenizers: none given; use folders or Hub names, such as runs/tokenizer")
     if repeated := [path for path in paths if paths.count(path) > 1]:
@@ -52,7 +54,6 @@ def fertility(arguments: FertilityArguments) -> dict[str, dict[str, dict[str, fl
         }
         for name, tokenizer in tokenizers.items()
     }
-    output = Path(arguments.output_dir)
     output.mkdir(parents=True, exist_ok=True)
     (output / "fertility.json").write_text(json.dumps(figures, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     plot_tokens(figures, output / "fertility.png")

@@ -13,6 +13,7 @@ from tqdm.auto import tqdm
 from ...tokenization import train_tokenizer
 from ...tokenization.train import ALGORITHMS
 from ..arguments.pretraining import CorpusArguments, MaskStatsArguments
+from ..checkpoints import check_folder
 from ..report import format_table, plot_rates
 from .collators import MaskedLMCollator
 from .documents import load_documents, tokenize_documents
@@ -62,8 +63,9 @@ def mask_stats(corpus: CorpusArguments, arguments: MaskStatsArguments) -> int:
         raise ValueError(f"tokens: {min(arguments.tokens)} is no number of tokens; use 1 or more")
     if not 0 <= arguments.mlm_probability <= 1:
         raise ValueError(f"mlm_probability: {arguments.mlm_probability} is no rate; use a number from 0 to 1")
-    documents = load_documents(**vars(corpus))
     folder = Path(arguments.output_dir)
+    check_folder(folder)
+    documents = load_documents(**vars(corpus))
     folder.mkdir(parents=True, exist_ok=True)
 
     lines, drawn = [], {}

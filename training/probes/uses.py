@@ -15,6 +15,7 @@ import numpy as np
 from ..arguments import check_least
 from ..arguments.pretraining import CorpusArguments
 from ..arguments.probes import ProbeArguments
+from ..checkpoints import check_folder
 from ..data.sentences import sentences
 from ..data.tables import load_table, to_number
 
@@ -109,13 +110,10 @@ def sample(items: Sequence[Any], count: int, rng: np.random.Generator) -> list[A
 
 
 def check(probe: ProbeArguments, arguments: Any, **least: int) -> None:
-    """`check_least`; and an output folder that is a file or would lie in one is a ValueError too."""
+    """`check_least` of both, and `check_folder`."""
     check_least(probe, batch_tokens=1)
     check_least(arguments, **least)
-    folder = Path(arguments.output_dir)
-    for path in (folder, *folder.parents):
-        if path.is_file():
-            raise ValueError(f"output_dir: {str(path)!r} is a file; use a folder, existing or new")
+    check_folder(Path(arguments.output_dir))
 
 
 def save_results(

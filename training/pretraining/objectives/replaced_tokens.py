@@ -191,8 +191,9 @@ class ReplacedTokenDetection(MaskedLM):
         super().check(config, rows, *others)
         for name, most in (("generator_size", 1), ("discriminator_weight", 1e9), ("generator_temperature", 1e9)):
             value = getattr(self.arguments, name)
-            if not 0 <= value <= most or (value == 0 and name.startswith("generator")):
-                raise ValueError(f"{name}: {value} does not go with --objective rtd; use above 0, at most {most:g}")
+            least = "0 or more" if name == "discriminator_weight" else "above 0"
+            if not 0 <= value <= most or (value == 0 and least == "above 0"):
+                raise ValueError(f"{name}: {value} does not go with --objective rtd; use {least}, at most {most:g}")
 
     def model(self, config: MiniBertConfig, checkpoint: str | None) -> DetectorWithGenerator:
         """A generator is always new; the discriminator starts from the checkpoint, if there is one."""
