@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError, safe_open
 
+from .result import write_json
+
 if TYPE_CHECKING:
     from transformers import TrainingArguments
 
@@ -160,9 +162,7 @@ def write_manifest(checkpoint: Path) -> None:
         for path in sorted(checkpoint.rglob("*"))
         if path.is_file() and path.name != MANIFEST
     }
-    unfinished = checkpoint / f"{MANIFEST}.tmp"
-    unfinished.write_text(json.dumps(files, indent=2) + "\n")
-    os.replace(unfinished, checkpoint / MANIFEST)
+    write_json(checkpoint / MANIFEST, files)
 
 
 def _checkpoints(folder: Path) -> list[Path]:

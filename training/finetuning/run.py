@@ -25,7 +25,7 @@ from ..loading import without_bars
 from ..precision import check_launcher
 from ..processes import first_process_first
 from ..report import format_scores
-from ..result import TrainingResult
+from ..result import TrainingResult, write_json
 from .compare import check_comparable, compare, saved_report
 from .data import FILE, ROW, SPLITS, load_splits
 from .models import check_head, load_model, load_tokenizer, read_config
@@ -243,7 +243,7 @@ def _save(
                 file.write(json.dumps({**row, PREDICTION: prediction}, ensure_ascii=False, default=str) + "\n")
         print(f"What is predicted for the {len(predicted):,} test rows without labels: {output / PREDICTIONS}")
     # Last, since it says that all is there.
-    (output / REPORT).write_text(json.dumps(report, indent=2) + "\n")
+    write_json(output / REPORT, report)
     model = ""
     if isinstance(run.arguments, FinetuneArguments):
         model = "the model, the tokenizer, README.md (the model card), "
