@@ -16,8 +16,10 @@ from safetensors.torch import load_file
 
 import minibert.modeling_minibert as modeling
 from minibert import MiniBertConfig, MiniBertForMaskedLM, train_tokenizer
+from minibert.training.arguments.pretraining import ConvertArguments
 from minibert.training.callbacks import add_callbacks
 from minibert.training.cli import main as cli
+from minibert.training.conversion.folders import convert
 from minibert.training.hub.card import CardFacts, Result, render_card
 
 ROOT = Path(__file__).parents[1]
@@ -132,6 +134,17 @@ def test_pickled_weights_are_not_unpickled(model, trap, tmp_path, capsys):
     with pytest.raises(ValueError, match="cannot be read .UnpicklingError"):
         cli.main(["fill", "ka [MASK]", "--model", str(model), "--traceback"])
     assert not trap.exists()
+
+
+def test_a_pickled_module_is_not_unpickled(model, trap, tmp_path):
+    modules = [{"path": "", "type": "Transformer"}, {"path": "1_Dense", "type": "Dense"}]
+    (model / "modules.json").write_text(json.dumps(modules))
+    (model / "1_Dense").mkdir()
+    (model / "1_Dense" / "config.json").write_text("{}")
+    torch.save(Hostile(trap), model / "1_Dense" / "pytorch_model.bin")
+    with pytest.raises(ValueError, match="cannot be read .UnpicklingError"):
+        convert(ConvertArguments(paths=[str(model), str(tmp_path / "target")]))
+    assert not trap.exists() and not (tmp_path / "target").exists()
 
 
 @pytest.mark.parametrize("name", ["optimizer.pt", "scheduler.pt", "rng_state.pth"])

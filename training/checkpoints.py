@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError, safe_open
 
+from .result import write_json
+
 if TYPE_CHECKING:
     from transformers import TrainingArguments
 
@@ -114,6 +116,13 @@ def can_resume(checkpoint: str | Path) -> bool:
     return (Path(checkpoint) / "optimizer.pt").exists()
 
 
+def kept_step(state: Mapping[str, Any], load_best_model_at_end: bool) -> int:
+    """The step of the model that a training ended with; `state`: its `TrainerState`, by field."""
+    # Not best_global_step: where evaluations are more frequent than checkpoints, none may have been saved there.
+    best = state["best_model_checkpoint"] if load_best_model_at_end else None
+    return state["global_step"] if best is None else _step(Path(best))
+
+
 def remove_checkpoints(folder: Path) -> None:
     """Remove the checkpoints of a finished training: its best model is saved elsewhere, and they hold pickles."""
     for path in _checkpoints(folder):
@@ -153,15 +162,17 @@ def write_manifest(checkpoint: Path) -> None:
         for path in sorted(checkpoint.rglob("*"))
         if path.is_file() and path.name != MANIFEST
     }
-    unfinished = checkpoint / f"{MANIFEST}.tmp"
-    unfinished.write_text(json.dumps(files, indent=2) + "\n")
-    os.replace(unfinished, checkpoint / MANIFEST)
+    write_json(checkpoint / MANIFEST, files)
 
 
 def _checkpoints(folder: Path) -> list[Path]:
     """The checkpoints in a folder, the newest first."""
     found = [path for path in folder.glob("checkpoint-*") if re.fullmatch(r"checkpoint-\d+", path.name)]
-    return sorted((path for path in found if path.is_dir()), key=lambda path: -int(path.name.split("-")[1]))
+    return sorted((path for path in found if path.is_dir()), key=lambda path: -_step(path))
+
+
+def _step(checkpoint: Path) -> int:
+    return int(checkpoint.name.split("-")[1])
 
 
 def _checksum(path: Path) -> int:

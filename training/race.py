@@ -52,6 +52,7 @@ from .precision import fast_bf16
 from .pretraining.objectives.base import token_score
 from .probes.grammar import grammar, read_minimal_pairs
 from .report import format_table, plot_race
+from .result import whole, write_json
 
 MLM_PROBABILITY = 0.15
 HELD_OUT = "held_out.safetensors"
@@ -101,7 +102,7 @@ def race(corpus: CorpusArguments, arguments: RaceArguments) -> dict[str, Any]:
     _take_turns({name: runs[name] for name in missing}, corpus, arguments)
     results = {name: json.loads((folder / f"{name}.json").read_text()) for name in runs}
     summary = {"arguments": asdict(arguments), "runs": results, "best": compare(results)}
-    (folder / "race.json").write_text(json.dumps(summary, indent=1) + "\n")
+    write_json(folder / "race.json", summary)
     plot_race(folder / "race.png", results)
     print(race_table(summary))
     return summary
@@ -210,7 +211,7 @@ def _run(
     if arguments.grammar:
         probed = GrammarArguments(arguments.grammar, 100, output_dir=str(folder / name / "grammar"))
         result["grammar"] = grammar(ProbeArguments(str(folder / name)), probed)["accuracy"]
-    (folder / f"{name}.json").write_text(json.dumps(result, indent=1) + "\n")
+    write_json(folder / f"{name}.json", result)
     line.send(0)
 
 
@@ -297,7 +298,8 @@ def prepare(corpus: CorpusArguments, arguments: RaceArguments, settings: Mapping
     collator = DataCollatorForLanguageModeling(tokenizer, mlm_probability=MLM_PROBABILITY, seed=arguments.seed)
     batches = [collator(rows[start : start + 8]) for start in range(0, len(rows), 8)]
     tensors = {f"{n}.{name}": x for n, batch in enumerate(batches) for name, x in batch.items()}
-    save_file(tensors, folder / HELD_OUT, {name: json.dumps(value) for name, value in metadata.items()})
+    with whole(folder / HELD_OUT) as unfinished:
+        save_file(tensors, unfinished, {name: json.dumps(value) for name, value in metadata.items()})
 
 
 def _metadata(folder: Path) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import transformers
 from helpers import sentences
 from parity import LENGTH, TOLERANCE, VOCAB, assert_same_weights, make_native, make_rows
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Transformer
+from sentence_transformers.sentence_transformer.modules import Dense, Normalize, Pooling, Transformer
 from transformers import ModernBertConfig
 
 import minibert.modeling_minibert as minibert
@@ -93,15 +93,17 @@ def test_what_minibert_has_no_place_for_is_kept(tmp_path):
 
 @pytest.mark.parametrize("architecture", ["xlm-roberta"])
 def test_a_folder_of_sentence_transformers(architecture, tmp_path):
-    """Tokenizer, pooling and normalisation come along, both ways; texts are as long as the positions at most."""
+    """Tokenizer, pooling, normalisation and modules with weights, also those in a .bin, come along, both ways; texts
+    are as long as the positions at most."""
     tokenizer = train_tokenizer(sentences(200), vocab_size=80, show_progress=False)
     fields = dict(vocab_size=len(tokenizer), pad_token_id=tokenizer.pad_token_id, max_position_embeddings=20)
     native = make_native(architecture, "plain", "Model", **fields)
     tokenizer.model_max_length = positions(native.config)
     native.save_pretrained(tmp_path / "native")
     tokenizer.save_pretrained(tmp_path / "native")
-    modules = [Transformer(str(tmp_path / "native")), Pooling(32, "cls"), Normalize()]
-    SentenceTransformer(modules=modules, device="cpu").save(str(tmp_path / "modules"))
+    modules = [Transformer(str(tmp_path / "native")), Pooling(32, "cls"), Dense(32, 16), Normalize()]
+    SentenceTransformer(modules=modules, device="cpu").save(str(tmp_path / "modules"), safe_serialization=False)
+    assert (tmp_path / "modules" / "2_Dense" / "pytorch_model.bin").exists()
     texts = [*sentences(20, seed=1, longest=30), ""]
     expected = SentenceTransformer(str(tmp_path / "modules"), device="cpu").encode(texts)
     ours, again = (tmp_path / name for name in ("ours", "again"))

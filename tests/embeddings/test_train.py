@@ -67,6 +67,16 @@ def test_training_finds_more_and_the_best_model_is_saved(toy, tmp_path, chunk, c
     assert ours.normalize and ours.model.max_seq_length == 16
 
 
+def test_figures_are_of_the_model_that_is_saved(toy, tmp_path):
+    """The best step was not saved, and so the last model is kept, which too high a rate spoils."""
+    run("finetune", "embed", toy / "train.jsonl", "--model", toy / "model", "--output_dir", tmp_path / "out",
+        "--validation", toy / "test", *TRAINING, "--max_steps", "4", "--learning_rate", "1", "--patience", "0",
+        "--eval_strategy", "steps", "--eval_steps", "1", "--save_strategy", "steps", "--save_steps", "4")  # fmt: skip
+    run("evaluate", "embed", "--model", tmp_path / "out", "--data", toy / "test", "--result", tmp_path / "after.json")
+    after = json.loads((tmp_path / "after.json").read_text())["metrics"]
+    assert json.loads((tmp_path / "out/report.json").read_text())["after"] == pytest.approx(after)
+
+
 @pytest.mark.parametrize("loss", [pytest.param("cosine", marks=pytest.mark.slow), "cosent"])
 def test_training_on_scores(toy, tmp_path, loss):
     chance = random.Random(3)

@@ -307,6 +307,14 @@ class TestTraining:
         saved = load_file(tmp_path / "checkpoint-20" / "model.safetensors")
         assert all(torch.equal(value, model.state_dict()[name]) for name, value in saved.items())
 
+    def test_without_the_best_model_the_last_step_is_told(self, start, data, tmp_path, monkeypatch):
+        chosen = ["--load_best_model_at_end", "false", "--patience", "0"]
+        run = self.prepare(start, data, tmp_path, "--num_train_epochs", "2", *chosen)
+        scores = iter([0.9, 0.5])
+        monkeypatch.setattr(type(run.task), "compute_metrics", lambda *_: {"accuracy": next(scores, 0.0)})
+        _, report, _, state = train(run, run.initial_model())
+        assert state.best_global_step == 10 and report["best_step"] == 20
+
     def test_seeds(self, start, data, tmp_path, capsys):
         output = tmp_path / "out"
         arguments = ["--model", start, "--data", data, "--output_dir", str(output), *QUICK, "--max_steps", "4"]

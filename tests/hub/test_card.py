@@ -1,6 +1,7 @@
 """The model card: true for every head, valid metadata, never written over what somebody edited."""
 
 import dataclasses
+import json
 import math
 import re
 
@@ -9,7 +10,7 @@ import torch
 import yaml
 from huggingface_hub import ModelCard
 from huggingface_hub.repocard_data import model_index_to_eval_results
-from transformers import TrainingArguments
+from transformers import Trainer, TrainingArguments
 
 from minibert import MiniBertConfig, MiniBertForMaskedLM, modeling_minibert, train_tokenizer
 from minibert.training.hub.card import (
@@ -304,14 +305,46 @@ def test_facts_of_a_trainer(tmp_path):
     arguments = TrainingArguments(
         str(tmp_path), per_device_train_batch_size=4, gradient_accumulation_steps=2, learning_rate=3e-4, use_cpu=True
     )
-    facts = facts_from_trainer(history, arguments, "SST-2")
+    state = {"global_step": 20, "best_model_checkpoint": None, "log_history": history}
+    facts = facts_from_trainer(state, arguments, "SST-2")
     assert {(each.metric, each.value, each.dataset) for each in facts.results} == {
         ("loss", 1.0, "SST-2"), ("f1", 0.75, "SST-2"), ("f1_time", 0.5, "SST-2")
     }  # fmt: skip
     assert facts.training["steps"] == "20 (1.00 epochs)" and facts.training["time"] == "1.5 minutes"
     assert facts.training["batch"] == "8 sequences" and "0.0003" in facts.training["optimizer"]
     assert torch.__version__ in facts.training["software"] and facts.training["hardware"].startswith("cpu")
-    assert facts_from_trainer([]) == CardFacts()
+    assert facts_from_trainer({"global_step": 0, "log_history": []}) == CardFacts()
+
+
+@pytest.mark.parametrize(("save_steps", "kept"), [(1, 3), (2, 2)])
+def test_the_figures_of_a_trainer_are_those_of_the_model_that_it_kept(save_steps, kept, tmp_path):
+    """Of the best step, or of the best one that was saved: the loss is what the trainer measures once more."""
+    config = MiniBertConfig.modernbert("tiny", vocab_size=20, num_hidden_layers=1, num_labels=2)
+    rows = [{"input_ids": [5 + i, 6, 7], "labels": i % 2} for i in range(8)]
+    scores = iter([1, 2, 5, 0, 0])
+    arguments = TrainingArguments(
+        str(tmp_path), max_steps=4, learning_rate=1e-2, eval_strategy="steps", eval_steps=1, save_steps=save_steps,
+        load_best_model_at_end=True, metric_for_best_model="score", use_cpu=True, report_to="none", disable_tqdm=True,
+    )  # fmt: skip
+    trainer = Trainer(
+        modeling_minibert.MiniBertForSequenceClassification(config), arguments, train_dataset=rows, eval_dataset=rows,
+        compute_metrics=lambda _: {"score": next(scores)},
+    )  # fmt: skip
+    trainer.train()
+
+    def losses(*given):
+        return [result.value for result in facts_from_trainer(*given).results if result.metric == "loss"]
+
+    state = dict(vars(trainer.state), log_history=list(trainer.state.log_history))
+    measured = {entry["step"]: entry["eval_loss"] for entry in state["log_history"] if "eval_loss" in entry}
+    assert losses(state, arguments) == [measured[kept]] == [pytest.approx(trainer.evaluate()["eval_loss"])]
+    assert losses(state) == []  # without the arguments nobody knows which model this is
+    again = [trainer.state.log_history[-1]["eval_loss"]]
+    assert losses(vars(trainer.state)) == losses(vars(trainer.state), arguments) == again
+    for step in range(save_steps, 5, save_steps):  # the model of a checkpoint is that of its step
+        saved = json.loads((tmp_path / f"checkpoint-{step}" / "trainer_state.json").read_text())
+        assert losses(saved) == losses(saved, arguments) == [measured[step]]
+    assert losses({**saved, "global_step": 5}) == []  # later than it was evaluated
 
 
 @pytest.mark.parametrize("objective", ["mlm", "mlm+nsp", "clm"])

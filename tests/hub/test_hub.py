@@ -1,5 +1,6 @@
 """Publishing and loading through the real `huggingface_hub` client, against a small Hub on 127.0.0.1."""
 
+import dataclasses
 import json
 import re
 import subprocess
@@ -466,6 +467,24 @@ def test_push_returns_what_it_would_upload(folder, monkeypatch):
     assert pushed["url"] is None and pushed["left_out"] == [] and pushed["verified"] == found
     assert set(pushed["files"]) == PUBLISHED - {".gitattributes"}
     assert pushed["files"]["model.safetensors"] == (folder / "model.safetensors").stat().st_size
+
+
+def test_push_says_why_the_card_has_no_figures(folder, tmp_path, monkeypatch, capsys):
+    """Whether a training kept the best model or the last one stands in no file but a pickle."""
+    found = {"saved": "MiniBertForMaskedLM", "auto_classes": ["AutoModel"], "versions": {}}
+    monkeypatch.setattr(hub_push, "verify_remote_code", lambda staged: found)
+    copy = copy_of(folder, tmp_path)
+    history = [{"eval_loss": 1.0, "step": 1}, {"eval_loss": 2.0, "step": 2}, {"train_runtime": 3.0, "step": 2}]
+    state = {"global_step": 2, "best_model_checkpoint": "run/checkpoint-1", "log_history": history}
+    (copy / "trainer_state.json").write_text(json.dumps(state))
+    arguments = PushArguments([str(copy), "me/animals"], dry_run=True)
+    with pytest.raises(ValueError, match="'loss' names 0 figures"):
+        hub_push.push(dataclasses.replace(arguments, eval_results=["loss=me/news:ner"]))
+    assert "The card has no figures: " in capsys.readouterr().out
+    history.append({"eval_loss": 1.25, "step": 2})
+    (copy / "trainer_state.json").write_text(json.dumps(state))
+    hub_push.push(arguments)
+    assert "no figures" not in capsys.readouterr().out
 
 
 def test_gitignore_is_what_git_makes_of_it(tmp_path):

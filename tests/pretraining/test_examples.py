@@ -33,6 +33,11 @@ def test_any_text_is_shown(text, tokenizer):
         assert sentence[place] and len(sentence) <= 200
 
 
+def test_documents_without_text_are_passed_over(tokenizer):
+    """As prepared rows may hold them: what the tokenizer does not know is decoded to nothing."""
+    assert choose_sentences(["", "42", " \n"], tokenizer) == ["42"] and choose_sentences([""], tokenizer) == []
+
+
 def test_the_word_is_one_to_ask_for(tokenizer):
     sentence = "This module offers operations on files and on collections of files."
     word = sentence[find_content_word(sentence, tokenizer)]

@@ -21,6 +21,7 @@ from ..arguments import check_least
 from ..arguments.pretraining import BenchArguments, CorpusArguments
 from ..checkpoints import check_same
 from ..report import bench_table, plot_bench_lengths
+from ..result import write_json
 from .benchmarks import BENCHMARKS
 from .measure import first_line, interleave, matrix_product, probe
 from .work import FLOPS_FORMULA, MFU_FORMULA, Benchmark, Run, Work
@@ -71,9 +72,7 @@ def bench(corpus: CorpusArguments, arguments: BenchArguments) -> list[dict[str, 
                 result = {"benchmark": benchmark.name, "what": benchmark.what, "measured": {}, "failed": failed}
             else:
                 result["settings"] = settings
-                unfinished = files[benchmark.name].with_suffix(".unfinished")
-                unfinished.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n", "utf-8")
-                unfinished.replace(files[benchmark.name])
+                write_json(files[benchmark.name], result)
             tqdm.write(show(result), file=shown)
         results.append(result)
 

@@ -6,12 +6,14 @@ import json
 import shutil
 from pathlib import Path
 
+from safetensors.torch import save_file
 from transformers import PreTrainedTokenizerBase
+from transformers.modeling_utils import load_state_dict
 from transformers.utils import cached_file, has_file
 
 from ...configuration_minibert import MiniBertConfig
 from ..arguments.pretraining import ConvertArguments
-from ..loading import check_new, new_folder, saved_config, saved_tokenizer
+from ..loading import check_new, new_folder, reading, saved_config, saved_tokenizer
 from .checkpoints import load
 from .native import from_native, to_native
 from .surgery import change
@@ -79,6 +81,10 @@ def copy_modules(source: str, target: Path, length: int | None = None) -> None:
         if has_file(source, name):
             (target / name).parent.mkdir(exist_ok=True)
             shutil.copyfile(cached_file(source, name), target / name)
+        elif has_file(source, old := name.replace("model.safetensors", "pytorch_model.bin")):
+            with reading(source):  # tensors and nothing else, as Transformers reads it for the encoder
+                weights = load_state_dict(cached_file(source, old))
+            save_file(weights, target / name, {"format": "pt"})
     settings = target / "sentence_bert_config.json"
     given = json.loads(settings.read_text(encoding="utf-8")) if length is not None and settings.exists() else {}
     if "max_seq_length" in given:

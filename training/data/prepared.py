@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import compress, islice
 from pathlib import Path
@@ -25,6 +24,7 @@ from torch.utils.data import Dataset, Sampler
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from ..arguments.pretraining import ROWS_MANIFEST, UNLESS_PREPARED, CorpusArguments, RowArguments
+from ..result import whole, write_json
 from .documents import TOKENIZER_BATCH, in_share, tokenize_table, tokenizer_backend
 from .packing import WINDOW, pack_table, special_ids
 from .tables import load_files
@@ -41,21 +41,21 @@ def write_shard(path: Path, texts: Iterable[str], tokenizer: PreTrainedTokenizer
     """Tokenize and pack documents (one or more, none blank) into one parquet file, named "train-…" or "validation-…",
     which has its name only when it is whole; `rows` are decided."""
     backend, special, texts = tokenizer_backend(tokenizer), special_ids(tokenizer), iter(texts)
-    unfinished, writer, documents, tokens = path.with_name(f".{path.name}.unfinished"), None, 0, 0
-    try:
-        while window := list(islice(texts, WINDOW)):
-            batches = (window[start : start + TOKENIZER_BATCH] for start in range(0, len(window), TOKENIZER_BATCH))
-            tokenized = pa.concat_tables(tokenize_table(pa.table({"text": batch}), backend) for batch in batches)
-            packed = pack_table(tokenized, rows.packing, rows.seq_length, **special)
-            writer = writer or pq.ParquetWriter(unfinished, packed.schema, compression="zstd")
-            writer.write_table(packed, ROWS_IN_GROUP)
-            documents += len(window)
-            tokens += pc.sum(pc.list_value_length(packed["input_ids"])).as_py()
-        writer.add_key_value_metadata({"documents": str(documents), "tokens": str(tokens)})
-    finally:
-        if writer is not None:
-            writer.close()
-    os.replace(unfinished, path)
+    writer, documents, tokens = None, 0, 0
+    with whole(path) as unfinished:
+        try:
+            while window := list(islice(texts, WINDOW)):
+                batches = (window[start : start + TOKENIZER_BATCH] for start in range(0, len(window), TOKENIZER_BATCH))
+                tokenized = pa.concat_tables(tokenize_table(pa.table({"text": batch}), backend) for batch in batches)
+                packed = pack_table(tokenized, rows.packing, rows.seq_length, **special)
+                writer = writer or pq.ParquetWriter(unfinished, packed.schema, compression="zstd")
+                writer.write_table(packed, ROWS_IN_GROUP)
+                documents += len(window)
+                tokens += pc.sum(pc.list_value_length(packed["input_ids"])).as_py()
+            writer.add_key_value_metadata({"documents": str(documents), "tokens": str(tokens)})
+        finally:
+            if writer is not None:
+                writer.close()
 
 
 def write_part(
@@ -116,9 +116,7 @@ def write_manifest(folder: str | Path, rows: RowArguments, arguments: dict[str, 
             raise ValueError(f"{str(folder)!r} has no whole shard {split}-….parquet, or a broken one; prepare it again")
     made = {name: getattr(rows.decided(), name) for name in UNLESS_PREPARED}
     manifest = made | {"tokenizer_sha256": tokenizer_checksum(tokenizer), "arguments": arguments} | shards
-    unfinished = folder / f"{ROWS_MANIFEST}.tmp"
-    unfinished.write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
-    os.replace(unfinished, folder / ROWS_MANIFEST)
+    write_json(folder / ROWS_MANIFEST, manifest)
 
 
 def tokenizer_checksum(tokenizer: PreTrainedTokenizerFast) -> str:

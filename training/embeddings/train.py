@@ -34,7 +34,7 @@ from .. import metrics
 from ..arguments import check_least
 from ..arguments.embeddings import EmbedTrainingArguments, PairArguments, RerankTrainingArguments
 from ..callbacks import CheckpointManifest, SaveAndStop
-from ..checkpoints import checkpoint_to_resume, remove_checkpoints
+from ..checkpoints import checkpoint_to_resume, kept_step, remove_checkpoints
 from ..loading import check_weights, minibert_config, quietly
 from ..precision import check_launcher, resolve_precision
 from ..report import plot_embedding_training
@@ -337,7 +337,7 @@ def train(
     for name, tensor in original.items():
         weights[name].lerp_(tensor, original_share)
     # The trainer measured the model that it ends with, unless it was told not to.
-    step = state.best_global_step if args.load_best_model_at_end else state.global_step
+    step = kept_step(vars(state), args.load_best_model_at_end)
     measured = [entry for entry in state.log_history if entry["step"] == step and f"eval_{metric}" in entry]
     if measured and not original:
         after = {name: measured[-1][f"eval_{name}"] for name in before}

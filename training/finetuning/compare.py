@@ -16,6 +16,7 @@ from transformers import set_seed
 from ..checkpoints import remove_checkpoints
 from ..conversion import to_native
 from ..report import format_scores, format_table
+from ..result import write_json
 from .trainer import Run, TaskTrainer, seconds_of_steps, train, training_batches
 
 QUALITY, SPEED, BOTH = "compare_transformers.json", "compare_speed.json", "compare.json"
@@ -51,7 +52,7 @@ def compare(run: Run, ours: dict[str, Any], output: Path) -> None:
     kept = ("validation", "test", "best_step", "steps", "epochs", "training_seconds", "parameters")
     figures = {name: {key: report[key] for key in kept if key in report} for name, report in reports.items()}
     found = {"settings": speed.pop("settings"), **figures, "speed": speed}
-    (output / BOTH).write_text(json.dumps(found, indent=2) + "\n")
+    write_json(output / BOTH, found)
     print(f"Saved to {output / BOTH}")
 
 
@@ -115,5 +116,5 @@ def _once(path: Path, run: Run, work: Callable[[], dict[str, Any]]) -> dict[str,
     if path.exists():
         return saved_report(path, run)
     done = {"settings": run.settings, **work()}
-    path.write_text(json.dumps(done, indent=2) + "\n")
+    write_json(path, done)
     return done

@@ -13,7 +13,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from transformers import TrainingArguments
+from transformers import TrainerState, TrainingArguments
 
 from ..arguments import check_least
 from ..arguments.finetuning import UNLESS_PLANNED, DataArguments, EvaluateArguments, FinetuneArguments, TaskArguments
@@ -25,7 +25,7 @@ from ..loading import without_bars
 from ..precision import check_launcher
 from ..processes import first_process_first
 from ..report import format_scores
-from ..result import TrainingResult
+from ..result import TrainingResult, write_json
 from .compare import check_comparable, compare, saved_report
 from .data import FILE, ROW, SPLITS, load_splits
 from .models import check_head, load_model, load_tokenizer, read_config
@@ -200,7 +200,7 @@ def _train_and_save(run: Run, output: Path, checkpoint: str | None) -> tuple[Any
         best.model.save_pretrained(output)
         run.task.tokenizer.save_pretrained(output)
         best.state.save_to_json(str(output / LOG))
-        save_card(output, _card(run, report, best.state.log_history))
+        save_card(output, _card(run, report, best.state))
         _describe(report)
         _save(run, report, best.predictions, predicted, output)
         for folder in folders.values():  # only now, since nothing else holds their models
@@ -243,7 +243,7 @@ def _save(
                 file.write(json.dumps({**row, PREDICTION: prediction}, ensure_ascii=False, default=str) + "\n")
         print(f"What is predicted for the {len(predicted):,} test rows without labels: {output / PREDICTIONS}")
     # Last, since it says that all is there.
-    (output / REPORT).write_text(json.dumps(report, indent=2) + "\n")
+    write_json(output / REPORT, report)
     model = ""
     if isinstance(run.arguments, FinetuneArguments):
         model = "the model, the tokenizer, README.md (the model card), "
@@ -253,10 +253,10 @@ def _save(
     print(f"Saved to {output}: {model}{REPORT} and {PICTURE} (of {name})")
 
 
-def _card(run: Run, report: dict[str, Any], log_history: list[dict[str, Any]]) -> CardFacts:
+def _card(run: Run, report: dict[str, Any], state: TrainerState) -> CardFacts:
     """What the model card says of a fine-tuning."""
     data = describe_data(", ".join(filter(None, [run.settings["data"], *run.settings["train"]])))
-    facts = facts_from_trainer(log_history, run.training, data)
+    facts = facts_from_trainer(vars(state), run.training, data)
     facts.training = {"task": run.task.name, **facts.training}
     facts.training["steps"] += f", step {report['best_step']:,} kept"
     scores = [(split, *score) for split, scores in _scores_of(report).items() for score in scores.items()]

@@ -16,6 +16,7 @@ from transformers import EarlyStoppingCallback, PreTrainedModel, Trainer, Traine
 
 from ..arguments.finetuning import EvaluateArguments, FinetuneArguments
 from ..callbacks import CheckpointErrors, ConsoleLog, add_callbacks
+from ..checkpoints import kept_step
 from ..hub.card import COSTS
 from ..precision import resolve_precision
 from .freezing import add_lora, freeze, parameter_groups, restore_embedding, train_seen_rows
@@ -170,7 +171,7 @@ def train(run: Run, model: PreTrainedModel, checkpoint: str | None = None) -> Tr
     restore_embedding(trained)
     (predictions, scores), state = score(run, trained), trainer.state
     report = scores | {
-        "best_step": state.best_global_step if state.best_model_checkpoint else state.global_step,
+        "best_step": kept_step(vars(state), run.training.load_best_model_at_end),
         "steps": state.global_step,
         "epochs": state.epoch,
         "training_seconds": seconds,

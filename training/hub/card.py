@@ -27,6 +27,7 @@ from transformers import PreTrainedTokenizerBase, TrainingArguments
 from ... import modeling_minibert
 from ...configuration_minibert import MiniBertConfig
 from ..arguments.pretraining import MaskingArguments
+from ..checkpoints import kept_step
 from ..loading import saved_tokenizer
 
 TEMPLATE = Path(__file__).parents[2] / "hub_card.md"
@@ -237,21 +238,26 @@ def describe_data(data: str) -> str:
 
 
 def facts_from_trainer(
-    log_history: Sequence[Mapping[str, Any]], training: TrainingArguments | None = None, data: str | None = None
+    state: Mapping[str, Any], training: TrainingArguments | None = None, data: str | None = None
 ) -> CardFacts:
-    """What the history of a `Trainer` and its arguments, if it ran on this machine, tell: steps, time, the recipe, and
-    the last evaluation's figures; `data` says in words what it was trained and evaluated on."""
+    """What the state of a `Trainer` (as `trainer_state.json` has it) and its arguments, if it ran on this machine,
+    tell: steps, time, the recipe, and the figures of the model at hand, if it was evaluated and is known to be the last
+    or the best one; `data` says in words what it was trained and evaluated on."""
     told: dict[str, str] = {}
-    last: Mapping[str, Any] = {}
-    for entry in log_history:
+    evaluated: dict[int, Mapping[str, Any]] = {}  # by the step of the model
+    step = state["global_step"]
+    for entry in state["log_history"]:
         told["steps"] = f"{entry['step']:,} ({entry.get('epoch', 0):.2f} epochs)"
-        if "train_runtime" in entry:
+        if "train_runtime" in entry:  # the end, at which the best model takes the last one's place, if so asked
             told["time"] = f"{entry['train_runtime'] / 60:.1f} minutes"
+            best = kept_step(state, training is None or training.load_best_model_at_end)
+            if best != step:
+                evaluated[step] = evaluated.get(best, {}) if training else {}
         if any(key.startswith("eval_") for key in entry):
-            last = entry
+            evaluated[entry["step"]] = entry
     results = [
         Result(name, value, data or "held-out data", "validation")
-        for key, value in last.items()
+        for key, value in evaluated.get(step, {}).items()
         if (name := key.removeprefix("eval_")) != key and name not in COSTS and isinstance(value, (int, float))
     ]
     return CardFacts(data=data, training=told | (describe_training(training) if training else {}), results=results)

@@ -89,7 +89,7 @@ def prepare_card(folder: Path, staged: Path, repository: str, arguments: PushArg
     Raises:
         ValueError: no model in the folder, or the metadata of a card that was edited by hand are no YAML.
     """
-    card, state = read_card(folder), folder / "trainer_state.json"
+    card, saved = read_card(folder), folder / "trainer_state.json"
     if card is not None and card.edited and not arguments.overwrite_card:
         try:
             ModelCard(card.text)
@@ -99,8 +99,17 @@ def prepare_card(folder: Path, staged: Path, repository: str, arguments: PushArg
         if f'"{folder}"' in card.text:
             print(f"  it still loads {str(folder)!r}, which nobody else has")
         return None
-    history = json.loads(state.read_text(encoding="utf-8"))["log_history"] if state.exists() else []
-    facts = card.facts if card is not None and card.facts is not None else facts_from_trainer(history)
+    state = json.loads(saved.read_text(encoding="utf-8")) if saved.exists() else {"global_step": 0, "log_history": []}
+    history = state["log_history"]
+    if card is not None and card.facts is not None:
+        facts = card.facts
+    else:
+        facts = facts_from_trainer(state)
+        if not facts.results and any("eval_loss" in entry for entry in history):
+            print(
+                f"The card has no figures: {saved} does not say which are this model's "
+                "(`trainer.evaluate()` and `trainer.save_state()` after the training do)"
+            )
     facts.license = arguments.license or facts.license
     if facts.license is None:
         print("The card names no licence of the weights; --license does")

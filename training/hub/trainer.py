@@ -55,7 +55,7 @@ class HubReady:
             (folder / CARD).write_text(there.text, encoding="utf-8")
             return
         tags, data = ([x] if isinstance(x, str) else x or [] for x in (tags, given.get("dataset")))
-        facts = self.card or facts_from_trainer(self.state.log_history, self.args, ", ".join(data) or None)
+        facts = self.card or facts_from_trainer(vars(self.state), self.args, ", ".join(data) or None)
         facts.language = language or facts.language
         facts.license = license or facts.license
         base = given.get("finetuned_from") or facts.base_model

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from ..data.mixtures import prepare_documents
 from ..data.packing import WINDOW, check_packing, special_ids
 from ..data.prepared import SPLITS, PreparedRows, shard_counts, write_manifest, write_shard
 from ..loading import saved_tokenizer, without_bars
+from ..result import write_json
 
 
 @without_bars(of_datasets=True)
@@ -61,9 +61,7 @@ def prepare(
             documents.sample["text"], **vars(tokenizer_arguments), model_max_length=rows.seq_length
         )
         tokenizer.save_pretrained(folder)
-        unfinished = folder / f"{ROWS_PLAN}.tmp"
-        unfinished.write_text(json.dumps(plan, indent=1) + "\n", encoding="utf-8")
-        os.replace(unfinished, folder / ROWS_PLAN)
+        write_json(folder / ROWS_PLAN, plan)
 
     shards = [
         dict(split=split, start=start, path=str(folder / f"{split}-{start // size:05d}.parquet"))

@@ -9,6 +9,7 @@ from torch.utils.data import DataLoader, Dataset
 from transformers import PreTrainedModel, Trainer
 
 from ..callbacks import CheckpointErrors, add_callbacks
+from ..checkpoints import kept_step
 from ..data.collators import MaskedLMCollator, MaskingProgress
 from ..data.prepared import StreamedRows, StreamOrder
 from ..hub.trainer import HubReady
@@ -100,7 +101,6 @@ class PretrainingTrainer(OptimizationMixin, HubReady, CheckpointErrors, Trainer)
 
     def last_evaluation(self) -> dict[str, float]:
         """The figures of the model as it stands: those of the evaluation at its step, if there was one."""
-        best = self.args.load_best_model_at_end and self.state.best_model_checkpoint is not None
-        step = self.state.best_global_step if best else self.state.global_step
+        step = kept_step(vars(self.state), self.args.load_best_model_at_end)
         found = [entry for entry in self.state.log_history if "eval_loss" in entry and entry["step"] == step]
         return found[-1] if found else self.evaluate()

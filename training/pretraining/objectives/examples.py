@@ -25,7 +25,7 @@ def choose_sentences(texts: Iterable[str], tokenizer: PreTrainedTokenizerBase, c
         return FEWEST_WORDS <= len(words) <= MOST_WORDS, share > 0.8 and sentence[-1] in ".!?…", share
 
     best = []
-    for _, text in zip(range(DOCUMENTS), texts):
+    for _, text in zip(range(DOCUMENTS), filter(str.strip, texts)):
         sentences = [" ".join(sentence.split()[:MOST_WORDS]) for sentence in split_sentences(text)[:SENTENCES]]
         sentence = max(sentences, key=ordinary)[:MOST_CHARACTERS]
         while len(tokenizer(sentence)["input_ids"]) > tokenizer.model_max_length:

@@ -1,0 +1,46 @@
+"""Files whose existence says that something is done: all of them is there, or nothing."""
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from minibert.training import race
+from minibert.training.arguments.pretraining import CorpusArguments
+from minibert.training.arguments.race import RaceArguments
+from minibert.training.finetuning.compare import _once
+from minibert.training.result import write_json
+
+
+def half(path, *_, **__):
+    with open(path, "w") as file:
+        file.write("{")
+    raise OSError("disk full")
+
+
+def test_json_that_breaks_off_is_not_there(tmp_path, monkeypatch):
+    write_json(tmp_path / "a.json", {"a": 1})
+    monkeypatch.setattr(Path, "write_text", half)
+    for name in ("a.json", "b.json"):
+        with pytest.raises(OSError, match="disk full"):
+            write_json(tmp_path / name, {"a": 2})
+    monkeypatch.undo()
+    assert (tmp_path / "a.json").read_text() == '{\n "a": 1\n}\n' and not (tmp_path / "b.json").exists()
+
+
+def test_a_part_of_a_comparison_that_breaks_off_is_done_again(tmp_path, monkeypatch):
+    run, path = SimpleNamespace(settings={"seed": 0}), tmp_path / "compare_speed.json"
+    with monkeypatch.context() as patched, pytest.raises(OSError, match="disk full"):
+        patched.setattr(Path, "write_text", half)
+        _once(path, run, lambda: {"rounds": 1})
+    assert _once(path, run, lambda: {"rounds": 2})["rounds"] == 2
+    assert _once(path, run, lambda: pytest.fail("done twice")) == {"settings": {"seed": 0}, "rounds": 2}
+
+
+def test_held_out_masks_of_a_race_that_break_off_are_made_again(tmp_path, monkeypatch):
+    (tmp_path / "text.txt").write_text("\n".join(f"a cat sat under {i} trees" for i in range(100)))
+    corpus = CorpusArguments(data=[str(tmp_path / "text.txt")])
+    monkeypatch.setattr(race, "save_file", lambda _, path, __: half(path))
+    with pytest.raises(OSError, match="disk full"):
+        race.race(corpus, RaceArguments(output=str(tmp_path / "race"), quick=True))
+    assert not (tmp_path / "race" / race.HELD_OUT).exists()
