@@ -290,7 +290,7 @@ def predicted_by_transformers(kind, folder, rows):
                 inputs = tokenizer([row["question"]] * 3, row["choices"], padding=True, return_tensors="pt")
                 found.append(int(model(**{k: v.unsqueeze(0) for k, v in inputs.items()}).logits.argmax()))
                 continue
-            if kind == "spans":
+            if kind == "perhaps":
                 arguments = AnswerArguments(max_question_length=4)
                 found.append(answer_question(folder, row["question"], row["context"], arguments).text)
                 continue
@@ -315,7 +315,7 @@ def predicted_by_transformers(kind, folder, rows):
         ("values", -1.0),
         ("pairs", "-"),
         ("choices", -1),
-        ("spans", "missing"),
+        ("perhaps", "missing"),
     ],
 )
 def test_they_are_predicted(start, tmp_path, capsys, kind, mark):
