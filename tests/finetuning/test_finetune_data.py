@@ -393,8 +393,28 @@ class TestChoose:
         with pytest.raises(ValueError, match="^choice_columns: .*train.jsonl' has no column 'b'"):
             load_splits(DataArguments(train=[file]), task=Choose(ChooseArguments(choice_columns=["a", "b"]), None))
 
-    def read(self, tmp_path, rows):
-        file = write(tmp_path / "train.csv", rows)
+    @pytest.mark.parametrize(
+        ("given", "numbers"),
+        [
+            ([0, 2, 3], [0, 2, 3]),
+            (["0", "2", "3"], [0, 2, 3]),
+            (["A", "C", "D"], [0, 2, 3]),
+            (["2", "8", "1"], [0, 2, 3]),
+            (["2", "1", "2"], None),  # may be either
+            (["A", "8", "3"], [0, 2, 3]),
+            (["A", "8", "2"], None),
+        ],
+    )
+    def test_texts_that_are_numbers_too(self, tmp_path, given, numbers):
+        rows = [{"text": "a", "choices": ["2", "4", "8", "1"], "label": label} for label in given]
+        if numbers is not None:
+            assert self.read(tmp_path, rows, "jsonl")["train"][LABEL] == numbers
+            return
+        with pytest.raises(ValueError, match="train.jsonl, row .: label='2' may be .* use a number without quotes"):
+            self.read(tmp_path, rows, "jsonl")
+
+    def read(self, tmp_path, rows, suffix="csv"):
+        file = write(tmp_path / f"train.{suffix}", rows)
         return Choose(ChooseArguments(), tokenizer=None).read(
             load_splits(DataArguments(train=[file], validation=[file]))
         )
