@@ -325,6 +325,11 @@ class TestLabels:
                 {},
                 "row 2: label=[0, 0]; use a list of names (or of their numbers), each of them once; not of",
             ),
+            (
+                [{"text": "a", "label": [0.0, 1.0]}, {"text": "b", "label": [1.0, 0.0]}],
+                {},
+                "label_column: 'label' has [0, 1] and [1, 0] only, which name the same labels; use a list of names",
+            ),
             ([{"text": "a", "label": ["x"]}, {"text": "b", "label": ["x", None]}], {}, "row 2: label=['x', None]; use"),
             ([{"text": "a", "label": ["x"]}, {"text": "b", "label": ["x", ""]}], {}, "row 2: label=['x', None]; use"),
             ([{"text": "a", "label": [0.5, 0.2]}] * 2, {}, "row 1: label=[0.5, 0.2]; use a list of names"),
