@@ -121,6 +121,8 @@ class TestSplits:
             ({"train": ["{folder}/header.csv"]}, "header.csv' cannot be read as csv: no rows"),
             ({"train": ["{folder}/good.jsonl"], "validation_size": 10}, "leaves none to train on"),
             ({"train": ["{folder}/good.jsonl"], "validation_size": 0}, "holds nothing out"),
+            ({"test": ["{folder}/good.jsonl"], "validation_size": 3}, "size: 3 has no effect where nothing is trained"),
+            ({"data": "{folder}/good.jsonl", "train": ["{folder}/good.jsonl"]}, "good.jsonl' has no effect beside"),
             (
                 {"train": ["{folder}/good.jsonl", "{folder}/names.jsonl"]},
                 "names.jsonl' has other types (label: Value('string'), not Value('int64')) than",

@@ -146,6 +146,9 @@ class TestRefused:
                 ["--patience", "2", "--eval_strategy", "no", "--load_best_model_at_end", "false"],
                 "patience: 2 has no effect",
             ),
+            ("classes", ["--validation_size", "0.3"], "validation_size: 0.3 has no effect where rows to validate on"),
+            ("words", ["--repair_tags", "true"], "repair_tags: True has no effect on classes of words"),
+            ("words", ["--decoding", "greedy"], "decoding: 'greedy' has no effect on classes of words"),
             ("classes", ["--compare_rounds", "3"], "compare_rounds: 3 has no effect without --compare true"),
             (
                 "classes",
