@@ -11,8 +11,9 @@ import torch
 from helpers import write_rows
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from transformers import AutoTokenizer
 
-from minibert import MiniBertConfig, MiniBertModel
+from minibert import MiniBertConfig, MiniBertForQuestionAnswering, MiniBertModel
 from minibert.tokenization import train_tokenizer
 from minibert.training.arguments.finetuning import AnswerArguments, DataArguments
 from minibert.training.cli import main as cli
@@ -217,6 +218,17 @@ class TestTask:
         assert list(task.decode(prediction))[1] == ""
         assert task.compute_metrics(prediction)["f1_unanswerable"] == 1.0
 
+    @pytest.mark.parametrize("given, answerable, expected", [(None, False, 0.0), (None, True, None), (2.5, True, 2.5)])
+    def test_the_threshold_of_the_training_is_saved(self, tokenizers, tmp_path, given, answerable, expected):
+        sides = {True: questions(2), False: [questions(1)[0] | {"answers": {"text": [], "answer_start": []}}]}
+        rows = sides[True] if answerable else sides[True] + sides[False]
+        make_task(tokenizers["bpe"], rows, tmp_path, null_threshold=given)[0].tokenizer.save_pretrained(tmp_path)
+        task = AnswerQuestions(AnswerArguments(max_question_length=24), AutoTokenizer.from_pretrained(tmp_path))
+        assert task.null_threshold == expected
+        other = write_rows(tmp_path / "test.jsonl", sides[not answerable])  # says nothing of how the model was trained
+        task.read(load_splits(DataArguments(test=[other]), names=["test"]), MiniBertConfig())
+        assert task.null_threshold == expected
+
     def test_long_questions_are_cut(self, tokenizers, tmp_path):
         rows = questions(1)
         rows[0]["question"] = "What " * 200
@@ -317,7 +329,23 @@ def test_it_learns_a_handful_by_heart_and_answers_alone(folder):
         assert answer.text == row["context"][answer.start : answer.end]
         right += answer.text == row["answers"]["text"][0]
     assert right / 8 == pytest.approx(report["validation"]["exact_match"])
+    with pytest.raises(ValueError, match="stride: .* inputs of 20 leave 5"):
+        answer_question(output, "What ?", "The cat", AnswerArguments(max_length=20, stride=10, max_question_length=12))
     given = ["--test", test, "--output_dir", str(alone)]
     assert cli.main(["evaluate", "answer", "--model", str(output), *given, *CUT, *QUICK]) == 0
     evaluated = json.loads((alone / "metrics.json").read_text())
     assert evaluated["test"]["f1"] == report["validation"]["f1"]
+
+
+def test_another_model_in_the_same_folder_answers(folder, tmp_path, monkeypatch):
+    """Also by a relative path from another folder."""
+    scores = set()
+    for seed, place in enumerate((tmp_path, tmp_path, tmp_path / "other")):
+        place.mkdir(exist_ok=True)
+        monkeypatch.chdir(place)
+        torch.manual_seed(seed)
+        config = MiniBertConfig.from_pretrained(folder / "model")
+        MiniBertForQuestionAnswering(config).save_pretrained("model")
+        AutoTokenizer.from_pretrained(folder / "model").save_pretrained("model")
+        scores.add(answer_question("model", "What ?", "The cat", AnswerArguments(max_question_length=12)).score)
+    assert len(scores) == 3

@@ -121,6 +121,8 @@ class TestSplits:
             ({"train": ["{folder}/header.csv"]}, "header.csv' cannot be read as csv: no rows"),
             ({"train": ["{folder}/good.jsonl"], "validation_size": 10}, "leaves none to train on"),
             ({"train": ["{folder}/good.jsonl"], "validation_size": 0}, "holds nothing out"),
+            ({"test": ["{folder}/good.jsonl"], "validation_size": 3}, "size: 3 has no effect where nothing is trained"),
+            ({"data": "{folder}/good.jsonl", "train": ["{folder}/good.jsonl"]}, "good.jsonl' has no effect beside"),
             (
                 {"train": ["{folder}/good.jsonl", "{folder}/names.jsonl"]},
                 "names.jsonl' has other types (label: Value('string'), not Value('int64')) than",
@@ -325,6 +327,11 @@ class TestLabels:
                 {},
                 "row 2: label=[0, 0]; use a list of names (or of their numbers), each of them once; not of",
             ),
+            (
+                [{"text": "a", "label": [0.0, 1.0]}, {"text": "b", "label": [1.0, 0.0]}],
+                {},
+                "label_column: 'label' has [0, 1] and [1, 0] only, which name the same labels; use a list of names",
+            ),
             ([{"text": "a", "label": ["x"]}, {"text": "b", "label": ["x", None]}], {}, "row 2: label=['x', None]; use"),
             ([{"text": "a", "label": ["x"]}, {"text": "b", "label": ["x", ""]}], {}, "row 2: label=['x', None]; use"),
             ([{"text": "a", "label": [0.5, 0.2]}] * 2, {}, "row 1: label=[0.5, 0.2]; use a list of names"),
@@ -393,8 +400,28 @@ class TestChoose:
         with pytest.raises(ValueError, match="^choice_columns: .*train.jsonl' has no column 'b'"):
             load_splits(DataArguments(train=[file]), task=Choose(ChooseArguments(choice_columns=["a", "b"]), None))
 
-    def read(self, tmp_path, rows):
-        file = write(tmp_path / "train.csv", rows)
+    @pytest.mark.parametrize(
+        ("given", "numbers"),
+        [
+            ([0, 2, 3], [0, 2, 3]),
+            (["0", "2", "3"], [0, 2, 3]),
+            (["A", "C", "D"], [0, 2, 3]),
+            (["2", "8", "1"], [0, 2, 3]),
+            (["2", "1", "2"], None),  # may be either
+            (["A", "8", "3"], [0, 2, 3]),
+            (["A", "8", "2"], None),
+        ],
+    )
+    def test_texts_that_are_numbers_too(self, tmp_path, given, numbers):
+        rows = [{"text": "a", "choices": ["2", "4", "8", "1"], "label": label} for label in given]
+        if numbers is not None:
+            assert self.read(tmp_path, rows, "jsonl")["train"][LABEL] == numbers
+            return
+        with pytest.raises(ValueError, match="train.jsonl, row .: label='2' may be .* use a number without quotes"):
+            self.read(tmp_path, rows, "jsonl")
+
+    def read(self, tmp_path, rows, suffix="csv"):
+        file = write(tmp_path / f"train.{suffix}", rows)
         return Choose(ChooseArguments(), tokenizer=None).read(
             load_splits(DataArguments(train=[file], validation=[file]))
         )

@@ -146,6 +146,9 @@ class TestRefused:
                 ["--patience", "2", "--eval_strategy", "no", "--load_best_model_at_end", "false"],
                 "patience: 2 has no effect",
             ),
+            ("classes", ["--validation_size", "0.3"], "validation_size: 0.3 has no effect where rows to validate on"),
+            ("words", ["--repair_tags", "true"], "repair_tags: True has no effect on classes of words"),
+            ("words", ["--decoding", "greedy"], "decoding: 'greedy' has no effect on classes of words"),
             ("classes", ["--compare_rounds", "3"], "compare_rounds: 3 has no effect without --compare true"),
             (
                 "classes",
@@ -290,7 +293,7 @@ def predicted_by_transformers(kind, folder, rows):
                 inputs = tokenizer([row["question"]] * 3, row["choices"], padding=True, return_tensors="pt")
                 found.append(int(model(**{k: v.unsqueeze(0) for k, v in inputs.items()}).logits.argmax()))
                 continue
-            if kind == "spans":
+            if kind == "perhaps":
                 arguments = AnswerArguments(max_question_length=4)
                 found.append(answer_question(folder, row["question"], row["context"], arguments).text)
                 continue
@@ -315,7 +318,7 @@ def predicted_by_transformers(kind, folder, rows):
         ("values", -1.0),
         ("pairs", "-"),
         ("choices", -1),
-        ("spans", "missing"),
+        ("perhaps", "missing"),
     ],
 )
 def test_they_are_predicted(start, tmp_path, capsys, kind, mark):

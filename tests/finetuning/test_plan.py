@@ -174,9 +174,11 @@ def test_contexts_are_counted_whole(encoder, tmp_path):
     contexts = [" ".join([*begin, *draw.choices(WORDS, k=20)]) for _ in range(8)]
     rows = [{"question": WORDS[0], "context": text, "answers": {"text": [text[:2]], "answer_start": [0]}}
             for text in [*contexts, contexts[0]]]  # fmt: skip
-    given = ["--train", write_rows(tmp_path / "train.jsonl", rows), "--validation", str(tmp_path / "train.jsonl")]
-    output = tmp_path / "plan"
-    assert run(tmp_path, encoder, output, "--plan", *given, "--max_question_length", "20", task="answer") == 0
+    output, file = tmp_path / "plan", write_rows(tmp_path / "train.jsonl", rows)
+    assert (
+        run(tmp_path, encoder, output, "--plan", "--validation", file, "--max_question_length", "20", task="answer")
+        == 0
+    )
     tokenizer = AutoTokenizer.from_pretrained(encoder, model_max_length=10**6)
     longest = max(len(tokenizer(row["question"], row["context"])["input_ids"]) for row in rows)
     page = (output / "plan.md").read_text()

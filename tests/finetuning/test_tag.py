@@ -525,7 +525,10 @@ class TestTraining:
         assert task.decode(prediction) == expected
         assert len({tag for tags in expected for tag in tags}) > 3 and prediction.kept.ndim == 2
 
-    def test_a_model_of_another_scheme_is_refused(self, tagger, folder, tmp_path, capsys):
+    def test_what_a_trained_model_cannot_use_is_refused(self, tagger, folder, tmp_path, capsys):
         path = write_rows(tmp_path / "pos.jsonl", [{"tokens": ["a"], "tags": ["NN"]}])
         assert cli.main(["evaluate", "tag", "--model", str(tagger), "--test", path]) == 2
         assert "of scheme 'none', which a model of scheme 'bio'" in capsys.readouterr().err
+        arguments = ["--model", str(tagger), "--test", str(folder / "test.jsonl"), "--align", "all"]
+        assert cli.main(["evaluate", "tag", *arguments]) == 2
+        assert "align: 'all' has no effect where nothing is trained" in capsys.readouterr().err

@@ -132,7 +132,7 @@ class AnswerArguments(TaskArguments):
     max_answer_length: int = argument(30, "Longest answer, in tokens.")
     n_best: int = argument(20, "Answers of each question that are looked at.")
     null_threshold: float | None = argument(
-        None, "What 'no answer' must beat the best answer by; by default 0 if the data has such questions, else never."
+        None, "What 'no answer' must beat the best answer by; by default 0 if training had such questions, else never."
     )
     question_column: str | None = argument(None, "The column of the question; guessed by its name.")
     context_column: str | None = argument(None, "The column of the context; guessed by its name.")

@@ -46,21 +46,29 @@ def load_splits(
 ) -> datasets.DatasetDict:
     """Those of the splits `names` that are given, each with the columns `FILE` and `ROW`. Without validation rows,
     `validation_size` of the training rows are held out (drawn with `seed`): rows that are copies of each other for
-    `task` together, and no label that training would then lack. A ValueError where nothing is given, or a file cannot
-    be read or is empty."""
+    `task` together, and no label that training would then lack. A ValueError where nothing is given, or to no effect,
+    or a file cannot be read or is empty."""
     sources: dict[str, list[str | Path] | datasets.Dataset] = {}
     if arguments.data is not None:
         data = Path(arguments.data).expanduser()
         sources = _of_folder(data) if data.is_dir() else {"train": [data]} if data.is_file() else _of_hub(str(data))
-    sources |= {name: files for name in SPLITS if (files := getattr(arguments, name))}
+    given = {name: files for name in SPLITS if (files := getattr(arguments, name))}
+    if sources and given and not (sources.keys() - given.keys()) & {*names}:
+        beside = ", ".join(f"--{name}" for name in given)
+        raise ValueError(f"data: {arguments.data!r} has no effect beside {beside}; leave it out")
+    sources |= given
     if not sources:
         raise ValueError("data: none given; use --data FOLDER, or files with --train, --validation, --test")
     sources = {name: sources[name] for name in SPLITS if name in names and name in sources}
+    holds_out = "train" in sources and "validation" not in sources
+    if not holds_out and arguments.validation_size != DataArguments.validation_size:
+        why = "rows to validate on are given" if "validation" in sources else "nothing is trained"
+        raise ValueError(f"validation_size: {arguments.validation_size} has no effect where {why}; leave it out")
     for source in sources.values():
         for file in source if isinstance(source, list) else []:
             check_table(file)  # before a large one is loaded
     splits = {name: _load(source) if isinstance(source, list) else source for name, source in sources.items()}
-    if "train" in splits and "validation" not in splits:
+    if holds_out:
         rows = splits.pop("train")
         is_held_out = _hold_out(rows, arguments.validation_size, seed, task)
         sides = {"train": ~is_held_out, "validation": is_held_out}

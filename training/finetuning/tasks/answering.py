@@ -16,14 +16,16 @@ from transformers import AutoModelForQuestionAnswering, PreTrainedConfig, PreTra
 from ....modeling_minibert import MiniBertForQuestionAnswering
 from ...arguments import check_least
 from ...arguments.finetuning import AnswerArguments
-from ...loading import load_whole, saved_tokenizer
+from ...loading import load_whole
 from ...metrics import SquadScores
 from ...report import plot_scores
 from ..data import as_list, bad_value, each_row, with_column
+from ..models import load_tokenizer
 from .base import LABEL, Labels, Pairs, Predictions, Task
 
 STARTS = "_starts"  # the column that `read` adds beside `LABEL`: the first characters of the answers
 MAX_LENGTH = 384  # of BERT on SQuAD
+THRESHOLD = "null_threshold"  # where the tokenizer's config keeps that of the training
 NULL = 0  # the token that stands for "no answer here": the first one, [CLS]
 QUESTION_WORDS = ("what", "who", "whom", "whose", "which", "when", "where", "why", "how")
 
@@ -56,7 +58,8 @@ class AnswerQuestions(Task):
         super().__init__(arguments, tokenizer)
         check_least(arguments, n_best=1, max_answer_length=1, max_question_length=1)
         tokenizer.padding_side = "right"  # positions are columns
-        self.null_threshold = arguments.null_threshold
+        given = arguments.null_threshold
+        self.null_threshold = tokenizer.init_kwargs.get(THRESHOLD) if given is None else given
         # Tokens of an input that are not the context's, at most.
         self.taken = arguments.max_question_length + tokenizer.num_special_tokens_to_add(pair=True)
         # Room for more of the context than its parts share (by default a third of the input).
@@ -86,9 +89,12 @@ class AnswerQuestions(Task):
         if self.arguments.max_length is None and config is None:  # a model trained for this task keeps its own length
             self.tokenizer.model_max_length = min(MAX_LENGTH, self.tokenizer.model_max_length)
         self.encoding_options()  # to refuse a stride that leaves no room
-        if self.arguments.null_threshold is None:  # where every question has an answer, "none" is no candidate
+        saved = self.tokenizer.init_kwargs
+        if self.arguments.null_threshold is None and ("train" in labels or THRESHOLD not in saved):
+            # where every question has an answer, "none" is no candidate
             answerable = all(answers for rows in labels.values() for answers in rows)
             self.null_threshold = None if answerable else 0.0
+        saved[THRESHOLD] = self.null_threshold
         return labels
 
     def with_labels(self, split: datasets.Dataset, labels: list[list[tuple[str, int]]]) -> datasets.Dataset:
@@ -240,10 +246,12 @@ def answer_question(
     folder: str | Path, question: str, context: str, arguments: AnswerArguments | None = None
 ) -> Answer:
     """The best answer of a saved model (a folder, or a name on the Hub) to one question: Transformers 5 has no pipeline
-    for it. `arguments` say how contexts are cut and answers decoded; give those of the training."""
-    model, tokenizer = _load(str(folder))
-    tokenizer.model_max_length = min(tokenizer.model_max_length, model.config.max_position_embeddings)
-    task = AnswerQuestions(arguments or AnswerArguments(), tokenizer)
+    for it. `arguments` say how contexts are cut and answers decoded; give those of the training. The last model is kept
+    in memory."""
+    arguments = arguments or AnswerArguments()
+    files = tuple((file.resolve(), file.stat().st_mtime_ns) for file in sorted(Path(folder).glob("*")))
+    model, tokenizer = _load(str(folder), arguments.max_length, files)
+    task = AnswerQuestions(arguments, tokenizer)
     encoded = encode_questions(tokenizer, [question], [context], [[]], [[]], **task.encoding_options())
     inputs = {name: encoded[name] for name in tokenizer.model_input_names if name in encoded}
     with torch.inference_mode():
@@ -253,5 +261,7 @@ def answer_question(
 
 
 @lru_cache(maxsize=1)
-def _load(folder: str):
-    return load_whole(AutoModelForQuestionAnswering, folder).eval(), saved_tokenizer(folder)
+def _load(folder: str, max_length: int | None, files: tuple):
+    """A model and its tokenizer, once for the same `files`."""
+    model = load_whole(AutoModelForQuestionAnswering, folder).eval()
+    return model, load_tokenizer(folder, model.config, max_length)

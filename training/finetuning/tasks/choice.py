@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import datasets
-from transformers import DataCollatorForMultipleChoice
+from transformers import DataCollatorForMultipleChoice, PreTrainedConfig
 
 from ....modeling_minibert import MiniBertForMultipleChoice
 from ...metrics import Accuracy
 from ...report import plot_confusion
 from ..data import bad_value, check_texts, each_row, find_column, string_columns, with_column
-from .base import LABEL, Pairs, Predictions, Task, shortened
+from .base import LABEL, Labels, Pairs, Predictions, Task, shortened
 
 PREFIX = "sent2"
 NUMBERED = re.compile(r"(ending|choice|option|solution|answer|sol)_?(\d+)")
@@ -67,17 +67,30 @@ class Choose(Task):
         columns = [split[column] for column in self.choices]
         return list(map(list, zip(*columns))) if len(columns) > 1 else columns[0][:]
 
-    def read_labels(self, split: datasets.Dataset) -> list[int]:
-        return each_row(split, self._number, split[self.label_column], self._choices(split))
+    def read_labels(self, split: datasets.Dataset) -> list[tuple[Any, int | None, int | None]]:
+        """Each label, and the number of the right choice: if it is that number or its letter, and if it is its text."""
+        return each_row(split, self._readings, split[self.label_column], self._choices(split))
 
-    def _number(self, value: Any, choices: list[str]) -> int:
-        """The number of the right choice, which is given as a number, a letter or the choice itself."""
-        numbers = {name: i for i in range(len(choices)) for name in (i, str(i), chr(ord("A") + i))}
-        numbers |= {choice: i for i, choice in reversed(list(enumerate(choices)))}
-        if not isinstance(value, (int, str)) or value not in numbers:
+    def _readings(self, value: Any, choices: list[str]) -> tuple[Any, int | None, int | None]:
+        names = {name: i for i in range(len(choices)) for name in (i, str(i), chr(ord("A") + i))}
+        texts = {choice: i for i, choice in reversed(list(enumerate(choices)))}
+        if not isinstance(value, (int, str)) or value not in names | texts:
             use = f"a number from 0 to {len(choices) - 1}, its letter, or one of the choices"
             raise bad_value(self.label_column, value, use)
-        return numbers[value]
+        return value, names.get(value), texts.get(value)
+
+    def learn_labels(self, splits: datasets.DatasetDict, labels: Labels, config: PreTrainedConfig | None) -> Labels:
+        rows = [row for of_split in labels.values() for row in of_split]
+        fits = [all(row[i] is not None for row in rows) for i in (1, 2)]
+        return {name: each_row(splits[name], partial(self._number, fits), labels[name]) for name in labels}
+
+    def _number(self, fits: list[bool], readings: tuple[Any, int | None, int | None]) -> int:
+        """The number of the right choice; `fits`: whether all labels may be numbers or letters, and whether texts."""
+        value, name, text = readings
+        if fits[0] == fits[1] and None not in (name, text) and name != text:
+            why = " may be the number or letter of a choice, or its text; the other rows do not tell"
+            raise bad_value(self.label_column, value, "a number without quotes in every row", why)
+        return name if fits[0] or text is None else text
 
     def with_labels(self, split: datasets.Dataset, labels: list[int]) -> datasets.Dataset:
         choices = self._choices(split)

@@ -28,6 +28,7 @@ PAIRS = (
     ("text", "text_pair"), ("text1", "text2"), ("question", "sentence"), ("question", "passage"),
 )  # fmt: skip
 SINGLE, MULTI, REGRESSION = "single_label_classification", "multi_label_classification", "regression"
+LIST = "a list of names (or of their numbers), each of them once; not of 0 and 1"
 FLOAT = datasets.Value("float32")
 # Of each problem type the metric that chooses the best model, and the type of `LABEL`.
 KINDS = {
@@ -79,8 +80,7 @@ class Classify(Task):
         if isinstance(value, list):
             named = all(isinstance(item, (str, int)) for item in value)
             if not named or len(set(value)) < len(value):
-                use = "a list of names (or of their numbers), each of them once; not of 0 and 1"
-                raise bad_value(self.label_column, value, use)
+                raise bad_value(self.label_column, value, LIST)
         return value
 
     def classes(self, split: datasets.Dataset) -> list[set[str]]:
@@ -99,6 +99,9 @@ class Classify(Task):
             raise ValueError(f"problem_type: {asked!r} is asked for, but the model was fine-tuned for {trained!r}")
         self.problem_type = trained or asked or _problem_type(next(iter(labels.values())))
         self.metric_for_best_model, self.label_feature = KINDS[self.problem_type]
+        if {tuple(as_list(value)) for rows in labels.values() for value in rows} == {(0, 1), (1, 0)}:
+            said = "has [0, 1] and [1, 0] only, which name the same labels"
+            raise ValueError(f"label_column: {self.label_column!r} {said}; use {LIST}")
         self.labels = self._names(splits, labels, config)
         return {name: each_row(splits[name], self._encoded, values) for name, values in labels.items()}
 

@@ -96,6 +96,14 @@ class Tag(Task):
                 f"scheme: the tags in {file!r} ({', '.join(sorted(seen)[:5])}, …) are of scheme {data_scheme!r}, which "
                 f"a model of scheme {self.scheme!r} ({', '.join(self.labels[:5])}, …) cannot tell"
             )
+        for name, unused, where in (
+            ("align", "train" not in labels, "where nothing is trained"),
+            ("repair_tags", data_scheme == "none", "on classes of words"),
+            ("decoding", self.scheme == "none", "on classes of words"),
+        ):
+            value = getattr(self.arguments, name)
+            if unused and value != getattr(TagArguments, name):
+                raise ValueError(f"{name}: {value!r} has no effect {where}; leave it out")
         for name, rows in tags.items():
             each_row(splits[name], self._check_known, rows)
         viterbi = self.arguments.decoding == "viterbi" and self.scheme != "none"
