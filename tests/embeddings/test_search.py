@@ -93,6 +93,18 @@ def test_search_is_brute_force_and_updates_embed_only_what_is_new(folder, librar
     np.testing.assert_allclose(updated.vectors, model.encode(texts), atol=1e-5)
 
 
+def test_queries_and_passages_have_the_prompts_of_the_model(prompted, folder, library, tmp_path):
+    """As sentence-transformers puts them before queries and documents; an index of other prompts is another model's."""
+    native, embedder = SentenceTransformer(prompted[0], device="cpu"), Embedder.from_pretrained(prompted[1])
+    passages, queries = read_passages([str(library)], words=10), ["nuben katan", "loduk"]
+    index = Index.build(passages, embedder, prompted[1])
+    cosines = native.encode_query(queries) @ native.encode_document([passage.text for passage in passages]).T
+    for found, expected in zip(index.search(queries, embedder, 3), cosines):
+        assert [passage.id for passage, _ in found] == [passages[i].id for i in np.argsort(-expected)[:3]]
+        np.testing.assert_allclose([cosine for _, cosine in found], -np.sort(-expected)[:3], atol=1e-5)
+    assert index.fingerprint != Embedder.from_pretrained(folder).fingerprint()
+
+
 def test_search_refuses(folders, folder, library, tmp_path, capsys):
     index, other = tmp_path / "index", folders["cls", True][1]
     run("search", index, "--data", library, "--model", folder)

@@ -97,17 +97,25 @@ class Embedder:
         model_kwargs = {"add_pooling_layer": False, "dtype": given.dtype or "auto"}
         return cls.from_pretrained(given.model, given.pooling, given.normalize, given.max_length, **model_kwargs)
 
-    def embed(self, texts: Sequence[str], batch_tokens: int = 16384, progress: str | None = None) -> np.ndarray:
-        """[texts, width], fp32, in the order of `texts`; `batch_tokens` bounds a batch with its padding, `progress` is
-        what the progress bar is called, if there is to be one."""
-        return _in_batches(self.model, "encode", texts, batch_tokens, progress)
+    def embed(
+        self, texts: Sequence[str], batch_tokens: int = 16384, progress: str | None = None, task: str | None = None
+    ) -> np.ndarray:
+        """[texts, width], fp32, in the order of `texts`.
+
+        Args:
+            batch_tokens: bounds a batch with its padding.
+            progress: what the progress bar is called, if there is to be one.
+            task: "query" or "document", of search, has the model's prompt for it; None its default prompt, if any.
+        """
+        return _in_batches(self.model, f"encode_{task}" if task else "encode", texts, batch_tokens, progress)
 
     def fingerprint(self) -> str:
         """The same for the same weights, vocabulary and settings, wherever they lie; another one for any other."""
         vocabulary = sorted(self.model.tokenizer.get_vocab().items())
         settings = [self.pooling, self.normalize, self.model.max_seq_length, vocabulary]
-        if self.model.default_prompt_name:
-            settings.append(self.model.prompts[self.model.default_prompt_name])
+        prompts = [self.model.prompts.get(name) for name in (self.model.default_prompt_name, "document")]
+        if any(prompts):
+            settings += prompts
         digest = hashlib.blake2b(json.dumps(settings).encode(), digest_size=16)
         weights = [self.model.transformers_model.state_dict()]
         weights += [m.state_dict() for m in list(self.model)[1:] if not isinstance(m, WeightedLayerPooling)]

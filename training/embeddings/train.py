@@ -97,8 +97,10 @@ def finetune_embed(how: EmbedTrainingArguments, data: PairArguments, training: T
     progress = None if training.disable_tqdm else "Embedding"
     kept = f"{len(task.queries):,} queries over {len(task.passages):,} passages" if by_rank else f"{len(task):,} pairs"
     print(f"{len(pairs):,} rows to train on by the loss {loss}; held out: {kept}")
+    query, document, default = (model.prompts.get(x) for x in ("query", "document", model.default_prompt_name))
     fields = {
-        "prompts": model.prompts.get(model.default_prompt_name),  # as `encode` puts it before every text
+        # as the model is measured: pairs are a query and passages, scored ones just texts
+        "prompts": default if scored else {"first": query, "second": document, "third": document},
         # a passage that stands twice in a batch would be its own negative
         "batch_sampler": BatchSamplers.BATCH_SAMPLER if scored else BatchSamplers.NO_DUPLICATES,
     }
