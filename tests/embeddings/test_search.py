@@ -1,5 +1,7 @@
 """`minibert search`: the index against brute force."""
 
+import re
+
 import numpy as np
 import pytest
 from helpers import WORDS, refusal, run, write_rows
@@ -24,6 +26,17 @@ def test_passages(library):
         "c.jsonl:2": "loduk",
     }
     assert [p.text for p in read_passages([str(library / "a.txt")], words=2)][:2] == ["katan lover", "mizol"]
+
+
+@pytest.mark.parametrize("line", ["我们在上海学习语言。", "น้ำใจที่ดีกับผู้คนทั้งหลาย", "ことばを学ぶのは楽しい。"])
+def test_passages_of_scripts_without_spaces(tmp_path, line):
+    """Two letters count as a word: nothing is lost, no passage is too long, and none begins with a sign or a mark."""
+    for name, text in (("lines", f"{line}\n" * 40), ("one", line * 40)):
+        (tmp_path / f"{name}.txt").write_text(text, encoding="utf-8")
+        passages = [passage.text for passage in read_passages([str(tmp_path / f"{name}.txt")], words=30)]
+        assert re.sub(r"\s", "", "".join(passages)) == line * 40
+        assert min(map(len, passages[:-1])) > 20 and max(map(len, passages)) < 90
+        assert all(passage[0].isalpha() for passage in passages)
 
 
 def test_names_of_passages(tmp_path):

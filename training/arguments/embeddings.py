@@ -41,7 +41,9 @@ class SearchArguments:
         [], "Folders and files to search (txt, md, jsonl, csv, tsv, parquet). What else the index had goes."
     )
     model: str | None = argument(None, "The embedding model; by default the one that the index was built with.")
-    passage_words: int = argument(150, "Longest passage that is cut from a text file, in words.")
+    passage_words: int = argument(
+        150, "Longest passage cut from a text file, in words; of Chinese, Thai and the like, two letters count as one."
+    )
     top_k: int = argument(5, "Passages found for a query.")
     reranker: str | None = argument(None, "A reranker that puts the passages found in order.")
     depth: int = argument(50, "Passages that the reranker reads for a query.")
@@ -120,7 +122,7 @@ class EmbedTrainingArguments:
         " dropout (a passage and itself, told apart by dropout alone).",
     )
     passage_words: int | None = argument(
-        None, "Longest passage of adjacent and dropout, in words; by default 64. Sentences stay whole."
+        None, "Longest passage of adjacent and dropout, in words (see `search`); by default 64. Sentences stay whole."
     )
     original_share: float = argument(
         0.0, "Share that the weights of before have in the model that is saved: it forgets less (LM-Cocktail)."

@@ -26,6 +26,10 @@ from ..data.tables import ENCLOSED, hub_name, load_files, load_hub, to_number
 
 TEXT_SUFFIXES = (".txt", ".md")
 TABLE_SUFFIXES = (".jsonl", ".csv", ".tsv", ".parquet")
+# The scripts from Thai to Burmese, Khmer, Chinese and Japanese have no spaces between words; here with their marks.
+UNSPACED = "\u0e00-\u109f\u1780-\u17ff\u3001-\u30ff\u3400-\u9fff\uf900-\ufaff\uff01-\uffef\U00020000-\U0003ffff"
+# Signs on a letter (which are no \w) and marks behind it stay with it.
+WORD = re.compile(rf"(?:[{UNSPACED}]{{1,2}}(?:(?!\w)[{UNSPACED}])*|[^ {UNSPACED}]+) ?")
 
 
 @dataclass
@@ -196,20 +200,26 @@ def _rows_as_passages(table: Table, name: str) -> Iterator[Passage]:
         yield Passage(f"{name}:{number}" if given in (None, "") else str(given), text)
 
 
+def split_words(line: str) -> list[str]:
+    """The words of a line, with the space behind them, if there is one; of `UNSPACED` scripts two letters are one."""
+    return WORD.findall(" ".join(line.split()) + " ")
+
+
 def _cut(text: str, words: int) -> Iterator[tuple[int | str, str]]:
     """(number of its first line, text) of every passage of a text file."""
     start, run = 1, []
     for number, line in enumerate([*text.split("\n"), ""], 1):
-        new = line.split()
+        new = split_words(line)
         if run and (not new or len(run) + len(new) > words):
-            yield start, " ".join(run)
+            yield start, "".join(run).strip()
             run = []
         if not run:
             start = number
         run += new
-        for part in range(1, -(-len(run) // words)):
-            yield f"{start}.{part}", " ".join(run[:words])
-            run = run[words:]
+        cuts = range(words, len(run), words)
+        for part, cut in enumerate(cuts, 1):
+            yield f"{start}.{part}", "".join(run[cut - words : cut]).strip()
+        run = run[len(cuts) * words :]
 
 
 # --- Retrieval folders -----------------------------------------------------------------------------------------------
