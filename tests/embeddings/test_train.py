@@ -124,7 +124,15 @@ def test_finetune_embed_refuses_before_it_trains(toy, folder, tmp_path, capsys, 
         ([toy / "train.jsonl", "--max_length", "17"], ["max_length: 17 is out of range", "up to 16"]),
         ([toy / "train.jsonl", "--max_length", "0"], ["max_length: 0 is out of range"]),
         ([toy / "train.jsonl", "--patience", "-1"], ["patience: -1 is too small"]),
-        ([toy / "train.jsonl", "--metric_for_best_model", "f1"], ["metric_for_best_model: 'f1' is not measured"]),
+        (
+            [toy / "train.jsonl", "--patience", "7", "--eval_strategy", "no", "--load_best_model_at_end", "false"],
+            ["patience: 7 has no effect with --eval_strategy no; leave it out"],
+        ),
+        *(
+            ([toy / "train.jsonl", "--metric_for_best_model", name], [f"metric_for_best_model: '{name}' is not meas"])
+            for name in ("f1", "loss")
+        ),
+        ([toy / "train.jsonl", "--greater_is_better", "false"], ["greater_is_better: false contradicts ndcg@10"]),
         ([toy / "train.jsonl", "--output_dir", tmp_path / "done"], ["holds a finished model"]),
         ([], ["data: none given"]),
     ]:

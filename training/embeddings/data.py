@@ -21,11 +21,11 @@ from typing import Any
 
 from datasets import Dataset
 
+from ..arguments.embeddings import TABLE_SUFFIXES
 from ..data.sources import files_in
 from ..data.tables import ENCLOSED, hub_name, load_files, load_hub, to_number
 
 TEXT_SUFFIXES = (".txt", ".md")
-TABLE_SUFFIXES = (".jsonl", ".csv", ".tsv", ".parquet")
 # The scripts from Thai to Burmese, Khmer, Chinese and Japanese have no spaces between words; here with their marks.
 UNSPACED = "\u0e00-\u109f\u1780-\u17ff\u3001-\u30ff\u3400-\u9fff\uf900-\ufaff\uff01-\uffef\U00020000-\U0003ffff"
 # Signs on a letter (which are no \w) and marks behind it stay with it.

@@ -25,11 +25,11 @@ from tqdm.auto import tqdm
 
 from ...configuration_minibert import MiniBertConfig
 from ..arguments import check_least
-from ..arguments.embeddings import EmbedArguments, PoolingArguments
+from ..arguments.embeddings import EmbedArguments, PoolingArguments, is_table
 from ..data.packing import group_by_length
 from ..data.tables import check_table
 from ..loading import check_weights, minibert_config, reading
-from .data import TABLE_SUFFIXES, not_text, read_lines, read_table
+from .data import not_text, read_lines, read_table
 
 FORMATS = (".safetensors", ".npy")
 POOLINGS = ("mean", "cls", "last_four")
@@ -142,7 +142,7 @@ def embed(arguments: EmbedArguments, pooling: PoolingArguments) -> np.ndarray:
         raise ValueError("file: give texts or a file, not both")
     if arguments.text and not any(map(str.strip, arguments.text)):
         raise ValueError("text: none in the arguments")
-    if arguments.file and Path(arguments.file).suffix.lower() in TABLE_SUFFIXES:
+    if is_table(arguments.file):
         check_table(arguments.file, "file")
         texts = read_table(arguments.file).column(arguments.column, not_text)
     else:
