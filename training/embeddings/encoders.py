@@ -47,10 +47,11 @@ class Embedder:
     Devlin et al. 2018, section 5.3, by concatenation or sum).
     """
 
-    def __init__(self, model: SentenceTransformer, pooling: str | None = None):
+    def __init__(self, model: SentenceTransformer):
         self.model = model
-        modes = [module.pooling_mode for module in model if isinstance(module, Pooling)]
-        self.pooling = pooling or (modes[0] if modes else "none")
+        modes = ["last_four" for module in model if isinstance(module, WeightedLayerPooling)]
+        modes += [module.pooling_mode for module in model if isinstance(module, Pooling)]
+        self.pooling = modes[0] if modes else "none"
         self.normalize = any(isinstance(module, Normalize) for module in model)
 
     @classmethod
@@ -77,7 +78,7 @@ class Embedder:
             model = SentenceTransformer(path, model_kwargs=model_kwargs or {"add_pooling_layer": False})
         check_weights(path, model[0].auto_model)
         limit_length(model, max_length)
-        replaced = (Pooling,) * (pooling is not None) + (Normalize,) * (normalize is not None)
+        replaced = (Pooling, WeightedLayerPooling) * (pooling is not None) + (Normalize,) * (normalize is not None)
         modules = [module for module in model if not isinstance(module, replaced)]
         if pooling is not None:
             layers, width = config.num_hidden_layers, config.hidden_size
@@ -90,7 +91,7 @@ class Embedder:
         if replaced:
             options = dict(prompts=model.prompts, default_prompt_name=model.default_prompt_name)
             model = SentenceTransformer(modules=modules, device=str(model.device), **options)
-        return cls(model, pooling)
+        return cls(model)
 
     @classmethod
     def from_arguments(cls, given: PoolingArguments) -> Embedder:
@@ -117,8 +118,7 @@ class Embedder:
         if any(prompts):
             settings += prompts
         digest = hashlib.blake2b(json.dumps(settings).encode(), digest_size=16)
-        weights = [self.model.transformers_model.state_dict()]
-        weights += [m.state_dict() for m in list(self.model)[1:] if not isinstance(m, WeightedLayerPooling)]
+        weights = [self.model.transformers_model.state_dict(), *(m.state_dict() for m in list(self.model)[1:])]
         for name, tensor in (item for state in weights for item in sorted(state.items())):
             digest.update(name.encode())
             digest.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy())
