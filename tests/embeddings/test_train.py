@@ -135,6 +135,8 @@ def test_finetune_embed_refuses_before_it_trains(toy, folder, tmp_path, capsys, 
         ([toy / "train.jsonl", "--greater_is_better", "false"], ["greater_is_better: false contradicts ndcg@10"]),
         ([toy / "train.jsonl", "--output_dir", tmp_path / "done"], ["holds a finished model"]),
         ([], ["data: none given"]),
+        ([toy / "train.jsonl", "--validation", "missing.csv"], ["validation: 'missing.csv' does not exist"]),
+        ([toy / "train.jsonl", "--validation", toy / "model"], ["validation: ", "is no retrieval folder"]),
     ]:
         error = refusal(
             capsys,

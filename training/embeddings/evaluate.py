@@ -85,7 +85,7 @@ def evaluate_rerank(arguments: EvaluateArguments, how: EvaluateRerankArguments) 
         raise ValueError("weight: give it or the tuning_data that it is chosen on, not both")
     prepare_result(arguments.result)
     task = read_retrieval(arguments.data, arguments.split)
-    tuning = read_retrieval(how.tuning_data, how.tuning_split) if how.tuning_data else None
+    tuning = read_retrieval(how.tuning_data, how.tuning_split, "tuning_data") if how.tuning_data else None
     reranker, embedder = open_reranker(how.model), Embedder.from_pretrained(how.embedder)
     started = time.perf_counter()
     result = dataclasses.asdict(how) | {"data": arguments.data, "split": arguments.split}

@@ -214,8 +214,8 @@ def read_training_data(
     if data.validation is None:
         return hold_out(pairs, data.validation_size, seed)
     if is_retrieval(data.validation):
-        return pairs, read_retrieval(data.validation, "validation")
-    held_out = read_pairs([data.validation], data.columns)
+        return pairs, read_retrieval(data.validation, "validation", "validation")
+    held_out = read_pairs([data.validation], data.columns, "validation")
     if has_scores(held_out) != has_scores(pairs):
         raise ValueError(f"validation: {data.validation!r} and the data must both have scores, or neither")
     return pairs, held_out
