@@ -64,6 +64,19 @@ def test_rejected_before_any_work(line, unused, where, instead, tmp_path, capsys
         ("probe neighbours cat --data a --packages numpy", "packages: ['numpy'] has no effect with --data a"),
         ("mask-stats --sample_by line", "sample_by: 'line' has no effect without --data"),
         ("bench --text_column text", "text_column: 'text' has no effect without --data"),
+        ("embed cat --column nonsense", "column: 'nonsense' has no effect without --file"),
+        ("embed --file a.txt --column text", "column: 'text' has no effect with --file a.txt"),
+        ("search index cat --depth 3", "depth: 3 has no effect without --reranker"),
+        ("search index cat --passage_words 7", "passage_words: 7 has no effect without --data"),
+        ("evaluate embed --data a.csv --split nonsense", "split: 'nonsense' has no effect with --data a.csv"),
+        ("evaluate embed --data . --columns a b c", "columns: ['a', 'b', 'c'] has no effect with --data ."),
+        ("evaluate embed --data . --reference_texts 5", "reference_texts: 5 has no effect without --reference"),
+        ("finetune embed a --loss cosine --scale 99", "scale: 99.0 has no effect with --loss cosine"),
+        (
+            "finetune embed a --validation b --validation_size 5",
+            "validation_size: 5.0 has no effect with --validation b",
+        ),
+        ("finetune rerank a --mine_depth 17", "mine_depth: 17 has no effect without --miner"),
     ],
 )
 def test_other_commands_refuse_it_too(line, error, capsys):
@@ -91,8 +104,10 @@ def test_what_has_an_effect_is_not_refused(line):
 
 def test_names_of_the_table():
     commands = [COMMANDS[name] for name in ("pretrain", "tokenizer")]
-    names = {field.name for each in commands for item in each.arguments for field in dataclasses.fields(item)}
-    assert all({condition.switch, *condition.arguments} <= names for condition in CONDITIONS)
+    kinds = {item for each in commands for item in each.arguments}
+    for kind, conditions in CONDITIONS.items():
+        names = {field.name for item in (kinds if kind in kinds else [kind]) for field in dataclasses.fields(item)}
+        assert all({condition.switch, *condition.arguments} <= names for condition in conditions)
 
 
 # --- recipes ---

@@ -41,6 +41,15 @@ def folder(folders):
     return folders["mean", True][1]
 
 
+@pytest.fixture(scope="session")
+def prompted(folders, tmp_path_factory):
+    """The same with other prompts for queries than for documents: sentence-transformers' folder, and it converted."""
+    root = tmp_path_factory.mktemp("prompted")
+    prompts = {"query": "mizol nuben ", "document": "katan "}
+    SentenceTransformer(folders["mean", True][0], prompts=prompts, device="cpu").save(str(root / "native"))
+    return str(root / "native"), convert(root / "native", root / "converted")
+
+
 @pytest.fixture
 def library(tmp_path):
     folder = tmp_path / "library"

@@ -135,6 +135,18 @@ def test_mean_of_the_last_four_layers(folders, tokenizer, tmp_path, layers, norm
         np.testing.assert_allclose(vector, expected, atol=1e-5, rtol=1e-4)
 
 
+def test_the_last_four_layers_of_a_saved_model(folder, tmp_path):
+    """It is known for what it is, by its fingerprint too, and can be pooled otherwise."""
+    given = Embedder.from_pretrained(folder, "last_four")
+    given.model.save(str(tmp_path))
+    for saved in (Embedder.from_pretrained(str(tmp_path)), Embedder.from_pretrained(str(tmp_path), "last_four")):
+        assert saved.pooling == "last_four" and saved.fingerprint() == given.fingerprint()
+        np.testing.assert_allclose(saved.embed(TEXTS), given.embed(TEXTS), atol=1e-5)
+    plain, again = Embedder.from_pretrained(folder), Embedder.from_pretrained(str(tmp_path), "mean")
+    assert again.fingerprint() == plain.fingerprint() != given.fingerprint()
+    np.testing.assert_allclose(again.embed(TEXTS), plain.embed(TEXTS), atol=1e-5)
+
+
 def test_further_modules_and_prompts_are_those_of_the_folder(folders, tmp_path):
     """A Dense behind the pooling, a prompt before every text: also after the conversion."""
     native = SentenceTransformer(folders["mean", False][0], device="cpu")

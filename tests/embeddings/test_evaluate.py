@@ -41,7 +41,10 @@ def write_retrieval(folder, split: str = "", graded: bool = True):
     return corpus, queries[:-1], judged
 
 
-def test_retrieval_as_sentence_transformers_evaluates_it(folder, tmp_path, capsys):
+@pytest.mark.parametrize("prompts", [False, True])
+def test_retrieval_as_sentence_transformers_evaluates_it(folder, prompted, tmp_path, capsys, prompts):
+    """With the model's prompts of queries and of documents, where it has some."""
+    native, folder = prompted if prompts else (folder, folder)
     corpus, queries, judged = write_retrieval(tmp_path / "data", "_dev", graded=False)
     run("evaluate", "embed", "--model", folder, "--data", tmp_path / "data", "--split", "dev",
         "--result", tmp_path / "r/result.json", "--reference", folder, "--reference_texts", "20")  # fmt: skip
@@ -53,7 +56,7 @@ def test_retrieval_as_sentence_transformers_evaluates_it(folder, tmp_path, capsy
         accuracy_at_k=[1, 10], mrr_at_k=[10], ndcg_at_k=[10], precision_recall_at_k=[10], map_at_k=[10],
         write_csv=False,
     )  # fmt: skip
-    expected = evaluator(SentenceTransformer(folder, device="cpu"))
+    expected = evaluator(SentenceTransformer(native, device="cpu"))
     for ours, theirs in {"hit@1": "accuracy@1", "hit@10": "accuracy@10", "mrr@10": "mrr@10", "ndcg@10": "ndcg@10",
                          "recall@10": "recall@10"}.items():  # fmt: skip
         assert result["metrics"][ours] == pytest.approx(expected[f"cosine_{theirs}"]), ours

@@ -305,7 +305,14 @@ def test_finetune_rerank_refuses(toy, root, data, tmp_path, capsys, monkeypatch)
     few = write_rows(tmp_path / "few.jsonl", [dict(query=f"q{i}", positive="p") for i in range(30)])
     for arguments, words in [
         ([toy / "train.jsonl", "--validation", data], ["is a folder; give a reranker a table"]),
-        ([toy / "train.jsonl", "--negatives", "0"], ["negatives: 0 is out of range"]),
+        ([toy / "train.jsonl", "--negatives", "0"], ["negatives: 0 is out of range; use 1 or more"]),
+        (
+            [toy / "train.jsonl", "--negatives", "31", "--miner", root / "embedder"],
+            ["negatives: 31 is out of range; use 1 to mine_depth=30"],
+        ),
+        ([toy / "scored.jsonl", "--negatives", "7"], ["negatives: 7 has no effect on scored pairs; leave it out"]),
+        ([toy / "scored.jsonl", "--miner", root / "embedder"], ["has no effect on scored pairs"]),
+        ([toy / "scored.jsonl", "--corpus", tmp_path / "none.txt"], ["has no effect on scored pairs"]),
         ([few], ["1 different passages are too few for 3 negatives"]),
         ([toy / "train.jsonl", "--miner", root / "reranker"], ["a reranker or a classifier"]),
         ([toy / "train.jsonl", "--metric_for_best_model", "f1"], ["metric_for_best_model: 'f1' is not measured"]),

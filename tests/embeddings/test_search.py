@@ -1,5 +1,7 @@
 """`minibert search`: the index against brute force."""
 
+import re
+
 import numpy as np
 import pytest
 from helpers import WORDS, refusal, run, write_rows
@@ -24,6 +26,17 @@ def test_passages(library):
         "c.jsonl:2": "loduk",
     }
     assert [p.text for p in read_passages([str(library / "a.txt")], words=2)][:2] == ["katan lover", "mizol"]
+
+
+@pytest.mark.parametrize("line", ["我们在上海学习语言。", "น้ำใจที่ดีกับผู้คนทั้งหลาย", "ことばを学ぶのは楽しい。"])
+def test_passages_of_scripts_without_spaces(tmp_path, line):
+    """Two letters count as a word: nothing is lost, no passage is too long, and none begins with a sign or a mark."""
+    for name, text in (("lines", f"{line}\n" * 40), ("one", line * 40)):
+        (tmp_path / f"{name}.txt").write_text(text, encoding="utf-8")
+        passages = [passage.text for passage in read_passages([str(tmp_path / f"{name}.txt")], words=30)]
+        assert re.sub(r"\s", "", "".join(passages)) == line * 40
+        assert min(map(len, passages[:-1])) > 20 and max(map(len, passages)) < 90
+        assert all(passage[0].isalpha() for passage in passages)
 
 
 def test_names_of_passages(tmp_path):
@@ -91,6 +104,18 @@ def test_search_is_brute_force_and_updates_embed_only_what_is_new(folder, librar
     texts = [passage.text for passage in updated.passages]
     assert "nuben peduk" not in texts
     np.testing.assert_allclose(updated.vectors, model.encode(texts), atol=1e-5)
+
+
+def test_queries_and_passages_have_the_prompts_of_the_model(prompted, folder, library, tmp_path):
+    """As sentence-transformers puts them before queries and documents; an index of other prompts is another model's."""
+    native, embedder = SentenceTransformer(prompted[0], device="cpu"), Embedder.from_pretrained(prompted[1])
+    passages, queries = read_passages([str(library)], words=10), ["nuben katan", "loduk"]
+    index = Index.build(passages, embedder, prompted[1])
+    cosines = native.encode_query(queries) @ native.encode_document([passage.text for passage in passages]).T
+    for found, expected in zip(index.search(queries, embedder, 3), cosines):
+        assert [passage.id for passage, _ in found] == [passages[i].id for i in np.argsort(-expected)[:3]]
+        np.testing.assert_allclose([cosine for _, cosine in found], -np.sort(-expected)[:3], atol=1e-5)
+    assert index.fingerprint != Embedder.from_pretrained(folder).fingerprint()
 
 
 def test_search_refuses(folders, folder, library, tmp_path, capsys):

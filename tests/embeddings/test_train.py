@@ -93,6 +93,23 @@ def test_training_on_scores(toy, tmp_path, loss):
     assert report["after"]["spearman"] > max(0.6, report["before"]["spearman"] + 0.3)
 
 
+def test_training_has_the_prompts_of_queries_and_documents(toy, tmp_path):
+    """What is learned is what texts teach that begin with them."""
+    prompts = {"query": "w1 ", "document": "w2 w3 "}
+    model = Embedder.from_pretrained(str(toy / "model")).model
+    model.prompts.update(prompts)
+    model.save(str(tmp_path / "prompted"))
+    rows = [json.loads(line) for line in (toy / "train.jsonl").read_text().splitlines()[:60]]
+    written = [dict(query=prompts["query"] + r["query"], positive=prompts["document"] + r["positive"]) for r in rows]
+    for name, start, pairs in (("a", tmp_path / "prompted", rows), ("b", toy / "model", written)):
+        run("finetune", "embed", write_rows(tmp_path / f"{name}.jsonl", pairs), "--model", start, "--output_dir",
+            tmp_path / name, "--max_steps", "2", *TRAINING)  # fmt: skip
+    reports = [json.loads((tmp_path / name / "report.json").read_text()) for name in "ab"]
+    assert reports[0]["before"] == reports[1]["before"]
+    weights = [load_file(tmp_path / name / "model.safetensors") for name in "ab"]
+    torch.testing.assert_close(*weights, rtol=0, atol=0)
+
+
 def test_the_model_is_measured_on_the_device_of_the_trainer(toy, tmp_path, monkeypatch):
     order, make = [], SentenceTransformerTrainer.__init__
     monkeypatch.setattr(SentenceTransformerTrainer, "__init__", lambda *a, **k: order.append("placed") or make(*a, **k))
@@ -117,9 +134,19 @@ def test_finetune_embed_refuses_before_it_trains(toy, folder, tmp_path, capsys, 
         ([toy / "train.jsonl", "--max_length", "17"], ["max_length: 17 is out of range", "up to 16"]),
         ([toy / "train.jsonl", "--max_length", "0"], ["max_length: 0 is out of range"]),
         ([toy / "train.jsonl", "--patience", "-1"], ["patience: -1 is too small"]),
-        ([toy / "train.jsonl", "--metric_for_best_model", "f1"], ["metric_for_best_model: 'f1' is not measured"]),
+        (
+            [toy / "train.jsonl", "--patience", "7", "--eval_strategy", "no", "--load_best_model_at_end", "false"],
+            ["patience: 7 has no effect with --eval_strategy no; leave it out"],
+        ),
+        *(
+            ([toy / "train.jsonl", "--metric_for_best_model", name], [f"metric_for_best_model: '{name}' is not meas"])
+            for name in ("f1", "loss")
+        ),
+        ([toy / "train.jsonl", "--greater_is_better", "false"], ["greater_is_better: false contradicts ndcg@10"]),
         ([toy / "train.jsonl", "--output_dir", tmp_path / "done"], ["holds a finished model"]),
         ([], ["data: none given"]),
+        ([toy / "train.jsonl", "--validation", "missing.csv"], ["validation: 'missing.csv' does not exist"]),
+        ([toy / "train.jsonl", "--validation", toy / "model"], ["validation: ", "is no retrieval folder"]),
     ]:
         error = refusal(
             capsys,

@@ -42,6 +42,7 @@ def test_passages_are_whole_sentences():
     assert cut_into_passages(text, 1) == ["One two three.", "Four five!", "Six seven eight nine ten.", "Eleven",
                                           "twelve?", "Yes."]  # fmt: skip
     assert cut_into_passages(text, 99) == [" ".join(text.split())]
+    assert cut_into_passages("我们学习语言。有趣。BERT 也学习。", 5) == ["我们学习语言。 有趣。", "BERT 也学习。"]
 
 
 def test_pairs_of_each_kind():

@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 from . import TRAINING_DEFAULTS, argument
+
+TABLE_SUFFIXES = (".jsonl", ".csv", ".tsv", ".parquet")
+
+
+def is_table(file: str | None) -> bool:
+    """Whether rows are read from this file, and no lines."""
+    return file is not None and Path(file).suffix.lower() in TABLE_SUFFIXES
 
 
 @dataclass
@@ -41,7 +49,9 @@ class SearchArguments:
         [], "Folders and files to search (txt, md, jsonl, csv, tsv, parquet). What else the index had goes."
     )
     model: str | None = argument(None, "The embedding model; by default the one that the index was built with.")
-    passage_words: int = argument(150, "Longest passage that is cut from a text file, in words.")
+    passage_words: int = argument(
+        150, "Longest passage cut from a text file, in words; of Chinese, Thai and the like, two letters count as one."
+    )
     top_k: int = argument(5, "Passages found for a query.")
     reranker: str | None = argument(None, "A reranker that puts the passages found in order.")
     depth: int = argument(50, "Passages that the reranker reads for a query.")
@@ -100,7 +110,7 @@ class PairArguments:
     columns: list[str] = argument([], "Their columns in that order; by default guessed by such names.")
     validation: str | None = argument(None, "A table, or a retrieval folder, to choose the best checkpoint on.")
     validation_size: float = argument(0.05, "Without it: queries held out, a share (below 1) or their number.")
-    patience: int = argument(3, "Evaluations without a better one after which training stops; 0: never.")
+    patience: int | None = argument(None, "Evaluations without a better one before it stops; 0: never (default: 3).")
     max_length: int | None = argument(None, "Cut texts off after this many tokens; by default as the model was saved.")
 
 
@@ -120,7 +130,7 @@ class EmbedTrainingArguments:
         " dropout (a passage and itself, told apart by dropout alone).",
     )
     passage_words: int | None = argument(
-        None, "Longest passage of adjacent and dropout, in words; by default 64. Sentences stay whole."
+        None, "Longest passage of adjacent and dropout, in words (see `search`); by default 64. Sentences stay whole."
     )
     original_share: float = argument(
         0.0, "Share that the weights of before have in the model that is saved: it forgets less (LM-Cocktail)."
@@ -135,7 +145,7 @@ class RerankTrainingArguments:
     negatives: int = argument(3, "Negatives for every pair of a query and its passage.")
     miner: str | None = argument(None, "An embedding model that finds hard negatives; by default they are random.")
     corpus: list[str] = argument([], "Files or folders that negatives come from; by default the pairs' own passages.")
-    mine_depth: int = argument(30, "Negatives are drawn from this many passages nearest to the query.")
+    mine_depth: int = argument(30, "With a miner, negatives are drawn from this many passages nearest to the query.")
 
 
 EMBED_DEFAULTS: dict[str, Any] = TRAINING_DEFAULTS | {
@@ -145,6 +155,7 @@ EMBED_DEFAULTS: dict[str, Any] = TRAINING_DEFAULTS | {
     "warmup_steps": 0.1,
     "num_train_epochs": 1.0,
     "load_best_model_at_end": True,
+    "metric_for_best_model": "auto",  # nDCG, MRR or Spearman's correlation, by the data
 }
 RERANK_DEFAULTS = EMBED_DEFAULTS | {"output_dir": "runs/rerank", "per_device_train_batch_size": 32}
 

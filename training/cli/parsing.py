@@ -24,7 +24,6 @@ from typing import Any, NoReturn
 import yaml
 
 from ..arguments import argument
-from ..arguments.pretraining import CorpusArguments
 from .commands import COMMANDS
 from .unused_arguments import reject_unused
 
@@ -92,8 +91,7 @@ def parse(name: str, argv: Sequence[str] = (), given: Mapping[str, Any] | None =
     chosen = recipe | given
     *instances, others, words = parser.read(argv, chosen)
     values = {field: value for instance in instances for field, value in vars(instance).items()}
-    if CorpusArguments in command.arguments:
-        reject_unused(values, named, recipe)
+    reject_unused(command.arguments, values, named, recipe)
     if command.training_defaults is not None:
         from ..checkpoints import check_unused
 

@@ -7,7 +7,8 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..arguments.pretraining import ROWS_MANIFEST, MaskingArguments, TokenizerArguments
+from ..arguments import embeddings
+from ..arguments.pretraining import ROWS_MANIFEST, CorpusArguments, MaskingArguments, TokenizerArguments
 
 
 class Condition(NamedTuple):
@@ -43,8 +44,11 @@ def _has_rows(data: list[str]) -> bool:
     return any((Path(item).expanduser() / ROWS_MANIFEST).exists() for item in data)
 
 
-# Of the commands that read a corpus.
-CONDITIONS = (
+def _is_folder(data: str) -> bool:
+    return Path(data).expanduser().is_dir()
+
+
+CORPUS = (
     _with("data", "text_column", "sample_by"),
     _without("data", "packages"),
     Condition("data", lambda data: not _has_rows(data), "with text in --data", OF_TEXT),
@@ -62,15 +66,32 @@ CONDITIONS = (
     _with("extend", "extend_vocabulary"),
     _without("extend", *OF_TOKENIZERS),
 )
+# By the arguments that a command has.
+CONDITIONS = {
+    CorpusArguments: CORPUS,
+    embeddings.EmbedArguments: (Condition("file", embeddings.is_table, "with a table in --file", ("column",)),),
+    embeddings.SearchArguments: (_with("data", "passage_words"), _with("reranker", "depth")),
+    embeddings.EvaluateArguments: (
+        Condition("data", _is_folder, "with a folder in --data", ("split",)),
+        Condition("data", lambda data: not _is_folder(data), "with a table in --data", ("columns",)),
+    ),
+    embeddings.ReferenceArguments: (_with("reference", "reference_texts"),),
+    embeddings.PairArguments: (_without("validation", "validation_size"),),
+    embeddings.EmbedTrainingArguments: (Condition("loss", "cosine".__ne__, "with another --loss", ("scale",)),),
+    embeddings.RerankTrainingArguments: (_with("miner", "mine_depth"),),
+}
 
 
-def reject_unused(values: Mapping[str, Any], given: Collection[str], recipe: Collection[str] = ()) -> None:
-    """Raise ValueError for an argument that was given and has no effect; `values` are those of all arguments.
+def reject_unused(
+    kinds: Collection[type], values: Mapping[str, Any], given: Collection[str], recipe: Collection[str] = ()
+) -> None:
+    """Raise ValueError for an argument that was given and has no effect; `kinds` are the dataclasses of a command,
+    `values` those of all its arguments.
 
     What is given beside a recipe wins over it: where that is the switch, keys of the recipe may do nothing
     (`--recipe modern --model_name_or_path …` needs none of its tokenizer).
     """
-    for condition in CONDITIONS:
+    for condition in (each for kind in kinds for each in CONDITIONS.get(kind, ())):
         switch = values.get(condition.switch)
         if condition.switch not in values or condition.holds(switch):
             continue

@@ -77,21 +77,23 @@ def load_files(
     return rows
 
 
-def hub_name(item: str) -> tuple[str, str | None]:
-    """Data set and configuration that `item` names, where there is no such path; a ValueError if it can be none."""
+def hub_name(item: str, field: str = "data") -> tuple[str, str | None]:
+    """Data set and configuration that `item` names, where there is no such path; a ValueError if it can be none, which
+    names the argument `field`."""
     named = HUB_NAME.fullmatch(item)
     if named is None or Path(item).suffix in LOADERS:
-        raise ValueError(f"data: {item!r} does not exist")
+        raise ValueError(f"{field}: {item!r} does not exist")
     return named["name"], named["config"]
 
 
-def load_hub(name: str, config: str | None, **options: Any) -> Any:
+def load_hub(name: str, config: str | None, field: str = "data", **options: Any) -> Any:
     """`datasets.load_dataset` of a data set of the Hub; a ValueError if it is not found, there is no connection, or it
     has no such configuration or split."""
     try:
         return datasets.load_dataset(name, config, **options)
     except (OSError, ValueError) as error:
-        raise ValueError(f"data: {name!r} is no path here, and as a data set of the Hub: {_reason(error)}") from error
+        reason = _reason(error)
+        raise ValueError(f"{field}: {name!r} is no path here, and as a data set of the Hub: {reason}") from error
 
 
 def to_number(cell: Any) -> float:

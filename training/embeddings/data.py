@@ -21,11 +21,15 @@ from typing import Any
 
 from datasets import Dataset
 
+from ..arguments.embeddings import TABLE_SUFFIXES
 from ..data.sources import files_in
 from ..data.tables import ENCLOSED, hub_name, load_files, load_hub, to_number
 
 TEXT_SUFFIXES = (".txt", ".md")
-TABLE_SUFFIXES = (".jsonl", ".csv", ".tsv", ".parquet")
+# The scripts from Thai to Burmese, Khmer, Chinese and Japanese have no spaces between words; here with their marks.
+UNSPACED = "\u0e00-\u109f\u1780-\u17ff\u3001-\u30ff\u3400-\u9fff\uf900-\ufaff\uff01-\uffef\U00020000-\U0003ffff"
+# Signs on a letter (which are no \w) and marks behind it stay with it.
+WORD = re.compile(rf"(?:[{UNSPACED}]{{1,2}}(?:(?!\w)[{UNSPACED}])*|[^ {UNSPACED}]+) ?")
 
 
 @dataclass
@@ -63,9 +67,9 @@ def not_a_number(value: Any) -> str:
     return "" if math.isfinite(to_number(value)) else f"={value!r} is not a number"
 
 
-def read_table(source: str) -> Table:
+def read_table(source: str, field: str = "data") -> Table:
     """The rows of a jsonl, csv, tsv or parquet file, or of a data set of the Hub (owner/name or owner/name:config); a
-    ValueError if it is none, or a row cannot be read.
+    ValueError if it is none, which names the argument `field`, or if a row cannot be read.
 
     Otherwise than where `datasets` reads them, the cells of a csv file stay text, so that an id 007 does, a text of
     jsonl that is a date too, and what is wrong with a row names it.
@@ -73,11 +77,11 @@ def read_table(source: str) -> Table:
     path = Path(source).expanduser()
     suffix = path.suffix.lower()
     if not path.exists():
-        rows = load_hub(*hub_name(source), split="train").to_list()
+        rows = load_hub(*hub_name(source, field), field, split="train").to_list()
     elif not path.is_file() or suffix not in TABLE_SUFFIXES:
-        raise ValueError(f"data: {source!r} is no table; use one of {', '.join(TABLE_SUFFIXES)}")
+        raise ValueError(f"{field}: {source!r} is no table; use one of {', '.join(TABLE_SUFFIXES)}")
     elif suffix == ".parquet":
-        rows = load_files([str(path)], suffix).to_list()
+        rows = load_files([str(path)], suffix, field).to_list()
     else:
         text, rows = read_text(path, newline=""), []
         try:
@@ -87,7 +91,7 @@ def read_table(source: str) -> Table:
             advice = f"; {ENCLOSED}" if isinstance(error, csv.Error) else ""
             raise Table(source, rows).error(len(rows) + 1, f"{error}{advice}") from None
     if not rows:
-        raise ValueError(f"data: {source!r} has no rows")
+        raise ValueError(f"{field}: {source!r} has no rows")
     return Table(source, rows)
 
 
@@ -196,20 +200,26 @@ def _rows_as_passages(table: Table, name: str) -> Iterator[Passage]:
         yield Passage(f"{name}:{number}" if given in (None, "") else str(given), text)
 
 
+def split_words(line: str) -> list[str]:
+    """The words of a line, with the space behind them, if there is one; of `UNSPACED` scripts two letters are one."""
+    return WORD.findall(" ".join(line.split()) + " ")
+
+
 def _cut(text: str, words: int) -> Iterator[tuple[int | str, str]]:
     """(number of its first line, text) of every passage of a text file."""
     start, run = 1, []
     for number, line in enumerate([*text.split("\n"), ""], 1):
-        new = line.split()
+        new = split_words(line)
         if run and (not new or len(run) + len(new) > words):
-            yield start, " ".join(run)
+            yield start, "".join(run).strip()
             run = []
         if not run:
             start = number
         run += new
-        for part in range(1, -(-len(run) // words)):
-            yield f"{start}.{part}", " ".join(run[:words])
-            run = run[words:]
+        cuts = range(words, len(run), words)
+        for part, cut in enumerate(cuts, 1):
+            yield f"{start}.{part}", "".join(run[cut - words : cut]).strip()
+        run = run[len(cuts) * words :]
 
 
 # --- Retrieval folders -----------------------------------------------------------------------------------------------
@@ -224,8 +234,8 @@ class Retrieval:
     relevant: dict[str, dict[str, float]]
 
 
-def read_retrieval(folder: str, split: str = "test") -> Retrieval:
-    """The queries of `split` that have a relevant passage, with the whole corpus.
+def read_retrieval(folder: str, split: str = "test", field: str = "data") -> Retrieval:
+    """The queries of `split` that have a relevant passage, with the whole corpus; `field` is the argument's name.
 
     Raises:
         ValueError: a file or a column is missing, an id occurs twice, a judgement names an id that is not there or
@@ -236,12 +246,12 @@ def read_retrieval(folder: str, split: str = "test") -> Retrieval:
         names = [f"{stem}{suffix}" for stem in (f"{kind}_{split}", f"{kind}/{split}", kind) for suffix in suffixes]
         there = [root / name for name in names if (root / name).is_file()]
         if not there:
-            raise ValueError(f"data: {folder!r} has none of {', '.join(names)}")
+            raise ValueError(f"{field}: {folder!r} has none of {', '.join(names)}")
         return read_table(str(there[0]))
 
     root = Path(folder).expanduser()
     if not (root / "corpus.jsonl").is_file():
-        raise ValueError(f"data: {folder!r} is no retrieval folder: it has no corpus.jsonl")
+        raise ValueError(f"{field}: {folder!r} is no retrieval folder: it has no corpus.jsonl")
     corpus = read_table(str(root / "corpus.jsonl"))
     queries, judgements = of_split("queries", ".jsonl"), of_split("qrels", ".csv", ".tsv")
     passages = {name: Passage(name, p.text) for name, p in zip(_ids(corpus), _rows_as_passages(corpus, ""))}
@@ -285,19 +295,20 @@ THIRD = ("negative", "hard_negative")
 SCORE = ("score", "similarity", "label")
 
 
-def read_pairs(sources: Sequence[str], columns: Sequence[str] | None = None) -> Dataset:
+def read_pairs(sources: Sequence[str], columns: Sequence[str] | None = None, field: str = "data") -> Dataset:
     """Texts that belong together as `first` and `second`; perhaps `third`, texts that do not belong to the first ones,
     or `label`, how much the two do: from 0 to 1, divided by the largest one if that is above 1.
 
     Args:
         columns: their names in the tables, in this order; guessed if left out.
+        field: the argument that names the sources.
 
     Raises:
         ValueError: no data, columns that are missing or cannot be guessed, a row without text, a score below 0.
     """
     if not sources:
         raise ValueError("data: none given; use jsonl, csv, tsv or parquet files, or data sets of the Hub")
-    parts = [_pairs(read_table(source), columns) for source in sources]
+    parts = [_pairs(read_table(source, field), columns) for source in sources]
     if len({tuple(part) for part in parts}) > 1:
         raise ValueError(f"data: {', '.join(sources)} do not have the same kinds of columns")
     whole = {name: [value for part in parts for value in part[name]] for name in parts[0]}

@@ -25,11 +25,11 @@ from tqdm.auto import tqdm
 
 from ...configuration_minibert import MiniBertConfig
 from ..arguments import check_least
-from ..arguments.embeddings import EmbedArguments, PoolingArguments
+from ..arguments.embeddings import EmbedArguments, PoolingArguments, is_table
 from ..data.packing import group_by_length
 from ..data.tables import check_table
 from ..loading import check_weights, minibert_config, reading
-from .data import TABLE_SUFFIXES, not_text, read_lines, read_table
+from .data import not_text, read_lines, read_table
 
 FORMATS = (".safetensors", ".npy")
 POOLINGS = ("mean", "cls", "last_four")
@@ -47,10 +47,11 @@ class Embedder:
     Devlin et al. 2018, section 5.3, by concatenation or sum).
     """
 
-    def __init__(self, model: SentenceTransformer, pooling: str | None = None):
+    def __init__(self, model: SentenceTransformer):
         self.model = model
-        modes = [module.pooling_mode for module in model if isinstance(module, Pooling)]
-        self.pooling = pooling or (modes[0] if modes else "none")
+        modes = ["last_four" for module in model if isinstance(module, WeightedLayerPooling)]
+        modes += [module.pooling_mode for module in model if isinstance(module, Pooling)]
+        self.pooling = modes[0] if modes else "none"
         self.normalize = any(isinstance(module, Normalize) for module in model)
 
     @classmethod
@@ -77,7 +78,7 @@ class Embedder:
             model = SentenceTransformer(path, model_kwargs=model_kwargs or {"add_pooling_layer": False})
         check_weights(path, model[0].auto_model)
         limit_length(model, max_length)
-        replaced = (Pooling,) * (pooling is not None) + (Normalize,) * (normalize is not None)
+        replaced = (Pooling, WeightedLayerPooling) * (pooling is not None) + (Normalize,) * (normalize is not None)
         modules = [module for module in model if not isinstance(module, replaced)]
         if pooling is not None:
             layers, width = config.num_hidden_layers, config.hidden_size
@@ -90,27 +91,34 @@ class Embedder:
         if replaced:
             options = dict(prompts=model.prompts, default_prompt_name=model.default_prompt_name)
             model = SentenceTransformer(modules=modules, device=str(model.device), **options)
-        return cls(model, pooling)
+        return cls(model)
 
     @classmethod
     def from_arguments(cls, given: PoolingArguments) -> Embedder:
         model_kwargs = {"add_pooling_layer": False, "dtype": given.dtype or "auto"}
         return cls.from_pretrained(given.model, given.pooling, given.normalize, given.max_length, **model_kwargs)
 
-    def embed(self, texts: Sequence[str], batch_tokens: int = 16384, progress: str | None = None) -> np.ndarray:
-        """[texts, width], fp32, in the order of `texts`; `batch_tokens` bounds a batch with its padding, `progress` is
-        what the progress bar is called, if there is to be one."""
-        return _in_batches(self.model, "encode", texts, batch_tokens, progress)
+    def embed(
+        self, texts: Sequence[str], batch_tokens: int = 16384, progress: str | None = None, task: str | None = None
+    ) -> np.ndarray:
+        """[texts, width], fp32, in the order of `texts`.
+
+        Args:
+            batch_tokens: bounds a batch with its padding.
+            progress: what the progress bar is called, if there is to be one.
+            task: "query" or "document", of search, has the model's prompt for it; None its default prompt, if any.
+        """
+        return _in_batches(self.model, f"encode_{task}" if task else "encode", texts, batch_tokens, progress)
 
     def fingerprint(self) -> str:
         """The same for the same weights, vocabulary and settings, wherever they lie; another one for any other."""
         vocabulary = sorted(self.model.tokenizer.get_vocab().items())
         settings = [self.pooling, self.normalize, self.model.max_seq_length, vocabulary]
-        if self.model.default_prompt_name:
-            settings.append(self.model.prompts[self.model.default_prompt_name])
+        prompts = [self.model.prompts.get(name) for name in (self.model.default_prompt_name, "document")]
+        if any(prompts):
+            settings += prompts
         digest = hashlib.blake2b(json.dumps(settings).encode(), digest_size=16)
-        weights = [self.model.transformers_model.state_dict()]
-        weights += [m.state_dict() for m in list(self.model)[1:] if not isinstance(m, WeightedLayerPooling)]
+        weights = [self.model.transformers_model.state_dict(), *(m.state_dict() for m in list(self.model)[1:])]
         for name, tensor in (item for state in weights for item in sorted(state.items())):
             digest.update(name.encode())
             digest.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy())
@@ -134,7 +142,7 @@ def embed(arguments: EmbedArguments, pooling: PoolingArguments) -> np.ndarray:
         raise ValueError("file: give texts or a file, not both")
     if arguments.text and not any(map(str.strip, arguments.text)):
         raise ValueError("text: none in the arguments")
-    if arguments.file and Path(arguments.file).suffix.lower() in TABLE_SUFFIXES:
+    if is_table(arguments.file):
         check_table(arguments.file, "file")
         texts = read_table(arguments.file).column(arguments.column, not_text)
     else:

@@ -85,7 +85,7 @@ def evaluate_rerank(arguments: EvaluateArguments, how: EvaluateRerankArguments) 
         raise ValueError("weight: give it or the tuning_data that it is chosen on, not both")
     prepare_result(arguments.result)
     task = read_retrieval(arguments.data, arguments.split)
-    tuning = read_retrieval(how.tuning_data, how.tuning_split) if how.tuning_data else None
+    tuning = read_retrieval(how.tuning_data, how.tuning_split, "tuning_data") if how.tuning_data else None
     reranker, embedder = open_reranker(how.model), Embedder.from_pretrained(how.embedder)
     started = time.perf_counter()
     result = dataclasses.asdict(how) | {"data": arguments.data, "split": arguments.split}
@@ -131,8 +131,8 @@ class Ranking:
         reranker: CrossEncoder | None = None,
     ):
         queries = list(task.queries.values())
-        passages = embedder.embed([passage.text for passage in task.passages], progress=progress)
-        found = semantic_search(embedder.embed(queries, progress=progress), passages, top_k=depth)
+        passages = embedder.embed([passage.text for passage in task.passages], progress=progress, task="document")
+        found = semantic_search(embedder.embed(queries, progress=progress, task="query"), passages, top_k=depth)
         self.found = [[task.passages[hit["corpus_id"]] for hit in hits] for hits in found]
         # each row with mean 0 and deviation 1; a constant row becomes 0
         self.cosines = scale(np.array([[hit["score"] for hit in hits] for hits in found]), axis=1)

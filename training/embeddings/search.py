@@ -44,7 +44,7 @@ class Index:
         old = dict(zip((passage.text for passage in known.passages), known.vectors)) if known else {}
         new = list(dict.fromkeys(passage.text for passage in passages if passage.text not in old))
         if new:
-            vectors = embedder.embed(new, progress=bar)
+            vectors = embedder.embed(new, progress=bar, task="document")
             old |= dict(zip(new, vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)))
         return cls(passages, np.stack([old[passage.text] for passage in passages]), model, embedder.fingerprint())
 
@@ -83,7 +83,7 @@ class Index:
 
     def search(self, queries: Sequence[str], embedder: Embedder, k: int = 10) -> list[list[tuple[Passage, float]]]:
         """The `k` passages of highest cosine for every query, with the cosines, best first."""
-        found = semantic_search(embedder.embed(queries), self.vectors, top_k=k)
+        found = semantic_search(embedder.embed(queries, task="query"), self.vectors, top_k=k)
         return [[(self.passages[hit["corpus_id"]], hit["score"]) for hit in hits] for hits in found]
 
 

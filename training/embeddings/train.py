@@ -57,6 +57,7 @@ from .unlabelled import KINDS, make_pairs, read_documents
 # Negatives that a held-out query's passage is ranked among.
 VALIDATION_NEGATIVES = 20
 PASSAGE_WORDS = 64  # of the longest passage that pairs are made of
+PATIENCE = 3  # evaluations without a better one before training stops
 # How the model is loaded: small steps are lost in weights of half precision, in which some models are saved.
 WEIGHTS = {"dtype": torch.float32}
 LOSSES = {
@@ -74,7 +75,7 @@ def finetune_embed(how: EmbedTrainingArguments, data: PairArguments, training: T
     """
     checkpoint = checkpoint_to_resume(training)
     check_pairs_from(how, data)
-    pairs, held_out = read_training_data(data, training.seed, how.pairs_from, how.passage_words or PASSAGE_WORDS)
+    pairs, held_out = read_training_data(data, training, how.pairs_from, how.passage_words or PASSAGE_WORDS)
     scored = has_scores(pairs)
     loss = how.loss if how.loss != "auto" else "cosent" if scored else "ranking"
     if (loss == "ranking") == scored:
@@ -97,8 +98,10 @@ def finetune_embed(how: EmbedTrainingArguments, data: PairArguments, training: T
     progress = None if training.disable_tqdm else "Embedding"
     kept = f"{len(task.queries):,} queries over {len(task.passages):,} passages" if by_rank else f"{len(task):,} pairs"
     print(f"{len(pairs):,} rows to train on by the loss {loss}; held out: {kept}")
+    query, document, default = (model.prompts.get(x) for x in ("query", "document", model.default_prompt_name))
     fields = {
-        "prompts": model.prompts.get(model.default_prompt_name),  # as `encode` puts it before every text
+        # as the model is measured: pairs are a query and passages, scored ones just texts
+        "prompts": default if scored else {"first": query, "second": document, "third": document},
         # a passage that stands twice in a batch would be its own negative
         "batch_sampler": BatchSamplers.BATCH_SAMPLER if scored else BatchSamplers.NO_DUPLICATES,
     }
@@ -120,11 +123,15 @@ def finetune_rerank(how: RerankTrainingArguments, data: PairArguments, training:
     check_encoder(how.model, reranker=is_reranker)
     if data.validation and is_retrieval(data.validation):
         raise ValueError(f"validation: {data.validation!r} is a folder; give a reranker a table like the data")
-    if how.negatives < 1 or how.mine_depth < how.negatives:
-        raise ValueError(f"negatives: {how.negatives} is out of range; use 1 to mine_depth={how.mine_depth}")
-    pairs, held_out = read_training_data(data, training.seed)
+    if how.negatives < 1 or (how.miner and how.mine_depth < how.negatives):
+        most = f"to mine_depth={how.mine_depth}" if how.miner else "or more"
+        raise ValueError(f"negatives: {how.negatives} is out of range; use 1 {most}")
+    pairs, held_out = read_training_data(data, training)
     scored = has_scores(pairs)
     if scored:
+        default = RerankTrainingArguments(how.model)
+        if unused := [name for name in vars(how) if getattr(how, name) != getattr(default, name)]:
+            raise ValueError(f"{unused[0]}: {getattr(how, unused[0])!r} has no effect on scored pairs; leave it out")
         rows, among = pairs, ""
     else:
         own = [*pairs["second"], *held_out["second"]]
@@ -183,7 +190,7 @@ def check_pairs_from(how: EmbedTrainingArguments, data: PairArguments) -> None:
 
 
 def read_training_data(
-    data: PairArguments, seed: int, pairs_from: Sequence[str] = (), words: int = PASSAGE_WORDS
+    data: PairArguments, training: TrainingArguments, pairs_from: Sequence[str] = (), words: int = PASSAGE_WORDS
 ) -> tuple[Dataset, Dataset | Retrieval]:
     """What is trained on, and what the best checkpoint is chosen on.
 
@@ -191,6 +198,9 @@ def read_training_data(
         pairs_from, words: which pairs are made of text without any, and the longest passage in them.
     """
     check_least(data, patience=0)
+    if data.patience and training.eval_strategy == "no":
+        raise ValueError(f"patience: {data.patience} has no effect with --eval_strategy no; leave it out")
+    seed = training.seed
     if pairs_from:
         documents = read_documents(data.data)
         if data.validation is None:
@@ -204,8 +214,8 @@ def read_training_data(
     if data.validation is None:
         return hold_out(pairs, data.validation_size, seed)
     if is_retrieval(data.validation):
-        return pairs, read_retrieval(data.validation, "validation")
-    held_out = read_pairs([data.validation], data.columns)
+        return pairs, read_retrieval(data.validation, "validation", "validation")
+    held_out = read_pairs([data.validation], data.columns, "validation")
     if has_scores(held_out) != has_scores(pairs):
         raise ValueError(f"validation: {data.validation!r} and the data must both have scores, or neither")
     return pairs, held_out
@@ -317,15 +327,18 @@ def train(
     check_launcher()
     training = resolve_precision(training)
     given = {field.name: getattr(training, field.name) for field in dataclasses.fields(training) if field.init}
-    metric = (training.metric_for_best_model or "loss").removeprefix("eval_")
-    if metric == "loss":  # what Transformers sets if nothing was given
+    metric = training.metric_for_best_model.removeprefix("eval_")
+    if metric == "auto":
         metric = evaluator.metric
+        if training.greater_is_better is False:  # where nothing is said, it is true
+            raise ValueError(f"greater_is_better: false contradicts {metric}; name another --metric_for_best_model")
         given |= {"metric_for_best_model": metric, "greater_is_better": True}
     if metric not in evaluator.names:
         raise ValueError(f"metric_for_best_model: {metric!r} is not measured; use one of {', '.join(evaluator.names)}")
     callbacks = [CheckpointManifest(), SaveAndStop()]
-    if data.patience and training.eval_strategy != "no":  # it needs evaluations, and with 0 stops at the first
-        callbacks.append(EarlyStoppingCallback(data.patience))
+    patience = PATIENCE if data.patience is None else data.patience
+    if patience and training.eval_strategy != "no":  # it needs evaluations, and with 0 stops at the first
+        callbacks.append(EarlyStoppingCallback(patience))
     trainer_class, arguments_class, fields = kind
     args = arguments_class(**given | fields)
     trainer = trainer_class(args=args, evaluator=evaluator, callbacks=callbacks, **parts)

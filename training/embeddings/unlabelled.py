@@ -17,7 +17,7 @@ from itertools import pairwise
 from datasets import Dataset
 
 from ..data.sentences import BLANK_LINE, split_sentences
-from .data import TABLE_SUFFIXES, not_text, read_table, read_text, text_files
+from .data import TABLE_SUFFIXES, not_text, read_table, read_text, split_words, text_files
 
 KINDS = ("title", "adjacent", "dropout")
 
@@ -55,11 +55,11 @@ def cut_into_passages(text: str, words: int) -> list[str]:
     """Whole sentences, up to `words` words a passage; a longer sentence is one by itself."""
     passages: list[list[str]] = []
     for sentence in split_sentences(text):
-        new = sentence.split()
+        new = split_words(sentence)
         if not passages or len(passages[-1]) + len(new) > words:
             passages.append([])
         passages[-1] += new
-    return [" ".join(passage) for passage in passages]
+    return ["".join(passage).strip() for passage in passages]
 
 
 def make_pairs(documents: Sequence[Document], kinds: Sequence[str], words: int) -> Dataset:
