@@ -1,7 +1,5 @@
 """Give a tokenizer the words of a domain, so that it no longer cuts them, and leave the rest as it is cut."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import re

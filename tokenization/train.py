@@ -1,7 +1,5 @@
 """Train a WordPiece, byte-level BPE or Unigram tokenizer that Transformers reloads without this package."""
 
-from __future__ import annotations
-
 import copy
 import json
 import warnings

@@ -1,7 +1,5 @@
 """Which tokens begin a word: a table over the vocabulary, so that whole words need no extra column beside the ids."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -5,8 +5,6 @@ compared with its usual, unpadded one in onnxruntime before anything is in its p
 `transformers.exporters`, gives the same outputs for every head; it takes a hundred times as long, and onnxscript.)
 """
 
-from __future__ import annotations
-
 import importlib.util
 import io
 import logging

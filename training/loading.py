@@ -1,7 +1,5 @@
 """Saved models: what lies at a path, and loading it without news of weights that belong to another head."""
 
-from __future__ import annotations
-
 import json
 import tempfile
 from collections.abc import Iterable, Iterator

@@ -1,8 +1,6 @@
 """The metrics of all tasks, as modules of `evaluate` that need no network: `F1().compute(predictions=…, references=…)`.
 Every score is a share between 0 and 1, or a correlation between -1 and 1."""
 
-from __future__ import annotations
-
 import re
 import string
 import warnings

@@ -1,7 +1,5 @@
 """What `peft` adapts in a MiniBERT where its config names no `target_modules`."""
 
-from __future__ import annotations
-
 # By what it adapts in a BERT: the linear layers, which are `Wqkv` and `Wo` of the attention, `Wi` and `Wo` of the MLP.
 TARGETS = {
     ("query", "value"): ["Wqkv", "Wo", "Wi"],  # low-rank, orthogonal and other updates, which any linear layer can have

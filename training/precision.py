@@ -1,7 +1,5 @@
 """What a training takes from where it runs: the number format of its processor, the number of its processes."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import platform

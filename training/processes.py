@@ -1,7 +1,5 @@
 """Several processes that train together: what they decide alike, and how they wait for each other."""
 
-from __future__ import annotations
-
 import functools
 import os
 from collections.abc import Iterator

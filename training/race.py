@@ -5,8 +5,6 @@ masks. Each is a process of its own, and only one trains at a time, a few steps 
 stalls them all; what counts as seconds is the time of training steps, and of what is done to the model before them.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import os

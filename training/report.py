@@ -3,8 +3,6 @@
 `format_table` aligns text, `picture` opens one matplotlib figure and saves it; what is drawn stands below them.
 """
 
-from __future__ import annotations
-
 import contextlib
 import math
 import textwrap

@@ -1,7 +1,5 @@
 """What a training gives back, and files that are there only when they are whole."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterator

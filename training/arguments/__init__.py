@@ -4,8 +4,6 @@ Where a command trains, every field of `transformers.TrainingArguments` is an ar
 one of those. Our defaults for them stand here too.
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import field
 from typing import Any

@@ -1,7 +1,5 @@
 """The arguments of `minibert audit`; nothing here may import torch."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from . import argument, to_mapping

@@ -1,7 +1,5 @@
 """The arguments of the commands of search; nothing here may import torch."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal

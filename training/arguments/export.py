@@ -1,7 +1,5 @@
 """The arguments of `minibert export`; nothing here may import torch."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

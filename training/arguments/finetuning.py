@@ -4,8 +4,6 @@
 trained and measured.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 

@@ -1,7 +1,5 @@
 """The arguments of `minibert push`."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from . import argument

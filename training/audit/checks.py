@@ -4,8 +4,6 @@ The number must not exceed the check's limit. Nothing is compared with what the 
 batch with each text alone, a loss with its formula, weights with what `_init_weights` makes of each module.
 """
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import inspect

@@ -1,7 +1,5 @@
 """`minibert audit`: what must hold for any encoder of Transformers, measured."""
 
-from __future__ import annotations
-
 import difflib
 import json
 import math

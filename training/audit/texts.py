@@ -1,7 +1,5 @@
 """Texts, every way to put them into a batch, and what a model makes of a batch and of each text alone."""
 
-from __future__ import annotations
-
 import inspect
 import itertools
 import math

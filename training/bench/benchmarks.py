@@ -7,8 +7,6 @@ A peer is made of a MiniBERT by `to_native`, so that both have the same shape an
 such twin: it gets the same width, depth, heads and number of MLP parameters.)
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import partial
 

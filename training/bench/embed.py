@@ -5,8 +5,6 @@ memory are its own; they take turns, so that what else the machine does hits all
 states only, sentence-transformers tokenizes, makes batches and pools for it as it does for itself.
 """
 
-from __future__ import annotations
-
 import contextlib
 import importlib.metadata
 import importlib.util

@@ -3,8 +3,6 @@
 Run as a module (`python -m minibert.training.bench.measure`) it is that process.
 """
 
-from __future__ import annotations
-
 import ctypes
 import dataclasses
 import gc

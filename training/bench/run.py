@@ -1,7 +1,5 @@
 """`minibert bench`: run the benchmarks that were asked for, one result file each, then show all of them."""
 
-from __future__ import annotations
-
 import dataclasses
 import fnmatch
 import json

@@ -3,8 +3,6 @@
 Nothing here may import torch: `--help` reads it.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The console command `minibert`: finds the command, prints help and errors. `parsing` reads the arguments."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import sys

@@ -5,8 +5,6 @@ What is given beside a recipe wins. Where a command builds a model, an argument 
 changes the model. What can be refused without torch and Transformers is refused before they are loaded.
 """
 
-from __future__ import annotations
-
 import argparse
 import ast
 import dataclasses

@@ -1,7 +1,5 @@
 """Which arguments count only beside others: what is given and would do nothing is rejected."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path

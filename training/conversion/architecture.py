@@ -1,7 +1,5 @@
 """What a family of encoders says about itself so that its models become MiniBERTs, and MiniBERTs models of it."""
 
-from __future__ import annotations
-
 import base64
 import re
 from types import ModuleType

@@ -1,7 +1,5 @@
 """BERT, and RoBERTa, XLM-RoBERTa and CamemBERT, which differ from it by positions and the names of their heads."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Loading a checkpoint that is to be converted: all of it, or an error that lists what is wrong."""
 
-from __future__ import annotations
-
 import copy
 from pathlib import Path
 

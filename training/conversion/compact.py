@@ -1,7 +1,5 @@
 """The compact relatives of BERT: DistilBERT, and ELECTRA's generator and discriminator."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from transformers import DistilBertConfig, ElectraConfig, PreTrainedConfig, PreTrainedModel

@@ -1,7 +1,5 @@
 """EuroBERT: a decoder's blocks, read in both directions."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """The architectures that become MiniBERTs, by the `model_type` of their configs."""
 
-from __future__ import annotations
-
 from transformers import PreTrainedConfig
 
 from .architecture import Architecture

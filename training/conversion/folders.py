@@ -1,7 +1,5 @@
 """From folder to folder: `minibert convert`."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

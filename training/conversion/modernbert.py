@@ -1,7 +1,5 @@
 """ModernBERT, and whatever is one under another name: Ettin, mmBERT, gte-modernbert, granite-embedding r2."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from transformers import ModernBertConfig, PreTrainedModel

@@ -6,8 +6,6 @@ back. What changes is where units are dropped in training, and a message says so
 its own.
 """
 
-from __future__ import annotations
-
 import copy
 import inspect
 from pathlib import Path

@@ -1,8 +1,6 @@
 """NeoBERT, whose class is not in Transformers but code beside its weights, which is not run: what is known here is how
 its config and its weights are laid out."""
 
-from __future__ import annotations
-
 import sys
 from typing import Any
 

@@ -1,7 +1,5 @@
 """BERTs with rotary positions: NomicBERT and the base of Jina's embeddings v3."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from transformers import JinaEmbeddingsV3Config, NomicBertConfig, PreTrainedModel

@@ -5,8 +5,6 @@ stays wherever it can, what is new or gone is said, and a field that would make 
 refused.
 """
 
-from __future__ import annotations
-
 import difflib
 import re
 from collections.abc import Mapping

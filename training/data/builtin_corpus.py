@@ -1,8 +1,6 @@
 """The built-in corpus: the language reference in `pydoc_data.topics` and the docstrings of the standard library's
 modules, classes and functions, found with `ast`, without importing the code that they describe."""
 
-from __future__ import annotations
-
 import ast
 import importlib.util
 import itertools

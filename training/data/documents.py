@@ -1,7 +1,5 @@
 """Documents for training, read, held out and tokenized: a `datasets.Dataset`, cached on disk, or a stream of them."""
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import inspect

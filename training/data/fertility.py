@@ -5,8 +5,6 @@ languages whatever their script; tokens per word ("fertility", Ács 2019; Rust e
 spaces between words, and tokens per character for the rest.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path

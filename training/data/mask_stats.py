@@ -1,7 +1,5 @@
 """`minibert mask-stats`: what share of real tokens the collator masks, replaces and keeps, against what it should."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple

@@ -5,8 +5,6 @@ in time and memory linear in T. All randomness comes in as four uniform numbers 
 result is a pure function of its arguments.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterable, Sequence
 

@@ -11,8 +11,6 @@ fewer files than ranks every rank reads them all and keeps its own batches. A st
 ends, so that `Trainer` sees a single epoch; its way of resuming (to skip batches) then gives the same batches.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ A row is `input_ids` and `position_ids` (lists of integers of one length, at mos
 it as `[CLS] … [SEP]`, and `position_ids` restart at 0 with every document, which says where documents begin.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 import datasets

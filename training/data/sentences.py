@@ -1,7 +1,5 @@
 """The sentences of documents."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 

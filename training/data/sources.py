@@ -5,8 +5,6 @@ not blank, a document is what stands between blank lines ("paragraph"); without 
 `sample_by="document"` takes every file as one document. The names are those of the `datasets` text loader.
 """
 
-from __future__ import annotations
-
 import codecs
 import functools
 import glob

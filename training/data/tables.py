@@ -4,8 +4,6 @@ In tsv as in csv, a quote that begins a cell encloses it up to the next one that
 as they are, several rows could so become one: such a tsv is refused, which shows in a cell with a tab.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from pathlib import Path

@@ -5,8 +5,6 @@ title), queries_SPLIT.jsonl (_id, text), qrels_SPLIT.csv or .tsv, or qrels/SPLIT
 without SPLIT where one is for all. Every error names the file and the row, counted from 1 without a header.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import json

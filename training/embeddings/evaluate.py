@@ -5,8 +5,6 @@ from 0 to 1). Retrieval: hit@1, hit@10, MRR@10 and nDCG@10 with the grades as ga
 knows no grades), means over the queries that have a relevant passage; a passage is its title, a space and its text.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import time

@@ -7,8 +7,6 @@ arXiv 1901.04085), drawn at random or from what an embedding model finds near th
 pairs in `unlabelled`.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import random

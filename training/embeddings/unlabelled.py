@@ -7,8 +7,6 @@
 Every other text of the batch is a negative.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -2,8 +2,6 @@
 same rows in the same order; and the speed of both, in turn, over the same batches of the real data loader. What is
 finished lies in the output folder and is not done again."""
 
-from __future__ import annotations
-
 import json
 import statistics
 from collections.abc import Callable

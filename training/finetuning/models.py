@@ -1,7 +1,5 @@
 """The model that a task starts from."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,8 +1,6 @@
 """`minibert finetune TASK --plan true`: look at the data, train nothing, and propose how to train, by rules of thumb,
 each with its reason. The time is measured: a few training steps of the model itself are extrapolated."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import statistics

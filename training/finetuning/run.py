@@ -1,8 +1,6 @@
 """`minibert finetune TASK` and `minibert evaluate TASK`: rows → model inputs → `Trainer` → metrics and a saved model.
 What differs between tasks stands in their `Task`."""
 
-from __future__ import annotations
-
 import dataclasses
 import importlib
 import json

@@ -4,8 +4,6 @@ Beside a card (README.md) lies `model_card.json`: the facts that it was made of 
 again (with the name of the repository it is pushed to), and one that somebody edited since is left alone.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import datetime
 import hashlib

@@ -5,8 +5,6 @@ A benchmark is a data set with an `eval.yaml`, which names its tasks. Which figu
 author knows, and so it has to be said.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from pathlib import Path

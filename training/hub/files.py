@@ -3,8 +3,6 @@
 `huggingface_hub` has neither a search for secrets nor a list of files that must not be published: both stand here.
 """
 
-from __future__ import annotations
-
 import fnmatch
 import os
 import re

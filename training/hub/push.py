@@ -1,7 +1,5 @@
 """`minibert push FOLDER REPO`: check a saved model as somebody without the package would load it, then publish it."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os

@@ -1,7 +1,5 @@
 """What makes everything that `Trainer` pushes a repository that loads."""
 
-from __future__ import annotations
-
 import contextlib
 from pathlib import Path
 

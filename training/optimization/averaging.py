@@ -1,7 +1,5 @@
 """A moving average of the weights, which is what is evaluated and saved."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path

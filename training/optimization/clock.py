@@ -1,7 +1,5 @@
 """Training that ends on time: the schedule is laid by the clock, not by steps."""
 
-from __future__ import annotations
-
 import math
 import statistics
 import time

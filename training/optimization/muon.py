@@ -1,7 +1,5 @@
 """Muon for the matrices of the blocks, AdamW for all else, as one optimizer."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The warmup-stable-decay schedule, and how many rows a batch has while it grows."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """How fast this machine trains, and what to train in the time there is."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import time

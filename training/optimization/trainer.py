@@ -1,7 +1,5 @@
 """The optimizer, the schedule, growing batches and averaged weights in a `Trainer`."""
 
-from __future__ import annotations
-
 import dataclasses
 from contextlib import nullcontext
 

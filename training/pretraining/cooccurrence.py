@@ -3,8 +3,6 @@
 A model that begins at random needs hundreds of steps to find out which tokens are alike; the counts say it at once.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """`minibert fill`: what a trained model puts where text has masks."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

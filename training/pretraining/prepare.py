@@ -1,7 +1,5 @@
 """`minibert prepare`: text → tokenizer → rows on disk, made once for all trainings."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -3,8 +3,6 @@
 What the model learns, and from what rows, is the objective's (`objectives`); how, is `PretrainingTrainer`'s.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import math

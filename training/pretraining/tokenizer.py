@@ -1,7 +1,5 @@
 """`minibert tokenizer`: train a tokenizer on files, or extend one."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from transformers import PreTrainedTokenizerBase

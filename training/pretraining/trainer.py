@@ -1,7 +1,5 @@
 """The `Trainer` that trains any objective."""
 
-from __future__ import annotations
-
 import math
 
 import torch

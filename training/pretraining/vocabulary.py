@@ -1,7 +1,5 @@
 """Rows for new tokens in a trained model (`--extend_vocabulary`)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import torch

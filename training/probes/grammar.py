@@ -4,8 +4,6 @@ Minimal pairs such as those of BLiMP (Warstadt et al. 2020, arXiv 1912.00582). A
 sentence is its pseudo-log-likelihood (Salazar et al. 2020, arXiv 1910.14659), a decoder's its log-likelihood.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple

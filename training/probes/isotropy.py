@@ -7,8 +7,6 @@ Schijndel 2021, sections 3 and 4). Special tokens, whose states are nearly the s
 others but left out of what is measured: so the STS correlation is not quite that of sentence-transformers.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from functools import partial

@@ -1,8 +1,6 @@
 """`minibert probe neighbours`: the uses of a word that lie nearest to one another, and masked tokens looked up in the
 embedding matrix as if it were an index of the vocabulary."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict

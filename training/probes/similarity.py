@@ -6,8 +6,6 @@ embedding similarity for high frequency words"): do the uses of a frequent word 
 therefore err in one direction?
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict

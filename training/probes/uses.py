@@ -1,8 +1,6 @@
 """What the probes read: words in their contexts, labelled or found in a corpus, and scored pairs of sentences; and how
 they begin and end."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass

@@ -4,8 +4,6 @@ The states of a model with L layers are numbered as in Transformers: 0 is what t
 layers' outputs; the last is `last_hidden_state`, in a pre-norm model after the final norm.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -6,8 +6,6 @@ best setting that the validation file chooses. Micro accuracy is the share of ro
 words of the accuracy on each (not, as of Loureiro et al. 2021, who made CoarseWSD-20, over a word's senses of F1).
 """
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Answer questions with a part of a context (extractive question answering)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path

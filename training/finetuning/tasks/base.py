@@ -1,8 +1,6 @@
 """What a task says about itself; `finetuning.run` does the rest. It reads the rows, which tells it the labels, and then
 gives the fields of the config, model inputs, metrics, a picture and a few lines of output."""
 
-from __future__ import annotations
-
 import abc
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Choose the right one of several continuations or answers (SWAG, COPA, RACE, …)."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from functools import partial

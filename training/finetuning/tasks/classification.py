@@ -1,7 +1,5 @@
 """Classify texts or pairs of texts (one class, several labels, or a value); entailment, and `zero-shot` through it."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path

@@ -6,8 +6,6 @@ parts of speech. What is not valid is read as seqeval reads it (and conlleval be
 entity before it begins a new one.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """Tag the words of sentences: entities (NER), parts of speech (POS)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path

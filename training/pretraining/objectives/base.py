@@ -1,7 +1,5 @@
 """What an objective has to say: its rows, its model, its collator, its figures."""
 
-from __future__ import annotations
-
 import abc
 import dataclasses
 import math

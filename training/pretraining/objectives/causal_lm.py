@@ -1,7 +1,5 @@
 """Next-token prediction: the decoder of the same blocks and the same number of parameters, to compare with."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

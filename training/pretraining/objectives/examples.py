@@ -1,7 +1,5 @@
 """What a trained model is shown on: sentences of held-out documents, and a word in each that is worth guessing."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 

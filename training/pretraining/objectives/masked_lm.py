@@ -1,7 +1,5 @@
 """Masked language modelling (BERT, arXiv 1810.04805; RoBERTa, arXiv 1907.11692)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

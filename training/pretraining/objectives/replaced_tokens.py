@@ -1,7 +1,5 @@
 """Replaced-token detection (ELECTRA: Clark et al. 2020, arXiv 2003.10555)."""
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 import math

@@ -1,7 +1,5 @@
 """Masked language modelling and next-sentence prediction, on pairs of segments (BERT, arXiv 1810.04805, A.2)."""
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
