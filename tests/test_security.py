@@ -147,6 +147,17 @@ def test_a_pickled_module_is_not_unpickled(model, trap, tmp_path):
     assert not trap.exists() and not (tmp_path / "target").exists()
 
 
+def test_modules_outside_of_the_model_are_not_copied(model, tmp_path):
+    modules = [{"path": "", "type": "Transformer"}, {"path": "../other", "type": "Dense"}]
+    (model / "modules.json").write_text(json.dumps(modules))
+    (model.parent / "other").mkdir()
+    (model.parent / "other" / "config.json").write_text("{}")
+    (tmp_path / "deep").mkdir()
+    with pytest.raises(ValueError, match="modules.json names '../other', which is no folder of the model"):
+        convert(ConvertArguments(paths=[str(model), str(tmp_path / "deep" / "target")]))
+    assert not list((tmp_path / "deep").iterdir())
+
+
 @pytest.mark.parametrize("name", ["optimizer.pt", "scheduler.pt", "rng_state.pth"])
 def test_a_checkpoint_is_not_unpickled(name, trap, tmp_path):
     trainer = make_trainer(tmp_path / "run")
