@@ -720,7 +720,8 @@ class MiniBertForCausalLM(MiniBertVocabularyHead, GenerationMixin):
         outputs = self.encode(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, seq_idx, **kwargs)
         given = shift_labels
         if labels is not None and given is None:
-            given = F.pad(labels[..., 1:], (1, 0), value=-100)  # nothing predicts the first token, and Trainer knows
+            # Nothing predicts the first token, and Trainer does not count it.
+            given = F.pad(labels[..., 1:], (1, 0), value=-100)
         labels_t, count = outputs.documents.select_labels(given, num_items_in_batch)
         if labels_t is not None and shift_labels is None:
             labels_t = F.pad(labels_t, (0, 1), value=-100)[1:].masked_fill(~outputs.documents.has_next(), -100)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError, safe_open
 
-from .result import write_json
+from .files import write_json
 
 if TYPE_CHECKING:
     from transformers import TrainingArguments

@@ -46,11 +46,11 @@ from .data.documents import tokenize_documents
 from .data.masking import IGNORE_INDEX
 from .data.mixtures import CorpusSplits, prepare_documents
 from .data.packing import pack_documents
+from .files import whole, write_json
 from .precision import fast_bf16
 from .pretraining.objectives.base import token_score
 from .probes.grammar import grammar, read_minimal_pairs
 from .report import format_table, plot_race
-from .result import whole, write_json
 
 MLM_PROBABILITY = 0.15
 HELD_OUT = "held_out.safetensors"

@@ -14,6 +14,11 @@ def is_table(file: str | None) -> bool:
     return file is not None and Path(file).suffix.lower() in TABLE_SUFFIXES
 
 
+def is_retrieval(source: str) -> bool:
+    """Whether this is a folder, which can only be a retrieval folder here."""
+    return Path(source).expanduser().is_dir()
+
+
 @dataclass
 class PoolingArguments:
     """How a model makes a vector of a text; by default as it was saved."""

@@ -18,8 +18,8 @@ from tqdm.auto import tqdm
 from ..arguments import check_least
 from ..arguments.pretraining import BenchArguments, CorpusArguments
 from ..checkpoints import check_same
+from ..files import write_json
 from ..report import bench_table, plot_bench_lengths
-from ..result import write_json
 from .benchmarks import BENCHMARKS
 from .measure import first_line, interleave, matrix_product, probe
 from .work import FLOPS_FORMULA, MFU_FORMULA, Benchmark, Run, Work

@@ -42,10 +42,6 @@ def _has_rows(data: list[str]) -> bool:
     return any((Path(item).expanduser() / ROWS_MANIFEST).exists() for item in data)
 
 
-def _is_folder(data: str) -> bool:
-    return Path(data).expanduser().is_dir()
-
-
 CORPUS = (
     _with("data", "text_column", "sample_by"),
     _without("data", "packages"),
@@ -70,8 +66,8 @@ CONDITIONS = {
     embeddings.EmbedArguments: (Condition("file", embeddings.is_table, "with a table in --file", ("column",)),),
     embeddings.SearchArguments: (_with("data", "passage_words"), _with("reranker", "depth")),
     embeddings.EvaluateArguments: (
-        Condition("data", _is_folder, "with a folder in --data", ("split",)),
-        Condition("data", lambda data: not _is_folder(data), "with a table in --data", ("columns",)),
+        Condition("data", embeddings.is_retrieval, "with a folder in --data", ("split",)),
+        Condition("data", lambda data: not embeddings.is_retrieval(data), "with a table in --data", ("columns",)),
     ),
     embeddings.ReferenceArguments: (_with("reference", "reference_texts"),),
     embeddings.PairArguments: (_without("validation", "validation_size"),),

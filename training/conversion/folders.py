@@ -75,7 +75,7 @@ def copy_modules(source: str, target: Path, length: int | None = None) -> None:
     names = ["modules.json", "config_sentence_transformers.json", "sentence_bert_config.json"] if modules else []
     for module in modules[1:]:
         if not (target / module["path"]).resolve().is_relative_to(target.resolve()):
-            raise ValueError(f"{source}: its modules.json names {module['path']!r}, which is no folder of the model")
+            raise ValueError(f"{source}: modules.json names {module['path']!r}; use folders inside of the model's")
         names += [f"{module['path']}/{name}" for name in ("config.json", "model.safetensors")]
     for name in names:
         if has_file(source, name):

@@ -24,7 +24,7 @@ from torch.utils.data import Dataset, Sampler
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from ..arguments.pretraining import ROWS_MANIFEST, UNLESS_PREPARED, CorpusArguments, RowArguments
-from ..result import whole, write_json
+from ..files import whole, write_json
 from .documents import TOKENIZER_BATCH, in_share, tokenize_table, tokenizer_backend
 from .packing import WINDOW, pack_table, special_ids
 from .tables import load_files

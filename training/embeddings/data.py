@@ -271,11 +271,6 @@ def read_retrieval(folder: str, split: str = "test", field: str = "data") -> Ret
     return Retrieval([*passages.values()], {name: text for name, text in texts.items() if name in relevant}, relevant)
 
 
-def is_retrieval(source: str) -> bool:
-    """Whether this is a folder, which can only be a retrieval folder here."""
-    return Path(source).expanduser().is_dir()
-
-
 def _ids(table: Table) -> list[str]:
     rows: dict[str, int] = {}
     for number, name in enumerate(map(str, table.column("_id")), 1):

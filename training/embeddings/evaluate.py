@@ -20,9 +20,15 @@ from sklearn.preprocessing import scale
 
 from .. import metrics
 from ..arguments import check_least
-from ..arguments.embeddings import EvaluateArguments, EvaluateRerankArguments, PoolingArguments, ReferenceArguments
+from ..arguments.embeddings import (
+    EvaluateArguments,
+    EvaluateRerankArguments,
+    PoolingArguments,
+    ReferenceArguments,
+    is_retrieval,
+)
 from ..report import format_table
-from .data import Retrieval, has_scores, is_retrieval, read_pairs, read_retrieval
+from .data import Retrieval, has_scores, read_pairs, read_retrieval
 from .encoders import Embedder, open_reranker, score_pairs
 
 SHOWN = ("hit@1", "hit@10", "mrr@10", "ndcg@10", "spearman", "pearson")

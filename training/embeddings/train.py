@@ -30,7 +30,7 @@ from transformers import EarlyStoppingCallback, TrainingArguments, set_seed
 
 from .. import metrics
 from ..arguments import check_least
-from ..arguments.embeddings import EmbedTrainingArguments, PairArguments, RerankTrainingArguments
+from ..arguments.embeddings import EmbedTrainingArguments, PairArguments, RerankTrainingArguments, is_retrieval
 from ..callbacks import CheckpointManifest, SaveAndStop
 from ..checkpoints import checkpoint_to_resume, kept_step, remove_checkpoints
 from ..loading import check_weights, minibert_config, quietly
@@ -43,7 +43,6 @@ from .data import (
     draw,
     has_scores,
     hold_out,
-    is_retrieval,
     read_pairs,
     read_passages,
     read_retrieval,

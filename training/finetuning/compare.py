@@ -13,8 +13,8 @@ from transformers import set_seed
 
 from ..checkpoints import remove_checkpoints
 from ..conversion import to_native
+from ..files import write_json
 from ..report import format_scores, format_table
-from ..result import write_json
 from .trainer import Run, TaskTrainer, seconds_of_steps, train, training_batches
 
 QUALITY, SPEED, BOTH = "compare_transformers.json", "compare_speed.json", "compare.json"

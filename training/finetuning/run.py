@@ -17,13 +17,14 @@ from ..arguments import check_least
 from ..arguments.finetuning import UNLESS_PLANNED, DataArguments, EvaluateArguments, FinetuneArguments, TaskArguments
 from ..arguments.hub import PushArguments
 from ..checkpoints import can_resume, check_unused, checkpoint_to_resume, remove_checkpoints
+from ..files import write_json
 from ..hub.card import CardFacts, Result, describe_data, facts_from_trainer, headlines, published_name, save_card
 from ..hub.push import check_push, push
 from ..loading import without_bars
 from ..precision import check_launcher
 from ..processes import first_process_first
 from ..report import format_scores
-from ..result import TrainingResult, write_json
+from ..result import TrainingResult
 from .compare import check_comparable, compare, saved_report
 from .data import FILE, ROW, SPLITS, load_splits
 from .models import check_head, load_model, load_tokenizer, read_config

@@ -15,8 +15,8 @@ from ..checkpoints import check_same, check_unused
 from ..data.mixtures import prepare_documents
 from ..data.packing import WINDOW, check_packing, special_ids
 from ..data.prepared import SPLITS, PreparedRows, shard_counts, write_manifest, write_shard
+from ..files import write_json
 from ..loading import saved_tokenizer, without_bars
-from ..result import write_json
 
 
 @without_bars(of_datasets=True)

@@ -1,0 +1,22 @@
+"""Files that are there only when they are whole, so that one that is there can be taken for done."""
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+
+@contextmanager
+def whole(path: Path) -> Iterator[Path]:
+    """A path to write a file at, which gets the name `path` once it is written: who finds that name finds all of it."""
+    unfinished = path.with_name(f".{path.name}.unfinished")
+    yield unfinished
+    os.replace(unfinished, path)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write `value` as JSON, `whole`."""
+    with whole(path) as unfinished:
+        unfinished.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
