@@ -199,7 +199,7 @@ class Documents:
         return self._lengths
 
     def select(self, x_bs: torch.Tensor) -> torch.Tensor:
-        """[batch, length, …] → [tokens, …]"""
+        """Unpads a tensor: [batch, length, …] → [tokens, …]"""
         x = x_bs.flatten(0, 1)
         return x if self.index_t is None else x[self.index_t]
 
@@ -222,7 +222,7 @@ class Documents:
         return self.select(real_bs), num_items
 
     def restore(self, x_t: torch.Tensor, fill: float = 0.0) -> torch.Tensor:
-        """[tokens, width] → [batch, length, width], `fill` at padding."""
+        """Pads again: [tokens, width] → [batch, length, width], `fill` at padding."""
         if self.index_t is not None:
             batch_size, length = self.shape
             padded = x_t.new_full((batch_size * length, *x_t.shape[1:]), fill)
@@ -298,9 +298,9 @@ class Documents:
 
 
 def bucket_rows(x_td: torch.Tensor) -> int:
-    """Rows to append to the unpadded tokens so that few lengths occur, 16 between a power of two and the next. In half
-    precision on CPU, kernels are built for each shape that is met; the work on these rows, 2 % on average, takes less
-    time."""
+    """Rows to append to the unpadded tokens, [tokens, width], so that few lengths occur, 16 between a power of two and
+    the next. In half precision on CPU, kernels are built for each shape that is met; the work on these rows, 2 % on
+    average, takes less time."""
     half = x_td.dtype in (torch.bfloat16, torch.float16) or torch.is_autocast_enabled("cpu")
     if not half or x_td.device.type != "cpu" or is_captured(x_td):
         return 0

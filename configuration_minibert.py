@@ -138,7 +138,7 @@ class MiniBertConfig(PreTrainedConfig):
     head_bias: bool = False  # bias of the prediction head's dense layer
     prediction_transform: bool = True  # dense, activation, norm before the vocabulary; False: nothing (EuroBERT)
     decoder_bias: bool = True  # bias over the vocabulary
-    classifier_bias: bool = False  # bias of the last linear of classification heads
+    classifier_bias: bool = False  # of the last linear of classification heads (ModernBERT's name for `head_bias`)
     tie_word_embeddings: bool = True  # the decoder's weight is the word embedding
 
     # --- regularisation, initialisation ---

@@ -112,7 +112,7 @@ class MiniBertEmbeddings(nn.Module):
         token_type_ids: torch.Tensor | None,
         position_ids: torch.Tensor,
     ) -> torch.Tensor:
-        """[b, s, d]"""
+        """[b, s, d]; of unpadded tokens [1, t, d]"""
         x = look_up(self.tok_embeddings, input_ids, "input_ids") if inputs_embeds is None else inputs_embeds
         if self.token_type_embeddings is not None:
             if token_type_ids is None:
@@ -459,7 +459,8 @@ def mean_loss(
     loss_sum: torch.Tensor, count: int | torch.Tensor, num_items_in_batch: int | torch.Tensor | None
 ) -> torch.Tensor:
     """The sum of the losses of a (micro-)batch over the number of targets: those of the whole batch, if `Trainer` says
-    how many there are over all steps of gradient accumulation, else its own. No target at all gives 0, not NaN."""
+    how many there are over all steps of gradient accumulation (it does where `forward` takes **kwargs, and then divides
+    by nothing itself), else its own. No target at all gives 0, not NaN."""
     total = count if num_items_in_batch is None else num_items_in_batch
     return loss_sum / (total.to(loss_sum.device).clamp(min=1) if isinstance(total, torch.Tensor) else max(total, 1))
 

@@ -232,6 +232,8 @@ def test_sentence_transformers_opens_its_folder(pooling, folder, tmp_path):
     expected = states[:, 0] if pooling == "cls" else mean_of(states, inputs["attention_mask"])
     assert_close(vectors, expected, rtol=1e-4, atol=1e-5)
     assert load_file(tmp_path / "out" / "model.safetensors")
+    loaded = MiniBertModel.from_pretrained(tmp_path / "out", output_loading_info=True)[1]
+    assert not loaded["missing_keys"] and not loaded["unexpected_keys"]
     assert (tmp_path / "out" / "modeling_minibert.py").exists()
 
 

@@ -53,6 +53,16 @@ def test_bad_input_is_named_before_any_work(field, given, tmp_path):
     assert not (tmp_path / "race").exists()
 
 
+@pytest.mark.parametrize(
+    ("name", "content"), [("mine", "data: x.txt"), ("mine", "validation_size: 0.01"), ("tokenizer", "size: tiny")]
+)
+def test_a_recipe_chooses_neither_text_nor_a_name_that_is_taken(name, content, tmp_path):
+    (tmp_path / f"{name}.yaml").write_text(content)
+    with pytest.raises(ValueError, match="^recipes: "):
+        race(CorpusArguments(), RaceArguments([str(tmp_path / f"{name}.yaml")], output=str(tmp_path / "race")))
+    assert not (tmp_path / "race").exists()
+
+
 def test_what_is_done_to_a_model_before_its_first_step_counts(tmp_path):
     ours, theirs = Pipe()
     for _ in range(2):  # for the steps, and the end
@@ -102,3 +112,8 @@ def test_a_race(tmp_path):
     assert again["runs"]["minibert"] == summary["runs"]["minibert"] and again["runs"]["bert 0.001"]["loss"] == 1.0
     with pytest.raises(ValueError, match="^seed: 1, but the race in .* has 0; use another output"):
         race(CorpusArguments(data=[str(tmp_path / "text.txt")]), replace(arguments, seed=1))
+    (tmp_path / "averaged.yaml").write_text("weight_average: 0.8\n")
+    with pytest.raises(
+        ValueError, match="^weight_average: 0.8, but the run 'averaged' in .* had 0.9; use another name"
+    ):
+        race(CorpusArguments(data=[str(tmp_path / "text.txt")]), arguments)

@@ -62,17 +62,17 @@ def finetune(task: str, **arguments: Any) -> TrainingResult:
 
     Args:
         task: "classify", "nli", "tag", "answer", "choose", "embed" or "rerank"; each has arguments of its own.
-        model (str): what to start from: a MiniBERT, or an encoder that `convert` takes.
+        model (str): what to start from: a MiniBERT, or (not for "embed" and "rerank") an encoder that `convert` takes.
         data (str): a folder with train, validation and test files, one file, or a Hub data set; or train, validation
             and test (each a list of files). For "embed" and "rerank", a list of tables.
         output_dir (str): "runs/finetune" by default ("runs/embed", "runs/rerank").
-        seeds (int), freeze (str), lora (int), patience (int): for the first five tasks.
+        seeds (int), freeze (str), lora (int): for the first five tasks.
     """
     return run_command(split_command(["finetune", task])[0], given=arguments)
 
 
 def evaluate(task: str, **arguments: Any) -> dict[str, Any]:
-    """Measure a trained model; returns its scores by name (of each split, for the first five tasks).
+    """Measure a trained model; returns its scores by name: of each split, or for "embed" and "rerank" under "metrics".
 
     Args:
         task, model (str), data (str): as `finetune` takes them; for "embed" and "rerank" data is a retrieval folder, or
@@ -121,7 +121,7 @@ def audit(model: str | PathLike, **arguments: Any) -> Any:
 
     Args:
         model: a folder, a Hub name, or the name of a class, of which a tiny model is built.
-        fields (dict): fields of that class's config; checks (list[str]): only those that begin so.
+        set (dict): fields of that class's config; checks (list[str]): only those that begin so.
     """
     return run_command("audit", given={"model": [str(model)], **arguments})
 
@@ -131,7 +131,8 @@ def convert(source: str | PathLike, target: str | PathLike, **arguments: Any) ->
 
     Args:
         source: a folder or a Hub name. target: a new folder.
-        architecture (str): "bert" or "modernbert", for what a MiniBERT becomes; by default what it was, or can be.
+        architecture (str): "bert", "modernbert", "roberta" … (docs/families.md), for what a MiniBERT becomes; by
+            default what it was, or can be.
         set (dict): fields of `MiniBertConfig` that the MiniBERT written has otherwise; what is kept and new is printed.
     """
     return run_command("convert", given={"paths": [str(source), str(target)], **arguments})

@@ -59,6 +59,8 @@ def _checkpoint_to_resume(training: TrainingArguments) -> str | None:
         return None
     if not newest and not Path(given).is_dir():
         raise ValueError(f"resume_from_checkpoint: {given!r} is no folder; give a checkpoint's path, or true")
+    if not newest and Path(given).resolve().parent != folder.resolve():
+        check_unused(folder)
     passed_over = []
     for checkpoint in _checkpoints(folder) if newest else [Path(given)]:
         damage = find_damage(checkpoint)

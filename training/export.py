@@ -77,9 +77,9 @@ def export(arguments: ExportArguments) -> Path:
 def _write_sentence_transformer(source: str, written: Path, pooling: str | None, normalize: bool | None) -> str:
     from .embeddings.encoders import Embedder
 
-    embedder = Embedder.from_pretrained(source, pooling, normalize, dtype="auto", add_pooling_layer=False)
+    embedder = Embedder.from_pretrained(source, pooling, normalize, dtype="auto")
     with quietly():
-        embedder.model.save(str(written))
+        embedder.model.save_pretrained(str(written), create_model_card=False)  # `push` writes one that pins the code
     scaled = "normalised" if embedder.normalize else "not normalised"
     return f"a SentenceTransformer ({embedder.pooling}, {scaled}); it brings its code (trust_remote_code=True)"
 
@@ -98,6 +98,7 @@ def _write_onnx(source: str, written: Path, head: str | None, int8: bool) -> str
     model = load(source, tokenizer)
     if head != saved:
         model = model.base_model
+        model._forward_hooks.clear()  # by which a decoder has its head finish the states
     model.float().cpu().eval()
     (written / GRAPH).parent.mkdir()
     large = 4 * model.num_parameters() > LARGEST_FILE

@@ -32,6 +32,8 @@ def saved_tokenizer(path: str | Path) -> PreTrainedTokenizerBase:
     """The tokenizer in a folder or on the Hub (its code is never run); a ValueError or an OSError if there is none."""
     with reading(path):
         tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=False)
+    if len(tokenizer) <= len(set(tokenizer.all_special_ids)) + 3:  # what some classes make of no file at all
+        raise ValueError(f"{str(path)!r} holds no tokenizer; tokenizer.save_pretrained(folder) writes it")
     longest = tokenizer.model_max_length
     if not isinstance(longest, (int, float)):
         raise ValueError(f"{str(path)!r}: tokenizer_config.json has model_max_length={longest!r}; put a number there")

@@ -11,7 +11,7 @@ import os
 import shutil
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -56,6 +56,9 @@ MLM_PROBABILITY = 0.15
 HELD_OUT = "held_out.safetensors"
 # What must be alike for runs to be compared.
 FIXED = ("size", "vocab_size", "steps", "rows", "seq_length", "documents", "seed")
+# What a recipe may not choose.
+TEXT = {field.name for each in (CorpusArguments, MixtureArguments, StreamingArguments) for field in fields(each)}
+TEXT |= {"validation_size", "tokenizer", "model_name_or_path"}
 PEERS = ("bert", "modernbert")
 QUICK = dict(size="tiny", vocab_size=1024, steps=12, evaluations=3, documents=40, turn=2, rows=2, seq_length=128)
 
@@ -83,13 +86,15 @@ def race(corpus: CorpusArguments, arguments: RaceArguments) -> dict[str, Any]:
     runs: dict[str, dict[str, Any]] = {"minibert": {}}
     for recipe in arguments.recipes:
         name, content = Path(recipe).stem, read_recipe(recipe, argument_names("pretrain"))
-        if name in runs or name == "race":
-            raise ValueError(f"recipes: {recipe!r} is the second run called {name!r}; use another name")
+        if name in runs or name in ("race", "tokenizer"):
+            raise ValueError(f"recipes: {recipe!r} would be another {name!r} in {arguments.output!r}; use another name")
+        if of_text := sorted(content.keys() & TEXT):
+            raise ValueError(f"recipes: {recipe!r} has {of_text[0]}, and all runs have one text; leave it out")
         if content.get("objective", "mlm") != "mlm":
             raise ValueError(
                 f"recipes: {recipe!r} has objective: {content['objective']}; use one of masked tokens, mlm"
             )
-        runs[name] = {"recipe": recipe}
+        runs[name] = {"recipe": recipe, "content": json.loads(json.dumps(content))}
     for peer in arguments.peers:
         runs |= {f"{peer} {rate:g}": {"peer": peer, "learning_rate": rate} for rate in arguments.learning_rates}
     settings = asdict(corpus) | {name: getattr(arguments, name) for name in FIXED}
@@ -97,6 +102,9 @@ def race(corpus: CorpusArguments, arguments: RaceArguments) -> dict[str, Any]:
         prepare(corpus, arguments, settings)
     check_same(_metadata(folder)["settings"], settings, f"the race in {str(folder)!r} has", "use another output")
     missing = [name for name in runs if not (folder / f"{name}.json").exists()]
+    for name in runs.keys() - set(missing):
+        before, now = (x.get("content", {}) for x in (json.loads((folder / f"{name}.json").read_text()), runs[name]))
+        check_same(before, now, f"the run {name!r} in {str(folder)!r} had", "use another name for the recipe")
     _take_turns({name: runs[name] for name in missing}, corpus, arguments)
     results = {name: json.loads((folder / f"{name}.json").read_text()) for name in runs}
     summary = {"arguments": asdict(arguments), "runs": results, "best": compare(results)}
@@ -252,14 +260,14 @@ class Turns(TrainerCallback):
     @torch.no_grad()
     def measure(self, args: TrainingArguments, state: Any, model: torch.nn.Module) -> None:
         model.eval()
-        sums = torch.zeros(3, dtype=torch.float64, device=model.device)
+        sums = torch.zeros(3, dtype=torch.float64)
         for batch in self.batches:
             batch = {name: x.to(model.device) for name, x in batch.items()}
             with torch.autocast(model.device.type, torch.bfloat16, enabled=args.bf16):
                 logits = model(**batch).logits
             if logits.dim() == 3:  # else they are of the masked tokens alone
                 logits = logits[batch["labels"] != IGNORE_INDEX]
-            sums += token_score(logits, batch["labels"])
+            sums += token_score(logits, batch["labels"]).cpu()
         model.train()
         loss, right, targets = sums.tolist()
         tokens = int(state.num_input_tokens_seen)
@@ -335,7 +343,7 @@ def _train_peer(name, run, corpus, arguments) -> PreTrainedModel:
         per_device_train_batch_size=arguments.rows,
         learning_rate=run["learning_rate"],
         bf16=fast_bf16()[0],
-        use_cpu=not torch.cuda.is_available(),
+        use_cpu=not torch.accelerator.is_available(),
         seed=arguments.seed,
         save_strategy="no",
         report_to="none",

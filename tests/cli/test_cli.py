@@ -9,6 +9,7 @@ import sys
 import types
 
 import pytest
+from helpers import refusal
 from transformers import PreTrainedConfig, TrainingArguments
 
 from minibert.configuration_minibert import MiniBertConfig
@@ -175,6 +176,10 @@ def test_model_fields():
 def test_words_without_a_flag(line):
     (fill,) = parsing.parse("fill", shlex.split(line))
     assert fill == arguments.FillArguments(text=["one text", "two"], top_k=3)
+
+
+def test_words_beside_their_own_flag_are_refused(capsys):
+    assert "text: given with and without --text" in refusal(capsys, "fill", "one", "--text", "two")
 
 
 def test_arguments_of_the_function(called):

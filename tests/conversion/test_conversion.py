@@ -9,7 +9,7 @@ from typing import get_args
 import pytest
 import torch
 import transformers
-from huggingface_hub.errors import StrictDataclassError
+from huggingface_hub.errors import LocalEntryNotFoundError, StrictDataclassError
 from parity import (
     BATCH,
     EVERY_HEAD,
@@ -30,8 +30,10 @@ from transformers import AutoModelForMaskedLM, AutoTokenizer, BertConfig, PreTra
 
 import minibert.modeling_minibert as minibert
 from minibert.configuration_minibert import MiniBertConfig
+from minibert.tokenization import train_tokenizer
 from minibert.training.arguments.pretraining import Architecture, ConvertArguments
 from minibert.training.conversion import ARCHITECTURES, convert, folders, from_native, to_native
+from minibert.training.loading import saved_tokenizer
 
 PRESETS = ["bert", "modernbert"]
 # What the code of all families shares is shown by some of them; the rest is slow.
@@ -442,3 +444,35 @@ def test_convert_refuses_before_it_writes(tmp_path):
     assert not (tmp_path / "target").exists()
     with pytest.raises(ValueError, match="exists already"):
         convert(ConvertArguments(paths=[source, source]))
+
+
+@pytest.mark.parametrize("kind", ["Bert", "DistilBert", "Electra", "Roberta", "XLMRoberta", "Camembert"])
+def test_a_folder_without_a_tokenizer_has_none(kind, tmp_path):
+    """Transformers makes one of nothing, which knows no word."""
+    getattr(transformers, f"{kind}Config")().save_pretrained(tmp_path)
+    with pytest.raises((ValueError, OSError)):
+        saved_tokenizer(tmp_path)
+
+
+def test_what_nobody_can_be_asked_about(monkeypatch, capsys):
+    def download(*_):
+        raise LocalEntryNotFoundError("no connection")
+
+    monkeypatch.setattr(folders, "hf_hub_download", download)
+    monkeypatch.setattr(folders, "is_offline_mode", lambda: False)
+    with pytest.raises(OSError, match="no connection"):
+        folders.modules_of("owner/model")
+    monkeypatch.setattr(folders, "is_offline_mode", lambda: True)
+    assert folders.modules_of("owner/model") == []
+    assert "owner/model is taken to have no modules.json" in capsys.readouterr().out
+
+
+def test_a_tokenizer_without_its_config_goes_along(tmp_path):
+    tokenizer = train_tokenizer(["a good book", "a dull book"] * 9, vocab_size=60, show_progress=False)
+    shape = dict(hidden_size=32, num_hidden_layers=1, num_attention_heads=4, intermediate_size=48)
+    transformers.BertModel(transformers.BertConfig(vocab_size=60, **shape)).save_pretrained(tmp_path / "bert")
+    tokenizer.save_pretrained(tmp_path / "bert")
+    (tmp_path / "bert" / "tokenizer_config.json").unlink()
+    convert(ConvertArguments([str(tmp_path / "bert"), str(tmp_path / "converted")]))
+    converted = transformers.AutoTokenizer.from_pretrained(tmp_path / "converted")
+    assert converted("a good book")["input_ids"] == tokenizer("a good book")["input_ids"]

@@ -129,6 +129,7 @@ def test_the_rest_is_kept():
     (BERT, {"local_atention": 8}, "no field 'local_atention'; use local_attention"),
     (BERT, {"rope_parameters": {"rope_theta": 5.0}}, "rope_parameters.*needs position_embedding_type='rope'"),
     (BERT, {"num_hidden_layers": 0}, "num_hidden_layers=0: it must be at least 1"),
+    ({"embedding_size": 8}, {"num_hidden_layers": 3}, "num_hidden_layers=3: copies of the first layer want a norm"),
     (BERT, {"local_attention": "wide"}, "local_attention"),
 ])  # fmt: skip
 def test_refusals(fields, changes, message):
@@ -184,3 +185,19 @@ def test_what_the_command_refuses(source, tmp_path, capsys):
     words = ["convert", tmp_path / "mini", tmp_path / "out", "--set", "local_attention=8", "--architecture", "bert"]
     assert "leave architecture='bert' out" in refusal(capsys, *words)
     assert not (tmp_path / "out").exists()
+
+
+def test_a_model_without_its_pooler_stays_without(tmp_path):
+    model = build("Model", **BERT)
+    model.pooler = None
+    changed, _ = change(model, {"max_position_embeddings": 80})
+    assert changed.pooler is None and changed.state_dict().keys() == model.state_dict().keys()
+
+
+def test_a_rotation_that_is_scaled_knows_the_length_of_the_training():
+    yarn = {"rope_type": "yarn", "factor": 4.0}
+    changed, _ = change(build("Model"), {"max_position_embeddings": 160, "rope_parameters": yarn})
+    alone, _ = change(build("Model"), {"rope_parameters": yarn})
+    assert changed.config.max_position_embeddings == 160
+    assert changed.config.rope_parameters == alone.config.rope_parameters
+    assert changed.config.rope_parameters["full_attention"]["original_max_position_embeddings"] == 40

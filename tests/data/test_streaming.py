@@ -25,6 +25,7 @@ from minibert.training.data import mixtures
 from minibert.training.data.collators import EVALUATION_RATE, MaskedLMCollator
 from minibert.training.data.documents import hold_out, load_documents, load_sources, tokenize_documents
 from minibert.training.data.mixtures import (
+    check_stream,
     check_workers,
     first_rows,
     load_sample,
@@ -243,6 +244,17 @@ def pretrain(data, output, *arguments):
     return cli.main(["pretrain", "--data", *map(str, data), "--output_dir", str(output), *QUICK, *arguments])
 
 
+def test_checkpoints_of_a_stream_come_by_steps(tmp_path, capsys):
+    """It is one epoch."""
+    common = dict(max_steps=9, use_cpu=True, report_to="none", save_strategy="epoch")
+    by_epoch = TrainingArguments(str(tmp_path), **common)
+    check_stream(by_epoch)
+    assert by_epoch.save_strategy == "steps" and "a checkpoint every 500 steps" in capsys.readouterr().out
+    best = TrainingArguments(str(tmp_path), **common, eval_strategy="epoch", load_best_model_at_end=True)
+    check_stream(best)  # is saved where it is measured
+    assert best.save_strategy == "epoch"
+
+
 @pytest.mark.slow  # test_kills.py resumes a stream too
 def test_resuming_gives_the_uninterrupted_run_bit_for_bit(folder, tmp_path, monkeypatch, capsys):
     """Also when the data has been read more than once."""
@@ -256,6 +268,7 @@ def test_resuming_gives_the_uninterrupted_run_bit_for_bit(folder, tmp_path, monk
     report = json.loads((whole / "report.json").read_text())
     words = sum(len(path.read_text().split()) for path in data)
     assert report["steps"] == 12 and report["training_tokens"] * 8 / 12 > 1.2 * words
+    assert report["epochs"] is None and "- steps: 12\n" in (whole / "README.md").read_text()
     shutil.copytree(whole / "checkpoint-8", broken / "checkpoint-8")  # what a kill leaves
     assert pretrain(data, broken, *arguments, "--resume_from_checkpoint", "true") == 0
     first, second = load_file(whole / "model.safetensors"), load_file(broken / "model.safetensors")

@@ -3,8 +3,13 @@
 import pytest
 from datasets import Dataset
 from helpers import write_rows
+from transformers import TrainingArguments
 
-from minibert.training.embeddings.data import hold_out, read_pairs, read_table
+from minibert.training.arguments.embeddings import PairArguments, PoolingArguments, ReferenceArguments
+from minibert.training.cli.parsing import parse
+from minibert.training.embeddings import data, evaluate
+from minibert.training.embeddings.data import hold_out, read_lines, read_pairs, read_table, text_files
+from minibert.training.embeddings.train import read_training_data
 
 
 def columns(first, second, third=None, label=None) -> dict[str, list]:
@@ -58,3 +63,31 @@ def test_rows_of_one_query_are_held_out_together():
     assert list(hold_out(pairs, 0.25, seed=1)[1]["first"]) != list(held_out["first"])
     with pytest.raises(ValueError, match="holds out 20 of 20"):
         hold_out(pairs, 20, seed=0)
+
+
+def test_splits_of_the_hub(monkeypatch, tmp_path):
+    """What is measured, or chosen by, is no training split."""
+    asked = []
+
+    def load_hub(name, config, field, split):
+        asked.append((field, split))
+        return Dataset.from_dict({"sentence1": ["a", "b"] * 9, "sentence2": ["c", "d"] * 9, "score": [1.0, 0.5] * 9})
+
+    monkeypatch.setattr(data, "load_hub", load_hub)
+    training = TrainingArguments(str(tmp_path), use_cpu=True, report_to="none", eval_strategy="epoch")
+    read_training_data(PairArguments(data=["owner/pairs"], validation="owner/pairs"), training)
+    assert asked == [("data", "train"), ("validation", "validation")]
+    arguments = next(each for each in parse("evaluate embed", ["--data", "owner/pairs"]) if hasattr(each, "split"))
+    with pytest.raises(ValueError, match="runs/embed"):  # there is no model
+        evaluate.evaluate_embed(arguments, PoolingArguments("runs/embed"), ReferenceArguments())
+    assert asked[2:] == [("data", "test")]
+
+
+def test_tables_are_no_lines_of_text(tmp_path):
+    (tmp_path / "x.json").write_text('[{"text": "a"}]')
+    write_rows(tmp_path / "x.jsonl", [{"text": "a"}])
+    for name in ("x.json", "x.jsonl"):
+        with pytest.raises(ValueError, match="is a table, not lines of text"):
+            read_lines(str(tmp_path / name))
+    with pytest.raises(ValueError, match="JSON in one piece; use jsonl"):
+        list(text_files([str(tmp_path / "x.json")]))

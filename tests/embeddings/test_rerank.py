@@ -14,9 +14,11 @@ from sentence_transformers import CrossEncoder, SentenceTransformer
 from torch import nn
 from transformers import BertConfig, BertForSequenceClassification
 
+import minibert
 from minibert import MiniBertConfig, MiniBertModel
 from minibert.tokenization import train_tokenizer
 from minibert.training.cli import main as cli
+from minibert.training.embeddings import train as training
 from minibert.training.embeddings.encoders import Embedder, open_reranker, score_pairs
 from minibert.training.embeddings.train import Measure, draw_negatives, find_near, label_rows, ranking_among
 
@@ -91,6 +93,23 @@ def test_a_prompt_of_the_folder_is_put_before_every_query(root, tmp_path):
     plain = score_pairs(open_reranker(str(root / "reranker")), PAIRS)
     np.testing.assert_allclose(score_pairs(open_reranker(str(tmp_path)), PAIRS), expected, atol=1e-5)
     assert np.abs(plain - expected).max() > 0.01
+
+
+def test_a_prompt_of_the_folder_is_trained_with(toy, root, tmp_path, monkeypatch):
+    saved = CrossEncoder(str(root / "reranker"), prompts={"x": "mizol "}, default_prompt_name="x", device="cpu")
+    saved.save_pretrained(str(tmp_path / "prompted"))
+
+    def trainer(args, **_):
+        raise RuntimeError(args.prompts)
+
+    monkeypatch.setattr(training, "CrossEncoderTrainer", trainer)
+    with pytest.raises(RuntimeError, match="mizol "):
+        minibert.finetune(
+            "rerank",
+            data=[str(toy / "train.jsonl")],
+            model=str(tmp_path / "prompted"),
+            output_dir=str(tmp_path / "out"),
+        )
 
 
 # --- minibert rerank ---
@@ -224,6 +243,8 @@ def test_negatives(root):
         cosines = (vectors @ embedder.embed([query])[0]).tolist()
         order = sorted(range(len(pool)), key=lambda i: -cosines[i])
         assert near[query] == [pool[i] for i in order if pool[i] not in right[query]][:6]
+    elsewhere = find_near([pairs_of(list(right), [f"{p} no passage" for p in pool[: len(right)]])], pool, embedder, 6)
+    assert all(len(found) == 6 and set(found) <= set(pool) for found in elsewhere.values())
     for source in (near, None):
         drawn = draw_negatives(pairs, source, pool, count=4, depth=5, seed=0)
         for query, passages in zip(pairs["first"], drawn):

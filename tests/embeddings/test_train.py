@@ -17,6 +17,7 @@ from minibert.training import report
 from minibert.training.embeddings.encoders import Embedder
 from minibert.training.embeddings.evaluate import RETRIEVAL
 from minibert.training.embeddings.train import Measure
+from minibert.training.hub.card import read_card
 
 TOPICS = 24
 
@@ -57,6 +58,11 @@ def test_training_finds_more_and_the_best_model_is_saved(toy, tmp_path, chunk, c
     run("evaluate", "embed", "--model", output, "--data", toy / "test", "--result", tmp_path / "after.json")
     before, after = (json.loads((tmp_path / f"{name}.json").read_text())["metrics"] for name in ("before", "after"))
     assert before["hit@1"] < 0.3 and after["hit@1"] > 0.8
+    card = read_card(output)
+    assert (
+        not card.edited
+        and f"| ndcg@10 | held-out data | {after['ndcg@10']:.4f} | {before['ndcg@10']:.4f} |" in card.text
+    )
     report = json.loads((output / "report.json").read_text())
     assert report["after"] == pytest.approx(after) and report["before"] == pytest.approx(before, abs=0.05)
     assert (output / "training.png").exists() and not [*output.rglob("*.bin"), *output.rglob("*.pt")]

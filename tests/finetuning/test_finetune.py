@@ -685,6 +685,7 @@ def test_the_best_seed_is_chosen_by_the_metric_asked_for(start, data, tmp_path, 
     arguments = ["--model", start, "--data", data, "--output_dir", str(tmp_path / "out"), *QUICK, "--seeds", "2"]
     assert cli.main(["finetune", "classify", *arguments, "--metric_for_best_model", "f1_macro", "--traceback"]) == 0
     assert report_of(tmp_path / "out")["seed"] == 1
+    assert "- seed: 1\n" in (tmp_path / "out" / "README.md").read_text()
     assert sorted(tmp_path.glob("out/seed-*/*")) == [tmp_path / f"out/seed-{seed}/log" for seed in (0, 1)]  # not ours
 
 

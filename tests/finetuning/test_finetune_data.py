@@ -3,6 +3,7 @@
 import json
 
 import datasets
+import numpy as np
 import pytest
 
 from minibert import train_tokenizer
@@ -85,6 +86,13 @@ class TestSplits:
         assert splits["train"]["text"] == [row["text"] for row in ROWS]
         assert where(splits["train"][6]).endswith("train-00001-of-00002.jsonl, row 1")
         assert len(splits["validation"]) == 3
+
+    @pytest.mark.parametrize("names", [("train-v1.1", "train-v2.0"), ("train", "train_100")])
+    def test_tables_that_are_no_shards_are_not_joined(self, tmp_path, names):
+        for name in names:
+            write(tmp_path / f"{name}.jsonl", ROWS)
+        with pytest.raises(ValueError, match="data: .* are no shards of one table; use --train FILE"):
+            load_splits(DataArguments(data=str(tmp_path)))
 
     def test_columns_in_another_order_and_without_values(self, tmp_path):
         files = [
@@ -276,6 +284,19 @@ class TestRareLabels:
 
 
 class TestLabels:
+    def test_classes_keep_the_numbers_that_the_data_give_them(self, tmp_path):
+        features = datasets.Features(text=datasets.Value("string"), label=datasets.ClassLabel(names=["no", "good"]))
+        rows = datasets.Dataset.from_list(ROWS, features=features)
+        rows.to_parquet(str(tmp_path / "train.parquet"))
+        task = Classify(ClassifyArguments(), tokenizer=None)
+        task.read(load_splits(DataArguments(train=[str(tmp_path / "train.parquet")])))
+        assert task.config_fields()["id2label"] == {0: "no", 1: "good"}
+
+    def test_values_of_a_model_that_diverged(self):
+        task = Classify(ClassifyArguments(problem_type=REGRESSION), tokenizer=None)
+        task.problem_type = REGRESSION
+        assert np.isnan(task.score([float("nan"), 1.0], [0.0, 1.0])["mse"])
+
     @pytest.mark.parametrize(
         ("values", "arguments", "kind", "labels", "expected"),
         [
@@ -395,6 +416,21 @@ class TestNli:
 
 
 class TestChoose:
+    @pytest.mark.parametrize(
+        ("row", "text", "begin"),
+        [
+            ({"article": "A", "question": "Q", "options": ["b", "c"], "answer": "A"}, "A", "Q "),  # RACE
+            ({"premise": "P", "question": "cause", "choice1": "b", "choice2": "c", "label": 0}, "P", "cause "),  # COPA
+            ({"sent1": "S", "sent2": "he", "ending0": "b", "ending1": "c", "label": 0}, "S", "he "),  # SWAG
+            ({"question": "Q", "choices": ["b", "c"], "label": 0}, "Q", ""),
+        ],
+    )
+    def test_nothing_of_a_row_is_left_out(self, tmp_path, row, text, begin):
+        task = Choose(ChooseArguments(), tokenizer=None)
+        file = write(tmp_path / "train.jsonl", [row])
+        split = task.read(load_splits(DataArguments(train=[file], validation=[file])))["train"]
+        assert split[task.text_columns[0]] == [text] and split[CHOICE_TEXTS] == [[f"{begin}b", f"{begin}c"]]
+
     def test_a_column_that_is_not_there_is_told_where_rows_are_held_out(self, tmp_path):
         file = write(tmp_path / "train.jsonl", [{"sent1": "A", "a": "B", "label": 0}] * 10)
         with pytest.raises(ValueError, match="^choice_columns: .*train.jsonl' has no column 'b'"):

@@ -293,7 +293,7 @@ def predicted_by_transformers(kind, folder, rows):
                 inputs = tokenizer([row["question"]] * 3, row["choices"], padding=True, return_tensors="pt")
                 found.append(int(model(**{k: v.unsqueeze(0) for k, v in inputs.items()}).logits.argmax()))
                 continue
-            if kind == "perhaps":
+            if kind in ("perhaps", "spans"):
                 arguments = AnswerArguments(max_question_length=4)
                 found.append(answer_question(folder, row["question"], row["context"], arguments).text)
                 continue
@@ -318,6 +318,7 @@ def predicted_by_transformers(kind, folder, rows):
         ("values", -1.0),
         ("pairs", "-"),
         ("choices", -1),
+        ("spans", {"text": [], "answer_start": []}),
         ("perhaps", "missing"),
     ],
 )

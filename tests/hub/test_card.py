@@ -10,9 +10,15 @@ import torch
 import yaml
 from huggingface_hub import ModelCard
 from huggingface_hub.repocard_data import model_index_to_eval_results
-from transformers import Trainer, TrainingArguments
+from transformers import AutoTokenizer, Trainer, TrainingArguments
 
-from minibert import MiniBertConfig, MiniBertForMaskedLM, modeling_minibert, train_tokenizer
+from minibert import (
+    MiniBertConfig,
+    MiniBertForMaskedLM,
+    MiniBertForSequenceClassification,
+    modeling_minibert,
+    train_tokenizer,
+)
 from minibert.training.hub.card import (
     HEADS,
     CardFacts,
@@ -200,6 +206,23 @@ def test_an_embedding_model(saved, tmp_path, capsys):
     assert len(similarity) == 4 and similarity[0] == pytest.approx(1.0, abs=1e-3)
 
 
+def test_a_reranker(saved, tmp_path, capsys):
+    """The same of a `CrossEncoder`, whose folder has modules too."""
+    from sentence_transformers import CrossEncoder
+
+    folder = tmp_path / "reranker"
+    config = MiniBertConfig.from_pretrained(saved("MiniBertForMaskedLM"), num_labels=1)
+    MiniBertForSequenceClassification(config).save_pretrained(tmp_path / "plain")
+    AutoTokenizer.from_pretrained(saved("MiniBertForMaskedLM")).save_pretrained(tmp_path / "plain")
+    CrossEncoder(str(tmp_path / "plain"), device="cpu").save_pretrained(str(folder), create_model_card=False)
+    card = ModelCard(render_card(folder, CardFacts(), str(folder)))
+    assert card.data.pipeline_tag == "text-ranking" and card.data.library_name == "sentence-transformers"
+    (found,) = snippets(card.text)
+    capsys.readouterr()
+    exec(found, {"__name__": "__main__"})
+    assert len(re.findall(r"\d\.\d+", capsys.readouterr().out)) == 2
+
+
 # --- hands off ---
 
 
@@ -289,6 +312,8 @@ def test_data_is_named_without_folders(tmp_path):
     path = tmp_path / "diary.txt"
     path.touch()
     assert describe_data(f"{path}, owner/corpus, the built-in corpus") == "diary.txt, owner/corpus, the built-in corpus"
+    elsewhere = "/home/me/private/*.jsonl, de=/home/me/x.txt, fr=owner/corpus:fr, ~/notes.txt, rows/of/others.txt"
+    assert describe_data(elsewhere) == "*.jsonl, de=x.txt, fr=owner/corpus:fr, notes.txt, others.txt"
 
 
 # --- where facts come from ---

@@ -446,7 +446,7 @@ def test_what_is_staged(folder, tmp_path):
     """No pickle, no optimizer state, no checkpoint; what the author put there besides comes along."""
     copy = copy_of(folder, tmp_path)
     for name in ("training_args.bin", "optimizer.pt", "rng_state.pth", "x.pkl", "checkpoint-5/model.safetensors",
-                 "onnx/model.onnx", ".git/config", "1_Pooling/config.json"):  # fmt: skip
+                 "test_predictions.jsonl", "onnx/model.onnx", ".git/config", "1_Pooling/config.json"):  # fmt: skip
         (copy / name).parent.mkdir(exist_ok=True)
         (copy / name).write_text("{}")
     (copy / "modeling_minibert.py").unlink()
@@ -456,8 +456,16 @@ def test_what_is_staged(folder, tmp_path):
         "onnx/model.onnx", "1_Pooling/config.json"
     }  # fmt: skip
     assert set(left_out) == {
-        "training_args.bin", "optimizer.pt", "rng_state.pth", "x.pkl", "checkpoint-5/model.safetensors"
+        "training_args.bin", "optimizer.pt", "rng_state.pth", "x.pkl", "checkpoint-5/model.safetensors",
+        "test_predictions.jsonl",
     }  # fmt: skip
+
+
+def test_a_license_cannot_go_into_a_card_that_stays(folder, tmp_path, capsys):
+    copy = copy_of(folder, tmp_path)
+    write_card(copy, "# My own\n")
+    assert cli.main(["push", str(copy), "tester/refused", "--license", "mit"]) == 2
+    assert "license: 'mit' has no effect on" in capsys.readouterr().err
 
 
 def test_push_returns_what_it_would_upload(folder, monkeypatch):

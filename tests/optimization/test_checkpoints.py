@@ -60,6 +60,18 @@ def test_the_newest_whole_checkpoint_is_taken(run, capsys):
     assert resumed(run, str(run / "checkpoint-2")) == str(run / "checkpoint-2")
 
 
+def test_a_checkpoint_is_no_way_into_another_folder_in_use(run, tmp_path_factory):
+    other, checkpoint = tmp_path_factory.mktemp("other"), str(run / "checkpoint-2")
+    assert resumed(other, checkpoint) == checkpoint
+    (other / "config.json").touch()
+    with pytest.raises(ValueError, match="holds a finished model"):
+        resumed(other, checkpoint)
+    shutil.copytree(run / "checkpoint-4", other / "checkpoint-4")
+    (other / "config.json").unlink()
+    with pytest.raises(ValueError, match="holds an unfinished run"):
+        resumed(other, checkpoint)
+
+
 @pytest.mark.parametrize("name", FILES)
 @pytest.mark.parametrize("cut", [None, 0.5, 0.99])
 def test_a_missing_or_half_written_file(name, cut, run, capsys):

@@ -179,6 +179,14 @@ def test_the_largest_size_that_sees_twenty_tokens_a_parameter(seconds, size, mon
     assert plan(seconds, list(PARAMETERS), training) == (size, 8, 1)
 
 
+def test_tokens_are_those_of_all_processes(monkeypatch, tmp_path):
+    """`Trainer` counts them so; in eight processes no larger size fits than in one that is as fast."""
+    measured(monkeypatch, {"tiny": 0.01, "mini": 0.04, "small": 0.16, "medium": 0.5})
+    monkeypatch.setattr(TrainingArguments, "world_size", 8)
+    training = arguments(tmp_path, per_device_train_batch_size=8)
+    assert plan(6300, list(PARAMETERS), training)[0] == "tiny" and plan(6500, list(PARAMETERS), training)[0] == "mini"
+
+
 def test_rows_are_doubled_until_the_machine_is_busy_or_full(monkeypatch, tmp_path):
     training = arguments(tmp_path)
     measured(monkeypatch, {"tiny": 0.001}, overhead=0.1)

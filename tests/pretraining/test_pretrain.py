@@ -209,8 +209,18 @@ def test_resuming_gives_the_uninterrupted_run_bit_for_bit(corpus, tmp_path, caps
     assert "unfinished run" in capsys.readouterr().err
     assert train("broken", "--resume_from_checkpoint", "true") == 0
     assert "Passed over checkpoint-30: optimizer.pt is" in capsys.readouterr().out
+    # of the time, nothing but the last piece is known
+    for run, is_known in (whole, True), (broken, False):
+        assert (json.loads((run / "report.json").read_text())["training_seconds"] is not None) == is_known
+        assert ("- time: " in (run / "README.md").read_text()) == is_known
     first, second = load_file(whole / "model.safetensors"), load_file(broken / "model.safetensors")
     assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_several_gpus_want_several_processes(corpus, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(TrainingArguments, "n_gpu", 2)
+    assert cli.main(["pretrain", "--data", str(corpus), "--output_dir", str(tmp_path / "run"), *QUICK]) == 2
+    assert "2 GPUs need a process each: `torchrun --nproc_per_node 2" in capsys.readouterr().err
 
 
 def test_the_report_is_that_of_the_best_model_where_that_is_kept(corpus, tmp_path):

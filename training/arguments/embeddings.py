@@ -14,6 +14,11 @@ def is_table(file: str | None) -> bool:
     return file is not None and Path(file).suffix.lower() in TABLE_SUFFIXES
 
 
+def has_splits(source: str) -> bool:
+    """Whether this is a retrieval folder, or a data set of the Hub."""
+    return is_retrieval(source) or not (is_table(source) or Path(source).expanduser().exists())
+
+
 def is_retrieval(source: str) -> bool:
     """Whether this is a folder, which can only be a retrieval folder here."""
     return Path(source).expanduser().is_dir()

@@ -143,7 +143,7 @@ class ZeroShotArguments:
 
     text: list[str] = argument([], "Texts to classify; also given without --text.")
     labels: list[str] = argument([], "Candidate labels.")
-    model: str = argument("runs/nli", "A model fine-tuned with `minibert finetune nli`: a folder or a Hub name.")
+    model: str = argument("runs/finetune", "A model fine-tuned with `minibert finetune nli`: a folder or a Hub name.")
     hypothesis: str = argument("This example is {}.", "The hypothesis; {} stands for a label.")
     multi_label: bool = argument(False, "Judge every label by itself instead of one against the others.")
 

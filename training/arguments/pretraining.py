@@ -24,8 +24,8 @@ ROWS_PLAN = "minibert_rows.unfinished.json"  # in one that is not: what the rows
 class CorpusArguments:
     data: list[str] = argument(
         [],
-        "Text to train on: text, jsonl, csv, tsv or parquet files, folders, globs, or Hub data sets (owner/name or"
-        " owner/name:config), each behind its language where these are to be balanced (de=folder fr=file.txt); for"
+        "Text to train on: text, json, jsonl, csv, tsv or parquet files, folders, globs, or Hub data sets (owner/name"
+        " or owner/name:config), each behind its language where these are to be balanced (de=folder fr=file.txt); for"
         " pretrain, a folder of prepared rows too. Without it, the built-in corpus: the documentation in this Python"
         " installation.",
     )
@@ -161,7 +161,7 @@ class OptimizationArguments:
     optimizer: Literal["adamw", "muon"] | None = argument(
         None,
         "muon: Muon for the blocks' matrices, else fused AdamW; adamw: --optim (fused AdamW). By default"
-        " muon for new models that learn masked tokens, where it can be.",
+        " muon for new models of the objective mlm, where it can be.",
     )
     muon_learning_rate: float | None = argument(
         None,

@@ -68,7 +68,7 @@ def audit(arguments: AuditArguments) -> Audit:
     """Measure a model by every check; print a table.
 
     Raises:
-        ValueError: not one model, an unknown class, field or check; before any work.
+        ValueError: not one model, an unknown class or check; before any work.
     """
     if len(arguments.model) != 1:
         raise ValueError(f"model: {arguments.model!r}; give one: a folder, a Hub name or a class")

@@ -104,6 +104,8 @@ def parse(name: str, argv: Sequence[str] = (), given: Mapping[str, Any] | None =
             raise _unknown_argument(name, word[2:], known)
         if not command.positional:
             raise ValueError(f"unexpected {word!r}; use --NAME VALUE, of the names that 'minibert {name} --help' shows")
+    if words and command.positional in named:
+        raise ValueError(f"{command.positional}: given with and without --{command.positional}; give all in one way")
     for instance in instances if words else ():
         if hasattr(instance, command.positional):
             setattr(instance, command.positional, words)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..arguments import embeddings
+from ..arguments import embeddings, probes
 from ..arguments.pretraining import ROWS_MANIFEST, CorpusArguments, MaskingArguments, TokenizerArguments
 
 
@@ -66,13 +66,16 @@ CONDITIONS = {
     embeddings.EmbedArguments: (Condition("file", embeddings.is_table, "with a table in --file", ("column",)),),
     embeddings.SearchArguments: (_with("data", "passage_words"), _with("reranker", "depth")),
     embeddings.EvaluateArguments: (
-        Condition("data", embeddings.is_retrieval, "with a folder in --data", ("split",)),
+        Condition("data", embeddings.has_splits, "with a folder or a Hub name in --data", ("split",)),
         Condition("data", lambda data: not embeddings.is_retrieval(data), "with a table in --data", ("columns",)),
     ),
+    embeddings.EvaluateRerankArguments: (_with("tuning_data", "tuning_split", "tuning_queries", "metric"),),
     embeddings.ReferenceArguments: (_with("reference", "reference_texts"),),
     embeddings.PairArguments: (_without("validation", "validation_size"),),
     embeddings.EmbedTrainingArguments: (Condition("loss", "cosine".__ne__, "with another --loss", ("scale",)),),
     embeddings.RerankTrainingArguments: (_with("miner", "mine_depth"),),
+    probes.NeighboursArguments: (_with("masked_tokens", "recall_at"),),
+    probes.SimilarityArguments: (_with("uses", "pairs"),),
 }
 
 

@@ -4,10 +4,11 @@ import json
 import shutil
 from pathlib import Path
 
+from huggingface_hub import hf_hub_download, is_offline_mode
+from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
 from safetensors.torch import save_file
 from transformers import PreTrainedTokenizerBase
 from transformers.modeling_utils import load_state_dict
-from transformers.utils import cached_file, has_file
 
 from ...configuration_minibert import MiniBertConfig
 from ..arguments.pretraining import ConvertArguments
@@ -15,6 +16,12 @@ from ..loading import check_new, new_folder, reading, saved_config, saved_tokeni
 from .checkpoints import load
 from .native import from_native, to_native
 from .surgery import change
+
+TOKENIZER_FILES = ("tokenizer_config.json", "tokenizer.json", "vocab.txt", "vocab.json", "sentencepiece.bpe.model")
+# Where sentence-transformers looks for the longest text, first to last.
+SENTENCE_CONFIGS = tuple(
+    f"sentence_{name}_config.json" for name in ("bert", "roberta", "distilbert", "camembert", "xlm-roberta")
+)
 
 
 def convert(arguments: ConvertArguments) -> Path:
@@ -58,34 +65,50 @@ def convert(arguments: ConvertArguments) -> Path:
 
 def tokenizer_of(source: str) -> PreTrainedTokenizerBase | None:
     """The tokenizer beside a model, if there is one."""
-    return saved_tokenizer(source) if has_file(source, "tokenizer_config.json") else None
+    return saved_tokenizer(source) if any(find_file(source, name) for name in TOKENIZER_FILES) else None
+
+
+def find_file(source: str, name: str) -> str | None:
+    """Where a file of a folder or a Hub name is, None if it has no such file. What nobody can be asked about is an
+    OSError, or, in offline mode, taken for absent, with a word."""
+    if Path(source).exists():
+        return str(Path(source, name)) if Path(source, name).is_file() else None
+    try:
+        return hf_hub_download(source, name)
+    except LocalEntryNotFoundError:
+        if not is_offline_mode():
+            raise
+        print(f"{source} is taken to have no {name}: it is not in the cache, and this is offline mode")
+    except EntryNotFoundError:
+        pass
+    return None
 
 
 def modules_of(source: str) -> list[dict[str, str]]:
     """The modules of which sentence-transformers makes a model, the encoder first; none if it does not know it."""
-    if not has_file(source, "modules.json"):
-        return []
-    return json.loads(Path(cached_file(source, "modules.json")).read_text(encoding="utf-8"))
+    modules = find_file(source, "modules.json")
+    return json.loads(Path(modules).read_text(encoding="utf-8")) if modules else []
 
 
 def copy_modules(source: str, target: Path, length: int | None = None) -> None:
     """Copy what `SentenceTransformer(source)` reads beside the model and the tokenizer, so that it reads `target`; with
     a `length`, texts are cut off there."""
     modules = modules_of(source)
-    names = ["modules.json", "config_sentence_transformers.json", "sentence_bert_config.json"] if modules else []
+    names = ["modules.json", "config_sentence_transformers.json", *SENTENCE_CONFIGS] if modules else []
     for module in modules[1:]:
         if not (target / module["path"]).resolve().is_relative_to(target.resolve()):
             raise ValueError(f"{source}: modules.json names {module['path']!r}; use folders inside of the model's")
         names += [f"{module['path']}/{name}" for name in ("config.json", "model.safetensors")]
     for name in names:
-        if has_file(source, name):
+        old = name.replace("model.safetensors", "pytorch_model.bin")
+        if file := find_file(source, name):
             (target / name).parent.mkdir(exist_ok=True)
-            shutil.copyfile(cached_file(source, name), target / name)
-        elif has_file(source, old := name.replace("model.safetensors", "pytorch_model.bin")):
+            shutil.copyfile(file, target / name)
+        elif name != old and (file := find_file(source, old)):
             with reading(source):  # tensors and nothing else, as Transformers reads it for the encoder
-                weights = load_state_dict(cached_file(source, old))
+                weights = load_state_dict(file)
             save_file(weights, target / name, {"format": "pt"})
-    settings = target / "sentence_bert_config.json"
-    given = json.loads(settings.read_text(encoding="utf-8")) if length is not None and settings.exists() else {}
-    if "max_seq_length" in given:
-        settings.write_text(json.dumps(given | {"max_seq_length": length}, indent=2) + "\n", encoding="utf-8")
+    for settings in (target / name for name in SENTENCE_CONFIGS if length is not None):
+        given = json.loads(settings.read_text(encoding="utf-8")) if settings.exists() else {}
+        if "max_seq_length" in given:
+            settings.write_text(json.dumps(given | {"max_seq_length": length}, indent=2) + "\n", encoding="utf-8")

@@ -50,6 +50,8 @@ def change(model: PreTrainedModel, changes: Mapping[str, Any]) -> tuple[PreTrain
     old, depth = model.state_dict(), model.config.num_hidden_layers
     with torch.device("meta"):
         changed = type(model)(config)
+    if getattr(model, "pooler", changed) is None:  # as it was loaded
+        changed.pooler = None
     names, weights = list(changed.state_dict()), {}
     said = []
     for name in changes:
@@ -112,10 +114,19 @@ def _changed_config(config: MiniBertConfig, changes: Mapping[str, Any]) -> MiniB
             " can become 'rope'"
         )
     types, depth = config.layer_types, changes.get("num_hidden_layers", config.num_hidden_layers)
+    other_norm = config.embedding_size and config.norm_placement == "pre" and config.embedding_norm
+    if other_norm and isinstance(depth, int) and depth > config.num_hidden_layers:
+        raise ValueError(
+            f"set: num_hidden_layers={depth}: copies of the first layer want a norm, which it has not, and that of the"
+            f" embeddings is {config.embedding_size} wide; use {config.num_hidden_layers} or fewer"
+        )
     if "global_attn_every_n_layers" in changes:
         types = None  # they follow from it
     elif depth != config.num_hidden_layers and isinstance(depth, int):
         types = [types[i % len(types)] for i in range(depth)]
     # What it was converted from it no longer is.
     rest = dict(layer_types=types, converted_from=None, converted_rest=None)
-    return MiniBertConfig.from_dict(config.to_dict(), **rest | dict(changes))
+    # A new length comes last: until then the rotation takes the old one for that of the training.
+    length = {name: value for name, value in changes.items() if name == "max_position_embeddings"}
+    changed = MiniBertConfig.from_dict(config.to_dict(), **rest | {k: v for k, v in changes.items() if k not in length})
+    return MiniBertConfig.from_dict(changed.to_dict(), **length)

@@ -22,6 +22,7 @@ import pyarrow as pa
 from scipy.special import softmax
 from tqdm.auto import tqdm
 from transformers import TrainingArguments
+from transformers.trainer_utils import SaveStrategy
 
 from ..arguments.pretraining import CorpusArguments, MixtureArguments, StreamingArguments
 from ..report import format_table
@@ -252,7 +253,8 @@ def mix_streams(
 
 
 def check_stream(training: TrainingArguments) -> None:
-    """Have every rank read its own part of the stream, once it is clear that training ends (else a ValueError).
+    """Have every rank read its own part of the stream, once it is clear that training ends (else a ValueError), and
+    checkpoints written every `save_steps`, where they would come every epoch: a stream is one.
 
     `accelerate` would by default have the first rank read for all and send the batches on, which it cannot do with
     batches of unequal width.
@@ -260,6 +262,9 @@ def check_stream(training: TrainingArguments) -> None:
     if training.max_steps <= 0:
         raise ValueError("max_steps: needed with --streaming, as a stream has no end; give it, or --minutes")
     training.accelerator_config.dispatch_batches = False
+    if training.save_strategy == "epoch" and not training.load_best_model_at_end:
+        training.save_strategy = SaveStrategy.STEPS
+        print(f"A stream has no epochs: a checkpoint every {training.save_steps:g} steps (--save_steps)")
 
 
 def check_workers(stream: datasets.IterableDataset, training: TrainingArguments) -> None:

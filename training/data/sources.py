@@ -115,9 +115,14 @@ def select_text(
 
 def files_in(folder: str | Path, suffixes: Collection[str]) -> list[str]:
     """All files under a folder whose names end so, sorted; hidden ones are left out."""
-    paths = [path for path in Path(folder).rglob("*") if path.suffix.lower() in suffixes and path.is_file()]
-    hidden = {path for path in paths if any(part.startswith(".") for part in path.relative_to(folder).parts)}
-    return sorted(str(path) for path in paths if path not in hidden)
+    found, seen = [], set()
+    for root, folders, names in os.walk(folder, followlinks=True):
+        real = os.path.realpath(root)
+        folders[:] = [] if real in seen else [name for name in folders if not name.startswith(".")]
+        names = [] if real in seen else [name for name in names if not name.startswith(".")]
+        seen.add(real)  # a link may lead back
+        found += [path for path in (Path(root, name) for name in names) if path.suffix.lower() in suffixes]
+    return sorted(str(path) for path in found if path.is_file())
 
 
 def _check_utf8(file: str, limit: int | None) -> None:

@@ -122,5 +122,6 @@ def _check_cells(table: pa.Table, suffix: str) -> pa.Table:
 
 
 def _reason(error: BaseException) -> str:
-    reason = str(error.__cause__ or error).strip().splitlines()[0]
+    cause = error.__cause__ or error
+    reason = (str(cause).strip().splitlines() or [type(cause).__name__])[0]
     return f"{reason}; {ENCLOSED}" if "EOF inside string" in reason else reason

@@ -65,9 +65,9 @@ def not_a_number(value: Any) -> str:
     return "" if math.isfinite(to_number(value)) else f"={value!r} is not a number"
 
 
-def read_table(source: str, field: str = "data") -> Table:
-    """The rows of a jsonl, csv, tsv or parquet file, or of a data set of the Hub (owner/name or owner/name:config); a
-    ValueError if it is none, which names the argument `field`, or if a row cannot be read.
+def read_table(source: str, field: str = "data", split: str = "train") -> Table:
+    """The rows of a jsonl, csv, tsv or parquet file, or of a split of a data set of the Hub (owner/name or
+    owner/name:config); a ValueError if it is none, which names the argument `field`, or if a row cannot be read.
 
     Otherwise than where `datasets` reads them, the cells of a csv file stay text, so that an id 007 does, a text of
     jsonl that is a date too, and what is wrong with a row names it.
@@ -75,7 +75,7 @@ def read_table(source: str, field: str = "data") -> Table:
     path = Path(source).expanduser()
     suffix = path.suffix.lower()
     if not path.exists():
-        rows = load_hub(*hub_name(source, field), field, split="train").to_list()
+        rows = load_hub(*hub_name(source, field), field, split=split).to_list()
     elif not path.is_file() or suffix not in TABLE_SUFFIXES:
         raise ValueError(f"{field}: {source!r} is no table; use one of {', '.join(TABLE_SUFFIXES)}")
     elif suffix == ".parquet":
@@ -133,6 +133,8 @@ def read_lines(file: str | None) -> list[str]:
     blank."""
     if file is not None and not Path(file).expanduser().is_file():
         raise ValueError(f"file: there is no file {file!r}")
+    if file is not None and Path(file).suffix.lower() in (*TABLE_SUFFIXES, ".json"):
+        raise ValueError(f"file: {file!r} is a table, not lines of text")
     text = sys.stdin.read() if file is None else read_text(Path(file).expanduser())
     if not text.strip():
         raise ValueError(f"text: none in {'stdin' if file is None else repr(file)}")
@@ -150,6 +152,8 @@ def text_files(sources: Sequence[str]) -> Iterator[tuple[Path, Path]]:
         root = Path(source).expanduser()
         if not root.exists():
             raise ValueError(f"data: {source!r} does not exist")
+        if root.suffix.lower() == ".json":
+            raise ValueError(f"data: {source!r} is JSON in one piece; use jsonl, an object a line")
         for path in sorted(map(Path, files_in(root, TEXT_SUFFIXES + TABLE_SUFFIXES))) if root.is_dir() else [root]:
             yield root, path
 
@@ -288,20 +292,23 @@ THIRD = ("negative", "hard_negative")
 SCORE = ("score", "similarity", "label")
 
 
-def read_pairs(sources: Sequence[str], columns: Sequence[str] | None = None, field: str = "data") -> Dataset:
+def read_pairs(
+    sources: Sequence[str], columns: Sequence[str] | None = None, field: str = "data", split: str = "train"
+) -> Dataset:
     """Texts that belong together as `first` and `second`; perhaps `third`, texts that do not belong to the first ones,
     or `label`, how much the two do: from 0 to 1, divided by the largest one if that is above 1.
 
     Args:
         columns: their names in the tables, in this order; guessed if left out.
         field: the argument that names the sources.
+        split: of data sets of the Hub.
 
     Raises:
         ValueError: no data, columns that are missing or cannot be guessed, a row without text, a score below 0.
     """
     if not sources:
         raise ValueError("data: none given; use jsonl, csv, tsv or parquet files, or data sets of the Hub")
-    parts = [_pairs(read_table(source, field), columns) for source in sources]
+    parts = [_pairs(read_table(source, field, split), columns) for source in sources]
     if len({tuple(part) for part in parts}) > 1:
         raise ValueError(f"data: {', '.join(sources)} do not have the same kinds of columns")
     whole = {name: [value for part in parts for value in part[name]] for name in parts[0]}

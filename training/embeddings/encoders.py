@@ -199,9 +199,11 @@ def _in_batches(
         batch = [texts[row] for row in rows]
         return getattr(model, method)(batch, batch_size=len(batch), show_progress_bar=False)
 
-    parts = []
+    # Processes that share the work of an evaluation answer each other in turn.
+    alone = model.device.type == "cpu" and getattr(model, "_distributed_inference", None) is None
+    parts, cores = [], torch.get_num_threads() if alone else 1
     with tqdm(total=len(texts), desc=progress, unit=" texts", disable=progress is None) as bar:
-        for part in _side_by_side(run, batches, torch.get_num_threads() if model.device.type == "cpu" else 1):
+        for part in _side_by_side(run, batches, cores):
             parts.append(part)
             bar.update(len(part))
     return np.concatenate(parts)[np.argsort(np.concatenate(batches))].astype(np.float32, copy=False)

@@ -25,6 +25,7 @@ from ..arguments.embeddings import (
     EvaluateRerankArguments,
     PoolingArguments,
     ReferenceArguments,
+    has_splits,
     is_retrieval,
 )
 from ..report import format_table
@@ -49,16 +50,18 @@ def evaluate_embed(
     if is_retrieval(arguments.data):
         task = read_retrieval(arguments.data, arguments.split)
     else:
-        task = read_pairs([arguments.data], arguments.columns)
+        task = read_pairs([arguments.data], arguments.columns, split=arguments.split)
         if not has_scores(task):
             raise ValueError(f"data: {arguments.data!r} has no column of scores (name it by --columns)")
     embedder = Embedder.from_arguments(pooling)
     theirs = SentenceTransformer(reference.reference) if reference.reference else None
     started = time.perf_counter()
     result = {"model": pooling.model, "data": arguments.data, "pooling": embedder.pooling}
+    if has_splits(arguments.data):
+        result["split"] = arguments.split
     scores = measure(embedder, task, "Embedding")
     if isinstance(task, Retrieval):
-        result |= {"split": arguments.split, "queries": len(task.queries), "passages": len(task.passages)}
+        result |= {"queries": len(task.queries), "passages": len(task.passages)}
         texts = [passage.text for passage in task.passages]
     else:
         result["pairs"] = len(task)

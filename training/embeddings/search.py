@@ -95,17 +95,17 @@ def search(arguments: SearchArguments) -> list[list[tuple[Passage, float]]]:
         ValueError: no index, nothing to do, an index of another model, a folder that holds something else.
     """
     if not arguments.words:
-        raise ValueError("words: none given; give the index (a folder), then queries")
+        raise ValueError("index: none given; give the index (a folder), then queries")
     folder, *queries = arguments.words
     if not (queries or arguments.data):
-        raise ValueError("words: no query; to build an index, say from what by --data")
+        raise ValueError("queries: none given; to build an index, say from what by --data")
     check_least(arguments, top_k=1, depth=1, passage_words=1)
     if not all(query.strip() for query in queries):
-        raise ValueError("words: a query is empty")
+        raise ValueError("queries: one is empty; give some words")
     root = Path(folder)
     there = (root / FILES[2]).is_file()
     if arguments.data and not there and root.exists() and (not root.is_dir() or any(root.iterdir())):
-        raise ValueError(f"words: {folder!r} exists and is no index; give a new folder")
+        raise ValueError(f"index: {folder!r} exists and is no index; give a new folder")
     index = Index.load(folder) if there or not arguments.data else None
     model = arguments.model or (index.model if index else "runs/embed")
     passages = read_passages(arguments.data, arguments.passage_words) if arguments.data else None
@@ -147,13 +147,13 @@ def rerank(arguments: RerankArguments) -> list[tuple[str, float]]:
         ValueError: no query, no passage, a model that is no reranker.
     """
     if not arguments.words or not arguments.words[0].strip():
-        raise ValueError("words: no query given; give the query, then passages")
+        raise ValueError("query: none given; give the query, then passages")
     check_least(arguments, top_k=1)
     query, *passages = arguments.words
     passages += read_lines(arguments.file) if arguments.file is not None else []
     passages = [passage for passage in passages if passage.strip()]
     if not passages:
-        raise ValueError("words: no passage given; give the query, then passages, or a --file of them")
+        raise ValueError("passages: none given; give the query, then passages, or a --file of them")
     ranked = open_reranker(arguments.model).rank(query, passages, top_k=arguments.top_k)
     results = [(passages[row["corpus_id"]], row["score"]) for row in ranked]
     print(query)

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from datasets import Dataset, concatenate_datasets
+from datasets import Dataset
 from sentence_transformers import CrossEncoder, SentenceTransformerTrainer
 from sentence_transformers.base.evaluation import BaseEvaluator
 from sentence_transformers.base.sampler import BatchSamplers
@@ -25,7 +25,7 @@ from sentence_transformers.cross_encoder import CrossEncoderTrainer, CrossEncode
 from sentence_transformers.cross_encoder.losses import BinaryCrossEntropyLoss
 from sentence_transformers.sentence_transformer import losses
 from sentence_transformers.sentence_transformer.training_args import SentenceTransformerTrainingArguments
-from sentence_transformers.util import mine_hard_negatives
+from sentence_transformers.util import semantic_search
 from transformers import EarlyStoppingCallback, TrainingArguments, set_seed
 
 from .. import metrics
@@ -33,6 +33,7 @@ from ..arguments import check_least
 from ..arguments.embeddings import EmbedTrainingArguments, PairArguments, RerankTrainingArguments, is_retrieval
 from ..callbacks import CheckpointManifest, SaveAndStop
 from ..checkpoints import checkpoint_to_resume, kept_step, remove_checkpoints
+from ..hub.card import Result, describe_data, facts_from_trainer, published_name, save_card
 from ..loading import check_weights, minibert_config, quietly
 from ..precision import check_launcher, resolve_precision
 from ..report import plot_embedding_training
@@ -158,6 +159,7 @@ def finetune_rerank(how: RerankTrainingArguments, data: PairArguments, training:
     print(f"{len(rows):,} labelled rows to train on; held out: {len(held_out):,} pairs{among}")
     # None is true for a model without gradient checkpointing, and fails here with several processes
     fields = {"ddp_find_unused_parameters": bool(training.ddp_find_unused_parameters)}
+    fields["prompts"] = model.prompts.get(model.default_prompt_name)  # as `predict` has it
     kind = CrossEncoderTrainer, CrossEncoderTrainingArguments, fields
     parts = {"model": model, "train_dataset": rows, "loss": BinaryCrossEntropyLoss(model)}
     metric, names = ("spearman", ["spearman"]) if scored else ("mrr@10", RETRIEVAL)
@@ -212,7 +214,7 @@ def read_training_data(
         return hold_out(pairs, data.validation_size, seed)
     if is_retrieval(data.validation):
         return pairs, read_retrieval(data.validation, "validation", "validation")
-    held_out = read_pairs([data.validation], data.columns, "validation")
+    held_out = read_pairs([data.validation], data.columns, "validation", "validation")
     if has_scores(held_out) != has_scores(pairs):
         raise ValueError(f"validation: {data.validation!r} and the data must both have scores, or neither")
     return pairs, held_out
@@ -230,13 +232,23 @@ def as_retrieval(pairs: Dataset) -> Retrieval:
 def find_near(parts: Sequence[Dataset], pool: Sequence[str], miner: Embedder, depth: int) -> dict[str, list[str]]:
     """For every query the texts of `pool` that are nearest to it and are none of its passages, at most `depth` of them,
     the nearest first."""
-    pairs = concatenate_datasets([part.select_columns(["first", "second"]) for part in parts])
-    mined = mine_hard_negatives(
-        pairs, miner.model, corpus=list(pool), range_max=depth, num_negatives=depth,
-        output_format="labeled-list", verbose=False,
-    )  # fmt: skip
-    kept = set(pool)  # the library looks among the passages of all queries too
-    return {row["first"]: [text for text in row["second"][1:] if text in kept] for row in mined}
+    right = passages_of(*parts)
+    queries, texts = miner.embed(list(right), task="query"), miner.embed(list(pool), task="document")
+    most = depth + max(map(len, right.values()))
+    found = semantic_search(torch.from_numpy(queries), torch.from_numpy(texts), top_k=most)
+    return {
+        query: [text for hit in hits if (text := pool[hit["corpus_id"]]) not in own][:depth]
+        for (query, own), hits in zip(right.items(), found)
+    }
+
+
+def passages_of(*parts: Dataset) -> dict[str, set[str]]:
+    """The passages of every query."""
+    right: dict[str, set[str]] = {}
+    for part in parts:
+        for query, passage in zip(part["first"], part["second"]):
+            right.setdefault(query, set()).add(passage)
+    return right
 
 
 def draw_negatives(
@@ -244,9 +256,7 @@ def draw_negatives(
 ) -> list[list[str]]:
     """For every pair, `count` texts that are none of its query's passages: from the `depth` nearest, or from the whole
     pool (a ValueError if that is too small). A negative that the pair came with is the first of them."""
-    right: dict[str, set[str]] = {}
-    for query, passage in zip(pairs["first"], pairs["second"]):
-        right.setdefault(query, set()).add(passage)
+    right = passages_of(pairs)
     if len(pool) < count + max(map(len, right.values())):
         raise ValueError(f"corpus: {len(pool)} different passages are too few for {count} negatives a query")
     chance = random.Random(seed)
@@ -312,8 +322,8 @@ def train(
     checkpoint: str | None,
     original_share: float = 0.0,
 ) -> TrainingResult:
-    """Train and save the model, report.json and training.png. Of several processes one saves: in the others the result
-    has no model.
+    """Train and save the model, its card, report.json and training.png. Of several processes one saves: in the others
+    the result has no model.
 
     Args:
         kind: the classes of the trainer and of its arguments, and which of these are not the user's.
@@ -357,7 +367,11 @@ def train(
     output = Path(training.output_dir)
     if not args.should_save:
         return TrainingResult(None, None, {}, output)
-    trainer.model.save_pretrained(str(output))
+    trainer.model.save_pretrained(str(output), create_model_card=False)
+    facts = facts_from_trainer(vars(state), args, describe_data(", ".join(data.data)))
+    facts.results = [Result(name, after[name], "held-out data", "validation", before[name]) for name in after]
+    facts.baseline, facts.base_model = "before this training", published_name(how.model)
+    save_card(output, facts)
     report = {
         "before": before,
         "after": after,

@@ -24,7 +24,7 @@ FILE, ROW = "_file", "_row"  # columns of every split: where a row came from
 # The splits, with the names that files and data sets give them, best first.
 SPLITS = {
     "train": ("train", "training"),
-    "validation": ("validation", "valid", "val", "dev", "development", "validation_matched"),
+    "validation": ("validation", "valid", "val", "dev", "development", "validation_matched", "dev_matched"),
     "test": ("test", "testing", "test_matched"),
 }
 SHARD = re.compile(r"[-_.](v\d+\.)?\d+(-of-\d+)?$")  # train-00000-of-00002.parquet, train-v1.1.json
@@ -149,10 +149,21 @@ def _of_folder(folder: Path) -> dict[str, list[Path]]:
     for file in sorted(folder.iterdir()):
         if file.suffix.lower() in TABLES:
             files.setdefault(SHARD.sub("", file.stem).lower(), []).append(file)
-    if found := _by_split(files):
+    found = _by_split(files)
+    for split, (first, *others) in found.items():
+        if other := next((file for file in others if _kind(file) != _kind(first)), None):
+            two = f"{first.name!r} and {other.name!r}"
+            raise ValueError(f"data: {str(folder)!r} has {two}, which are no shards of one table; use --{split} FILE")
+    if found:
         return found
     endings = ", ".join(TABLES)
     raise ValueError(f"data: the folder {str(folder)!r} holds no file train, validation or test ending in {endings}")
+
+
+def _kind(file: Path) -> tuple[str, Any]:
+    """Alike for shards of one table: how the name ends, its version, and whether it counts."""
+    shard = SHARD.search(file.stem)
+    return file.suffix.lower(), shard and (shard[1], shard[2] is None)
 
 
 def _of_hub(name: str) -> dict[str, datasets.Dataset]:

@@ -152,7 +152,9 @@ def prepare(
     if trains:
         run.arguments, run.training = _unless_planned(arguments), _unless_planned(training)
     sizes = ", ".join(f"{len(split):,} {name}" for name, split in run.splits.items())
-    print(f"{run.task.name}: rows: {sizes}; inputs of {run.task.tokenizer.model_max_length:,} tokens at most")
+    columns = f"{', '.join(run.task.text_columns)} → {run.task.label_column}"
+    length = run.task.tokenizer.model_max_length
+    print(f"{run.task.name}: columns {columns}; rows: {sizes}; inputs of {length:,} tokens at most")
     with first_process_first():
         run.encoded = {name: run.task.encode(split, training=name == "train") for name, split in run.splits.items()}
     resolve_training(run)
@@ -235,6 +237,7 @@ def _save(
     was `predicted` for it. Of a training, show what the model says of a few rows."""
     name, said = list(predictions.items())[-1]
     run.task.draw(said, output / PICTURE)
+    (output / PREDICTIONS).unlink(missing_ok=True)  # of a model before
     if predicted is not None:
         with (output / PREDICTIONS).open("w", encoding="utf-8") as file:
             for row, prediction in zip(run.unlabelled.remove_columns([FILE, ROW]), predicted):
@@ -258,6 +261,7 @@ def _card(run: Run, report: dict[str, Any], state: TrainerState) -> CardFacts:
     facts = facts_from_trainer(vars(state), run.training, data)
     facts.training = {"task": run.task.name, **facts.training}
     facts.training["steps"] += f", step {report['best_step']:,} kept"
+    facts.training["seed"] = str(report["seed"])
     scores = [(split, *score) for split, scores in _scores_of(report).items() for score in scores.items()]
     facts.results = headlines([Result(metric, value, data, split) for split, metric, value in scores])
     facts.base_model, facts.max_length = published_name(run.arguments.model), run.task.tokenizer.model_max_length

@@ -169,6 +169,7 @@ def train(run: Run, model: PreTrainedModel, checkpoint: str | None = None) -> Tr
     seconds = trainer.train(resume_from_checkpoint=checkpoint).metrics["train_runtime"]
     trained = trainer.model if run.arguments.lora is None else trainer.model.merge_and_unload()
     restore_embedding(trained)
+    trained.requires_grad_(True)  # as the saved one is
     (predictions, scores), state = score(run, trained), trainer.state
     report = scores | {
         "best_step": kept_step(vars(state), run.training.load_best_model_at_end),

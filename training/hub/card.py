@@ -44,6 +44,11 @@ HEADS = {
     "MiniBertForQuestionAnswering": ("finds the answer to a question in a text", "question-answering"),
     "MiniBertForMultipleChoice": ("chooses the best of several continuations", "multiple-choice"),
 }
+# The same of the models of sentence-transformers.
+SENTENCE_TRANSFORMERS = {
+    "SentenceTransformer": ("gives texts vectors to compare", "sentence-similarity"),
+    "CrossEncoder": ("scores how well a text answers a query", "text-ranking"),
+}
 OBJECTIVES = {
     "mlm": "masked language modelling",
     "mlm+nsp": "masked language modelling and next-sentence prediction",
@@ -143,8 +148,10 @@ def render_card(folder: str | Path, facts: CardFacts, repository: str, revision:
     tokenizer = None
     if (folder / "tokenizer_config.json").exists():
         tokenizer = saved_tokenizer(folder)
-    embedding = (folder / "modules.json").exists()
-    purpose, task = ("gives texts vectors to compare", "sentence-similarity") if embedding else HEADS[head]
+    kind, (purpose, task) = head, HEADS[head]
+    if (folder / "modules.json").exists():
+        kind = "CrossEncoder" if head == "MiniBertForSequenceClassification" else "SentenceTransformer"
+        purpose, task = SENTENCE_TRANSFORMERS[kind]
     name = repository.rstrip("/").split("/")[-1]
     results = headlines(facts.results)
     data = [part.strip().split(":")[0] for part in (facts.data or "").split(",")]
@@ -156,7 +163,7 @@ def render_card(folder: str | Path, facts: CardFacts, repository: str, revision:
         for result in results
     ]  # fmt: skip
     metadata = ModelCardData(
-        library_name="sentence-transformers" if embedding else "transformers", pipeline_tag=task,
+        library_name="sentence-transformers" if kind in SENTENCE_TRANSFORMERS else "transformers", pipeline_tag=task,
         license=facts.license, language=facts.language, base_model=published_name(facts.base_model),
         datasets=[each for each in data if published_name(each)] or None,
         tags=list(dict.fromkeys(["minibert", *facts.tags])),
@@ -169,7 +176,7 @@ def render_card(folder: str | Path, facts: CardFacts, repository: str, revision:
     results = [dataclasses.replace(x, metric=plain(x.metric), dataset=plain(x.dataset)) for x in results]
     card = ModelCard.from_template(
         metadata, template_path=str(TEMPLATE), facts=facts, results=results, config=config, parameters=parameters,
-        head=head, purpose=purpose, embedding=embedding, tokenizer=tokenizer, best_known=best_known,
+        kind=kind, purpose=purpose, tokenizer=tokenizer, best_known=best_known,
         name=plain(name), repository=repository, revision=revision, published=published_name(repository),
         loss_curve=(folder / "loss.png").exists(), year=datetime.date.today().year,
     )  # fmt: skip
@@ -230,9 +237,13 @@ def describe_training(training: TrainingArguments) -> dict[str, str]:
 
 
 def describe_data(data: str) -> str:
-    """`data`, a list with commas, without the folders of files on this machine."""
-    parts = [part.strip() for part in data.split(",")]
-    return ", ".join(Path(part).name if Path(part).exists() else part for part in parts)
+    """`data`, a list with commas, without the folders of files on this machine: only names of the Hub keep a slash."""
+
+    def without_folder(part: str) -> str:
+        language, sign, source = part.strip().rpartition("=")
+        return language + sign + (source if published_name(source.split(":")[0]) else Path(source).name)
+
+    return ", ".join(map(without_folder, data.split(",")))
 
 
 def facts_from_trainer(
@@ -275,10 +286,10 @@ def write_card(
     recipe = {name: x for name, x in recipe.items() if str(x) not in ("None", "False", "[]") and name not in unused}
     told = {
         "objective": OBJECTIVES.get(objective, objective),
-        "steps": f"{report['steps']:,} ({report['epochs']:.2f} epochs)",
+        "steps": f"{report['steps']:,}" + (f" ({report['epochs']:.2f} epochs)" if report["epochs"] is not None else ""),
         "tokens": f"{report['training_tokens']:,}",
         "arguments": ", ".join(f"{name} {value}" for name, value in recipe.items()),
-        "time": f"{report['training_seconds'] / 60:.1f} minutes",
+        **({"time": f"{report['training_seconds'] / 60:.1f} minutes"} if report["training_seconds"] else {}),
         **describe_training(training),
     }
     if recipe.get("optimizer") == "muon":

@@ -93,7 +93,12 @@ def prepare_card(folder: Path, staged: Path, repository: str, arguments: PushArg
             ModelCard(card.text)
         except yaml.YAMLError as error:
             raise ValueError(f"{folder / CARD}: the metadata is not YAML: {error}") from None
-        print(f"{folder / CARD} was edited by hand and is uploaded as it is (--overwrite-card writes a new one)")
+        if arguments.license:
+            raise ValueError(
+                f"license: {arguments.license!r} has no effect on {folder / CARD}, which was edited by hand; write it"
+                " there, or use --overwrite_card"
+            )
+        print(f"{folder / CARD} was edited by hand and is uploaded as it is (--overwrite_card writes a new one)")
         if f'"{folder}"' in card.text:
             print(f"  it still loads {str(folder)!r}, which nobody else has")
         return None

@@ -30,7 +30,8 @@ MakeTrainer = Callable[[str, TrainingArguments], Trainer]
 
 
 class Throughput(NamedTuple):
-    """Of a size: parameters beside embeddings, rows in a step, seconds and real tokens of one."""
+    """Of a size: parameters beside embeddings, rows of a process in a step, seconds and real tokens of one (of all
+    processes)."""
 
     parameters: int
     rows: int
@@ -122,7 +123,7 @@ def plan_training(
         else:
             measured = measure(make_trainer, size, training, given)
         left = of_first_rank(budget.left)
-        speed = ranks * measured.tokens / measured.seconds
+        speed = measured.tokens / measured.seconds
         affordable = speed * left / measured.parameters
         print(
             f"Measured {size}: {speed:,.0f} tokens a second; the time is enough for {affordable:.1f} tokens a parameter"

@@ -13,6 +13,7 @@ from typing import Any
 import datasets
 import torch
 from transformers import PreTrainedTokenizerBase, TrainingArguments, set_seed
+from transformers.trainer_utils import has_length
 
 from ...configuration_minibert import BERT_SIZES, MiniBertConfig
 from ...modeling_minibert import MiniBertModel
@@ -20,7 +21,7 @@ from ...tokenization import Extension, extend_tokenizer, train_tokenizer
 from ..arguments import pretraining as arguments
 from ..checkpoints import check_same, checkpoint_to_resume
 from ..data.mixtures import SAMPLE_ROWS, check_stream, check_workers, first_rows, prepare_documents
-from ..data.prepared import PreparedRows, texts_of
+from ..data.prepared import PreparedRows, StreamOrder, texts_of
 from ..hub.card import write_card
 from ..loading import minibert_config, saved_tokenizer, without_bars
 from ..optimization.throughput import plan_training
@@ -43,7 +44,7 @@ def pretrain(
     corpus: arguments.CorpusArguments,
     mixture: arguments.MixtureArguments,
     streaming: arguments.StreamingArguments,
-    rows: arguments.RowArguments,
+    row_arguments: arguments.RowArguments,
     tokenizer_arguments: arguments.TokenizerArguments,
     objective_arguments: arguments.ObjectiveArguments,
     masking: arguments.MaskingArguments,
@@ -62,9 +63,14 @@ def pretrain(
     checkpoint = checkpoint_to_resume(training)
     if training.world_size > 1 and training.accelerator_config.dispatch_batches:
         raise ValueError("accelerator_config: dispatch_batches needs batches of one length; leave it out")
-    is_new = model_arguments.model_name_or_path is None and objective_arguments.objective == "mlm"
-    embedding_init = resolve_embedding_init(model_arguments, is_new)
-    optimization, training, budget = resolve_optimization(optimization, training, is_new, checkpoint)
+    if training.n_gpu > 1:  # the sums of an evaluation are of one model, not of `DataParallel`'s several
+        launch = f"`torchrun --nproc_per_node {training.n_gpu} -m minibert.training.cli pretrain …`"
+        raise ValueError(
+            f"{training.n_gpu} GPUs need a process each: {launch}; or choose one by CUDA_VISIBLE_DEVICES=0"
+        )
+    new_mlm = model_arguments.model_name_or_path is None and objective_arguments.objective == "mlm"
+    embedding_init = resolve_embedding_init(model_arguments, new_mlm)
+    optimization, training, budget = resolve_optimization(optimization, training, new_mlm, checkpoint)
     if shares_weights(training) and objective_arguments.objective == "rtd":
         raise ValueError("objective: rtd needs whole matrices, for two models; use another one beside fsdp, deepspeed")
     objective = OBJECTIVES[objective_arguments.objective](objective_arguments, masking, training.seed)
@@ -72,13 +78,13 @@ def pretrain(
     preset = resolve_config(model_arguments, overrides)
     prepared = PreparedRows.find(corpus.data)
     streamed = streaming.streaming and prepared is None  # text
-    rows = rows.decided() if prepared is None else prepared.arguments(rows)
-    objective.check(preset, rows, streamed, training.label_smoothing_factor)
+    row_arguments = row_arguments.decided() if prepared is None else prepared.arguments(row_arguments)
+    objective.check(preset, row_arguments, streamed, training.label_smoothing_factor)
     if prepared is not None and not objective.packs_documents:
         raise ValueError(f"data: the rows in {corpus.data[0]!r} have no pairs of segments; give mlm+nsp the text")
     if streamed:
         check_stream(training)
-    trained = model_arguments.model_name_or_path
+    start_from = model_arguments.model_name_or_path
     tokenizer = read_tokenizer(model_arguments, preset, objective, prepared)
     training = dataclasses.replace(resolve_precision(training), include_num_input_tokens_seen="non_padding")
     set_seed(training.seed)
@@ -87,7 +93,9 @@ def pretrain(
     extension = None
     with nullcontext() if streaming.streaming else first_process_first():
         if prepared is None:
-            held_out = dict(validation_size=rows.validation_size, minimum_validation=objective.minimum_validation)
+            held_out = dict(
+                validation_size=row_arguments.validation_size, minimum_validation=objective.minimum_validation
+            )
             documents = prepare_documents(corpus, mixture, streaming, seed=training.seed, **held_out)
             if streamed:
                 check_workers(documents.train, training)
@@ -100,8 +108,8 @@ def pretrain(
                 print(extension.describe())
         resolve_config(model_arguments, overrides, tokenizer)  # what does not fit is said before rows are made
         if prepared is None:
-            train = objective.rows(documents.train, tokenizer, rows)
-            validation = objective.rows(documents.validation, tokenizer, rows)
+            train = objective.rows(documents.train, tokenizer, row_arguments)
+            validation = objective.rows(documents.validation, tokenizer, row_arguments)
             described = "A stream of" if streamed else f"{len(documents.train):,}"
             described += f" documents to train on, {len(documents.validation):,} held out"
             texts = documents.validation["text"]
@@ -111,16 +119,22 @@ def pretrain(
             texts = texts_of(validation, tokenizer)
 
     # Masks
-    seen = first_rows(train, count=SAMPLE_ROWS) if streaming.streaming else train
-    collator = objective.collator(tokenizer, seen)
-    # One row cannot grow by rows, or be split among GPUs; a compiled graph on CPU makes a square of it.
-    padded = optimization.batch_warmup or training.n_gpu > 1 or training.torch_compile
+    sample = train  # for what is counted
+    if streamed:
+        sample = first_rows(train, count=SAMPLE_ROWS)
+    elif streaming.streaming:  # mixed as in training
+        mixed = (train[row] for row in StreamOrder(train, 1, 1, training.seed, lambda: 0))
+        sample = first_rows(mixed, count=SAMPLE_ROWS)
+    collator = objective.collator(tokenizer, sample)
+    # The batch is then one row of all its tokens, with `cu_seq_lens_q`: the model has no padding to drop. One row
+    # cannot grow by rows; a compiled graph on CPU makes a square of it.
+    padded = optimization.batch_warmup or training.torch_compile
     collator.unpadded = objective.unpads and not padded
 
     # Model and loss
     def build(size: str | None, training: TrainingArguments, **options: Any) -> PretrainingTrainer:
         config = resolve_config(dataclasses.replace(model_arguments, size=size), overrides, tokenizer)
-        model = objective.model(config, trained)
+        model = objective.model(config, start_from)
         if extension is not None:
             extend_embeddings(model, extension.pieces)
         data = dict(data_collator=collator, train_dataset=train, eval_dataset=validation, processing_class=tokenizer)
@@ -132,7 +146,7 @@ def pretrain(
         size, training = plan_training(
             budget,
             lambda size, short: build(size, short, optimization=measured),
-            [size or trained] if size or trained else list(BERT_SIZES),
+            [size or start_from] if size or start_from else list(BERT_SIZES),
             training,
             math.inf if streamed else len(train),
             len(validation),
@@ -140,15 +154,15 @@ def pretrain(
     trainer = build(size, training, optimization=optimization, budget=budget)
     if embedding_init == "cooccurrence" and checkpoint is None:
         print("Counting which tokens stand next to each other, for the first word embeddings")
-        rows_of_ids = (row["input_ids"] for row in seen)
+        rows_of_ids = (row["input_ids"] for row in sample)
         begin_with_word_vectors(trainer.model, rows_of_ids, tokenizer.all_special_ids, training.seed)
     if checkpoint is not None:
         check_resumed(trainer.model.config, checkpoint)
     elif objective.new_weights:
-        print(f"New, since {trained!r} lacks them: {', '.join(objective.new_weights)}")
+        print(f"New, since {start_from!r} lacks them: {', '.join(objective.new_weights)}")
     print(
-        f"{described}; {'it begins with ' * streaming.streaming}{objective.describe_rows(seen, rows.seq_length)};"
-        f" {trainer.model.num_parameters():,} parameters"
+        f"{described}; {'it begins with ' * streaming.streaming}"
+        f"{objective.describe_rows(sample, row_arguments.seq_length)}; {trainer.model.num_parameters():,} parameters"
     )
     result = trainer.train(resume_from_checkpoint=checkpoint)
 
@@ -157,10 +171,13 @@ def pretrain(
     objective.save(trainer)  # by all processes, which may share its weights; the first one writes
     if not trainer.is_world_process_zero():
         return TrainingResult(None, tokenizer, output_dir=output)
-    report = _write_report(trainer, figures, seen, result.metrics["train_runtime"], extension)
+    seconds = result.metrics["train_runtime"] if checkpoint is None else None  # it counts from the resumption
+    report = _write_report(trainer, figures, sample, seconds, extension)
     read = corpus if prepared is None else prepared.corpus
     source = ", ".join(read.data) or ", ".join(["the built-in corpus", *read.packages])
-    recipe = dict(embedding_init=embedding_init) | vars(rows) | vars(objective.masking) | vars(trainer.optimization)
+    recipe = (
+        dict(embedding_init=embedding_init) | vars(row_arguments) | vars(objective.masking) | vars(trainer.optimization)
+    )
     trainer.card = write_card(output, report, source, recipe, training)
     examples = objective.examples(output, choose_sentences(texts, tokenizer), tokenizer)
     print("", describe_pretraining(report), "", *examples, "", sep="\n")
@@ -172,15 +189,15 @@ def pretrain(
     return TrainingResult(trainer.model, tokenizer, report, output)
 
 
-def resolve_embedding_init(model_arguments: arguments.ModelArguments, is_new: bool) -> str:
+def resolve_embedding_init(model_arguments: arguments.ModelArguments, new_mlm: bool) -> str:
     """How word embeddings begin, where the user left it open; a ValueError where they are trained already.
 
     Args:
-        is_new: a new model that learns to fill masks.
+        new_mlm: a new model that learns to fill masks.
     """
     if model_arguments.model_name_or_path and model_arguments.embedding_init == "cooccurrence":
         raise ValueError("embedding_init: cooccurrence would replace those of --model_name_or_path; leave it out")
-    default = "cooccurrence" if is_new and model_arguments.model == "minibert" else "random"
+    default = "cooccurrence" if new_mlm and model_arguments.model == "minibert" else "random"
     return model_arguments.embedding_init or default
 
 
@@ -200,18 +217,19 @@ def _train_tokenizer(
 def _write_report(
     trainer: PretrainingTrainer,
     figures: dict[str, float],
-    seen: datasets.Dataset,
-    seconds: float,
+    sample: datasets.Dataset,
+    seconds: float | None,
     extension: Extension | None,
 ) -> dict[str, Any]:
     """The figures of the last evaluation and of the whole training, saved beside the model with the loss curve."""
     objective, tokenizer, training, state = trainer.objective, trainer.processing_class, trainer.args, trainer.state
     batches = trainer.evaluation_batches(trainer.eval_dataset)
-    baseline = unigram_baseline(seen, batches, len(tokenizer), tokenizer.all_special_ids)
+    ids = max(tokenizer.get_vocab().values()) + 1
+    baseline = unigram_baseline(sample, batches, ids, tokenizer.all_special_ids)
     report = objective.report(figures, baseline) | {
         "objective": objective.name,
         "steps": state.global_step,
-        "epochs": state.epoch,
+        "epochs": state.epoch if has_length(trainer.train_dataset) else None,
         "training_tokens": state.num_input_tokens_seen,
         "training_seconds": seconds,
         "parameters": trainer.model.num_parameters(),

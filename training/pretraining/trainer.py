@@ -82,7 +82,7 @@ class PretrainingTrainer(OptimizationMixin, HubReady, CheckpointErrors, Trainer)
         inputs = self._prepare_inputs(inputs)
         with torch.no_grad(), self.compute_loss_context_manager():
             outputs = model(**inputs, sparse_prediction=True)
-        loss = outputs["loss"].double()
+        loss = outputs["loss"].float()
         sums = torch.cat([torch.stack([loss, torch.ones_like(loss)]), self.objective.score(outputs, inputs)])
         self._sums.append(sums if len(self._sums) < self._counted else torch.zeros_like(sums))
         return None, None, None
@@ -92,7 +92,9 @@ class PretrainingTrainer(OptimizationMixin, HubReady, CheckpointErrors, Trainer)
         batches = math.ceil(len(dataloader.dataset) / self.args.eval_batch_size)
         self._sums, self._counted = [], len(range(rank, batches, ranks))
         output = super().evaluation_loop(dataloader, *args, metric_key_prefix=metric_key_prefix, **kwargs)
-        loss, counted, *sums = self.accelerator.reduce(torch.stack(self._sums).sum(0), "sum").tolist()
+        sums = torch.stack(self._sums).cpu().double().sum(0)
+        sums = self.accelerator.reduce(sums.to(self.args.device), "sum") if ranks > 1 else sums
+        loss, counted, *sums = sums.tolist()
         figures = {"loss": loss / counted, **self.objective.figures(sums)}
         output.metrics.update({f"{metric_key_prefix}_{name}": figure for name, figure in figures.items()})
         return output

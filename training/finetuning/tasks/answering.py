@@ -90,7 +90,7 @@ class AnswerQuestions(Task):
         saved = self.tokenizer.init_kwargs
         if self.arguments.null_threshold is None and ("train" in labels or THRESHOLD not in saved):
             # where every question has an answer, "none" is no candidate
-            answerable = all(answers for rows in labels.values() for answers in rows)
+            answerable = all(labels["train"]) if "train" in labels else all(map(all, labels.values()))
             self.null_threshold = None if answerable else 0.0
         saved[THRESHOLD] = self.null_threshold
         return labels

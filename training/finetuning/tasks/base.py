@@ -20,7 +20,7 @@ from ...data.documents import tokenizer_backend
 from ..data import FILE, check_column, check_texts, find_column, with_column
 
 # What stands for a label that is not there: benchmarks publish their test rows so.
-NO_LABEL = (None, "", -1, "-1")
+NO_LABEL = (None, "", -1, "-1", {"text": [], "answer_start": []})
 LABEL = "_label"  # the column that `read` adds: what is to be predicted, as metrics take it
 Labels = dict[str, list[Any]]  # those of the rows of each split
 Pairs = Iterator[tuple[str, str]]  # a text, and what is said of it

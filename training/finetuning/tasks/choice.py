@@ -15,7 +15,6 @@ from ...report import plot_confusion
 from ..data import bad_value, check_texts, each_row, find_column, string_columns, with_column
 from .base import LABEL, Labels, Pairs, Predictions, Task, shortened
 
-PREFIX = "sent2"
 NUMBERED = re.compile(r"(ending|choice|option|solution|answer|sol)_?(\d+)")
 CHOICE_TEXTS = "_choices"  # a column that `read` adds
 
@@ -28,15 +27,16 @@ class Choose(Task):
     metric_for_best_model = "accuracy"
     collator_class = DataCollatorForMultipleChoice
     columns = {
-        "text_column": ("sent1", "context", "premise", "text", "question", "startphrase", "article"),
-        "prefix_column": (PREFIX,),
+        "text_column": ("sent1", "article", "context", "premise", "text", "startphrase", "question"),
+        "prefix_column": ("sent2", "question"),
         "choice_columns": ("choices", "endings", "options", "answers"),
         "label_column": ("label", "labels", "answer", "answerKey", "gold", "target"),
     }
 
     def find_texts(self, split: datasets.Dataset) -> list[str]:
         """The columns of the text, then of what choices begin with if there is one, then of the choices."""
-        has_prefix = self.arguments.prefix_column or PREFIX in split.column_names
+        text = self.find(split, "text_column")
+        has_prefix = self.arguments.prefix_column or {*self.columns["prefix_column"]} & {*split.column_names} - {text}
         self.prefix = [self.find(split, "prefix_column")] if has_prefix else []
         self.choices = [find_column(split, "choice_columns", name, ()) for name in self.arguments.choice_columns]
         if not self.choices:
@@ -44,7 +44,7 @@ class Choose(Task):
             self.choices = sorted(filter(numbered.get, numbered), key=lambda name: int(numbered[name][2]))
             if len(self.choices) < 2:
                 self.choices = [self.find(split, "choice_columns")]
-        return [self.find(split, "text_column"), *self.prefix, *self.choices]
+        return [text, *self.prefix, *self.choices]
 
     def text_arguments(self) -> list[str]:
         return ["text_column", *["prefix_column"] * len(self.prefix), *["choice_columns"] * len(self.choices)]

@@ -7,7 +7,6 @@ from typing import Any, ClassVar
 
 import datasets
 import numpy as np
-import sklearn.metrics
 import torch
 from transformers import AutoModelForSequenceClassification, PreTrainedConfig, pipeline
 
@@ -131,7 +130,8 @@ class Classify(Task):
         if len(names) < 2 and not known:
             only = f"{file!r} has one label only ({', '.join(names)})"
             raise ValueError(f"{self.label_column}: {only}; there is nothing to learn")
-        return known or names
+        feature = splits["train"].features[self.label_column]
+        return known or getattr(getattr(feature, "feature", feature), "names", None) or names
 
     def _encoded(self, value: Any) -> int | float | list[float]:
         """What the model learns: a class number, 0 or 1 for each label, or a value."""
@@ -166,7 +166,7 @@ class Classify(Task):
     def score(self, predictions: Sequence[Any], references: Sequence[Any]) -> dict[str, float]:
         if self.problem_type == REGRESSION:
             given = {"predictions": np.asarray(predictions, np.float32), "references": references}
-            mse = sklearn.metrics.mean_squared_error(references, given["predictions"])
+            mse = np.mean((given["predictions"] - np.asarray(references)) ** 2)  # sklearn's refuses NaN
             return Pearson().compute(**given) | Spearman().compute(**given) | {"mse": float(mse)}
         given = {"predictions": np.asarray(predictions, np.int32), "references": np.asarray(references, np.int32)}
         f1 = {"f1_macro": F1().compute(**given)["f1"]}

@@ -108,7 +108,7 @@ class Objective(abc.ABC):
         return {}
 
     def score(self, outputs: Any, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        """Sums over a batch of evaluation, float64 [k]; `outputs` are the model's with `sparse_prediction`."""
+        """Sums over a batch of evaluation, fp32 [k]; `outputs` are the model's with `sparse_prediction`."""
         return token_score(outputs["logits"], batch["labels"])
 
     def figures(self, sums: Sequence[float]) -> dict[str, float]:
@@ -121,7 +121,7 @@ class Objective(abc.ABC):
         loss = figures[f"eval_{self.metric}"]
         return {
             "validation_loss": loss,
-            "perplexity": math.exp(loss),
+            "perplexity": math.exp(min(loss, 700)),  # of a model that diverged, what a float can hold
             "accuracy": figures["eval_accuracy"],
             "targets": int(figures["eval_targets"]),
             "unigram_loss": baseline[0],
@@ -139,7 +139,7 @@ class Objective(abc.ABC):
 
 
 def token_score(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """Summed loss, right guesses and number of targets, float64 [3].
+    """Summed loss, right guesses and number of targets, fp32 [3] (not every device has float64).
 
     Args:
         logits: [targets, classes], in the order of the targets in the flattened batch.
@@ -148,7 +148,7 @@ def token_score(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     labels = labels[labels != IGNORE_INDEX]
     loss = torch.nn.functional.cross_entropy(logits.float(), labels, reduction="sum")
     right = (logits.argmax(-1) == labels).sum()
-    return torch.stack([loss.double(), right.double(), labels.new_tensor(len(labels)).double()])
+    return torch.stack([loss, right.float(), loss.new_tensor(len(labels))])
 
 
 def unigram_baseline(

@@ -214,7 +214,7 @@ class ReplacedTokenDetection(MaskedLM):
         flagged = logits > 0
         loss = torch.nn.functional.binary_cross_entropy_with_logits(logits, replaced.float(), reduction="sum")
         counts = (real.sum(), (flagged & replaced).sum(), flagged.sum(), replaced.sum())
-        found = torch.stack([loss.double(), *(count.double() for count in counts)])
+        found = torch.stack([loss, *(count.float() for count in counts)])
         return torch.cat([token_score(outputs["generator_logits"], batch["labels"]), found])
 
     def figures(self, sums: Sequence[float]) -> dict[str, float]:
