@@ -204,22 +204,24 @@ class Documents:
         return x if self.index_t is None else x[self.index_t]
 
     def select_labels(
-        self, labels_bs: torch.Tensor | None, num_items: int | torch.Tensor | None = None
+        self, labels_bs: torch.Tensor | None, num_items: int | torch.Tensor | None = None, shift: bool = False
     ) -> tuple[torch.Tensor | None, int | torch.Tensor | None]:
-        """[batch, length] → [tokens]; nothing is predicted at padding. With it `num_items`, the labels that `Trainer`
-        counted over all steps of gradient accumulation, without the share of them that stands at padding."""
+        """[batch, length] → [tokens]; nothing is predicted at padding. With `shift` a token gets the label of the next
+        one of its document. With them `num_items`, the labels that `Trainer` counted over all steps of gradient
+        accumulation (with `shift`: but for the first of each row), without the share of them that is not predicted."""
         if labels_bs is None:
             return None, num_items
         if tuple(labels_bs.shape) != tuple(self.shape):
             raise ValueError(f"labels have the shape {tuple(labels_bs.shape)}: give {tuple(self.shape)}, one a token")
-        if self.real_bs is None:
-            return self.select(labels_bs), num_items
-        real_bs = labels_bs.masked_fill(~self.real_bs, -100)
-        if num_items is not None:
-            given, left = ((x != -100).sum() for x in (labels_bs, real_bs))
+        labels_t = self.select(labels_bs if self.real_bs is None else labels_bs.masked_fill(~self.real_bs, -100))
+        if shift:
+            labels_bs = labels_bs[:, 1:]
+            labels_t = F.pad(labels_t, (0, 1), value=-100)[1:].masked_fill(~self.has_next(), -100)
+        if num_items is not None and (shift or self.real_bs is not None):
+            given, left = ((x != -100).sum() for x in (labels_bs, labels_t))
             num_items = torch.as_tensor(num_items, device=given.device)
             num_items = num_items - (given - left) * num_items // given.clamp(min=1)
-        return self.select(real_bs), num_items
+        return labels_t, num_items
 
     def restore(self, x_t: torch.Tensor, fill: float = 0.0) -> torch.Tensor:
         """Pads again: [tokens, width] → [batch, length, width], `fill` at padding."""

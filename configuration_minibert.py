@@ -84,7 +84,6 @@ class MiniBertConfig(PreTrainedConfig):
     """
 
     model_type = "minibert"
-    keys_to_ignore_at_inference = ["past_key_values"]
     # Names that BERT's and ModernBERT's configs use for the same thing.
     attribute_map = {
         "hidden_dropout_prob": "hidden_dropout",
@@ -123,7 +122,8 @@ class MiniBertConfig(PreTrainedConfig):
     rope_parameters: dict[str, Any] | None = None
 
     # --- attention pattern ---
-    global_attn_every_n_layers: int = 3  # layer i attends globally if i % n == 0; 1: every layer does
+    # Layer i attends globally if i % n == 0; 1: every layer does. Decides `layer_types` when a config is built.
+    global_attn_every_n_layers: int = 3
     layer_types: list[str] | None = None  # "full_attention" | "sliding_attention" a layer; None: from the line above
     local_attention: int = 128  # window of the local layers: token i sees token j if |i - j| <= local_attention // 2
     is_causal: bool = False  # a decoder of the same parameters: token i sees j only if j <= i
@@ -305,8 +305,9 @@ class MiniBertConfig(PreTrainedConfig):
     def from_dict(cls, config_dict: dict[str, Any], **kwargs):
         """Build a config from a saved dictionary; `kwargs` that are fields override it.
 
-        Unknown keys are kept as attributes, with a warning. A depth or a global/local rhythm that is overridden
-        rebuilds a `layer_types` list that had followed the old one.
+        `rope_parameters` that are overridden keep the base and the rotated part that they do not name, and the kind of
+        layer that they do not name. Unknown keys are kept as attributes, with a warning. A depth or a global/local
+        rhythm that is overridden rebuilds a `layer_types` list that had followed the old one.
         """
         if not isinstance(config_dict, dict):
             raise ValueError(f"config: {config_dict!r} is no mapping; give field names with their values")
@@ -316,6 +317,15 @@ class MiniBertConfig(PreTrainedConfig):
         unknown.pop("transformers_version", None)
         overrides = {key: kwargs.pop(key) for key in list(kwargs) if key in ours - FRAMEWORK_KEYWORDS}
         overrides = {key: value for key, value in overrides.items() if key != "dtype" or value != "auto"}
+        saved, given = known.get("rope_parameters") or {}, overrides.get("rope_parameters") or {}
+        if given and all(isinstance(x, dict) for x in (saved, given, *saved.values())):
+            of_both = {name: value for name, value in given.items() if name not in DEFAULT_ROPE_THETA}
+            for kind, before in saved.items():
+                trained = {name: before[name] for name in ("rope_theta", "partial_rotary_factor") if name in before}
+                given = {kind: trained if of_both else before} | given
+                if isinstance(given[kind] or {}, dict):
+                    given[kind] = trained | (given[kind] or {})
+            overrides["rope_parameters"] = given
         if {"num_hidden_layers", "global_attn_every_n_layers"} & overrides.keys() and "layer_types" not in overrides:
             every, depth = known.get("global_attn_every_n_layers", 3), known.get("num_hidden_layers", 22)
             derived = ["sliding_attention" if i % every else "full_attention" for i in range(depth)]

@@ -607,6 +607,8 @@ class MiniBertForMaskedLM(MiniBertVocabularyHead):
 
     def __init__(self, config: MiniBertConfig):
         super().__init__(config)
+        if config.is_causal:
+            logger.warning_once("is_causal=True: each masked token sees only what stands before it; set it to False")
         self.post_init()
 
     @can_return_tuple
@@ -719,13 +721,8 @@ class MiniBertForCausalLM(MiniBertVocabularyHead, GenerationMixin):
         """
         shift_labels = kwargs.pop("shift_labels", None)
         outputs = self.encode(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, seq_idx, **kwargs)
-        given = shift_labels
-        if labels is not None and given is None:
-            # Nothing predicts the first token, and Trainer does not count it.
-            given = F.pad(labels[..., 1:], (1, 0), value=-100)
-        labels_t, count = outputs.documents.select_labels(given, num_items_in_batch)
-        if labels_t is not None and shift_labels is None:
-            labels_t = F.pad(labels_t, (0, 1), value=-100)[1:].masked_fill(~outputs.documents.has_next(), -100)
+        given, shift = (labels, True) if shift_labels is None else (shift_labels, False)
+        labels_t, count = outputs.documents.select_labels(given, num_items_in_batch, shift)
         logits, loss = self.predict_tokens(outputs, labels_t, sparse_prediction, count)
         return CausalLMOutput(loss, logits, outputs.hidden_states, outputs.attentions)
 

@@ -5,7 +5,7 @@ from functools import partial
 import peft
 import pytest
 import torch
-from helpers import build
+from helpers import BERT, build
 
 from minibert import MiniBertForSequenceClassification
 
@@ -16,9 +16,10 @@ INPUTS = dict(
 
 @pytest.mark.parametrize("family", ["bert", "modernbert"])
 def test_lora_without_target_modules_trains_merges_saves_and_reloads(family, tmp_path):
-    model = build("ForSequenceClassification", position_embedding_type="absolute" if family == "bert" else "rope")
+    model = build("ForSequenceClassification", **BERT if family == "bert" else {})
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    adapted = peft.get_peft_model(model, peft.LoraConfig(task_type="SEQ_CLS"))
+    new = ["head", "pooler", "classifier"]  # as docs/switches.md says
+    adapted = peft.get_peft_model(model, peft.LoraConfig(task_type="SEQ_CLS", modules_to_save=new))
     found = {
         name.split(".lora_A")[0].split(".layers.")[1][2:] for name, _ in adapted.named_parameters() if "lora_A" in name
     }
@@ -35,8 +36,12 @@ def test_lora_without_target_modules_trains_merges_saves_and_reloads(family, tmp
     adapted.eval()
     expected = adapted(**INPUTS).logits
     adapted.save_pretrained(tmp_path / "adapter")
-    again = build("ForSequenceClassification", position_embedding_type="absolute" if family == "bert" else "rope")
-    again.load_state_dict(before)
+    fields = BERT if family == "bert" else {}
+    again = build("ForSequenceClassification", seed=1, **fields)
+    encoder = {
+        name: tensor for name, tensor in before.items() if name.split(".")[0] == "model" and "pooler" not in name
+    }
+    again.load_state_dict(encoder, strict=False)
     reloaded = peft.PeftModel.from_pretrained(again, tmp_path / "adapter").eval()
     torch.testing.assert_close(reloaded(**INPUTS).logits, expected)
     merged = adapted.merge_and_unload()

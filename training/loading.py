@@ -54,9 +54,12 @@ def load_reported(
 ) -> tuple[PreTrainedModel, list[str]]:
     """`model_class.from_pretrained` without remote code, and `check_complete`: the model, and its weights that are new,
     by name."""
-    model, report = model_class.from_pretrained(path, output_loading_info=True, trust_remote_code=False, **options)
-    check_complete(path, model, report["missing_keys"], head)
-    return model, sorted(report["missing_keys"])
+    # A head may have another width in another task (`embedding_size`).
+    options |= dict(output_loading_info=True, trust_remote_code=False, ignore_mismatched_sizes=not head)
+    model, report = model_class.from_pretrained(path, **options)
+    new = sorted({*report["missing_keys"], *(name for name, *_ in report["mismatched_keys"])})
+    check_complete(path, model, new, head)
+    return model, new
 
 
 def load_whole(model_class: Any, path: str | Path, head: bool = True, **options: Any) -> PreTrainedModel:

@@ -168,7 +168,7 @@ class Stream(IterableDataset):
         return iter(self.rows)
 
 
-def train(tokenizer, folder, data, resume=None, **kwargs):
+def train(tokenizer, folder, data, resume=None, evaluation=None, **kwargs):
     """The batches that a plain Trainer feeds to a model, over 12 steps with a rate that falls from 1 to 0."""
     torch.manual_seed(0)
     config = BertConfig(
@@ -193,6 +193,7 @@ def train(tokenizer, folder, data, resume=None, **kwargs):
         TrainingArguments(**arguments | kwargs),
         data_collator=collator,
         train_dataset=data,
+        eval_dataset=evaluation,
         callbacks=[MaskingProgress(collator)],
     )
     trainer.train(resume_from_checkpoint=resume)
@@ -286,3 +287,11 @@ def test_rate_schedules(tokenizer, schedule, points, expected):
         constant = MaskedLMCollator(tokenizer, mlm_probability=rate, seed=0)
         constant.set_progress(epoch=2)
         assert same([collator(rows)], [constant(rows)])
+
+
+def test_an_evaluation_in_mid_epoch_moves_no_schedule(tokenizer, small_data, tmp_path):
+    """It has the same collator."""
+    kwargs = dict(save_strategy="no", eval_strategy="steps", eval_steps=1)
+    with_evaluations = train(tokenizer, tmp_path / "a", small_data, evaluation=small_data, **kwargs)
+    plain = train(tokenizer, tmp_path / "b", small_data, save_strategy="no")
+    assert same(with_evaluations, plain)

@@ -247,6 +247,22 @@ def test_rope_parameters_for_both_kinds_of_layers():
     assert config.rope_parameters == {"full_attention": linear, "sliding_attention": linear}
 
 
+def test_rope_parameters_that_are_overridden_keep_what_the_weights_were_trained_with(tmp_path):
+    """As in Transformers' ModernBERT models with bases of their own (Ettin, mmBERT, granite)."""
+    full, local = {"rope_theta": 8e4, "partial_rotary_factor": 0.5}, {"rope_theta": 1.6e5}
+    saved = MiniBertConfig.modernbert("tiny", rope_parameters={"full_attention": full, "sliding_attention": local})
+    saved.save_pretrained(tmp_path)
+
+    def loaded(**parameters):
+        return MiniBertConfig.from_pretrained(tmp_path, rope_parameters=parameters).rope_parameters
+
+    linear = {"rope_type": "linear", "factor": 2.0}
+    assert loaded(**linear) == {"full_attention": full | linear, "sliding_attention": local | linear}
+    other = {"full_attention": full | {"rope_type": "default", "rope_theta": 999.0}}
+    assert loaded(full_attention={"rope_theta": 999.0}) == saved.rope_parameters | other
+    assert loaded(rope_theta=5.0)["sliding_attention"]["rope_theta"] == 5.0
+
+
 def test_rope_parameters_without_rope_are_refused():
     with pytest.raises(REFUSED, match="rope_parameters=.*position_embedding_type='rope'"):
         MiniBertConfig(position_embedding_type="none", rope_parameters={"full_attention": {"rope_theta": 1e4}})

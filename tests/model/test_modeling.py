@@ -246,6 +246,29 @@ def test_labels_at_padding_are_no_targets(head, attention):
         assert_close(model(**inputs, labels=labels, num_items_in_batch=count).loss, expected, **CLOSE)
 
 
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+@pytest.mark.parametrize("documents", ["padding left", "packed"])
+def test_what_trainer_counts_and_no_token_predicts(documents, attention):
+    """With labels at the first tokens of documents, the loss of a decoder is the mean over next tokens."""
+    model, ids = build("ForCausalLM", attn_implementation=attention).eval(), torch.randint(1, VOCAB, (2, 12))
+    labels, lengths = ids.clone(), [(12,), (4, 8)]
+    if documents == "packed":
+        inputs = dict(position_ids=torch.tensor([[*range(12)], [*range(4), *range(8)]]))
+    else:
+        inputs, lengths = dict(attention_mask=torch.ones_like(ids)), [(12,), (8,)]
+        inputs["attention_mask"][1, :4] = 0
+        labels[1, :4] = -100
+    losses = []
+    for row, of_row in zip(ids, lengths):
+        for document in row[-sum(of_row) :].split(of_row):
+            logits = model(document[None]).logits[0, :-1].double()
+            losses.append(F.cross_entropy(logits, document[1:], reduction="none"))
+    counted = (labels[:, 1:] != -100).sum()
+    loss = model(ids, labels=labels, num_items_in_batch=counted, **inputs).loss
+    assert counted > len(torch.cat(losses))
+    assert_close(loss.double(), torch.cat(losses).mean(), rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize("told", [True, False])
 def test_gradient_accumulation_with_two_objectives(told):
     """Masked tokens and rows are counted apart: exact when the step's number of rows is said, and, without it, when

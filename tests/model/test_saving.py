@@ -16,6 +16,7 @@ from transformers.dynamic_module_utils import get_imports, get_relative_import_f
 import minibert.modeling_minibert as modeling
 from minibert.configuration_minibert import AUTO_MAP, MiniBertConfig
 from minibert.modeling_minibert import MiniBertForMaskedLM, MiniBertModel
+from minibert.training.loading import load_reported
 
 FLAT_FILES = ("configuration_minibert.py", "attention_minibert.py", "modeling_minibert.py")
 ROOT = Path(modeling.__file__).parent
@@ -132,3 +133,17 @@ def test_every_class_says_its_config():
         model_class = getattr(modeling, name)
         assert model_class.config_class is MiniBertConfig and model_class.base_model_prefix == "model"
     assert MiniBertModel(tiny()).config_class is MiniBertConfig
+
+
+def test_a_head_of_another_width_is_new_in_another_task(tmp_path):
+    """That of masked tokens ends at the width of the word vectors."""
+    model = build("ForMaskedLM", embedding_size=8)
+    model.save_pretrained(tmp_path)
+    loaded, new = load_reported(modeling.MiniBertForSequenceClassification, tmp_path, head=False)
+    assert {"head.dense.weight", "head.norm.weight", "classifier.weight"} <= set(new)
+    assert not any(name.startswith("model.") for name in new)
+    for name, expected in model.base_model.named_parameters():
+        assert torch.equal(loaded.base_model.get_parameter(name), expected)
+    narrow = MiniBertConfig.from_pretrained(tmp_path, intermediate_size=20)
+    with pytest.raises(ValueError, match="lacks the weights model.layers"):
+        load_reported(modeling.MiniBertForSequenceClassification, tmp_path, head=False, config=narrow)

@@ -11,7 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import (
+from transformers import (, pipeline
     AutoModelForCausalLM,
     AutoTokenizer,
     PreTrainedTokenizerFast,
@@ -439,8 +439,13 @@ def test_a_decoder_stops_at_the_end_of_a_document(decoder):
     tokenizer, model = AutoTokenizer.from_pretrained(decoder), AutoModelForCausalLM.from_pretrained(decoder)
     assert model.config.eos_token_id == model.generation_config.eos_token_id == tokenizer.sep_token_id
     assert tokenizer.eos_token == tokenizer.sep_token and tokenizer.bos_token == tokenizer.cls_token
-    prompt = tokenizer("the cat", return_tensors="pt")["input_ids"][:, :-1]
+    assert tokenizer.convert_ids_to_tokens(tokenizer("the cat")["input_ids"]) == ["[CLS]", "the", "cat"]
+    pair = tokenizer("the", "cat")
+    assert tokenizer.convert_ids_to_tokens(pair["input_ids"]) == ["[CLS]", "the", "[SEP]", "cat"]
+    prompt = tokenizer("the cat", return_tensors="pt")["input_ids"]
     ids = model.generate(prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=30, do_sample=False)[0].tolist()
+    said = pipeline("text-generation", str(decoder))("the cat", max_new_tokens=30, do_sample=False)
+    assert said[0]["generated_text"] == tokenizer.decode(ids, skip_special_tokens=True)
     assert ids[-1] == tokenizer.sep_token_id and ids.count(tokenizer.sep_token_id) == 1 and len(ids) < 10
 
 

@@ -92,7 +92,8 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
             (and `token_type_ids`), [1, tokens]; `cu_seq_lens_q` and `cu_seq_lens_k`, int32 [documents + 1];
             `max_length_q` and `max_length_k`, the longest document as an int; no `attention_mask` or `position_ids`.
             With `mlm` also `masked_lm_positions`, [targets], their places, for which `MiniBertForMaskedLM` would look
-            otherwise. The masks are those of the padded batch. A row without `position_ids` is one document.
+            otherwise. The masks are those of the padded batch. A row without `position_ids` is one document. Not for
+            several GPUs in one process, among which a batch is split by rows.
         target_draws: the batch has `target_draws` too, like `labels`: a number drawn for every token from 0 to 2⁵³ - 1,
             by which a model can choose what to put in a target's place. They are as reproducible as the masks.
 
@@ -349,10 +350,17 @@ class MaskingProgress(TrainerCallback):
     epoch's batches are asked for, and when all batches of the one before are made, however far ahead workers are."""
 
     def __init__(self, collator: MaskedLMCollator):
-        self.collator = collator
+        self.collator, self.batches = collator, 0
 
     def on_train_begin(self, args, state, control, **kwargs):
         self.epoch = self.first_epoch = int(state.epoch or 0)
+        self.batches = self.collator._batches
+
+    def on_step_end(self, args, state, control, **kwargs):
+        self.batches = self.collator._batches
+
+    def on_evaluate(self, args, state, control, **kwargs):
+        self.collator._batches = self.batches  # those of an evaluation by the same collator do not count
 
     def on_epoch_begin(self, args, state, control, train_dataloader=None, **kwargs):
         step, batches_per_step = state.global_step, args.gradient_accumulation_steps

@@ -145,7 +145,10 @@ def finetune_rerank(how: RerankTrainingArguments, data: PairArguments, training:
     with quietly():
         # it would make a decoder compare its logits of "yes" and "no"
         as_reranker = {"architectures": [RERANKER]}
-        model = CrossEncoder(how.model, num_labels=1, model_kwargs=WEIGHTS, config_kwargs=as_reranker)
+        weights = WEIGHTS | {
+            "ignore_mismatched_sizes": not is_reranker
+        }  # a head of another task may be of another width
+        model = CrossEncoder(how.model, num_labels=1, model_kwargs=weights, config_kwargs=as_reranker)
     check_weights(how.model, model.transformers_model, head=is_reranker)
     limit_length(model, data.max_length)
     progress = None if training.disable_tqdm else "Reranking"

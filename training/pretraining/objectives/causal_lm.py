@@ -5,7 +5,8 @@ from pathlib import Path
 
 import datasets
 import torch
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from tokenizers import pre_tokenizers, processors
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, Trainer
 
 from ....configuration_minibert import MiniBertConfig
 from ....modeling_minibert import MiniBertForCausalLM
@@ -15,7 +16,7 @@ from .base import Objective
 
 class CausalLM(Objective):
     """Predict every next token. A document begins with [CLS] and ends with [SEP], which is what `generate` begins with
-    and stops at."""
+    and stops at; the saved tokenizer gives [CLS] alone, since a text is then a prompt."""
 
     name = "clm"
     model_class = MiniBertForCausalLM
@@ -36,6 +37,20 @@ class CausalLM(Objective):
     def collator(self, tokenizer: PreTrainedTokenizerBase, train: datasets.Dataset) -> MaskedLMCollator:
         return MaskedLMCollator(tokenizer, mlm=False, seed=self.seed)
 
+    def save(self, trainer: Trainer) -> None:
+        """Text is a prompt from now on: the tokenizer no longer puts [SEP], the end of the document, behind it."""
+        tokenizer = trainer.processing_class
+        backend, cls, sep = tokenizer.backend_tokenizer, tokenizer.cls_token, tokenizer.sep_token
+        prompt = processors.TemplateProcessing(
+            single=f"{cls} $A",
+            pair=f"{cls} $A {sep} $B:1",
+            special_tokens=[(cls, tokenizer.cls_token_id), (sep, tokenizer.sep_token_id)],
+        )
+        if isinstance(backend.pre_tokenizer, pre_tokenizers.ByteLevel):  # offsets without the space before a token
+            prompt = processors.Sequence([processors.ByteLevel(trim_offsets=True), prompt])
+        backend.post_processor = prompt
+        super().save(trainer)
+
     def examples(self, folder: Path, sentences: Sequence[str], tokenizer: PreTrainedTokenizerBase) -> list[str]:
         """The beginning of each sentence, continued greedily by the model that was saved."""
         model = MiniBertForCausalLM.from_pretrained(folder).eval()
@@ -44,7 +59,7 @@ class CausalLM(Objective):
             words = sentence.split()
             half = -(-len(words) // 2)
             start, rest = " ".join(words[:half]), " ".join(words[half:])
-            prompt = torch.tensor([tokenizer(start)["input_ids"][:-1]])  # without [SEP], the end of the document
+            prompt = torch.tensor([tokenizer(start)["input_ids"]])
             ids = model.generate(prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=12, do_sample=False)
             continued = tokenizer.decode(ids[0, prompt.shape[1] :], skip_special_tokens=True)
             lines += [f"  {start} → {continued}", f"    was: {rest}"]
