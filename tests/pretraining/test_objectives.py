@@ -11,12 +11,13 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import (, pipeline
+from transformers import (
     AutoModelForCausalLM,
     AutoTokenizer,
     PreTrainedTokenizerFast,
     TrainerCallback,
     TrainingArguments,
+    pipeline,
 )
 
 from minibert import MiniBertConfig, MiniBertForCausalLM, MiniBertForMaskedLM, MiniBertForPreTraining
