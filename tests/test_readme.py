@@ -35,7 +35,7 @@ def folder(tmp_path_factory):
     sizes = dict(hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32)
     bert = BertForMaskedLM(BertConfig(vocab_size=len(tokenizer), **sizes))
     ours = MiniBertForMaskedLM(MiniBertConfig.from_tokenizer(tokenizer, size="tiny"))
-    for model, name in ((ours, "runs/minibert"), (ours, "short"), (bert, "bert-base-uncased")):
+    for model, name in ((ours, "runs/minibert"), (ours, "short"), (bert, "sentence-transformers/all-MiniLM-L6-v2")):
         model.save_pretrained(folder / name)
         tokenizer.save_pretrained(folder / name)
     for name in ("my-text", "corpus", "notes", "reviews"):

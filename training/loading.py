@@ -13,6 +13,16 @@ from transformers.utils import logging
 
 from ..configuration_minibert import MiniBertConfig
 
+# The files that a tokenizer's words may be in.
+VOCABULARIES = (
+    "tokenizer.json",
+    "vocab.txt",
+    "vocab.json",
+    "sentencepiece.bpe.model",
+    "spiece.model",
+    "tokenizer.model",
+)
+
 
 def saved_config(path: str) -> PreTrainedConfig:
     """The config of a model in a folder or on the Hub (its code is never run); a ValueError if there is none."""
@@ -30,10 +40,11 @@ def saved_config(path: str) -> PreTrainedConfig:
 
 def saved_tokenizer(path: str | Path) -> PreTrainedTokenizerBase:
     """The tokenizer in a folder or on the Hub (its code is never run); a ValueError or an OSError if there is none."""
+    if Path(path).is_dir() and not any(Path(path, name).exists() for name in VOCABULARIES):
+        # Transformers makes one of nothing for some models, which knows no word.
+        raise ValueError(f"{str(path)!r} holds no tokenizer; tokenizer.save_pretrained(folder) writes it")
     with reading(path):
         tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=False)
-    if len(tokenizer) <= len(set(tokenizer.all_special_ids)) + 3:  # what some classes make of no file at all
-        raise ValueError(f"{str(path)!r} holds no tokenizer; tokenizer.save_pretrained(folder) writes it")
     longest = tokenizer.model_max_length
     if not isinstance(longest, (int, float)):
         raise ValueError(f"{str(path)!r}: tokenizer_config.json has model_max_length={longest!r}; put a number there")

@@ -336,8 +336,11 @@ def test_help_of_a_group_names_its_commands(group, capsys):
 
 
 def test_a_list_of_a_recipe_takes_no_words_of_the_command_line(tmp_path):
-    (tmp_path / "r.yaml").write_text("recall_at: [1, 5]\n")
-    for argv, given in ((["bank", "--recipe", str(tmp_path / "r.yaml")], {}), (["bank"], {"recall_at": [1, 5]})):
+    (tmp_path / "r.yaml").write_text("masked_tokens: 9\nrecall_at: [1, 5]\n")
+    for argv, given in (
+        (["bank", "--recipe", str(tmp_path / "r.yaml")], {}),
+        (["bank"], {"masked_tokens": 9, "recall_at": [1, 5]}),
+    ):
         *_, probe = parsing.parse("probe neighbours", argv, given)
         assert probe.words == ["bank"] and probe.recall_at == [1, 5]
     with pytest.raises(ValueError, match="argument --recall_at.*: invalid int value: 'x'"):

@@ -239,7 +239,8 @@ def test_resuming_a_stream_reads_only_what_is_left(text, tmp_path, monkeypatch):
                      save_steps=5, save_total_limit=9, eval_strategy="no")  # fmt: skip
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     steps = pretrain(rows, whole, **arguments).report["steps"]
-    assert groups > 20 and len(read) == 1 + 2 * groups and Counter(read[1:]).most_common()[-1][1] == 2
+    assert groups > 20 and 2 * groups <= len(read) <= 1 + 2 * groups
+    assert {*Counter(read).values()} <= {2, 3} and len({*read}) == groups
     last = max(step for step in range(5, steps, 5) if step < steps - 2)
     assert last > steps / 2 + 3
     shutil.copytree(whole / f"checkpoint-{last}", broken / f"checkpoint-{last}")  # what a kill leaves

@@ -132,8 +132,8 @@ def test_rerank_refuses(root, tmp_path, capsys):
     config.save_pretrained(tmp_path / "three")
     model = ["--model", root / "reranker"]
     for arguments, words in [
-        ([*model], ["no query given"]),
-        (["katan", *model], ["no passage given"]),
+        ([*model], ["query: none given"]),
+        (["katan", *model], ["passages: none given"]),
         (["katan", "--file", tmp_path / "blank.txt", *model], ["text: none in", "blank.txt"]),
         (["katan", "--file", tmp_path / "no.txt", *model], ["there is no file"]),
         (["katan", "lover", "--model", root / "embedder"], ["holds a MiniBertModel; a reranker is a"]),

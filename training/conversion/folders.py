@@ -12,12 +12,11 @@ from transformers.modeling_utils import load_state_dict
 
 from ...configuration_minibert import MiniBertConfig
 from ..arguments.pretraining import ConvertArguments
-from ..loading import check_new, new_folder, reading, saved_config, saved_tokenizer
+from ..loading import VOCABULARIES, check_new, new_folder, reading, saved_config, saved_tokenizer
 from .checkpoints import load
 from .native import from_native, to_native
 from .surgery import change
 
-TOKENIZER_FILES = ("tokenizer_config.json", "tokenizer.json", "vocab.txt", "vocab.json", "sentencepiece.bpe.model")
 # Where sentence-transformers looks for the longest text, first to last.
 SENTENCE_CONFIGS = tuple(
     f"sentence_{name}_config.json" for name in ("bert", "roberta", "distilbert", "camembert", "xlm-roberta")
@@ -65,7 +64,7 @@ def convert(arguments: ConvertArguments) -> Path:
 
 def tokenizer_of(source: str) -> PreTrainedTokenizerBase | None:
     """The tokenizer beside a model, if there is one."""
-    return saved_tokenizer(source) if any(find_file(source, name) for name in TOKENIZER_FILES) else None
+    return saved_tokenizer(source) if any(find_file(source, name) for name in VOCABULARIES) else None
 
 
 def find_file(source: str, name: str) -> str | None:

@@ -35,15 +35,15 @@ class Choose(Task):
 
     def find_texts(self, split: datasets.Dataset) -> list[str]:
         """The columns of the text, then of what choices begin with if there is one, then of the choices."""
-        text = self.find(split, "text_column")
-        has_prefix = self.arguments.prefix_column or {*self.columns["prefix_column"]} & {*split.column_names} - {text}
-        self.prefix = [self.find(split, "prefix_column")] if has_prefix else []
         self.choices = [find_column(split, "choice_columns", name, ()) for name in self.arguments.choice_columns]
         if not self.choices:
             numbered = {name: NUMBERED.fullmatch(name) for name in string_columns(split)}
             self.choices = sorted(filter(numbered.get, numbered), key=lambda name: int(numbered[name][2]))
             if len(self.choices) < 2:
                 self.choices = [self.find(split, "choice_columns")]
+        text = self.find(split, "text_column")
+        has_prefix = self.arguments.prefix_column or {*self.columns["prefix_column"]} & {*split.column_names} - {text}
+        self.prefix = [self.find(split, "prefix_column")] if has_prefix else []
         return [text, *self.prefix, *self.choices]
 
     def text_arguments(self) -> list[str]:
