@@ -15,13 +15,10 @@ from ..configuration_minibert import MiniBertConfig
 
 # The files that a tokenizer's words may be in.
 VOCABULARIES = (
-    "tokenizer.json",
-    "vocab.txt",
-    "vocab.json",
-    "sentencepiece.bpe.model",
-    "spiece.model",
-    "tokenizer.model",
-)
+    "tokenizer.json", "vocab.txt", "vocab.json", "sentencepiece.bpe.model", "spiece.model", "tokenizer.model",
+)  # fmt: skip
+# Those of characters or bytes need none. Others, without a file, know special tokens and no word.
+FEWEST_CHARACTERS = 20
 
 
 def saved_config(path: str) -> PreTrainedConfig:
@@ -40,11 +37,11 @@ def saved_config(path: str) -> PreTrainedConfig:
 
 def saved_tokenizer(path: str | Path) -> PreTrainedTokenizerBase:
     """The tokenizer in a folder or on the Hub (its code is never run); a ValueError or an OSError if there is none."""
-    if Path(path).is_dir() and not any(Path(path, name).exists() for name in VOCABULARIES):
-        # Transformers makes one of nothing for some models, which knows no word.
-        raise ValueError(f"{str(path)!r} holds no tokenizer; tokenizer.save_pretrained(folder) writes it")
     with reading(path):
         tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=False)
+    without_files = Path(path).is_dir() and not any(Path(path, name).exists() for name in VOCABULARIES)
+    if without_files and len(tokenizer) < FEWEST_CHARACTERS:
+        raise ValueError(f"{str(path)!r} holds no tokenizer; tokenizer.save_pretrained(folder) writes it")
     longest = tokenizer.model_max_length
     if not isinstance(longest, (int, float)):
         raise ValueError(f"{str(path)!r}: tokenizer_config.json has model_max_length={longest!r}; put a number there")
