@@ -6,7 +6,6 @@ knows no grades), means over the queries that have a relevant passage; a passage
 """
 
 import dataclasses
-import json
 import time
 from itertools import islice
 from pathlib import Path
@@ -28,6 +27,7 @@ from ..arguments.embeddings import (
     has_splits,
     is_retrieval,
 )
+from ..files import write_json
 from ..report import format_table
 from .data import Retrieval, has_scores, read_pairs, read_retrieval
 from .encoders import Embedder, open_reranker, score_pairs
@@ -170,7 +170,7 @@ def prepare_result(path: str | None) -> None:
 def write_result(result: dict[str, Any], path: str | None) -> None:
     """Write the figures to a JSON file, if one is asked for."""
     if path is not None:
-        Path(path).write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+        write_json(Path(path), result)
         print(f"Written to {path}")
 
 

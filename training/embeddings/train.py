@@ -8,7 +8,6 @@ pairs in `unlabelled`.
 """
 
 import dataclasses
-import json
 import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -33,6 +32,7 @@ from ..arguments import check_least
 from ..arguments.embeddings import EmbedTrainingArguments, PairArguments, RerankTrainingArguments, is_retrieval
 from ..callbacks import CheckpointManifest, SaveAndStop
 from ..checkpoints import checkpoint_to_resume, kept_step, remove_checkpoints
+from ..files import write_json
 from ..hub.card import Result, describe_data, facts_from_trainer, published_name, save_card
 from ..loading import check_weights, minibert_config, quietly
 from ..precision import check_launcher, resolve_precision
@@ -387,7 +387,7 @@ def train(
         "epochs": state.epoch,
         "precision": "bf16" if args.bf16 else "fp16" if args.fp16 else "fp32",
     }
-    (output / "report.json").write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+    write_json(output / "report.json", report)
     plot_embedding_training(state.log_history, output / "training.png", metric, before[metric])
     remove_checkpoints(output)
     print(f"Saved to {output}: open it by {type(trainer.model).__name__}({str(output)!r})")

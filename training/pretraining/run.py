@@ -4,7 +4,6 @@ What the model learns, and from what rows, is the objective's (`objectives`); ho
 """
 
 import dataclasses
-import json
 import math
 from contextlib import nullcontext
 from pathlib import Path
@@ -22,6 +21,7 @@ from ..arguments import pretraining as arguments
 from ..checkpoints import check_same, checkpoint_to_resume
 from ..data.mixtures import SAMPLE_ROWS, check_stream, check_workers, first_rows, prepare_documents
 from ..data.prepared import PreparedRows, StreamOrder, texts_of
+from ..files import write_json
 from ..hub.card import write_card
 from ..loading import minibert_config, saved_tokenizer, without_bars
 from ..optimization.throughput import plan_training
@@ -241,7 +241,7 @@ def _write_report(
     (output / "training_args.bin").unlink(missing_ok=True)  # a pickle that nothing needs once training is over
     trainer.save_state()
     plot_losses(state.log_history, output / "loss.png", objective.metric, report)
-    (output / "report.json").write_text(json.dumps(report, indent=2) + "\n")
+    write_json(output / "report.json", report)
     return report
 
 
