@@ -204,19 +204,20 @@ def test_state_survives_a_round_trip(tmp_path):
 @pytest.mark.parametrize(
     ("optimization", "training", "prefers_muon", "expected"),
     [
-        ({}, {}, True, ("muon", 2e-3, None)),
-        ({}, {}, False, ("adamw", 1e-3, None)),
-        ({}, {"learning_rate": 3e-3}, True, ("muon", 3e-3, 3e-3)),  # one rate for both
-        ({"muon_learning_rate": 1e-2}, {}, True, ("muon", 2e-3, 1e-2)),
-        ({"optimizer": "adamw"}, {}, True, ("adamw", 1e-3, None)),
-        ({"optimizer": "muon"}, {}, False, ("muon", 2e-3, None)),
-        ({}, {"optim": "sgd"}, True, ("adamw", 1e-3, None)),
+        ({}, {}, True, ("muon", 2e-3, None, 0.3)),
+        ({}, {}, False, ("adamw", 1e-3, None, 0.01)),
+        ({}, {"learning_rate": 3e-3}, True, ("muon", 3e-3, 3e-3, 0.3)),  # one rate for both
+        ({"muon_learning_rate": 1e-2}, {}, True, ("muon", 2e-3, 1e-2, 0.3)),
+        ({"optimizer": "adamw"}, {}, True, ("adamw", 1e-3, None, 0.01)),
+        ({"optimizer": "muon"}, {"weight_decay": 0.0}, False, ("muon", 2e-3, None, 0.0)),
+        ({}, {"optim": "sgd"}, True, ("adamw", 1e-3, None, 0.01)),
     ],
 )
-def test_the_optimizer_and_its_rates_where_nothing_is_said(optimization, training, prefers_muon, expected, tmp_path):
-    training = arguments(tmp_path, **{"learning_rate": None} | training)
+def test_what_the_optimizer_takes_where_nothing_is_said(optimization, training, prefers_muon, expected, tmp_path):
+    training = arguments(tmp_path, **{"learning_rate": None, "weight_decay": None} | training)
     optimization, training, _ = resolve_optimization(OptimizationArguments(**optimization), training, prefers_muon)
-    assert (optimization.optimizer, training.learning_rate, optimization.muon_learning_rate) == expected
+    rates = training.learning_rate, optimization.muon_learning_rate
+    assert (optimization.optimizer, *rates, training.weight_decay) == expected
 
 
 @pytest.mark.parametrize("width, expected", [(16, 0.056), (128, 0.007), (256, 0.0035), (320, 0.0035)])

@@ -12,6 +12,8 @@ UNLESS_MINUTES: dict[str, Any] = {"num_train_epochs": 2.0, "per_device_train_bat
 SIZE_UNLESS_MINUTES = "mini"
 # By optimizer, where the user gives none; beside Muon's own it is that of the embeddings, norms and heads.
 LEARNING_RATES = {"adamw": 1e-3, "muon": 2e-3}
+# Without it, Muon's matrices grow with every step, and what tokens mean is lost among layers' outputs (docs/record.md).
+WEIGHT_DECAYS = {"adamw": 0.01, "muon": 0.3}
 # Muon's at this hidden size and above; narrower models take a higher one (docs/record.md).
 MUON_LEARNING_RATE, MUON_WIDTH = 3.5e-3, 256
 # How rows are made where the user does not say so, and the training has none that were prepared.
@@ -275,7 +277,7 @@ PRETRAIN_DEFAULTS: dict[str, Any] = TRAINING_DEFAULTS | {
     "per_device_eval_batch_size": 8,
     "learning_rate": None,  # see LEARNING_RATES
     "warmup_steps": 0.06,
-    "weight_decay": 0.01,
+    "weight_decay": None,  # see WEIGHT_DECAYS
     "adam_beta2": 0.98,
     "num_train_epochs": None,
 }

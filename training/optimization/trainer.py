@@ -14,6 +14,7 @@ from ..arguments.pretraining import (
     MUON_LEARNING_RATE,
     MUON_WIDTH,
     UNLESS_MINUTES,
+    WEIGHT_DECAYS,
     OptimizationArguments,
 )
 from ..processes import shares_weights
@@ -38,8 +39,8 @@ def resolve_optimization(
     ValueError, before any work, for what does not go together.
 
     Args:
-        training: `learning_rate`, `num_train_epochs` and `per_device_train_batch_size` are None where the user gave
-            none. With `--minutes` the batch size stays open (`throughput.plan_training`).
+        training: `learning_rate`, `weight_decay`, `num_train_epochs` and `per_device_train_batch_size` are None where
+            the user gave none. With `--minutes` the batch size stays open (`throughput.plan_training`).
         prefers_muon: take Muon, where nothing is said and nothing stands in its way.
         checkpoint: the one that is resumed.
 
@@ -53,7 +54,9 @@ def resolve_optimization(
     if muon and muon_rate is None:
         muon_rate = rate  # or, if that is open too, what the width of the model says (`create_optimizer`)
     optimization = dataclasses.replace(optimization, optimizer=name, muon_learning_rate=muon_rate)
-    training = dataclasses.replace(training, learning_rate=LEARNING_RATES[name] if rate is None else rate)
+    decay = WEIGHT_DECAYS[name] if training.weight_decay is None else training.weight_decay
+    rate = LEARNING_RATES[name] if rate is None else rate
+    training = dataclasses.replace(training, learning_rate=rate, weight_decay=decay)
     warmup, average, scheduler = optimization.batch_warmup, optimization.weight_average, training.lr_scheduler_type
     other_clock = checkpoint is not None and not by_clock and TimeBudget.saved_in(checkpoint)
     refused = {
