@@ -120,8 +120,9 @@ def write_manifest(folder: str | Path, rows: RowArguments, arguments: dict[str, 
 
 
 def tokenizer_checksum(tokenizer: PreTrainedTokenizerFast) -> str:
-    """Of all that makes the ids of a row."""
-    parts = [tokenizer_backend(tokenizer), tokenizer.cls_token_id, tokenizer.sep_token_id]
+    """Of all that makes the ids of a row: not of the special tokens around other texts, which a decoder changes."""
+    backend = json.loads(tokenizer_backend(tokenizer)) | {"post_processor": None}
+    parts = [backend, tokenizer.cls_token_id, tokenizer.sep_token_id]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
