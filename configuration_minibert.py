@@ -319,12 +319,13 @@ class MiniBertConfig(PreTrainedConfig):
         overrides = {key: value for key, value in overrides.items() if key != "dtype" or value != "auto"}
         saved, given = known.get("rope_parameters") or {}, overrides.get("rope_parameters") or {}
         if given and all(isinstance(x, dict) for x in (saved, given, *saved.values())):
-            of_both = {name: value for name, value in given.items() if name not in DEFAULT_ROPE_THETA}
-            for kind, before in saved.items():
-                trained = {name: before[name] for name in ("rope_theta", "partial_rotary_factor") if name in before}
-                given = {kind: trained if of_both else before} | given
-                if isinstance(given[kind] or {}, dict):
-                    given[kind] = trained | (given[kind] or {})
+            for_both = given.keys() - DEFAULT_ROPE_THETA.keys()
+            for kind, parameters in saved.items():
+                own = given.get(kind) or {}
+                if own or for_both:
+                    trained = ("rope_theta", "partial_rotary_factor")
+                    parameters = {name: parameters[name] for name in trained if name in parameters}
+                given = given | {kind: parameters | own if isinstance(own, dict) else own}
             overrides["rope_parameters"] = given
         if {"num_hidden_layers", "global_attn_every_n_layers"} & overrides.keys() and "layer_types" not in overrides:
             every, depth = known.get("global_attn_every_n_layers", 3), known.get("num_hidden_layers", 22)

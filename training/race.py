@@ -56,9 +56,9 @@ MLM_PROBABILITY = 0.15
 HELD_OUT = "held_out.safetensors"
 # What must be alike for runs to be compared.
 FIXED = ("size", "vocab_size", "steps", "rows", "seq_length", "documents", "seed")
-# What a recipe may not choose.
-TEXT = {field.name for each in (CorpusArguments, MixtureArguments, StreamingArguments) for field in fields(each)}
-TEXT |= {"validation_size", "tokenizer", "model_name_or_path"}
+# What a race decides for all runs, beside what `_train_minibert` hands over.
+ALIKE = {field.name for each in (CorpusArguments, MixtureArguments, StreamingArguments) for field in fields(each)}
+ALIKE |= {"validation_size", "tokenizer", "model_name_or_path"}
 PEERS = ("bert", "modernbert")
 QUICK = dict(size="tiny", vocab_size=1024, steps=12, evaluations=3, documents=40, turn=2, rows=2, seq_length=128)
 
@@ -88,8 +88,8 @@ def race(corpus: CorpusArguments, arguments: RaceArguments) -> dict[str, Any]:
         name, content = Path(recipe).stem, read_recipe(recipe, argument_names("pretrain"))
         if name in runs or name in ("race", "tokenizer"):
             raise ValueError(f"recipes: {recipe!r} would be another {name!r} in {arguments.output!r}; use another name")
-        if of_text := sorted(content.keys() & TEXT):
-            raise ValueError(f"recipes: {recipe!r} has {of_text[0]}, and all runs have one text; leave it out")
+        if alike := sorted(content.keys() & ALIKE):
+            raise ValueError(f"recipes: {recipe!r} has {alike[0]}, which is the same for all runs; leave it out")
         if content.get("objective", "mlm") != "mlm":
             raise ValueError(
                 f"recipes: {recipe!r} has objective: {content['objective']}; use one of masked tokens, mlm"
@@ -103,8 +103,9 @@ def race(corpus: CorpusArguments, arguments: RaceArguments) -> dict[str, Any]:
     check_same(_metadata(folder)["settings"], settings, f"the race in {str(folder)!r} has", "use another output")
     missing = [name for name in runs if not (folder / f"{name}.json").exists()]
     for name in runs.keys() - set(missing):
-        before, now = (x.get("content", {}) for x in (json.loads((folder / f"{name}.json").read_text()), runs[name]))
-        check_same(before, now, f"the run {name!r} in {str(folder)!r} had", "use another name for the recipe")
+        before = json.loads((folder / f"{name}.json").read_text()).get("content", {})
+        made = f"the run {name!r} in {str(folder)!r} had"
+        check_same(before, runs[name].get("content", {}), made, "use another name for the recipe")
     _take_turns({name: runs[name] for name in missing}, corpus, arguments)
     results = {name: json.loads((folder / f"{name}.json").read_text()) for name in runs}
     summary = {"arguments": asdict(arguments), "runs": results, "best": compare(results)}

@@ -87,7 +87,7 @@ def test_tables_are_no_lines_of_text(tmp_path):
     (tmp_path / "x.json").write_text('[{"text": "a"}]')
     write_rows(tmp_path / "x.jsonl", [{"text": "a"}])
     for name in ("x.json", "x.jsonl"):
-        with pytest.raises(ValueError, match="is a table, not lines of text"):
+        with pytest.raises(ValueError, match="is a table; give a text file"):
             read_lines(str(tmp_path / name))
     with pytest.raises(ValueError, match="JSON in one piece; use jsonl"):
         list(text_files([str(tmp_path / "x.json")]))

@@ -442,7 +442,7 @@ def test_a_decoder_stops_at_the_end_of_a_document(decoder):
     assert tokenizer.eos_token == tokenizer.sep_token and tokenizer.bos_token == tokenizer.cls_token
     assert tokenizer.convert_ids_to_tokens(tokenizer("the cat")["input_ids"]) == ["[CLS]", "the", "cat"]
     pair = tokenizer("the", "cat")
-    assert tokenizer.convert_ids_to_tokens(pair["input_ids"]) == ["[CLS]", "the", "[SEP]", "cat"]
+    assert tokenizer.convert_ids_to_tokens(pair["input_ids"]) == ["[CLS]", "the", "[CLS]", "cat"]
     prompt = tokenizer("the cat", return_tensors="pt")["input_ids"]
     ids = model.generate(prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=30, do_sample=False)[0].tolist()
     said = pipeline("text-generation", str(decoder))("the cat", max_new_tokens=30, do_sample=False, return_tensors=True)

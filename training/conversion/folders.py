@@ -17,6 +17,7 @@ from .checkpoints import load
 from .native import from_native, to_native
 from .surgery import change
 
+FILES = ("tokenizer_config.json", *VOCABULARIES)  # of a tokenizer
 # Where sentence-transformers looks for the longest text, first to last.
 SENTENCE_CONFIGS = tuple(
     f"sentence_{name}_config.json" for name in ("bert", "roberta", "distilbert", "camembert", "xlm-roberta")
@@ -64,7 +65,7 @@ def convert(arguments: ConvertArguments) -> Path:
 
 def tokenizer_of(source: str) -> PreTrainedTokenizerBase | None:
     """The tokenizer beside a model, if there is one."""
-    return saved_tokenizer(source) if any(find_file(source, name) for name in VOCABULARIES) else None
+    return saved_tokenizer(source) if any(find_file(source, name) for name in FILES) else None
 
 
 def find_file(source: str, name: str) -> str | None:

@@ -134,7 +134,7 @@ def read_lines(file: str | None) -> list[str]:
     if file is not None and not Path(file).expanduser().is_file():
         raise ValueError(f"file: there is no file {file!r}")
     if file is not None and Path(file).suffix.lower() in (*TABLE_SUFFIXES, ".json"):
-        raise ValueError(f"file: {file!r} is a table, not lines of text")
+        raise ValueError(f"file: {file!r} is a table; give a text file, a text on each line")
     text = sys.stdin.read() if file is None else read_text(Path(file).expanduser())
     if not text.strip():
         raise ValueError(f"text: none in {'stdin' if file is None else repr(file)}")

@@ -145,9 +145,7 @@ def finetune_rerank(how: RerankTrainingArguments, data: PairArguments, training:
     with quietly():
         # it would make a decoder compare its logits of "yes" and "no"
         as_reranker = {"architectures": [RERANKER]}
-        weights = WEIGHTS | {
-            "ignore_mismatched_sizes": not is_reranker
-        }  # a head of another task may be of another width
+        weights = WEIGHTS | {"ignore_mismatched_sizes": not is_reranker}  # another task's head may be of another width
         model = CrossEncoder(how.model, num_labels=1, model_kwargs=weights, config_kwargs=as_reranker)
     check_weights(how.model, model.transformers_model, head=is_reranker)
     limit_length(model, data.max_length)
@@ -161,8 +159,8 @@ def finetune_rerank(how: RerankTrainingArguments, data: PairArguments, training:
 
     print(f"{len(rows):,} labelled rows to train on; held out: {len(held_out):,} pairs{among}")
     # None is true for a model without gradient checkpointing, and fails here with several processes
-    fields = {"ddp_find_unused_parameters": bool(training.ddp_find_unused_parameters)}
-    fields["prompts"] = model.prompts.get(model.default_prompt_name)  # as `predict` has it
+    unused, prompt = bool(training.ddp_find_unused_parameters), model.prompts.get(model.default_prompt_name)
+    fields = {"ddp_find_unused_parameters": unused, "prompts": prompt}  # the prompt as `predict` has it
     kind = CrossEncoderTrainer, CrossEncoderTrainingArguments, fields
     parts = {"model": model, "train_dataset": rows, "loss": BinaryCrossEntropyLoss(model)}
     metric, names = ("spearman", ["spearman"]) if scored else ("mrr@10", RETRIEVAL)

@@ -12,8 +12,10 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 CODE = ("configuration_minibert.py", "attention_minibert.py", "modeling_minibert.py")
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.pkl", "*.pickle", "*.ckpt", "*.joblib")  # optimizer state is among them
-LEFT_OUT = (*PICKLES, "checkpoint-*", "checkpoint_manifest.json", "__pycache__", "events.out.tfevents*")
-LEFT_OUT += ("test_predictions.jsonl",)  # the user's rows, as they were given
+LEFT_OUT = (
+    *PICKLES, "checkpoint-*", "checkpoint_manifest.json", "__pycache__", "events.out.tfevents*",
+    "test_predictions.jsonl",  # the user's rows, as they were given
+)  # fmt: skip
 NOT_LOOKED_AT = (".git", ".cache", ".gitignore")
 SECRET_FILES = (".env", ".env.*", ".netrc", "*.pem", "*.key", "id_rsa", "id_ed25519", "credentials", "credentials.json")
 SECRETS = {

@@ -93,10 +93,9 @@ def pretrain(
     extension = None
     with nullcontext() if streaming.streaming else first_process_first():
         if prepared is None:
-            held_out = dict(
-                validation_size=row_arguments.validation_size, minimum_validation=objective.minimum_validation
-            )
-            documents = prepare_documents(corpus, mixture, streaming, seed=training.seed, **held_out)
+            held_out, least = row_arguments.validation_size, objective.minimum_validation
+            sizes = dict(validation_size=held_out, minimum_validation=least)
+            documents = prepare_documents(corpus, mixture, streaming, seed=training.seed, **sizes)
             if streamed:
                 check_workers(documents.train, training)
             objective.check_documents(documents.train, documents.validation)
@@ -175,9 +174,8 @@ def pretrain(
     report = _write_report(trainer, figures, sample, seconds, extension)
     read = corpus if prepared is None else prepared.corpus
     source = ", ".join(read.data) or ", ".join(["the built-in corpus", *read.packages])
-    recipe = (
-        dict(embedding_init=embedding_init) | vars(row_arguments) | vars(objective.masking) | vars(trainer.optimization)
-    )
+    recipe = vars(row_arguments) | vars(objective.masking) | vars(trainer.optimization)
+    recipe = {"embedding_init": embedding_init} | recipe
     trainer.card = write_card(output, report, source, recipe, training)
     examples = objective.examples(output, choose_sentences(texts, tokenizer), tokenizer)
     print("", describe_pretraining(report), "", *examples, "", sep="\n")
@@ -224,8 +222,7 @@ def _write_report(
     """The figures of the last evaluation and of the whole training, saved beside the model with the loss curve."""
     objective, tokenizer, training, state = trainer.objective, trainer.processing_class, trainer.args, trainer.state
     batches = trainer.evaluation_batches(trainer.eval_dataset)
-    ids = max(tokenizer.get_vocab().values()) + 1
-    baseline = unigram_baseline(sample, batches, ids, tokenizer.all_special_ids)
+    baseline = unigram_baseline(sample, batches, len(tokenizer), tokenizer.all_special_ids)
     report = objective.report(figures, baseline) | {
         "objective": objective.name,
         "steps": state.global_step,

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import datasets
 import torch
-from tokenizers import pre_tokenizers, processors
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, Trainer
 
 from ....configuration_minibert import MiniBertConfig
@@ -39,16 +38,7 @@ class CausalLM(Objective):
 
     def save(self, trainer: Trainer) -> None:
         """Text is a prompt from now on: the tokenizer no longer puts [SEP], the end of the document, behind it."""
-        tokenizer = trainer.processing_class
-        backend, cls, sep = tokenizer.backend_tokenizer, tokenizer.cls_token, tokenizer.sep_token
-        prompt = processors.TemplateProcessing(
-            single=f"{cls} $A",
-            pair=f"{cls} $A {sep} $B:1",
-            special_tokens=[(cls, tokenizer.cls_token_id), (sep, tokenizer.sep_token_id)],
-        )
-        if isinstance(backend.pre_tokenizer, pre_tokenizers.ByteLevel):  # offsets without the space before a token
-            prompt = processors.Sequence([processors.ByteLevel(trim_offsets=True), prompt])
-        backend.post_processor = prompt
+        trainer.processing_class.add_bos_token = True
         super().save(trainer)
 
     def examples(self, folder: Path, sentences: Sequence[str], tokenizer: PreTrainedTokenizerBase) -> list[str]:

@@ -37,8 +37,7 @@ class MaskedLM(Objective):
     def collator(self, tokenizer: PreTrainedTokenizerBase, train: datasets.Dataset) -> MaskedLMCollator:
         counts = None
         if self.masking.random_replacement == "unigram":
-            ids = max(tokenizer.get_vocab().values()) + 1
-            counts = unigram_counts((row["input_ids"] for row in train), ids)
+            counts = unigram_counts((row["input_ids"] for row in train), len(tokenizer))
         return MaskedLMCollator(tokenizer, unigram_counts=counts, seed=self.seed, **vars(self.masking))
 
     def examples(self, folder: Path, sentences: Sequence[str], tokenizer: PreTrainedTokenizerBase) -> list[str]:
