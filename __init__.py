@@ -14,27 +14,18 @@ __version__ = "0.1.0"
 
 # Where each public name is defined.
 _PUBLIC = {
-    "MiniBertConfig": "configuration_minibert",
-    **dict.fromkeys(
-        (
-            "MiniBertPreTrainedModel",
-            "MiniBertModel",
-            "MiniBertForPreTraining",
-            "MiniBertForMaskedLM",
-            "MiniBertForCausalLM",
-            "MiniBertForNextSentencePrediction",
-            "MiniBertForSequenceClassification",
-            "MiniBertForTokenClassification",
-            "MiniBertForReplacedTokenDetection",
-            "MiniBertForQuestionAnswering",
-            "MiniBertForMultipleChoice",
-        ),
-        "modeling_minibert",
-    ),
-    **dict.fromkeys(("pretrain", "prepare", "finetune", "evaluate", "fill", "embed", "search"), "training.api"),
-    **dict.fromkeys(("rerank", "audit", "convert", "export", "push"), "training.api"),
-    **dict.fromkeys(("extend_tokenizer", "train_tokenizer"), "tokenization"),
-    "MaskedLMCollator": "training.data.collators",
+    name: module
+    for module, names in {
+        "configuration_minibert": "MiniBertConfig",
+        "modeling_minibert": "MiniBertPreTrainedModel MiniBertModel MiniBertForPreTraining MiniBertForMaskedLM"
+        " MiniBertForCausalLM MiniBertForNextSentencePrediction MiniBertForSequenceClassification"
+        " MiniBertForTokenClassification MiniBertForReplacedTokenDetection MiniBertForQuestionAnswering"
+        " MiniBertForMultipleChoice",
+        "training.api": "pretrain prepare finetune evaluate fill embed search rerank audit convert export push",
+        "tokenization": "extend_tokenizer train_tokenizer",
+        "training.data.collators": "MaskedLMCollator",
+    }.items()
+    for name in names.split()
 }
 __all__ = ["__version__", *_PUBLIC]
 

@@ -18,18 +18,13 @@ logger = logging.get_logger(__name__)
 
 # What each Auto class loads from a folder or a Hub repository that holds these files. It is written into every saved
 # config, so that any Auto class works whichever head was saved.
-AUTO_MAP = {
-    "AutoConfig": "configuration_minibert.MiniBertConfig",
-    "AutoModel": "modeling_minibert.MiniBertModel",
-    "AutoModelForPreTraining": "modeling_minibert.MiniBertForPreTraining",
-    "AutoModelForMaskedLM": "modeling_minibert.MiniBertForMaskedLM",
-    "AutoModelForCausalLM": "modeling_minibert.MiniBertForCausalLM",
-    "AutoModelForNextSentencePrediction": "modeling_minibert.MiniBertForNextSentencePrediction",
-    "AutoModelForSequenceClassification": "modeling_minibert.MiniBertForSequenceClassification",
-    "AutoModelForTokenClassification": "modeling_minibert.MiniBertForTokenClassification",
-    "AutoModelForQuestionAnswering": "modeling_minibert.MiniBertForQuestionAnswering",
-    "AutoModelForMultipleChoice": "modeling_minibert.MiniBertForMultipleChoice",
-}
+AUTO_MAP = {"AutoConfig": "configuration_minibert.MiniBertConfig", "AutoModel": "modeling_minibert.MiniBertModel"} | {
+    f"AutoModel{head}": f"modeling_minibert.MiniBert{head}"
+    for head in (
+        "ForPreTraining", "ForMaskedLM", "ForCausalLM", "ForNextSentencePrediction", "ForSequenceClassification",
+        "ForTokenClassification", "ForQuestionAnswering", "ForMultipleChoice",
+    )
+}  # fmt: skip
 
 # Keywords that are no fields but that Transformers itself hands to a config's constructor.
 FRAMEWORK_KEYWORDS = {
@@ -37,6 +32,8 @@ FRAMEWORK_KEYWORDS = {
     "attn_implementation", "experts_implementation", "tie_last_hidden_states", "quantization_config", "sliding_window",
     "use_cache", "add_cross_attention", "per_layer_config", "_commit_hash",
 }  # fmt: skip
+
+SPECIAL_IDS = tuple(f"{name}_token_id" for name in ("pad", "unk", "cls", "sep", "mask", "bos", "eos"))
 
 DEFAULT_ROPE_THETA = {"full_attention": 160_000.0, "sliding_attention": 10_000.0}
 # What each kind of RoPE scaling needs, and what it may have, beside rope_theta and partial_rotary_factor; in the words
@@ -314,7 +311,6 @@ class MiniBertConfig(PreTrainedConfig):
         ours = {field.name for field in fields(cls)} | set(cls.attribute_map) | FRAMEWORK_KEYWORDS
         known = {key: value for key, value in config_dict.items() if key in ours}
         unknown = {key: value for key, value in config_dict.items() if key not in ours}
-        unknown.pop("transformers_version", None)
         overrides = {key: kwargs.pop(key) for key in list(kwargs) if key in ours - FRAMEWORK_KEYWORDS}
         overrides = {key: value for key, value in overrides.items() if key != "dtype" or value != "auto"}
         saved, given = known.get("rope_parameters") or {}, overrides.get("rope_parameters") or {}
@@ -343,9 +339,7 @@ class MiniBertConfig(PreTrainedConfig):
     def to_dict(self) -> dict[str, Any]:
         """The dictionary that is saved: with the full `auto_map`, and never an attention implementation (which is a
         choice of the machine that runs the model, not of the model)."""
-        output = super().to_dict()
-        output["auto_map"] = dict(AUTO_MAP)
-        return output
+        return super().to_dict() | {"auto_map": dict(AUTO_MAP)}
 
     @classmethod
     def bert(cls, size: str = "base", **overrides) -> "MiniBertConfig":
@@ -399,8 +393,7 @@ class MiniBertConfig(PreTrainedConfig):
         multiple = pad_vocab_to_multiple_of
         if multiple < 1:
             raise ValueError(f"pad_vocab_to_multiple_of={multiple!r}: it must be at least 1")
-        ids = {f"{name}_token_id": getattr(tokenizer, f"{name}_token_id", None)
-               for name in ("pad", "unk", "cls", "sep", "mask", "bos", "eos")}  # fmt: skip
+        ids = {name: getattr(tokenizer, name, None) for name in SPECIAL_IDS}
         taken = {"vocab_size": -(-len(tokenizer) // multiple) * multiple} | ids
         config = getattr(cls, architecture)(size, **(taken | overrides))
         config.check_tokenizer(tokenizer)
@@ -414,11 +407,10 @@ class MiniBertConfig(PreTrainedConfig):
         """
         if len(tokenizer) > self.vocab_size:
             raise ValueError(f"vocab_size={self.vocab_size} is too small: the tokenizer has {len(tokenizer)} tokens")
-        for name in ("pad", "unk", "cls", "sep", "mask", "bos", "eos"):
-            field = f"{name}_token_id"
-            ours, theirs = getattr(self, field), getattr(tokenizer, field, None)
+        for name in SPECIAL_IDS:
+            ours, theirs = getattr(self, name), getattr(tokenizer, name, None)
             if None not in (ours, theirs) and theirs not in (ours if isinstance(ours, list) else [ours]):
-                raise ValueError(f"{field}={ours} in the config, but {theirs} in the tokenizer: they must agree")
+                raise ValueError(f"{name}={ours} in the config, but {theirs} in the tokenizer: they must agree")
 
 
 __all__ = ["MiniBertConfig"]

@@ -11,19 +11,29 @@ from safetensors.torch import load, save
 from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.utils import logging
 
-from ...configuration_minibert import MiniBertConfig
+from ...configuration_minibert import SPECIAL_IDS, MiniBertConfig
 
 logger = logging.get_logger(__name__)
 
-SPECIAL_IDS = tuple(f"{name}_token_id" for name in ("pad", "unk", "cls", "sep", "mask", "bos", "eos"))
 # What sentence-transformers writes into the config of a cross-encoder: how scores are made of logits.
 CARRIED_IF_THERE = ("sentence_transformers", "sbert_ce_default_activation_function")
 # Fields of every config that say nothing of the model, or that `Architecture.fields` has for all.
 HOUSEKEEPING = {"architectures", "auto_map", "model_type", "transformers_version", "num_labels", "torch_dtype"}
 
 CLASSIFIERS = ("ForSequenceClassification", "ForMultipleChoice", "ForTokenClassification", "ForQuestionAnswering")
-POOLED = ("ForPreTraining", "ForNextSentencePrediction", "ForSequenceClassification", "ForMultipleChoice")
-VOCABULARY = ("ForMaskedLM", "ForPreTraining", "ForCausalLM")
+
+# What the layers of decoders, and of encoders made like them, call their parts.
+DECODER_LAYERS = {
+    "model.layers.N.attn.Wqkv": tuple(f"model.layers.N.self_attn.{x}_proj" for x in "qkv"),
+    "model.layers.N.attn.Wo": ("model.layers.N.self_attn.o_proj",),
+    "model.layers.N.mlp.Wi": ("model.layers.N.mlp.gate_proj", "model.layers.N.mlp.up_proj"),
+    "model.layers.N.mlp.Wo": ("model.layers.N.mlp.down_proj",),
+}
+
+
+def class_names(prefix: str, *heads: str, **others: str) -> dict[str, str]:
+    """MiniBERT's head → the native class, whose name is `prefix` and the head's, or another one."""
+    return {head: f"{prefix}{head}" for head in heads} | others
 
 
 def field_names(same: str, **renamed: str) -> dict[str, str]:
@@ -42,8 +52,10 @@ class Architecture:
     switches: dict[str, Any]  # the values that make a MiniBERT of this kind
     defaults: dict[str, Any]  # what one is given beside, which the way back does not need
     # MiniBERT's module (behind its head, if it is another one there) → the native one, or those whose rows it stacks, N
-    # for the number of a layer; one that is not named here has the same name
+    # for the number of a layer, `model` for the encoder; one that is not named here has the same name
     modules: ClassVar[dict[str, tuple[str, ...]]] = {}
+    has_pooler = False  # of the encoder itself
+    drops_before_dense = False  # in its head over sequences, where MiniBERT drops behind that layer only
 
     def native_names(self, name: str, head: str) -> list[str]:
         """The native names for the parts of the MiniBERT parameter `name`, in the order of their rows."""
@@ -52,7 +64,8 @@ class Architecture:
         number = layer[0] if layer else ".N."
         key = module.replace(number, ".N.")
         natives = self.modules.get(f"{head}.{key}") or self.modules.get(key, (key,))
-        return [f"{native.replace('.N.', number)}.{kind}" for native in natives]
+        prefix = getattr(self.module, self.classes["Model"]).base_model_prefix
+        return [re.sub("^model[.]", f"{prefix}.", f"{native.replace('.N.', number)}.{kind}") for native in natives]
 
     def join(self, name: str, parts: list[torch.Tensor], native: PreTrainedConfig) -> torch.Tensor:
         """The MiniBERT parameter `name` from its native parts."""
@@ -81,18 +94,30 @@ class Architecture:
 
     def required(self, model: PreTrainedModel, head: str) -> dict[str, Any]:
         """The values without which a MiniBERT of this head is none of this architecture."""
-        config = model.config
+        config, rope = model.config, model.config.rope_parameters
         same = config.embedding_size if config.embedding_size == config.hidden_size else None
-        return dict(embedding_size=same, embedding_norm=True, prediction_transform=True) | self.switches
+        every = ["full_attention"] * config.num_hidden_layers
+        required = dict(embedding_size=same, layer_types=every, embedding_norm=True, prediction_transform=True)
+        # What the native config has a field for can have any value.
+        required = {name: x for name, x in (required | self.switches).items() if name not in self.fields.values()}
+        if rope and self.switches["position_embedding_type"] == "rope":  # which turns whole heads
+            part = "partial_rotary_factor"
+            required |= dict(rope_parameters={kind: x | ({part: 1.0} if part in x else {}) for kind, x in rope.items()})
+        if head in CLASSIFIERS:
+            required |= dict(add_pooling_layer=True)
+        elif head == "Model" and model.pooler is not None and not self.has_pooler:
+            required |= dict(add_pooling_layer=False)
+        return required
 
     def positions(self, native: PreTrainedConfig) -> int:
         """Tokens of the longest text."""
         return native.max_position_embeddings
 
     def rest(self, native: PreTrainedModel, head: str) -> dict[str, Any] | None:
-        """What `native` has that MiniBERT does not: fields of its config that are no defaults, and `dropped`."""
-        usual = self.config_class().to_dict()
-        known = {*self.fields_of(head), *SPECIAL_IDS, *CARRIED_IF_THERE, *HOUSEKEEPING, "max_position_embeddings"}
+        """What `native` has that MiniBERT does not: fields that do not follow from the others, and `dropped`."""
+        known = {*self.fields_of(head), *SPECIAL_IDS}
+        usual = self.config_class(**{name: getattr(native.config, name, None) for name in known}).to_dict()
+        known |= {*CARRIED_IF_THERE, *HOUSEKEEPING, "max_position_embeddings"}
         fields = {
             name: value
             for name, value in native.config.to_dict().items()
@@ -119,17 +144,3 @@ def kept_tensors(config: MiniBertConfig) -> dict[str, torch.Tensor]:
 
 def warn_dropout(where: str) -> None:
     logger.warning(f"units are dropped in other places in training (evaluation is the same): {where}")
-
-
-def check_head_dim(config: PreTrainedConfig) -> None:
-    width, usual = getattr(config, "head_dim", None), config.hidden_size // config.num_attention_heads
-    if width not in (None, usual):
-        raise ValueError(f"head_dim={width} is not convertible; MiniBERT has hidden_size / heads = {usual} only")
-
-
-def rotating_whole_heads(config: MiniBertConfig) -> dict[str, Any]:
-    """What is required of a config for an architecture whose RoPE turns whole heads, where it does not."""
-    rope, whole = config.rope_parameters or {}, {"partial_rotary_factor": 1.0}
-    if all(parameters.get("partial_rotary_factor", 1.0) == 1.0 for parameters in rope.values()):
-        return {}
-    return dict(rope_parameters={kind: parameters | whole for kind, parameters in rope.items()})

@@ -1,32 +1,23 @@
 """BERT, and RoBERTa, XLM-RoBERTa and CamemBERT, which differ from it by positions and the names of their heads."""
 
-import re
 from typing import Any
 
 import torch
-from transformers import (
-    BertConfig,
-    CamembertConfig,
-    PreTrainedConfig,
-    PreTrainedModel,
-    RobertaConfig,
-    XLMRobertaConfig,
-)
+from transformers import BertConfig, CamembertConfig, PreTrainedConfig, PreTrainedModel, RobertaConfig, XLMRobertaConfig
 
 from ...configuration_minibert import MiniBertConfig
-from .architecture import CLASSIFIERS, POOLED, VOCABULARY, Architecture, field_names, kept_tensors, logger, warn_dropout
+from .architecture import CLASSIFIERS, Architecture, class_names, field_names, kept_tensors, logger
 
 POSITIONS = "model.embeddings.position_embeddings.weight"
+POOLED = ("ForPreTraining", "ForNextSentencePrediction", "ForSequenceClassification", "ForMultipleChoice")
+VOCABULARY = ("ForMaskedLM", "ForPreTraining", "ForCausalLM")
 
 
 class BertArchitecture(Architecture):
     """BERT (Devlin et al. 2018) as `transformers.Bert*` spells it."""
 
     config_class = BertConfig
-    classes = {
-        head: f"Bert{head}"
-        for head in ("Model", *POOLED, "ForMaskedLM", "ForTokenClassification", "ForQuestionAnswering")
-    } | {"ForCausalLM": "BertLMHeadModel"}
+    classes = class_names("Bert", "Model", "ForMaskedLM", *POOLED, *CLASSIFIERS, ForCausalLM="BertLMHeadModel")
     fields = field_names(
         "vocab_size hidden_size num_hidden_layers num_attention_heads intermediate_size hidden_act hidden_dropout_prob"
         " attention_probs_dropout_prob classifier_dropout max_position_embeddings type_vocab_size initializer_range"
@@ -40,20 +31,17 @@ class BertArchitecture(Architecture):
         scaled_output_init=False,
     )  # fmt: skip
     modules = {
-        "model.embeddings.tok_embeddings": ("bert.embeddings.word_embeddings",),
-        "model.embeddings.position_embeddings": ("bert.embeddings.position_embeddings",),
-        "model.embeddings.token_type_embeddings": ("bert.embeddings.token_type_embeddings",),
-        "model.embeddings.norm": ("bert.embeddings.LayerNorm",),
+        "model.embeddings.tok_embeddings": ("model.embeddings.word_embeddings",),
+        "model.embeddings.norm": ("model.embeddings.LayerNorm",),
         "model.layers.N.attn.Wqkv": tuple(
-            f"bert.encoder.layer.N.attention.self.{x}" for x in ("query", "key", "value")
+            f"model.encoder.layer.N.attention.self.{x}" for x in ("query", "key", "value")
         ),
-        "model.layers.N.attn.Wo": ("bert.encoder.layer.N.attention.output.dense",),
-        "model.layers.N.attn_norm": ("bert.encoder.layer.N.attention.output.LayerNorm",),
-        "model.layers.N.mlp.Wi": ("bert.encoder.layer.N.intermediate.dense",),
-        "model.layers.N.mlp.act": ("bert.encoder.layer.N.intermediate.intermediate_act_fn",),
-        "model.layers.N.mlp.Wo": ("bert.encoder.layer.N.output.dense",),
-        "model.layers.N.mlp_norm": ("bert.encoder.layer.N.output.LayerNorm",),
-        "model.pooler.dense": ("bert.pooler.dense",),
+        "model.layers.N.attn.Wo": ("model.encoder.layer.N.attention.output.dense",),
+        "model.layers.N.attn_norm": ("model.encoder.layer.N.attention.output.LayerNorm",),
+        "model.layers.N.mlp.Wi": ("model.encoder.layer.N.intermediate.dense",),
+        "model.layers.N.mlp.act": ("model.encoder.layer.N.intermediate.intermediate_act_fn",),
+        "model.layers.N.mlp.Wo": ("model.encoder.layer.N.output.dense",),
+        "model.layers.N.mlp_norm": ("model.encoder.layer.N.output.LayerNorm",),
         "head.dense": ("cls.predictions.transform.dense",),
         "head.act": ("cls.predictions.transform.transform_act_fn",),
         "head.norm": ("cls.predictions.transform.LayerNorm",),
@@ -105,34 +93,14 @@ class BertArchitecture(Architecture):
         return dict.fromkeys(rates, hidden if classifier is None else classifier)
 
     def required(self, model: PreTrainedModel, head: str) -> dict[str, Any]:
-        config = model.config
-        required = super().required(model, head) | dict(layer_types=["full_attention"] * config.num_hidden_layers)
+        config, required = model.config, super().required(model, head)
         if "type_vocab_size" in self.fields:
             required |= dict(type_vocab_size=config.type_vocab_size or 2)
         if head in (*VOCABULARY, "ForReplacedTokenDetection"):
             required |= dict(classifier_activation=self.head_activation(config, head))
-        if head in CLASSIFIERS:
-            required |= dict(add_pooling_layer=True)
-        pooled = head == "Model" and model.pooler is not None
-        if pooled and not self.has_pooler:
-            required |= dict(add_pooling_layer=False)
-        elif pooled or head in POOLED:
-            pooler = dict(pooler_activation=self.pooler_activation)
-            required |= dict(classifier_pooling="cls", is_causal=False) | pooler
+        if head in POOLED or (head == "Model" and model.pooler is not None and self.has_pooler):
+            required |= dict(classifier_pooling="cls", is_causal=False, pooler_activation=self.pooler_activation)
         return required
-
-
-def renamed(prefix: str, modules: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
-    """BERT's modules as a family with another `base_model_prefix` names them, and what it has of its own."""
-    bert = BertArchitecture.modules.items()
-    return {ours: tuple(re.sub(r"^bert\.", f"{prefix}.", name) for name in names) for ours, names in bert} | modules
-
-
-def warn_of_dropout_before_dense(native: PreTrainedModel, head: str) -> None:
-    config = native.config
-    rate = config.hidden_dropout_prob if config.classifier_dropout is None else config.classifier_dropout
-    if head == "ForSequenceClassification" and rate:
-        warn_dropout(f"{type(native).__name__} drops at {rate} before the dense layer of its head too")
 
 
 class RobertaArchitecture(BertArchitecture):
@@ -140,16 +108,17 @@ class RobertaArchitecture(BertArchitecture):
     are dropped. Transformers counts real tokens here, as MiniBERT does, wherever the padding is."""
 
     config_class = RobertaConfig
-    classes = {head: f"Roberta{head}" for head in ("Model", "ForMaskedLM", "ForCausalLM", *CLASSIFIERS)}
+    classes = class_names("Roberta", "Model", "ForMaskedLM", "ForCausalLM", *CLASSIFIERS)
     fields = {name: ours for name, ours in BertArchitecture.fields.items() if name != "max_position_embeddings"}
-    modules = renamed("roberta", {
+    modules = BertArchitecture.modules | {
         "head.dense": ("lm_head.dense",),
         "head.norm": ("lm_head.layer_norm",),
         "decoder": ("lm_head.decoder",),
         "ForSequenceClassification.model.pooler.dense": ("classifier.dense",),
         "ForSequenceClassification.classifier": ("classifier.out_proj",),
-    })  # fmt: skip
+    }
     without_classifier_dropout = ("ForQuestionAnswering", "ForMultipleChoice")
+    drops_before_dense = True
 
     def head_activation(self, config: PreTrainedConfig, head: str) -> str:
         return "gelu"
@@ -176,7 +145,6 @@ class RobertaArchitecture(BertArchitecture):
         config = native.config
         if config.pad_token_id is None:
             raise ValueError("pad_token_id=None is not convertible: positions begin behind the row of that number")
-        warn_of_dropout_before_dense(native, head)
         return super().minibert_fields(native, head) | dict(max_position_embeddings=self.positions(config))
 
     def required(self, model: PreTrainedModel, head: str) -> dict[str, Any]:
@@ -192,11 +160,11 @@ class XLMRobertaArchitecture(RobertaArchitecture):
     """XLM-RoBERTa (Conneau et al. 2020): RoBERTa for 100 languages; multilingual-e5, bge-m3 and arctic-embed are it."""
 
     config_class = XLMRobertaConfig
-    classes = {head: f"XLM{name}" for head, name in RobertaArchitecture.classes.items()}
+    classes = class_names("XLMRoberta", *RobertaArchitecture.classes)
 
 
 class CamembertArchitecture(RobertaArchitecture):
     """CamemBERT (Martin et al. 2020): RoBERTa for French."""
 
     config_class = CamembertConfig
-    classes = {head: f"Camembert{head}" for head in RobertaArchitecture.classes}
+    classes = class_names("Camembert", *RobertaArchitecture.classes)

@@ -4,15 +4,13 @@ import copy
 from pathlib import Path
 
 import torch
-from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
-from transformers.utils import logging
+from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from ... import modeling_minibert
 from ...configuration_minibert import MiniBertConfig
-from ..loading import quietly, reading
+from ..loading import quietly, reading, saved_config
+from .architecture import logger
 from .families import find_architecture
-
-logger = logging.get_logger(__name__)
 
 
 def load(path: str | Path, tokenizer: PreTrainedTokenizerBase | None = None) -> PreTrainedModel:
@@ -23,8 +21,7 @@ def load(path: str | Path, tokenizer: PreTrainedTokenizerBase | None = None) -> 
         ValueError: no class is named or several, one that is not convertible, weights that are missing, unknown or of
             another shape, a `tokenizer` with more tokens than there are word vectors.
     """
-    with reading(path):
-        config = AutoConfig.from_pretrained(path, trust_remote_code=False)
+    config = saved_config(str(path))
     names = config.architectures or []
     if len(names) != 1:
         raise ValueError(f"{path}: its config names the classes {names}; load the right one and pass the model")

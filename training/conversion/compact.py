@@ -5,15 +5,15 @@ from typing import Any
 from transformers import DistilBertConfig, ElectraConfig, PreTrainedConfig, PreTrainedModel
 
 from ...configuration_minibert import MiniBertConfig
-from .architecture import CLASSIFIERS, field_names, warn_dropout
-from .bert import BertArchitecture, renamed, warn_of_dropout_before_dense
+from .architecture import CLASSIFIERS, class_names, field_names, warn_dropout
+from .bert import BertArchitecture
 
 
 class DistilBertArchitecture(BertArchitecture):
     """DistilBERT (Sanh et al. 2019): no segments, no pooler, ReLU in the heads over a text."""
 
     config_class = DistilBertConfig
-    classes = {head: f"DistilBert{head}" for head in ("Model", "ForMaskedLM", *CLASSIFIERS)}
+    classes = class_names("DistilBert", "Model", "ForMaskedLM", *CLASSIFIERS)
     fields = field_names(
         "vocab_size attention_dropout max_position_embeddings initializer_range tie_word_embeddings",
         dim="hidden_size",
@@ -24,21 +24,17 @@ class DistilBertArchitecture(BertArchitecture):
         dropout="hidden_dropout",
     )
     switches = BertArchitecture.switches | dict(type_vocab_size=0, norm_eps=1e-12, is_causal=False)
-    modules = {
-        "model.embeddings.tok_embeddings": ("distilbert.embeddings.word_embeddings",),
-        "model.embeddings.position_embeddings": ("distilbert.embeddings.position_embeddings",),
-        "model.embeddings.norm": ("distilbert.embeddings.LayerNorm",),
-        "model.layers.N.attn.Wqkv": tuple(f"distilbert.transformer.layer.N.attention.{x}_lin" for x in "qkv"),
-        "model.layers.N.attn.Wo": ("distilbert.transformer.layer.N.attention.out_lin",),
-        "model.layers.N.attn_norm": ("distilbert.transformer.layer.N.sa_layer_norm",),
-        "model.layers.N.mlp.Wi": ("distilbert.transformer.layer.N.ffn.lin1",),
-        "model.layers.N.mlp.Wo": ("distilbert.transformer.layer.N.ffn.lin2",),
-        "model.layers.N.mlp_norm": ("distilbert.transformer.layer.N.output_layer_norm",),
+    modules = BertArchitecture.modules | {
+        "model.layers.N.attn.Wqkv": tuple(f"model.transformer.layer.N.attention.{x}_lin" for x in "qkv"),
+        "model.layers.N.attn.Wo": ("model.transformer.layer.N.attention.out_lin",),
+        "model.layers.N.attn_norm": ("model.transformer.layer.N.sa_layer_norm",),
+        "model.layers.N.mlp.Wi": ("model.transformer.layer.N.ffn.lin1",),
+        "model.layers.N.mlp.Wo": ("model.transformer.layer.N.ffn.lin2",),
+        "model.layers.N.mlp_norm": ("model.transformer.layer.N.output_layer_norm",),
         "model.pooler.dense": ("pre_classifier",),
         "head.dense": ("vocab_transform",),
         "head.norm": ("vocab_layer_norm",),
         "decoder": ("vocab_projector",),
-        "ForQuestionAnswering.classifier": ("qa_outputs",),
     }
     has_pooler, pooler_activation = False, "relu"
 
@@ -61,12 +57,12 @@ class ElectraArchitecture(BertArchitecture):
     ones have an `embedding_size` of their own."""
 
     config_class = ElectraConfig
-    classes = {head: f"Electra{head}" for head in ("Model", "ForMaskedLM", "ForCausalLM", *CLASSIFIERS)} | {
+    classes = class_names("Electra", "Model", "ForMaskedLM", "ForCausalLM", *CLASSIFIERS) | {
         "ForReplacedTokenDetection": "ElectraForPreTraining"
     }
     fields = BertArchitecture.fields | dict(embedding_size="embedding_size")
-    modules = renamed("electra", {
-        "model.embeddings.projection": ("electra.embeddings_project",),
+    modules = BertArchitecture.modules | {
+        "model.embeddings.projection": ("model.embeddings_project",),
         "head.dense": ("generator_predictions.dense",),
         "head.norm": ("generator_predictions.LayerNorm",),
         "decoder": ("generator_lm_head",),
@@ -75,9 +71,10 @@ class ElectraArchitecture(BertArchitecture):
         "ForSequenceClassification.model.pooler.dense": ("classifier.dense",),
         "ForSequenceClassification.classifier": ("classifier.out_proj",),
         "ForMultipleChoice.model.pooler.dense": ("sequence_summary.summary",),
-    })  # fmt: skip
+    }
     has_pooler, pooler_activation = False, "gelu"
     without_classifier_dropout = ("ForQuestionAnswering", "ForMultipleChoice")
+    drops_before_dense = True
 
     def fields_of(self, head: str) -> dict[str, str]:
         summary = dict(summary_last_dropout="classifier_dropout", summary_activation="pooler_activation")
@@ -88,7 +85,6 @@ class ElectraArchitecture(BertArchitecture):
 
     def minibert_fields(self, native: PreTrainedModel, head: str) -> dict[str, Any]:
         config, fields = native.config, super().minibert_fields(native, head)
-        warn_of_dropout_before_dense(native, head)
         if head != "ForMultipleChoice":
             return fields
         for name, value in (("summary_type", "first"), ("summary_use_proj", True), ("summary_proj_to_labels", False)):
@@ -97,9 +93,7 @@ class ElectraArchitecture(BertArchitecture):
         return fields | dict(pooler_activation=config.summary_activation)
 
     def required(self, model: PreTrainedModel, head: str) -> dict[str, Any]:
-        own = dict(embedding_size=model.config.embedding_size)
-        if head == "ForMultipleChoice":
-            own |= dict(pooler_activation=model.config.pooler_activation)
+        own = dict(pooler_activation=model.config.pooler_activation) if head == "ForMultipleChoice" else {}
         return super().required(model, head) | own
 
     def native_fields(self, config: MiniBertConfig, head: str) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import torch
 from transformers import EuroBertConfig, PreTrainedConfig, PreTrainedModel
 
 from ...configuration_minibert import MiniBertConfig
-from .architecture import Architecture, check_head_dim, field_names, kept_fields, logger, rotating_whole_heads
+from .architecture import DECODER_LAYERS, Architecture, class_names, field_names, kept_fields, logger
 
 POOLINGS = {"bos": "cls", "mean": "mean"}
 
@@ -15,13 +15,11 @@ class EuroBertArchitecture(Architecture):
     """EuroBERT (Boizard et al. 2025). Keys and values that several heads share are repeated for each of them."""
 
     config_class = EuroBertConfig
-    classes = {
-        head: f"EuroBert{head}"
-        for head in ("Model", "ForMaskedLM", "ForSequenceClassification", "ForTokenClassification")
-    }
+    classes = class_names("EuroBert", "Model", "ForMaskedLM", "ForSequenceClassification", "ForTokenClassification")
     fields = field_names(
         "vocab_size hidden_size num_hidden_layers num_attention_heads intermediate_size hidden_act"
-        " max_position_embeddings initializer_range tie_word_embeddings attention_bias attention_dropout mlp_bias",
+        " max_position_embeddings initializer_range tie_word_embeddings attention_bias attention_dropout mlp_bias"
+        " rope_parameters",
         rms_norm_eps="norm_eps",
     )
     switches = dict(
@@ -32,14 +30,10 @@ class EuroBertArchitecture(Architecture):
         global_attn_every_n_layers=1, classifier_bias=True, hidden_dropout=0.0, initializer_cutoff_factor=None,
         scaled_output_init=False, pooler_activation="gelu",
     )  # fmt: skip
-    modules = {
+    modules = DECODER_LAYERS | {
         "model.embeddings.tok_embeddings": ("model.embed_tokens",),
         "model.layers.N.attn_norm": ("model.layers.N.input_layernorm",),
-        "model.layers.N.attn.Wqkv": tuple(f"model.layers.N.self_attn.{x}_proj" for x in "qkv"),
-        "model.layers.N.attn.Wo": ("model.layers.N.self_attn.o_proj",),
         "model.layers.N.mlp_norm": ("model.layers.N.post_attention_layernorm",),
-        "model.layers.N.mlp.Wi": ("model.layers.N.mlp.gate_proj", "model.layers.N.mlp.up_proj"),
-        "model.layers.N.mlp.Wo": ("model.layers.N.mlp.down_proj",),
         "model.final_norm": ("model.norm",),
         "model.pooler.dense": ("dense",),
         "decoder": ("lm_head",),
@@ -68,20 +62,12 @@ class EuroBertArchitecture(Architecture):
     def _groups(self, config: MiniBertConfig) -> int:
         return kept_fields(config, self).get("num_key_value_heads") or config.num_attention_heads
 
-    def rest(self, native: PreTrainedModel, head: str) -> dict[str, Any] | None:
-        rest, config = super().rest(native, head) or {}, native.config
-        if config.num_key_value_heads != config.num_attention_heads:
-            rest.setdefault("fields", {})["num_key_value_heads"] = config.num_key_value_heads
-        return rest or None
-
     def minibert_fields(self, native: PreTrainedModel, head: str) -> dict[str, Any]:
         config, pooled = native.config, head == "ForSequenceClassification"
-        check_head_dim(config)
         if pooled and config.classifier_pooling not in POOLINGS:
             pooling = f"classifier_pooling={config.classifier_pooling!r} is not convertible"
             raise ValueError(f"{pooling}: MiniBERT pools before its head; train with one of {', '.join(POOLINGS)}")
         return dict(
-            rope_parameters=dict(config.rope_parameters),
             decoder_bias=config.mlp_bias,
             add_pooling_layer=head != "Model",
             classifier_pooling=POOLINGS.get(config.classifier_pooling, "mean"),
@@ -92,7 +78,6 @@ class EuroBertArchitecture(Architecture):
             if rate := getattr(config, name):
                 logger.warning(f"EuroBERT drops units of the attention only: {name}={rate} is lost")
         fields = dict(
-            rope_parameters=config.rope_parameters["full_attention"],
             head_dim=config.hidden_size // config.num_attention_heads,
             num_key_value_heads=self._groups(config),
         )
@@ -102,14 +87,9 @@ class EuroBertArchitecture(Architecture):
         return fields
 
     def required(self, model: PreTrainedModel, head: str) -> dict[str, Any]:
-        config = model.config
-        required = super().required(model, head) | dict(layer_types=["full_attention"] * config.num_hidden_layers)
-        if head in ("ForSequenceClassification", "ForTokenClassification"):
-            required |= dict(add_pooling_layer=True)
+        required = super().required(model, head)
         if head == "ForSequenceClassification":
             required |= dict(pooler_activation="gelu")
-        if head == "Model" and model.pooler is not None:
-            required |= dict(add_pooling_layer=False)
         if head == "ForMaskedLM":
-            required |= dict(decoder_bias=config.mlp_bias)
-        return required | rotating_whole_heads(config)
+            required |= dict(decoder_bias=model.config.mlp_bias)
+        return required

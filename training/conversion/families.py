@@ -2,29 +2,24 @@
 
 from transformers import PreTrainedConfig
 
+from . import bert, compact, eurobert, modernbert, neobert, rotary
 from .architecture import Architecture
-from .bert import BertArchitecture, CamembertArchitecture, RobertaArchitecture, XLMRobertaArchitecture
-from .compact import DistilBertArchitecture, ElectraArchitecture
-from .eurobert import EuroBertArchitecture
-from .modernbert import ModernBertArchitecture
-from .neobert import NeoBertArchitecture
-from .rotary import JinaEmbeddingsV3Architecture, NomicBertArchitecture
 
 # In the order in which `to_native` tries them for a model that was never converted.
 ARCHITECTURES: dict[str, Architecture] = {
     architecture.config_class.model_type: architecture()
     for architecture in (
-        BertArchitecture,
-        ModernBertArchitecture,
-        RobertaArchitecture,
-        XLMRobertaArchitecture,
-        CamembertArchitecture,
-        DistilBertArchitecture,
-        ElectraArchitecture,
-        NomicBertArchitecture,
-        JinaEmbeddingsV3Architecture,
-        EuroBertArchitecture,
-        NeoBertArchitecture,
+        bert.BertArchitecture,
+        modernbert.ModernBertArchitecture,
+        bert.RobertaArchitecture,
+        bert.XLMRobertaArchitecture,
+        bert.CamembertArchitecture,
+        compact.DistilBertArchitecture,
+        compact.ElectraArchitecture,
+        rotary.NomicBertArchitecture,
+        rotary.JinaEmbeddingsV3Architecture,
+        eurobert.EuroBertArchitecture,
+        neobert.NeoBertArchitecture,
     )
 }
 

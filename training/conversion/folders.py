@@ -44,13 +44,12 @@ def convert(arguments: ConvertArguments) -> Path:
         raise ValueError(f"set: it changes a MiniBERT; leave architecture={arguments.architecture!r} out")
     tokenizer = tokenizer_of(source)
     loaded = load(source, tokenizer)
-    if ours:
-        model = loaded if arguments.set else to_native(loaded, arguments.architecture)
-    else:
-        model = from_native(loaded)
+    model = loaded if ours else from_native(loaded)
     if arguments.set:
         model, said = change(model, arguments.set)
         print("\n".join(said))
+    elif ours:
+        model = to_native(model, arguments.architecture)
     length = arguments.set.get("max_position_embeddings")
     if length is not None and tokenizer is not None:
         tokenizer.model_max_length = length

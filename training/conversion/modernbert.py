@@ -5,14 +5,14 @@ from typing import Any
 from transformers import ModernBertConfig, PreTrainedModel
 
 from ...configuration_minibert import MiniBertConfig
-from .architecture import CLASSIFIERS, Architecture, field_names, rotating_whole_heads, warn_dropout
+from .architecture import CLASSIFIERS, Architecture, class_names, field_names, warn_dropout
 
 
 class ModernBertArchitecture(Architecture):
     """ModernBERT (Warner et al. 2024) as `transformers.ModernBert*` spells it. Every parameter has the same name."""
 
     config_class = ModernBertConfig
-    classes = {head: f"ModernBert{head}" for head in ("Model", "ForMaskedLM", *CLASSIFIERS)}
+    classes = class_names("ModernBert", "Model", "ForMaskedLM", *CLASSIFIERS)
     fields = field_names(
         "vocab_size hidden_size num_hidden_layers num_attention_heads intermediate_size hidden_activation"
         " max_position_embeddings initializer_range initializer_cutoff_factor norm_eps norm_bias attention_bias"
@@ -43,7 +43,7 @@ class ModernBertArchitecture(Architecture):
 
     def required(self, model: PreTrainedModel, head: str) -> dict[str, Any]:
         pooler = dict(add_pooling_layer=False) if head in (*CLASSIFIERS, "Model") else {}
-        return super().required(model, head) | pooler | rotating_whole_heads(model.config)
+        return super().required(model, head) | pooler
 
     @staticmethod
     def _warn_of_dropout(hidden: float, attention: float) -> None:

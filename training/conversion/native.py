@@ -14,8 +14,8 @@ import torch
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from ... import modeling_minibert
-from ...configuration_minibert import MiniBertConfig
-from .architecture import CARRIED_IF_THERE, SPECIAL_IDS, kept_fields
+from ...configuration_minibert import SPECIAL_IDS, MiniBertConfig
+from .architecture import CARRIED_IF_THERE, kept_fields, warn_dropout
 from .checkpoints import load
 from .families import ARCHITECTURES, find_architecture
 
@@ -40,13 +40,20 @@ def from_native(model_or_path: PreTrainedModel | str | Path) -> PreTrainedModel:
     """
     native = model_or_path if isinstance(model_or_path, PreTrainedModel) else load(model_or_path)
     architecture, head = find_architecture(type(native).__name__, native.config)
+    width = getattr(native.config, "head_dim", None)
+    usual = native.config.hidden_size // native.config.num_attention_heads
+    if width not in (None, usual):
+        raise ValueError(f"head_dim={width} is not convertible; MiniBERT has hidden_size / heads = {usual} only")
     fields = {ours: getattr(native.config, name) for name, ours in architecture.fields_of(head).items()}
     fields |= {name: getattr(native.config, name, None) for name in SPECIAL_IDS}
-    fields |= architecture.switches | architecture.defaults | architecture.minibert_fields(native, head)
+    fields |= architecture.defaults | architecture.switches | architecture.minibert_fields(native, head)
     config = MiniBertConfig(**copy.deepcopy(fields))
     config.converted_from = architecture.config_class.model_type
     config.converted_rest = architecture.rest(native, head)
     _carry_if_there(native.config, config)
+    rate = config.hidden_dropout if config.classifier_dropout is None else config.classifier_dropout
+    if architecture.drops_before_dense and head == "ForSequenceClassification" and rate:
+        warn_dropout(f"{type(native).__name__} drops at {rate} before the dense layer of its head too")
     model = getattr(modeling_minibert, f"MiniBert{head}")(config)
 
     weights, converted = _weights(native), {}
@@ -82,8 +89,12 @@ def to_native(model: PreTrainedModel, architecture: str | None = None) -> PreTra
         reasons = "; ".join(f"{name} needs {', '.join(found)}" for name, found in nearest)
         raise ValueError(f"this {type(model).__name__} cannot become a native model: {reasons}")
 
-    fields = kept_fields(config, target)
-    fields |= {name: getattr(config, ours) for name, ours in target.fields_of(head).items()}
+    own = target.fields_of(head)
+    fields = kept_fields(config, target) | {name: getattr(config, ours) for name, ours in own.items()}
+    if "rope_parameters" in own and "layer_types" not in own:  # one rotation, since all layers attend globally
+        fields["rope_parameters"] = config.rope_parameters["full_attention"]
+    # Some native configs take no whole number for a rate.
+    fields |= {name: float(x) for name, x in fields.items() if "dropout" in name and x is not None}
     if head == "ForQuestionAnswering" and config.num_labels != 2:  # a start and an end, whatever the labels say
         del fields["id2label"], fields["label2id"]
     # An id that the native config does not declare is only written where there is one.

@@ -10,8 +10,7 @@ from torch import nn
 from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
 
 from ...configuration_minibert import MiniBertConfig
-from .architecture import Architecture, field_names, kept_fields, logger
-from .bert import warn_of_dropout_before_dense
+from .architecture import Architecture, class_names, field_names, kept_fields, logger
 from .eurobert import EuroBertArchitecture
 
 ROPE = dict(rope_type="default", rope_theta=10_000.0)
@@ -86,9 +85,8 @@ class NeoBertArchitecture(Architecture):
 
     config_class = NeoBERTConfig
     module = sys.modules[__name__]
-    classes = {"Model": "NeoBERT", "ForMaskedLM": "NeoBERTLMHead"} | {
-        "ForSequenceClassification": "NeoBERTForSequenceClassification"
-    }
+    drops_before_dense = True
+    classes = class_names("NeoBERT", "ForSequenceClassification", Model="NeoBERT", ForMaskedLM="NeoBERTLMHead")
     fields = field_names(
         "vocab_size hidden_size num_hidden_layers num_attention_heads norm_eps classifier_dropout",
         max_length="max_position_embeddings",
@@ -125,7 +123,6 @@ class NeoBertArchitecture(Architecture):
         return [torch.cat([turned, rows[2:]]).transpose(0, 1).flatten(0, 2)]
 
     def minibert_fields(self, native: PreTrainedModel, head: str) -> dict[str, Any]:
-        warn_of_dropout_before_dense(native, head)
         return dict(intermediate_size=native.config.mlp_width, add_pooling_layer=head != "Model")
 
     def native_fields(self, config: MiniBertConfig, head: str) -> dict[str, Any]:
@@ -145,12 +142,11 @@ class NeoBertArchitecture(Architecture):
     def required(self, model: PreTrainedModel, head: str) -> dict[str, Any]:
         config = model.config
         required = super().required(model, head) | dict(
-            layer_types=["full_attention"] * config.num_hidden_layers,
             intermediate_size=(config.intermediate_size + 7) // 8 * 8,
             rope_parameters=(config.rope_parameters or {}) | dict(full_attention=ROPE),
         )
         if head == "ForMaskedLM":
-            return required | dict(tie_word_embeddings=False)
+            required |= dict(tie_word_embeddings=False)
         if head == "ForSequenceClassification":
-            return required | dict(add_pooling_layer=True, classifier_pooling="cls", pooler_activation="tanh")
-        return required | ({} if model.pooler is None else dict(add_pooling_layer=False))
+            required |= dict(classifier_pooling="cls", pooler_activation="tanh")
+        return required

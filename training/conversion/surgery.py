@@ -96,9 +96,8 @@ def change(model: PreTrainedModel, changes: Mapping[str, Any]) -> tuple[PreTrain
 
 def _changed_config(config: MiniBertConfig, changes: Mapping[str, Any]) -> MiniBertConfig:
     """The config with `changes`; a ValueError where one of them is none for trained weights."""
-    known = {field.name for field in fields(MiniBertConfig)}
     for name, value in changes.items():
-        if name not in known:
+        if name not in {field.name for field in fields(MiniBertConfig)}:
             near = difflib.get_close_matches(name, CHANGEABLE) or CHANGEABLE
             raise ValueError(f"set: MiniBertConfig has no field {name!r}; use {', '.join(near)}")
         if name not in CHANGEABLE:

@@ -145,9 +145,7 @@ def render_card(folder: str | Path, facts: CardFacts, repository: str, revision:
         raise ValueError(f"{folder}: config.json has the architecture {head!r}; use a model of one of {known}")
     with torch.device("meta"):
         parameters = getattr(modeling_minibert, head)(config).num_parameters()
-    tokenizer = None
-    if (folder / "tokenizer_config.json").exists():
-        tokenizer = saved_tokenizer(folder)
+    tokenizer = saved_tokenizer(folder) if (folder / "tokenizer_config.json").exists() else None
     kind, (purpose, task) = head, HEADS[head]
     if (folder / "modules.json").exists():
         kind = "CrossEncoder" if head == "MiniBertForSequenceClassification" else "SentenceTransformer"

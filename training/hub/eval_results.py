@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import yaml
+from huggingface_hub import EvalResultEntry, eval_result_entries_to_yaml
 
 from .card import Result
 
@@ -33,10 +34,6 @@ def write_eval_results(folder: Path, given: Sequence[str], results: Sequence[Res
     Raises:
         ValueError: no such figure, one of several splits, a file that is there already.
     """
-    if not given:
-        return
-    from huggingface_hub import EvalResultEntry, eval_result_entries_to_yaml  # which its first 1.x versions lack
-
     benchmarks: dict[str, list[EvalResultEntry]] = {}
     for text in given:
         metric, dataset, task = FORM.fullmatch(text).groups()
