@@ -71,9 +71,8 @@ class Split:
 
     def __init__(self, uses: Sequence[Use]):
         self.uses = uses
-        self.lemmas, self.senses, self.texts = (
-            np.array([getattr(use, column) for use in uses], dtype=object) for column in ("lemma", "sense", "text")
-        )
+        columns = (np.array([getattr(use, name) for use in uses], dtype=object) for name in ("lemma", "sense", "text"))
+        self.lemmas, self.senses, self.texts = columns
         self.states = np.empty(0)  # [n, 2 (word, sentence), L + 1, d]
         self.rows = {lemma: np.flatnonzero(self.lemmas == lemma) for lemma in sorted(set(self.lemmas))}
 
@@ -153,11 +152,8 @@ def choose(known: Split, validation: Split, num_layers: int) -> tuple[dict[str, 
 
 def wsd(probe: ProbeArguments, arguments: WsdArguments) -> dict[str, Any]:
     """Measure; print tables; write `wsd.png` and `results.json`, which is returned: "accuracy" of every method on every
-    file, with "above_bag_of_words" on those of the test; the "best" settings and all "tried".
-
-    Raises:
-        ValueError: bad arguments, files or rows, or no MiniBERT at the path, before any work.
-    """
+    file, with "above_bag_of_words" on those of the test; the "best" settings and all "tried". A ValueError for bad
+    arguments, files or rows, or no MiniBERT at the path, before any work."""
     check(probe, arguments)
     for field in ("train", "test"):
         if not getattr(arguments, field):
@@ -169,9 +165,8 @@ def wsd(probe: ProbeArguments, arguments: WsdArguments) -> dict[str, Any]:
         names = files
     measured = names[len(validation) :]
     known = Split(read_uses(arguments.train, "train"))
-    splits = {
-        name: Split(read_uses(file, "test" if name in measured else "validation")) for name, file in zip(names, files)
-    }
+    fields = ["validation"] * len(validation) + ["test"] * len(arguments.test)
+    splits = {name: Split(read_uses(file, field)) for name, file, field in zip(names, files, fields)}
     model, tokenizer = load_model(probe.model)
     layers = [parse_layers(name, model.config.num_hidden_layers) for name in arguments.layers]
     everything = {"train": known, **splits}
@@ -183,10 +178,8 @@ def wsd(probe: ProbeArguments, arguments: WsdArguments) -> dict[str, Any]:
     def method(features: Callable[[Split], np.ndarray], fit: Fit) -> Callable[[Split], np.ndarray]:
         return lambda split: by_word(known, split, features(known), features(split), fit)
 
-    methods = {
-        "most frequent sense": method(attrgetter("texts"), MOST_FREQUENT.fit),
-        "bag of words": method(attrgetter("texts"), fit_bag_of_words),
-    }
+    texts = attrgetter("texts")
+    methods = {"most frequent sense": method(texts, MOST_FREQUENT.fit), "bag of words": method(texts, fit_bag_of_words)}
     regression = make_pipeline(StandardScaler(), LogisticRegression(C=PROBE_C, max_iter=1000))
     for chosen in layers:
         vectors = partial(vectors_of, layers=chosen)
@@ -198,10 +191,9 @@ def wsd(probe: ProbeArguments, arguments: WsdArguments) -> dict[str, Any]:
     pairs = tqdm(list(product(methods, splits)), desc="Methods", unit=" predictions", leave=False)
     predicted = {(name, file): methods[name](splits[file]) for name, file in pairs}
     baselines = {file: predicted["bag of words", file] for file in measured}
-    scores = {
-        name: {file: accuracy(split, predicted[name, file], baselines.get(file)) for file, split in splits.items()}
-        for name in methods
-    }
+    scores: dict[str, dict[str, Any]] = {name: {} for name in methods}
+    for (name, file), senses in predicted.items():
+        scores[name][file] = accuracy(splits[file], senses, baselines.get(file))
     header, table = ["method"], [[name] for name in methods]
     for file in splits:
         header += [f"{file} micro", "macro", *(["above bag of words"] if file in measured else [])]
