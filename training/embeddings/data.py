@@ -86,8 +86,9 @@ def read_table(source: str, field: str = "data", split: str = "train") -> Table:
             for row in _json_lines(text) if suffix == ".jsonl" else _separated(text, "\t" if suffix == ".tsv" else ","):
                 rows.append(row)
         except (csv.Error, ValueError) as error:
+            before = "is not JSON: " if isinstance(error, json.JSONDecodeError) else ""
             advice = f"; {ENCLOSED}" if isinstance(error, csv.Error) else ""
-            raise Table(source, rows).error(len(rows) + 1, f"{error}{advice}") from None
+            raise Table(source, rows).error(len(rows) + 1, f"{before}{error}{advice}") from None
     if not rows:
         raise ValueError(f"{field}: {source!r} has no rows")
     return Table(source, rows)
@@ -95,10 +96,7 @@ def read_table(source: str, field: str = "data", split: str = "train") -> Table:
 
 def _json_lines(text: str) -> Iterator[dict[str, Any]]:
     for line in filter(str.strip, text.split("\n")):
-        try:
-            row = json.loads(line)
-        except json.JSONDecodeError as error:
-            raise ValueError(f"is not JSON: {error}") from None
+        row = json.loads(line)
         if not isinstance(row, dict) or not row:
             raise ValueError("is no JSON object with columns")
         if "\\u" in line and re.search("[\ud800-\udfff]", json.dumps(row, ensure_ascii=False)):

@@ -87,14 +87,16 @@ def evaluate_rerank(arguments: EvaluateArguments, how: EvaluateRerankArguments) 
     weight = 1.0 if how.weight is None else how.weight
     if tuning is not None:
         tuning.queries = dict(islice(tuning.queries.items(), how.tuning_queries))
-        ranking = Ranking(embedder, tuning, how.depth, "Embedding", reranker)
+        ranking = Ranking(embedder, tuning, how.depth, "Embedding")
+        ranking.rerank(reranker)
         tried = {w: ranking.scores(w) for w in WEIGHTS}
         weight = max(WEIGHTS, key=lambda w: tried[w][how.metric])
         print(f"Share of the reranker by {how.metric} on {len(tuning.queries)} queries of {how.tuning_data}:")
         print_table({f"{w:.1f}": scores for w, scores in tried.items()})
         result["tuning"] = {str(w): scores for w, scores in tried.items()}
 
-    ranking = Ranking(embedder, task, how.depth, "Embedding", reranker)
+    ranking = Ranking(embedder, task, how.depth, "Embedding")
+    ranking.rerank(reranker)
     before, alone, after = (ranking.scores(w) for w in (0.0, 1.0, weight))
     print(f"{len(task.queries)} queries of {arguments.data}, the first {how.depth} passages put in order:")
     print_table({"found": before, "reranker alone": alone, f"with share {weight:g}": after})
@@ -116,26 +118,20 @@ def measure(embedder: Embedder, task: Retrieval | Dataset, progress: str | None 
 class Ranking:
     """The `depth` passages of highest cosine for each query of `task`, best first, and what a reranker says of them."""
 
-    def __init__(
-        self,
-        embedder: Embedder,
-        task: Retrieval,
-        depth: int,
-        progress: str | None = None,
-        reranker: CrossEncoder | None = None,
-    ):
-        queries = list(task.queries.values())
+    def __init__(self, embedder: Embedder, task: Retrieval, depth: int, progress: str | None = None):
+        self.queries = list(task.queries.values())
         passages = embedder.embed([passage.text for passage in task.passages], progress=progress, task="document")
-        found = semantic_search(embedder.embed(queries, progress=progress, task="query"), passages, top_k=depth)
+        found = semantic_search(embedder.embed(self.queries, progress=progress, task="query"), passages, top_k=depth)
         self.found = [[task.passages[hit["corpus_id"]] for hit in hits] for hits in found]
         # each row with mean 0 and deviation 1; a constant row becomes 0
         self.cosines = scale(np.array([[hit["score"] for hit in hits] for hits in found]), axis=1)
-        if reranker is not None:
-            pairs = [(query, passage.text) for query, row in zip(queries, self.found) for passage in row]
-            scores = score_pairs(reranker, pairs, "Reranking").astype(float)
-            self.reranked = scale(scores.reshape(self.cosines.shape), axis=1)
         relevant = (task.relevant[name] for name in task.queries)
         self.references = [{"ids": list(graded), "grades": list(graded.values())} for graded in relevant]
+
+    def rerank(self, reranker: CrossEncoder) -> None:
+        pairs = [(query, passage.text) for query, row in zip(self.queries, self.found) for passage in row]
+        scores = score_pairs(reranker, pairs, "Reranking").astype(float)
+        self.reranked = scale(scores.reshape(self.cosines.shape), axis=1)
 
     def scores(self, weight: float = 0.0) -> dict[str, float]:
         """hit, recall, MRR and nDCG at 1 and 10 of the order by weight · reranker + (1 - weight) · cosine, each of them

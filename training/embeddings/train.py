@@ -80,12 +80,10 @@ def finetune_embed(how: EmbedTrainingArguments, data: PairArguments, training: T
     kept = f"{len(task.queries):,} queries over {len(task.passages):,} passages" if by_rank else f"{len(task):,} pairs"
     print(f"{len(pairs):,} rows to train on by the loss {loss}; held out: {kept}")
     query, document, default = (model.prompts.get(x) for x in ("query", "document", model.default_prompt_name))
-    fields = {
-        # as the model is measured: pairs are a query and passages, scored ones just texts
-        "prompts": default if scored else {"first": query, "second": document, "third": document},
-        # a passage that stands twice in a batch would be its own negative
-        "batch_sampler": "batch_sampler" if scored else "no_duplicates",
-    }
+    # as the model is measured: pairs are a query and passages, scored ones just texts
+    prompts = default if scored else {"first": query, "second": document, "third": document}
+    # a passage that stands twice in a batch would be its own negative
+    fields = {"prompts": prompts, "batch_sampler": "batch_sampler" if scored else "no_duplicates"}
     parts = {"model": model, "train_dataset": pairs, "loss": loss_class(model, **options)}
     metric, names = ("ndcg@10", RETRIEVAL) if by_rank else ("spearman", ["spearman", "pearson"])
     evaluator = Measure(lambda model: measure(Embedder(model), task, progress), metric, names)
