@@ -305,7 +305,7 @@ def test_senses_keep_their_whole_names():
     """The most frequent sense of all is "s", and the other lemma's names are longer."""
     split = wsd.Split([labelled(*pair) for pair in zip("aaaabb", ("s", "s", "s", "s", "longer", "longest"))])
     x = np.eye(6)
-    assert wsd.by_word(split, split, x, x, wsd.Setting(None).fit).tolist() == split.senses.tolist()
+    assert wsd.by_word(split, split, lambda _: x, wsd.Setting(None).fit).tolist() == split.senses.tolist()
 
 
 def test_micro_and_macro_accuracy(splits):

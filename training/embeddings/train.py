@@ -38,8 +38,7 @@ from .encoders import RERANKER, Embedder, check_encoder, limit_length, score_pai
 from .evaluate import KS, RETRIEVAL, measure, print_table
 from .unlabelled import KINDS, make_pairs, read_documents
 
-# Negatives that a held-out query's passage is ranked among.
-VALIDATION_NEGATIVES = 20
+VALIDATION_NEGATIVES = 20  # that a held-out query's passage is ranked among
 PASSAGE_WORDS = 64  # of the longest passage that pairs are made of
 PATIENCE = 3  # evaluations without a better one before training stops
 # How the model is loaded: small steps are lost in weights of half precision, in which some models are saved.
