@@ -46,9 +46,8 @@ class Embedder:
 
     def __init__(self, model: SentenceTransformer):
         self.model = model
-        modes = ["last_four" for module in model if isinstance(module, WeightedLayerPooling)]
-        modes += [module.pooling_mode for module in model if isinstance(module, Pooling)]
-        self.pooling = modes[0] if modes else "none"
+        pooling = [module for module in model if isinstance(module, (WeightedLayerPooling, Pooling))]
+        self.pooling = getattr(pooling[0], "pooling_mode", "last_four") if pooling else "none"
         self.normalize = any(isinstance(module, Normalize) for module in model)
 
     @classmethod
