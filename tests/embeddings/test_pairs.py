@@ -8,7 +8,7 @@ from transformers import TrainingArguments
 from minibert.training.arguments.embeddings import PairArguments, PoolingArguments, ReferenceArguments
 from minibert.training.cli.parsing import parse
 from minibert.training.embeddings import data, evaluate
-from minibert.training.embeddings.data import hold_out, read_lines, read_pairs, read_table, text_files
+from minibert.training.embeddings.data import read_lines, read_pairs, read_table, text_files
 from minibert.training.embeddings.train import read_training_data
 
 
@@ -37,13 +37,15 @@ def test_bad_pairs(tmp_path):
     path = write_rows(tmp_path / "x.jsonl", [dict(query="a", positive="b"), dict(query="a", positive=" ")])
     for columns, message in [
         (None, "x.jsonl, row 2: positive is empty"),
-        (["query", "answer"], "'answer' is none of .*x.jsonl', which has query, positive"),
+        (["query", "answer"], "x.jsonl, row 1: there is no column 'answer'; columns: query, positive"),
         (["query"], "columns: query: name two texts"),
     ]:
         with pytest.raises(ValueError, match=message):
             read_pairs([path], columns)
     with pytest.raises(ValueError, match="cannot be guessed from a, b of"):
         read_pairs([write_rows(tmp_path / "y.jsonl", [dict(a="1", b="2")])])
+    with pytest.raises(ValueError, match="y.jsonl, row 1: there is no column 'c'; columns: a, b"):
+        read_pairs([str(tmp_path / "y.jsonl")], ["a", "b", "c"])
     with pytest.raises(ValueError, match="row 1: score=-1 is below 0"):
         read_pairs([write_rows(tmp_path / "z.jsonl", [dict(query="a", positive="b", score=-1)])])
     with pytest.raises(ValueError, match="row 1: score='inf' is not a number"):
@@ -55,14 +57,21 @@ def test_bad_pairs(tmp_path):
         read_table(str(tmp_path / "empty.jsonl"))
 
 
-def test_rows_of_one_query_are_held_out_together():
-    pairs = Dataset.from_dict(columns([f"q{i // 3}" for i in range(60)], [f"p{i}" for i in range(60)]))
-    train, held_out = hold_out(pairs, 0.25, seed=0)
+def test_rows_of_one_query_are_held_out_together(tmp_path):
+    pairs = [dict(query=f"q{i // 3}", positive=f"p{i}") for i in range(60)]
+    data = write_rows(tmp_path / "pairs.jsonl", pairs)
+
+    def split(validation_size, seed):
+        training = TrainingArguments(str(tmp_path), use_cpu=True, report_to="none", seed=seed)
+        return read_training_data(PairArguments(data=[data], validation_size=validation_size), training)
+
+    train, held_out = split(0.25, seed=0)
     assert len(train) == 45 and len(held_out) == 15 and not set(train["first"]) & set(held_out["first"])
-    assert sorted([*train["second"], *held_out["second"]]) == sorted(pairs["second"])
-    assert list(hold_out(pairs, 0.25, seed=1)[1]["first"]) != list(held_out["first"])
-    with pytest.raises(ValueError, match="holds out 20 of 20"):
-        hold_out(pairs, 20, seed=0)
+    rows = [(row["first"], row["second"]) for part in (train, held_out) for row in part]
+    assert sorted(rows) == sorted((pair["query"], pair["positive"]) for pair in pairs)
+    assert list(split(0.25, seed=1)[1]["first"]) != list(held_out["first"])
+    with pytest.raises(ValueError, match="holds out 20 of 20 different queries"):
+        split(20, seed=0)
 
 
 def test_splits_of_the_hub(monkeypatch, tmp_path):

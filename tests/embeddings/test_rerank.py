@@ -10,7 +10,7 @@ import torch
 from datasets import Dataset
 from embedding_models import save_untrained
 from helpers import WORDS, refusal, run, sentences, write_rows
-from sentence_transformers import CrossEncoder, SentenceTransformer
+from sentence_transformers import CrossEncoder, CrossEncoderTrainer, SentenceTransformer
 from torch import nn
 from transformers import BertConfig, BertForSequenceClassification
 
@@ -18,7 +18,6 @@ import minibert
 from minibert import MiniBertConfig, MiniBertModel
 from minibert.tokenization import train_tokenizer
 from minibert.training.cli import main as cli
-from minibert.training.embeddings import train as training
 from minibert.training.embeddings.encoders import Embedder, open_reranker, score_pairs
 from minibert.training.embeddings.train import Measure, draw_negatives, find_near, label_rows, ranking_among
 
@@ -99,10 +98,10 @@ def test_a_prompt_of_the_folder_is_trained_with(toy, root, tmp_path, monkeypatch
     saved = CrossEncoder(str(root / "reranker"), prompts={"x": "mizol "}, default_prompt_name="x", device="cpu")
     saved.save_pretrained(str(tmp_path / "prompted"))
 
-    def trainer(args, **_):
+    def make(self, args, **_):
         raise RuntimeError(args.prompts)
 
-    monkeypatch.setattr(training, "CrossEncoderTrainer", trainer)
+    monkeypatch.setattr(CrossEncoderTrainer, "__init__", make)
     with pytest.raises(RuntimeError, match="mizol "):
         minibert.finetune(
             "rerank",

@@ -305,7 +305,7 @@ def test_senses_keep_their_whole_names():
     """The most frequent sense of all is "s", and the other lemma's names are longer."""
     split = wsd.Split([labelled(*pair) for pair in zip("aaaabb", ("s", "s", "s", "s", "longer", "longest"))])
     x = np.eye(6)
-    assert wsd.by_word(split, split, x, x, wsd.Setting(None).fit).tolist() == split.senses.tolist()
+    assert wsd.by_word(split, split, lambda _: x, wsd.Setting(None).fit).tolist() == split.senses.tolist()
 
 
 def test_micro_and_macro_accuracy(splits):
@@ -447,14 +447,14 @@ def test_equal_vectors_tell_nothing_apart():
     assert set(cosines) == {1}
     found = similarity.tell_apart(cosines, same, lemmas[pairs[:, 0]], rng.random(len(pairs)) < 0.5)
     assert found["auc"] == found["auc_of_words"] == 0.5
-    assert set(similarity.self_similarity(x[:10])[None]) == {1}
+    assert vectors.contributions(x[:10]).sum(-1).round(similarity.DECIMALS) == 1
 
 
-def test_self_similarity_by_brute_force():
+def test_the_mean_cosine_of_several_states_by_brute_force():
     x = np.random.default_rng(0).normal(size=(6, 3, 8)) + 1
     unit = x / np.linalg.norm(x, axis=-1, keepdims=True)
     wanted = np.mean([(a * b).sum(-1) for a, b in itertools.combinations(unit, 2)], axis=0)
-    np.testing.assert_allclose(similarity.self_similarity(x), wanted, atol=1e-6)
+    np.testing.assert_allclose(vectors.contributions(x).sum(-1), wanted, atol=1e-6)
 
 
 def test_errors_point_where_the_cosine_errs():
@@ -800,6 +800,7 @@ def test_similarity_command(folder, corpus, files, tmp_path, capsys, figures):
     text = corpus.read_text(encoding="utf-8")
     assert results["senses"]["words"] == {"bank": text.count("bank")}
     for entry in results["frequency"]["words"]:
+        assert entry["self_similarity"] == np.round(entry["self_similarity"], similarity.DECIMALS).tolist()
         assert entry["count"] == len([word for word in text.replace(".", " ").split() if word == entry["word"]])
 
 

@@ -12,14 +12,14 @@ import math
 import random
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from datasets import Dataset
 
-from ..arguments.embeddings import TABLE_SUFFIXES
+from ..arguments.embeddings import TABLE_SUFFIXES, is_retrieval
 from ..data.sources import files_in
 from ..data.tables import ENCLOSED, hub_name, load_files, load_hub, to_number
 
@@ -86,8 +86,9 @@ def read_table(source: str, field: str = "data", split: str = "train") -> Table:
             for row in _json_lines(text) if suffix == ".jsonl" else _separated(text, "\t" if suffix == ".tsv" else ","):
                 rows.append(row)
         except (csv.Error, ValueError) as error:
+            before = "is not JSON: " if isinstance(error, json.JSONDecodeError) else ""
             advice = f"; {ENCLOSED}" if isinstance(error, csv.Error) else ""
-            raise Table(source, rows).error(len(rows) + 1, f"{error}{advice}") from None
+            raise Table(source, rows).error(len(rows) + 1, f"{before}{error}{advice}") from None
     if not rows:
         raise ValueError(f"{field}: {source!r} has no rows")
     return Table(source, rows)
@@ -95,10 +96,7 @@ def read_table(source: str, field: str = "data", split: str = "train") -> Table:
 
 def _json_lines(text: str) -> Iterator[dict[str, Any]]:
     for line in filter(str.strip, text.split("\n")):
-        try:
-            row = json.loads(line)
-        except json.JSONDecodeError as error:
-            raise ValueError(f"is not JSON: {error}") from None
+        row = json.loads(line)
         if not isinstance(row, dict) or not row:
             raise ValueError("is no JSON object with columns")
         if "\\u" in line and re.search("[\ud800-\udfff]", json.dumps(row, ensure_ascii=False)):
@@ -167,13 +165,10 @@ class Passage:
 
 
 def read_passages(sources: Sequence[str], words: int = 150) -> list[Passage]:
-    """The passages of `text_files`.
+    """The passages of `text_files`; a ValueError if there are none, or two of one name.
 
     A row of a table (columns `text`, perhaps `_id` and `title`) is a passage. In a text file it is a run of whole lines
     of up to `words` words that no blank line divides; a longer line is cut. Rows without text are left out.
-
-    Raises:
-        ValueError: no such file or folder, nothing in it, or two passages of one name.
     """
     passages: list[Passage] = []
     places: dict[str, str] = {}
@@ -237,12 +232,9 @@ class Retrieval:
 
 
 def read_retrieval(folder: str, split: str = "test", field: str = "data") -> Retrieval:
-    """The queries of `split` that have a relevant passage, with the whole corpus; `field` is the argument's name.
-
-    Raises:
-        ValueError: a file or a column is missing, an id occurs twice, a judgement names an id that is not there or
-            contradicts another, or no query is left.
-    """
+    """The queries of `split` that have a relevant passage, with the whole corpus; `field` is the argument's name. A
+    ValueError if a file or a column is missing, an id occurs twice, a judgement names an id that is not there or
+    contradicts another, or no query is left."""
 
     def of_split(kind: str, *suffixes: str) -> Table:
         names = [f"{stem}{suffix}" for stem in (f"{kind}_{split}", f"{kind}/{split}", kind) for suffix in suffixes]
@@ -296,16 +288,10 @@ def read_pairs(
     sources: Sequence[str], columns: Sequence[str] | None = None, field: str = "data", split: str = "train"
 ) -> Dataset:
     """Texts that belong together as `first` and `second`; perhaps `third`, texts that do not belong to the first ones,
-    or `label`, how much the two do: from 0 to 1, divided by the largest one if that is above 1.
-
-    Args:
-        columns: their names in the tables, in this order; guessed if left out.
-        field: the argument that names the sources.
-        split: of data sets of the Hub.
-
-    Raises:
-        ValueError: no data, columns that are missing or cannot be guessed, a row without text, a score below 0.
-    """
+    or `label`, how much the two do: from 0 to 1, divided by the largest one if that is above 1. `columns` are their
+    names in the tables, in this order, guessed if left out; `field` is the argument that names the sources, `split` is
+    of data sets of the Hub. A ValueError for no data, columns that are missing or cannot be guessed, a row without
+    text, or a score below 0."""
     if not sources:
         raise ValueError("data: none given; use jsonl, csv, tsv or parquet files, or data sets of the Hub")
     parts = [_pairs(read_table(source, field, split), columns) for source in sources]
@@ -324,19 +310,15 @@ def _pairs(table: Table, columns: Sequence[str] | None) -> dict[str, list]:
         names = list(columns)
         if len(names) not in (2, 3):
             raise ValueError(f"columns: {' '.join(names)}: name two texts, then perhaps a negative or a score")
-        if missing := [name for name in names if name not in given]:
-            raise ValueError(f"columns: {missing[0]!r} is none of {table.source!r}, which has {', '.join(given)}")
     else:
         found = [[name for name in guesses if name in given][:1] for guesses in (FIRST, SECOND, THIRD + SCORE)]
         if not found[0] or not found[1]:
-            raise ValueError(
-                f"columns: cannot be guessed from {', '.join(given)} of {table.source!r}; name them, or call them"
-                " query, positive[, negative] or sentence1, sentence2, score"
-            )
+            use = "name them, or call them query, positive[, negative] or sentence1, sentence2, score"
+            raise ValueError(f"columns: cannot be guessed from {', '.join(given)} of {table.source!r}; {use}")
         names = [name for names in found for name in names]
     pairs = {role: table.column(name, no_text) for role, name in zip(("first", "second"), names)}
     for name in names[2:]:  # a score, or a negative; in csv and tsv a number is a text
-        if name in SCORE or (name not in THIRD and not not_a_number(table.rows[0][name])):
+        if name in SCORE or (name not in THIRD and not not_a_number(table.column(name)[0])):
             pairs["label"] = [float(value) for value in table.column(name, _not_a_score)]
         else:
             pairs["third"] = table.column(name, no_text)
@@ -347,27 +329,20 @@ def _not_a_score(value: Any) -> str:
     return not_a_number(value) or (f"={value} is below 0; use 0 or more" if float(value) < 0 else "")
 
 
-def has_scores(pairs: Dataset) -> bool:
-    """Whether pairs come with how much they belong together."""
-    return "label" in pairs.column_names
+def read_task(source: str, columns: Sequence[str] | None, split: str, field: str = "data") -> Dataset | Retrieval:
+    """What a model is measured on: `read_retrieval` of a folder, `read_pairs` of all else."""
+    return read_retrieval(source, split, field) if is_retrieval(source) else read_pairs([source], columns, field, split)
 
 
-def draw(things: Iterable, size: float, seed: int, what: str) -> set:
-    """A share (below 1) or a number of `things` to hold out; a ValueError, which calls them `what`, for none or all."""
-    things = sorted(things)
-    random.Random(seed).shuffle(things)
-    count = round(size * len(things) if size < 1 else size)
-    if not 0 < count < len(things):
-        raise ValueError(f"validation_size: {size} holds out {count} of {len(things)} {what}")
-    return set(things[:count])
-
-
-def hold_out(pairs: Dataset, validation_size: float, seed: int) -> tuple[Dataset, Dataset]:
-    """Rows to train on and rows held out, a ValueError if either are none; rows with the same first text are on one
-    side."""
-    queries = pairs["first"][:]
-    held_out = draw(set(queries), validation_size, seed, "different queries")
-    sides: tuple[list[int], list[int]] = ([], [])
-    for row, query in enumerate(queries):
-        sides[query in held_out].append(row)
-    return pairs.select(sides[0]), pairs.select(sides[1])
+def hold_out(keys: Sequence, size: float, seed: int, what: str) -> tuple[list[int], list[int]]:
+    """The places in `keys` to train on, and those held out: of a share (below 1) or a number of the different keys, so
+    that equal ones are on one side; a ValueError, which calls them `what`, if either are none."""
+    different = sorted(set(keys))
+    random.Random(seed).shuffle(different)
+    count = round(size * len(different) if size < 1 else size)
+    if not 0 < count < len(different):
+        raise ValueError(f"validation_size: {size} holds out {count} of {len(different)} {what}")
+    held_out, sides = set(different[:count]), ([], [])
+    for place, key in enumerate(keys):
+        sides[key in held_out].append(place)
+    return sides

@@ -27,12 +27,9 @@ from ...configuration_minibert import MiniBertConfig
 from ..arguments import check_least
 from ..arguments.embeddings import EmbedArguments, PoolingArguments, is_table
 from ..data.packing import group_by_length
-from ..data.tables import check_table
 from ..loading import check_weights, minibert_config, reading
 from .data import not_text, read_lines, read_table
 
-FORMATS = (".safetensors", ".npy")
-POOLINGS = ("mean", "cls", "last_four")
 # Heads that are trained on text alone, so that what they leave in the encoder can stand for a text.
 TEXT_HEADS = ("MaskedLM", "PreTraining", "NextSentencePrediction", "CausalLM", "ReplacedTokenDetection")
 TEXT_MODELS = ("MiniBertModel", *(f"MiniBertFor{head}" for head in TEXT_HEADS))
@@ -49,9 +46,8 @@ class Embedder:
 
     def __init__(self, model: SentenceTransformer):
         self.model = model
-        modes = ["last_four" for module in model if isinstance(module, WeightedLayerPooling)]
-        modes += [module.pooling_mode for module in model if isinstance(module, Pooling)]
-        self.pooling = modes[0] if modes else "none"
+        pooling = [module for module in model if isinstance(module, (WeightedLayerPooling, Pooling))]
+        self.pooling = getattr(pooling[0], "pooling_mode", "last_four") if pooling else "none"
         self.normalize = any(isinstance(module, Normalize) for module in model)
 
     @classmethod
@@ -64,16 +60,9 @@ class Embedder:
         **model_kwargs: Any,
     ) -> Embedder:
         """Load a folder or a Hub name; what is not given is as the folder says, else mean pooling, not normalised.
-
-        Args:
-            model_kwargs: for `AutoModel.from_pretrained`; by default a BERT goes without its pooler.
-
-        Raises:
-            ValueError: no MiniBERT, one with a head for another task, or a `max_length` that it does not take.
-        """
+        `model_kwargs` are those of `AutoModel.from_pretrained`; by default a BERT goes without its pooler. A ValueError
+        for no MiniBERT, one with a head for another task, or a `max_length` that it does not take."""
         config = check_encoder(path)
-        if pooling not in (None, *POOLINGS):
-            raise ValueError(f"pooling: {pooling!r} is unknown; use one of {', '.join(POOLINGS)}")
         with reading(path):
             model = SentenceTransformer(path, model_kwargs=model_kwargs or {"add_pooling_layer": False})
         check_weights(path, model[0].auto_model)
@@ -82,7 +71,7 @@ class Embedder:
         modules = [module for module in model if not isinstance(module, replaced)]
         if pooling is not None:
             layers, width = config.num_hidden_layers, config.hidden_size
-            modules.insert(1, Pooling(width, "cls" if pooling == "cls" else "mean"))
+            modules.insert(1, Pooling(width, "mean" if pooling == "last_four" else pooling))
             if pooling == "last_four":  # of all layers, the first are the embeddings
                 model[0].config.output_hidden_states = True
                 modules.insert(1, WeightedLayerPooling(width, layers, layer_start=max(1, layers - 3)))
@@ -101,13 +90,9 @@ class Embedder:
     def embed(
         self, texts: Sequence[str], batch_tokens: int = 16384, progress: str | None = None, task: str | None = None
     ) -> np.ndarray:
-        """[texts, width], fp32, in the order of `texts`.
-
-        Args:
-            batch_tokens: bounds a batch with its padding.
-            progress: what the progress bar is called, if there is to be one.
-            task: "query" or "document", of search, has the model's prompt for it; None its default prompt, if any.
-        """
+        """[texts, width], fp32, in the order of `texts`. `batch_tokens` bounds a batch with its padding; `progress` is
+        what the bar is called, if there is to be one; the `task` "query" or "document", of search, has the model's
+        prompt for it, None its default prompt, if any."""
         return _in_batches(self.model, f"encode_{task}" if task else "encode", texts, batch_tokens, progress)
 
     def fingerprint(self) -> str:
@@ -115,8 +100,7 @@ class Embedder:
         vocabulary = sorted(self.model.tokenizer.get_vocab().items())
         settings = [self.pooling, self.normalize, self.model.max_seq_length, vocabulary]
         prompts = [self.model.prompts.get(name) for name in (self.model.default_prompt_name, "document")]
-        if any(prompts):
-            settings += prompts
+        settings += prompts if any(prompts) else []
         digest = hashlib.blake2b(json.dumps(settings).encode(), digest_size=16)
         weights = [self.model.transformers_model.state_dict(), *(m.state_dict() for m in list(self.model)[1:])]
         for name, tensor in (item for state in weights for item in sorted(state.items())):
@@ -127,14 +111,11 @@ class Embedder:
 
 def embed(arguments: EmbedArguments, pooling: PoolingArguments) -> np.ndarray:
     """The vectors of texts, [texts, width], written to a file: as "embeddings" in a safetensors file, or as npy. Row i
-    is that of text i: empty lines of a file keep their place.
-
-    Raises:
-        ValueError: no text, a missing column, another kind of output or one that exists, a model of another task.
-    """
+    is that of text i: empty lines of a file keep their place. A ValueError for no text, a missing column, another kind
+    of output or one that exists, or a model of another task."""
     output = Path(arguments.output)
-    if output.suffix not in FORMATS:
-        raise ValueError(f"output: {arguments.output!r} is no file of vectors; end its name in {' or '.join(FORMATS)}")
+    if output.suffix not in (".safetensors", ".npy"):
+        raise ValueError(f"output: {arguments.output!r} is no file of vectors; end its name in .safetensors or .npy")
     if output.exists():
         raise ValueError(f"output: {arguments.output!r} exists already: nothing is overwritten, give a new file")
     check_least(arguments, batch_tokens=1)
@@ -143,8 +124,7 @@ def embed(arguments: EmbedArguments, pooling: PoolingArguments) -> np.ndarray:
     if arguments.text and not any(map(str.strip, arguments.text)):
         raise ValueError("text: none in the arguments")
     if is_table(arguments.file):
-        check_table(arguments.file, "file")
-        texts = read_table(arguments.file).column(arguments.column, not_text)
+        texts = read_table(arguments.file, "file").column(arguments.column, not_text)
     else:
         texts = arguments.text or read_lines(arguments.file)
     embedder = Embedder.from_arguments(pooling)

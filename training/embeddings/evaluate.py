@@ -5,7 +5,6 @@ from 0 to 1). Retrieval: hit@1, hit@10, MRR@10 and nDCG@10 with the grades as ga
 knows no grades), means over the queries that have a relevant passage; a passage is its title, a space and its text.
 """
 
-import dataclasses
 import time
 from itertools import islice
 from pathlib import Path
@@ -19,17 +18,10 @@ from sklearn.preprocessing import scale
 
 from .. import metrics
 from ..arguments import check_least
-from ..arguments.embeddings import (
-    EvaluateArguments,
-    EvaluateRerankArguments,
-    PoolingArguments,
-    ReferenceArguments,
-    has_splits,
-    is_retrieval,
-)
+from ..arguments.embeddings import EvaluateArguments, EvaluateRerankArguments, PoolingArguments, ReferenceArguments
 from ..files import write_json
-from ..report import format_table
-from .data import Retrieval, has_scores, read_pairs, read_retrieval
+from ..report import format_scores
+from .data import Retrieval, read_retrieval, read_task
 from .encoders import Embedder, open_reranker, score_pairs
 
 SHOWN = ("hit@1", "hit@10", "mrr@10", "ndcg@10", "spearman", "pearson")
@@ -45,19 +37,14 @@ def evaluate_embed(
     `reference.reference`, if that is given; a ValueError for bad data or a model of another task."""
     check_least(reference, reference_texts=1)
     prepare_result(arguments.result)
-    if not arguments.data:
-        raise ValueError("data: none given; give a folder with corpus.jsonl, queries and qrels, or a scored table")
-    if is_retrieval(arguments.data):
-        task = read_retrieval(arguments.data, arguments.split)
-    else:
-        task = read_pairs([arguments.data], arguments.columns, split=arguments.split)
-        if not has_scores(task):
-            raise ValueError(f"data: {arguments.data!r} has no column of scores (name it by --columns)")
+    task = read_task(arguments.data, arguments.columns, arguments.split)
+    if isinstance(task, Dataset) and "label" not in task.column_names:
+        raise ValueError(f"data: {arguments.data!r} has no column of scores (name it by --columns)")
     embedder = Embedder.from_arguments(pooling)
     theirs = SentenceTransformer(reference.reference) if reference.reference else None
     started = time.perf_counter()
     result = {"model": pooling.model, "data": arguments.data, "pooling": embedder.pooling}
-    if has_splits(arguments.data):
+    if not Path(arguments.data).expanduser().is_file():  # which has no splits
         result["split"] = arguments.split
     scores = measure(embedder, task, "Embedding")
     if isinstance(task, Retrieval):
@@ -95,19 +82,21 @@ def evaluate_rerank(arguments: EvaluateArguments, how: EvaluateRerankArguments) 
     tuning = read_retrieval(how.tuning_data, how.tuning_split, "tuning_data") if how.tuning_data else None
     reranker, embedder = open_reranker(how.model), Embedder.from_pretrained(how.embedder)
     started = time.perf_counter()
-    result = dataclasses.asdict(how) | {"data": arguments.data, "split": arguments.split}
+    result = vars(how) | {"data": arguments.data, "split": arguments.split}
 
     weight = 1.0 if how.weight is None else how.weight
     if tuning is not None:
         tuning.queries = dict(islice(tuning.queries.items(), how.tuning_queries))
-        ranking = Ranking(embedder, tuning, how.depth, "Embedding", reranker)
+        ranking = Ranking(embedder, tuning, how.depth, "Embedding")
+        ranking.rerank(reranker)
         tried = {w: ranking.scores(w) for w in WEIGHTS}
         weight = max(WEIGHTS, key=lambda w: tried[w][how.metric])
         print(f"Share of the reranker by {how.metric} on {len(tuning.queries)} queries of {how.tuning_data}:")
         print_table({f"{w:.1f}": scores for w, scores in tried.items()})
         result["tuning"] = {str(w): scores for w, scores in tried.items()}
 
-    ranking = Ranking(embedder, task, how.depth, "Embedding", reranker)
+    ranking = Ranking(embedder, task, how.depth, "Embedding")
+    ranking.rerank(reranker)
     before, alone, after = (ranking.scores(w) for w in (0.0, 1.0, weight))
     print(f"{len(task.queries)} queries of {arguments.data}, the first {how.depth} passages put in order:")
     print_table({"found": before, "reranker alone": alone, f"with share {weight:g}": after})
@@ -129,26 +118,20 @@ def measure(embedder: Embedder, task: Retrieval | Dataset, progress: str | None 
 class Ranking:
     """The `depth` passages of highest cosine for each query of `task`, best first, and what a reranker says of them."""
 
-    def __init__(
-        self,
-        embedder: Embedder,
-        task: Retrieval,
-        depth: int,
-        progress: str | None = None,
-        reranker: CrossEncoder | None = None,
-    ):
-        queries = list(task.queries.values())
+    def __init__(self, embedder: Embedder, task: Retrieval, depth: int, progress: str | None = None):
+        self.queries = list(task.queries.values())
         passages = embedder.embed([passage.text for passage in task.passages], progress=progress, task="document")
-        found = semantic_search(embedder.embed(queries, progress=progress, task="query"), passages, top_k=depth)
+        found = semantic_search(embedder.embed(self.queries, progress=progress, task="query"), passages, top_k=depth)
         self.found = [[task.passages[hit["corpus_id"]] for hit in hits] for hits in found]
         # each row with mean 0 and deviation 1; a constant row becomes 0
         self.cosines = scale(np.array([[hit["score"] for hit in hits] for hits in found]), axis=1)
-        if reranker is not None:
-            pairs = [(query, passage.text) for query, row in zip(queries, self.found) for passage in row]
-            scores = score_pairs(reranker, pairs, "Reranking").astype(float)
-            self.reranked = scale(scores.reshape(self.cosines.shape), axis=1)
         relevant = (task.relevant[name] for name in task.queries)
         self.references = [{"ids": list(graded), "grades": list(graded.values())} for graded in relevant]
+
+    def rerank(self, reranker: CrossEncoder) -> None:
+        pairs = [(query, passage.text) for query, row in zip(self.queries, self.found) for passage in row]
+        scores = score_pairs(reranker, pairs, "Reranking").astype(float)
+        self.reranked = scale(scores.reshape(self.cosines.shape), axis=1)
 
     def scores(self, weight: float = 0.0) -> dict[str, float]:
         """hit, recall, MRR and nDCG at 1 and 10 of the order by weight · reranker + (1 - weight) · cosine, each of them
@@ -176,5 +159,4 @@ def write_result(result: dict[str, Any], path: str | None) -> None:
 
 def print_table(rows: dict[str, dict[str, float]]) -> None:
     """The metrics that are shown, a row for each name."""
-    columns = [name for name in SHOWN if name in next(iter(rows.values()))]
-    print(format_table(["", *columns], [[name, *map(scores.get, columns)] for name, scores in rows.items()]))
+    print(format_scores({name: {x: scores[x] for x in SHOWN if x in scores} for name, scores in rows.items()}))

@@ -52,8 +52,7 @@ class Index:
     def load(cls, folder: str) -> Index:
         """Read an index; a ValueError if there is none, or its files do not belong together."""
         root = Path(folder)
-        missing = [name for name in FILES if not (root / name).is_file()]
-        if missing:
+        if missing := [name for name in FILES if not (root / name).is_file()]:
             raise ValueError(f"index: {folder!r} lacks {', '.join(missing)}; see --data")
         with reading(folder), open(root / FILES[0], encoding="utf-8") as file:
             passages = [Passage(str(row["_id"]), str(row["text"])) for row in map(json.loads, file)]
@@ -69,7 +68,6 @@ class Index:
         """Write the three files beside those of the index that is there, if any, and only then in their place;
         index.json, without which there is no index, goes first and comes last."""
         root = Path(folder)
-        root.mkdir(parents=True, exist_ok=True)
         new = [root / f"{name}.new" for name in FILES]
         rows = ({"_id": passage.id, "text": passage.text} for passage in self.passages)
         with open(new[0], "w", encoding="utf-8") as file:
@@ -89,11 +87,8 @@ class Index:
 
 def search(arguments: SearchArguments) -> list[list[tuple[Passage, float]]]:
     """Build an index or bring it up to date, if there is data for it; then answer the queries: for each the passages
-    found with their scores, best first, `top_k` of them.
-
-    Raises:
-        ValueError: no index, nothing to do, an index of another model, a folder that holds something else.
-    """
+    found with their scores, best first, `top_k` of them. A ValueError for no index, nothing to do, an index of another
+    model, or a folder that holds something else."""
     if not arguments.words:
         raise ValueError("index: none given; give the index (a folder), then queries")
     folder, *queries = arguments.words
@@ -113,10 +108,8 @@ def search(arguments: SearchArguments) -> list[list[tuple[Passage, float]]]:
     embedder = Embedder.from_pretrained(model)
     fingerprint = embedder.fingerprint()
     if index and fingerprint != index.fingerprint:
-        raise ValueError(
-            f"index: its vectors were made by {index.model!r} ({index.fingerprint[:8]}), not by {model!r}"
-            f" ({fingerprint[:8]}); build a new index for another model"
-        )
+        makers = f"{index.model!r} ({index.fingerprint[:8]}), not by {model!r} ({fingerprint[:8]})"
+        raise ValueError(f"index: its vectors were made by {makers}; build a new index for another model")
 
     if passages is not None:
         root.mkdir(parents=True, exist_ok=True)  # if that fails, it does before the work
@@ -131,9 +124,8 @@ def search(arguments: SearchArguments) -> list[list[tuple[Passage, float]]]:
     results = index.search(queries, embedder, depth) if queries else []
     for number, (query, found) in enumerate(zip(queries, results)):
         if reranker:
-            ranked = reranker.rank(query, [passage.text for passage, _ in found])
-            found = [(found[row["corpus_id"]][0], row["score"]) for row in ranked]
-        results[number] = found[: arguments.top_k]
+            ranked = reranker.rank(query, [passage.text for passage, _ in found], top_k=arguments.top_k)
+            results[number] = [(found[row["corpus_id"]][0], row["score"]) for row in ranked]
         print(query)
         for passage, score in results[number]:
             print(f"  {score:6.3f}  {passage.id}\n{textwrap.shorten(passage.text, 240, placeholder=' …')}\n")
@@ -141,11 +133,8 @@ def search(arguments: SearchArguments) -> list[list[tuple[Passage, float]]]:
 
 
 def rerank(arguments: RerankArguments) -> list[tuple[str, float]]:
-    """Print passages in the order of how well they answer a query: (passage, score), best first, `top_k` of them.
-
-    Raises:
-        ValueError: no query, no passage, a model that is no reranker.
-    """
+    """Print passages in the order of how well they answer a query: (passage, score), best first, `top_k` of them; a
+    ValueError for no query, no passage, or a model that is no reranker."""
     if not arguments.words or not arguments.words[0].strip():
         raise ValueError("query: none given; give the query, then passages")
     check_least(arguments, top_k=1)

@@ -14,16 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from datasets import Dataset
-from sentence_transformers import CrossEncoder, SentenceTransformerTrainer
+from sentence_transformers import CrossEncoder, CrossEncoderTrainer, SentenceTransformerTrainer
 from sentence_transformers.base.evaluation import BaseEvaluator
-from sentence_transformers.base.sampler import BatchSamplers
-from sentence_transformers.base.trainer import BaseTrainer
-from sentence_transformers.cross_encoder import CrossEncoderTrainer, CrossEncoderTrainingArguments
 from sentence_transformers.cross_encoder.losses import BinaryCrossEntropyLoss
 from sentence_transformers.sentence_transformer import losses
-from sentence_transformers.sentence_transformer.training_args import SentenceTransformerTrainingArguments
 from sentence_transformers.util import semantic_search
 from transformers import EarlyStoppingCallback, TrainingArguments, set_seed
 
@@ -38,26 +33,16 @@ from ..loading import check_weights, minibert_config, quietly
 from ..precision import check_launcher, resolve_precision
 from ..report import plot_embedding_training
 from ..result import TrainingResult
-from .data import (
-    Passage,
-    Retrieval,
-    draw,
-    has_scores,
-    hold_out,
-    read_pairs,
-    read_passages,
-    read_retrieval,
-)
+from .data import Passage, Retrieval, hold_out, read_pairs, read_passages, read_task
 from .encoders import RERANKER, Embedder, check_encoder, limit_length, score_pairs
 from .evaluate import KS, RETRIEVAL, measure, print_table
 from .unlabelled import KINDS, make_pairs, read_documents
 
-# Negatives that a held-out query's passage is ranked among.
-VALIDATION_NEGATIVES = 20
+VALIDATION_NEGATIVES = 20  # that a held-out query's passage is ranked among
 PASSAGE_WORDS = 64  # of the longest passage that pairs are made of
 PATIENCE = 3  # evaluations without a better one before training stops
 # How the model is loaded: small steps are lost in weights of half precision, in which some models are saved.
-WEIGHTS = {"dtype": torch.float32}
+WEIGHTS = {"dtype": "float32"}
 LOSSES = {
     "ranking": losses.MultipleNegativesRankingLoss,
     "cosine": losses.CosineSimilarityLoss,
@@ -66,15 +51,12 @@ LOSSES = {
 
 
 def finetune_embed(how: EmbedTrainingArguments, data: PairArguments, training: TrainingArguments) -> TrainingResult:
-    """Train an embedding model; the one best on the held-out data is saved for `SentenceTransformer(output_dir)`.
-
-    Raises:
-        ValueError: bad data, a loss that the data does not fit, a model of another task; before any training.
-    """
+    """Train an embedding model; the one best on the held-out data is saved for `SentenceTransformer(output_dir)`. A
+    ValueError for bad data, a loss that it does not fit, or a model of another task; before any training."""
     checkpoint = checkpoint_to_resume(training)
     check_pairs_from(how, data)
     pairs, held_out = read_training_data(data, training, how.pairs_from, how.passage_words or PASSAGE_WORDS)
-    scored = has_scores(pairs)
+    scored = "label" in pairs.column_names
     loss = how.loss if how.loss != "auto" else "cosent" if scored else "ranking"
     if (loss == "ranking") == scored:
         fitting = "cosine or cosent: it has scores" if scored else "ranking: it has no scores"
@@ -83,7 +65,7 @@ def finetune_embed(how: EmbedTrainingArguments, data: PairArguments, training: T
         raise ValueError(f"chunk_size: {how.chunk_size} is of no use; use 1 or more, with the loss ranking only")
     if not 0 <= how.original_share < 1:
         raise ValueError(f"original_share: {how.original_share} is out of range; use 0 to below 1")
-    task = as_retrieval(held_out) if isinstance(held_out, Dataset) and not has_scores(held_out) else held_out
+    task = held_out if scored or isinstance(held_out, Retrieval) else as_retrieval(held_out)
     by_rank = isinstance(task, Retrieval)
 
     set_seed(training.seed)
@@ -97,25 +79,19 @@ def finetune_embed(how: EmbedTrainingArguments, data: PairArguments, training: T
     kept = f"{len(task.queries):,} queries over {len(task.passages):,} passages" if by_rank else f"{len(task):,} pairs"
     print(f"{len(pairs):,} rows to train on by the loss {loss}; held out: {kept}")
     query, document, default = (model.prompts.get(x) for x in ("query", "document", model.default_prompt_name))
-    fields = {
-        # as the model is measured: pairs are a query and passages, scored ones just texts
-        "prompts": default if scored else {"first": query, "second": document, "third": document},
-        # a passage that stands twice in a batch would be its own negative
-        "batch_sampler": BatchSamplers.BATCH_SAMPLER if scored else BatchSamplers.NO_DUPLICATES,
-    }
-    kind = SentenceTransformerTrainer, SentenceTransformerTrainingArguments, fields
+    # as the model is measured: pairs are a query and passages, scored ones just texts
+    prompts = default if scored else {"first": query, "second": document, "third": document}
+    # a passage that stands twice in a batch would be its own negative
+    fields = {"prompts": prompts, "batch_sampler": "batch_sampler" if scored else "no_duplicates"}
     parts = {"model": model, "train_dataset": pairs, "loss": loss_class(model, **options)}
     metric, names = ("ndcg@10", RETRIEVAL) if by_rank else ("spearman", ["spearman", "pearson"])
     evaluator = Measure(lambda model: measure(Embedder(model), task, progress), metric, names)
-    return train(kind, parts, evaluator, how, data, training, checkpoint, how.original_share)
+    return train(SentenceTransformerTrainer, fields, parts, evaluator, how, data, training, checkpoint)
 
 
 def finetune_rerank(how: RerankTrainingArguments, data: PairArguments, training: TrainingArguments) -> TrainingResult:
-    """Train a reranker; the one best on the held-out data is saved for `CrossEncoder(output_dir)`.
-
-    Raises:
-        ValueError: bad data, too small a corpus, a model of another task; before any training.
-    """
+    """Train a reranker; the one best on the held-out data is saved for `CrossEncoder(output_dir)`. A ValueError for bad
+    data, too small a corpus, or a model of another task; before any training."""
     checkpoint = checkpoint_to_resume(training)
     is_reranker = RERANKER in (minibert_config(how.model).architectures or [])
     check_encoder(how.model, reranker=is_reranker)
@@ -125,7 +101,7 @@ def finetune_rerank(how: RerankTrainingArguments, data: PairArguments, training:
         most = f"to mine_depth={how.mine_depth}" if how.miner else "or more"
         raise ValueError(f"negatives: {how.negatives} is out of range; use 1 {most}")
     pairs, held_out = read_training_data(data, training)
-    scored = has_scores(pairs)
+    scored = "label" in pairs.column_names
     if scored:
         default = RerankTrainingArguments(how.model)
         if unused := [name for name in vars(how) if getattr(how, name) != getattr(default, name)]:
@@ -133,8 +109,7 @@ def finetune_rerank(how: RerankTrainingArguments, data: PairArguments, training:
         rows, among = pairs, ""
     else:
         own = [*pairs["second"], *held_out["second"]]
-        corpus = [passage.text for passage in read_passages(how.corpus)] if how.corpus else own
-        pool = list(dict.fromkeys(text for text in corpus if text))
+        pool = list(dict.fromkeys((passage.text for passage in read_passages(how.corpus)) if how.corpus else own))
         depth = max(how.mine_depth, VALIDATION_NEGATIVES)
         near = find_near([pairs, held_out], pool, Embedder.from_pretrained(how.miner), depth) if how.miner else None
         rows = label_rows(pairs, draw_negatives(pairs, near, pool, how.negatives, how.mine_depth, training.seed))
@@ -161,13 +136,10 @@ def finetune_rerank(how: RerankTrainingArguments, data: PairArguments, training:
     # None is true for a model without gradient checkpointing, and fails here with several processes
     unused, prompt = bool(training.ddp_find_unused_parameters), model.prompts.get(model.default_prompt_name)
     fields = {"ddp_find_unused_parameters": unused, "prompts": prompt}  # the prompt as `predict` has it
-    kind = CrossEncoderTrainer, CrossEncoderTrainingArguments, fields
     parts = {"model": model, "train_dataset": rows, "loss": BinaryCrossEntropyLoss(model)}
     metric, names = ("spearman", ["spearman"]) if scored else ("mrr@10", RETRIEVAL)
-    return train(kind, parts, Measure(measure_reranker, metric, names), how, data, training, checkpoint)
-
-
-# --- Data ------------------------------------------------------------------------------------------------------------
+    evaluator = Measure(measure_reranker, metric, names)
+    return train(CrossEncoderTrainer, fields, parts, evaluator, how, data, training, checkpoint)
 
 
 def check_pairs_from(how: EmbedTrainingArguments, data: PairArguments) -> None:
@@ -177,46 +149,38 @@ def check_pairs_from(how: EmbedTrainingArguments, data: PairArguments) -> None:
     if how.pairs_from and data.columns:
         raise ValueError(f"columns: {' '.join(data.columns)} are of no use with --pairs_from; leave them out")
     if how.passage_words is not None and (how.passage_words < 1 or not {"adjacent", "dropout"} & {*how.pairs_from}):
-        raise ValueError(
-            f"passage_words: {how.passage_words} is of no use; use 1 or more, with --pairs_from adjacent or dropout"
-        )
+        use = "use 1 or more, with --pairs_from adjacent or dropout"
+        raise ValueError(f"passage_words: {how.passage_words} is of no use; {use}")
     if "dropout" in how.pairs_from:
         config = minibert_config(how.model)
         if not (config.hidden_dropout or config.attention_dropout):
-            raise ValueError(
-                f"pairs_from: dropout needs a model that drops units, and {how.model!r} drops none; `minibert convert"
-                f" {how.model} FOLDER --set hidden_dropout=0.1` makes one of it"
-            )
+            use = f"`minibert convert {how.model} FOLDER --set hidden_dropout=0.1` makes one of it"
+            raise ValueError(f"pairs_from: dropout needs a model that drops units, and {how.model!r} drops none; {use}")
 
 
 def read_training_data(
     data: PairArguments, training: TrainingArguments, pairs_from: Sequence[str] = (), words: int = PASSAGE_WORDS
 ) -> tuple[Dataset, Dataset | Retrieval]:
-    """What is trained on, and what the best checkpoint is chosen on.
-
-    Args:
-        pairs_from, words: which pairs are made of text without any, and the longest passage in them.
-    """
+    """What is trained on, and what the best checkpoint is chosen on; of text without pairs those of `pairs_from` are
+    made, with passages of `words` words at most."""
     check_least(data, patience=0)
     if data.patience and training.eval_strategy == "no":
         raise ValueError(f"patience: {data.patience} has no effect with --eval_strategy no; leave it out")
-    seed = training.seed
     if pairs_from:
         documents = read_documents(data.data)
         if data.validation is None:
-            held_out = draw(range(len(documents)), data.validation_size, seed, "documents")
-            sides = [[each for i, each in enumerate(documents) if (i in held_out) == side] for side in (False, True)]
+            places = hold_out(range(len(documents)), data.validation_size, training.seed, "documents")
+            sides = [[documents[place] for place in side] for side in places]
             told_apart = [kind for kind in pairs_from if kind != "dropout"]  # a text always finds itself
             return make_pairs(sides[0], pairs_from, words), make_pairs(sides[1], told_apart or ["adjacent"], words)
         pairs = make_pairs(documents, pairs_from, words)
     else:
         pairs = read_pairs(data.data, data.columns)
     if data.validation is None:
-        return hold_out(pairs, data.validation_size, seed)
-    if is_retrieval(data.validation):
-        return pairs, read_retrieval(data.validation, "validation", "validation")
-    held_out = read_pairs([data.validation], data.columns, "validation", "validation")
-    if has_scores(held_out) != has_scores(pairs):
+        rows, held_out = hold_out(pairs["first"][:], data.validation_size, training.seed, "different queries")
+        return pairs.select(rows), pairs.select(held_out)
+    held_out = read_task(data.validation, data.columns, "validation", "validation")
+    if isinstance(held_out, Dataset) and ("label" in held_out.column_names) != ("label" in pairs.column_names):
         raise ValueError(f"validation: {data.validation!r} and the data must both have scores, or neither")
     return pairs, held_out
 
@@ -224,9 +188,7 @@ def read_training_data(
 def as_retrieval(pairs: Dataset) -> Retrieval:
     """Each first text as a query, all second (and third) texts as the passages, by the names of their texts."""
     texts = dict.fromkeys([*pairs["second"], *(pairs["third"] if "third" in pairs.column_names else [])])
-    relevant: dict[str, dict[str, float]] = {}
-    for first, second in zip(pairs["first"], pairs["second"]):
-        relevant.setdefault(first, {})[second] = 1.0
+    relevant = {query: dict.fromkeys(passages, 1.0) for query, passages in passages_of(pairs).items()}
     return Retrieval([Passage(text, text) for text in texts], {text: text for text in relevant}, relevant)
 
 
@@ -234,9 +196,8 @@ def find_near(parts: Sequence[Dataset], pool: Sequence[str], miner: Embedder, de
     """For every query the texts of `pool` that are nearest to it and are none of its passages, at most `depth` of them,
     the nearest first."""
     right = passages_of(*parts)
-    queries, texts = miner.embed(list(right), task="query"), miner.embed(list(pool), task="document")
-    most = depth + max(map(len, right.values()))
-    found = semantic_search(torch.from_numpy(queries), torch.from_numpy(texts), top_k=most)
+    queries, texts = miner.embed(list(right), task="query"), miner.embed(pool, task="document")
+    found = semantic_search(queries, texts, top_k=depth + max(map(len, right.values())))
     return {
         query: [text for hit in hits if (text := pool[hit["corpus_id"]]) not in own][:depth]
         for (query, own), hits in zip(right.items(), found)
@@ -265,10 +226,8 @@ def draw_negatives(
     third = [[text] for text in pairs["third"]] if "third" in pairs.column_names else [[]] * len(pairs)
     for query, given in zip(pairs["first"], third):
         barred = right[query].union(given)
-        if near is None:  # so many that enough are left when those barred are taken out
-            candidates = chance.sample(pool, min(len(pool), count + len(barred)))
-        else:
-            candidates = near.get(query, [])[:depth]
+        # of the pool so many that enough are left when those barred are taken out
+        candidates = chance.sample(pool, min(len(pool), count + len(barred))) if near is None else near[query][:depth]
         candidates = [text for text in candidates if text not in barred]
         drawn.append(given + chance.sample(candidates, min(count - len(given), len(candidates))))
     return drawn
@@ -291,14 +250,9 @@ def ranking_among(
     lists = [[*wrong, second] for second, wrong in zip(pairs["second"], negatives)]
     texts = [(first, text) for first, texts in zip(pairs["first"], lists) for text in texts]
     parts = np.split(score_pairs(reranker, texts, progress), np.cumsum([len(texts) for texts in lists])[:-1])
-    return metrics.Retrieval().compute(
-        predictions=[[str(i) for i in np.argsort(-part, kind="stable")] for part in parts],
-        references=[{"ids": [str(len(wrong))], "grades": [1.0]} for wrong in negatives],
-        ks=KS,
-    )
-
-
-# --- Training --------------------------------------------------------------------------------------------------------
+    orders = [[str(i) for i in np.argsort(-part, kind="stable")] for part in parts]
+    right = [{"ids": [str(len(wrong))], "grades": [1.0]} for wrong in negatives]
+    return metrics.Retrieval().compute(predictions=orders, references=right, ks=KS)
 
 
 class Measure(BaseEvaluator):
@@ -314,24 +268,18 @@ class Measure(BaseEvaluator):
 
 
 def train(
-    kind: tuple[type[BaseTrainer], type[TrainingArguments], dict[str, Any]],
+    trainer_class: type[SentenceTransformerTrainer | CrossEncoderTrainer],
+    fields: dict[str, Any],
     parts: dict[str, Any],
     evaluator: Measure,
     how: EmbedTrainingArguments | RerankTrainingArguments,
     data: PairArguments,
     training: TrainingArguments,
     checkpoint: str | None,
-    original_share: float = 0.0,
 ) -> TrainingResult:
     """Train and save the model, its card, report.json and training.png. Of several processes one saves: in the others
-    the result has no model.
-
-    Args:
-        kind: the classes of the trainer and of its arguments, and which of these are not the user's.
-        parts: what the trainer is made of.
-        original_share: of the weights before training in the model that is saved (Wortsman et al. 2022, arXiv
-            2109.01903; of embedding models Xiao et al. 2023, "LM-Cocktail", arXiv 2311.13534).
-    """
+    the result has no model. `parts` are what the trainer is made of, `fields` those of its arguments that are not the
+    user's."""
     check_launcher()
     training = resolve_precision(training)
     given = {field.name: getattr(training, field.name) for field in dataclasses.fields(training) if field.init}
@@ -347,20 +295,21 @@ def train(
     patience = PATIENCE if data.patience is None else data.patience
     if patience and training.eval_strategy != "no":  # it needs evaluations, and with 0 stops at the first
         callbacks.append(EarlyStoppingCallback(patience))
-    trainer_class, arguments_class, fields = kind
-    args = arguments_class(**given | fields)
+    args = trainer_class.training_args_class(**given | fields)
     trainer = trainer_class(args=args, evaluator=evaluator, callbacks=callbacks, **parts)
     before = evaluator(trainer.model)  # only now, on the trainer's device
-    original = {name: tensor.clone() for name, tensor in trainer.model.state_dict().items() if original_share}
+    # Of these weights in the model that is saved: Wortsman et al. 2022 (arXiv 2109.01903); in embedding models Xiao et
+    # al. 2023 ("LM-Cocktail", arXiv 2311.13534).
+    share = how.original_share if isinstance(how, EmbedTrainingArguments) else 0.0
+    original = {name: tensor.clone() for name, tensor in trainer.model.state_dict().items() if share}
     result = trainer.train(resume_from_checkpoint=checkpoint)
     state = trainer.state
-    weights = trainer.model.state_dict()
-    for name, tensor in original.items():
-        weights[name].lerp_(tensor, original_share)
+    for name, tensor in trainer.model.state_dict().items() if share else ():
+        tensor.lerp_(original[name], share)
     # The trainer measured the model that it ends with, unless it was told not to.
     step = kept_step(vars(state), args.load_best_model_at_end)
     measured = [entry for entry in state.log_history if entry["step"] == step and f"eval_{metric}" in entry]
-    if measured and not original:
+    if measured and not share:
         after = {name: measured[-1][f"eval_{name}"] for name in before}
     else:
         after = evaluator(trainer.model)
@@ -378,7 +327,7 @@ def train(
         "after": after,
         "steps": state.global_step,
         "training_seconds": result.metrics["train_runtime"],
-        "arguments": dataclasses.asdict(how) | dataclasses.asdict(data),
+        "arguments": vars(how) | vars(data),
         "seed": training.seed,
         "learning_rate": training.learning_rate,
         "batch_size": args.train_batch_size,

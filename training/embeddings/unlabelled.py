@@ -28,11 +28,7 @@ class Document:
 
 def read_documents(sources: Sequence[str]) -> list[Document]:
     """The documents of `text_files`: the rows of a table (columns `text`, perhaps `title`), or what blank lines divide
-    in a text file, where the first of several lines is the title.
-
-    Raises:
-        ValueError: no such file or folder, or no text in them.
-    """
+    in a text file, where the first of several lines is the title. A ValueError for no such file, or no text in them."""
     documents: list[Document] = []
     for _, path in text_files(sources):
         if path.suffix.lower() in TABLE_SUFFIXES:
@@ -61,22 +57,17 @@ def cut_into_passages(text: str, words: int) -> list[str]:
 
 
 def make_pairs(documents: Sequence[Document], kinds: Sequence[str], words: int) -> Dataset:
-    """Pairs of each of the `kinds`, as `read_pairs` gives them; none of a kind is a ValueError that says why.
-
-    Args:
-        words: of a passage, at most.
-    """
+    """Pairs of each of the `kinds`, as `read_pairs` gives them, in passages of at most `words` words; none of a kind is
+    a ValueError that says why."""
     pairs: list[tuple[str, str]] = []
     for kind in kinds:
         if kind == "title":
             found = [(each.title, each.text.removeprefix(each.title).strip()) for each in documents if each.title]
             found = [(title, text) for title, text in found if text and re.search(r"\w", title)]
         else:
-            passages = [cut_into_passages(each.text, words) for each in documents]
-            if kind == "adjacent":
-                found = [pair for of_one in passages for pair in pairwise(of_one)]
-            else:
-                found = [(passage, passage) for of_one in passages for passage in of_one]
+            passages = (cut_into_passages(each.text, words) for each in documents)
+            pairs_of = pairwise if kind == "adjacent" else lambda of_one: zip(of_one, of_one)
+            found = [pair for of_one in passages for pair in pairs_of(of_one)]
         if not found:
             missing = "titles" if kind == "title" else f"documents of more than {words} words (--passage_words)"
             raise ValueError(f"pairs_from: {kind} needs {missing}, and there are none in the data")

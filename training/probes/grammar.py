@@ -37,14 +37,9 @@ class Scored(NamedTuple):
 
 
 def grammar(probe: ProbeArguments, arguments: GrammarArguments) -> dict[str, Any]:
-    """Measure; print a table; write `results.json` and a plot.
-
-    Returns:
-        `accuracy` over all `pairs` (ties count a half), and that of each of the file's `paradigms` and `phenomena`.
-
-    Raises:
-        ValueError: bad arguments or rows, or a model without a head for tokens, before any work.
-    """
+    """Measure; print a table; write a plot and `results.json`, which is returned: `accuracy` over all `pairs` (a tie is
+    a half), and that of each of the file's `paradigms` and `phenomena`. A ValueError for bad arguments or rows, or a
+    model without a head for tokens, before any work."""
     check(probe, arguments, pairs=0)
     rows = read_minimal_pairs(arguments.data, arguments.pairs)
     model, tokenizer = load_language_model(probe.model)
@@ -54,7 +49,6 @@ def grammar(probe: ProbeArguments, arguments: GrammarArguments) -> dict[str, Any
         scores = score_sentences(model, tokenizer, sentences, arguments.masking, probe.batch_tokens).reshape(-1, 2)
     points = (scores[:, 0] > scores[:, 1]) + 0.5 * (scores[:, 0] == scores[:, 1])
     found: dict[str, Any] = {"pairs": len(rows), "accuracy": float(points.mean())}
-    table = []
     for name, column in (("paradigms", PARADIGM), ("phenomena", PHENOMENON)):
         groups = np.array([str(row.get(column, "all")) for row in rows])
         table = [[x, int(sum(groups == x)), 100 * float(points[groups == x].mean())] for x in dict.fromkeys(groups)]
@@ -65,33 +59,23 @@ def grammar(probe: ProbeArguments, arguments: GrammarArguments) -> dict[str, Any
 
 
 def read_minimal_pairs(file: str | None, pairs: int) -> list[dict[str, Any]]:
-    """The rows of a table with the columns sentence_good and sentence_bad.
-
-    Args:
-        pairs: so many of each paradigm at most, evenly spaced; 0: all.
-
-    Raises:
-        ValueError: no file, a missing column or an empty sentence.
-    """
+    """The rows of a table with the columns sentence_good and sentence_bad; of each paradigm at most `pairs`, evenly
+    spaced (0: all). A ValueError for no file, a missing column or an empty sentence."""
     if file is None:
         raise ValueError("data: give a table with the columns sentence_good and sentence_bad, such as BLiMP's")
     groups: dict[Any, list[dict[str, Any]]] = {}
     for _, row in table_rows(file, "data", texts=COLUMNS):
         groups.setdefault(row.get(PARADIGM), []).append(row)
-    return [
-        group[place * len(group) // count]
-        for group in groups.values()
-        for count in [min(pairs or len(group), len(group))]
-        for place in range(count)
-    ]
+    rows = []
+    for group in groups.values():
+        count = min(pairs or len(group), len(group))
+        rows += [group[place * len(group) // count] for place in range(count)]
+    return rows
 
 
 def load_language_model(path: str) -> tuple[PreTrainedModel, PreTrainedTokenizerFast]:
-    """A masked language model or a decoder of any architecture of Transformers, for inference, and its tokenizer.
-
-    Raises:
-        ValueError: there is none, or it lacks the head that predicts tokens.
-    """
+    """A masked language model or a decoder of any architecture of Transformers, for inference, and its tokenizer; a
+    ValueError if there is none, or it lacks the head that predicts tokens."""
     decoder = any(name.endswith(DECODERS) for name in saved_config(path).architectures or [])
     with reading(path):
         auto = AutoModelForCausalLM if decoder else AutoModelForMaskedLM
@@ -110,13 +94,9 @@ def score_sentences(
     masking: str = "token",
     batch_tokens: int = 4096,
 ) -> np.ndarray:
-    """The (pseudo-)log-likelihood of each sentence, [sentences], in nats; special tokens are not counted.
-
-    Args:
-        masking: of a masked language model. "token": one token at a time is masked; "word": and with it those behind it
-            in its word (Kauf & Ivanova 2023, arXiv 2305.10588), as else a rare word is easily told from its own pieces.
-        batch_tokens: tokens of a batch.
-    """
+    """The (pseudo-)log-likelihood of each sentence, [sentences], in nats; special tokens are not counted. Of a masked
+    language model `masking` masks one "token" at a time, or by "word" with it those behind it in its word (Kauf &
+    Ivanova 2023, arXiv 2305.10588), as else a rare word is easily told from its own pieces."""
     decoder = type(model).__name__.endswith(DECODERS)
     rows_of = _decoder_row if decoder else partial(_masked_rows, masking=masking)
     numbers: dict[tuple[int, ...], int] = {}  # of sentences that differ in their tokens

@@ -8,7 +8,7 @@ others but left out of what is measured: so the STS correlation is not quite tha
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -50,15 +50,12 @@ def corpus_moments(model, rows: Sequence[Row], batch_tokens: int) -> list[Standa
 
 def isotropy(corpus: CorpusArguments, probe: ProbeArguments, arguments: IsotropyArguments) -> dict[str, Any]:
     """Measure every state; print a table; write `isotropy.png` and `results.json`, which is returned: "states" has the
-    figures of every state, "raw" and "z_scored".
-
-    Raises:
-        ValueError: bad arguments, files or rows, or no MiniBERT at the path, before any work.
-    """
+    figures of every state, "raw" and "z_scored". A ValueError for bad arguments, files or rows, or no MiniBERT at the
+    path, before any work."""
     check(probe, arguments, tokens=2, seed=0)
     pairs = read_pairs(arguments.sts, "sts") if arguments.sts else []
     rng = np.random.default_rng(arguments.seed)
-    texts = draw_sentences(load_documents(**asdict(corpus)), 2 * arguments.tokens, rng)
+    texts = draw_sentences(load_documents(**vars(corpus)), 2 * arguments.tokens, rng)
     model, tokenizer = load_model(probe.model)
     rows = [row for row in encode_texts(tokenizer, texts) if row]
     if len(rows) < 4:
@@ -104,5 +101,4 @@ def isotropy(corpus: CorpusArguments, probe: ProbeArguments, arguments: Isotropy
     if pairs:
         print(f"STS: Spearman over {len(pairs):,} pairs, sentences as the mean of their tokens without special ones.")
     found = {"tokens": half, "sentences_for_moments": len(others), "sts_pairs": len(pairs), "states": states}
-    draw = partial(plot_isotropy, states=states, rogue=ROGUE)
-    return save_results(found, probe, arguments, corpus, isotropy=draw)
+    return save_results(found, probe, arguments, corpus, isotropy=partial(plot_isotropy, states=states, rogue=ROGUE))

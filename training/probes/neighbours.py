@@ -3,7 +3,6 @@ embedding matrix as if it were an index of the vocabulary."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
 from functools import partial
 from typing import Any
 
@@ -37,9 +36,8 @@ def nearest_uses(vectors: np.ndarray, queries: Sequence[int], count: int) -> lis
     """For each query (a row of `vectors`, [n, width]) the other rows that are nearest, with their cosines."""
     found = []
     for query, cosines in zip(queries, cosine_similarity(vectors[queries], vectors)):
-        cosines[query] = -np.inf
-        order = np.argsort(-cosines, kind="stable")[: min(count, len(vectors) - 1)]
-        found.append([(int(place), float(cosines[place])) for place in order])
+        others = [place for place in np.argsort(-cosines, kind="stable").tolist() if place != query]
+        found.append([(place, float(cosines[place])) for place in others[:count]])
     return found
 
 
@@ -84,10 +82,8 @@ def lookup_ranks(model: MiniBertForMaskedLM, states: np.ndarray, right: Sequence
             # of one state after the other, since the vocabulary may be large
             scores["cosine"] = (state @ units.T for state in states_nld.unbind(1))
             scores["dot product"] = (state @ embeddings.T for state in states_nld.unbind(1))
-        scores |= {
-            "cosine after the head's transform": [transformed.float() @ units.T],
-            "MLM head": [model.decoder(transformed).float()],
-        }
+        scores["cosine after the head's transform"] = [transformed.float() @ units.T]
+        scores["MLM head"] = [model.decoder(transformed).float()]
         for name, of_states in scores.items():
             found.setdefault(name, []).append(torch.stack([ranks(score, right_n) for score in of_states]))
     return {name: torch.cat(blocks, dim=1).cpu().numpy() for name, blocks in found.items()}
@@ -113,19 +109,16 @@ def retrieval(model, tokenizer, rows, right, batch_tokens: int, at: Sequence[int
 
 def neighbours(corpus: CorpusArguments, probe: ProbeArguments, arguments: NeighboursArguments) -> dict[str, Any]:
     """Print the nearest uses, or the recall of masked tokens, or both; write plots and `results.json`, which is
-    returned: "uses" (how many of every word) and "nearest" of words, "masked_tokens".
-
-    Raises:
-        ValueError: bad arguments or data, a word that never occurs, no MiniBERT at the path, or no head that predicts
-            masked tokens where it is needed; before any work.
-    """
+    returned: "uses" (how many of every word) and "nearest" of words, "masked_tokens". A ValueError for bad arguments or
+    data, a word that never occurs, no MiniBERT at the path, or no head that predicts masked tokens where it is needed;
+    before any work."""
     check(probe, arguments, uses=1, show=1, recall_at=1, masked_tokens=0, seed=0)
     if not arguments.words and arguments.masked_tokens == 0:
         raise ValueError("words: none given; use words of the corpus, or --masked_tokens N to look masks up")
     if blank := [word for word in arguments.words if not word.strip()]:
         raise ValueError(f"words: {blank[0]!r} is blank; use words of the corpus")
     rng = np.random.default_rng(arguments.seed)
-    documents = load_documents(**asdict(corpus))
+    documents = load_documents(**vars(corpus))
     uses, queries = _collect(documents, corpus, arguments, rng) if arguments.words else ([], [])
     model, tokenizer = load_model(probe.model, masked_lm=arguments.masked_tokens > 0)
     layers = parse_layers(arguments.layers, model.config.num_hidden_layers)
@@ -146,16 +139,11 @@ def neighbours(corpus: CorpusArguments, probe: ProbeArguments, arguments: Neighb
             results["nearest"].append({"use": str(uses[query]), "nearest": entries})
         if len(uses) > 2:  # two points have nothing to show
             pca = PCA(n_components=2).fit(vectors)
-            pictures["uses"] = partial(
-                plot_uses,
-                places=pca.transform(vectors),
-                shares=pca.explained_variance_ratio_,
-                words=[use.lemma for use in uses],
-                shown={query: str(uses[query]) for query in queries},
-            )
+            drawn = {"places": pca.transform(vectors), "shares": pca.explained_variance_ratio_}
+            drawn |= {"words": [use.lemma for use in uses], "shown": {query: str(uses[query]) for query in queries}}
+            pictures["uses"] = partial(plot_uses, **drawn)
     if arguments.masked_tokens:
-        found = retrieval(model, tokenizer, *masked, probe.batch_tokens, arguments.recall_at)
-        results["masked_tokens"] = found
+        found = results["masked_tokens"] = retrieval(model, tokenizer, *masked, probe.batch_tokens, arguments.recall_at)
         pictures["masked_tokens"] = partial(plot_recall, found=found, at=arguments.recall_at)
     return save_results(results, probe, arguments, corpus, **pictures)
 

@@ -8,7 +8,6 @@ therefore err in one direction?
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import asdict
 from functools import partial
 from typing import Any
 
@@ -33,15 +32,12 @@ DECIMALS = 6  # of a cosine: what single precision can tell apart, so that of eq
 
 
 def make_pairs(uses: Sequence[Use], count: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Pairs of uses of one lemma, as many of the same sense as of different ones, each lemma as often as any other; of
-    more lemmas than `count` has room for, some drawn at random.
+    """Pairs of uses of one lemma ([pairs, 2] places in `uses`, no pair twice), and whether they are of the same sense
+    ([pairs]): as many that are as that are not, each lemma as often as any other; of more lemmas than `count` has room
+    for, some drawn at random. Where the uses do not give so many, they are fewer than `count`.
 
     A pair's first use is drawn from all uses of the lemma, the second from those that it may be paired with. Lemmas
     with one sense, and uses that are alone in their sense, make no pair.
-
-    Returns:
-        [pairs, 2] places in `uses`, no pair twice, and whether they are of the same sense [pairs]; fewer than `count`
-        where the uses do not give so many.
     """
     of_sense: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
     for place, use in enumerate(uses):
@@ -144,11 +140,6 @@ def draw_uses(texts: Sequence[str], words: Sequence[str], count: int, rng: np.ra
     return {word: uses for word, uses in found.items() if len(uses) == count}
 
 
-def self_similarity(vectors: np.ndarray) -> np.ndarray:
-    """The mean cosine of all pairs of a word's uses (Ethayarajh 2019): [uses, …, width] gives [...], to `DECIMALS`."""
-    return contributions(vectors).sum(-1).round(DECIMALS)
-
-
 def tell_senses(
     uses: Sequence[Use], pairs: np.ndarray, cosines: dict[str, np.ndarray], counts: Counter, rng: np.random.Generator
 ) -> dict[str, Any]:
@@ -187,11 +178,7 @@ def tell_senses(
 
 def similarity(corpus: CorpusArguments, probe: ProbeArguments, arguments: SimilarityArguments) -> dict[str, Any]:
     """Measure; print tables; write plots and `results.json`, which is returned: "senses" (with labelled uses) and
-    "frequency".
-
-    Raises:
-        ValueError: bad arguments, files or rows, or no MiniBERT at the path, before any work.
-    """
+    "frequency". A ValueError for bad arguments, files or rows, or no MiniBERT at the path, before any work."""
     check(probe, arguments, pairs=1, words=1, uses_per_word=2, seed=0)
     rng = np.random.default_rng(arguments.seed)
     uses = read_uses(arguments.uses, "uses") if arguments.uses else []
@@ -200,7 +187,7 @@ def similarity(corpus: CorpusArguments, probe: ProbeArguments, arguments: Simila
     if uses and kinds.min() < 2:  # the threshold of the accuracy is chosen on half of each kind
         given = f"{kinds[1]} pairs of uses of the same sense and {kinds[0]} of different ones"
         raise ValueError(f"uses: {arguments.uses!r} gives {given}; use words with several uses of several senses")
-    texts = list(sentences(load_documents(**asdict(corpus))))
+    texts = list(sentences(load_documents(**vars(corpus))))
     counts = Counter(word for text in texts for word in WORD.findall(text.lower()))
     words = draw_words(counts, arguments.uses_per_word, arguments.words, rng)
     found = draw_uses(texts, words, arguments.uses_per_word, rng)
@@ -221,9 +208,9 @@ def similarity(corpus: CorpusArguments, probe: ProbeArguments, arguments: Simila
         pictures["senses"] = partial(plot_senses, senses=senses, same=last[same], different=last[~same])
 
     rows = encode_uses(tokenizer, [use for of_word in found.values() for use in of_word], arguments.subwords)
-    vectors = word_vectors(model, rows, probe.batch_tokens)
-    vectors = vectors.reshape(len(found), arguments.uses_per_word, *vectors.shape[1:])
-    alike = np.stack([self_similarity(of_word) for of_word in vectors])  # [words, states]
+    vectors = np.split(word_vectors(model, rows, probe.batch_tokens), len(found))
+    # [words, states]: the mean cosine of all pairs of a word's uses (Ethayarajh 2019)
+    alike = np.stack([contributions(of_word).sum(-1) for of_word in vectors]).round(DECIMALS)
     frequency = np.array([counts[word] for word in found])
     trends = [against_frequency(of_state, frequency) for of_state in alike.T]
     entries = [{"word": w, "count": counts[w], "self_similarity": row.tolist()} for w, row in zip(found, alike)]

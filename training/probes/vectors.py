@@ -53,10 +53,8 @@ class Layers:
 def parse_layers(name: str, num_layers: int) -> Layers:
     """`last`, `last_four_mean`, `last_four_sum` (of all layers, where there are fewer than four), a state's number,
     or a range as `2-5` (its mean); a ValueError for anything else, or states beyond `num_layers`."""
-    if name == "last":
-        return Layers(name, num_layers, num_layers)
-    if name in ("last_four_mean", "last_four_sum"):
-        return Layers(name, max(num_layers - 3, 1), num_layers)
+    if name in ("last", "last_four_mean", "last_four_sum"):
+        return Layers(name, num_layers if name == "last" else max(num_layers - 3, 1), num_layers)
     numbers = re.fullmatch(r"(\d+)(?:-(\d+))?", name)
     first, last = (int(numbers[1]), int(numbers[2] or numbers[1])) if numbers else (1, 0)
     if not first <= last <= num_layers:

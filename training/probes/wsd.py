@@ -71,9 +71,8 @@ class Split:
 
     def __init__(self, uses: Sequence[Use]):
         self.uses = uses
-        self.lemmas, self.senses, self.texts = (
-            np.array([getattr(use, column) for use in uses], dtype=object) for column in ("lemma", "sense", "text")
-        )
+        columns = (np.array([getattr(use, name) for use in uses], dtype=object) for name in ("lemma", "sense", "text"))
+        self.lemmas, self.senses, self.texts = columns
         self.states = np.empty(0)  # [n, 2 (word, sentence), L + 1, d]
         self.rows = {lemma: np.flatnonzero(self.lemmas == lemma) for lemma in sorted(set(self.lemmas))}
 
@@ -89,16 +88,15 @@ def vectors_of(split: Split, layers: Layers, vector: str = "word") -> np.ndarray
 def fit_bag_of_words(texts: np.ndarray, senses: np.ndarray) -> Pipeline:
     """TF-IDF of the sentences' words, logarithmic counts, and logistic regression. Words of one character are left out,
     unless there are no others (Chinese may stand character by character)."""
-    words = r"\b\w\w+\b"
-    if not any(re.search(words, text) for text in texts):
-        words = r"\S+"
+    words = r"\b\w\w+\b" if any(re.search(r"\w\w", text) for text in texts) else r"\S+"
     vectorizer = TfidfVectorizer(sublinear_tf=True, token_pattern=words)
     return make_pipeline(vectorizer, LogisticRegression(C=10, max_iter=1000)).fit(texts, senses)
 
 
-def by_word(known: Split, split: Split, x_known: np.ndarray, x: np.ndarray, fit: Fit) -> np.ndarray:
+def by_word(known: Split, split: Split, features: Callable[[Split], np.ndarray], fit: Fit) -> np.ndarray:
     """The senses [n] of the uses of `split`, every lemma by a classifier of its own. A lemma without training uses gets
     the most frequent sense of all, a lemma with one sense that sense."""
+    x_known, x = features(known), features(split)
     # as objects: the classifier's own array has room for names as long as its one sense only
     predicted = MOST_FREQUENT.fit(x_known, known.senses).predict(x).astype(object)
     for lemma, of_split in split.rows.items():
@@ -113,11 +111,11 @@ def by_word(known: Split, split: Split, x_known: np.ndarray, x: np.ndarray, fit:
 
 def predict(known: Split, split: Split, setting: Setting) -> np.ndarray:
     """The senses [n] that the setting finds for the uses of `split`, from those of `known`."""
-    vectors = [vectors_of(part, setting.layers, setting.vector) for part in (known, split)]
+    features = partial(vectors_of, layers=setting.layers, vector=setting.vector)
     if setting.scaling == "z-scored":
-        scaler = StandardScaler().fit(vectors[0])
-        vectors = [scaler.transform(x) for x in vectors]
-    return by_word(known, split, *vectors, setting.fit)
+        scaler = StandardScaler().fit(features(known))
+        return by_word(known, split, lambda part: scaler.transform(features(part)), setting.fit)
+    return by_word(known, split, features, setting.fit)
 
 
 def accuracy(split: Split, predicted: np.ndarray, bag_of_words: np.ndarray | None = None) -> dict[str, Any]:
@@ -153,11 +151,8 @@ def choose(known: Split, validation: Split, num_layers: int) -> tuple[dict[str, 
 
 def wsd(probe: ProbeArguments, arguments: WsdArguments) -> dict[str, Any]:
     """Measure; print tables; write `wsd.png` and `results.json`, which is returned: "accuracy" of every method on every
-    file, with "above_bag_of_words" on those of the test; the "best" settings and all "tried".
-
-    Raises:
-        ValueError: bad arguments, files or rows, or no MiniBERT at the path, before any work.
-    """
+    file, with "above_bag_of_words" on those of the test; the "best" settings and all "tried". A ValueError for bad
+    arguments, files or rows, or no MiniBERT at the path, before any work."""
     check(probe, arguments)
     for field in ("train", "test"):
         if not getattr(arguments, field):
@@ -169,9 +164,8 @@ def wsd(probe: ProbeArguments, arguments: WsdArguments) -> dict[str, Any]:
         names = files
     measured = names[len(validation) :]
     known = Split(read_uses(arguments.train, "train"))
-    splits = {
-        name: Split(read_uses(file, "test" if name in measured else "validation")) for name, file in zip(names, files)
-    }
+    fields = ["validation"] * len(validation) + ["test"] * len(arguments.test)
+    splits = {name: Split(read_uses(file, field)) for name, file, field in zip(names, files, fields)}
     model, tokenizer = load_model(probe.model)
     layers = [parse_layers(name, model.config.num_hidden_layers) for name in arguments.layers]
     everything = {"train": known, **splits}
@@ -179,29 +173,23 @@ def wsd(probe: ProbeArguments, arguments: WsdArguments) -> dict[str, Any]:
     encoded = [encode_uses(tokenizer, split.uses, arguments.subwords) for split in everything.values()]
     for (name, split), rows in zip(everything.items(), encoded):
         split.states = word_vectors(model, rows, probe.batch_tokens, f"Word vectors of {name}", sentences=True)
-
-    def method(features: Callable[[Split], np.ndarray], fit: Fit) -> Callable[[Split], np.ndarray]:
-        return lambda split: by_word(known, split, features(known), features(split), fit)
-
-    methods = {
-        "most frequent sense": method(attrgetter("texts"), MOST_FREQUENT.fit),
-        "bag of words": method(attrgetter("texts"), fit_bag_of_words),
-    }
+    of_texts = partial(by_word, known, features=attrgetter("texts"))
+    methods = {"most frequent sense": partial(of_texts, fit=MOST_FREQUENT.fit)}
+    methods["bag of words"] = partial(of_texts, fit=fit_bag_of_words)
     regression = make_pipeline(StandardScaler(), LogisticRegression(C=PROBE_C, max_iter=1000))
     for chosen in layers:
-        vectors = partial(vectors_of, layers=chosen)
-        methods[f"sense means, {chosen.name}"] = method(vectors, Setting(chosen).fit)
-        methods[f"logistic regression, {chosen.name}"] = method(vectors, regression.fit)
+        of_layers = partial(by_word, known, features=partial(vectors_of, layers=chosen))
+        methods[f"sense means, {chosen.name}"] = partial(of_layers, fit=Setting(chosen).fit)
+        methods[f"logistic regression, {chosen.name}"] = partial(of_layers, fit=regression.fit)
     best, tried = choose(known, splits[names[0]], model.config.num_hidden_layers) if validation else ({}, {})
     methods |= {name: partial(predict, known, setting=setting) for name, setting in best.items()}
 
     pairs = tqdm(list(product(methods, splits)), desc="Methods", unit=" predictions", leave=False)
     predicted = {(name, file): methods[name](splits[file]) for name, file in pairs}
     baselines = {file: predicted["bag of words", file] for file in measured}
-    scores = {
-        name: {file: accuracy(split, predicted[name, file], baselines.get(file)) for file, split in splits.items()}
-        for name in methods
-    }
+    scores: dict[str, dict[str, Any]] = {name: {} for name in methods}
+    for (name, file), senses in predicted.items():
+        scores[name][file] = accuracy(splits[file], senses, baselines.get(file))
     header, table = ["method"], [[name] for name in methods]
     for file in splits:
         header += [f"{file} micro", "macro", *(["above bag of words"] if file in measured else [])]
