@@ -26,7 +26,7 @@ def add_callbacks(trainer: Trainer, console: ConsoleLog | None = None) -> None:
     where SIGTERM comes."""
     for printer in (PrinterCallback, ProgressCallback):
         trainer.pop_callback(printer)
-    for callback in (console or ConsoleLog(), CheckpointManifest(), SaveAndStop()):
+    for callback in (console or ConsoleLog(), SaveAndStop()):
         trainer.add_callback(callback)
 
 
@@ -62,9 +62,8 @@ class ConsoleLog(ProgressCallback):
 def describe_log(logs: Mapping[str, float]) -> str:
     """What `Trainer` logs, as words and numbers; "" of the summary at the end."""
     if "loss" in logs:
-        losses = {name: value for name, value in logs.items() if name.endswith("loss")}
-        shown = losses | {"rate": logs.get("learning_rate")}
-        return "  ".join(f"{name} {value:.4g}" for name, value in shown.items() if value is not None)
+        shown = {name: value for name, value in logs.items() if name.endswith("loss")} | {"rate": logs["learning_rate"]}
+        return "  ".join(f"{name} {value:.4g}" for name, value in shown.items())
     figures = {name.removeprefix("eval_"): value for name, value in logs.items() if name.startswith("eval_")}
     without = ("runtime", "per_second", "preparation_time", "targets")
     shown = {name: value for name, value in figures.items() if not name.endswith(without)}
@@ -87,20 +86,10 @@ class CheckpointErrors:
             ) from error
 
 
-class CheckpointManifest(TrainerCallback):
-    """Writes a checkpoint's manifest behind everything else, by which `checkpoint_to_resume` knows that it is whole."""
-
-    def on_save(self, args, state, control, **kwargs):
-        checkpoint = Path(args.output_dir) / f"checkpoint-{state.global_step}"
-        PartialState().wait_for_everyone()  # every rank writes the state of its random numbers
-        if state.is_world_process_zero and checkpoint.is_dir():
-            write_manifest(checkpoint)
-
-
 class SaveAndStop(TrainerCallback):
-    """SIGTERM, which schedulers send before they kill, ends a training behind its step with a checkpoint that can be
-    resumed, and the process with status 143; a second one ends the process at once. Add it behind
-    `CheckpointManifest`."""
+    """Writes a checkpoint's manifest behind everything else, by which `checkpoint_to_resume` knows that it is whole.
+    SIGTERM, which schedulers send before they kill, ends a training behind its step with such a checkpoint, one that
+    can be resumed, and the process with status 143; a second one ends the process at once."""
 
     received, before = False, None
 
@@ -123,6 +112,10 @@ class SaveAndStop(TrainerCallback):
             control.should_save, control.should_evaluate = True, False
 
     def on_save(self, args, state, control, **kwargs):
+        checkpoint = Path(args.output_dir) / f"checkpoint-{state.global_step}"
+        PartialState().wait_for_everyone()  # every rank writes the state of its random numbers
+        if state.is_world_process_zero and checkpoint.is_dir():
+            write_manifest(checkpoint)
         if self.received:
             PartialState().wait_for_everyone()  # who ends has the launcher end the others
             if state.is_world_process_zero:

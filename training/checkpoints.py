@@ -187,8 +187,6 @@ def _checksum(path: Path) -> int:
 
 def _is_complete(path: Path) -> bool:
     try:
-        if not path.exists():
-            return False
         if path.suffix == ".json":
             json.loads(path.read_text(encoding="utf-8"))
         elif path.suffix == ".safetensors":
@@ -196,6 +194,6 @@ def _is_complete(path: Path) -> bool:
                 pass
         elif path.suffix in (".pt", ".pth", ".bin"):  # archives, whose contents are listed at their end
             return zipfile.is_zipfile(path)
-    except (ValueError, SafetensorError):
+    except (FileNotFoundError, ValueError, SafetensorError):
         return False
     return True

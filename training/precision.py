@@ -42,9 +42,7 @@ def fast_bf16() -> tuple[bool, str]:
 def _processor_flags() -> set[str]:
     """What Linux says the processor can do (`flags` on x86, `Features` on Arm); nothing elsewhere."""
     cpuinfo = Path("/proc/cpuinfo")
-    if not cpuinfo.exists():
-        return set()
-    lines = cpuinfo.read_text(errors="replace").splitlines()
+    lines = cpuinfo.read_text(errors="replace").splitlines() if cpuinfo.exists() else []
     return {flag for line in lines if line.startswith(("flags", "Features")) for flag in line.partition(":")[2].split()}
 
 

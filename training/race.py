@@ -90,10 +90,8 @@ def race(corpus: CorpusArguments, arguments: RaceArguments) -> dict[str, Any]:
             raise ValueError(f"recipes: {recipe!r} would be another {name!r} in {arguments.output!r}; use another name")
         if alike := sorted(content.keys() & ALIKE):
             raise ValueError(f"recipes: {recipe!r} has {alike[0]}, which is the same for all runs; leave it out")
-        if content.get("objective", "mlm") != "mlm":
-            raise ValueError(
-                f"recipes: {recipe!r} has objective: {content['objective']}; use one of masked tokens, mlm"
-            )
+        if (objective := content.get("objective", "mlm")) != "mlm":
+            raise ValueError(f"recipes: {recipe!r} has objective: {objective}; use one of masked tokens, mlm")
         runs[name] = {"recipe": recipe, "content": json.loads(json.dumps(content))}
     for peer in arguments.peers:
         runs |= {f"{peer} {rate:g}": {"peer": peer, "learning_rate": rate} for rate in arguments.learning_rates}
@@ -236,13 +234,12 @@ class Turns(TrainerCallback):
     def on_init_end(self, args, state, control, **kwargs):
         self.start = time.perf_counter()
 
+    on_step_begin = on_init_end
+
     def on_train_begin(self, args, state, control, **kwargs):
         self.seconds = time.perf_counter() - self.start  # counts for the first word embeddings, say
         self.line.send("ready")
         self.line.recv()
-
-    def on_step_begin(self, args, state, control, **kwargs):
-        self.start = time.perf_counter()
 
     def on_step_end(self, args, state, control, model=None, **kwargs):
         self.seconds += time.perf_counter() - self.start

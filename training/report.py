@@ -112,8 +112,6 @@ def plot_losses(
 
 # --- bench ---
 
-BENCH_HEADER = ("benchmark", "model", "median", "minimum", "tokens/s", "MFU", "ratio of medians (minima)", "target")
-
 
 def bench_table(results: Sequence[dict]) -> str:
     """The results of `minibert bench`, a line a model. A ratio stands beside its numerator."""
@@ -138,7 +136,8 @@ def bench_table(results: Sequence[dict]) -> str:
             amounts = (amount(entry[key], result["measure"]) for key in ("median", "min"))
             rows.append((name, model, *amounts, speed, share, compared, target))
         rows += [(name, f"{model}: FAILED: {reason}", *[None] * 6) for model, reason in result["failed"].items()]
-    return format_table(BENCH_HEADER, rows)
+    header = ("benchmark", "model", "median", "minimum", "tokens/s", "MFU", "ratio of medians (minima)", "target")
+    return format_table(header, rows)
 
 
 def plot_bench_lengths(results: Sequence[dict], path: Path) -> bool:

@@ -25,7 +25,7 @@ from transformers import EarlyStoppingCallback, TrainingArguments, set_seed
 from .. import metrics
 from ..arguments import check_least
 from ..arguments.embeddings import EmbedTrainingArguments, PairArguments, RerankTrainingArguments, is_retrieval
-from ..callbacks import CheckpointManifest, SaveAndStop
+from ..callbacks import SaveAndStop
 from ..checkpoints import checkpoint_to_resume, kept_step, remove_checkpoints
 from ..files import write_json
 from ..hub.card import Result, describe_data, facts_from_trainer, published_name, save_card
@@ -291,7 +291,7 @@ def train(
         given |= {"metric_for_best_model": metric, "greater_is_better": True}
     if metric not in evaluator.names:
         raise ValueError(f"metric_for_best_model: {metric!r} is not measured; use one of {', '.join(evaluator.names)}")
-    callbacks = [CheckpointManifest(), SaveAndStop()]
+    callbacks = [SaveAndStop()]
     patience = PATIENCE if data.patience is None else data.patience
     if patience and training.eval_strategy != "no":  # it needs evaluations, and with 0 stops at the first
         callbacks.append(EarlyStoppingCallback(patience))

@@ -7,7 +7,6 @@ from transformers import TrainingArguments
 
 # Hägele et al. 2024 (arXiv 2405.18392): a decay as 1 - sqrt over the last 20 % of the steps is as good as a cosine
 # over all of them.
-DECAY_TYPE = "1-sqrt"
 DECAY_SHARE = 0.2
 # Batches grow from this share of their size.
 FIRST_BATCH = 1 / 8
@@ -39,7 +38,7 @@ def schedule_arguments(training: TrainingArguments, steps: int) -> dict[str, Any
             f"{given}: {decay} steps of decay and {warmup} of warmup do not fit into the {steps}; use fewer"
         )
     counts = {"num_warmup_steps": warmup, "num_decay_steps": decay, "num_training_steps": steps}
-    return {"decay_type": DECAY_TYPE} | (training.lr_scheduler_kwargs or {}) | counts
+    return {"decay_type": "1-sqrt"} | (training.lr_scheduler_kwargs or {}) | counts
 
 
 def warmup_stable_decay(progress: float, warmup: float, decay: float = DECAY_SHARE) -> float:

@@ -9,32 +9,23 @@ from transformers import TrainingArguments
 from transformers.optimization import get_wsd_schedule
 from transformers.trainer_utils import get_last_checkpoint
 
-from ..arguments.pretraining import (
-    LEARNING_RATES,
-    MUON_LEARNING_RATE,
-    MUON_WIDTH,
-    UNLESS_MINUTES,
-    WEIGHT_DECAYS,
-    OptimizationArguments,
-)
+from ..arguments import pretraining as arguments
 from ..processes import shares_weights
 from .averaging import TRAINING_WEIGHTS, WeightAverage
 from .clock import TimeBudget
 from .muon import muon_optimizer
 from .schedule import decay_of, rows_in_batch, schedule_arguments
 
-# With a budget of time `Trainer` needs a number of steps that it never reaches.
-ENDLESS = 10**9
 WARMUP_STABLE_DECAY = "warmup_stable_decay"
 ADAMW = ("adamw_torch_fused", "adamw_torch")  # what Muon can stand beside
 
 
 def resolve_optimization(
-    optimization: OptimizationArguments,
+    optimization: arguments.OptimizationArguments,
     training: TrainingArguments,
     prefers_muon: bool = False,
     checkpoint: str | None = None,
-) -> tuple[OptimizationArguments, TrainingArguments, TimeBudget | None]:
+) -> tuple[arguments.OptimizationArguments, TrainingArguments, TimeBudget | None]:
     """Decide the optimizer, its learning rates and how long the training is, where the user left them open; a
     ValueError, before any work, for what does not go together.
 
@@ -54,8 +45,8 @@ def resolve_optimization(
     if muon and muon_rate is None:
         muon_rate = rate  # or, if that is open too, what the width of the model says (`create_optimizer`)
     optimization = dataclasses.replace(optimization, optimizer=name, muon_learning_rate=muon_rate)
-    decay = WEIGHT_DECAYS[name] if training.weight_decay is None else training.weight_decay
-    rate = LEARNING_RATES[name] if rate is None else rate
+    decay = arguments.WEIGHT_DECAYS[name] if training.weight_decay is None else training.weight_decay
+    rate = arguments.LEARNING_RATES[name] if rate is None else rate
     training = dataclasses.replace(training, learning_rate=rate, weight_decay=decay)
     warmup, average, scheduler = optimization.batch_warmup, optimization.weight_average, training.lr_scheduler_type
     other_clock = checkpoint is not None and not by_clock and TimeBudget.saved_in(checkpoint)
@@ -73,14 +64,13 @@ def resolve_optimization(
     if by_clock:
         clash, given = "does not go with --minutes", training.lr_scheduler_kwargs
         shares = set(given or {}) <= {"num_decay_steps"} and decay_of(training) < 1
+        other_schedule = scheduler not in ("linear", WARMUP_STABLE_DECAY)
         refused |= {
             f"minutes: --max_steps {clash}: both say how long to train": training.max_steps > 0,
             f"minutes: --num_train_epochs {clash}: both say how long to train": training.num_train_epochs is not None,
             f"batch_warmup: {warmup:g} {clash}; use a share below 1": warmup >= 1,
             f"warmup_steps: {training.warmup_steps} {clash}; use a share below 1": training.warmup_steps >= 1,
-            f"lr_scheduler_type: {scheduler.value} {clash}, which have a schedule of their own": (
-                scheduler not in ("linear", WARMUP_STABLE_DECAY)
-            ),
+            f"lr_scheduler_type: {scheduler.value} {clash}, which have a schedule of their own": other_schedule,
             f"lr_scheduler_kwargs: {given} {clash}; use num_decay_steps, a share below 1": not shares,
         }
     for message, wrong in refused.items():
@@ -89,12 +79,13 @@ def resolve_optimization(
     if by_clock or scheduler == WARMUP_STABLE_DECAY:
         schedule_arguments(training, training.max_steps)
     if not by_clock:
-        undecided = {name: default for name, default in UNLESS_MINUTES.items() if getattr(training, name) is None}
+        undecided = {name: x for name, x in arguments.UNLESS_MINUTES.items() if getattr(training, name) is None}
         return optimization, dataclasses.replace(training, **undecided), None
     budget = TimeBudget(optimization.minutes, training.warmup_steps, decay_of(training))
     if checkpoint is not None:
         budget.resume(checkpoint)
-    endless = dict(max_steps=ENDLESS, num_train_epochs=UNLESS_MINUTES["num_train_epochs"])
+    # `Trainer` needs a number of steps; it never comes so far.
+    endless = dict(max_steps=10**9, num_train_epochs=arguments.UNLESS_MINUTES["num_train_epochs"])
     return optimization, dataclasses.replace(training, **endless, lr_scheduler_type=WARMUP_STABLE_DECAY), budget
 
 
@@ -113,11 +104,11 @@ class OptimizationMixin:
         budget: of `--minutes`, see `resolve_optimization`.
     """
 
-    def __init__(self, *args, optimization: OptimizationArguments | None = None, budget=None, **kwargs):
+    def __init__(self, *args, optimization: arguments.OptimizationArguments | None = None, budget=None, **kwargs):
         if budget is not None:  # `Trainer` adds the progress bar, which reads what the budget says, behind these
             kwargs["callbacks"] = [*(kwargs.get("callbacks") or []), budget]
         super().__init__(*args, **kwargs)
-        self.optimization, self.budget = optimization or OptimizationArguments(), budget
+        self.optimization, self.budget = optimization or arguments.OptimizationArguments(), budget
         self.weight_average = None
         if self.optimization.weight_average is not None:
             self.weight_average = WeightAverage(self.optimization.weight_average)
@@ -137,7 +128,7 @@ class OptimizationMixin:
     def create_optimizer(self, *args, **kwargs) -> torch.optim.Optimizer:
         if self.optimizer is None and self.optimization.optimizer == "muon":
             if self.optimization.muon_learning_rate is None:
-                rate = MUON_LEARNING_RATE * max(1, MUON_WIDTH / self.model.config.hidden_size)
+                rate = arguments.MUON_LEARNING_RATE * max(1, arguments.MUON_WIDTH / self.model.config.hidden_size)
                 self.optimization = dataclasses.replace(self.optimization, muon_learning_rate=rate)
             self.optimizer = muon_optimizer(
                 self.model,
@@ -151,10 +142,9 @@ class OptimizationMixin:
         return super().create_optimizer(*args, **kwargs)
 
     def create_scheduler(self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None):
-        if self.optimization.batch_warmup > num_training_steps:
-            raise ValueError(
-                f"batch_warmup: {self.optimization.batch_warmup:g} is more than {num_training_steps} steps; use fewer"
-            )
+        warmup = self.optimization.batch_warmup
+        if warmup > num_training_steps:
+            raise ValueError(f"batch_warmup: {warmup:g} is more than {num_training_steps} steps; use fewer")
         optimizer = optimizer or self.optimizer
         if self.budget is not None:
             self.budget.begin()

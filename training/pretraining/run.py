@@ -68,8 +68,12 @@ def pretrain(
         raise ValueError(
             f"{training.n_gpu} GPUs need a process each: {launch}; or choose one by CUDA_VISIBLE_DEVICES=0"
         )
-    new_mlm = model_arguments.model_name_or_path is None and objective_arguments.objective == "mlm"
-    embedding_init = resolve_embedding_init(model_arguments, new_mlm)
+    start_from, embedding_init = model_arguments.model_name_or_path, model_arguments.embedding_init
+    if start_from and embedding_init == "cooccurrence":
+        raise ValueError("embedding_init: cooccurrence would replace those of --model_name_or_path; leave it out")
+    new_mlm = start_from is None and objective_arguments.objective == "mlm"
+    if embedding_init is None:
+        embedding_init = "cooccurrence" if new_mlm and model_arguments.model == "minibert" else "random"
     optimization, training, budget = resolve_optimization(optimization, training, new_mlm, checkpoint)
     if shares_weights(training) and objective_arguments.objective == "rtd":
         raise ValueError("objective: rtd needs whole matrices, for two models; use another one beside fsdp, deepspeed")
@@ -84,7 +88,6 @@ def pretrain(
         raise ValueError(f"data: the rows in {corpus.data[0]!r} have no pairs of segments; give mlm+nsp the text")
     if streamed:
         check_stream(training)
-    start_from = model_arguments.model_name_or_path
     tokenizer = read_tokenizer(model_arguments, preset, objective, prepared)
     training = dataclasses.replace(resolve_precision(training), include_num_input_tokens_seen="non_padding")
     set_seed(training.seed)
@@ -93,14 +96,19 @@ def pretrain(
     extension = None
     with nullcontext() if streaming.streaming else first_process_first():
         if prepared is None:
-            held_out, least = row_arguments.validation_size, objective.minimum_validation
-            sizes = dict(validation_size=held_out, minimum_validation=least)
+            sizes = dict(validation_size=row_arguments.validation_size, minimum_validation=objective.minimum_validation)
             documents = prepare_documents(corpus, mixture, streaming, seed=training.seed, **sizes)
             if streamed:
                 check_workers(documents.train, training)
             objective.check_documents(documents.train, documents.validation)
             if tokenizer is None:
-                tokenizer = _train_tokenizer(documents.sample, tokenizer_arguments, preset, objective)
+                tokenizer = train_tokenizer(
+                    documents.sample["text"],
+                    **vars(tokenizer_arguments),
+                    model_max_length=preset.max_position_embeddings,
+                    token_type_ids=preset.type_vocab_size > 0,
+                )
+                objective.prepare_tokenizer(tokenizer)
             if model_arguments.extend_vocabulary is not None:
                 extension = extend_tokenizer(tokenizer, documents.sample["text"], model_arguments.extend_vocabulary)
                 tokenizer = extension.tokenizer
@@ -119,16 +127,13 @@ def pretrain(
 
     # Masks
     sample = train  # for what is counted
-    if streamed:
-        sample = first_rows(train, count=SAMPLE_ROWS)
-    elif streaming.streaming:  # mixed as in training
-        mixed = (train[row] for row in StreamOrder(train, 1, 1, training.seed, lambda: 0))
+    if streaming.streaming:  # prepared rows mixed as in training
+        mixed = train if streamed else (train[row] for row in StreamOrder(train, 1, 1, training.seed, lambda: 0))
         sample = first_rows(mixed, count=SAMPLE_ROWS)
     collator = objective.collator(tokenizer, sample)
     # The batch is then one row of all its tokens, with `cu_seq_lens_q`: the model has no padding to drop. One row
     # cannot grow by rows; a compiled graph on CPU makes a square of it.
-    padded = optimization.batch_warmup or training.torch_compile
-    collator.unpadded = objective.unpads and not padded
+    collator.unpadded = objective.packs_documents and not (optimization.batch_warmup or training.torch_compile)
 
     # Model and loss
     def build(size: str | None, training: TrainingArguments, **options: Any) -> PretrainingTrainer:
@@ -185,31 +190,6 @@ def pretrain(
     if budget is not None:
         print(f"Took {budget.elapsed / 60:.1f} of {optimization.minutes:g} minutes")
     return TrainingResult(trainer.model, tokenizer, report, output)
-
-
-def resolve_embedding_init(model_arguments: arguments.ModelArguments, new_mlm: bool) -> str:
-    """How word embeddings begin, where the user left it open; a ValueError where they are trained already.
-
-    Args:
-        new_mlm: a new model that learns to fill masks.
-    """
-    if model_arguments.model_name_or_path and model_arguments.embedding_init == "cooccurrence":
-        raise ValueError("embedding_init: cooccurrence would replace those of --model_name_or_path; leave it out")
-    default = "cooccurrence" if new_mlm and model_arguments.model == "minibert" else "random"
-    return model_arguments.embedding_init or default
-
-
-def _train_tokenizer(
-    sample: datasets.Dataset, given: arguments.TokenizerArguments, config: MiniBertConfig, objective: Objective
-) -> PreTrainedTokenizerBase:
-    tokenizer = train_tokenizer(
-        sample["text"],
-        **vars(given),
-        model_max_length=config.max_position_embeddings,
-        token_type_ids=config.type_vocab_size > 0,
-    )
-    objective.prepare_tokenizer(tokenizer)
-    return tokenizer
 
 
 def _write_report(
@@ -269,10 +249,8 @@ def resolve_config(
 def check_resumed(config: MiniBertConfig, checkpoint: str) -> None:
     """Refuse (ValueError) a checkpoint of a model with other switches: its weights may fit, and would mean something
     else."""
-    before, now = (
-        {name: getattr(each, name) for name in MiniBertConfig.__annotations__}
-        for each in (minibert_config(checkpoint), config)
-    )
+    configs = minibert_config(checkpoint), config
+    before, now = ({name: getattr(each, name) for name in MiniBertConfig.__annotations__} for each in configs)
     check_same(before, now, f"{checkpoint!r} was trained with", "give the arguments of that run")
 
 

@@ -24,7 +24,6 @@ class PretrainingTrainer(OptimizationMixin, HubReady, CheckpointErrors, Trainer)
         self.objective = objective
         self.evaluation_collator = data_collator.for_evaluation()
         self._parts: dict[str, torch.Tensor] = {}  # sums since the last log
-        self._parts_since = 0
         self.add_callback(MaskingProgress(data_collator))
         add_callbacks(self)
 
@@ -42,8 +41,9 @@ class PretrainingTrainer(OptimizationMixin, HubReady, CheckpointErrors, Trainer)
         loss, outputs = super().compute_loss(model, inputs, True, num_items_in_batch)
         if not self._parts:
             self._parts_since = self.state.global_step
-        for part in self.objective.parts:
-            self._parts[part] = self._parts.get(part, 0) + outputs[part].detach()
+        for name, term in outputs.items():
+            if name.endswith("_loss"):
+                self._parts[name] = self._parts.get(name, 0) + term.detach()
         return (loss, outputs) if return_outputs else loss
 
     def log(self, logs, *args, **kwargs):

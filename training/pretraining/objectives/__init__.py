@@ -9,5 +9,3 @@ from .sentence_pairs import MaskedLMWithNextSentence
 OBJECTIVES: dict[str, type[Objective]] = {
     objective.name: objective for objective in (MaskedLM, MaskedLMWithNextSentence, ReplacedTokenDetection, CausalLM)
 }
-
-__all__ = ["OBJECTIVES", "Objective"]

@@ -31,19 +31,11 @@ class Objective(abc.ABC):
     name: str
     model_class: type[PreTrainedModel]
     metric = "mlm_loss"  # the loss that is drawn, compared and reported
-    parts: tuple[str, ...] = ()  # outputs of the model that are logged beside the loss
-    packs_documents = True  # whether its rows can be made while documents are read, or once for several trainings
-    smooths_labels = False  # whether `Trainer` smooths the right labels
-    unpads = True  # whether a batch can be one row without padding
+    packs_documents = True  # rows can be made while text is read, or once for several trainings, and batched unpadded
     minimum_validation = 1  # documents that have to be held out
     new_weights: Sequence[str] = ()  # names of those that the checkpoint of the last `model` lacks
     config_fields: Mapping[str, Any] = {}  # fields of the config that the objective decides
-    # unless the user says otherwise; BERT's
-    masking_defaults: Mapping[str, float] = {
-        "mlm_probability": 0.15,
-        "mask_replace_prob": 0.8,
-        "random_replace_prob": 0.1,
-    }
+    masking_defaults: Mapping[str, float] = {}  # unless the user says otherwise
 
     def __init__(self, arguments: ObjectiveArguments, masking: MaskingArguments, seed: int):
         self.arguments, self.seed = arguments, seed
@@ -57,7 +49,7 @@ class Objective(abc.ABC):
         wrong, causal = f"does not go with --objective {self.name}", self.config_fields.get("is_causal", False)
         if config.is_causal != causal:
             raise ValueError(f"is_causal: {config.is_causal} {wrong}; use {causal}")
-        if label_smoothing and not self.smooths_labels:
+        if label_smoothing and self.name != "mlm":
             raise ValueError(f"label_smoothing_factor: {label_smoothing} {wrong}, whose loss it would break; use 0")
         if self.masking.static_masking and (streaming or self.name != "mlm"):
             wrong = "does not go with --streaming" if streaming else wrong

@@ -21,8 +21,7 @@ class MaskedLM(Objective):
 
     name = "mlm"
     model_class = MiniBertForMaskedLM
-    smooths_labels = True
-    masking_defaults = Objective.masking_defaults | {"mlm_probability": 0.3}
+    masking_defaults = {"mlm_probability": 0.3, "mask_replace_prob": 0.8, "random_replace_prob": 0.1}
 
     def check(self, config: MiniBertConfig, rows: RowArguments, *others) -> None:
         super().check(config, rows, *others)

@@ -22,10 +22,6 @@ from .base import token_score
 from .examples import find_content_word
 from .masked_lm import MaskedLM
 
-GENERATOR = "generator"  # the folder it is saved in, beside the discriminator
-
-DETECTION = ("replaced_precision", "replaced_recall", "replaced_f1")  # figures of finding the replaced tokens
-
 SHARED_EMBEDDINGS = ("tok_embeddings", "position_embeddings", "token_type_embeddings")
 
 
@@ -43,8 +39,6 @@ def sample_tokens(logits: torch.Tensor, temperature: float, never: torch.Tensor,
     """A token for every target, int64 [targets], with p ∝ exp(logit / temperature) of [targets, vocabulary], where
     `uniform` numbers from 0 to 1, [targets], fall among the summed probabilities; never those of the ids `never`, [k].
     """
-    if not len(logits):
-        return never.new_empty(0)
     scores = logits.detach().float().index_fill(1, never, -math.inf)
     scores = (scores - scores.amax(1, keepdim=True)) / temperature
     summed = scores.softmax(1).cumsum(1)
@@ -181,8 +175,6 @@ class ReplacedTokenDetection(MaskedLM):
     name = "rtd"
     model_class = MiniBertForReplacedTokenDetection
     metric = "rtd_loss"
-    parts = ("mlm_loss", "rtd_loss")
-    smooths_labels = False
     masking_defaults = {"mlm_probability": 0.15, "mask_replace_prob": 1.0, "random_replace_prob": 0.0}
 
     def check(self, config: MiniBertConfig, rows: RowArguments, *others) -> None:
@@ -235,11 +227,11 @@ class ReplacedTokenDetection(MaskedLM):
     def report(self, figures: Mapping[str, float], baseline: tuple[float, float]) -> dict[str, Any]:
         """The discriminator's figures, beside those of `constant_` answers: "original" for every token, at best with
         the probability that it is; and the generator's."""
-        share = figures["eval_replaced"]
+        share, shown = figures["eval_replaced"], ("accuracy", "replaced_precision", "replaced_recall", "replaced_f1")
         entropy = -sum(p * math.log(p) for p in (share, 1 - share) if p > 0)
         return {
             "validation_loss": figures["eval_rtd_loss"],
-            **{name: figures[f"eval_{name}"] for name in ("accuracy", *DETECTION)},
+            **{name: figures[f"eval_{name}"] for name in shown},
             "targets": int(figures["eval_targets"]),
             "constant_loss": entropy,
             "constant_accuracy": 1 - share,
@@ -254,7 +246,7 @@ class ReplacedTokenDetection(MaskedLM):
 
     def save(self, trainer: Trainer) -> None:
         """The discriminator as an ordinary model, and the generator as another in the folder `generator`."""
-        both, folder = trainer.model, Path(trainer.args.output_dir) / GENERATOR
+        both, folder = trainer.model, Path(trainer.args.output_dir) / "generator"
         if trainer.args.should_save:
             both.plain_generator().save_pretrained(folder)
             trainer.processing_class.save_pretrained(folder)

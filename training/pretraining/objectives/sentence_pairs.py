@@ -18,7 +18,7 @@ from ...data.documents import map_tables, tokenize_table, tokenizer_backend
 from ...data.masking import IGNORE_INDEX
 from ...data.packing import special_ids
 from ...data.sentences import split_sentences
-from .base import Objective, token_score
+from .base import token_score
 from .masked_lm import MaskedLM
 
 # Documents whose segments may stand beside one another as random pairs.
@@ -32,9 +32,8 @@ class MaskedLMWithNextSentence(MaskedLM):
 
     name = "mlm+nsp"
     model_class = MiniBertForPreTraining
-    masking_defaults = Objective.masking_defaults
-    parts = ("mlm_loss", "nsp_loss")
-    packs_documents = smooths_labels = unpads = False
+    masking_defaults = MaskedLM.masking_defaults | {"mlm_probability": 0.15}
+    packs_documents = False
     minimum_validation = 2  # a random segment comes from another document
 
     def check(self, config: MiniBertConfig, rows: RowArguments, *others) -> None:
@@ -161,13 +160,8 @@ def _pairs(
             ids.append([cls_token_id, *a, sep_token_id, *b, sep_token_id])
             segments.append([0] * (len(a) + 2) + [1] * (len(b) + 1))
             labels.append(label)
-    return pa.table(
-        {
-            "input_ids": pa.array(ids, tokenized.type),
-            "token_type_ids": pa.array(segments, pa.list_(pa.int8())),
-            "next_sentence_label": pa.array(labels, pa.int64()),
-        }
-    )
+    types = {"input_ids": tokenized.type, "token_type_ids": pa.list_(pa.int8()), "next_sentence_label": pa.int64()}
+    return pa.table(dict(zip(types, (ids, segments, labels))), schema=pa.schema(types))
 
 
 def _pairs_of(
