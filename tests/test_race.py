@@ -54,7 +54,13 @@ def test_bad_input_is_named_before_any_work(field, given, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "content"), [("mine", "data: x.txt"), ("mine", "validation_size: 0.01"), ("tokenizer", "size: tiny")]
+    ("name", "content"),
+    [
+        ("mine", "data: x.txt"),
+        ("mine", "validation_size: 0.01"),
+        ("tokenizer", "size: tiny"),
+        ("bert 0.001", "size: tiny"),
+    ],
 )
 def test_a_recipe_chooses_neither_text_nor_a_name_that_is_taken(name, content, tmp_path):
     (tmp_path / f"{name}.yaml").write_text(content)

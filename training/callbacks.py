@@ -68,7 +68,7 @@ def describe_log(logs: Mapping[str, float]) -> str:
     without = ("runtime", "per_second", "preparation_time", "targets")
     shown = {name: value for name, value in figures.items() if not name.endswith(without)}
     if any(name.endswith("_loss") for name in shown):  # of which "loss" is a mean over batches
-        del shown["loss"]
+        shown.pop("loss", None)  # of several data sets there is none
     return "evaluation: " + "  ".join(f"{name} {value:.4g}" for name, value in shown.items()) if shown else ""
 
 

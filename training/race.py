@@ -77,13 +77,14 @@ def race(corpus: CorpusArguments, arguments: RaceArguments) -> dict[str, Any]:
     if arguments.quick:
         arguments = replace(arguments, **QUICK, learning_rates=arguments.learning_rates[:1])
     check_least(arguments, steps=1, rows=1, evaluations=1, documents=1, turn=1)
+    folder = Path(arguments.output)
+    runs: dict[str, dict[str, Any]] = {"minibert": {}}
     for peer in arguments.peers:
         if peer not in PEERS:
             raise ValueError(f"peers: {peer!r}; use {', '.join(PEERS)}")
+        runs |= {f"{peer} {rate:g}": {"peer": peer, "learning_rate": rate} for rate in arguments.learning_rates}
     if arguments.grammar:
         read_minimal_pairs(arguments.grammar, 1)
-    folder = Path(arguments.output)
-    runs: dict[str, dict[str, Any]] = {"minibert": {}}
     for recipe in arguments.recipes:
         name, content = Path(recipe).stem, read_recipe(recipe, argument_names("pretrain"))
         if name in runs or name in ("race", "tokenizer"):
@@ -93,8 +94,6 @@ def race(corpus: CorpusArguments, arguments: RaceArguments) -> dict[str, Any]:
         if (objective := content.get("objective", "mlm")) != "mlm":
             raise ValueError(f"recipes: {recipe!r} has objective: {objective}; use one of masked tokens, mlm")
         runs[name] = {"recipe": recipe, "content": json.loads(json.dumps(content))}
-    for peer in arguments.peers:
-        runs |= {f"{peer} {rate:g}": {"peer": peer, "learning_rate": rate} for rate in arguments.learning_rates}
     settings = asdict(corpus) | {name: getattr(arguments, name) for name in FIXED}
     if not (folder / HELD_OUT).exists():
         prepare(corpus, arguments, settings)
