@@ -750,7 +750,7 @@ def test_two_processes_do_what_one_does(start, tmp_path):
         capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("Saved to") == done.stdout.count("tag: rows") == 1
+    assert done.stdout.count("Saved to") == done.stdout.count("tag: columns") == 1
     assert sorted(path.name for path in two.iterdir()) == sorted(path.name for path in one.iterdir())
     first, second = report_of(one), report_of(two)
     assert first["best_step"] == second["best_step"] and first["test"]["accuracy"] > 0.5
