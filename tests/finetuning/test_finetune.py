@@ -554,15 +554,15 @@ class TestCompare:
         after = {path: path.stat().st_mtime_ns for path in before}
         assert {path.name for path in before if before[path] != after[path]} == {"compare_speed.json"}
 
-        for field, value, difference in (
-            ("learning_rate", "2e-3", "0.001 there, 0.002 here"),
-            ("label_smoothing_factor", "0.1", "0.0 there, 0.1 here"),
-            ("neftune_noise_alpha", "5", "None there, 5.0 here"),
-            ("lr_scheduler_kwargs", '{"a": 1}', "None there, {'a': 1} here"),
-            ("eval_delay", "1", "0 there, 1.0 here"),
+        for field, value, there, here in (
+            ("learning_rate", "2e-3", "0.001", "0.002"),
+            ("label_smoothing_factor", "0.1", "0.0", "0.1"),
+            ("neftune_noise_alpha", "5", "None", "5.0"),
+            ("lr_scheduler_kwargs", '{"a": 1}', "None", "{'a': 1}"),
+            ("eval_delay", "1", "0", "1.0"),
         ):
             assert cli.main([*arguments[:-1], f"--{field}", value]) == 2
-            assert f"other settings ({field}: {difference})" in capsys.readouterr().err
+            assert f"error: {field}: {here}, but the results in {str(output)!r} had {there};" in capsys.readouterr().err
         assert cli.main([*arguments, "--logging_steps", "3", "--dataloader_num_workers", "1"]) == 0
         assert "metrics.json is there already" in capsys.readouterr().out
 
