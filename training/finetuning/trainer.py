@@ -91,19 +91,15 @@ class TaskTrainer(CheckpointErrors, Trainer):
         counted = num_items_in_batch if model.training else None
         return super().compute_loss(model, inputs, return_outputs, counted)
 
-    def evaluation_loop(self, dataloader, *args, **kwargs):
-        self._left = len(dataloader.dataset) - self.args.process_index * self.args.eval_batch_size
-        return super().evaluation_loop(dataloader, *args, **kwargs)
-
     def prediction_step(self, model, inputs, *args, **kwargs):
         loss, logits, labels = super().prediction_step(model, inputs, *args, **kwargs)
-        size, ranks, index = self.args.eval_batch_size, self.args.world_size, self.args.process_index
-        if loss is not None and ranks > 1 and self._left < (ranks - index) * size:
+        ending = self.accelerator.gradient_state  # where in its batches the evaluation is
+        if loss is not None and self.args.world_size > 1 and ending.end_of_dataloader and ending.remainder > 0:
             # The last batches of all ranks are filled up with rows of the first: `Trainer` drops their predictions, and
             # as many copies of the loss, which must not be of them. (Models that are split among ranks go in step.)
-            own = {name: column[: max(self._left, 1)] for name, column in inputs.items()}
+            count = max(ending.remainder - self.args.process_index * self.args.eval_batch_size, 1)
+            own = {name: column[:count] for name, column in inputs.items()}
             loss = super().prediction_step(model, own, True)[0]
-        self._left -= ranks * size
         # Here, as `preprocess_logits_for_metrics` does not see the inputs.
         return loss, None if logits is None else self.task.preprocess_logits(logits, inputs), labels
 
