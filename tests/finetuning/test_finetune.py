@@ -554,15 +554,15 @@ class TestCompare:
         after = {path: path.stat().st_mtime_ns for path in before}
         assert {path.name for path in before if before[path] != after[path]} == {"compare_speed.json"}
 
-        for field, value, difference in (
-            ("learning_rate", "2e-3", "0.001 there, 0.002 here"),
-            ("label_smoothing_factor", "0.1", "0.0 there, 0.1 here"),
-            ("neftune_noise_alpha", "5", "None there, 5.0 here"),
-            ("lr_scheduler_kwargs", '{"a": 1}', "None there, {'a': 1} here"),
-            ("eval_delay", "1", "0 there, 1.0 here"),
+        for field, value, there, here in (
+            ("learning_rate", "2e-3", "0.001", "0.002"),
+            ("label_smoothing_factor", "0.1", "0.0", "0.1"),
+            ("neftune_noise_alpha", "5", "None", "5.0"),
+            ("lr_scheduler_kwargs", '{"a": 1}', "None", "{'a': 1}"),
+            ("eval_delay", "1", "0", "1.0"),
         ):
             assert cli.main([*arguments[:-1], f"--{field}", value]) == 2
-            assert f"other settings ({field}: {difference})" in capsys.readouterr().err
+            assert f"error: {field}: {here}, but the results in {str(output)!r} had {there};" in capsys.readouterr().err
         assert cli.main([*arguments, "--logging_steps", "3", "--dataloader_num_workers", "1"]) == 0
         assert "metrics.json is there already" in capsys.readouterr().out
 
@@ -750,7 +750,7 @@ def test_two_processes_do_what_one_does(start, tmp_path):
         capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("Saved to") == done.stdout.count("tag: rows") == 1
+    assert done.stdout.count("Saved to") == done.stdout.count("tag: columns") == 1
     assert sorted(path.name for path in two.iterdir()) == sorted(path.name for path in one.iterdir())
     first, second = report_of(one), report_of(two)
     assert first["best_step"] == second["best_step"] and first["test"]["accuracy"] > 0.5

@@ -151,9 +151,7 @@ class ZeroShotArguments:
 FINETUNE_DEFAULTS: dict[str, Any] = TRAINING_DEFAULTS | {
     "output_dir": "runs/finetune",
     "seed": 0,
-    "per_device_train_batch_size": None,  # undecided, and so are the next two: see UNLESS_PLANNED
-    "learning_rate": None,
-    "num_train_epochs": None,
+    **dict.fromkeys(("per_device_train_batch_size", "learning_rate", "num_train_epochs")),  # see UNLESS_PLANNED
     "warmup_steps": 0.06,
     "weight_decay": 0.01,
     "logging_steps": 50,

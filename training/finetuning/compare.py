@@ -11,7 +11,7 @@ from typing import Any
 
 from transformers import set_seed
 
-from ..checkpoints import remove_checkpoints
+from ..checkpoints import check_same, remove_checkpoints
 from ..conversion import to_native
 from ..files import write_json
 from ..report import format_scores, format_table
@@ -49,8 +49,7 @@ def compare(run: Run, ours: dict[str, Any], output: Path) -> None:
     print(format_table(["", "ratio"], ratios))
     kept = ("validation", "test", "best_step", "steps", "epochs", "training_seconds", "parameters")
     figures = {name: {key: report[key] for key in kept if key in report} for name, report in reports.items()}
-    found = {"settings": speed.pop("settings"), **figures, "speed": speed}
-    write_json(output / BOTH, found)
+    write_json(output / BOTH, {"settings": speed.pop("settings"), **figures, "speed": speed})
     print(f"Saved to {output / BOTH}")
 
 
@@ -99,12 +98,8 @@ def measure_speed(run: Run) -> dict[str, Any]:
 def saved_report(path: Path, run: Run) -> dict[str, Any]:
     """What is saved at `path` of a finished part of `run`; a ValueError if that had other settings."""
     saved = json.loads(path.read_text())
-    there, here = saved["settings"], run.settings
-    names = [name for name in sorted({*there, *here}) if there.get(name) != here.get(name)]
-    if names:
-        different = ", ".join(f"{name}: {there.get(name)} there, {here.get(name)} here" for name in names)
-        holds = f"{str(path.parent)!r} holds results of other settings ({different})"
-        raise ValueError(f"output_dir: {holds}; give another folder, or remove it")
+    made = f"the results in {str(path.parent)!r} had"
+    check_same(saved["settings"], run.settings, made, "give another output_dir, or remove that one")
     print(f"{path} is there already: it is not done again")
     return saved
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -126,12 +125,9 @@ def check_texts(split: datasets.Dataset, columns: Sequence[str], blank: bool = F
         if column not in string_columns(split):
             there = f"{split.features[column]}, not text; use one of {', '.join(string_columns(split))}"
             raise ValueError(f"column {column!r} of {split[0][FILE]!r} holds {there}")
-        each_row(split, partial(_check_text, column, blank), split[column])
-
-
-def _check_text(column: str, blank: bool, text: str | None) -> None:
-    if text is None or not (blank or text.strip()):
-        raise bad_value(column, None, "a text, which every row needs")
+        for row, text in enumerate(split[column]):
+            if text is None or not (blank or text.strip()):
+                raise BadRow(split[row], bad_value(column, None, "a text, which every row needs"))
 
 
 def with_column(split: datasets.Dataset, name: str, values: list[Any], feature: Any = None) -> datasets.Dataset:

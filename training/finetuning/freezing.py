@@ -111,9 +111,8 @@ def train_seen_rows(model: PreTrainedModel, rows: Iterable[dict]) -> None:
     embedding = model.get_input_embeddings()
     if not isinstance(model, MiniBertPreTrainedModel) or type(embedding) is not nn.Embedding:
         return
-    weight = dict(embedding.named_parameters()).get("weight")  # pruning makes another parameter of it
     hooks = embedding._forward_pre_hooks or embedding._forward_hooks or embedding._backward_hooks
-    if weight is None or not weight.requires_grad or weight.is_meta or hooks or hasattr(embedding, "_hf_hook"):
+    if not embedding.weight.requires_grad or hooks or hasattr(embedding, "_hf_hook"):
         return
     seen = torch.zeros(embedding.num_embeddings, dtype=torch.bool)
     for row in rows:
@@ -127,7 +126,6 @@ def train_seen_rows(model: PreTrainedModel, rows: Iterable[dict]) -> None:
 
 def restore_embedding(model: PreTrainedModel) -> None:
     """Undo `train_seen_rows`: an ordinary embedding, with what was learned."""
-    seen = model.get_input_embeddings()
-    if isinstance(seen, SeenEmbedding):
+    if isinstance(seen := model.get_input_embeddings(), SeenEmbedding):
         plain = nn.Embedding.from_pretrained(seen.whole(), freeze=False, padding_idx=seen.padding_idx)
         model.set_input_embeddings(plain)

@@ -68,7 +68,5 @@ def load_model(path: str, task: type[Task], fields: dict[str, Any]) -> PreTraine
             return load_whole(task.model_class, path, head, config=config, dtype=torch.float32)
         source = from_native(path)
         source.config.update(fields)
-        if isinstance(source, task.model_class):
-            return source.float()
-        weights = source.state_dict()
-        return task.model_class.from_pretrained(None, config=source.config, state_dict=weights, dtype=torch.float32)
+        options = {"config": source.config, "state_dict": source.state_dict(), "dtype": torch.float32}
+        return task.model_class.from_pretrained(None, **options)

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from transformers import PreTrainedConfig, TrainingArguments
 
-from ...configuration_minibert import MiniBertConfig
+from ...configuration_minibert import MODERNBERT_SIZES, MiniBertConfig
 from ..arguments.finetuning import FINETUNE_DEFAULTS, DataArguments, FinetuneArguments
 from .data import FILE, ROW, BadRow
 from .tasks.base import Task
@@ -51,7 +51,8 @@ def plan(run: Run, data: DataArguments, bad: list[str]) -> dict[str, Any]:
     given = given_for_training(arguments, training)
     if task.arguments.max_length is not None:
         given["max_length"] = task.arguments.max_length
-    choices, reasons = propose(task, surveys["train"], limit, given)
+    proposed = propose(task, surveys["train"], limit, given)
+    choices = {name: value for name, (value, _) in proposed.items()}
     task.tokenizer.model_max_length = choices["max_length"]
     run.encoded["train"] = task.encode(run.splits["train"], training=True)
     run.arguments = dataclasses.replace(arguments, freeze=choices["freeze"], patience=0)
@@ -64,11 +65,10 @@ def plan(run: Run, data: DataArguments, bad: list[str]) -> dict[str, Any]:
     seconds = statistics.median(taken[1:]) * steps * choices["seeds"]  # the first one warms up
 
     output = Path(training.output_dir)
-    output.mkdir(parents=True, exist_ok=True)
     read = {"model": arguments.model, **_changed(data), **_changed(task.arguments)}
-    reasons |= dict.fromkeys(read, "as given") | {"output_dir": "where the trained model goes"}
-    recipe = read | choices | {"output_dir": str(output)}
-    lines = [f"{name}: {json.dumps(value, ensure_ascii=False)}  # {reasons[name]}" for name, value in recipe.items()]
+    recipe = {name: (value, "as given") for name, value in read.items()} | proposed
+    recipe["output_dir"] = str(output), "where the trained model goes"
+    lines = [f"{name}: {json.dumps(value, ensure_ascii=False)}  # {why}" for name, (value, why) in recipe.items()]
     lines = [f"# minibert finetune {task.name} --recipe {RECIPE}", *lines, ""]
     (output / RECIPE).write_text("\n".join(lines), encoding="utf-8")
     page = [
@@ -76,13 +76,13 @@ def plan(run: Run, data: DataArguments, bad: list[str]) -> dict[str, Any]:
         *describe_data(surveys, bad),
         f"## The proposal\n\n- head: `{task.model_class.__name__}`",
         f"- metric: {choices.get('metric_for_best_model', task.metric_for_best_model)}, on the validation rows",
-        *(f"- `{name}`: {value} – {reasons[name]}" for name, value in choices.items()),
+        *(f"- `{name}`: {value} – {why}" for name, (value, why) in proposed.items()),
         *describe_time(seconds, _block_parameters(trainer.model.config)),
         f"Next: `minibert finetune {task.name} --recipe {output / RECIPE}`\n",
     ]
     (output / PAGE).write_text("\n".join(page), encoding="utf-8")
     print(*page, sep="\n")
-    return recipe
+    return {name: value for name, (value, _) in recipe.items()}
 
 
 def given_for_training(arguments: FinetuneArguments, training: TrainingArguments) -> dict[str, Any]:
@@ -133,9 +133,9 @@ def look(task: Task, rows: int, encoded: datasets.Dataset) -> Survey:
     return Survey(rows, lengths, counts, answers, len(parts) - len(answers))
 
 
-def propose(task: Task, survey: Survey, limit: int, given: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
-    """What to train with, after the survey of the training split, and why: two dictionaries with the same keys, names
-    of arguments. What is `given` stays."""
+def propose(task: Task, survey: Survey, limit: int, given: dict[str, Any]) -> dict[str, tuple[Any, str]]:
+    """What to train with, after the survey of the training split, and why: the value and the reason by the name of the
+    argument. What is `given` stays."""
     rows, lengths, counts = survey.rows, survey.lengths, survey.labels
     longest = int(np.percentile(lengths, 99)) if len(lengths) else limit
     max_length = min(limit, -(-max(task.shortest_input, longest) // 8) * 8)
@@ -165,9 +165,7 @@ def propose(task: Task, survey: Survey, limit: int, given: dict[str, Any]) -> tu
         del proposed["num_train_epochs"]
     if given.get("eval_strategy") == "no" or not given.get("load_best_model_at_end", True):
         del proposed["patience"]
-    proposed |= {name: (value, "as given") for name, value in given.items()}
-    choices, reasons = zip(*proposed.values())
-    return dict(zip(proposed, choices)), dict(zip(proposed, reasons))
+    return proposed | {name: (value, "as given") for name, value in given.items()}
 
 
 def describe_data(surveys: dict[str, Survey], bad: list[str]) -> list[str]:
@@ -197,11 +195,10 @@ def describe_data(surveys: dict[str, Survey], bad: list[str]) -> list[str]:
 def describe_time(seconds: float, blocks: int) -> list[str]:
     """How long the training takes, and with every size of ModernBERT: the same, scaled by the parameters of its blocks,
     which is the work per token; `blocks` are those of the model that was measured."""
-    sizes = {size: MiniBertConfig.modernbert(size) for size in ("tiny", "mini", "small", "medium", "base", "large")}
-    parameters = {size: _block_parameters(config) for size, config in sizes.items()}
+    parameters = {size: _block_parameters(MiniBertConfig.modernbert(size)) for size in MODERNBERT_SIZES}
     times = {size: seconds * count / blocks for size, count in parameters.items()}
-    fitting = [size for size in sizes if times[size] <= HOUR]
-    rows = [(size, f"{parameters[size]:,}", _duration(times[size])) for size in sizes]
+    fitting = [size for size, time in times.items() if time <= HOUR]
+    rows = [(size, f"{parameters[size]:,}", _duration(time)) for size, time in times.items()]
     return [
         f"\nEstimated time with the model given, over all seeds, evaluation left out: {_duration(seconds)}.\n",
         *_table(("size of ModernBERT", "parameters of its blocks", "estimated time"), rows),

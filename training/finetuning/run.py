@@ -16,7 +16,7 @@ from transformers import TrainerState, TrainingArguments
 from ..arguments import check_least
 from ..arguments.finetuning import UNLESS_PLANNED, DataArguments, EvaluateArguments, FinetuneArguments, TaskArguments
 from ..arguments.hub import PushArguments
-from ..checkpoints import can_resume, check_unused, checkpoint_to_resume, remove_checkpoints
+from ..checkpoints import check_unused, checkpoint_to_resume, remove_checkpoints
 from ..files import write_json
 from ..hub.card import CardFacts, Result, describe_data, facts_from_trainer, headlines, published_name, save_card
 from ..hub.push import check_push, push
@@ -49,12 +49,12 @@ SAVING = {
     "fp16_full_eval": (False, _HALF),
     "hub_token": (None, "log in with `hf auth login`, or set HF_TOKEN"),
 }
-# What the names of those fields begin with that no result depends on: where it goes, what is said and kept meanwhile.
+# What the names of arguments begin with that no result depends on: where it goes, what is said and kept meanwhile.
 NO_SETTINGS = (
     "output_dir", "log", "disable_tqdm", "report_to", "run_name", "project", "trackio_", "push_to_hub", "hub_", "do_",
     "save_only_model", "save_total_limit", "save_on_each_node", "enable_jit_checkpoint", "resume_from_checkpoint",
     "restore_callback_states", "ignore_data_skip", "dataloader_", "ddp_", "local_rank", "debug", "skip_memory_metrics",
-    "include_num_input_tokens_seen",
+    "include_num_input_tokens_seen", "compare",
 )  # fmt: skip
 
 
@@ -72,7 +72,12 @@ def finetune(
         run = prepare(task_arguments, data, arguments, training, bad)
         return TrainingResult(None, run.task.tokenizer, plan(run, data, bad), output)
     finished = arguments.compare and (output / REPORT).exists() and (output / "config.json").exists()
-    checkpoint = None if finished else _checkpoint(training, _unless_planned(arguments).seeds)
+    seeds = _unless_planned(arguments).seeds
+    checkpoint = None if finished else checkpoint_to_resume(training)
+    if checkpoint is not None and seeds > 1:
+        raise ValueError(f"resume_from_checkpoint: {seeds} seeds cannot be resumed; start again in another folder")
+    for folder in _folders(training, seeds).values() if seeds > 1 else ():
+        check_unused(folder, one_of_several=True)
     run = prepare(task_arguments, data, arguments, training)
     if arguments.compare:
         check_comparable(run)
@@ -98,7 +103,6 @@ def evaluate(
     predicted = predict(run, model)
     if training.should_save:  # of several processes one
         print(f"\n{arguments.model}, {run.task.name}\n{format_scores(scores)}")
-        output.mkdir(parents=True, exist_ok=True)
         _save(run, {"task": run.task.name, "model": arguments.model} | scores, predictions, predicted, output)
     return scores
 
@@ -138,31 +142,27 @@ def prepare(
     splits = task.read(splits, known) if bad is None else read_without_bad_rows(task, splits, known, bad)
     # What is wrong with rows without labels is told before any training, too.
     blank = None if unlabelled is None else task.read_unlabelled(unlabelled)
-    labels = task.config_fields().get("id2label")
-    if trains and has_head and labels is not None and len(labels) != config.num_labels:
-        there, here = (", ".join(map(str, names.values())) for names in (config.id2label, labels))
+    if trains and has_head and task.labels and len(task.labels) != config.num_labels:
+        there, here = (", ".join(map(str, names)) for names in (config.id2label.values(), task.labels))
         raise ValueError(
             f"model: {arguments.model!r} was fine-tuned for {config.num_labels} labels ({there}), the data have "
-            f"{len(labels)} ({here}); start from a model without such a head"
+            f"{len(task.labels)} ({here}); start from a model without such a head"
         )
     run = Run(task, splits, {}, arguments, training, {}, unlabelled)
     if bad is not None:
         run.splits |= {} if blank is None else {"test": blank}
         return run
-    if trains:
-        run.arguments, run.training = _unless_planned(arguments), _unless_planned(training)
-    sizes = ", ".join(f"{len(split):,} {name}" for name, split in run.splits.items())
-    columns = f"{', '.join(run.task.text_columns)} → {run.task.label_column}"
-    length = run.task.tokenizer.model_max_length
-    print(f"{run.task.name}: columns {columns}; rows: {sizes}; inputs of {length:,} tokens at most")
+    run.arguments, run.training = _unless_planned(arguments), _unless_planned(training)
+    sizes = ", ".join(f"{len(split):,} {name}" for name, split in splits.items())
+    columns = f"columns {', '.join(task.text_columns)} → {task.label_column}"
+    print(f"{task.name}: {columns}; rows: {sizes}; inputs of {task.tokenizer.model_max_length:,} tokens at most")
     with first_process_first():
-        run.encoded = {name: run.task.encode(split, training=name == "train") for name, split in run.splits.items()}
+        run.encoded = {name: task.encode(split, training=name == "train") for name, split in splits.items()}
     resolve_training(run)
     # What a result depends on: all arguments, as JSON has them; of Transformers', those that are given a value.
     settings = {**vars(task_arguments), **vars(data), **vars(run.arguments)}
-    settings = {name: value for name, value in settings.items() if not name.startswith("compare")}
-    fields = {name: value for name, value in run.training.to_dict().items() if value is not None}
-    settings |= {name: value for name, value in fields.items() if not name.startswith(NO_SETTINGS)}
+    settings |= {name: value for name, value in run.training.to_dict().items() if value is not None}
+    settings = {name: value for name, value in settings.items() if not name.startswith(NO_SETTINGS)}
     run.settings = json.loads(json.dumps(settings))
     return run
 
@@ -173,7 +173,7 @@ def _train_and_save(run: Run, output: Path, checkpoint: str | None) -> tuple[Any
     reports: dict[int, dict[str, Any]] = {}
     best_rank = None
     for seed, folder in folders.items():
-        seeded = run.replace(seed=seed, output_dir=str(folder), push_to_hub=False)
+        seeded = run.replace(seed=seed, output_dir=str(folder))
         trained = train(seeded, seeded.initial_model(), checkpoint)
         reports[seed] = trained.report
         # On the validation rows, which is what may be chosen by.
@@ -206,9 +206,8 @@ def _train_and_save(run: Run, output: Path, checkpoint: str | None) -> tuple[Any
         _save(run, report, best.predictions, predicted, output)
         for folder in folders.values():  # only now, since nothing else holds their models
             remove_checkpoints(folder)
-            if folder != output:
-                with suppress(OSError):  # logs lie there
-                    folder.rmdir()
+            with suppress(OSError):  # the model lies there, or logs
+                folder.rmdir()
         if training.push_to_hub:
             name, private = _repository(training), bool(training.hub_private_repo)
             push(PushArguments([str(output), name], revision=training.hub_revision, private=private))
@@ -311,19 +310,3 @@ def _folders(training: TrainingArguments, seeds: int) -> dict[int, Path]:
     """The seeds, and where their checkpoints lie while they are trained."""
     output, first = Path(training.output_dir), training.seed
     return {seed: output / f"seed-{seed}" if seeds > 1 else output for seed in range(first, first + seeds)}
-
-
-def _checkpoint(training: TrainingArguments, seeds: int) -> str | None:
-    """The checkpoint to go on from; a ValueError for an output folder in use, or one that nothing can go on from."""
-    checkpoint = checkpoint_to_resume(training)
-    if checkpoint is None and seeds > 1:
-        for folder in _folders(training, seeds).values():
-            check_unused(folder, one_of_several=True)
-    elif checkpoint is not None and seeds > 1:
-        raise ValueError(f"resume_from_checkpoint: {seeds} seeds cannot be resumed; start again in another folder")
-    elif checkpoint is not None and not can_resume(checkpoint):
-        raise ValueError(
-            f"resume_from_checkpoint: {checkpoint!r} holds a model only, to save time and space; start again in another"
-            " folder (with --save_only_model false a training can be resumed)"
-        )
-    return checkpoint

@@ -91,19 +91,15 @@ class TaskTrainer(CheckpointErrors, Trainer):
         counted = num_items_in_batch if model.training else None
         return super().compute_loss(model, inputs, return_outputs, counted)
 
-    def evaluation_loop(self, dataloader, *args, **kwargs):
-        self._left = len(dataloader.dataset) - self.args.process_index * self.args.eval_batch_size
-        return super().evaluation_loop(dataloader, *args, **kwargs)
-
     def prediction_step(self, model, inputs, *args, **kwargs):
         loss, logits, labels = super().prediction_step(model, inputs, *args, **kwargs)
-        size, ranks, index = self.args.eval_batch_size, self.args.world_size, self.args.process_index
-        if loss is not None and ranks > 1 and self._left < (ranks - index) * size:
+        ending = self.accelerator.gradient_state  # where in its batches the evaluation is
+        if loss is not None and self.args.world_size > 1 and ending.end_of_dataloader and ending.remainder > 0:
             # The last batches of all ranks are filled up with rows of the first: `Trainer` drops their predictions, and
             # as many copies of the loss, which must not be of them. (Models that are split among ranks go in step.)
-            own = {name: column[: max(self._left, 1)] for name, column in inputs.items()}
+            count = max(ending.remainder - self.args.process_index * self.args.eval_batch_size, 1)
+            own = {name: column[:count] for name, column in inputs.items()}
             loss = super().prediction_step(model, own, True)[0]
-        self._left -= ranks * size
         # Here, as `preprocess_logits_for_metrics` does not see the inputs.
         return loss, None if logits is None else self.task.preprocess_logits(logits, inputs), labels
 
@@ -111,12 +107,10 @@ class TaskTrainer(CheckpointErrors, Trainer):
 class EvaluationLog(ConsoleLog):
     """Prints the losses and the task's metrics at each evaluation (without any: at the end of each epoch)."""
 
-    def on_train_begin(self, args, state, control, **kwargs):
-        super().on_train_begin(args, state, control, **kwargs)
-        self.losses: list[float] = []
+    losses: tuple[float, ...] = ()  # since the last line
 
     def on_log(self, args, state, control, logs=None, **kwargs):
-        self.losses += [logs["loss"]] if "loss" in logs else []
+        self.losses += (logs["loss"],) if "loss" in logs else ()
 
     def on_evaluate(self, args, state, control, metrics=None, **kwargs):
         super().on_evaluate(args, state, control, **kwargs)
@@ -126,7 +120,7 @@ class EvaluationLog(ConsoleLog):
         for name, value in found.items():  # without parts of another one: beside f1, no f1_PER
             if name not in {*COSTS, "epoch"} and not any(name.startswith(f"{whole}_") for whole in found):
                 shown[name] = value
-        self.losses = []
+        self.losses = ()
         if state.is_world_process_zero:
             figures = [f"{name} {value:.4f}" for name, value in shown.items()]
             tqdm.write(", ".join([f"epoch {state.epoch:.2f}: step {state.global_step} of {state.max_steps}", *figures]))
@@ -140,24 +134,23 @@ def resolve_training(run: Run) -> None:
     """Decide what the training arguments leave open: the metric to choose by, the number format. A ValueError if the
     task has no use for one: a metric that it does not compute; smoothing of labels that are no classes."""
     task, training = run.task, run.training
-    # Counting tokens is for pretraining, unless it is asked for.
-    decided: dict[str, Any] = {"include_num_input_tokens_seen": training.include_num_input_tokens_seen}
+    decided: dict[str, Any] = {}
     if "train" in run.encoded:
         metric, known = training.metric_for_best_model, ["loss", *task.metric_names(run.splits["validation"])]
-        if metric != "auto" and metric.removeprefix("eval_") not in known:
+        if metric == "auto":
+            own = task.metric_for_best_model
+            if training.greater_is_better is False:  # where nothing is said, it is true
+                raise ValueError(f"greater_is_better: false contradicts {own}; name another --metric_for_best_model")
+            decided = {"metric_for_best_model": own, "greater_is_better": True}
+        elif metric.removeprefix("eval_") not in known:
             listed = f"{', '.join(known)}, with or without eval_ before it"
             raise ValueError(f"metric_for_best_model: {metric!r} is no metric of {task.name}; use one of {listed}")
-        if metric == "auto" and training.greater_is_better is False:  # where nothing is said, it is true
-            own = task.metric_for_best_model
-            raise ValueError(f"greater_is_better: false contradicts {own}; name another --metric_for_best_model")
+        elif metric in ("mse", "eval_mse"):  # Transformers knows this of "loss" only
+            decided = {"greater_is_better": False}
         labels = run.encoded["train"].features.get("labels")
         labels, smoothing = getattr(labels, "feature", labels), training.label_smoothing_factor  # the feature of a list
         if smoothing and (labels is None or not labels.dtype.startswith("int")):
             raise ValueError(f"label_smoothing_factor: {smoothing} needs labels of classes; leave it out")
-        if metric == "auto":
-            decided |= {"metric_for_best_model": task.metric_for_best_model, "greater_is_better": True}
-        elif metric in ("mse", "eval_mse"):  # Transformers knows this of "loss" only
-            decided["greater_is_better"] = False
     run.training = dataclasses.replace(resolve_precision(training), **decided)
 
 
@@ -206,8 +199,7 @@ def predict(run: Run, model: PreTrainedModel) -> list[Any] | None:
 def training_batches(trainer: TaskTrainer, number: int) -> list[dict[str, torch.Tensor]]:
     """The first batches of the training data, over as many epochs as it takes, on the device."""
     set_seed(trainer.args.seed)
-    epochs = chain.from_iterable(repeat(trainer.get_train_dataloader()))
-    return [{name: value.to(trainer.args.device) for name, value in batch.items()} for batch in islice(epochs, number)]
+    return list(islice(chain.from_iterable(repeat(trainer.get_train_dataloader())), number))
 
 
 def seconds_of_steps(trainer: TaskTrainer, batches: Sequence[dict[str, torch.Tensor]]) -> float:

@@ -99,9 +99,6 @@ class AnswerQuestions(Task):
         texts, starts = ([[answer[part] for answer in answers] for answers in labels] for part in (0, 1))
         return with_column(super().with_labels(split, texts), STARTS, starts, datasets.List(datasets.Value("int64")))
 
-    def blank_label(self, row: dict[str, Any]) -> list:
-        return []
-
     def encoding_options(self) -> dict[str, int]:
         """For `encode_questions`; a ValueError where nothing is left for the context."""
         length, question = self.tokenizer.model_max_length, self.arguments.max_question_length
@@ -116,9 +113,7 @@ class AnswerQuestions(Task):
         columns = [*self.text_columns, LABEL, STARTS]
         return self.map_columns(split, columns, encode_questions, **self.encoding_options())
 
-    def preprocess_logits(
-        self, logits: tuple[torch.Tensor, torch.Tensor], inputs: Mapping[str, torch.Tensor]
-    ) -> torch.Tensor:
+    def preprocess_logits(self, logits: Sequence[torch.Tensor], inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
         """The logits of each token as the first and as the last one: [batch, length, 2]."""
         return torch.stack(logits[:2], -1).float()
 

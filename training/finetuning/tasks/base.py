@@ -53,6 +53,7 @@ class Task(abc.ABC):
 
     text_columns: list[str]  # since `read`
     label_column: str
+    any_label: Any  # of some row, likewise
     label_feature: Any = None  # the type of `LABEL`
     labels: Sequence[str] = ()  # their names by id, where they have any
 
@@ -71,6 +72,7 @@ class Task(abc.ABC):
             check_column(split, self.label_column, list(self.columns)[-1])
         labels = {name: self.read_labels(split) for name, split in splits.items()}
         labels = self.learn_labels(splits, labels, config)
+        self.any_label = next(iter(labels.values()))[0]
         return datasets.DatasetDict({name: self.with_labels(split, labels[name]) for name, split in splits.items()})
 
     def read_unlabelled(self, split: datasets.Dataset) -> datasets.Dataset:
@@ -117,8 +119,8 @@ class Task(abc.ABC):
         return with_column(split, LABEL, labels, self.label_feature)
 
     def blank_label(self, row: dict[str, Any]) -> Any:
-        """A label that means nothing, for `with_labels`."""
-        return 0
+        """A label for `with_labels`, whichever: nothing is learned from it, nor scored by it."""
+        return self.any_label
 
     def classes(self, split: datasets.Dataset) -> list[set[str]]:
         """The labels of each row that cannot be read where training has none of them, as far as there are such."""

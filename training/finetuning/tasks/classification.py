@@ -85,9 +85,6 @@ class Classify(Task):
         self.has_classes = kind != REGRESSION
         return super().classes(split)
 
-    def blank_label(self, row: dict[str, Any]) -> int | list[int]:
-        return [0] * len(self.labels) if self.problem_type == MULTI else 0
-
     def learn_labels(self, splits: datasets.DatasetDict, labels: Labels, config: PreTrainedConfig | None) -> Labels:
         asked, trained = self.arguments.problem_type, config and config.problem_type
         if config and config.num_labels == 1:

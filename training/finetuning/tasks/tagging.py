@@ -16,7 +16,7 @@ from ...arguments import check_least
 from ...arguments.finetuning import TagArguments
 from ...metrics import F1, Accuracy, Seqeval
 from ...report import plot_per_type, plot_scores
-from ..data import FILE, bad_value, each_row
+from ..data import FILE, BadRow, bad_value, each_row
 from . import label_schemes as schemes
 from .base import LABEL, Labels, Pairs, Predictions, Task, saved_labels, shortened
 
@@ -45,11 +45,9 @@ class Tag(Task):
         self.special_tokens_behind = special[::-1].index(0)
 
     def check_inputs(self, split: datasets.Dataset) -> None:
-        each_row(split, self._check_words, split[self.text_columns[0]])
-
-    def _check_words(self, tokens: Any) -> None:
-        if not isinstance(tokens, list) or not all(isinstance(token, str) for token in tokens):
-            raise bad_value(self.text_columns[0], tokens, "a list of words")
+        for row, tokens in enumerate(split[self.text_columns[0]]):
+            if not isinstance(tokens, list) or not all(isinstance(token, str) for token in tokens):
+                raise BadRow(split[row], bad_value(self.text_columns[0], tokens, "a list of words"))
 
     def read_labels(self, split: datasets.Dataset) -> list[list[str]]:
         """The tags of every row by name."""
@@ -193,8 +191,7 @@ class Tag(Task):
 
     def demonstrate(self, folder: Path, said: Predictions) -> Pairs:
         strategy = "average" if self.arguments.subwords == "mean" else "first"
-        task = "token-classification"
-        tagger = pipeline(task, str(folder), aggregation_strategy=strategy, trust_remote_code=False)
+        tagger = pipeline("token-classification", str(folder), aggregation_strategy=strategy, trust_remote_code=False)
         for tokens in said.examples[self.text_columns[0]]:
             text = " ".join(tokens)
             found = [(text[group["start"] : group["end"]].strip(), group["entity_group"]) for group in tagger(text)]
