@@ -1,4 +1,4 @@
-"""Masked language modelling on flat arrays of tokens: which tokens are targets, and what stands in their place.
+"""Masked language modelling on flat arrays of tokens: which tokens are targets, and the draws that decide on them.
 
 A batch of T tokens (rows one after the other, no padding between them) is masked with a fixed number of NumPy passes,
 in time and memory linear in T. All randomness comes in as four uniform numbers per token (`row_draws`), so that every
@@ -136,37 +136,6 @@ def _spans(rate: float, rows: np.ndarray, breaks: np.ndarray, draws: np.ndarray)
     begins = breaks.copy()
     begins[starts] = True
     return covered, np.maximum.accumulate(np.where(begins, np.arange(len(rows)), 0))
-
-
-def replace_targets(
-    input_ids: np.ndarray,
-    targets: np.ndarray,
-    leaders: np.ndarray,
-    draws: np.ndarray,
-    mask_token_id: int,
-    mask_replace_prob: float,
-    random_replace_prob: float,
-    cumulative: np.ndarray,
-) -> np.ndarray:
-    """What the model reads: [MASK], another token or the token itself where `targets` is true. One draw for a word or a
-    span decides between the three, each token of it then gets its own random token, never the one it replaces.
-
-    Args:
-        input_ids: int [T], like the result.
-        targets, leaders, draws: see `choose_targets`.
-        cumulative: int [V + 1], 0 and then the running sum of the weights with which ids are drawn as random tokens.
-    """
-    action, replaced = draws[ACTION, leaders], input_ids.copy()
-    masked = action < mask_replace_prob
-    replaced[targets & masked] = mask_token_id
-    others = np.flatnonzero(targets & ~masked & (action < mask_replace_prob + random_replace_prob))
-    # by weight among all but the original: in whole numbers, so that no rounding lets the original in
-    before = cumulative[input_ids[others]]
-    own = cumulative[input_ids[others] + 1] - before
-    ticket = (draws[REPLACEMENT, others] * (cumulative[-1] - own)).astype(np.int64)
-    ticket += np.where(ticket >= before, own, 0)
-    replaced[others] = np.searchsorted(cumulative, ticket, side="right") - 1
-    return replaced
 
 
 def unigram_counts(rows: Iterable[Sequence[int]], vocab_size: int) -> np.ndarray:
