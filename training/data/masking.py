@@ -75,17 +75,12 @@ def choose_targets(
         chosen, leaders = draws[SELECT, firsts] < rate, firsts
 
     if at_least_one:  # the word with the smallest draw, in every document without a chosen one
-        documents = _group_starts(np.cumsum(begins)[firsts])
+        documents = np.flatnonzero(np.diff(np.cumsum(begins)[firsts], prepend=-1))  # the first word of each
         extent = draws[EXTENT, firsts]
         smallest = np.where(np.logical_or.reduceat(chosen, documents), -1.0, np.minimum.reduceat(extent, documents))
         forced = extent == np.repeat(smallest, np.diff(documents, append=len(firsts)))
         chosen, leaders = chosen | forced, np.where(forced, firsts, leaders)
     return candidates & chosen[words], leaders[words]
-
-
-def _group_starts(groups: np.ndarray) -> np.ndarray:
-    """Index of the first element of every run of equal numbers."""
-    return np.flatnonzero(np.diff(groups, prepend=groups[0] - 1))
 
 
 def _spans(rate: float, rows: np.ndarray, breaks: np.ndarray, draws: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -108,7 +103,7 @@ def _spans(rate: float, rows: np.ndarray, breaks: np.ndarray, draws: np.ndarray)
     p_rest = np.cumsum(p_length[::-1])[::-1] / mean
     p_begin = rate / (rate + mean * (1 - rate))  # mean gap : mean span = 1 - rate : rate
 
-    first = _group_starts(rows)
+    first = np.flatnonzero(np.diff(rows, prepend=-1))  # the first word of every row
     counts = np.diff(first, append=len(rows))
     ends = np.repeat(first + counts, counts)  # [W] one past the last word of the row
 

@@ -119,20 +119,15 @@ def files_in(folder: str | Path, suffixes: Collection[str]) -> list[str]:
 
 def _check_utf8(file: str, limit: int | None) -> None:
     """Decode the file, or its first `limit` bytes."""
-    decoder = codecs.getincrementaldecoder("utf-8")()
-    offset = 0
     with open(file, "rb") as stream:
-        while limit is None or offset < limit:
-            block = stream.read(1 << 24)
-            carried = len(decoder.getstate()[0])  # bytes of a character that the last block began
-            try:
-                decoder.decode(block, final=not block)
-            except UnicodeDecodeError as error:
-                where = f"byte 0x{error.object[error.start]:02x} at offset {offset - carried + error.start}"
-                raise ValueError(f"data: {file!r} is not UTF-8 text: {where} ({error.reason})") from None
-            if not block:
-                return
-            offset += len(block)
+        try:
+            for _ in codecs.iterdecode(iter(functools.partial(stream.read, 1 << 24), b""), "utf-8"):
+                if limit is not None and stream.tell() >= limit:
+                    return
+        except UnicodeDecodeError as error:
+            offset = stream.tell() - len(error.object) + error.start  # of what was read, the end is being decoded
+            where = f"byte 0x{error.object[error.start]:02x} at offset {offset}"
+            raise ValueError(f"data: {file!r} is not UTF-8 text: {where} ({error.reason})") from None
 
 
 def _layout(file: str, limit: int | None) -> str:
