@@ -16,6 +16,7 @@ from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 # What a new Unigram piece is worth more than the pieces it replaces, for each piece saved: far below what tells two
 # ways to cut a word apart, far above rounding.
 PREFERENCE = 1e-6
+KINDS = ("WordPiece", "BPE", "Unigram")
 BYTE_PIECE = re.compile(r"<0x[0-9A-F]{2}>")
 
 
@@ -32,8 +33,7 @@ class Extension:
     changed_share: float  # the share of all words of the text that `changed` are
 
     def figures(self) -> dict[str, float]:
-        kept = ("other_words", "changed", "longer", "changed_share")
-        figures = {name: getattr(self, name) for name in kept}
+        figures = {name: getattr(self, name) for name in ("other_words", "changed", "longer", "changed_share")}
         before, after = self.fertility
         return figures | {"added": len(self.pieces), "fertility_before": before, "fertility_after": after}
 
@@ -74,9 +74,9 @@ def extend_tokenizer(tokenizer: PreTrainedTokenizerBase, texts: Iterable[str], w
     backend = getattr(tokenizer, "backend_tokenizer", None)
     kind = None if backend is None else type(backend.model).__name__
     suffixed = getattr(getattr(backend, "model", None), "end_of_word_suffix", None)
-    if kind not in _ADD or suffixed:
+    if kind not in KINDS or suffixed:
         found = f"a {kind} that marks the end of words" if suffixed else kind or type(tokenizer).__name__
-        raise ValueError(f"tokenizer: {found} cannot be extended; use one of {', '.join(_ADD)}")
+        raise ValueError(f"tokenizer: {found} cannot be extended; use one of {', '.join(KINDS)}")
 
     counts, between_spaces = _count_words(backend, texts)
     before = {word: backend.model.tokenize(word) for word in counts}
@@ -93,7 +93,7 @@ def extend_tokenizer(tokenizer: PreTrainedTokenizerBase, texts: Iterable[str], w
 
     state = json.loads(backend.to_str())
     first = max(backend.get_vocab(with_added_tokens=True).values()) + 1
-    _ADD[kind](state, {word: before[word] for word in chosen}, first)
+    _add_words(state["model"], state["added_tokens"], {word: before[word] for word in chosen}, first)
     extended = _reload(tokenizer, state)
     model = extended.backend_tokenizer.model
     after = {word: model.tokenize(word) for word in counts}
@@ -131,27 +131,18 @@ def _is_word(piece: str, backend: Tokenizer) -> bool:
     return "L" in kinds <= {"L", "M", "N"}
 
 
-# --- by the kind of tokenizer: the words, with the pieces they were cut into, put into its saved state ---
-
-
-def _add_to_wordpiece(state: dict[str, Any], words: dict[str, list], first: int) -> None:
-    state["model"]["vocab"] |= {word: first + number for number, word in enumerate(words)}
-
-
-def _add_to_bpe(state: dict[str, Any], words: dict[str, list], first: int) -> None:
-    _add_to_wordpiece(state, words, first)
-    state["model"]["ignore_merges"] = True
-
-
-def _add_to_unigram(state: dict[str, Any], words: dict[str, list], first: int) -> None:
-    vocab = state["model"]["vocab"]  # whose ids are its places: what stands behind it as an added token gets one
-    scores, behind = [score for _, score in vocab], {token["id"]: token["content"] for token in state["added_tokens"]}
-    vocab += [[behind[i], min(scores)] for i in range(len(vocab), first)]
-    for word, pieces in words.items():
-        vocab.append([word, sum(scores[piece.id] for piece in pieces) + PREFERENCE * (len(pieces) - 1)])
-
-
-_ADD = {"WordPiece": _add_to_wordpiece, "BPE": _add_to_bpe, "Unigram": _add_to_unigram}
+def _add_words(model: dict[str, Any], added_tokens: list[dict], words: dict[str, list], first: int) -> None:
+    """Put words, with the pieces they were cut into, into the saved state of a model."""
+    if model["type"] == "Unigram":
+        vocab = model["vocab"]  # whose ids are its places: what stands behind it as an added token gets one
+        scores, behind = [score for _, score in vocab], {token["id"]: token["content"] for token in added_tokens}
+        vocab += [[behind[i], min(scores)] for i in range(len(vocab), first)]
+        for word, pieces in words.items():
+            vocab.append([word, sum(scores[piece.id] for piece in pieces) + PREFERENCE * (len(pieces) - 1)])
+    else:
+        model["vocab"] |= {word: first + number for number, word in enumerate(words)}
+    if model["type"] == "BPE":
+        model["ignore_merges"] = True
 
 
 def _reload(tokenizer: PreTrainedTokenizerBase, state: dict[str, Any]) -> PreTrainedTokenizerFast:

@@ -137,10 +137,8 @@ def train_tokenizer(
         **names,
     )
     if len(tokenizer) < vocab_size:
-        warnings.warn(
-            f"the texts gave a vocabulary of {len(tokenizer)} tokens, fewer than vocab_size={vocab_size} asked for",
-            stacklevel=2,
-        )
+        fewer = f"the texts gave a vocabulary of {len(tokenizer)} tokens, fewer than vocab_size={vocab_size} asked for"
+        warnings.warn(fewer, stacklevel=2)
     return tokenizer
 
 
@@ -161,15 +159,8 @@ def _wordpiece(backend: Tokenizer, train: Train, characters: Counter, size: int,
     # The trainer numbers the continuing characters in the order of a randomly seeded hash map and breaks ties by these
     # numbers (tokenizers#1794): given as special tokens, they have their numbers before it starts. The alphabet is
     # given too, because its own choice among equally rare characters is as random.
-    trained = train(
-        backend,
-        WordPieceTrainer,
-        vocab_size=size,
-        min_frequency=least,
-        special_tokens=special + continuing,
-        initial_alphabet=alphabet,
-        limit_alphabet=len(alphabet),
-    )
+    options = dict(vocab_size=size, min_frequency=least, special_tokens=special + continuing, initial_alphabet=alphabet)
+    trained = train(backend, WordPieceTrainer, limit_alphabet=len(alphabet), **options)
     backend.model = models.WordPiece(trained.get_vocab(), unk_token=special[1])
 
 

@@ -59,7 +59,6 @@ def _piece_decoder(backend: Any) -> decoders.Decoder:
         return decoders.ByteLevel()
     if "Metaspace" in steps:
         return decoders.Sequence([decoders.Replace(steps["Metaspace"].replacement, " "), decoders.ByteFallback()])
-    raise ValueError(
-        f"tokenizer of model {type(backend.model).__name__} with pre-tokenizer {', '.join(steps) or 'none'} marks no"
-        " words: it must have a prefix for continuing pieces, or a ByteLevel or Metaspace pre-tokenizer"
-    )
+    kind = f"{type(backend.model).__name__} with pre-tokenizer {', '.join(steps) or 'none'}"
+    needed = "a prefix for continuing pieces, or a ByteLevel or Metaspace pre-tokenizer"
+    raise ValueError(f"tokenizer of model {kind} marks no words: it must have {needed}")

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
+from helpers import refusal
 
 from minibert.tokenization import train_tokenizer
 from minibert.training.data import documents as data
@@ -211,12 +212,9 @@ def test_refused(write, monkeypatch, item, message):
         assert not loaded
 
 
-def test_other_refusals(write):
-    write("two.txt", "one\ntwo")
-    with pytest.raises(ValueError, match="2 documents in two.txt; give 3 or more"):
-        load_documents(["two.txt"], minimum=3)
-    with pytest.raises(ValueError, match="sample_by: 'word' is unknown; use one of auto, line, paragraph, document"):
-        load_documents(["two.txt"], sample_by="word")
+def test_an_unknown_layout_is_refused(write, capsys):
+    said = refusal(capsys, "mask-stats", "--data", write("two.txt", "one\ntwo"), "--sample_by", "word")
+    assert "sample_by" in said and "invalid choice: 'word'" in said
 
 
 @pytest.mark.parametrize("before", [0, (1 << 24) - 1, (1 << 24) - 2, 1 << 24])

@@ -27,17 +27,12 @@ def builtin_files(packages: Sequence[str] = ()) -> list[Path]:
     library = Path(sysconfig.get_paths()["stdlib"])
     files = _python_files(library)
     if not files:
-        raise ValueError(
-            f"the built-in corpus is empty: no Python sources in {library}; give your own text with --data"
-        )
+        raise ValueError(f"the built-in corpus is empty: no Python sources in {library}; give text with --data")
     for package in packages:
         # find_spec imports the parents of a dotted name, so only top-level names are looked up.
         spec = importlib.util.find_spec(package) if package.isidentifier() else None
         if spec is None:
-            raise ValueError(
-                f"packages: no package {package!r} is installed here; use the import name of an installed top-level"
-                " package, such as numpy"
-            )
+            raise ValueError(f"packages: {package!r} is not installed here; use a top-level import name, such as numpy")
         roots = spec.submodule_search_locations or [spec.origin]
         found = [file for root in roots for file in _python_files(Path(root))]
         if not found:
@@ -48,11 +43,8 @@ def builtin_files(packages: Sequence[str] = ()) -> list[Path]:
 
 def builtin_documents(files: Iterable[Path]) -> Iterator[str]:
     """The language reference and the docstrings of `files`: dedented, at least `MIN_CHARACTERS` long, no two alike."""
-    seen = set()
-    for document in itertools.chain(_language_reference(), *map(_docstrings, files)):
-        if len(document) >= MIN_CHARACTERS and document not in seen:
-            seen.add(document)
-            yield document
+    found = itertools.chain(_language_reference(), *map(_docstrings, files))
+    return (document for document in dict.fromkeys(found) if len(document) >= MIN_CHARACTERS)
 
 
 def _language_reference() -> list[str]:

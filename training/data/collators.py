@@ -19,7 +19,7 @@ from transformers.trainer_utils import has_length
 from transformers.utils import logging
 
 from ...tokenization.words import word_start_table
-from .masking import IGNORE_INDEX, MASKING_KINDS, REPLACEMENT, choose_targets, replace_targets, row_draws
+from .masking import ACTION, IGNORE_INDEX, MASKING_KINDS, REPLACEMENT, choose_targets, row_draws
 
 logger = logging.get_logger(__name__)
 
@@ -134,10 +134,7 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
         self._regular = np.zeros(max(vocabulary) + 1, dtype=bool)  # [V]: may be a target, or a random token
         self._regular[vocabulary] = True
         self._regular[special] = False
-        self._word_starts = np.zeros_like(self._regular)  # [V]
-        if self.masking != "token":
-            table = word_start_table(self.tokenizer)[: len(self._regular)]
-            self._word_starts[: len(table)] = table
+        self._word_starts = self._regular if self.masking == "token" else word_start_table(self.tokenizer)  # [V]
         self._cumulative = np.concatenate([[0], np.cumsum(self._random_weights())])  # [V + 1]
         self._shared = torch.tensor(_Progress()).share_memory_()
         self._told, self._batches = 0, 0  # of this process: `told` when it last looked, and the batches made since then
@@ -151,10 +148,8 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
                 raise ValueError(f"unigram_counts: {given.min()} is no count; use 0 and above")
             weights *= np.pad(given, (0, len(weights) - len(given)))
         if self.mlm and self.random_replace_prob > 0 and np.count_nonzero(weights) < 2:
-            raise ValueError(
-                f"random_replace_prob: {self.random_replace_prob} needs two tokens or more to draw from, and"
-                f" {np.count_nonzero(weights)} of the tokenizer's are neither special nor of count 0"
-            )
+            few = "two tokens or more to draw from, neither special nor of count 0; the tokenizer has fewer"
+            raise ValueError(f"random_replace_prob: {self.random_replace_prob} needs {few}")
         return weights
 
     def set_progress(
@@ -197,9 +192,7 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
         if "labels" not in tokens:
             tokens["input_ids"], tokens["labels"] = self._mask(tokens, row_numbers, begins)
         elif self.mlm and np.array_equal(tokens["labels"], input_ids):
-            raise ValueError(
-                "labels: they repeat input_ids, so nothing is masked; remove the column, the collator makes it"
-            )
+            raise ValueError("labels: they repeat input_ids, so nothing is masked; leave them to the collator")
         tokens.pop("special_tokens_mask", None)
         return self._unpad(tokens, begins, numbers) if self.unpadded else self._pad(tokens, lengths) | numbers
 
@@ -209,18 +202,14 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
 
     def _pad(self, tokens: Mapping[str, np.ndarray], lengths: np.ndarray) -> dict[str, np.ndarray]:
         """The flat columns as [rows, width]."""
-        multiple = self.pad_to_multiple_of or 1
+        multiple, pad = self.pad_to_multiple_of or 1, self.tokenizer.pad_token_id
         width = math.ceil(lengths.max() / multiple) * multiple
-        if self.tokenizer.pad_token_id is None and (lengths < width).any():
+        if pad is None and (lengths < width).any():
             raise ValueError("tokenizer: it has no pad token, which rows of unequal length need")
         real = np.arange(width) < lengths[:, None]
         if self.tokenizer.padding_side == "left":
             real = real[:, ::-1]
-        padding = {
-            "input_ids": self.tokenizer.pad_token_id or 0,
-            "token_type_ids": self.tokenizer.pad_token_type_id,
-            "labels": IGNORE_INDEX,
-        }
+        padding = dict(input_ids=pad or 0, token_type_ids=self.tokenizer.pad_token_type_id, labels=IGNORE_INDEX)
         batch = {name: np.full(real.shape, padding.get(name, 0)) for name in tokens}
         for name, column in tokens.items():
             batch[name][real] = column
@@ -249,14 +238,11 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
         the row of every token, and whether it is the first of its document."""
         input_ids, packed = tokens["input_ids"], "position_ids" in tokens
         if len(input_ids) and not 0 <= input_ids.min() <= input_ids.max() < len(self._regular):
-            raise ValueError(
-                f"input_ids: {input_ids.min()} to {input_ids.max()} do not fit the tokenizer; use ids from 0 to"
-                f" {len(self._regular) - 1}"
-            )
+            found, last = f"{input_ids.min()} to {input_ids.max()}", len(self._regular) - 1
+            raise ValueError(f"input_ids: {found} do not fit the tokenizer; use ids from 0 to {last}")
         if not self.mlm:
-            return input_ids, np.where(
-                (input_ids == self.tokenizer.pad_token_id) | (begins & packed), IGNORE_INDEX, input_ids
-            )
+            ignored = (input_ids == self.tokenizer.pad_token_id) | (begins & packed)
+            return input_ids, np.where(ignored, IGNORE_INDEX, input_ids)
         candidates = self._regular[input_ids] & (tokens["attention_mask"] != 0)
         if "special_tokens_mask" in tokens:
             candidates &= tokens["special_tokens_mask"] == 0
@@ -267,9 +253,22 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
         )
         if self.target_draws:
             tokens["target_draws"] = (draws[REPLACEMENT] * 2.0**53).astype(np.int64)
-        shares, mask = (self.mask_replace_prob, self.random_replace_prob), self.tokenizer.mask_token_id
-        masked = replace_targets(input_ids, targets, leaders, draws, mask, *shares, self._cumulative)
-        return masked, np.where(targets, input_ids, IGNORE_INDEX)
+        read = self._read(input_ids, targets, draws[ACTION, leaders], draws[REPLACEMENT])
+        return read, np.where(targets, input_ids, IGNORE_INDEX)
+
+    def _read(self, input_ids: np.ndarray, targets: np.ndarray, action: np.ndarray, draws: np.ndarray) -> np.ndarray:
+        """What the model reads, int64 [T]: [MASK], another token or the token itself where `targets` is true. `action`,
+        one draw for a word or span, decides which; each token has a random token of its own, never the one it was."""
+        replaced, masked = input_ids.copy(), action < self.mask_replace_prob
+        replaced[targets & masked] = self.tokenizer.mask_token_id
+        others = np.flatnonzero(targets & ~masked & (action < self.mask_replace_prob + self.random_replace_prob))
+        # by weight among all but the original: in whole numbers, so that no rounding lets the original in
+        before = self._cumulative[input_ids[others]]
+        own = self._cumulative[input_ids[others] + 1] - before
+        ticket = (draws[others] * (self._cumulative[-1] - own)).astype(np.int64)
+        ticket += np.where(ticket >= before, own, 0)
+        replaced[others] = np.searchsorted(self._cumulative, ticket, side="right") - 1
+        return replaced
 
     def _draws(self, rows: Sequence[np.ndarray]) -> tuple[np.ndarray, float]:
         """Uniform numbers for the tokens of the batch now at hand, float64 [4, T], and its rate."""
@@ -314,10 +313,8 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
 def check_mask_token(tokenizer: Any) -> None:
     """Refuse (ValueError) a tokenizer that has no mask token."""
     if tokenizer.mask_token is None:
-        raise ValueError(
-            f"tokenizer: {tokenizer.name_or_path!r} has no mask token, which masked language modelling needs; give it"
-            " one with tokenizer.add_special_tokens({'mask_token': '[MASK]'})"
-        )
+        give = "give it one with tokenizer.add_special_tokens({'mask_token': '[MASK]'})"
+        raise ValueError(f"tokenizer: {tokenizer.name_or_path!r} has no mask token; {give}")
 
 
 def check_masking(masking: Any) -> None:
@@ -328,18 +325,14 @@ def check_masking(masking: Any) -> None:
         if not isinstance(rate, Real) or not 0 <= rate <= 1:
             raise ValueError(f"{name}: {rate!r} is no rate; use a number from 0 to 1")
     if masking.mask_replace_prob + masking.random_replace_prob > 1 + 1e-9:
-        raise ValueError(
-            f"mask_replace_prob, random_replace_prob: {masking.mask_replace_prob} and {masking.random_replace_prob}"
-            " sum to more than 1; use at most 1 together, the rest stays as it is"
-        )
+        both = f"{masking.mask_replace_prob} and {masking.random_replace_prob}"
+        raise ValueError(f"mask_replace_prob, random_replace_prob: {both} sum to more than 1; use at most 1 together")
     for name, known in CHOICES.items():
         if getattr(masking, name) not in known:
             raise ValueError(f"{name}: {getattr(masking, name)!r} is not known; use one of {', '.join(known)}")
     if (masking.rate_schedule == "constant") != (not masking.rate_points):
-        raise ValueError(
-            f"rate_points: {dict(masking.rate_points)} does not go with rate_schedule={masking.rate_schedule!r}; use"
-            " points with linear and steps, none with constant"
-        )
+        wrong = f"{dict(masking.rate_points)} does not go with rate_schedule={masking.rate_schedule!r}"
+        raise ValueError(f"rate_points: {wrong}; use points with linear and steps, none with constant")
     for share in masking.rate_points:
         if not isinstance(share, Real) or not 0 < share <= 1:
             raise ValueError(f"rate_points: {share!r} is no share of the training; use one above 0, at most 1")

@@ -6,7 +6,6 @@ import inspect
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TypeVar
 
 import datasets
 import numpy as np
@@ -19,8 +18,7 @@ from transformers import PreTrainedTokenizerFast
 from ..loading import without_bars
 from .builtin_corpus import builtin_documents, builtin_files
 from .sources import language_of, plan_source, select_text
-
-DatasetOrStream = TypeVar("DatasetOrStream", datasets.Dataset, datasets.IterableDataset)
+from .tables import DatasetOrStream
 
 # Documents in one call of the tokenizer: enough to keep every core busy, few enough that the encodings of long
 # documents (100 bytes a token and more) stay small.
@@ -28,48 +26,33 @@ TOKENIZER_BATCH = 512
 
 
 def load_documents(
-    data: Sequence[str] = (),
-    *,
-    packages: Sequence[str] = (),
-    text_column: str | None = None,
-    sample_by: str = "auto",
-    minimum: int = 1,
+    data: Sequence[str] = (), *, packages: Sequence[str] = (), text_column: str | None = None, sample_by: str = "auto"
 ) -> datasets.Dataset:
     """One column `text`, one row per document, in the order of `data`; blank documents are left out. Of several entries
     of `data`, a column `source` says from which one a document is (a `ClassLabel`: its language, or the entry itself).
-
-    Args:
-        data, packages, text_column, sample_by: as in `CorpusArguments`.
-        minimum: the number of documents that the caller needs.
+    The arguments are those of `CorpusArguments`.
 
     Raises:
-        ValueError: a path without data, a file that is not UTF-8 (with the byte offset), a column that cannot be told,
-            too few documents. All files are looked at before the first is loaded.
+        ValueError: a path without data, a file that is not UTF-8 (with the byte offset), a column that cannot be told;
+            all files are looked at before the first is loaded.
     """
     if data and packages:
         raise ValueError("packages: these extend the built-in corpus, which is not read when data is given")
-    if data:
-        parts = load_sources(data, text_column=text_column, sample_by=sample_by)
-        for item, part in zip(data, parts):
-            if not len(part):
-                raise ValueError(f"data: no text in {item!r}: blank; every entry needs one document or more")
-        documents = parts[0]
-        if len(parts) > 1:
-            names = [language or item for language, item in map(language_of, data)]
-            label = datasets.ClassLabel(names=list(dict.fromkeys(names)))
-            source = np.repeat(label.str2int(names), [len(part) for part in parts])
-            documents = datasets.concatenate_datasets(parts).add_column("source", source, feature=label)
-    else:
+    if not data:
         # What from_generator makes is cached, so that later steps are; it runs when a file or our code has changed.
         files = [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in builtin_files(packages)]
-        documents = datasets.Dataset.from_generator(
-            _builtin_rows,
-            gen_kwargs={"files": tuple(files), "revision": _revision(builtin_documents)},
-            features=datasets.Features({"text": datasets.Value("string")}),
-        )
-    if len(documents) < minimum:
-        source = ", ".join(data) or "the built-in corpus"
-        raise ValueError(f"data: {len(documents)} documents in {source}; give {minimum} or more")
+        made_of = {"files": tuple(files), "revision": _revision(builtin_documents)}
+        return datasets.Dataset.from_generator(_builtin_rows, gen_kwargs=made_of)
+    parts = load_sources(data, text_column=text_column, sample_by=sample_by)
+    for item, part in zip(data, parts):
+        if not len(part):
+            raise ValueError(f"data: no text in {item!r}: blank; every entry needs one document or more")
+    documents = parts[0]
+    if len(parts) > 1:
+        names = [language or item for language, item in map(language_of, data)]
+        label = datasets.ClassLabel(names=list(dict.fromkeys(names)))
+        source = np.repeat(label.str2int(names), [len(part) for part in parts])
+        documents = datasets.concatenate_datasets(parts).add_column("source", source, feature=label)
     return documents
 
 
@@ -102,9 +85,7 @@ def hold_out(documents: datasets.Dataset, validation_size: float | int, seed: in
     share, at least `minimum` different documents are held out.
     """
     if validation_size <= 0:
-        raise ValueError(
-            f"validation_size: {validation_size} holds nothing out; use a share between 0 and 1, or a number of texts"
-        )
+        raise ValueError(f"validation_size: {validation_size} holds nothing out; use a share, or a number of texts")
     share = validation_size < 1
     target = max(1, round(validation_size * len(documents) if share else validation_size))
     batches = documents.with_format("arrow").select_columns("text").iter(batch_size=1000)
@@ -112,10 +93,8 @@ def hold_out(documents: datasets.Dataset, validation_size: float | int, seed: in
     values, counts = np.unique(digests, return_counts=True)  # ascending: a random order of the distinct documents
     held_out = values[: max(np.searchsorted(np.cumsum(counts), target) + 1, minimum if share else 1)]
     if len(held_out) == len(values):
-        raise ValueError(
-            f"validation_size: holding out {validation_size} of {len(documents)} texts ({len(values)} different"
-            f" ones{f', {minimum} at least' if share else ''}) leaves none to train on"
-        )
+        texts = f"{len(documents)} texts ({len(values)} different ones{f', {minimum} at least' if share else ''})"
+        raise ValueError(f"validation_size: holding out {validation_size} of {texts} leaves none to train on")
     return np.isin(digests, held_out)
 
 
@@ -185,13 +164,6 @@ def smallest_dtype(count: int) -> type[np.integer]:
     return np.uint16 if count <= 1 << 16 else np.int32
 
 
-def list_array(values: np.ndarray, lengths: np.ndarray) -> pa.ListArray:
-    """An Arrow column of lists: `values` cut into consecutive lists of the given lengths."""
-    offsets = np.zeros(len(lengths) + 1, dtype=np.int32)
-    np.cumsum(lengths, out=offsets[1:])
-    return pa.ListArray.from_arrays(offsets, values)
-
-
 # --- Steps of map_tables ---------------------------------------------------------------------------------------------
 
 
@@ -214,9 +186,8 @@ def _backend(serialized: str) -> Tokenizer:
 def tokenize_table(table: pa.Table, backend: str) -> pa.Table:
     """Column `text` to column `input_ids`, without special tokens; `backend` as JSON."""
     encodings = _backend(backend).encode_batch_fast(table["text"].to_pylist(), add_special_tokens=False)
-    dtype = smallest_dtype(_backend(backend).get_vocab_size())
-    ids = [np.array(encoding.ids, dtype=dtype) for encoding in encodings]
-    return pa.table({"input_ids": list_array(np.concatenate(ids), np.fromiter(map(len, ids), dtype=np.int64))})
+    ids = pa.from_numpy_dtype(smallest_dtype(_backend(backend).get_vocab_size()))
+    return pa.table({"input_ids": pa.array([encoding.ids for encoding in encodings], pa.list_(ids))})
 
 
 def _builtin_rows(files: Sequence[tuple], revision: str) -> Iterator[dict[str, str]]:

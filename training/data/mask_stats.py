@@ -66,18 +66,14 @@ def mask_stats(corpus: CorpusArguments, arguments: MaskStatsArguments) -> int:
     documents = load_documents(**vars(corpus))
     folder.mkdir(parents=True, exist_ok=True)
 
+    # at_least_one_target would lift the rate of short documents
+    options = dict(mlm_probability=arguments.mlm_probability, seed=arguments.seed, at_least_one_target=False)
     lines, drawn = [], {}
     for algorithm in arguments.algorithms:
         tokenizer = train_tokenizer(documents["text"], algorithm=algorithm, vocab_size=VOCAB_SIZE)
         rows = pack_documents(tokenize_documents(documents, tokenizer), tokenizer, SEQ_LENGTH).with_format("numpy")
         for kind in arguments.kinds:
-            collator = MaskedLMCollator(
-                tokenizer,
-                mlm_probability=arguments.mlm_probability,
-                masking=kind,
-                seed=arguments.seed,
-                at_least_one_target=False,  # it lifts the rate of short documents
-            )
+            collator = MaskedLMCollator(tokenizer, masking=kind, **options)
             counts = count_outcomes(collator, rows, max(arguments.tokens), f"{algorithm}, {kind}")
             totals = np.cumsum(counts[:, 0])
             for tokens in sorted(arguments.tokens):

@@ -1,4 +1,4 @@
-"""Masked language modelling on flat arrays of tokens: which tokens are targets, and what stands in their place.
+"""Masked language modelling on flat arrays of tokens: which tokens are targets, and the draws that decide on them.
 
 A batch of T tokens (rows one after the other, no padding between them) is masked with a fixed number of NumPy passes,
 in time and memory linear in T. All randomness comes in as four uniform numbers per token (`row_draws`), so that every
@@ -75,17 +75,12 @@ def choose_targets(
         chosen, leaders = draws[SELECT, firsts] < rate, firsts
 
     if at_least_one:  # the word with the smallest draw, in every document without a chosen one
-        documents = _group_starts(np.cumsum(begins)[firsts])
+        documents = np.flatnonzero(np.diff(np.cumsum(begins)[firsts], prepend=-1))  # the first word of each
         extent = draws[EXTENT, firsts]
         smallest = np.where(np.logical_or.reduceat(chosen, documents), -1.0, np.minimum.reduceat(extent, documents))
         forced = extent == np.repeat(smallest, np.diff(documents, append=len(firsts)))
         chosen, leaders = chosen | forced, np.where(forced, firsts, leaders)
     return candidates & chosen[words], leaders[words]
-
-
-def _group_starts(groups: np.ndarray) -> np.ndarray:
-    """Index of the first element of every run of equal numbers."""
-    return np.flatnonzero(np.diff(groups, prepend=groups[0] - 1))
 
 
 def _spans(rate: float, rows: np.ndarray, breaks: np.ndarray, draws: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -108,7 +103,7 @@ def _spans(rate: float, rows: np.ndarray, breaks: np.ndarray, draws: np.ndarray)
     p_rest = np.cumsum(p_length[::-1])[::-1] / mean
     p_begin = rate / (rate + mean * (1 - rate))  # mean gap : mean span = 1 - rate : rate
 
-    first = _group_starts(rows)
+    first = np.flatnonzero(np.diff(rows, prepend=-1))  # the first word of every row
     counts = np.diff(first, append=len(rows))
     ends = np.repeat(first + counts, counts)  # [W] one past the last word of the row
 
@@ -136,37 +131,6 @@ def _spans(rate: float, rows: np.ndarray, breaks: np.ndarray, draws: np.ndarray)
     begins = breaks.copy()
     begins[starts] = True
     return covered, np.maximum.accumulate(np.where(begins, np.arange(len(rows)), 0))
-
-
-def replace_targets(
-    input_ids: np.ndarray,
-    targets: np.ndarray,
-    leaders: np.ndarray,
-    draws: np.ndarray,
-    mask_token_id: int,
-    mask_replace_prob: float,
-    random_replace_prob: float,
-    cumulative: np.ndarray,
-) -> np.ndarray:
-    """What the model reads: [MASK], another token or the token itself where `targets` is true. One draw for a word or a
-    span decides between the three, each token of it then gets its own random token, never the one it replaces.
-
-    Args:
-        input_ids: int [T], like the result.
-        targets, leaders, draws: see `choose_targets`.
-        cumulative: int [V + 1], 0 and then the running sum of the weights with which ids are drawn as random tokens.
-    """
-    action, replaced = draws[ACTION, leaders], input_ids.copy()
-    masked = action < mask_replace_prob
-    replaced[targets & masked] = mask_token_id
-    others = np.flatnonzero(targets & ~masked & (action < mask_replace_prob + random_replace_prob))
-    # by weight among all but the original: in whole numbers, so that no rounding lets the original in
-    before = cumulative[input_ids[others]]
-    own = cumulative[input_ids[others] + 1] - before
-    ticket = (draws[REPLACEMENT, others] * (cumulative[-1] - own)).astype(np.int64)
-    ticket += np.where(ticket >= before, own, 0)
-    replaced[others] = np.searchsorted(cumulative, ticket, side="right") - 1
-    return replaced
 
 
 def unigram_counts(rows: Iterable[Sequence[int]], vocab_size: int) -> np.ndarray:

@@ -28,6 +28,7 @@ from ..arguments.pretraining import CorpusArguments, MixtureArguments, Streaming
 from ..report import format_table
 from .documents import hold_out, in_share, load_documents, load_sources, map_tables
 from .sources import is_plain, language_of
+from .tables import DatasetOrStream
 
 # The exponent for languages (XLM-R, Conneau et al. 2020).
 LANGUAGE_ALPHA = 0.3
@@ -44,9 +45,9 @@ SAMPLE_ROWS = 1000
 class CorpusSplits:
     """Documents, in a column `text`; of several languages that are not streamed, which one in a column `source`."""
 
-    train: datasets.Dataset | datasets.IterableDataset  # once, or as often as the mixture has it; a stream has no end
+    train: DatasetOrStream  # once, or as often as the mixture has it; a stream has no end
     validation: datasets.Dataset  # what is held out, once
-    sample: datasets.Dataset | datasets.IterableDataset  # for a tokenizer, in the same mixture as `train`
+    sample: DatasetOrStream  # for a tokenizer, in the same mixture as `train`
 
 
 def prepare_documents(
@@ -71,7 +72,7 @@ def prepare_documents(
         ValueError: what `load_documents`, `hold_out` and `check_mixture` refuse, or a source without text.
     """
     if streaming.streaming:
-        names, streams, probabilities = _streams(corpus, mixture, streaming)
+        names, streams, probabilities = _streams(corpus, mixture)
         splits = [split_stream(stream, validation_size, seed) for stream in streams]
         validation = first_rows(*(held_out for _, held_out in splits), count=VALIDATION_DOCUMENTS)
         if len(validation) < minimum_validation:
@@ -83,7 +84,10 @@ def prepare_documents(
         return CorpusSplits(mix_streams(*mixed), validation, sample)
 
     names, alpha = check_mixture(corpus.data, mixture)
-    documents = load_documents(**vars(corpus), minimum=minimum)
+    documents = load_documents(**vars(corpus))
+    if len(documents) < minimum:
+        source = ", ".join(corpus.data) or "the built-in corpus"
+        raise ValueError(f"data: {len(documents)} documents in {source}; give {minimum} or more")
     columns, needed = ["text"], minimum_validation
     if len(names) > 1 and all(language_of(item)[0] for item in corpus.data):
         columns, needed = ["text", "source"], len(names) * (minimum_validation - 1) + 1  # the pigeonhole principle
@@ -93,15 +97,13 @@ def prepare_documents(
     return CorpusSplits(train, documents.select(np.flatnonzero(held_out)).select_columns(columns), train)
 
 
-def load_sample(
-    corpus: CorpusArguments, mixture: MixtureArguments, streaming: StreamingArguments, seed: int = 0
-) -> datasets.Dataset | datasets.IterableDataset:
+def load_sample(corpus: CorpusArguments, mixture: MixtureArguments, streaming: StreamingArguments) -> DatasetOrStream:
     """What a tokenizer is trained on when nothing is held out: see `prepare_documents`."""
     if streaming.streaming:
-        mixed = mix_streams(*_streams(corpus, mixture, streaming)[1:], seed, streaming.shuffle_buffer, endless=False)
+        mixed = mix_streams(*_streams(corpus, mixture)[1:], 0, streaming.shuffle_buffer, endless=False)
         return mixed.take(streaming.sample_documents)
     names, alpha = check_mixture(corpus.data, mixture)
-    return _mix(names, load_documents(**vars(corpus)), mixture.weights, alpha, seed)
+    return _mix(names, load_documents(**vars(corpus)), mixture.weights, alpha, seed=0)
 
 
 def check_mixture(data: Sequence[str], mixture: MixtureArguments) -> tuple[list[str], float]:
@@ -168,10 +170,8 @@ def draw_documents(sizes: Sequence[int], probabilities: np.ndarray, seed: int) -
     be more than `LONGEST_EPOCH` times as many draws as documents."""
     lengths = np.asarray(sizes) / probabilities
     if lengths.max() > LONGEST_EPOCH * sum(sizes):
-        raise ValueError(
-            f"weights: an epoch, in which every document comes at least once, would have {lengths.max():,.0f}"
-            f" documents, of {sum(sizes):,}, more than {LONGEST_EPOCH} times as many; raise the smallest weights"
-        )
+        many = f"{lengths.max():,.0f} documents, of {sum(sizes):,}, more than {LONGEST_EPOCH} times as many"
+        raise ValueError(f"weights: an epoch with every document would have {many}; raise the smallest weights")
     rows = np.split(np.arange(sum(sizes)), np.cumsum(sizes)[:-1])
     parts = [datasets.Dataset.from_dict({"row": part}) for part in rows]
     return _interleave(parts, probabilities, seed).with_format("numpy")["row"][:]
@@ -187,9 +187,7 @@ def _interleave(parts: list, probabilities: np.ndarray, seed: int):
 # --- Streams ---------------------------------------------------------------------------------------------------------
 
 
-def _streams(
-    corpus: CorpusArguments, mixture: MixtureArguments, streaming: StreamingArguments
-) -> tuple[list[str], list[datasets.IterableDataset], np.ndarray]:
+def _streams(corpus: CorpusArguments, mixture: MixtureArguments) -> tuple[list[str], list, np.ndarray]:
     """The names of the sources, the streams, and with which probability each is drawn from."""
     names, alpha = check_mixture(corpus.data, mixture)
     if not corpus.data:
@@ -197,10 +195,8 @@ def _streams(
     entries: Sequence = corpus.data
     if len(names) > 1 and not mixture.weights:
         if alpha != 1 or not all(map(is_plain, entries)):
-            raise ValueError(
-                f"weights: needed with --streaming and {len(names)} sources ({', '.join(names)}), as the documents of"
-                " a stream are not counted; give one for every entry of data, such as their numbers of documents"
-            )
+            several = f"{len(names)} sources ({', '.join(names)}), whose documents are not counted"
+            raise ValueError(f"weights: needed with --streaming and {several}; give one for every entry of data")
         names, entries = [", ".join(names)], [entries]  # files that are read one after the other
     streams = load_sources(entries, text_column=corpus.text_column, sample_by=corpus.sample_by, streaming=True)
     _check_not_empty(names, streams, "is in it")
@@ -216,15 +212,11 @@ def split_stream(
 ) -> tuple[datasets.IterableDataset, datasets.IterableDataset]:
     """Two streams, of the documents to train on and of those held out, each in the order of `stream`.
 
-    A document is held out when the hash of its text (and the seed) falls below the share `validation_size`;
-    `documents.hold_out` takes those with the lowest hashes: the same ones, but for a few at the border, as a stream's
-    documents cannot be counted beforehand.
+    A document is held out when the hash of its text (and the seed) falls below the share `validation_size`: those that
+    `documents.hold_out` takes, which can count them, but for a few at the border.
     """
     if not 0 < validation_size < 1:
-        raise ValueError(
-            f"validation_size: {validation_size} cannot be held out of a stream, whose documents are not counted; use"
-            " a share between 0 and 1"
-        )
+        raise ValueError(f"validation_size: {validation_size} cannot be held out of a stream; use a share such as 0.05")
     options = dict(desc="Splitting", batch_size=1000, share=validation_size, seed=seed)
     return tuple(map_tables(stream, _one_side, held_out=held_out, **options) for held_out in (False, True))
 
@@ -274,7 +266,5 @@ def check_workers(stream: datasets.IterableDataset, training: TrainingArguments)
     if files >= ranks:
         files //= ranks  # what the rank with the fewest gets
     if training.dataloader_num_workers > files:
-        raise ValueError(
-            f"dataloader_num_workers: {training.dataloader_num_workers} for a stream of {files} files; use at most as"
-            " many (of a mixture, as its source with the fewest)"
-        )
+        given = f"{training.dataloader_num_workers} for a stream of {files} files"
+        raise ValueError(f"dataloader_num_workers: {given}; use at most as many (of a mixture: the fewest of a source)")

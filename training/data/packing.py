@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from transformers import PreTrainedTokenizerBase
 
-from .documents import list_array, map_tables, smallest_dtype
+from .documents import map_tables, smallest_dtype
 
 MODES = ("packed", "padded", "concatenated")
 
@@ -93,15 +93,12 @@ def best_fit_decreasing(lengths: np.ndarray, capacity: int) -> np.ndarray:
         else:
             space, row, count = capacity, count, count + 1
         left = space - length
-        if left:
-            rows_with[left].append(row)
-            spaces |= 1 << left
+        rows_with[left].append(row)
+        spaces |= 1 << left
         rows[piece] = row
 
     _, first_piece = np.unique(rows, return_index=True)
-    number = np.empty(count, dtype=np.int64)
-    number[np.argsort(first_piece)] = np.arange(count)
-    return number[rows]
+    return np.argsort(np.argsort(first_piece))[rows]  # a row is numbered by the rank of its first piece
 
 
 def pack_table(table: pa.Table, mode: str, seq_length: int, cls_token_id: int, sep_token_id: int) -> pa.Table:
@@ -131,12 +128,9 @@ def pack_table(table: pa.Table, mode: str, seq_length: int, cls_token_id: int, s
     if mode == "concatenated":
         row_lengths = np.diff(np.append(places[::seq_length], len(places)))
         positions = places % seq_length
-    return pa.table(
-        {
-            "input_ids": list_array(tokens, row_lengths),
-            "position_ids": list_array(positions.astype(smallest_dtype(seq_length)), row_lengths),
-        }
-    )
+    bounds = np.concatenate([[0], np.cumsum(row_lengths)]).astype(np.int32)
+    columns = {"input_ids": tokens, "position_ids": positions.astype(smallest_dtype(seq_length))}
+    return pa.table({name: pa.ListArray.from_arrays(bounds, column) for name, column in columns.items()})
 
 
 def group_by_length(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:

@@ -11,6 +11,7 @@ import dataclasses
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from itertools import compress, islice
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from torch.utils.data import Dataset, Sampler
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from ..arguments.pretraining import ROWS_MANIFEST, UNLESS_PREPARED, CorpusArguments, RowArguments
+from ..checkpoints import check_same
 from ..files import whole, write_json
 from .documents import TOKENIZER_BATCH, in_share, tokenize_table, tokenizer_backend
 from .packing import WINDOW, pack_table, special_ids
@@ -42,20 +44,16 @@ def write_shard(path: Path, texts: Iterable[str], tokenizer: PreTrainedTokenizer
     which has its name only when it is whole; `rows` are decided."""
     backend, special, texts = tokenizer_backend(tokenizer), special_ids(tokenizer), iter(texts)
     writer, documents, tokens = None, 0, 0
-    with whole(path) as unfinished:
-        try:
-            while window := list(islice(texts, WINDOW)):
-                batches = (window[start : start + TOKENIZER_BATCH] for start in range(0, len(window), TOKENIZER_BATCH))
-                tokenized = pa.concat_tables(tokenize_table(pa.table({"text": batch}), backend) for batch in batches)
-                packed = pack_table(tokenized, rows.packing, rows.seq_length, **special)
-                writer = writer or pq.ParquetWriter(unfinished, packed.schema, compression="zstd")
-                writer.write_table(packed, ROWS_IN_GROUP)
-                documents += len(window)
-                tokens += pc.sum(pc.list_value_length(packed["input_ids"])).as_py()
-            writer.add_key_value_metadata({"documents": str(documents), "tokens": str(tokens)})
-        finally:
-            if writer is not None:
-                writer.close()
+    with whole(path) as unfinished, ExitStack() as opened:
+        while window := list(islice(texts, WINDOW)):
+            batches = (window[start : start + TOKENIZER_BATCH] for start in range(0, len(window), TOKENIZER_BATCH))
+            tokenized = pa.concat_tables(tokenize_table(pa.table({"text": batch}), backend) for batch in batches)
+            packed = pack_table(tokenized, rows.packing, rows.seq_length, **special)
+            writer = writer or opened.enter_context(pq.ParquetWriter(unfinished, packed.schema, compression="zstd"))
+            writer.write_table(packed, ROWS_IN_GROUP)
+            documents += len(window)
+            tokens += pc.sum(pc.list_value_length(packed["input_ids"])).as_py()
+        writer.add_key_value_metadata({"documents": str(documents), "tokens": str(tokens)})
 
 
 def write_part(
@@ -108,10 +106,9 @@ def write_manifest(folder: str | Path, rows: RowArguments, arguments: dict[str, 
         arguments: what else is worth knowing of it, for people; `data`, for the cards of models.
     """
     folder, tokenizer = Path(folder), AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
-    shards = {
-        split: {path.name: shard_counts(path) for path in sorted(folder.glob(f"{split}-*.parquet"))} for split in SPLITS
-    }
-    for split, found in shards.items():
+    shards = {}
+    for split in SPLITS:
+        found = shards[split] = {path.name: shard_counts(path) for path in sorted(folder.glob(f"{split}-*.parquet"))}
         if not found or None in found.values():
             raise ValueError(f"{str(folder)!r} has no whole shard {split}-….parquet, or a broken one; prepare it again")
     made = {name: getattr(rows.decided(), name) for name in UNLESS_PREPARED}
@@ -173,24 +170,18 @@ class PreparedRows:
 
     def arguments(self, rows: RowArguments) -> RowArguments:
         """How the rows were made; a ValueError if other ones are asked for."""
-        for name, value in self.made.items():
-            given = getattr(rows, name)
-            if given not in (None, value):
-                raise ValueError(
-                    f"{name}: {given!r}, but the rows in {str(self.folder)!r} were prepared with {value!r}; leave it"
-                    f" out, or prepare rows with --{name} {given}"
-                )
+        asked = {name: value for name in self.made if (value := getattr(rows, name)) is not None}
+        made = f"the rows in {str(self.folder)!r} were prepared with"
+        check_same(self.made, self.made | asked, made, "leave it out, or prepare rows with it")
         return dataclasses.replace(rows, **self.made)
 
     def check_tokenizer(self, tokenizer: PreTrainedTokenizerBase) -> None:
         """A ValueError if it is not the one that the rows were made with."""
         made, found = self.manifest["tokenizer_sha256"], tokenizer_checksum(tokenizer)
         if made != found:
-            raise ValueError(
-                f"tokenizer: {tokenizer.name_or_path!r} (sha256 {found[:12]}…) is not the one that the rows in"
-                f" {str(self.folder)!r} were made with (sha256 {made[:12]}…), and would read other words in them; use"
-                f" that one, or prepare rows with --tokenizer {tokenizer.name_or_path}"
-            )
+            given = f"{tokenizer.name_or_path!r} (sha256 {found[:12]}…)"
+            rows = f"the rows in {str(self.folder)!r} were made with (sha256 {made[:12]}…)"
+            raise ValueError(f"tokenizer: {given} is not the one that {rows}; use that one, or prepare rows with yours")
 
     def load(self, split: str) -> datasets.Dataset:
         """The rows, mapped into memory from the cache of `datasets`, in the order of the documents."""
@@ -223,8 +214,6 @@ class StreamedRows(Dataset):
         return int(self.bounds[-1])
 
     def __getitem__(self, number: int) -> dict[str, np.ndarray]:
-        if not 0 <= number < len(self):
-            raise IndexError(number)
         group = int(np.searchsorted(self.bounds, number, side="right")) - 1
         table, row = self._read(group), int(number - self.bounds[group])
         return {name: table[name][row].values.to_numpy() for name in table.column_names}

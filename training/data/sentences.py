@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from itertools import chain
 
 import datasets
 from tqdm.auto import tqdm
@@ -13,12 +14,10 @@ BLANK_LINE = re.compile(r"\n\s*\n")  # a single line break may be nothing but a 
 
 def sentences(documents: datasets.Dataset) -> Iterator[str]:
     """The sentences of all documents in their order, each on one line, with a progress bar."""
-    with tqdm(total=len(documents), desc="Reading", unit=" documents", leave=False, delay=1) as bar:
-        for batch in documents.iter(1000):
-            for text in batch["text"]:
-                for paragraph in BLANK_LINE.split(text):
-                    yield from filter(None, (" ".join(part.split()) for part in SENTENCE_END.split(paragraph)))
-                bar.update()
+    texts = chain.from_iterable(batch["text"] for batch in documents.iter(1000))
+    for text in tqdm(texts, desc="Reading", total=len(documents), unit=" documents", leave=False, delay=1):
+        for paragraph in BLANK_LINE.split(text):
+            yield from filter(None, (" ".join(part.split()) for part in SENTENCE_END.split(paragraph)))
 
 
 def split_sentences(text: str) -> list[str]:

@@ -15,13 +15,11 @@ import re
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
-import datasets
 from tqdm.auto import tqdm
 
 from ..arguments.pretraining import ROWS_MANIFEST, ROWS_PLAN
-from .tables import LOADERS, hub_name, load_files, load_hub, string_columns
+from .tables import LOADERS, DatasetOrStream, hub_name, load_files, load_hub, string_columns
 
-SAMPLE_BY = ("auto", "line", "paragraph", "document")
 # "de=folder": the language that an entry is in.
 LANGUAGE = re.compile(r"(?P<language>[A-Za-z][\w-]*)=(?P<item>.+)", re.DOTALL)
 BLANK_LINE_BETWEEN_LINES = re.compile(rb"\S[^\S\r\n]*\r?\n\r?\n\s*\S")
@@ -46,14 +44,10 @@ def is_plain(item: str) -> bool:
     return language is None and is_file and not os.path.isdir(path)
 
 
-def plan_source(
-    items: Sequence[str], sample_by: str, streaming: bool = False
-) -> list[Callable[[], datasets.Dataset | datasets.IterableDataset]]:
+def plan_source(items: Sequence[str], sample_by: str, streaming: bool = False) -> list[Callable[[], DatasetOrStream]]:
     """Check one entry of `data`, or several that are one source, and say how to load it: local files grouped by loader,
     or a data set of the Hub. A ValueError for an entry that does not exist or holds no data, or a file that is not
     UTF-8 (of one to be streamed, the first `LOOK_AHEAD` bytes are looked at)."""
-    if sample_by not in SAMPLE_BY:
-        raise ValueError(f"sample_by: {sample_by!r} is unknown; use one of {', '.join(SAMPLE_BY)}")
     files = []
     for item in items:
         _, item = language_of(item)
@@ -94,9 +88,7 @@ def plan_source(
     ]
 
 
-def select_text(
-    dataset: datasets.Dataset | datasets.IterableDataset, name: str | None
-) -> datasets.Dataset | datasets.IterableDataset:
+def select_text(dataset: DatasetOrStream, name: str | None) -> DatasetOrStream:
     """`dataset` cut down to one column of strings named "text"; a ValueError if `name` is none, or it is None and which
     column holds the text is not clear."""
     if dataset.features is None:  # a stream that has not been read knows nothing of its columns
@@ -127,23 +119,15 @@ def files_in(folder: str | Path, suffixes: Collection[str]) -> list[str]:
 
 def _check_utf8(file: str, limit: int | None) -> None:
     """Decode the file, or its first `limit` bytes."""
-    decoder = codecs.getincrementaldecoder("utf-8")()
-    offset = 0
     with open(file, "rb") as stream:
-        while limit is None or offset < limit:
-            block = stream.read(1 << 24)
-            carried = len(decoder.getstate()[0])  # bytes of a character that the last block began
-            try:
-                decoder.decode(block, final=not block)
-            except UnicodeDecodeError as error:
-                position = offset - carried + error.start
-                byte = error.object[error.start]
-                raise ValueError(
-                    f"data: {file!r} is not UTF-8 text: byte 0x{byte:02x} at offset {position} ({error.reason})"
-                ) from None
-            if not block:
-                return
-            offset += len(block)
+        try:
+            for _ in codecs.iterdecode(iter(functools.partial(stream.read, 1 << 24), b""), "utf-8"):
+                if limit is not None and stream.tell() >= limit:
+                    return
+        except UnicodeDecodeError as error:
+            offset = stream.tell() - len(error.object) + error.start  # of what was read, the end is being decoded
+            where = f"byte 0x{error.object[error.start]:02x} at offset {offset}"
+            raise ValueError(f"data: {file!r} is not UTF-8 text: {where} ({error.reason})") from None
 
 
 def _layout(file: str, limit: int | None) -> str:

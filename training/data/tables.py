@@ -13,6 +13,7 @@ import datasets
 import pyarrow as pa
 import pyarrow.compute as pc
 
+DatasetOrStream = datasets.Dataset | datasets.IterableDataset
 # Empty cells and words such as "NA" stay text.
 CSV = {"encoding": "utf-8-sig", "keep_default_na": False}
 # What the names of files end in, with the loader of `datasets` that reads them, and its options.
@@ -51,9 +52,7 @@ def load_table(file: str | Path, field: str = "data") -> datasets.Dataset:
     return load_files([str(path)], path.suffix.lower(), field)
 
 
-def load_files(
-    files: Sequence[str], suffix: str, field: str = "data", **options: Any
-) -> datasets.Dataset | datasets.IterableDataset:
+def load_files(files: Sequence[str], suffix: str, field: str = "data", **options: Any) -> DatasetOrStream:
     """The rows of files that are read as those ending in `suffix`; `options` are those of `datasets.load_dataset`. A
     ValueError where they cannot be read, or hold no rows; of a stream, the first row is looked at, the others as they
     are read."""
