@@ -2,10 +2,11 @@
 not installed, is named and stops no other."""
 
 import importlib.util
-import io
+import itertools
 import json
 import re
-import sys
+import types
+from concurrent.futures import Executor, Future
 
 import numpy as np
 import pytest
@@ -29,7 +30,7 @@ MAX_LENGTH = 8
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """As the command makes it: the native model, the converted one, the graphs if there is onnx, and texts."""
+    """As the command makes it: the native model, the converted one, and the graphs if there is onnx."""
     root = tmp_path_factory.mktemp("bench")
     tokenizer = train_tokenizer(sentences(200), vocab_size=120, model_max_length=64, show_progress=False)
     shape = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48)
@@ -40,7 +41,6 @@ def folder(tmp_path_factory):
     modules = [Transformer(str(root / "bert")), Pooling(32, "mean"), Normalize()]
     SentenceTransformer(modules=modules, device="cpu").save(str(root / "native"))
     assert cli.main(["convert", str(root / "native"), str(root / "minibert")]) == 0
-    (root / "texts.json").write_text(json.dumps(TEXTS), "utf-8")
     return root
 
 
@@ -69,39 +69,58 @@ def test_engines_give_the_vectors_of_the_original(folder, expected, name):
     assert lowest <= cosines.min() <= 1 + 1e-9
 
 
-def test_an_engine_answers_line_by_line(folder, expected, monkeypatch):
-    monkeypatch.setattr(sys, "stdin", io.StringIO("again\nagain\n"))
-    monkeypatch.setattr(sys, "stdout", io.StringIO())
-    bench.serve("MiniBERT fp32", str(folder), str(MAX_LENGTH))
-    ready, first, second, memory = map(json.loads, sys.stdout.getvalue().splitlines())
-    assert ready is True and first > 0 and second > 0 and memory > 2**20
-    np.testing.assert_allclose(np.load(folder / "MiniBERT fp32.npy"), expected, atol=1e-5)
+def test_what_the_process_of_an_engine_does(folder, expected):
+    bench.open_engine("MiniBERT fp32", folder, MAX_LENGTH, TEXTS)
+    for _ in range(2):
+        bench.embed_texts("MiniBERT fp32")
+    memory, vectors = bench.results("MiniBERT fp32")
+    assert memory > 2**20
+    np.testing.assert_allclose(vectors, expected, atol=1e-5)
 
 
-class Fake:
-    """What an engine's process says, without one."""
+class Here(Executor):
+    """A pool whose process is this one."""
 
-    def __init__(self, name, folder, max_length):
+    def __init__(self, *given):
+        pass
+
+    def submit(self, function, *given):
+        future = Future()
+        try:
+            future.set_result(function(*given))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+
+def fake_engine(name, clock):
+    """It takes 2 seconds for its first text, 100 for its first round."""
+
+    def opened(folder, max_length):
         if name == "OpenVINO":
             raise RuntimeError("no such processor")
-        self.name, self.startup, self.number = name, 2.0, 0
-        self.texts = len(json.loads((folder / "texts.json").read_text("utf-8")))
-        self.process = type("Process", (), {"kill": lambda self: None})()
+        seconds = itertools.chain([2.0, 100.0], itertools.repeat(0.5 if name == "MiniBERT fp32" else 1.0))
 
-    def seconds(self):
-        self.number += 1
-        if self.name.endswith("bf16") and self.number == 2:
-            raise RuntimeError("out of memory")
-        return 100.0 if self.number == 1 else 0.5 if self.name == "MiniBERT fp32" else 1.0
+        def encode(texts):
+            took = next(seconds)
+            if name.endswith("bf16") and took == 1.0:
+                raise RuntimeError("out of memory")
+            clock.now += took
+            return np.eye(2)[[0] * len(texts)] + (np.array([0, 1]) if name == "MiniBERT fp32" else 0)
 
-    def close(self):
-        vectors = np.eye(2)[[0] * self.texts]
-        return 2**20, np.add(vectors, [0, 1]) if self.name == "MiniBERT fp32" else vectors
+        return encode
+
+    return opened
 
 
 def test_the_command(folder, corpus, monkeypatch, tmp_path, capsys):
     """The first round does not count, cosines and ratios are to the original, what fails is named."""
-    monkeypatch.setattr(bench, "EngineProcess", Fake)
+    clock = types.SimpleNamespace(now=0.0)
+    fakes = {name: (fake_engine(name, clock), packages) for name, (_, packages) in ENGINES.items()}
+    monkeypatch.setattr(bench, "ENGINES", fakes)
+    monkeypatch.setattr(bench, "ProcessPoolExecutor", Here)
+    monkeypatch.setattr(bench, "_status", lambda name: 2**20)
+    monkeypatch.setattr(bench.time, "perf_counter", lambda: clock.now)
     monkeypatch.setattr(bench, "export_graphs", lambda *given: None)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "onnxruntime" else "found")
     monkeypatch.setattr(importlib.metadata, "version", lambda name: "1.0")
@@ -125,14 +144,14 @@ def test_the_command(folder, corpus, monkeypatch, tmp_path, capsys):
 
 
 @pytest.mark.slow  # starts processes
-def test_processes_of_their_own(folder, corpus):
+def test_processes_of_their_own(folder, corpus, monkeypatch):
+    monkeypatch.setitem(ENGINES, "broken", (None, ()))  # which is not there in another process
     given = BenchEmbedArguments(str(folder / "native"), texts=5, max_length=MAX_LENGTH, rounds=1)
-    given.engines = [ORIGINAL, "minibert"]
+    given.engines = [ORIGINAL, "minibert", "broken"]
     result = bench_embed(corpus, given)
     assert list(result["engines"]) == [ORIGINAL, f"{ORIGINAL} bf16", "MiniBERT fp32", "MiniBERT bf16"]
-    assert not result["skipped"] and result["engines"]["MiniBERT fp32"]["cosine"] > 1 - 1e-6
-    with pytest.raises(RuntimeError, match="KeyError: 'none'"):
-        bench.EngineProcess("none", folder, MAX_LENGTH)
+    assert result["engines"]["MiniBERT fp32"]["cosine"] > 1 - 1e-6
+    assert result["skipped"] == {"broken": "KeyError: 'broken'"}
 
 
 def test_texts_of_mixed_lengths():

@@ -4,7 +4,6 @@ The number must not exceed the check's limit. Nothing is compared with what the 
 batch with each text alone, a loss with its formula, weights with what `_init_weights` makes of each module.
 """
 
-import contextlib
 import copy
 import inspect
 import itertools
@@ -13,7 +12,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -51,30 +50,28 @@ def check_layout(model: PreTrainedModel, name: str) -> tuple[float, str]:
     """Outputs, loss and gradients of texts in a layout against those of each text alone."""
     texts = texts_for(model)
     layout = make_layouts(texts)[name]
-    _can_be_handed_over(model, layout.how)
-    try:
-        found = from_batch(model, texts, layout)
-    except (ValueError, RuntimeError, TypeError, IndexError) as error:
-        if layout.how == "mask":
-            raise
-        raise NotApplicable(f"refuses it: {' '.join(str(error).split())[:80]}") from error
-    value, where = worst(difference(found, from_texts_alone(model, texts)))
-    note = f"largest in the {where}"
-    if name == "left" and value > CHECKS["padding left"].limit and takes(model, "position_ids"):
-        positions = inputs_for(model, texts, Layout(layout.rows, "position_ids"))["position_ids"]
-        said = from_batch(model, texts, layout, position_ids=positions)
-        note += f"; with position_ids {worst(difference(said, from_texts_alone(model, texts)))[0]:.1e}"
-    return value, note
-
-
-def _can_be_handed_over(model: PreTrainedModel, how: str):
-    any_keyword = any(p.kind == p.VAR_KEYWORD for p in inspect.signature(model.forward).parameters.values())
-    if how == "cu_seq_lens" and not (any_keyword or takes(model, "cu_seq_lens_q")):
+    how, parameters = layout.how, inspect.signature(model.forward).parameters
+    any_keyword = any(p.kind == p.VAR_KEYWORD for p in parameters.values())
+    if how == "cu_seq_lens" and not (any_keyword or "cu_seq_lens_q" in parameters):
         raise NotApplicable("takes no cu_seq_lens_q")
-    if how in ("position_ids", "seq_idx") and not takes(model, how):
+    if how in ("position_ids", "seq_idx") and how not in parameters:
         raise NotApplicable(f"takes no {how}")
     if how != "mask" and kind_of(model) in ("QuestionAnswering", "MultipleChoice"):
         raise NotApplicable("one answer a row, however many documents it holds")
+    try:
+        found = from_batch(model, texts, layout)
+    except (ValueError, RuntimeError, TypeError, IndexError) as error:
+        if how == "mask":
+            raise
+        raise NotApplicable(f"refuses it: {' '.join(str(error).split())[:80]}") from error
+    expected = from_texts_alone(model, texts)
+    value, where = worst(difference(found, expected))
+    note = f"largest in the {where}"
+    if name == "left" and value > SAME and "position_ids" in parameters:
+        positions = inputs_for(model, texts, Layout(layout.rows, "position_ids"))["position_ids"]
+        said = from_batch(model, texts, layout, position_ids=positions)
+        note += f"; with position_ids {worst(difference(said, expected))[0]:.1e}"
+    return value, note
 
 
 def check_positions(model: PreTrainedModel, shift: int) -> tuple[float, str]:
@@ -203,9 +200,8 @@ def check_initialisation(model: PreTrainedModel, lacking: bool) -> tuple[float, 
             alike = deviation(parameter[~zero], wanted[~zero].double().std().item())
             found[name] = math.inf if parameter[zero].any() else alike
     value, name = worst(found)
-    return value, f"{name}: std {new.get_parameter(name).detach().std(correction=0).item():.4f}, expected " + (
-        f"{expected[name].detach().std(correction=0).item():.4f}"
-    )
+    std, wanted = (each.std(correction=0) for each in (new.get_parameter(name), expected[name]))
+    return value, f"{name}: std {std:.4f}, expected {wanted:.4f}"
 
 
 def _initialised_by_hand(model: PreTrainedModel) -> PreTrainedModel:
@@ -227,23 +223,16 @@ def _initialised_by_hand(model: PreTrainedModel) -> PreTrainedModel:
 
 def load_without(model: PreTrainedModel, folder: str | Path, lacks: Callable[[str], bool]) -> PreTrainedModel:
     """The model as it is loaded from a checkpoint that lacks some weights, in memory that is full of NaN."""
+    before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
     with quietly():
         model.save_pretrained(folder)
         file = Path(folder) / "model.safetensors"
         save_file({name: x for name, x in load_file(file).items() if not lacks(name)}, file, {"format": "pt"})
-        with poisoned_memory():
+        try:  # tensors that nobody wrote to are NaN by torch.utils.deterministic.fill_uninitialized_memory
+            torch.use_deterministic_algorithms(True, warn_only=True)
             return type(model).from_pretrained(folder)
-
-
-@contextlib.contextmanager
-def poisoned_memory() -> Iterator[None]:
-    """Tensors that nobody wrote to are full of NaN."""
-    before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
-    torch.use_deterministic_algorithms(True, warn_only=True)  # with torch.utils.deterministic.fill_uninitialized_memory
-    try:
-        yield
-    finally:
-        torch.use_deterministic_algorithms(before[0], warn_only=before[1])
+        finally:
+            torch.use_deterministic_algorithms(before[0], warn_only=before[1])
 
 
 # --- a clean process, windows, precision ---
@@ -331,9 +320,8 @@ def check_precision(
             shown = [*values(half.eval()(**given, **keywords)), loss, gradients(half)]
         name = f"{str(dtype).removeprefix('torch.')} {attention}"
         found[name] = float(sum((~x.isfinite()).sum().item() for x in shown))
-    value, _ = worst(found)
     bad = [name for name, count in found.items() if count]
-    return value, f"in {'; '.join(bad)}" if bad else ", ".join(found)
+    return worst(found)[0], f"in {'; '.join(bad)}" if bad else ", ".join(found)
 
 
 @dataclass

@@ -1,20 +1,19 @@
 """`minibert audit`: what must hold for any encoder of Transformers, measured."""
 
 import difflib
-import json
 import math
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, fields
 from datetime import date
 from pathlib import Path
 from typing import Any
 
 import torch
 import transformers
-from torch import nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from ... import modeling_minibert
 from ..arguments.audit import AuditArguments
+from ..files import write_json
 from ..loading import quietly, reading, saved_config
 from ..report import format_table
 from .checks import CHECKS
@@ -39,7 +38,7 @@ class Audit:
     class_name: str
     versions: dict[str, str]
     day: str
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[Finding]
 
     @property
     def failed(self) -> list[str]:
@@ -61,7 +60,7 @@ class Audit:
         for each in content["findings"]:
             if each["measured"] is not None and not math.isfinite(each["measured"]):
                 each["measured"] = str(each["measured"])
-        Path(path).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+        write_json(Path(path), content)
 
 
 def audit(arguments: AuditArguments) -> Audit:
@@ -80,9 +79,9 @@ def audit(arguments: AuditArguments) -> Audit:
         raise ValueError(f"result: {arguments.result!r}: its folder does not exist; make it, or use another")
     model = load(arguments.model[0], arguments.set)
     versions = {"transformers": transformers.__version__, "torch": torch.__version__}
-    result = Audit(arguments.model[0], type(model).__name__, versions, date.today().isoformat())
     with quietly():
-        result.findings = [examine(model, name) for name in chosen]
+        findings = [examine(model, name) for name in chosen]
+    result = Audit(arguments.model[0], type(model).__name__, versions, date.today().isoformat(), findings)
     if arguments.result:
         result.save(arguments.result)
     print(result.table())
@@ -115,18 +114,24 @@ def load(name: str, given: dict[str, Any] | None = None) -> PreTrainedModel:
     Args:
         given: fields of the config of a class.
     """
-    found = _class(name)
-    if found is None:
-        if given:
-            raise ValueError(f"set: {given!r} is for a class, not for the saved model {name!r}; leave it out")
-        config = saved_config(name)
-        found = _class((config.architectures or ["none"])[0])
-        if found is None:
+    model_class, saved = _class(name), False
+    if model_class is not None:
+        config = tiny_config(model_class.config_class, given or {})
+    elif given:
+        raise ValueError(f"set: {given!r} is for a class, not for the saved model {name!r}; leave it out")
+    else:
+        config, saved = saved_config(name), True
+        model_class = _class((config.architectures or ["none"])[0])
+        if model_class is None:
             raise ValueError(f"model: {name!r} is a {config.architectures}, a class that Transformers does not have")
+    for field_name, value in list(vars(config).items()):
+        if "drop" in field_name and type(value) in (int, float):
+            setattr(config, field_name, 0.0)
+    if saved:
         with reading(name):
-            return _without_dropout(found.from_pretrained(name, config=_still(config), dtype=torch.float32))
+            return model_class.from_pretrained(name, config=config, dtype=torch.float32)
     torch.manual_seed(0)
-    return _without_dropout(found(_still(tiny_config(found.config_class, given or {}))))
+    return model_class(config).eval()
 
 
 def _class(name: str) -> type[PreTrainedModel] | None:
@@ -134,7 +139,7 @@ def _class(name: str) -> type[PreTrainedModel] | None:
     if Path(name).exists() or not name.isidentifier() or name == name.lower():
         return None
     found = getattr(modeling_minibert, name, None) or getattr(transformers, name, None)
-    if found is None or not (isinstance(found, type) and issubclass(found, PreTrainedModel)):
+    if not (isinstance(found, type) and issubclass(found, PreTrainedModel)):
         known = [each for each in (*modeling_minibert.__all__, *dir(transformers)) if "For" in each or "Model" in each]
         matches = difflib.get_close_matches(name, known) or ["BertForMaskedLM"]
         raise ValueError(f"model: {name!r} is no model of Transformers or MiniBERT; use one like {', '.join(matches)}")
@@ -149,18 +154,3 @@ def tiny_config(config_class: type[PreTrainedConfig], given: dict[str, Any]) -> 
     special = [name for name in special if getattr(config_class, name, None)]  # what is None or 0 stays it
     chosen |= {name: i for i, name in enumerate(special, 1)}
     return config_class(**chosen | {config_class.attribute_map.get(key, key): value for key, value in given.items()})
-
-
-def _still(config: PreTrainedConfig) -> PreTrainedConfig:
-    """Without dropout."""
-    for each in fields(config):
-        if ("dropout" in each.name or each.name == "dropout") and isinstance(getattr(config, each.name), (int, float)):
-            setattr(config, each.name, 0.0)
-    return config
-
-
-def _without_dropout(model: PreTrainedModel) -> PreTrainedModel:
-    for module in model.modules():
-        if isinstance(module, nn.Dropout):
-            module.p = 0.0
-    return model.eval()

@@ -1,22 +1,21 @@
 """`minibert bench embed`: texts to vectors by MiniBERT and by other engines, the same weights, texts and tokenizer.
 
-Each engine lives in a process of its own (`python -m minibert.training.bench.embed` is one), so that start-up and
-memory are its own; they take turns, so that what else the machine does hits all of them. Where an engine computes last
-states only, sentence-transformers tokenizes, makes batches and pools for it as it does for itself.
+Each engine lives in a process of its own, so that start-up and memory are its own; they take turns, so that what else
+the machine does hits all of them. Where an engine computes last states only, sentence-transformers tokenizes, makes
+batches and pools for it as it does for itself.
 """
 
-import contextlib
 import importlib.metadata
 import importlib.util
-import json
 import os
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack
 from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -50,9 +49,8 @@ Encode = Callable[[Sequence[str]], np.ndarray]
 
 
 def minibert(folder: Path, max_length: int, dtype: str) -> Encode:
-    return Embedder.from_pretrained(
-        str(folder / "minibert"), max_length=max_length, dtype=dtype, add_pooling_layer=False
-    ).embed
+    options = dict(max_length=max_length, dtype=dtype, add_pooling_layer=False)
+    return Embedder.from_pretrained(str(folder / "minibert"), **options).embed
 
 
 def original(folder: Path, max_length: int, **model_kwargs: Any) -> SentenceTransformer:
@@ -118,60 +116,35 @@ def export_graphs(folder: Path, engines: Sequence[str]) -> None:
 
 # --- the process of an engine ---
 
-
-class EngineProcess:
-    """An engine in a process of its own: started, told to embed all texts once or several times, closed.
-
-    Raises (each method):
-        RuntimeError: it failed; says with what.
-    """
-
-    def __init__(self, name: str, folder: Path, max_length: int):
-        self.vectors, self.errors = folder / f"{name}.npy", folder / f"{name}.stderr"
-        environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-        command = [sys.executable, "-m", __name__, name, str(folder), str(max_length)]
-        begin = time.perf_counter()
-        with self.errors.open("w") as errors:
-            self.process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True, env=environment
-            )
-        self.answer()
-        self.startup = time.perf_counter() - begin
-
-    def answer(self) -> Any:
-        line = self.process.stdout.readline()
-        if not line:
-            self.process.wait()
-            raise RuntimeError((self.errors.read_text().strip().splitlines() or ["it ended without a word"])[-1])
-        return json.loads(line)
-
-    def seconds(self) -> float:
-        """How long all texts take."""
-        self.process.stdin.write("again\n")
-        self.process.stdin.flush()
-        return self.answer()
-
-    def close(self) -> tuple[int, np.ndarray]:
-        """Its peak memory in bytes, and the vectors."""
-        with self.process:
-            self.process.stdin.close()
-            return self.answer(), np.load(self.vectors, allow_pickle=False)
+# There, by the engine's name: what encodes and the texts, and the vectors of the last round.
+opened: dict[str, tuple[Encode, Sequence[str]]] = {}
+embedded: dict[str, np.ndarray] = {}
 
 
-def serve(name: str, folder: str, max_length: str) -> None:
-    """The process: says when its first text is embedded, then, for every line it is sent, how long all texts took."""
-    answers = sys.stdout
-    with contextlib.redirect_stdout(sys.stderr):
-        texts = json.loads((Path(folder) / "texts.json").read_text("utf-8"))
-        encode = ENGINES[name][0](Path(folder), int(max_length))
-        encode(texts[:1])
-        print("true", file=answers, flush=True)
-        for _ in sys.stdin:
-            begin = time.perf_counter()
-            vectors = encode(texts)
-            print(json.dumps(time.perf_counter() - begin), file=answers, flush=True)
-        np.save(Path(folder) / f"{name}.npy", vectors, allow_pickle=False)
-        print(json.dumps(_status("VmHWM") if Path("/proc/self/status").exists() else 0), file=answers, flush=True)
+def silence() -> None:
+    """What libraries print goes nowhere."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in (1, 2):
+        os.dup2(nowhere, stream)
+
+
+def open_engine(name: str, folder: Path, max_length: int, texts: Sequence[str]) -> None:
+    """Done when the first text is embedded."""
+    opened[name] = ENGINES[name][0](folder, max_length), texts
+    opened[name][0](texts[:1])
+
+
+def embed_texts(name: str) -> float:
+    """How many seconds all texts take."""
+    encode, texts = opened[name]
+    begin = time.perf_counter()
+    embedded[name] = encode(texts)
+    return time.perf_counter() - begin
+
+
+def results(name: str) -> tuple[int, np.ndarray]:
+    """The peak memory of the process in bytes (0 where the system does not say), and the vectors."""
+    return _status("VmHWM") if Path("/proc/self/status").exists() else 0, embedded[name]
 
 
 # --- the command ---
@@ -203,44 +176,36 @@ def bench_embed(corpus: CorpusArguments, arguments: BenchEmbedArguments) -> dict
     packages = ("torch", "transformers", ORIGINAL, *{p for name in chosen for p in ENGINES[name][1]})
     settings = {name: importlib.metadata.version(name) for name in packages}
     settings |= {"device": device_name(torch.device("cpu")), "threads": torch.get_num_threads()}
-    measured: dict[str, dict[str, Any]] = {}
-    with tempfile.TemporaryDirectory() as temporary:
+    with tempfile.TemporaryDirectory() as temporary, ExitStack() as stack:
         folder = Path(temporary)
-        (folder / "texts.json").write_text(json.dumps(texts), "utf-8")
         with quietly():
             SentenceTransformer(arguments.model, device="cpu").save(str(folder / "native"))
         convert(ConvertArguments(paths=[str(folder / "native"), str(folder / "minibert")]))
         export_graphs(folder, chosen)
-        running: dict[str, EngineProcess] = {}
+        pools = {name: stack.enter_context(ProcessPoolExecutor(1, get_context("spawn"), silence)) for name in chosen}
 
-        def attempt(name: str, do: Callable[[], Any]) -> Any:
-            try:
-                return do()
-            except Exception as error:  # the others go on
-                skipped[name] = first_line(error)
-                if name in running:
-                    running.pop(name).process.kill()
+        def of_each(function: Callable[..., Any], *given: Any) -> dict[str, tuple[Any, float]]:
+            """What a function gives in the process of every engine, and its seconds. One that fails is left out."""
+            found = {}
+            for name in [*pools]:
+                begin = time.perf_counter()
+                try:
+                    found[name] = pools[name].submit(function, name, *given).result(), time.perf_counter() - begin
+                except Exception as error:  # the others go on
+                    skipped[name] = first_line(error)
+                    pools.pop(name).shutdown()
+            return found
 
-        for name in chosen:
-            process = attempt(name, partial(EngineProcess, name, folder, arguments.max_length))
-            if process is not None:
-                running[name] = process
-                measured[name] = {"startup": process.startup, "rates": []}
-        for number in range(arguments.rounds + 1):
-            for name in [*running]:
-                seconds = attempt(name, running[name].seconds)
-                if seconds and number:  # the first round warms up
-                    measured[name]["rates"].append(len(texts) / seconds)
-        vectors = {}
-        for name in [*running]:
-            closed = attempt(name, running[name].close)
-            if closed:
-                measured[name]["memory"], vectors[name] = closed
-    measured = {name: measured[name] for name in vectors}
-    for name in measured if ORIGINAL in vectors else ():
-        # in fp64, since rounding alone moves a cosine of fp32 vectors by 1e-7
-        cosines = pairwise_cos_sim(vectors[name].astype(float), vectors[ORIGINAL].astype(float))
-        measured[name]["cosine"] = cosines.min().item()
+        started = of_each(open_engine, folder, arguments.max_length, texts)
+        rounds = [of_each(embed_texts) for _ in range(arguments.rounds + 1)][1:]  # the first round warms up
+        closed = of_each(results)
+    measured, vectors = {}, {}
+    for name, ((memory, found), _) in closed.items():
+        vectors[name] = found.astype(float)  # rounding alone moves a cosine of fp32 vectors by 1e-7
+        rates = [len(texts) / each[name][0] for each in rounds]
+        measured[name] = {"startup": started[name][1], "rates": rates, "memory": memory}
+    for name in measured if ORIGINAL in measured else ():
+        measured[name]["cosine"] = pairwise_cos_sim(vectors[name], vectors[ORIGINAL]).min().item()
     result = {"model": arguments.model, "texts": len(texts), "settings": settings}
     result |= {"engines": measured, "skipped": skipped}
     print(", ".join(f"{name} {value}" for name, value in settings.items()))
@@ -277,20 +242,10 @@ def show(measured: dict[str, dict[str, Any]]) -> str:
     """The table; how many times as fast speaks of medians."""
     medians = {name: statistics.median(entry["rates"]) for name, entry in measured.items()}
     header = ("engine", "texts/s, median", "best", f"× {ORIGINAL}", "start-up, s", "memory, MiB", "smallest cosine")
-    rows = [
-        (
-            name,
-            f"{medians[name]:.1f}",
-            f"{max(entry['rates']):.1f}",
-            f"{medians[name] / medians[ORIGINAL]:.2f}" if ORIGINAL in medians else None,
-            f"{entry['startup']:.1f}",
-            f"{entry['memory'] / 2**20:.0f}",
-            f"{entry['cosine']:.5f}" if "cosine" in entry else None,
-        )
-        for name, entry in measured.items()
-    ]
+    rows = []
+    for name, entry in measured.items():
+        speeds = [f"{rate:.1f}" for rate in (medians[name], max(entry["rates"]))]
+        relative = f"{medians[name] / medians[ORIGINAL]:.2f}" if ORIGINAL in medians else None
+        cosine = f"{entry['cosine']:.5f}" if "cosine" in entry else None
+        rows.append((name, *speeds, relative, f"{entry['startup']:.1f}", f"{entry['memory'] / 2**20:.0f}", cosine))
     return format_table(header, rows)
-
-
-if __name__ == "__main__":
-    serve(*sys.argv[1:])

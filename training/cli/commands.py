@@ -31,7 +31,8 @@ class Command:
 
 
 # What the command of several arguments' dataclasses would repeat.
-SOURCE = (pretraining.CorpusArguments, pretraining.MixtureArguments, pretraining.StreamingArguments)
+TEXT = (pretraining.CorpusArguments, pretraining.MixtureArguments)
+ROWS = (pretraining.RowArguments, pretraining.TokenizerArguments)
 PROBE = (pretraining.CorpusArguments, probes.ProbeArguments)
 TASKS = {
     "classify": finetuning.ClassifyArguments,
@@ -46,9 +47,9 @@ COMMANDS = {
         "pretraining.run:pretrain",
         (
             pretraining.ModelArguments,
-            *SOURCE,
-            pretraining.RowArguments,
-            pretraining.TokenizerArguments,
+            *TEXT,
+            pretraining.StreamingArguments,
+            *ROWS,
             pretraining.ObjectiveArguments,
             pretraining.MaskingArguments,
             pretraining.OptimizationArguments,
@@ -60,18 +61,9 @@ COMMANDS = {
     "fill": Command("pretraining.fill:fill", (pretraining.FillArguments,), "text"),
     "tokenizer": Command(
         "pretraining.tokenizer:train",
-        (*SOURCE, pretraining.TokenizerArguments, pretraining.TokenizerCommandArguments),
+        (*TEXT, pretraining.StreamingArguments, pretraining.TokenizerArguments, pretraining.TokenizerCommandArguments),
     ),
-    "prepare": Command(
-        "pretraining.prepare:prepare",
-        (
-            pretraining.CorpusArguments,
-            pretraining.MixtureArguments,
-            pretraining.RowArguments,
-            pretraining.TokenizerArguments,
-            pretraining.PrepareArguments,
-        ),
-    ),
+    "prepare": Command("pretraining.prepare:prepare", (*TEXT, *ROWS, pretraining.PrepareArguments)),
     "fertility": Command("data.fertility:fertility", (pretraining.FertilityArguments,), "tokenizers"),
     "convert": Command("conversion:convert", (pretraining.ConvertArguments,), "paths"),
     "export": Command("export:export", (export.ExportArguments,), "paths"),

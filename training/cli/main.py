@@ -24,10 +24,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     for name, value in QUIET.items():
         os.environ.setdefault(name, value)
     try:
-        with contextlib.ExitStack() as stack:
-            if int(os.environ.get("RANK", 0)) > 0:
-                nowhere = stack.enter_context(open(os.devnull, "w"))
-                stack.enter_context(contextlib.redirect_stdout(nowhere))
+        rank = int(os.environ.get("RANK", 0))
+        with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere if rank > 0 else sys.stdout):
             return run([argument for argument in argv if argument != "--traceback"])
     except (KeyboardInterrupt, ValueError, OSError, ModuleNotFoundError) as error:
         if "--traceback" in argv:

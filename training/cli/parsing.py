@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import yaml
+from safetensors import SafetensorError
 
 from ..arguments import argument
 from .commands import COMMANDS
@@ -47,23 +48,17 @@ def run_command(name: str, argv: Sequence[str] = (), given: Mapping[str, Any] | 
             raise
         raise ModuleNotFoundError('this needs peft: pip install "minibert[peft]"', name="peft") from error
     except Exception as error:
-        library = sys.modules.get("huggingface_hub.errors")
-        if library and isinstance(error, library.StrictDataclassError):  # a config's refusal
-            raise ValueError(str(error)) from error
-        if words := _words_for(error):
-            raise OSError(f"{words}: {' '.join(str(error).split())[:200]}") from error
-        raise
-
-
-def _words_for(error: Exception) -> str | None:
-    """What a library's error of no class of its own means, where it is the machine's limits, or a file's."""
-    said = str(error)
-    if isinstance(error, MemoryError) or any(words in said for words in NO_MEMORY):
-        return "the memory is too small; use a smaller model, batch or seq_length"
-    library = sys.modules.get("safetensors")
-    if "PytorchStreamWriter" in said or (library and isinstance(error, library.SafetensorError)):
-        return "a file of weights could not be read or written; is the disk full, or the file damaged?"
-    return None
+        said, hub = str(error), sys.modules.get("huggingface_hub.errors")
+        if hub and isinstance(error, hub.StrictDataclassError):  # a config's refusal
+            raise ValueError(said) from error
+        # Errors of no class of their own, where it is the machine's limits, or a file's.
+        if isinstance(error, MemoryError) or any(words in said for words in NO_MEMORY):
+            what = "the memory is too small; use a smaller model, batch or seq_length"
+        elif isinstance(error, SafetensorError) or "PytorchStreamWriter" in said:
+            what = "a file of weights could not be read or written; is the disk full, or the file damaged?"
+        else:
+            raise
+        raise OSError(f"{what}: {' '.join(said.split())[:200]}") from error
 
 
 def parse(name: str, argv: Sequence[str] = (), given: Mapping[str, Any] | None = None) -> list[Any]:
@@ -151,7 +146,7 @@ class Parser(hf_argparser.HfArgumentParser):
             is_list = isinstance(value, (list, tuple))
             if callable(value):
                 raise ValueError(f"{field.name}: a {type(value).__name__}; save it, and give the folder's name")
-            texts = list(map(_as_text, value if is_list else [value]))
+            texts = [json.dumps(x) if isinstance(x, (bool, dict)) else str(x) for x in (value if is_list else [value])]
             if value is None:
                 if field.name in values and self.get_default(field.name) is not None:
                     raise ValueError(f"{field.name} has no value; leave it out to keep the default")
@@ -200,9 +195,8 @@ def build_parser(name: str, everything: bool = False) -> Parser:
     parser.set_defaults(**defaults)
     hint = "Of the model, in YAML." if everything else argparse.SUPPRESS
     taken = {action.dest for action in parser._actions}
-    for field in sorted(_config_fields() - taken) if command.config_overrides else ():
-        flags = (f"--{field}", f"--{field.replace('_', '-')}")
-        parser.add_argument(*flags, dest=field, nargs="*", default=argparse.SUPPRESS, help=hint)
+    for each in sorted(_config_fields() - taken) if command.config_overrides else ():
+        parser.add_argument(f"--{each}", f"--{each.replace('_', '-')}", nargs="*", default=argparse.SUPPRESS, help=hint)
     return parser
 
 
@@ -247,10 +241,6 @@ def close_matches(word: str, known: Iterable[str], prefix: str = "") -> str:
 
 
 # --- values ---
-
-
-def _as_text(value: Any) -> str:
-    return json.dumps(value) if isinstance(value, (bool, dict)) else str(value)
 
 
 class _Yaml12Loader(yaml.SafeLoader):
