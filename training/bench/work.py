@@ -54,9 +54,6 @@ class Run:
     def choose(self, full: int, quick: int) -> int:
         return quick if self.quick else full
 
-    def shorten(self, length: int) -> int:
-        return max(length // 32, 1) if self.quick else length
-
     def config(self, shape: str, **switches) -> MiniBertConfig:
         """Of "bert-mini" and its like."""
         family, _, size = shape.partition("-")

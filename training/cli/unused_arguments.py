@@ -80,7 +80,7 @@ CONDITIONS = {
 
 
 def reject_unused(
-    kinds: Collection[type], values: Mapping[str, Any], given: Collection[str], recipe: Collection[str] = ()
+    kinds: Collection[type], values: Mapping[str, Any], given: Collection[str], recipe: Collection[str]
 ) -> None:
     """Raise ValueError for an argument that was given and has no effect; `kinds` are the dataclasses of a command,
     `values` those of all its arguments.
