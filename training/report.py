@@ -179,7 +179,7 @@ def describe_pretraining(report: Mapping[str, Any]) -> str:
     for name, of in (("MiniBERT", ""), (baseline, prefix)):
         loss = report[f"{of or 'validation_'}loss"]
         percent = [f"{report[of + share]:.1%}" if of + share in report else "" for share in shares]
-        rows.append((name, f"{loss:.3f}", f"{math.exp(loss):.1f}", *percent))
+        rows.append((name, f"{loss:.3f}", f"{math.exp(min(loss, 700)):.1f}", *percent))
     targets = {"clm": "next tokens", "rtd": "tokens"}.get(report["objective"], "masked positions")
     lines = [
         f"At {report['targets']:,} {targets} of the held-out documents:",

@@ -114,6 +114,7 @@ def test_evaluation_refuses_before_it_embeds(folder, tmp_path, capsys):
         (["--result", tmp_path / "data/qrels.csv/x.json"], ["qrels.csv"]),
         (["--reference", folder, "--reference_texts", "0"], ["reference_texts: 0 is too small"]),
         (["--reference", tmp_path / "no"], [str(tmp_path / "no")]),
+        (["--data", ""], ["data: none given; give a folder with corpus.jsonl"]),
     ]:
         error = refusal(capsys, "evaluate", "embed", "--model", folder, "--data", tmp_path / "data", *arguments)
         assert all(word in error for word in words) and "Embedding" not in error, error

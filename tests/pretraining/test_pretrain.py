@@ -1,6 +1,7 @@
 """`minibert pretrain` and `minibert fill` from end to end, on a small made-up language."""
 
 import json
+import math
 import os
 import random
 import shutil
@@ -10,14 +11,23 @@ import torch
 from accelerate.commands.launch import _validate_launch_command, launch_command_parser
 from accelerate.utils.launch import prepare_simple_launcher_cmd_env
 from safetensors.torch import load_file
-from transformers import AutoModelForMaskedLM, AutoModelForSequenceClassification, TrainingArguments
+from tokenizers import Tokenizer, models
+from transformers import (
+    AutoModelForMaskedLM,
+    AutoModelForSequenceClassification,
+    PreTrainedTokenizerFast,
+    TrainingArguments,
+)
 
 import minibert
 from minibert import MiniBertConfig
 from minibert.training import precision
+from minibert.training.arguments.pretraining import MaskingArguments, ObjectiveArguments
 from minibert.training.cli import main as cli
 from minibert.training.pretraining import run as pretraining
+from minibert.training.pretraining.objectives import MaskedLM
 from minibert.training.pretraining.objectives.base import token_score, unigram_baseline
+from minibert.training.report import describe_pretraining
 
 QUICK = [
     "--model", "modernbert", "--size", "tiny", "--num_hidden_layers", "2", "--vocab_size", "150", "--seq_length", "64",
@@ -118,6 +128,27 @@ def test_validation_loss_is_the_mean_over_masked_positions():
     assert loss == pytest.approx(-sum(log_probabilities[i, k].item() for i, k in enumerate(expected)), rel=1e-5)
     assert right == sum(logits[i].argmax().item() == k for i, k in enumerate(expected))
     assert targets == 5
+
+
+def test_a_model_that_diverged_is_reported():
+    """e to the power of its loss is more than a float can hold."""
+    objective = MaskedLM(ObjectiveArguments(), MaskingArguments(), seed=0)
+    figures = {"eval_mlm_loss": 1e4, "eval_accuracy": 0.0, "eval_targets": 3.0}
+    report = objective.report(figures, (5.0, 0.1)) | {"objective": "mlm"}
+    assert report["validation_loss"] == 1e4 and math.isfinite(report["perplexity"])
+    assert "10000.000" in describe_pretraining(report)
+
+
+def test_a_vocabulary_with_gaps_is_counted():
+    backend = Tokenizer(models.WordLevel({"[PAD]": 0, "[UNK]": 1, "[MASK]": 2, "cat": 5, "dog": 9}, unk_token="[UNK]"))
+    special = dict(pad_token="[PAD]", unk_token="[UNK]", mask_token="[MASK]")
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, **special)
+    masking = MaskingArguments(random_replacement="unigram", random_replace_prob=1.0, mask_replace_prob=0.0)
+    objective = MaskedLM(ObjectiveArguments(), masking, seed=0)
+    collator = objective.collator(tokenizer, [{"input_ids": [5, 9, 9]}])
+    collator.mlm_probability = 1.0
+    batch = collator([{"input_ids": [5, 9, 5, 9]}])
+    assert batch["labels"].tolist() == [[5, 9, 5, 9]] and batch["input_ids"].tolist() == [[9, 5, 9, 5]]
 
 
 def test_unigram_baseline_is_the_entropy_of_the_counts():

@@ -253,10 +253,12 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
         )
         if self.target_draws:
             tokens["target_draws"] = (draws[REPLACEMENT] * 2.0**53).astype(np.int64)
-        read = self._read(input_ids, targets, draws[ACTION, leaders], draws[REPLACEMENT])
+        read = self._replace_targets(input_ids, targets, draws[ACTION, leaders], draws[REPLACEMENT])
         return read, np.where(targets, input_ids, IGNORE_INDEX)
 
-    def _read(self, input_ids: np.ndarray, targets: np.ndarray, action: np.ndarray, draws: np.ndarray) -> np.ndarray:
+    def _replace_targets(
+        self, input_ids: np.ndarray, targets: np.ndarray, action: np.ndarray, draws: np.ndarray
+    ) -> np.ndarray:
         """What the model reads, int64 [T]: [MASK], another token or the token itself where `targets` is true. `action`,
         one draw for a word or span, decides which; each token has a random token of its own, never the one it was."""
         replaced, masked = input_ids.copy(), action < self.mask_replace_prob

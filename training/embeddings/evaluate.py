@@ -18,7 +18,13 @@ from sklearn.preprocessing import scale
 
 from .. import metrics
 from ..arguments import check_least
-from ..arguments.embeddings import EvaluateArguments, EvaluateRerankArguments, PoolingArguments, ReferenceArguments
+from ..arguments.embeddings import (
+    EvaluateArguments,
+    EvaluateRerankArguments,
+    PoolingArguments,
+    ReferenceArguments,
+    has_splits,
+)
 from ..files import write_json
 from ..report import format_scores
 from .data import Retrieval, read_retrieval, read_task
@@ -37,6 +43,8 @@ def evaluate_embed(
     `reference.reference`, if that is given; a ValueError for bad data or a model of another task."""
     check_least(reference, reference_texts=1)
     prepare_result(arguments.result)
+    if not arguments.data:
+        raise ValueError("data: none given; give a folder with corpus.jsonl, queries and qrels, or a scored table")
     task = read_task(arguments.data, arguments.columns, arguments.split)
     if isinstance(task, Dataset) and "label" not in task.column_names:
         raise ValueError(f"data: {arguments.data!r} has no column of scores (name it by --columns)")
@@ -44,7 +52,7 @@ def evaluate_embed(
     theirs = SentenceTransformer(reference.reference) if reference.reference else None
     started = time.perf_counter()
     result = {"model": pooling.model, "data": arguments.data, "pooling": embedder.pooling}
-    if not Path(arguments.data).expanduser().is_file():  # which has no splits
+    if has_splits(arguments.data):
         result["split"] = arguments.split
     scores = measure(embedder, task, "Embedding")
     if isinstance(task, Retrieval):

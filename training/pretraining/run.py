@@ -202,7 +202,8 @@ def _write_report(
     """The figures of the last evaluation and of the whole training, saved beside the model with the loss curve."""
     objective, tokenizer, training, state = trainer.objective, trainer.processing_class, trainer.args, trainer.state
     batches = trainer.evaluation_batches(trainer.eval_dataset)
-    baseline = unigram_baseline(sample, batches, len(tokenizer), tokenizer.all_special_ids)
+    ids = max(tokenizer.get_vocab().values()) + 1  # more than tokens, where a vocabulary has gaps
+    baseline = unigram_baseline(sample, batches, ids, tokenizer.all_special_ids)
     report = objective.report(figures, baseline) | {
         "objective": objective.name,
         "steps": state.global_step,

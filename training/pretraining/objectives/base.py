@@ -113,7 +113,7 @@ class Objective(abc.ABC):
         loss = figures[f"eval_{self.metric}"]
         return {
             "validation_loss": loss,
-            "perplexity": math.exp(loss),
+            "perplexity": math.exp(min(loss, 700)),  # of a model that diverged, what a float can hold
             "accuracy": figures["eval_accuracy"],
             "targets": int(figures["eval_targets"]),
             "unigram_loss": baseline[0],

@@ -36,7 +36,8 @@ class MaskedLM(Objective):
     def collator(self, tokenizer: PreTrainedTokenizerBase, train: datasets.Dataset) -> MaskedLMCollator:
         counts = None
         if self.masking.random_replacement == "unigram":
-            counts = unigram_counts((row["input_ids"] for row in train), len(tokenizer))
+            ids = max(tokenizer.get_vocab().values()) + 1  # more than tokens, where a vocabulary has gaps
+            counts = unigram_counts((row["input_ids"] for row in train), ids)
         return MaskedLMCollator(tokenizer, unigram_counts=counts, seed=self.seed, **vars(self.masking))
 
     def examples(self, folder: Path, sentences: Sequence[str], tokenizer: PreTrainedTokenizerBase) -> list[str]:
