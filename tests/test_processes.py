@@ -361,3 +361,4 @@ def at_step(step: int, end):
 
 if __name__ == "__main__":
     main(*sys.argv[1:])
+    distributed.destroy_process_group()  # as every script should

@@ -41,6 +41,18 @@ def fresh(program):
     return done.stdout
 
 
+def test_a_process_of_several_leaves_its_group():
+    """One that ends without may be aborted by torch."""
+    program = """
+from torch import distributed
+from minibert.training.cli.main import main
+distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
+main(["--help"])
+print("open" if distributed.is_initialized() else "left")
+"""
+    assert fresh(program).split()[-1] == "left"
+
+
 def test_help_loads_no_library():
     """What takes long to load, such as torch and Transformers, is not needed for help."""
     shown = fresh(

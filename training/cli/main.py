@@ -26,7 +26,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         rank = int(os.environ.get("RANK", 0))
         with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere if rank > 0 else sys.stdout):
-            return run([argument for argument in argv if argument != "--traceback"])
+            status = run([argument for argument in argv if argument != "--traceback"])
+        # A process that ends with its group open may be aborted (pytorch#190489), and the launcher then kills others
+        # that may still be saving. Not after an error: they could wait for each other.
+        distributed = sys.modules.get("torch.distributed")
+        if distributed and distributed.is_available() and distributed.is_initialized():
+            distributed.destroy_process_group()
+        return status
     except (KeyboardInterrupt, ValueError, OSError, ModuleNotFoundError) as error:
         if "--traceback" in argv:
             raise
