@@ -110,7 +110,7 @@ class Documents:
         if batch_size == 1 and cu_seq_lens is not None and attention_mask is None and seq_idx is None:
             self.cu_seqlens, self.is_packed = cu_seq_lens.to(device, torch.int32), len(cu_seq_lens) > 2
             on_cpu = device.type == "cpu" and not is_captured(columns)  # elsewhere it would mean to wait for the device
-            if on_cpu and (sum(self.lengths) != length or self.cu_seqlens[0] != 0 or min(self.lengths) < 0):
+            if on_cpu and (sum(self.lengths) != length or self.cu_seqlens[0] != 0 or min(self.lengths) < 1):
                 raise ValueError(
                     f"cu_seq_lens_q: {cu_seq_lens.tolist()} do not lead through the {length} tokens of the row; use "
                     f"rising numbers from 0 to {length}"
@@ -386,8 +386,8 @@ def chunked_attention(q, k, v, bias: torch.Tensor | None, is_causal: bool, dropo
                 scores = torch.mm(q[n, h, start:stop], k_sd[:keys].t())
                 if is_causal:
                     scores += torch.full_like(scores, float("-inf")).triu(1 + start)
-                if bias is not None:
-                    scores += bias[n if len(bias) > 1 else 0, 0, start:stop, :keys]
+                if bias is not None:  # of padding alone it is one row for all queries
+                    scores += bias[n if len(bias) > 1 else 0, 0].expand(length, -1)[start:stop, :keys]
                 torch.mm(F.softmax(scores, dim=-1), v_sd[:keys], out=out[n, h, start:stop])
     return out
 

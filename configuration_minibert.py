@@ -67,6 +67,11 @@ MODERNBERT_SIZES = {
 }
 
 
+def vocabulary_size(tokenizer) -> int:
+    """Word vectors that a tokenizer needs: its highest id plus 1, more than its tokens where ids are left out."""
+    return max(tokenizer.get_vocab().values(), default=-1) + 1
+
+
 @strict
 class MiniBertConfig(PreTrainedConfig):
     """Configuration of every MiniBERT model. The defaults are ModernBERT-base.
@@ -318,6 +323,8 @@ class MiniBertConfig(PreTrainedConfig):
             for_both = given.keys() - DEFAULT_ROPE_THETA.keys()
             for kind, parameters in saved.items():
                 own = given.get(kind) or {}
+                if twice := for_both & set(own):
+                    raise ValueError(f"rope_parameters: {min(twice)!r} stands in {kind!r} and beside it; name it once")
                 if own or for_both:
                     trained = ("rope_theta", "partial_rotary_factor")
                     parameters = {name: parameters[name] for name in trained if name in parameters}
@@ -394,7 +401,7 @@ class MiniBertConfig(PreTrainedConfig):
         if multiple < 1:
             raise ValueError(f"pad_vocab_to_multiple_of={multiple!r}: it must be at least 1")
         ids = {name: getattr(tokenizer, name, None) for name in SPECIAL_IDS}
-        taken = {"vocab_size": -(-len(tokenizer) // multiple) * multiple} | ids
+        taken = {"vocab_size": -(-vocabulary_size(tokenizer) // multiple) * multiple} | ids
         config = getattr(cls, architecture)(size, **(taken | overrides))
         config.check_tokenizer(tokenizer)
         return config
@@ -405,8 +412,9 @@ class MiniBertConfig(PreTrainedConfig):
         Raises:
             ValueError: the vocabulary is larger than the embedding, or a special token has another id.
         """
-        if len(tokenizer) > self.vocab_size:
-            raise ValueError(f"vocab_size={self.vocab_size} is too small: the tokenizer has {len(tokenizer)} tokens")
+        size = vocabulary_size(tokenizer)
+        if size > self.vocab_size:
+            raise ValueError(f"vocab_size={self.vocab_size} is too small: the tokenizer has ids up to {size - 1}")
         for name in SPECIAL_IDS:
             ours, theirs = getattr(self, name), getattr(tokenizer, name, None)
             if None not in (ours, theirs) and theirs not in (ours if isinstance(ours, list) else [ours]):

@@ -377,7 +377,7 @@ class MiniBertModel(MiniBertPreTrainedModel):
             raise ValueError("give exactly one of input_ids and inputs_embeds")
         inputs, name, form = input_ids, "input_ids", "[batch, length]"
         if inputs_embeds is not None:
-            width = self.embeddings.tok_embeddings.embedding_dim
+            width = self.config.embedding_size or self.config.hidden_size
             inputs, name, form = inputs_embeds, "inputs_embeds", f"[batch, length, {width}]"
         shape = tuple(inputs.shape[:2])
         right = inputs.dim() == 2 if inputs_embeds is None else inputs.dim() == 3 and inputs.shape[2] == width

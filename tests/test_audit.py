@@ -272,7 +272,7 @@ def test_a_saved_model_and_the_python_function(tmp_path, capsys):
         (["BertModel", "--set", "[1]"], "set: '[1]' is no field=value"),
         (["BertModel", "--set", "{"], "set: '{' is no field=value"),
         (["BertModel", "--set", "hidden_size=7"], "hidden size (7)"),
-        (["BertModel", "--result", "no/such/file.json"], "result: 'no/such/file.json': its folder does not exist"),
+        (["BertModel", "--result", "."], "result: '.' is a folder; give a JSON file"),
     ],
 )
 def test_bad_input_is_refused(words, message, capsys):

@@ -62,3 +62,11 @@ def test_other_methods_find_their_layers(config):
     adapted = peft.get_peft_model(build("Model"), config())
     assert adapted.get_nb_trainable_parameters()[0] > 0
     assert torch.isfinite(adapted(**INPUTS).last_hidden_state).all()
+
+
+def test_adapted_word_embeddings_take_no_part_in_inputs_embeds():
+    model = build("Model")
+    states = torch.randn(1, 3, model.config.hidden_size)
+    expected = model.eval()(inputs_embeds=states).last_hidden_state
+    adapted = peft.get_peft_model(model, peft.LoraConfig(target_modules=["tok_embeddings"])).eval()
+    torch.testing.assert_close(adapted(inputs_embeds=states).last_hidden_state, expected)

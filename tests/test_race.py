@@ -8,7 +8,7 @@ from multiprocessing import Pipe
 
 import pytest
 import torch
-from helpers import build
+from helpers import build, write_rows
 from safetensors.torch import load_file
 from transformers import AutoModelForMaskedLM, Trainer, TrainingArguments
 
@@ -51,6 +51,15 @@ def test_bad_input_is_named_before_any_work(field, given, tmp_path):
     with pytest.raises(ValueError, match=f"^{field}: "):
         race(CorpusArguments(), RaceArguments(output=str(tmp_path / "race"), **given))
     assert not (tmp_path / "race").exists()
+
+
+def test_a_folder_that_is_of_no_race_stays(tmp_path):
+    """Such as runs/minibert, where `minibert pretrain` writes."""
+    (tmp_path / "minibert").mkdir()
+    (tmp_path / "minibert" / "config.json").write_text("{}")
+    with pytest.raises(ValueError, match="^output: .*minibert' is of no race; use another output"):
+        race(CorpusArguments(), RaceArguments(output=str(tmp_path), quick=True))
+    assert [path.name for path in tmp_path.rglob("*")] == ["minibert", "config.json"]
 
 
 @pytest.mark.parametrize(
@@ -116,6 +125,11 @@ def test_a_race(tmp_path):
     (out / "bert 0.001.json").write_text(json.dumps({**summary["runs"]["bert 0.001"], "loss": 1.0}))
     again = race(CorpusArguments(data=[str(tmp_path / "text.txt")]), arguments)
     assert again["runs"]["minibert"] == summary["runs"]["minibert"] and again["runs"]["bert 0.001"]["loss"] == 1.0
+    # grammar is measured of those, too
+    write_rows(tmp_path / "pairs.jsonl", [{"sentence_good": "the cat sat", "sentence_bad": "sat cat the"}])
+    with_pairs = replace(arguments, grammar=str(tmp_path / "pairs.jsonl"))
+    more = race(CorpusArguments(data=[str(tmp_path / "text.txt")]), with_pairs)
+    assert all(run["grammar"] in (0.0, 0.5, 1.0) for run in more["runs"].values())
     with pytest.raises(ValueError, match="^seed: 1, but the race in .* has 0; use another output"):
         race(CorpusArguments(data=[str(tmp_path / "text.txt")]), replace(arguments, seed=1))
     (tmp_path / "averaged.yaml").write_text("weight_average: 0.8\n")

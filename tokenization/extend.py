@@ -77,6 +77,8 @@ def extend_tokenizer(tokenizer: PreTrainedTokenizerBase, texts: Iterable[str], w
     if kind not in KINDS or suffixed:
         found = f"a {kind} that marks the end of words" if suffixed else kind or type(tokenizer).__name__
         raise ValueError(f"tokenizer: {found} cannot be extended; use one of {', '.join(KINDS)}")
+    if backend.pre_tokenizer is None:
+        raise ValueError("tokenizer: it has no pre-tokenizer, so knows no words to add; use one that splits text")
 
     counts, between_spaces = _count_words(backend, texts)
     before = {word: backend.model.tokenize(word) for word in counts}

@@ -12,7 +12,7 @@ from pathlib import Path
 from accelerate import PartialState
 from safetensors import SafetensorError
 from tqdm.auto import tqdm
-from transformers import PrinterCallback, ProgressCallback, Trainer, TrainerCallback
+from transformers import EarlyStoppingCallback, PrinterCallback, ProgressCallback, Trainer, TrainerCallback
 
 from .checkpoints import write_manifest
 from .processes import on_any_rank
@@ -72,8 +72,35 @@ def describe_log(logs: Mapping[str, float]) -> str:
     return "evaluation: " + "  ".join(f"{name} {value:.4g}" for name, value in shown.items()) if shown else ""
 
 
+class EarlyStopping(EarlyStoppingCallback):
+    """Goes on counting from where a checkpoint stood, with the patience given now."""
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        super().on_train_begin(args, state, control, **kwargs)
+        saved = state.stateful_callbacks.setdefault(type(self).__name__, self.state())  # none: trained without patience
+        self.early_stopping_patience_counter = saved["attributes"]["early_stopping_patience_counter"]
+
+
+# What an optimizer takes from its checkpoint, whatever it was built with, and the arguments that say it.
+RESUMED = {"initial_lr": "learning_rate", "weight_decay": "weight_decay", "betas": "adam_beta1", "eps": "adam_epsilon"}
+
+
 class CheckpointErrors:
-    """For a `Trainer`: a checkpoint that cannot be written is an OSError that names it."""
+    """For a `Trainer`: a checkpoint that cannot be written is an OSError that names it; one that was trained with
+    another optimizer, or other settings of it, which would win without a word, is a ValueError."""
+
+    def _load_optimizer_and_scheduler(self, checkpoint):
+        asked = [dict(group) for group in self.optimizer.param_groups]
+        use = f"the checkpoint {str(checkpoint)!r} was trained with another; give the arguments of that run"
+        try:
+            super()._load_optimizer_and_scheduler(checkpoint)
+        except ValueError as error:
+            raise ValueError(f"optimizer: {use} ({error})") from error
+        for group, loaded in zip(asked, self.optimizer.param_groups):
+            for name, argument in RESUMED.items():
+                if name in group and group[name] != loaded[name]:
+                    argument = f"muon_{argument}" if name == "initial_lr" and "parts" in group else argument
+                    raise ValueError(f"{argument}: {group[name]} is not {loaded[name]}, and {use}")
 
     def _save_checkpoint(self, *args, **kwargs):
         try:

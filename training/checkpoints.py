@@ -24,11 +24,12 @@ if TYPE_CHECKING:
 
 MANIFEST = "checkpoint_manifest.json"
 
+OPTIMIZER = ("optimizer.pt", "optimizer.bin", "optimizer_*", "global_step*")
 # What a training needs to go on; of each, one file is enough (the later names: several processes, FSDP, DeepSpeed).
 NEEDED = (
     ("trainer_state.json",),
     ("model.safetensors", "*model*.safetensors", "pytorch_model*", "global_step*"),
-    ("optimizer.pt", "optimizer.bin", "optimizer_*", "global_step*"),
+    OPTIMIZER,
     ("scheduler.pt", "global_step*"),
     ("rng_state.pth", "rng_state_*.pth"),
 )
@@ -115,7 +116,7 @@ def check_same(before: Mapping[str, Any], now: Mapping[str, Any], made: str, use
 
 def can_resume(checkpoint: str | Path) -> bool:
     """Whether a checkpoint holds more than a model."""
-    return (Path(checkpoint) / "optimizer.pt").exists()
+    return any(any(Path(checkpoint).glob(name)) for name in OPTIMIZER)
 
 
 def kept_step(state: Mapping[str, Any], load_best_model_at_end: bool) -> int:

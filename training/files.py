@@ -20,3 +20,11 @@ def write_json(path: Path, value: Any) -> None:
     """Write `value` as JSON, `whole`."""
     with whole(path) as unfinished:
         unfinished.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
+
+
+def prepare_result(path: str | None) -> None:
+    """Make the folder of the JSON file that is asked for, before there are figures to lose."""
+    if path is not None:
+        if Path(path).is_dir():
+            raise ValueError(f"result: {path!r} is a folder; give a JSON file")
+        Path(path).parent.mkdir(parents=True, exist_ok=True)

@@ -46,9 +46,16 @@ def _processor_flags() -> set[str]:
     return {flag for line in lines if line.startswith(("flags", "Features")) for flag in line.partition(":")[2].split()}
 
 
-def check_launcher() -> None:
-    """Refuse (ValueError) the single process that `accelerate launch --num_processes 2 --cpu` starts: it would train
-    with a part of the batch. Such a process has the address at which several meet, but no rank among them."""
+def check_launcher(training: TrainingArguments) -> None:
+    """Refuse (ValueError) one process for several GPUs: `DataParallel`, which `Trainer` then takes, computes in fp32
+    whatever was asked for, and the sums of an evaluation are of one model. And the single process that `accelerate
+    launch --num_processes 2 --cpu` starts, which would train with a part of the batch: it has the address at which
+    several meet, but no rank among them."""
+    if training.n_gpu > 1:
+        launch = f"`torchrun --nproc_per_node {training.n_gpu} -m minibert.training.cli …`"
+        raise ValueError(
+            f"{training.n_gpu} GPUs need a process each: {launch}; or choose one by CUDA_VISIBLE_DEVICES=0"
+        )
     launched = os.environ.get("ACCELERATE_USE_CPU", "").lower() == "true" and "MASTER_PORT" in os.environ
     ranks = ("RANK", "WORLD_SIZE", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE")
     if launched and not any(name in os.environ for name in ranks):

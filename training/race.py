@@ -95,6 +95,9 @@ def race(corpus: CorpusArguments, arguments: RaceArguments) -> dict[str, Any]:
             raise ValueError(f"recipes: {recipe!r} has objective: {objective}; use one of masked tokens, mlm")
         runs[name] = {"recipe": recipe, "content": json.loads(json.dumps(content))}
     settings = asdict(corpus) | {name: getattr(arguments, name) for name in FIXED}
+    for name in runs:
+        if (folder / name).exists() and not any((folder / f"{name}{end}").exists() for end in (".log", ".json")):
+            raise ValueError(f"output: {str(folder / name)!r} is of no race; use another output")
     if not (folder / HELD_OUT).exists():
         prepare(corpus, arguments, settings)
     check_same(_metadata(folder)["settings"], settings, f"the race in {str(folder)!r} has", "use another output")
@@ -105,6 +108,12 @@ def race(corpus: CorpusArguments, arguments: RaceArguments) -> dict[str, Any]:
         check_same(before, runs[name].get("content", {}), made, "use another name for the recipe")
     _take_turns({name: runs[name] for name in missing}, corpus, arguments)
     results = {name: json.loads((folder / f"{name}.json").read_text()) for name in runs}
+    for name, result in results.items() if arguments.grammar else ():
+        if result.get("pairs") != arguments.grammar:
+            probed = GrammarArguments(arguments.grammar, 100, output_dir=str(folder / name / "grammar"))
+            accuracy = grammar(ProbeArguments(str(folder / name)), probed)["accuracy"]
+            result |= {"grammar": accuracy, "pairs": arguments.grammar}
+            write_json(folder / f"{name}.json", result)
     summary = {"arguments": asdict(arguments), "runs": results, "best": compare(results)}
     write_json(folder / "race.json", summary)
     plot_race(folder / "race.png", results)
@@ -145,7 +154,7 @@ def race_table(summary: Mapping[str, Any]) -> str:
         last = run["curve"][-1]
         cells = [name, run["loss"], run["bits_per_byte"], f"{run['accuracy']:.1%}", last["tokens"]]
         cells += [f"{last['seconds']:.0f}", f"{last['tokens'] / last['seconds']:,.0f}"]
-        cells.append("" if run["grammar"] is None else f"{run['grammar']:.1%}")
+        cells.append(f"{run['grammar']:.1%}" if "grammar" in run else "")
         for found in best.values():
             reached = found["reached"][name]
             cells.append(f"1/{1 / reached['seconds']:.2f}" if reached else "never")
@@ -209,14 +218,17 @@ def _run(
         "loss": last["loss"],
         "accuracy": last["accuracy"],
         "bits_per_byte": last["loss"] / math.log(2) / _metadata(folder)["bytes_per_token"],
-        "grammar": None,
         "curve": turns.curve,
     }
-    if arguments.grammar:
-        probed = GrammarArguments(arguments.grammar, 100, output_dir=str(folder / name / "grammar"))
-        result["grammar"] = grammar(ProbeArguments(str(folder / name)), probed)["accuracy"]
     write_json(folder / f"{name}.json", result)
     line.send(0)
+
+
+def _now(args: TrainingArguments) -> float:
+    """The time (s), once the device has done all that it was given."""
+    if args.device.type == "cuda":
+        torch.cuda.synchronize()
+    return time.perf_counter()
 
 
 class Turns(TrainerCallback):
@@ -231,17 +243,17 @@ class Turns(TrainerCallback):
         self.turn, self.every = arguments.turn, math.ceil(arguments.steps / arguments.evaluations)
 
     def on_init_end(self, args, state, control, **kwargs):
-        self.start = time.perf_counter()
+        self.start = _now(args)
 
     on_step_begin = on_init_end
 
     def on_train_begin(self, args, state, control, **kwargs):
-        self.seconds = time.perf_counter() - self.start  # counts for the first word embeddings, say
+        self.seconds = _now(args) - self.start  # counts for the first word embeddings, say
         self.line.send("ready")
         self.line.recv()
 
     def on_step_end(self, args, state, control, model=None, **kwargs):
-        self.seconds += time.perf_counter() - self.start
+        self.seconds += _now(args) - self.start
         step, last = state.global_step, state.global_step == state.max_steps
         if step % self.every == 0 and not last:
             self.measure(args, state, model)

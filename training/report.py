@@ -236,6 +236,7 @@ def plot_tokens(figures: Mapping[str, Mapping[str, Mapping[str, float]]], path: 
 
 # --- probes ---
 
+MOST_CLASSES = 1000  # in a picture of which was taken for which
 MOST_NAMES = 60  # words or labels: a picture of more cannot be read
 
 
@@ -394,12 +395,22 @@ def format_scores(rows: Mapping[str, Mapping[str, float | str]]) -> str:
 def plot_confusion(
     predictions: Sequence[int], references: Sequence[int], labels: Sequence[str], path: str | Path
 ) -> None:
-    """Draw how often each true class (row) was taken for each class (column); colours are shares of the row."""
+    """Draw how often each true class (row) was taken for each class (column); colours are shares of the row. Of more
+    than `MOST_CLASSES`, those that are true most often."""
+    references, predictions, title = np.asarray(references), np.asarray(predictions), "Predicted and true classes"
+    if len(labels) > MOST_CLASSES:
+        title += f", {MOST_CLASSES:,} of {len(labels):,}"
+        frequent = np.argsort(-np.bincount(references, minlength=len(labels)), kind="stable")[:MOST_CLASSES]
+        kept, place = np.sort(frequent), np.full(len(labels), -1)
+        place[kept] = np.arange(MOST_CLASSES)
+        references, predictions, labels = place[references], place[predictions], [labels[i] for i in kept]
+        both = (references >= 0) & (predictions >= 0)
+        references, predictions = references[both], predictions[both]
     counts = np.zeros((len(labels), len(labels)), dtype=np.int64)
-    np.add.at(counts, (np.asarray(references), np.asarray(predictions)), 1)
+    np.add.at(counts, (references, predictions), 1)
     shares = counts / np.maximum(counts.sum(1, keepdims=True), 1)
     side = min(14.0, 2.5 + 0.8 * len(labels))
-    with picture(path, "Predicted and true classes", size=(side + 1, side), grid=None) as axes:
+    with picture(path, title, size=(side + 1, side), grid=None) as axes:
         image = _draw_cells(axes, shares, counts if len(labels) <= 20 else None)
         axes.figure.colorbar(image, label="share of the true class")
         axes.set(xlabel="predicted class", ylabel="true class")

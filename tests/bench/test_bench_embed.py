@@ -177,3 +177,11 @@ def test_bad_input(given, message):
     with pytest.raises(ValueError, match=message):
         bench_embed(CorpusArguments(), BenchEmbedArguments(**given))
     assert choose_engines(["minibert", "OPEN"]) == ["OpenVINO", "MiniBERT fp32", "MiniBERT bf16"]
+
+
+def test_minibert_is_measured_on_the_cpu_as_all_others_are(folder, monkeypatch):
+    """Wherever sentence-transformers puts it."""
+    placed, to = [], SentenceTransformer.to
+    monkeypatch.setattr(SentenceTransformer, "to", lambda self, device: placed.append(device) or to(self, device))
+    ENGINES["MiniBERT fp32"][0](folder, MAX_LENGTH)
+    assert placed[-1] == "cpu"

@@ -336,7 +336,7 @@ def test_everything_that_is_wrong_with_a_checkpoint_is_listed_and_nothing_writte
         "lacks the weights: bert.encoder.layer.1.output.dense.weight",
         "has the unknown weights: bert.encoder.layer.2.output.dense.weight",
         "of another shape: bert.encoder.layer.0.output.dense.bias [33] instead of [32]",
-        f"{VOCAB + 1} tokens for {VOCAB} word vectors",
+        f"ids up to {VOCAB} for {VOCAB} word vectors",
     ):
         assert words in str(refusal.value)
     assert not (tmp_path / "new").exists()

@@ -131,10 +131,19 @@ def test_the_rest_is_kept():
     (BERT, {"num_hidden_layers": 0}, "num_hidden_layers=0: it must be at least 1"),
     ({"embedding_size": 8}, {"num_hidden_layers": 3}, "num_hidden_layers=3: copies of the first layer want a norm"),
     (BERT, {"local_attention": "wide"}, "local_attention"),
+    ({"rope_parameters": {"rope_type": "dynamic", "factor": 2.0}}, {"max_position_embeddings": 999}, "scaled by it"),
+    ({}, {"rope_parameters": {"rope_type": "dynamic", "factor": 2.0}, "max_position_embeddings": 999}, "scaled by it"),
 ])  # fmt: skip
 def test_refusals(fields, changes, message):
     with pytest.raises((ValueError, StrictDataclassError), match=message):
         change(build("Model", **fields), changes)
+
+
+def test_the_settings_of_generate_stay():
+    model = build("ForCausalLM")
+    model.generation_config.repetition_penalty = 1.3
+    changed, _ = change(model, {"local_attention": 4})
+    assert changed.generation_config.repetition_penalty == 1.3
 
 
 @pytest.fixture(scope="module")

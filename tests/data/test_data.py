@@ -9,10 +9,12 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 from helpers import refusal
+from tokenizers import Tokenizer, models, pre_tokenizers
 
 from minibert.tokenization import train_tokenizer
 from minibert.training.data import documents as data
 from minibert.training.data.documents import hold_out, load_documents, tokenize_documents
+from minibert.training.data.tables import load_files
 
 pytestmark = pytest.mark.usefixtures("cache")
 
@@ -146,6 +148,15 @@ def test_hub_names(monkeypatch, item, name, config):
     monkeypatch.setattr(datasets, "load_dataset", load_dataset)
     assert texts([item]) == ["x"]
     assert asked == [((name, config), {"split": "train", "streaming": False})]
+
+
+def test_names_are_no_patterns(write):
+    """`datasets` would take "[2]" for one of its characters, and leave out what it does not find."""
+    for name, text in (("d [x]/a.txt", "one"), ("d [x]/b [2].txt", "two"), ("d [x]/b 2.txt", "three")):
+        write(name, text)
+    assert sorted(texts(["d [x]"])) == ["one", "three", "two"]
+    assert texts(["d [x]/b [2].txt"]) == ["two"]
+    assert [row["text"] for row in load_files(["d [x]/b [2].txt"], ".txt", streaming=True)] == ["two"]
 
 
 def test_hub_refuses(monkeypatch):
@@ -343,3 +354,10 @@ def test_tokens_are_cached_whatever_the_tokenizer_did(tokenizer, samples, write)
 def test_ids_fit_their_type(size, dtype):
     assert np.dtype(data.smallest_dtype(size)) == dtype
     assert pa.array([size - 1], type=pa.from_numpy_dtype(data.smallest_dtype(size)))[0].as_py() == size - 1
+
+
+def test_few_tokens_may_have_high_ids():
+    words = Tokenizer(models.WordLevel({"[UNK]": 0, "cat": 1, "dog": 70_000}, unk_token="[UNK]"))
+    words.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokens = data.tokenize_table(pa.table({"text": ["cat dog"]}), words.to_str())
+    assert tokens["input_ids"].to_pylist() == [[1, 70_000]]

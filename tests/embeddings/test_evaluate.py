@@ -3,10 +3,12 @@
 import csv
 import json
 import random
+import types
 
 import numpy as np
 import pytest
 import scipy.stats
+from datasets import Dataset
 from helpers import refusal, run, sentences, write_rows
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.evaluation import InformationRetrievalEvaluator
@@ -20,8 +22,18 @@ from minibert.training.arguments.embeddings import (
 )
 from minibert.training.embeddings.data import Passage, read_retrieval
 from minibert.training.embeddings.encoders import embed
-from minibert.training.embeddings.evaluate import evaluate_embed
+from minibert.training.embeddings.evaluate import Ranking, evaluate_embed
 from minibert.training.embeddings.search import search
+from minibert.training.embeddings.train import as_retrieval
+
+
+def test_a_text_does_not_find_itself():
+    """Of pairs (a, b), (b, c), b is a query and a passage; one that is a pair with itself is found."""
+    vectors = dict(a=[1.0, 0.0], b=[0.9, 0.1], c=[0.5, 0.5], d=[0.0, 1.0])
+    embedder = types.SimpleNamespace(embed=lambda texts, **_: np.array([vectors[text] for text in texts], np.float32))
+    for first, second in (("ab", "bc"), ("abd", "bcd")):
+        task = as_retrieval(Dataset.from_dict(dict(first=list(first), second=list(second))))
+        assert Ranking(embedder, task, 10).scores()["hit@1"] == 1.0
 
 
 def write_retrieval(folder, split: str = "", graded: bool = True):

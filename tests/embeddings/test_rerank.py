@@ -255,6 +255,12 @@ def test_negatives(root):
     assert [row[0] for row in draw_negatives(given, near, pool, 4, 5, seed=0)] == pool[-20:]
     with pytest.raises(ValueError, match="3 different passages are too few for 4 negatives"):
         draw_negatives(pairs, None, pool[:3], 4, 5, seed=0)
+    chain = pairs_of(pool[:5], pool[1:6])  # a passage is the query of another pair
+    near = find_near([chain], pool, embedder, depth=6)
+    assert all(len(found) == 6 and query not in found for query, found in near.items())
+    for source in (near, None):
+        drawn = draw_negatives(chain, source, pool[:8], 3, 6, seed=0)
+        assert all(query not in found and set(found) <= set(pool[:8]) for query, found in zip(pool, drawn))
     rows = label_rows(pairs_of(["q"], ["p"]), [["n", "m"]])
     assert rows.to_dict() == dict(first=["q"] * 3, second=["p", "n", "m"], label=[1.0, 0.0, 0.0])
 

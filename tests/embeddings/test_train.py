@@ -10,7 +10,7 @@ from embedding_models import save_untrained, write_matches
 from helpers import WORDS, refusal, run, write_rows
 from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer
-from transformers import AutoTokenizer
+from transformers import AutoTokenizer, Trainer
 
 from minibert import MiniBertConfig, MiniBertForCausalLM, MiniBertForMaskedLM
 from minibert.training import report
@@ -116,6 +116,19 @@ def test_training_has_the_prompts_of_queries_and_documents(toy, tmp_path):
     torch.testing.assert_close(*weights, rtol=0, atol=0)
 
 
+def test_what_is_pushed_is_the_finished_model(toy, tmp_path, monkeypatch):
+    """By `minibert push`, once, without pickles."""
+    pushed, output = [], tmp_path / "out"
+    monkeypatch.setattr(Trainer, "init_hf_repo", lambda *_, **__: pytest.fail("a repository was created"))
+    monkeypatch.setattr("minibert.training.hub.push.get_token", lambda: "hf_some")
+    monkeypatch.setattr("minibert.training.hub.push.push", pushed.append)
+    run("finetune", "embed", toy / "train.jsonl", "--model", toy / "model", "--output_dir", output, "--max_steps", "2",
+        "--push_to_hub", "true", "--hub_model_id", "me/mine", *TRAINING)  # fmt: skip
+    assert [each.paths for each in pushed] == [[str(output), "me/mine"]]
+    assert (output / "report.json").exists() and not [*output.rglob("*.bin")]
+    assert read_card(output).facts.base_model is None
+
+
 def test_the_model_is_measured_on_the_device_of_the_trainer(toy, tmp_path, monkeypatch):
     order, make = [], SentenceTransformerTrainer.__init__
     monkeypatch.setattr(SentenceTransformerTrainer, "__init__", lambda *a, **k: order.append("placed") or make(*a, **k))
@@ -150,6 +163,10 @@ def test_finetune_embed_refuses_before_it_trains(toy, folder, tmp_path, capsys, 
         ),
         ([toy / "train.jsonl", "--greater_is_better", "false"], ["greater_is_better: false contradicts ndcg@10"]),
         ([toy / "train.jsonl", "--output_dir", tmp_path / "done"], ["holds a finished model"]),
+        ([toy / "train.jsonl", "--hub_token", "hf_secret"], ["hub_token: it has no effect here (`hf auth login`"]),
+        ([toy / "train.jsonl", "--label_smoothing_factor", "0.1"], ["label_smoothing_factor: it has no effect here"]),
+        ([toy / "train.jsonl", "--train_sampling_strategy", "sequential"], ["train_sampling_strategy: it has no eff"]),
+        ([toy / "train.jsonl", "--push_to_hub", "true", "--hub_model_id", "a/b/c"], ["hub_model_id: 'a/b/c' is no"]),
         ([], ["data: none given"]),
         ([toy / "train.jsonl", "--validation", "missing.csv"], ["validation: 'missing.csv' does not exist"]),
         ([toy / "train.jsonl", "--validation", toy / "model"], ["validation: ", "is no retrieval folder"]),

@@ -8,8 +8,11 @@ import pytest
 import torch
 from embedding_models import save_untrained, write_matches
 from helpers import refusal, run, write_rows
+from transformers import TrainingArguments
 
+from minibert.training.arguments.embeddings import PairArguments
 from minibert.training.embeddings.encoders import Embedder
+from minibert.training.embeddings.train import read_training_data
 from minibert.training.embeddings.unlabelled import Document, cut_into_passages, make_pairs, read_documents
 
 TOPICS = 24
@@ -43,6 +46,14 @@ def test_passages_are_whole_sentences():
                                           "twelve?", "Yes."]  # fmt: skip
     assert cut_into_passages(text, 99) == [" ".join(text.split())]
     assert cut_into_passages("我们学习语言。有趣。BERT 也学习。", 5) == ["我们学习语言。 有趣。", "BERT 也学习。"]
+
+
+def test_a_document_that_stands_twice_is_on_one_side(tmp_path):
+    rows = [dict(title=f"title {i % 20}", text=f"text {i % 20}") for i in range(40)]
+    data = PairArguments([write_rows(tmp_path / "a.jsonl", rows)], validation_size=0.3)
+    sides = read_training_data(data, TrainingArguments(str(tmp_path), use_cpu=True), ["title"])
+    first, second = (set(side["first"]) for side in sides)
+    assert len(first) == 14 and len(second) == 6 and not first & second
 
 
 def test_pairs_of_each_kind():
@@ -136,9 +147,10 @@ def test_refusals(toy, tmp_path, capsys):
         ([*model, "--pairs_from", "title", "--columns", "title", "text"], "of no use with --pairs_from"),
         ([*model, "--pairs_from", "title", "--loss", "cosent"], "loss: cosent does not fit"),
         (["--model", toy / "dropless", "--pairs_from", "dropout"], "--set hidden_dropout=0.1"),
-        ([*model, "--pairs_from", "title", "--validation_size", "600"], "holds out 600 of 600 documents"),
+        ([*model, "--pairs_from", "title", "--validation_size", "600"], "holds out 600 of 600 different documents"),
         ([*model, "--pairs_from", "adjacent", "--passage_words", "0"], "passage_words: 0 is of no use; use 1 or more"),
         ([*model, "--pairs_from", "title", *SHORT], "passage_words: 4 is of no use"),
+        ([*model, "--pairs_from", "dropout"], "none in what is held out (use a larger --validation_size, or"),
         ([*model], "columns: cannot be guessed from title, text"),
     ):
         assert message in refusal(capsys, *given, *arguments)

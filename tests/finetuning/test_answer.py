@@ -111,6 +111,16 @@ class TestAnswerTokens:
         assert answer_tokens(offsets, OFFSETS[8][0], OFFSETS[9][1]) is None
         assert answer_tokens([NO_CONTEXT], 0, 3) is None
 
+    def test_characters_of_no_token_belong_to_the_answer(self):
+        """Accents that a normalizer drops; in the middle of a window, not at its ends."""
+        context = "a cafe\u0301 is \u0301red"
+        offsets = [NO_CONTEXT, (0, 1), (2, 6), (8, 10), (12, 15), NO_CONTEXT]
+        assert answer_tokens(offsets, 2, 7) == (2, 2) and answer_tokens(offsets, 11, 15) == (4, 4)
+        assert answer_tokens(offsets[:3], 2, 7) is None and answer_tokens(offsets[4:], 11, 15) is None
+        logits = np.full((6, 2), -9.0)
+        logits[2] = 9.0
+        assert best_answers([(logits, offsets)], context)[0].text == "cafe\u0301"
+
 
 # --- the task ---
 

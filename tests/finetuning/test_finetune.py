@@ -296,6 +296,24 @@ class TestTraining:
         *_, state = train(run, run.initial_model())
         assert state.epoch == 3 and state.best_global_step == 10
 
+    def test_a_resumed_training_is_as_patient_as_one_that_was_not_cut(self, start, data, tmp_path):
+        """One evaluation without progress was before the cut. How long it all took nobody knows."""
+        given = ["--learning_rate", "0", "--patience", "2", "--save_only_model", "false", "--save_total_limit", "3"]
+        run = self.prepare(start, data, tmp_path, *given, "--num_train_epochs", "2")
+        assert train(run, run.initial_model()).report["training_seconds"] > 0
+        run = self.prepare(start, data, tmp_path / "again", *given, "--num_train_epochs", "9")
+        _, report, _, state = train(run, run.initial_model(), str(tmp_path / "checkpoint-20"))
+        assert state.epoch == 3 and report["training_seconds"] is None
+
+    def test_other_settings_of_the_optimizer_are_not_resumed(self, start, data, tmp_path):
+        """Those of the checkpoint would win without a word."""
+        run = self.prepare(start, data, tmp_path, "--save_only_model", "false")
+        train(run, run.initial_model())
+        for argument, value in (("learning_rate", "0.5"), ("weight_decay", "0.5"), ("adam_beta1", "0.5")):
+            run = self.prepare(start, data, tmp_path / "again", f"--{argument}", value)
+            with pytest.raises(ValueError, match=f"^{argument}: .*0.5.* trained with another"):
+                train(run, run.initial_model(), str(tmp_path / "checkpoint-10"))
+
     def test_the_best_model_is_kept_not_the_last(self, start, data, tmp_path, monkeypatch):
         run = self.prepare(start, data, tmp_path, "--num_train_epochs", "3")
         scores = iter([0.2, 0.9, 0.5])
@@ -687,6 +705,43 @@ def test_the_best_seed_is_chosen_by_the_metric_asked_for(start, data, tmp_path, 
     assert report_of(tmp_path / "out")["seed"] == 1
     assert "- seed: 1\n" in (tmp_path / "out" / "README.md").read_text()
     assert sorted(tmp_path.glob("out/seed-*/*")) == [tmp_path / f"out/seed-{seed}/log" for seed in (0, 1)]  # not ours
+
+
+def test_a_seed_that_diverged_is_not_the_best(start, data, tmp_path, monkeypatch):
+    made = iter([float("nan"), 0.5])
+
+    def trained(run, model, checkpoint=None):
+        trained = train(run, model, checkpoint)
+        scores = {"loss": next(made), "accuracy": 0.5}
+        return trained._replace(report=trained.report | {"validation": scores, "test": scores})
+
+    monkeypatch.setattr(command, "train", trained)
+    arguments = ["--model", start, "--data", data, "--output_dir", str(tmp_path / "out"), *QUICK, "--seeds", "2"]
+    assert cli.main(["finetune", "classify", *arguments, "--metric_for_best_model", "loss", "--traceback"]) == 0
+    assert report_of(tmp_path / "out")["seed"] == 1
+
+
+@pytest.mark.parametrize(
+    ("n_gpu", "given", "error"),
+    [
+        (2, [], "2 GPUs need a process each: `torchrun --nproc_per_node 2"),
+        (1, ["--fsdp", "full_shard"], "fsdp, deepspeed: fine-tuning needs the whole model in every process"),
+    ],
+)
+def test_every_process_has_one_whole_model(start, data, finished, tmp_path, monkeypatch, capsys, n_gpu, given, error):
+    monkeypatch.setattr(TrainingArguments, "n_gpu", n_gpu)
+    for command_, model in (("finetune", start), ("evaluate", str(finished))):
+        output = ["--output_dir", str(tmp_path / "out")]
+        assert cli.main([command_, "classify", "--model", model, "--data", data, *output, *given]) == 2
+        assert error in capsys.readouterr().err
+
+
+def test_an_evaluation_does_not_replace_the_report_of_a_training(data, finished, capsys):
+    before = (finished / "metrics.json").read_bytes()
+    given = ["--model", str(finished), "--data", data, "--output_dir", str(finished)]
+    assert cli.main(["evaluate", "classify", *given]) == 2
+    assert "holds a model, whose report would be replaced" in capsys.readouterr().err
+    assert (finished / "metrics.json").read_bytes() == before
 
 
 def test_only_a_finished_training_touches_the_hub(start, data, finished, tmp_path, monkeypatch):

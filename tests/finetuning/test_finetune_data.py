@@ -292,6 +292,13 @@ class TestLabels:
         task.read(load_splits(DataArguments(train=[str(tmp_path / "train.parquet")])))
         assert task.config_fields()["id2label"] == {0: "no", 1: "good"}
 
+    def test_of_a_single_label_its_absence_is_no_class(self):
+        task = Classify(ClassifyArguments(problem_type=MULTI, labels=["x"]), tokenizer=None)
+        task.problem_type, task.labels = MULTI, ["x"]
+        said = [[0]] * 9 + [[1]]
+        assert task.score([[0]] * 10, said) == {"f1_micro": 0.0, "f1_macro": 0.0, "accuracy": 0.9}
+        assert task.score(said, said) == {"f1_micro": 1.0, "f1_macro": 1.0, "accuracy": 1.0}
+
     def test_values_of_a_model_that_diverged(self):
         task = Classify(ClassifyArguments(problem_type=REGRESSION), tokenizer=None)
         task.problem_type = REGRESSION

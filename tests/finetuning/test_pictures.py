@@ -1,5 +1,7 @@
 """What a fine-tuning draws."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from matplotlib import colors
@@ -63,6 +65,18 @@ def test_thousands_of_labels_are_drawn(tmp_path):
     report.plot_scores(dict.fromkeys(labels, 0.5), "F1", tmp_path / "scores.png")
     report.plot_confusion([0, 0], [0, 299], labels[:300], tmp_path / "confusion.png")
     assert len(list(tmp_path.glob("*.png"))) == 2
+
+
+def test_of_a_great_many_classes_the_frequent_ones_are_drawn(figures, tmp_path):
+    """A square of all would not fit into memory."""
+    tracemalloc.start()
+    labels = [f"label {i}" for i in range(30_000)]
+    report.plot_confusion([7, 7, 29_999, 3], [7, 7, 29_999, 29_999], labels, tmp_path / "confusion.png")
+    assert tracemalloc.get_traced_memory()[1] < 1e9
+    tracemalloc.stop()
+    (image,) = figures[0].axes[0].get_images()
+    shares = np.asarray(image.get_array())
+    assert shares.shape == (1000, 1000) and shares[7, 7] == 1 and shares[-1, -1] == 0.5 and shares[-1, 3] == 0.5
 
 
 def test_no_entity_at_all(tmp_path):

@@ -253,6 +253,15 @@ def test_what_is_given_wins_over_the_proposal(few, encoder, tmp_path, given):
     assert "plan" not in recipe and recipe["per_device_train_batch_size"] == 16  # what was not given is proposed
 
 
+def test_a_step_of_the_optimizer_is_as_many_batches_as_it_accumulates(few, encoder, tmp_path, monkeypatch):
+    monkeypatch.setattr("minibert.training.finetuning.plan.seconds_of_steps", lambda *_: 1.0)
+    told = []
+    describe_time = "minibert.training.finetuning.plan.describe_time"
+    monkeypatch.setattr(describe_time, lambda seconds, _: told.append(seconds) or [])
+    given = ["--max_steps", "10", "--gradient_accumulation_steps", "8", "--seeds", "1"]
+    assert run(few, encoder, tmp_path / "plan", "--plan", *given) == 0 and told == [80.0]
+
+
 def test_no_secret_stands_in_the_recipe(few, encoder, tmp_path, capsys):
     assert run(few, encoder, tmp_path / "plan", "--plan", "--hub_token", "hf_secret") == 2
     assert "hub_token" in capsys.readouterr().err and not (tmp_path / "plan").exists()

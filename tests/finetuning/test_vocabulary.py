@@ -129,3 +129,12 @@ def test_hooks_on_the_rows_that_train_are_called(model):
 def test_several_choices_a_row(model):
     train_seen_rows(model, [{"input_ids": [[2, 9], [2, 11]]}])
     assert model.get_input_embeddings().ids.tolist() == [2, 9, 11]
+
+
+@pytest.mark.skipif(not torch.accelerator.is_available(), reason="no accelerator")
+def test_weights_that_were_read_on_the_cpu_go_into_a_model_elsewhere(model):
+    """As `Trainer` loads its best checkpoint."""
+    kept = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    train_seen_rows(model, ROWS)
+    model.to(torch.accelerator.current_accelerator()).load_state_dict(kept, strict=False)
+    assert torch.equal(model.get_input_embeddings().whole().cpu(), kept["model.embeddings.tok_embeddings.weight"])

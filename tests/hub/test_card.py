@@ -339,6 +339,10 @@ def test_facts_of_a_trainer(tmp_path):
     assert facts.training["batch"] == "8 sequences" and "0.0003" in facts.training["optimizer"]
     assert torch.__version__ in facts.training["software"] and facts.training["hardware"].startswith("cpu")
     assert facts_from_trainer({"global_step": 0, "log_history": []}) == CardFacts()
+    two = [{f"eval_{name}_loss": value, f"eval_{name}_runtime": 3.0, f"eval_{name}_steps_per_second": 3.0, "step": 20}
+           for name, value in (("news", 1.0), ("web", 2.0))]  # fmt: skip
+    facts = facts_from_trainer(state | {"log_history": history[:1] + two}, arguments)
+    assert {(each.metric, each.value) for each in facts.results} == {("news_loss", 1.0), ("web_loss", 2.0)}
 
 
 @pytest.mark.parametrize(("save_steps", "kept"), [(1, 3), (2, 2)])

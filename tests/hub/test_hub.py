@@ -5,6 +5,7 @@ import json
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -210,6 +211,15 @@ def test_every_auto_class_loads_from_every_saved_head(architecture, saved, reade
     assert failed == []
 
 
+def test_large_files_are_searched_where_they_lie(tmp_path, monkeypatch):
+    monkeypatch.setattr(Path, "read_bytes", lambda path: pytest.fail("it is read into memory"))
+    (tmp_path / "empty").touch()
+    files.check_secrets(tmp_path / "empty")
+    (tmp_path / "weights").write_bytes(b"x" * 100 + b"\nhf_" + b"a" * 34)
+    with pytest.raises(ValueError, match="weights, line 2: there seems to be a Hugging Face token"):
+        files.check_secrets(tmp_path / "weights")
+
+
 @pytest.mark.parametrize("head", ["MiniBertForMultipleChoice", "MiniBertForReplacedTokenDetection"])
 def test_the_check_knows_every_head(head, reader, tokenizer, tmp_path):
     """Also one whose classifier fits no other head, and one that no Auto class is for."""
@@ -222,6 +232,20 @@ def test_the_check_knows_every_head(head, reader, tokenizer, tmp_path):
         result = names["load"]({str(tmp_path)!r}, None)[0]
     """)
     assert found["saved"] == head and found["auto_classes"] == sorted(EVERY_HEAD)
+
+
+def test_the_check_needs_no_padding_and_no_long_table(reader, tmp_path):
+    tokenizer = train_tokenizer(SENTENCES * 20, vocab_size=70, show_progress=False)
+    tokenizer.pad_token = None
+    config = MiniBertConfig.from_tokenizer(tokenizer, "bert", "tiny", num_hidden_layers=1, max_position_embeddings=8)
+    MiniBertForMaskedLM(config).save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    found = reader.run(f"""
+        import runpy
+        names = runpy.run_path({str(hub_push.SCRIPT)!r})
+        result = names["load"]({str(tmp_path)!r}, None)[0]
+    """)
+    assert found["saved"] == "MiniBertForMaskedLM"
 
 
 TRAIN = """

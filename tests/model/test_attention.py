@@ -379,7 +379,7 @@ def test_chunked_attention_against_the_formula(name, step, dtype, monkeypatch):
 def test_bf16_without_amx_takes_plain_products(window, causal, monkeypatch):
     """In inference; and what comes out is the same as on other processors, within the tolerance."""
     monkeypatch.setattr(attention, "CPU_UNFUSED", 256)
-    for lengths in ([700], [100, 400, 200], [20, 30, 600], [9] * 30):
+    for lengths in ([700], [100, 400, 200], [20, 30, 600], [300] + [100] * 7, [9] * 30):
         q, k, v = (x.detach() for x in random_qkv(sum(lengths), BF16))
         expected = by_document(q, k, v, lengths, as_documents(lengths).position_t, window, causal)
         for plain in (True, False):

@@ -247,6 +247,14 @@ def test_rope_parameters_for_both_kinds_of_layers():
     assert config.rope_parameters == {"full_attention": linear, "sliding_attention": linear}
 
 
+def test_rope_parameters_are_not_said_twice(tmp_path):
+    """What stands beside the kinds of layers would win over what stands in one of them."""
+    MiniBertConfig.modernbert("tiny").save_pretrained(tmp_path)
+    twice = {"rope_type": "linear", "factor": 2.0, "sliding_attention": {"rope_type": "default"}}
+    with pytest.raises(ValueError, match="rope_parameters: 'rope_type' stands in 'sliding_attention' and beside it"):
+        MiniBertConfig.from_pretrained(tmp_path, rope_parameters=twice)
+
+
 def test_rope_parameters_that_are_overridden_keep_what_the_weights_were_trained_with(tmp_path):
     """As in Transformers' ModernBERT models with bases of their own (Ettin, mmBERT, granite)."""
     full, local = {"rope_theta": 8e4, "partial_rotary_factor": 0.5}, {"rope_theta": 1.6e5}
@@ -429,10 +437,18 @@ def test_from_tokenizer_takes_ids_and_a_padded_vocabulary(words, padded, archite
     assert config.position_embedding_type == {"bert": "absolute", "modernbert": "rope"}[architecture]
 
 
+def test_a_vocabulary_with_gaps_needs_rows_up_to_its_highest_id():
+    tokens = {"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4, "cat": 5, "dog": 900}
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.WordLevel(tokens, unk_token="[UNK]")))
+    assert MiniBertConfig.from_tokenizer(tokenizer).vocab_size == 960
+    with pytest.raises(ValueError, match="vocab_size=64 is too small: the tokenizer has ids up to 900"):
+        MiniBertConfig(vocab_size=64).check_tokenizer(tokenizer)
+
+
 def test_from_tokenizer_refuses_what_the_tokenizer_contradicts():
     tokenizer = make_tokenizer(100)
     assert MiniBertConfig.from_tokenizer(tokenizer, pad_vocab_to_multiple_of=1).vocab_size == 100
-    with pytest.raises(ValueError, match="vocab_size=64 .*100 tokens"):
+    with pytest.raises(ValueError, match="vocab_size=64 .* up to 99"):
         MiniBertConfig.from_tokenizer(tokenizer, vocab_size=64)
     with pytest.raises(ValueError, match="mask_token_id=3 .*98"):
         MiniBertConfig.from_tokenizer(tokenizer, mask_token_id=3)

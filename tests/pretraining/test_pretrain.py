@@ -20,7 +20,7 @@ from transformers import (
 )
 
 import minibert
-from minibert import MiniBertConfig
+from minibert import MiniBertConfig, train_tokenizer
 from minibert.training import precision
 from minibert.training.arguments.pretraining import MaskingArguments, ObjectiveArguments
 from minibert.training.cli import main as cli
@@ -211,7 +211,7 @@ def test_one_process_of_accelerate_launch_is_refused(corpus, tmp_path, capsys, m
     assert "torchrun --nproc_per_node 2" in capsys.readouterr().err and not (tmp_path / "run").exists()
     for name in environment.keys() - alone.keys():
         monkeypatch.delenv(name)
-    precision.check_launcher()
+    precision.check_launcher(TrainingArguments(str(tmp_path), use_cpu=True))
 
 
 def test_a_finished_run_is_never_overwritten(run, corpus, capsys):
@@ -312,11 +312,17 @@ def test_bf16_follows_the_gpu(capability, fast, monkeypatch):
 
 
 def test_a_checkpoint_of_other_switches_is_refused(tmp_path):
-    """Also where its weights would fit: the presets minibert and modernbert differ in their windows alone."""
-    MiniBertConfig.modernbert("tiny", vocab_size=64).save_pretrained(tmp_path)
-    pretraining.check_resumed(MiniBertConfig.modernbert("tiny", vocab_size=64), str(tmp_path))
+    """Also where its weights would fit: the presets minibert and modernbert differ in their windows alone, and another
+    text gives another tokenizer of the same size. `Trainer` gives a config the ids of the tokenizer."""
+    tokenizer, other = (train_tokenizer([text] * 9, vocab_size=30) for text in ("a cat sat", "tin dog ran"))
+    config = MiniBertConfig.modernbert("tiny", vocab_size=64)
+    for each in (MiniBertConfig.modernbert("tiny", vocab_size=64, bos_token_id=2), tokenizer):
+        each.save_pretrained(tmp_path)
+    pretraining.check_resumed(config, tokenizer, str(tmp_path))
     with pytest.raises(ValueError, match="local_attention: 6, but .* was trained with 128"):
-        pretraining.check_resumed(MiniBertConfig.minibert("tiny", vocab_size=64), str(tmp_path))
+        pretraining.check_resumed(MiniBertConfig.minibert("tiny", vocab_size=64), tokenizer, str(tmp_path))
+    with pytest.raises(ValueError, match="tokenizer: not the one that .* was trained with"):
+        pretraining.check_resumed(config, other, str(tmp_path))
 
 
 @pytest.mark.parametrize(("bf16", "given", "kept"), [(True, None, "256"), (True, "77", "77"), (False, None, None)])

@@ -143,6 +143,9 @@ def test_refusals():
     with pytest.raises(ValueError, match="a? ?WordLevel cannot be extended; use one of WordPiece, BPE, Unigram"):
         extend_tokenizer(PreTrainedTokenizerFast(tokenizer_object=backend), ["a"], 1)
     tokenizer = train_tokenizer(["a ba"] * 9, vocab_size=40)
+    pieces = models.WordPiece({"[UNK]": 0, "a": 1, "##b": 2}, unk_token="[UNK]")
+    with pytest.raises(ValueError, match="tokenizer: it has no pre-tokenizer"):
+        extend_tokenizer(PreTrainedTokenizerFast(tokenizer_object=Tokenizer(pieces)), ["ab"], 1)
     with pytest.raises(ValueError, match="extend_vocabulary: 0 words"):
         extend_tokenizer(tokenizer, ["abab"], 0)
     with pytest.raises(ValueError, match="cuts no word of the text"):

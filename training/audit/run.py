@@ -13,7 +13,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 
 from ... import modeling_minibert
 from ..arguments.audit import AuditArguments
-from ..files import write_json
+from ..files import prepare_result, write_json
 from ..loading import quietly, reading, saved_config
 from ..report import format_table
 from .checks import CHECKS
@@ -75,8 +75,7 @@ def audit(arguments: AuditArguments) -> Audit:
     for wanted in arguments.checks:
         if not any(name.startswith(wanted) for name in CHECKS):
             raise ValueError(f"checks: {wanted!r} begins no name; use {', '.join(CHECKS)}")
-    if arguments.result and not Path(arguments.result).resolve().parent.is_dir():
-        raise ValueError(f"result: {arguments.result!r}: its folder does not exist; make it, or use another")
+    prepare_result(arguments.result)
     model = load(arguments.model[0], arguments.set)
     versions = {"transformers": transformers.__version__, "torch": torch.__version__}
     with quietly():

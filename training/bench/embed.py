@@ -31,8 +31,9 @@ from ..arguments.pretraining import ConvertArguments, CorpusArguments
 from ..conversion import convert
 from ..data.documents import load_documents
 from ..embeddings.encoders import Embedder
-from ..embeddings.evaluate import prepare_result, write_result
+from ..embeddings.evaluate import write_result
 from ..export import graph_inputs, quantize, trace
+from ..files import prepare_result
 from ..loading import quietly
 from ..report import format_table
 from .measure import _status, first_line
@@ -50,7 +51,9 @@ Encode = Callable[[Sequence[str]], np.ndarray]
 
 def minibert(folder: Path, max_length: int, dtype: str) -> Encode:
     options = dict(max_length=max_length, dtype=dtype, add_pooling_layer=False)
-    return Embedder.from_pretrained(str(folder / "minibert"), **options).embed
+    embedder = Embedder.from_pretrained(str(folder / "minibert"), **options)
+    embedder.model.to("cpu")  # where all others are
+    return embedder.embed
 
 
 def original(folder: Path, max_length: int, **model_kwargs: Any) -> SentenceTransformer:

@@ -1,6 +1,7 @@
 """What a family of encoders says about itself so that its models become MiniBERTs, and MiniBERTs models of it."""
 
 import base64
+import copy
 import re
 from types import ModuleType
 from typing import Any, ClassVar
@@ -140,6 +141,12 @@ def kept_tensors(config: MiniBertConfig) -> dict[str, torch.Tensor]:
     """The tensors of `Architecture.rest`."""
     kept = (config.converted_rest or {}).get("tensors")
     return load(base64.b64decode(kept)) if kept else {}
+
+
+def keep_generation(model: PreTrainedModel, like: PreTrainedModel) -> None:
+    """Give a decoder the settings of `generate` of the one that it was made of."""
+    if model.can_generate() and like.can_generate():
+        model.generation_config = copy.deepcopy(like.generation_config)
 
 
 def warn_dropout(where: str) -> None:

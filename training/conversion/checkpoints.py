@@ -7,7 +7,7 @@ import torch
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from ... import modeling_minibert
-from ...configuration_minibert import MiniBertConfig
+from ...configuration_minibert import MiniBertConfig, vocabulary_size
 from ..loading import quietly, reading, saved_config
 from .architecture import logger
 from .families import find_architecture
@@ -44,8 +44,8 @@ def load(path: str | Path, tokenizer: PreTrainedTokenizerBase | None = None) -> 
         kinds = {key: known.get(key.removeprefix(f"{model.base_model_prefix}.")) for key in unexpected}
         unexpected, other = ([key for key, kind in kinds.items() if kind == which] for which in (None, "parameter"))
     shapes = [f"{name} {list(there)} instead of {list(here)}" for name, there, here in report["mismatched_keys"]]
-    tokens = 0 if tokenizer is None else len(tokenizer)
-    too_many = [f"{tokens} tokens for {config.vocab_size} word vectors"] if tokens > config.vocab_size else []
+    size = 0 if tokenizer is None else vocabulary_size(tokenizer)
+    too_many = [f"ids up to {size - 1} for {config.vocab_size} word vectors"] if size > config.vocab_size else []
     problems = {
         "lacks the weights": missing,
         "has the unknown weights": unexpected,

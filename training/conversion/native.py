@@ -15,7 +15,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 
 from ... import modeling_minibert
 from ...configuration_minibert import SPECIAL_IDS, MiniBertConfig
-from .architecture import CARRIED_IF_THERE, kept_fields, warn_dropout
+from .architecture import CARRIED_IF_THERE, keep_generation, kept_fields, warn_dropout
 from .checkpoints import load
 from .families import ARCHITECTURES, find_architecture
 
@@ -144,10 +144,11 @@ def _weights(model: PreTrainedModel) -> dict[str, torch.Tensor]:
 
 
 def _fill(model: PreTrainedModel, weights: dict[str, torch.Tensor], like: PreTrainedModel) -> None:
-    """Put `weights` into `model`, each with its own dtype, and take the device and the mode of `like`."""
+    """Put `weights` into `model`, each with its own dtype, and take the rest that no config says from `like`."""
     model.load_state_dict({name.removeprefix(_prefix(model)): tensor for name, tensor in weights.items()}, assign=True)
     model.tie_weights()
     model.to(like.device).train(like.training)
+    keep_generation(model, like)
 
 
 def _prefix(model: PreTrainedModel) -> str:

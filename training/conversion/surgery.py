@@ -15,6 +15,7 @@ import torch
 from transformers import PreTrainedModel
 
 from ...configuration_minibert import MiniBertConfig
+from .architecture import keep_generation
 
 # No weight belongs to these: what they change is which tokens a layer sees, how far angles turn, what training drops.
 WITHOUT_WEIGHTS = (
@@ -37,7 +38,8 @@ def change(model: PreTrainedModel, changes: Mapping[str, Any]) -> tuple[PreTrain
       added to the segments' rows (of a model without segments, to the words': to the logits of a tied decoder that
       adds the same everywhere).
     - `max_position_embeddings`: a longer table repeats its rows (Beltagy et al. 2020, arXiv 2004.05150, section 5); a
-      shorter one loses its last ones; without a table nothing but the promise changes.
+      shorter one loses its last ones; without a table nothing but the promise changes (refused where RoPE is scaled
+      by it).
     - `num_hidden_layers`: layer i is a copy of layer i modulo the old depth (Gong et al. 2019, "stacking"), of the same
       attention pattern. Where the first layer has no norm, as the embeddings end in one, its copies get that one.
     - which layers are local, windows, RoPE's parameters, dropout rates: no weight changes.
@@ -89,6 +91,7 @@ def change(model: PreTrainedModel, changes: Mapping[str, Any]) -> tuple[PreTrain
         said.append(f"{reach} ({config.sliding_window} tokens on either side)" if local else reach)
     changed.load_state_dict(weights, assign=True)
     changed.tie_weights()
+    keep_generation(changed, model)
     kept = sum(name in weights and torch.equal(weights[name], tensor) for name, tensor in old.items())
     said.append(f"kept bit for bit: {kept} of {len(old)} tensors")
     return changed.train(model.training), said
@@ -128,4 +131,12 @@ def _changed_config(config: MiniBertConfig, changes: Mapping[str, Any]) -> MiniB
     # A new length comes last: until then the rotation takes the old one for that of the training.
     length = {name: value for name, value in changes.items() if name == "max_position_embeddings"}
     changed = MiniBertConfig.from_dict(config.to_dict(), **rest | {k: v for k, v in changes.items() if k not in length})
-    return MiniBertConfig.from_dict(changed.to_dict(), **length)
+    longer = MiniBertConfig.from_dict(changed.to_dict(), **length)
+    for rope in (longer.rope_parameters or {}).values():
+        scaled_by_it = rope["rope_type"] == "dynamic" or (rope["rope_type"] == "longrope" and "factor" not in rope)
+        if scaled_by_it and longer.max_position_embeddings != config.max_position_embeddings:
+            raise ValueError(
+                f"set: max_position_embeddings={longer.max_position_embeddings}: rope_type={rope['rope_type']!r} is"
+                f" scaled by it; leave it at {config.max_position_embeddings}, or use linear or yarn"
+            )
+    return longer

@@ -160,7 +160,7 @@ def _revision(function: Callable) -> str:
 
 
 def smallest_dtype(count: int) -> type[np.integer]:
-    """The type that `count` different ids are stored in: where 16 bits will do, half the bytes to write and read."""
+    """The type that ids below `count` are stored in: where 16 bits will do, half the bytes to write and read."""
     return np.uint16 if count <= 1 << 16 else np.int32
 
 
@@ -177,17 +177,19 @@ def strip_blank(table: pa.Table) -> pa.Table:
 
 
 @functools.lru_cache(maxsize=1)
-def _backend(serialized: str) -> Tokenizer:
+def _backend(serialized: str) -> tuple[Tokenizer, type[np.integer]]:
+    """The tokenizer, and the type of its ids."""
     backend = Tokenizer.from_str(serialized)
     backend.encode_special_tokens = True  # "[PAD]" spelled out in a document is text, never the padding token
-    return backend
+    return backend, smallest_dtype(max(backend.get_vocab(with_added_tokens=True).values(), default=0) + 1)
 
 
 def tokenize_table(table: pa.Table, backend: str) -> pa.Table:
     """Column `text` to column `input_ids`, without special tokens; `backend` as JSON."""
-    encodings = _backend(backend).encode_batch_fast(table["text"].to_pylist(), add_special_tokens=False)
-    ids = pa.from_numpy_dtype(smallest_dtype(_backend(backend).get_vocab_size()))
-    return pa.table({"input_ids": pa.array([encoding.ids for encoding in encodings], pa.list_(ids))})
+    tokenizer, dtype = _backend(backend)
+    encodings = tokenizer.encode_batch_fast(table["text"].to_pylist(), add_special_tokens=False)
+    ids = pa.list_(pa.from_numpy_dtype(dtype))
+    return pa.table({"input_ids": pa.array([encoding.ids for encoding in encodings], ids)})
 
 
 def _builtin_rows(files: Sequence[tuple], revision: str) -> Iterator[dict[str, str]]:

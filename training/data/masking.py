@@ -8,6 +8,7 @@ result is a pure function of its arguments.
 import hashlib
 from collections.abc import Iterable, Sequence
 
+import datasets
 import numpy as np
 
 MASKING_KINDS = ("token", "whole_word", "span")
@@ -139,3 +140,11 @@ def unigram_counts(rows: Iterable[Sequence[int]], vocab_size: int) -> np.ndarray
     for row in rows:
         counts += np.bincount(np.asarray(row, dtype=np.int64), minlength=vocab_size)
     return counts
+
+
+def all_ids(rows: datasets.Dataset | Iterable[dict]) -> Iterable[Sequence[int]]:
+    """The token ids of `rows` for `unigram_counts`; of a data set those of a thousand rows at a time."""
+    if not isinstance(rows, datasets.Dataset):
+        return (row["input_ids"] for row in rows)
+    tables = rows.select_columns("input_ids").with_format("arrow").iter(1000)
+    return (table["input_ids"].combine_chunks().flatten().to_numpy() for table in tables)

@@ -4,6 +4,8 @@ In tsv as in csv, a quote that begins a cell encloses it up to the next one that
 as they are, several rows could so become one: such a tsv is refused, which shows in a cell with a tab.
 """
 
+import glob
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -58,7 +60,8 @@ def load_files(files: Sequence[str], suffix: str, field: str = "data", **options
     are read."""
     loader, defaults = LOADERS[suffix]
     try:
-        rows = datasets.load_dataset(loader, data_files=list(files), split="train", **defaults, **options)
+        literal = [glob.escape(os.path.abspath(file)) for file in files]  # which `datasets` takes for patterns
+        rows = datasets.load_dataset(loader, data_files=literal, split="train", **defaults, **options)
         streamed = isinstance(rows, datasets.IterableDataset)
         if loader == "csv" and streamed:
             rows = rows.with_format("arrow").map(_check_cells, batched=True, fn_kwargs={"suffix": suffix})

@@ -229,6 +229,7 @@ class Retrieval:
     passages: list[Passage]
     queries: dict[str, str]  # id: text
     relevant: dict[str, dict[str, float]]
+    ignore_identical_ids: bool = False  # a query is not found as a passage (that is not relevant to itself)
 
 
 def read_retrieval(folder: str, split: str = "test", field: str = "data") -> Retrieval:

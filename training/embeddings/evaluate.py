@@ -25,7 +25,7 @@ from ..arguments.embeddings import (
     ReferenceArguments,
     has_splits,
 )
-from ..files import write_json
+from ..files import prepare_result, write_json
 from ..report import format_scores
 from .data import Retrieval, read_retrieval, read_task
 from .encoders import Embedder, open_reranker, score_pairs
@@ -129,7 +129,13 @@ class Ranking:
     def __init__(self, embedder: Embedder, task: Retrieval, depth: int, progress: str | None = None):
         self.queries = list(task.queries.values())
         passages = embedder.embed([passage.text for passage in task.passages], progress=progress, task="document")
-        found = semantic_search(embedder.embed(self.queries, progress=progress, task="query"), passages, top_k=depth)
+        vectors, spare = embedder.embed(self.queries, progress=progress, task="query"), task.ignore_identical_ids
+        depth = min(depth, max(len(passages) - spare, 1))
+        found = semantic_search(vectors, passages, top_k=depth + spare)
+        for number, name in enumerate(task.queries) if spare else ():
+            itself = {name} - task.relevant[name].keys()
+            hits = [hit for hit in found[number] if task.passages[hit["corpus_id"]].id not in itself]
+            found[number] = hits[:depth]
         self.found = [[task.passages[hit["corpus_id"]] for hit in hits] for hits in found]
         # each row with mean 0 and deviation 1; a constant row becomes 0
         self.cosines = scale(np.array([[hit["score"] for hit in hits] for hits in found]), axis=1)
@@ -148,14 +154,6 @@ class Ranking:
         orders = np.argsort(-mixed, axis=-1, kind="stable")
         names = [[row[i].id for i in order] for row, order in zip(self.found, orders)]
         return metrics.Retrieval().compute(predictions=names, references=self.references, ks=KS)
-
-
-def prepare_result(path: str | None) -> None:
-    """Make the folder of the JSON file that is asked for, before there are figures to lose."""
-    if path is not None:
-        if Path(path).is_dir():
-            raise ValueError(f"result: {path!r} is a folder; give a JSON file")
-        Path(path).parent.mkdir(parents=True, exist_ok=True)
 
 
 def write_result(result: dict[str, Any], path: str | None) -> None:

@@ -15,13 +15,14 @@ from pathlib import Path
 
 import numpy as np
 from safetensors.numpy import load_file, save_file
+from sentence_transformers import CrossEncoder
 from sentence_transformers.util import semantic_search
 
 from ..arguments import check_least
 from ..arguments.embeddings import RerankArguments, SearchArguments
 from ..loading import reading
 from .data import Passage, read_lines, read_passages
-from .encoders import Embedder, open_reranker
+from .encoders import Embedder, open_reranker, score_pairs
 
 FILES = ("passages.jsonl", "vectors.safetensors", "index.json")
 MADE_BY = ("model", "fingerprint")  # what index.json says
@@ -124,12 +125,18 @@ def search(arguments: SearchArguments) -> list[list[tuple[Passage, float]]]:
     results = index.search(queries, embedder, depth) if queries else []
     for number, (query, found) in enumerate(zip(queries, results)):
         if reranker:
-            ranked = reranker.rank(query, [passage.text for passage, _ in found], top_k=arguments.top_k)
-            results[number] = [(found[row["corpus_id"]][0], row["score"]) for row in ranked]
+            ranked = rank(reranker, query, [passage.text for passage, _ in found], arguments.top_k)
+            results[number] = [(found[place][0], score) for place, score in ranked]
         print(query)
         for passage, score in results[number]:
             print(f"  {score:6.3f}  {passage.id}\n{textwrap.shorten(passage.text, 240, placeholder=' …')}\n")
     return results
+
+
+def rank(reranker: CrossEncoder, query: str, texts: Sequence[str], top_k: int | None) -> list[tuple[int, float]]:
+    """The places in `texts` of the `top_k` that answer the query best, the best first, with their scores."""
+    scores = score_pairs(reranker, [(query, text) for text in texts])
+    return [(int(place), float(scores[place])) for place in np.argsort(-scores, kind="stable")[:top_k]]
 
 
 def rerank(arguments: RerankArguments) -> list[tuple[str, float]]:
@@ -143,8 +150,8 @@ def rerank(arguments: RerankArguments) -> list[tuple[str, float]]:
     passages = [passage for passage in passages if passage.strip()]
     if not passages:
         raise ValueError("passages: none given; give the query, then passages, or a --file of them")
-    ranked = open_reranker(arguments.model).rank(query, passages, top_k=arguments.top_k)
-    results = [(passages[row["corpus_id"]], row["score"]) for row in ranked]
+    ranked = rank(open_reranker(arguments.model), query, passages, arguments.top_k)
+    results = [(passages[place], score) for place, score in ranked]
     print(query)
     for passage, score in results:
         print(f"  {score:6.3f}  {textwrap.shorten(passage, 240, placeholder=' …')}")

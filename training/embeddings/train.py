@@ -20,15 +20,16 @@ from sentence_transformers.base.evaluation import BaseEvaluator
 from sentence_transformers.cross_encoder.losses import BinaryCrossEntropyLoss
 from sentence_transformers.sentence_transformer import losses
 from sentence_transformers.util import semantic_search
-from transformers import EarlyStoppingCallback, TrainingArguments, set_seed
+from transformers import TrainingArguments, set_seed
 
 from .. import metrics
 from ..arguments import check_least
 from ..arguments.embeddings import EmbedTrainingArguments, PairArguments, RerankTrainingArguments, is_retrieval
-from ..callbacks import SaveAndStop
+from ..callbacks import EarlyStopping, SaveAndStop
 from ..checkpoints import checkpoint_to_resume, kept_step, remove_checkpoints
 from ..files import write_json
 from ..hub.card import Result, describe_data, facts_from_trainer, published_name, save_card
+from ..hub.push import check_push, push_trained
 from ..loading import check_weights, minibert_config, quietly
 from ..precision import check_launcher, resolve_precision
 from ..report import plot_embedding_training
@@ -43,6 +44,9 @@ PASSAGE_WORDS = 64  # of the longest passage that pairs are made of
 PATIENCE = 3  # evaluations without a better one before training stops
 # How the model is loaded: small steps are lost in weights of half precision, in which some models are saved.
 WEIGHTS = {"dtype": "float32"}
+# Fields of TrainingArguments that sentence-transformers' trainers do not look at.
+NO_EFFECT = dict.fromkeys(("label_smoothing_factor", "train_sampling_strategy", "bf16_full_eval", "fp16_full_eval"), "")
+NO_EFFECT |= {"hub_token": " (`hf auth login` or HF_TOKEN gives it)"}
 LOSSES = {
     "ranking": losses.MultipleNegativesRankingLoss,
     "cosine": losses.CosineSimilarityLoss,
@@ -108,11 +112,12 @@ def finetune_rerank(how: RerankTrainingArguments, data: PairArguments, training:
             raise ValueError(f"{unused[0]}: {getattr(how, unused[0])!r} has no effect on scored pairs; leave it out")
         rows, among = pairs, ""
     else:
-        own = [*pairs["second"], *held_out["second"]]
-        pool = list(dict.fromkeys((passage.text for passage in read_passages(how.corpus)) if how.corpus else own))
+        corpus = [passage.text for passage in read_passages(how.corpus)] if how.corpus else []
+        pool = list(dict.fromkeys(corpus or [*pairs["second"], *held_out["second"]]))
+        known = list(dict.fromkeys(corpus or pairs["second"]))  # what is held out is no negative in training
         depth = max(how.mine_depth, VALIDATION_NEGATIVES)
         near = find_near([pairs, held_out], pool, Embedder.from_pretrained(how.miner), depth) if how.miner else None
-        rows = label_rows(pairs, draw_negatives(pairs, near, pool, how.negatives, how.mine_depth, training.seed))
+        rows = label_rows(pairs, draw_negatives(pairs, near, known, how.negatives, how.mine_depth, training.seed))
         harder = draw_negatives(held_out, near, pool, VALIDATION_NEGATIVES, depth, training.seed)
         among = f", each passage among {VALIDATION_NEGATIVES} negatives"
 
@@ -164,15 +169,23 @@ def read_training_data(
     """What is trained on, and what the best checkpoint is chosen on; of text without pairs those of `pairs_from` are
     made, with passages of `words` words at most."""
     check_least(data, patience=0)
+    for name in NO_EFFECT:
+        if getattr(training, name) != TrainingArguments.__dataclass_fields__[name].default:
+            raise ValueError(f"{name}: it has no effect here{NO_EFFECT[name]}; leave it out")
+    if training.push_to_hub:
+        check_push(training)
     if data.patience and training.eval_strategy == "no":
         raise ValueError(f"patience: {data.patience} has no effect with --eval_strategy no; leave it out")
     if pairs_from:
         documents = read_documents(data.data)
         if data.validation is None:
-            places = hold_out(range(len(documents)), data.validation_size, training.seed, "documents")
+            texts = [document.text for document in documents]
+            places = hold_out(texts, data.validation_size, training.seed, "different documents")
             sides = [[documents[place] for place in side] for side in places]
             told_apart = [kind for kind in pairs_from if kind != "dropout"]  # a text always finds itself
-            return make_pairs(sides[0], pairs_from, words), make_pairs(sides[1], told_apart or ["adjacent"], words)
+            where = "what is held out (use a larger --validation_size, or --validation)"
+            held_out = make_pairs(sides[1], told_apart or ["adjacent"], words, where)
+            return make_pairs(sides[0], pairs_from, words), held_out
         pairs = make_pairs(documents, pairs_from, words)
     else:
         pairs = read_pairs(data.data, data.columns)
@@ -186,20 +199,21 @@ def read_training_data(
 
 
 def as_retrieval(pairs: Dataset) -> Retrieval:
-    """Each first text as a query, all second (and third) texts as the passages, by the names of their texts."""
+    """Each first text as a query, all second (and third) texts as the passages, by the names of their texts. A text is
+    often both (of adjacent passages, all but the first and the last): it does not find itself."""
     texts = dict.fromkeys([*pairs["second"], *(pairs["third"] if "third" in pairs.column_names else [])])
     relevant = {query: dict.fromkeys(passages, 1.0) for query, passages in passages_of(pairs).items()}
-    return Retrieval([Passage(text, text) for text in texts], {text: text for text in relevant}, relevant)
+    return Retrieval([Passage(text, text) for text in texts], {text: text for text in relevant}, relevant, True)
 
 
 def find_near(parts: Sequence[Dataset], pool: Sequence[str], miner: Embedder, depth: int) -> dict[str, list[str]]:
-    """For every query the texts of `pool` that are nearest to it and are none of its passages, at most `depth` of them,
-    the nearest first."""
+    """For every query the texts of `pool` that are nearest to it and are neither it nor one of its passages, at most
+    `depth` of them, the nearest first."""
     right = passages_of(*parts)
     queries, texts = miner.embed(list(right), task="query"), miner.embed(pool, task="document")
-    found = semantic_search(queries, texts, top_k=depth + max(map(len, right.values())))
+    found = semantic_search(queries, texts, top_k=depth + 1 + max(map(len, right.values())))
     return {
-        query: [text for hit in hits if (text := pool[hit["corpus_id"]]) not in own][:depth]
+        query: [text for hit in hits if (text := pool[hit["corpus_id"]]) not in {query, *own}][:depth]
         for (query, own), hits in zip(right.items(), found)
     }
 
@@ -216,18 +230,20 @@ def passages_of(*parts: Dataset) -> dict[str, set[str]]:
 def draw_negatives(
     pairs: Dataset, near: dict[str, list[str]] | None, pool: Sequence[str], count: int, depth: int, seed: int
 ) -> list[list[str]]:
-    """For every pair, `count` texts that are none of its query's passages: from the `depth` nearest, or from the whole
-    pool (a ValueError if that is too small). A negative that the pair came with is the first of them."""
-    right = passages_of(pairs)
+    """For every pair, `count` texts of `pool` that are neither its query nor one of the query's passages: from the
+    `depth` nearest, or from all (a ValueError if they are too few). A negative that the pair came with is the first."""
+    right, allowed = passages_of(pairs), set(pool)
     if len(pool) < count + max(map(len, right.values())):
         raise ValueError(f"corpus: {len(pool)} different passages are too few for {count} negatives a query")
     chance = random.Random(seed)
     drawn = []
     third = [[text] for text in pairs["third"]] if "third" in pairs.column_names else [[]] * len(pairs)
     for query, given in zip(pairs["first"], third):
-        barred = right[query].union(given)
-        # of the pool so many that enough are left when those barred are taken out
-        candidates = chance.sample(pool, min(len(pool), count + len(barred))) if near is None else near[query][:depth]
+        barred = right[query].union(given, [query])
+        if near is None:  # so many that enough are left when those barred are taken out
+            candidates = chance.sample(pool, min(len(pool), count + len(barred)))
+        else:
+            candidates = [text for text in near[query] if text in allowed][:depth]
         candidates = [text for text in candidates if text not in barred]
         drawn.append(given + chance.sample(candidates, min(count - len(given), len(candidates))))
     return drawn
@@ -280,7 +296,7 @@ def train(
     """Train and save the model, its card, report.json and training.png. Of several processes one saves: in the others
     the result has no model. `parts` are what the trainer is made of, `fields` those of its arguments that are not the
     user's."""
-    check_launcher()
+    check_launcher(training)
     training = resolve_precision(training)
     given = {field.name: getattr(training, field.name) for field in dataclasses.fields(training) if field.init}
     metric = training.metric_for_best_model.removeprefix("eval_")
@@ -294,8 +310,9 @@ def train(
     callbacks = [SaveAndStop()]
     patience = PATIENCE if data.patience is None else data.patience
     if patience and training.eval_strategy != "no":  # it needs evaluations, and with 0 stops at the first
-        callbacks.append(EarlyStoppingCallback(patience))
-    args = trainer_class.training_args_class(**given | fields)
+        callbacks.append(EarlyStopping(patience))
+    # What is pushed is the finished model.
+    args = trainer_class.training_args_class(**given | fields | {"push_to_hub": False})
     trainer = trainer_class(args=args, evaluator=evaluator, callbacks=callbacks, **parts)
     before = evaluator(trainer.model)  # only now, on the trainer's device
     # Of these weights in the model that is saved: Wortsman et al. 2022 (arXiv 2109.01903); in embedding models Xiao et
@@ -321,12 +338,14 @@ def train(
     facts = facts_from_trainer(vars(state), args, describe_data(", ".join(data.data)))
     facts.results = [Result(name, after[name], "held-out data", "validation", before[name]) for name in after]
     facts.baseline, facts.base_model = "before this training", published_name(how.model)
+    if checkpoint is not None:
+        del facts.training["time"]
     save_card(output, facts)
     report = {
         "before": before,
         "after": after,
         "steps": state.global_step,
-        "training_seconds": result.metrics["train_runtime"],
+        "training_seconds": result.metrics["train_runtime"] if checkpoint is None else None,  # it counts from there
         "arguments": vars(how) | vars(data),
         "seed": training.seed,
         "learning_rate": training.learning_rate,
@@ -338,4 +357,6 @@ def train(
     plot_embedding_training(state.log_history, output / "training.png", metric, before[metric])
     remove_checkpoints(output)
     print(f"Saved to {output}: open it by {type(trainer.model).__name__}({str(output)!r})")
+    if training.push_to_hub:
+        push_trained(training)
     return TrainingResult(trainer.model, trainer.model.tokenizer, report, output)

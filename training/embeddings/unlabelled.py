@@ -56,9 +56,9 @@ def cut_into_passages(text: str, words: int) -> list[str]:
     return ["".join(passage).strip() for passage in passages]
 
 
-def make_pairs(documents: Sequence[Document], kinds: Sequence[str], words: int) -> Dataset:
+def make_pairs(documents: Sequence[Document], kinds: Sequence[str], words: int, where: str = "the data") -> Dataset:
     """Pairs of each of the `kinds`, as `read_pairs` gives them, in passages of at most `words` words; none of a kind is
-    a ValueError that says why."""
+    a ValueError that says why, and `where`."""
     pairs: list[tuple[str, str]] = []
     for kind in kinds:
         if kind == "title":
@@ -70,6 +70,6 @@ def make_pairs(documents: Sequence[Document], kinds: Sequence[str], words: int) 
             found = [pair for of_one in passages for pair in pairs_of(of_one)]
         if not found:
             missing = "titles" if kind == "title" else f"documents of more than {words} words (--passage_words)"
-            raise ValueError(f"pairs_from: {kind} needs {missing}, and there are none in the data")
+            raise ValueError(f"pairs_from: {kind} needs {missing}, and there are none in {where}")
         pairs += found
     return Dataset.from_dict({"first": [first for first, _ in pairs], "second": [second for _, second in pairs]})

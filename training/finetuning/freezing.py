@@ -101,7 +101,8 @@ class SeenEmbedding(nn.Embedding):
 
     def _load_from_state_dict(self, state: dict, prefix: str, *args) -> None:
         if prefix + "weight" in state:
-            state[prefix + "seen"] = state[prefix + "weight"][self.ids]
+            table = state[prefix + "weight"]  # read on the CPU, wherever the model is
+            state[prefix + "seen"] = table[self.ids.to(table.device)]
         super()._load_from_state_dict(state, prefix, *args)
 
 

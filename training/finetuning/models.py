@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
-from ...configuration_minibert import MiniBertConfig
+from ...configuration_minibert import MiniBertConfig, vocabulary_size
 from ..conversion import ARCHITECTURES, from_native, positions
 from ..conversion.architecture import CLASSIFIERS
 from ..loading import load_whole, reading, saved_config, saved_tokenizer
@@ -48,8 +48,9 @@ def load_tokenizer(path: str, config: PreTrainedConfig, max_length: int | None) 
         tokenizer = saved_tokenizer(path)
     except (OSError, ValueError) as error:
         raise ValueError(f"model: no tokenizer in {path!r}: {str(error).splitlines()[0]}") from error
-    if len(tokenizer) > config.vocab_size:
-        raise ValueError(f"model: {path!r} has {config.vocab_size} word vectors, its tokenizer {len(tokenizer)} tokens")
+    size = vocabulary_size(tokenizer)
+    if size > config.vocab_size:
+        raise ValueError(f"model: {path!r} has {config.vocab_size} word vectors, its tokenizer ids up to {size - 1}")
     longest = positions(config)
     if max_length is not None and not 3 <= max_length <= longest:
         raise ValueError(f"max_length: {max_length} is out of range; use 3 up to the model's {longest} positions")

@@ -60,9 +60,12 @@ def plan(run: Run, data: DataArguments, bad: list[str]) -> dict[str, Any]:
     run = run.replace(num_train_epochs=1.0, **chosen)
     trainer = TaskTrainer(run, run.initial_model(), trains=True)
     taken = [seconds_of_steps(trainer, [batch]) for batch in training_batches(trainer, TIMED_STEPS + 1)]
-    steps = -(-len(run.encoded["train"]) // choices["per_device_train_batch_size"])
-    steps = choices["max_steps"] if "max_steps" in choices else steps * choices["num_train_epochs"]
-    seconds = statistics.median(taken[1:]) * steps * choices["seeds"]  # the first one warms up
+    batches = -(-len(run.encoded["train"]) // (choices["per_device_train_batch_size"] * training.world_size))
+    if "max_steps" in choices:
+        batches = choices["max_steps"] * training.gradient_accumulation_steps
+    else:
+        batches *= choices["num_train_epochs"]
+    seconds = statistics.median(taken[1:]) * batches * choices["seeds"]  # the first one warms up
 
     output = Path(training.output_dir)
     read = {"model": arguments.model, **_changed(data), **_changed(task.arguments)}

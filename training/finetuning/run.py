@@ -4,25 +4,24 @@ What differs between tasks stands in their `Task`."""
 import dataclasses
 import importlib
 import json
-import statistics
 from collections.abc import Mapping
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from transformers import TrainerState, TrainingArguments
 
 from ..arguments import check_least
 from ..arguments.finetuning import UNLESS_PLANNED, DataArguments, EvaluateArguments, FinetuneArguments, TaskArguments
-from ..arguments.hub import PushArguments
 from ..checkpoints import check_unused, checkpoint_to_resume, remove_checkpoints
 from ..files import write_json
 from ..hub.card import CardFacts, Result, describe_data, facts_from_trainer, headlines, published_name, save_card
-from ..hub.push import check_push, push
+from ..hub.push import check_push, push_trained
 from ..loading import without_bars
 from ..precision import check_launcher
-from ..processes import first_process_first
+from ..processes import first_process_first, shares_weights
 from ..report import format_scores
 from ..result import TrainingResult
 from .compare import check_comparable, compare, saved_report
@@ -65,7 +64,6 @@ def finetune(
     """Train a model for a task, measure it and save it to `training.output_dir`: the saved model with its report (of a
     plan, what it proposes, and no model). A ValueError for bad input: before any training, and without touching what is
     in the output folder."""
-    check_launcher()
     output = Path(training.output_dir)
     if arguments.plan:
         bad: list[str] = []
@@ -97,8 +95,11 @@ def evaluate(
 ) -> dict[str, Scores]:
     """The metrics by name of a fine-tuned model, for every split that is given except the training split. A ValueError
     for bad input, before any work."""
+    output = Path(training.output_dir)
+    if (output / "config.json").exists():
+        raise ValueError(f"output_dir: {str(output)!r} holds a model, whose report would be replaced; give another one")
     run = prepare(task_arguments, data, arguments, training)
-    output, model = Path(training.output_dir), run.initial_model()
+    model = run.initial_model()
     predictions, scores = score(run, model)
     predicted = predict(run, model)
     if training.should_save:  # of several processes one
@@ -117,8 +118,11 @@ def prepare(
     """Check the arguments and every row (a ValueError where they are bad), and encode the rows. For a plan, these are
     not encoded, and what is wrong with rows is added to `bad` and they are left out."""
     trains = isinstance(arguments, FinetuneArguments)
+    check_launcher(training)
+    if shares_weights(training):
+        raise ValueError("fsdp, deepspeed: fine-tuning needs the whole model in every process; leave them out")
     if trains and training.push_to_hub and bad is None:
-        check_push(_repository(training))
+        check_push(training)
     for field, (value, reason) in (SCORING | SAVING if trains else SCORING).items():
         if getattr(training, field) != value:
             instead = "leave it out" if value is None else f"use {str(value).lower()}"
@@ -178,7 +182,7 @@ def _train_and_save(run: Run, output: Path, checkpoint: str | None) -> tuple[Any
         reports[seed] = trained.report
         # On the validation rows, which is what may be chosen by.
         rank = trained.report["validation"][metric] * (1 if training.greater_is_better else -1)
-        if best_rank is None or rank > best_rank:
+        if best_rank is None or rank > best_rank or best_rank != best_rank:  # anything is better than NaN
             best_rank, best_seed, best = rank, seed, trained
         if len(folders) > 1:
             print(f"\nseed {seed}\n{format_scores(_scores_of(trained.report))}")
@@ -194,7 +198,7 @@ def _train_and_save(run: Run, output: Path, checkpoint: str | None) -> tuple[Any
         report |= {"seeds": reports, "mean_and_deviation": {}}
         for split, scores in _scores_of(report).items():
             values = {metric: [each[split][metric] for each in reports.values()] for metric in scores}
-            spread = {metric: (statistics.mean(found), statistics.stdev(found)) for metric, found in values.items()}
+            spread = {metric: (float(np.mean(found)), float(np.std(found, ddof=1))) for metric, found in values.items()}
             report["mean_and_deviation"][split] = spread
     predicted = predict(run, best.model)
     if training.should_save:  # of several processes one
@@ -209,15 +213,15 @@ def _train_and_save(run: Run, output: Path, checkpoint: str | None) -> tuple[Any
             with suppress(OSError):  # the model lies there, or logs
                 folder.rmdir()
         if training.push_to_hub:
-            name, private = _repository(training), bool(training.hub_private_repo)
-            push(PushArguments([str(output), name], revision=training.hub_revision, private=private))
+            push_trained(training)
     return best.model, report
 
 
 def _describe(report: dict[str, Any]) -> None:
+    seconds = report["training_seconds"]
     print(
         f"\n{report['trained_parameters']:,} of {report['parameters']:,} parameters trained for {report['steps']:,} "
-        f"steps ({report['epochs']:.2f} epochs) in {report['training_seconds']:.0f} s, {report['precision']}; "
+        f"steps ({report['epochs']:.2f} epochs){f' in {seconds:.0f} s' if seconds else ''}, {report['precision']}; "
         f"kept: step {report['best_step']:,} of seed {report['seed']}"
     )
     print(f"\n{report['task']}\n{format_scores(_scores_of(report))}")
@@ -261,6 +265,8 @@ def _card(run: Run, report: dict[str, Any], state: TrainerState) -> CardFacts:
     facts.training = {"task": run.task.name, **facts.training}
     facts.training["steps"] += f", step {report['best_step']:,} kept"
     facts.training["seed"] = str(report["seed"])
+    if report["training_seconds"] is None:
+        del facts.training["time"]
     scores = [(split, *score) for split, scores in _scores_of(report).items() for score in scores.items()]
     facts.results = headlines([Result(metric, value, data, split) for split, metric, value in scores])
     facts.base_model, facts.max_length = published_name(run.arguments.model), run.task.tokenizer.model_max_length
@@ -269,10 +275,6 @@ def _card(run: Run, report: dict[str, Any], state: TrainerState) -> CardFacts:
 
 def _scores_of(report: Mapping[str, Any]) -> dict[str, Scores]:
     return {name: report[name] for name in ("validation", "test") if name in report}
-
-
-def _repository(training: TrainingArguments) -> str:
-    return training.hub_model_id or Path(training.output_dir).name
 
 
 def check_arguments(arguments: FinetuneArguments, training: TrainingArguments, layers: int) -> None:

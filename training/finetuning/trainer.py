@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 import datasets
 import torch
 from tqdm.auto import tqdm
-from transformers import EarlyStoppingCallback, PreTrainedModel, Trainer, TrainerState, TrainingArguments, set_seed
+from transformers import PreTrainedModel, Trainer, TrainerState, TrainingArguments, set_seed
 
 from ..arguments.finetuning import EvaluateArguments, FinetuneArguments
-from ..callbacks import CheckpointErrors, ConsoleLog, add_callbacks
+from ..callbacks import CheckpointErrors, ConsoleLog, EarlyStopping, add_callbacks
 from ..checkpoints import kept_step
 from ..hub.card import COSTS
 from ..precision import resolve_precision
@@ -71,13 +71,13 @@ class TaskTrainer(CheckpointErrors, Trainer):
             if arguments.lora is not None:
                 model = add_lora(model, arguments.lora)
             else:
-                train_seen_rows(model, run.encoded["train"])
+                train_seen_rows(model, run.encoded["train"].select_columns("input_ids"))
             if arguments.layerwise_lr_decay < 1:
                 kind, keywords = self.get_optimizer_cls_and_kwargs(training, model)
                 keywords["params"] = parameter_groups(model, training, arguments.layerwise_lr_decay)
                 options["optimizer_cls_and_kwargs"] = kind, keywords
             if arguments.patience and training.eval_strategy != "no" and training.load_best_model_at_end:
-                options["callbacks"] = [EarlyStoppingCallback(arguments.patience)]
+                options["callbacks"] = [EarlyStopping(arguments.patience)]
         options["train_dataset"] = run.encoded.get("train")
         options["eval_dataset"] = run.encoded.get("validation", run.encoded.get("test"))
         collator = task.collator_class(task.tokenizer)
@@ -159,7 +159,8 @@ def train(run: Run, model: PreTrainedModel, checkpoint: str | None = None) -> Tr
     parameters = model.num_parameters()
     trainer = TaskTrainer(run, model, trains=True)
     trained_parameters = trainer.model.num_parameters(only_trainable=True)
-    seconds = trainer.train(resume_from_checkpoint=checkpoint).metrics["train_runtime"]
+    result = trainer.train(resume_from_checkpoint=checkpoint)
+    seconds = result.metrics["train_runtime"] if checkpoint is None else None  # it counts from the resumption
     trained = trainer.model if run.arguments.lora is None else trainer.model.merge_and_unload()
     restore_embedding(trained)
     trained.requires_grad_(True)  # as the saved one is

@@ -261,11 +261,12 @@ def facts_from_trainer(
             if best != step:
                 evaluated[step] = evaluated.get(best, {}) if training else {}
         if any(key.startswith("eval_") for key in entry):
-            evaluated[entry["step"]] = entry
+            evaluated[entry["step"]] = {**evaluated.get(entry["step"], {}), **entry}  # each data set has its own
     results = [
         Result(name, value, data or "held-out data", "validation")
         for key, value in evaluated.get(step, {}).items()
-        if (name := key.removeprefix("eval_")) != key and name not in COSTS and isinstance(value, (int, float))
+        if (name := key.removeprefix("eval_")) != key and isinstance(value, (int, float))
+        if not f"_{name}".endswith(tuple(f"_{cost}" for cost in COSTS))
     ]
     return CardFacts(data=data, training=told | (describe_training(training) if training else {}), results=results)
 

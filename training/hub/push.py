@@ -16,6 +16,7 @@ import yaml
 from huggingface_hub import HfApi, ModelCard, get_token
 from huggingface_hub.errors import HFValidationError
 from huggingface_hub.utils import validate_repo_id
+from transformers import TrainingArguments
 
 from ..arguments.hub import PushArguments
 from ..report import format_table, plot_losses
@@ -73,11 +74,21 @@ def push(arguments: PushArguments) -> dict[str, Any]:
     return pushed
 
 
-def check_push(repository: str) -> None:
+def check_push(training: TrainingArguments) -> None:
     """Check before a training what would make pushing its model fail: a ValueError for no name of a repository, or no
     token."""
-    _check_name(repository, "hub_model_id")
+    _check_name(_repository(training), "hub_model_id")
     _check_token()
+
+
+def push_trained(training: TrainingArguments) -> dict[str, Any]:
+    """`push` of what a training has saved, to where its arguments say."""
+    paths, private = [training.output_dir, _repository(training)], bool(training.hub_private_repo)
+    return push(PushArguments(paths, revision=training.hub_revision, private=private))
+
+
+def _repository(training: TrainingArguments) -> str:
+    return training.hub_model_id or Path(training.output_dir).name
 
 
 def prepare_card(folder: Path, staged: Path, repository: str, arguments: PushArguments) -> CardFacts | None:

@@ -52,7 +52,9 @@ def load(repository: str, revision: str | None) -> tuple[dict, dict[str, torch.T
 
 def run(model: torch.nn.Module, tokenizer) -> dict[str, torch.Tensor]:
     """The floating outputs for two texts of different lengths."""
-    batch = tokenizer(TEXTS, padding=True, return_tensors="pt")
+    pads, longest = tokenizer.pad_token is not None, model.config.max_position_embeddings
+    texts = TEXTS if pads else TEXTS[:1]
+    batch = tokenizer(texts, padding=pads, truncation=True, max_length=longest, return_tensors="pt")
     if "MultipleChoice" in type(model).__name__:
         batch = {name: values[None] for name, values in batch.items()}
     with torch.no_grad():

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from transformers import Trainer, TrainerCallback, TrainingArguments, set_seed
 
@@ -13,9 +14,9 @@ from ..callbacks import SaveAndStop
 from ..processes import of_first_rank
 from .clock import TimeBudget
 
-# Hoffmann et al. 2022 (arXiv 2203.15556): a budget of computation is spent best on a model that sees about 20 tokens
-# for each of its parameters. Embeddings, which cost next to nothing, are not counted here.
-TOKENS_PER_PARAMETER = 20
+# Where a size has caught up with the one below it, in the same time (docs/record.md). Embeddings, which cost next to
+# nothing, are not counted.
+TOKENS_PER_PARAMETER = 1
 STEPS = 4000  # batches are made larger rather than steps more than this
 # Rows a step are doubled until it takes so long (s): then the machine is busy with the rows.
 BUSY = 0.25
@@ -40,15 +41,18 @@ class Throughput(NamedTuple):
 
 
 class _StepTimer(TrainerCallback):
+    def __init__(self):
+        self.ends: list[tuple[float, float]] = []
+
     def on_step_end(self, args, state, control, **kwargs):
-        if state.global_step in (UNTIMED_STEPS, UNTIMED_STEPS + TIMED_STEPS):
-            if args.device.type == "cuda":
-                torch.cuda.synchronize()
-            now = (time.perf_counter(), state.num_input_tokens_seen)
-            if state.global_step == UNTIMED_STEPS:
-                self.begin = now
-            else:
-                self.seconds, self.tokens = ((b - a) / TIMED_STEPS for a, b in zip(self.begin, now))
+        if args.device.type == "cuda":
+            torch.cuda.synchronize()
+        self.ends.append((time.perf_counter(), state.num_input_tokens_seen))
+
+    def step(self) -> tuple[float, float]:
+        """Seconds of a step, of which a stall may have taken some longer, and its tokens."""
+        seconds, tokens = (np.diff(each) for each in zip(*self.ends[UNTIMED_STEPS - 1 :]))
+        return float(np.median(seconds)), float(tokens.mean())
 
 
 def measure(make_trainer: MakeTrainer, size: str, training: TrainingArguments, rows: int) -> Throughput:
@@ -63,7 +67,7 @@ def measure(make_trainer: MakeTrainer, size: str, training: TrainingArguments, r
     trainer.remove_callback(SaveAndStop)  # nobody goes on from here
     trainer.train()
     parameters = trainer.model.num_parameters(exclude_embeddings=True)
-    return Throughput(parameters, rows, *of_first_rank((timer.seconds, timer.tokens)))
+    return Throughput(parameters, rows, *of_first_rank(timer.step()))
 
 
 def saturate(make_trainer: MakeTrainer, size: str, training: TrainingArguments, most: float = MOST_ROWS) -> Throughput:

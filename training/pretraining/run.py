@@ -14,13 +14,13 @@ import torch
 from transformers import PreTrainedTokenizerBase, TrainingArguments, set_seed
 from transformers.trainer_utils import has_length
 
-from ...configuration_minibert import BERT_SIZES, MiniBertConfig
+from ...configuration_minibert import BERT_SIZES, SPECIAL_IDS, MiniBertConfig, vocabulary_size
 from ...modeling_minibert import MiniBertModel
 from ...tokenization import Extension, extend_tokenizer, train_tokenizer
 from ..arguments import pretraining as arguments
 from ..checkpoints import check_same, checkpoint_to_resume
 from ..data.mixtures import SAMPLE_ROWS, check_stream, check_workers, first_rows, prepare_documents
-from ..data.prepared import PreparedRows, StreamOrder, texts_of
+from ..data.prepared import PreparedRows, StreamOrder, texts_of, tokenizer_checksum
 from ..files import write_json
 from ..hub.card import write_card
 from ..loading import minibert_config, saved_tokenizer, without_bars
@@ -59,15 +59,10 @@ def pretrain(
         overrides: fields of `MiniBertConfig` that differ from the preset, or from the model to go on from.
     """
     # What can be refused before anything is read.
-    check_launcher()
+    check_launcher(training)
     checkpoint = checkpoint_to_resume(training)
     if training.world_size > 1 and training.accelerator_config.dispatch_batches:
         raise ValueError("accelerator_config: dispatch_batches needs batches of one length; leave it out")
-    if training.n_gpu > 1:  # the sums of an evaluation are of one model, not of `DataParallel`'s several
-        launch = f"`torchrun --nproc_per_node {training.n_gpu} -m minibert.training.cli pretrain …`"
-        raise ValueError(
-            f"{training.n_gpu} GPUs need a process each: {launch}; or choose one by CUDA_VISIBLE_DEVICES=0"
-        )
     start_from, embedding_init = model_arguments.model_name_or_path, model_arguments.embedding_init
     if start_from and embedding_init == "cooccurrence":
         raise ValueError("embedding_init: cooccurrence would replace those of --model_name_or_path; leave it out")
@@ -161,7 +156,7 @@ def pretrain(
         rows_of_ids = (row["input_ids"] for row in sample)
         begin_with_word_vectors(trainer.model, rows_of_ids, tokenizer.all_special_ids, training.seed)
     if checkpoint is not None:
-        check_resumed(trainer.model.config, checkpoint)
+        check_resumed(trainer.model.config, tokenizer, checkpoint)
     elif objective.new_weights:
         print(f"New, since {start_from!r} lacks them: {', '.join(objective.new_weights)}")
     print(
@@ -174,6 +169,8 @@ def pretrain(
     figures, output = trainer.last_evaluation(), Path(training.output_dir)
     objective.save(trainer)  # by all processes, which may share its weights; the first one writes
     if not trainer.is_world_process_zero():
+        if training.push_to_hub:  # it saves the model once more, by all processes
+            trainer.push_to_hub()
         return TrainingResult(None, tokenizer, output_dir=output)
     seconds = result.metrics["train_runtime"] if checkpoint is None else None  # it counts from the resumption
     report = _write_report(trainer, figures, sample, seconds, extension)
@@ -187,6 +184,7 @@ def pretrain(
     print(f"Saved to {output}: the model, the tokenizer, README.md (the model card), report.json and pictures")
     if training.push_to_hub:
         trainer.push_to_hub()
+    (output / "training_args.bin").unlink(missing_ok=True)  # a pickle that nothing needs once training is over
     if budget is not None:
         print(f"Took {budget.elapsed / 60:.1f} of {optimization.minutes:g} minutes")
     return TrainingResult(trainer.model, tokenizer, report, output)
@@ -202,8 +200,7 @@ def _write_report(
     """The figures of the last evaluation and of the whole training, saved beside the model with the loss curve."""
     objective, tokenizer, training, state = trainer.objective, trainer.processing_class, trainer.args, trainer.state
     batches = trainer.evaluation_batches(trainer.eval_dataset)
-    ids = max(tokenizer.get_vocab().values()) + 1  # more than tokens, where a vocabulary has gaps
-    baseline = unigram_baseline(sample, batches, ids, tokenizer.all_special_ids)
+    baseline = unigram_baseline(sample, batches, vocabulary_size(tokenizer), tokenizer.all_special_ids)
     report = objective.report(figures, baseline) | {
         "objective": objective.name,
         "steps": state.global_step,
@@ -216,7 +213,6 @@ def _write_report(
     if extension is not None:
         report["extension"] = extension.figures()
     output = Path(training.output_dir)
-    (output / "training_args.bin").unlink(missing_ok=True)  # a pickle that nothing needs once training is over
     trainer.save_state()
     plot_losses(state.log_history, output / "loss.png", objective.metric, report)
     write_json(output / "report.json", report)
@@ -247,12 +243,18 @@ def resolve_config(
     return changed
 
 
-def check_resumed(config: MiniBertConfig, checkpoint: str) -> None:
-    """Refuse (ValueError) a checkpoint of a model with other switches: its weights may fit, and would mean something
-    else."""
+def check_resumed(config: MiniBertConfig, tokenizer: PreTrainedTokenizerBase, checkpoint: str) -> None:
+    """Refuse (ValueError) a checkpoint of a model with other switches or another tokenizer: its weights may fit, and
+    would mean something else."""
     configs = minibert_config(checkpoint), config
-    before, now = ({name: getattr(each, name) for name in MiniBertConfig.__annotations__} for each in configs)
+    names = [name for name in MiniBertConfig.__annotations__ if name not in SPECIAL_IDS]  # which `Trainer` sets, too
+    before, now = ({name: getattr(each, name) for name in names} for each in configs)
     check_same(before, now, f"{checkpoint!r} was trained with", "give the arguments of that run")
+    if tokenizer_checksum(saved_tokenizer(checkpoint)) != tokenizer_checksum(tokenizer):
+        raise ValueError(
+            f"tokenizer: not the one that {checkpoint!r} was trained with; give the text and the arguments of that run,"
+            f" or --tokenizer {checkpoint}"
+        )
 
 
 def read_tokenizer(

@@ -42,11 +42,10 @@ def grammar(probe: ProbeArguments, arguments: GrammarArguments) -> dict[str, Any
     model without a head for tokens, before any work."""
     check(probe, arguments, pairs=0)
     rows = read_minimal_pairs(arguments.data, arguments.pairs)
-    model, tokenizer = load_language_model(probe.model)
-    sentences = [row[column] for row in rows for column in COLUMNS]
     bf16 = fast_bf16()[0] if arguments.bf16 is None else arguments.bf16
-    with torch.autocast(model.device.type, torch.bfloat16, enabled=bf16):
-        scores = score_sentences(model, tokenizer, sentences, arguments.masking, probe.batch_tokens).reshape(-1, 2)
+    model, tokenizer = load_language_model(probe.model, torch.bfloat16 if bf16 else torch.float32)
+    sentences = [row[column] for row in rows for column in COLUMNS]
+    scores = score_sentences(model, tokenizer, sentences, arguments.masking, probe.batch_tokens).reshape(-1, 2)
     points = (scores[:, 0] > scores[:, 1]) + 0.5 * (scores[:, 0] == scores[:, 1])
     found: dict[str, Any] = {"pairs": len(rows), "accuracy": float(points.mean())}
     for name, column in (("paradigms", PARADIGM), ("phenomena", PHENOMENON)):
@@ -73,13 +72,13 @@ def read_minimal_pairs(file: str | None, pairs: int) -> list[dict[str, Any]]:
     return rows
 
 
-def load_language_model(path: str) -> tuple[PreTrainedModel, PreTrainedTokenizerFast]:
+def load_language_model(path: str, dtype: torch.dtype) -> tuple[PreTrainedModel, PreTrainedTokenizerFast]:
     """A masked language model or a decoder of any architecture of Transformers, for inference, and its tokenizer; a
     ValueError if there is none, or it lacks the head that predicts tokens."""
     decoder = any(name.endswith(DECODERS) for name in saved_config(path).architectures or [])
     with reading(path):
         auto = AutoModelForCausalLM if decoder else AutoModelForMaskedLM
-        model = load_predictor(path, auto, "tokens", dtype=torch.float32)  # autocast cannot join rows in fp16
+        model = load_predictor(path, auto, "tokens", dtype=dtype)
     tokenizer = saved_tokenizer(path)
     if not decoder and tokenizer.mask_token_id is None:
         raise ValueError(f"model: the tokenizer of {path!r} has no mask token, and the model is no decoder")

@@ -186,9 +186,12 @@ def encode_questions(
 
 def answer_tokens(offsets: Sequence[tuple[int, int]], start: int, end: int) -> tuple[int, int] | None:
     """The first and last token of a window that together cover characters `start` to `end - 1`; None if the answer is
-    not wholly in it. `offsets`: as `encode_questions` makes them."""
-    inside = [i for i, (first, last) in enumerate(offsets) if first < end and last > start]
-    covered = inside and offsets[inside[0]][0] <= start and end <= offsets[inside[-1]][1]
+    not wholly in it. `offsets`: as `encode_questions` makes them. Characters that belong to no token (such as accents
+    that a normalizer drops) are in it where a token of the context follows or goes before."""
+    shown = [i for i, (first, _) in enumerate(offsets) if first >= 0]
+    inside = [i for i in shown if offsets[i][0] < end and offsets[i][1] > start]
+    covered = inside and (offsets[inside[0]][0] <= start or inside[0] > shown[0])
+    covered = covered and (end <= offsets[inside[-1]][1] or inside[-1] < shown[-1])
     return (inside[0], inside[-1]) if covered else None
 
 
@@ -221,6 +224,8 @@ def best_answers(
         for place in candidates[np.isfinite(scores[candidates])].tolist():
             i, j = divmod(place, max_answer_length)
             start, end = offsets[i][0], offsets[i + j][1]
+            for after, _ in offsets[i + j + 1 : i + j + 2]:  # up to the next token: accents may belong to none
+                end = max(end, after)
             text = context[start:end]  # byte-level tokens begin with the space before a word
             if text.strip():
                 span = (start + len(text) - len(text.lstrip()), start + len(text.rstrip()))

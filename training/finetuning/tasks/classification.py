@@ -144,7 +144,12 @@ class Classify(Task):
             why = " is none of --labels" if self.arguments.labels else " was never seen in training"
             unknown = as_list(value)[ids.index(None)]
             raise bad_value(self.label_column, unknown, f"one of {', '.join(self.labels)}", why)
-        return ids[0] if self.problem_type == SINGLE else [float(i in ids) for i in range(len(self.labels))]
+        if self.problem_type == SINGLE:
+            return ids[0]
+        row = [0.0] * len(self.labels)
+        for i in ids:
+            row[i] = 1.0
+        return row
 
     def config_fields(self) -> dict[str, Any]:
         return {**super().config_fields(), "problem_type": self.problem_type}
@@ -166,10 +171,15 @@ class Classify(Task):
             mse = np.mean((given["predictions"] - np.asarray(references)) ** 2)  # sklearn's refuses NaN
             return Pearson().compute(**given) | Spearman().compute(**given) | {"mse": float(mse)}
         given = {"predictions": np.asarray(predictions, np.int32), "references": np.asarray(references, np.int32)}
-        f1 = {"f1_macro": F1().compute(**given)["f1"]}
+        f1 = {"f1_macro": F1().compute(**given, labels=self._counted())["f1"]}
         if self.problem_type == MULTI:
-            return {"f1_micro": F1().compute(**given, average="micro")["f1"]} | f1 | Accuracy().compute(**given)
+            micro = F1().compute(**given, average="micro", labels=self._counted())["f1"]
+            return {"f1_micro": micro} | f1 | Accuracy().compute(**given)
         return Accuracy().compute(**given) | f1 | MatthewsCorrelation().compute(**given)
+
+    def _counted(self) -> list[int] | None:
+        """The classes that an F1 is of, None for all: scikit-learn takes a single label's absence for a class."""
+        return [1] if self.problem_type == MULTI and len(self.labels) == 1 else None
 
     def draw(self, said: Predictions, path: Path) -> None:
         predictions, references = said.kept, said.examples[LABEL][:]
@@ -178,7 +188,8 @@ class Classify(Task):
         elif self.problem_type == SINGLE:
             plot_confusion(predictions, references, self.labels, path)
         else:
-            f1 = F1().compute(predictions=predictions, references=np.asarray(references, np.int32), average=None)["f1"]
+            given = {"predictions": predictions, "references": np.asarray(references, np.int32)}
+            f1 = F1().compute(**given, average=None, labels=self._counted())["f1"]
             plot_scores(dict(zip(self.labels, f1)), "F1", path)
 
     def demonstrate(self, folder: Path, said: Predictions) -> Pairs:

@@ -6,11 +6,11 @@ from pathlib import Path
 import datasets
 from transformers import PreTrainedTokenizerBase
 
-from ....configuration_minibert import MiniBertConfig
+from ....configuration_minibert import MiniBertConfig, vocabulary_size
 from ....modeling_minibert import MiniBertForMaskedLM
 from ...arguments.pretraining import RowArguments
 from ...data.collators import MaskedLMCollator, check_mask_token, check_masking
-from ...data.masking import unigram_counts
+from ...data.masking import all_ids, unigram_counts
 from ..fill import fill_masks
 from .base import Objective
 from .examples import find_content_word
@@ -36,8 +36,7 @@ class MaskedLM(Objective):
     def collator(self, tokenizer: PreTrainedTokenizerBase, train: datasets.Dataset) -> MaskedLMCollator:
         counts = None
         if self.masking.random_replacement == "unigram":
-            ids = max(tokenizer.get_vocab().values()) + 1  # more than tokens, where a vocabulary has gaps
-            counts = unigram_counts((row["input_ids"] for row in train), ids)
+            counts = unigram_counts(all_ids(train), vocabulary_size(tokenizer))
         return MaskedLMCollator(tokenizer, unigram_counts=counts, seed=self.seed, **vars(self.masking))
 
     def examples(self, folder: Path, sentences: Sequence[str], tokenizer: PreTrainedTokenizerBase) -> list[str]:
