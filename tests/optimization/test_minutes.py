@@ -7,13 +7,13 @@ import types
 import pytest
 import torch
 from transformers import TrainingArguments
-from transformers.optimization import get_wsd_schedule
+from transformers.optimization import get_linear_schedule_with_warmup, get_wsd_schedule
 
 from minibert.training.cli import main as cli
 from minibert.training.optimization import throughput
 from minibert.training.optimization import trainer as optimization_trainer
 from minibert.training.optimization.clock import GRACE, TimeBudget
-from minibert.training.optimization.schedule import warmup_stable_decay
+from minibert.training.optimization.schedule import rate_factor
 from minibert.training.optimization.throughput import Throughput, plan_training, saturate
 
 
@@ -37,7 +37,7 @@ class Machine:
         return factors
 
     def budget(self, minutes=10.0, expected=1.0, **kwargs):
-        budget = TimeBudget(minutes, warmup=0.1, decay=0.2, clock=lambda: self.now, **kwargs)
+        budget = TimeBudget(minutes, **dict(warmup=0.1, decay=0.2) | kwargs, clock=lambda: self.now)
         budget.expect(expected, self.evaluation)
         return budget
 
@@ -64,6 +64,10 @@ def test_steady_steps_give_the_schedule_of_transformers():
     # twice as many steps: ours stand at the middle of a step
     reference = get_wsd_schedule(optimizer, 120, 240, 1200, decay_type="1-sqrt").lr_lambdas[0]
     for step, factor in enumerate(factors):
+        assert factor == pytest.approx(reference(2 * step + 1), abs=1e-9)
+    machine = Machine(lambda now: 1.0)
+    reference = get_linear_schedule_with_warmup(optimizer, 120, 1200).lr_lambdas[0]
+    for step, factor in enumerate(machine.train(machine.budget(minutes=10, decay=None))):
         assert factor == pytest.approx(reference(2 * step + 1), abs=1e-9)
 
 
@@ -133,9 +137,10 @@ def test_no_time_is_refused(minutes):
 
 
 def test_the_factor_outside_the_schedule_is_held():
-    assert warmup_stable_decay(1.1, 0.1, 0.2) == 0
-    assert warmup_stable_decay(0.0, 0.0, 0.0) == 1
-    assert warmup_stable_decay(0.05, 0.1, 0.2) == 0.5
+    assert rate_factor(1.1, 0.1, 0.2) == 0
+    assert rate_factor(0.0, 0.0, 0.0) == 1
+    assert rate_factor(0.05, 0.1, 0.2) == rate_factor(0.05, 0.1) == 0.5
+    assert rate_factor(1.1, 0.1) == 0
 
 
 # --- what is picked ---
@@ -170,10 +175,10 @@ def plan(seconds, sizes, training, train_rows=math.inf):
 
 @pytest.mark.parametrize(
     ("seconds", "size"),
-    # tokens a second: tiny 50,000, mini 12,500, small 3,125; a token a parameter are 1, 4 and 16 million
-    [(10, "tiny"), (25, "tiny"), (315, "tiny"), (325, "mini"), (5100, "mini"), (5150, "small")],
+    # tokens a second: tiny 50,000, mini 12,500, small 3,125; 2 tokens a parameter are 2, 8 and 32 million
+    [(10, "tiny"), (45, "tiny"), (635, "tiny"), (645, "mini"), (10_200, "mini"), (10_300, "small")],
 )
-def test_the_largest_size_that_sees_a_token_a_parameter(seconds, size, monkeypatch, tmp_path):
+def test_the_largest_size_that_sees_two_tokens_a_parameter(seconds, size, monkeypatch, tmp_path):
     measured(monkeypatch, {"tiny": 0.01, "mini": 0.04, "small": 0.16, "medium": 0.5})
     training = arguments(tmp_path, per_device_train_batch_size=8)
     assert plan(seconds, list(PARAMETERS), training) == (size, 8, 1)
@@ -190,7 +195,7 @@ def test_tokens_are_those_of_all_processes(monkeypatch, tmp_path):
     measured(monkeypatch, {"tiny": 0.01, "mini": 0.04, "small": 0.16, "medium": 0.5})
     monkeypatch.setattr(TrainingArguments, "world_size", 8)
     training = arguments(tmp_path, per_device_train_batch_size=8)
-    assert plan(315, list(PARAMETERS), training)[0] == "tiny" and plan(325, list(PARAMETERS), training)[0] == "mini"
+    assert plan(635, list(PARAMETERS), training)[0] == "tiny" and plan(645, list(PARAMETERS), training)[0] == "mini"
 
 
 def test_rows_are_doubled_until_the_machine_is_busy_or_full(monkeypatch, tmp_path):
@@ -305,7 +310,12 @@ def test_the_command_trains_by_the_clock_and_goes_on(corpus, tmp_path, monkeypat
     assert "Measured tiny" in printed and "rows" in printed.split("Training a model of size tiny on batches of")[1]
     state = json.loads((output / "trainer_state.json").read_text())
     rates = [entry["learning_rate"] for entry in state["log_history"] if "loss" in entry]
-    assert max(rates) == 1e-3 and rates[0] < 1e-3 and rates[-1] < 2e-4 and state["max_steps"] == state["global_step"]
+    assert (
+        max(rates) == pytest.approx(1e-3, rel=0.1)
+        and rates[0] < 1e-3
+        and rates[-1] < 2e-4
+        and state["max_steps"] == state["global_step"]
+    )
 
     checkpoint = output / "checkpoint-20"
     saved = TimeBudget.saved_in(checkpoint)

@@ -446,7 +446,7 @@ def test_a_trainer_ends_on_time_and_goes_on_where_it_was(tmp_path):
     assert clock.now - 50 == pytest.approx(60, abs=3)
     rates = learning_rates(whole)
     assert len(rates) == whole.state.global_step == whole.state.max_steps < 40  # 27 s went into three steps
-    assert max(rates) == 0.01 and rates[0] < 0.005 and rates[-1] < 0.3 * 0.01
+    assert max(rates) == pytest.approx(0.01, rel=0.1) and rates[0] < 0.005 and rates[-1] < 0.3 * 0.01
     assert rates[-3:] == sorted(rates[-3:], reverse=True)
     evaluated = [entry["step"] for entry in whole.state.log_history if "eval_loss" in entry]
     assert evaluated == [30, whole.state.global_step]  # half of the steps expected at first, and the end
@@ -526,7 +526,12 @@ def test_measuring_trains_a_model_of_its_own(tmp_path):
         ({"minutes": 5}, {"num_train_epochs": 3.0}, "minutes: --num_train_epochs"),
         ({"minutes": 5}, {"lr_scheduler_type": "cosine"}, "lr_scheduler_type: cosine does not go"),
         ({"minutes": 5}, {"warmup_steps": 100}, "warmup_steps: 100"),
-        ({"minutes": 5}, {"lr_scheduler_kwargs": {"num_decay_steps": 50}}, "num_decay_steps"),
+        ({"minutes": 5}, {"lr_scheduler_kwargs": {"num_decay_steps": 0.5}}, "with --lr_scheduler_type warmup_stable_d"),
+        (
+            {"minutes": 5},
+            {"lr_scheduler_type": "warmup_stable_decay", "lr_scheduler_kwargs": {"num_decay_steps": 50}},
+            "num_decay_steps",
+        ),
         ({"minutes": 5, "batch_warmup": 100}, {}, "batch_warmup: 100 does not go with --minutes"),
         ({"batch_warmup": -0.1}, {}, "batch_warmup: -0.1"),
         ({"batch_warmup": 101}, {"max_steps": 100}, "batch_warmup: 101 is more than max_steps=100"),

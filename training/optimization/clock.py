@@ -13,21 +13,21 @@ from transformers.trainer_callback import ExportableState, TrainerState
 from transformers.trainer_utils import has_length
 
 from ..processes import of_first_rank
-from .schedule import DECAY_SHARE, warmup_stable_decay
+from .schedule import DECAY_SHARE, rate_factor
 
-# Time is granted once more, this share of all of it, where a stall ate it before the decay began.
+# Time is granted once more, this share of all of it, where a stall ate it before the end (the decay, if there is one).
 GRACE = 0.025
 RECENT_STEPS = 5
 
 
 class TimeBudget(TrainerCallback, ExportableState):
-    """A training of so many minutes with a warmup-stable-decay schedule.
+    """A training of so many minutes, whose learning rate follows the clock.
 
     How far the schedule has come is its `progress`, 0 to 1. Before every step the time that is left, less what the
     evaluation at the end will take, is divided by the median time of recent steps: n steps will fit, and the next one
     takes the schedule 1/n of the way that remains. So progress is the share of time that has passed while steps have
-    one length; after a stall, what remains of the schedule, the whole decay with it, is spread over the time that
-    remains; and n = 1 is the last step, with the decay complete. A wrong estimate moves the end by at most a step.
+    one length; after a stall, what remains of the schedule is spread over the time that remains; and n = 1 is the last
+    step, with the learning rate at 0. A wrong estimate moves the end by at most a step.
 
     Time counts from when this object is made, so reading the data is in it, and goes on from where it stood when
     training is resumed. `TrainerState.max_steps` and `num_train_epochs` are kept at what is expected as things stand,
@@ -35,12 +35,12 @@ class TimeBudget(TrainerCallback, ExportableState):
 
     Args:
         minutes: all the time there is, above 0 (else a ValueError).
-        warmup, decay: shares of the schedule in which the learning rate rises, and falls.
+        warmup, decay: see `rate_factor`.
         clock: seconds since any moment.
     """
 
     def __init__(
-        self, minutes: float, warmup: float = 0.0, decay: float = DECAY_SHARE, clock: Callable = time.monotonic
+        self, minutes: float, warmup: float = 0.0, decay: float | None = None, clock: Callable = time.monotonic
     ):
         if not 0 < minutes < math.inf:
             raise ValueError(f"minutes: {minutes} is no time to train in; give a number above 0")
@@ -66,7 +66,7 @@ class TimeBudget(TrainerCallback, ExportableState):
     @property
     def factor(self) -> float:
         """On the learning rate of the next step: the schedule's in the middle of it."""
-        return warmup_stable_decay((self.progress + self.following) / 2, self.warmup, self.decay)
+        return rate_factor((self.progress + self.following) / 2, self.warmup, self.decay)
 
     def expect(self, seconds_per_step: float, reserve: float) -> None:
         """Say, before the first step, how long a step will take, and the evaluation at the end."""
@@ -76,7 +76,7 @@ class TimeBudget(TrainerCallback, ExportableState):
     def look_ahead(self) -> int:
         """Steps that will fit from now on, at least 1; decides where the next one takes the schedule."""
         elapsed = self.elapsed
-        if self.progress < 1 - self.decay:
+        if self.progress < 1 - (DECAY_SHARE if self.decay is None else self.decay):
             self.deadline = max(self.deadline, elapsed + self.reserve + GRACE * self.seconds)
         remaining = self.deadline - self.reserve - elapsed
         steps = of_first_rank(max(1, round(remaining / statistics.median(self.durations))))

@@ -1,4 +1,4 @@
-"""The warmup-stable-decay schedule, and how many rows a batch has while it grows."""
+"""Learning rates by the share of a training that is done, and how many rows a batch has while it grows."""
 
 import math
 from typing import Any
@@ -41,11 +41,13 @@ def schedule_arguments(training: TrainingArguments, steps: int) -> dict[str, Any
     return {"decay_type": "1-sqrt"} | (training.lr_scheduler_kwargs or {}) | counts
 
 
-def warmup_stable_decay(progress: float, warmup: float, decay: float = DECAY_SHARE) -> float:
+def rate_factor(progress: float, warmup: float, decay: float | None = None) -> float:
     """The factor on the learning rate, by the share of the training done: a linear rise to 1 over the share `warmup`,
-    1, and over the last share `decay` a fall to 0 as 1 - sqrt."""
+    then a linear fall to 0; with `decay` 1, and over the last share `decay` a fall to 0 as 1 - sqrt."""
     if progress < warmup:
         return progress / warmup
+    if decay is None:
+        return max(1 - progress, 0.0) / (1 - warmup)
     decayed = (progress - (1 - decay)) / decay if decay else 0.0
     return 1 - math.sqrt(min(max(decayed, 0.0), 1.0))
 

@@ -16,7 +16,7 @@ from .clock import TimeBudget
 
 # Where a size has caught up with the one below it, in the same time (docs/record.md). Embeddings, which cost next to
 # nothing, are not counted.
-TOKENS_PER_PARAMETER = 1
+TOKENS_PER_PARAMETER = 2
 STEPS = 4000  # batches are made larger rather than steps more than this
 # Rows a step are doubled until it takes so long (s): then the machine is busy with the rows.
 BUSY = 0.25

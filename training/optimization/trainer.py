@@ -63,30 +63,32 @@ def resolve_optimization(
     }
     if by_clock:
         clash, given = "does not go with --minutes", training.lr_scheduler_kwargs
-        shares = set(given or {}) <= {"num_decay_steps"} and decay_of(training) < 1
+        shares = scheduler == WARMUP_STABLE_DECAY and set(given or {}) <= {"num_decay_steps"} and decay_of(training) < 1
         other_schedule = scheduler not in ("linear", WARMUP_STABLE_DECAY)
         refused |= {
             f"minutes: --max_steps {clash}: both say how long to train": training.max_steps > 0,
             f"minutes: --num_train_epochs {clash}: both say how long to train": training.num_train_epochs is not None,
             f"batch_warmup: {warmup:g} {clash}; use a share below 1": warmup >= 1,
             f"warmup_steps: {training.warmup_steps} {clash}; use a share below 1": training.warmup_steps >= 1,
-            f"lr_scheduler_type: {scheduler.value} {clash}, which have a schedule of their own": other_schedule,
-            f"lr_scheduler_kwargs: {given} {clash}; use num_decay_steps, a share below 1": not shares,
+            f"lr_scheduler_type: {scheduler.value} {clash}; use linear or {WARMUP_STABLE_DECAY}": other_schedule,
+            f"lr_scheduler_kwargs: {given} {clash}; use num_decay_steps, a share below 1, with --lr_scheduler_type"
+            f" {WARMUP_STABLE_DECAY}": given and not shares,
         }
     for message, wrong in refused.items():
         if wrong:
             raise ValueError(message)
-    if by_clock or scheduler == WARMUP_STABLE_DECAY:
+    if scheduler == WARMUP_STABLE_DECAY:
         schedule_arguments(training, training.max_steps)
     if not by_clock:
         undecided = {name: x for name, x in arguments.UNLESS_MINUTES.items() if getattr(training, name) is None}
         return optimization, dataclasses.replace(training, **undecided), None
-    budget = TimeBudget(optimization.minutes, training.warmup_steps, decay_of(training))
+    decay = decay_of(training) if scheduler == WARMUP_STABLE_DECAY else None
+    budget = TimeBudget(optimization.minutes, training.warmup_steps, decay)
     if checkpoint is not None:
         budget.resume(checkpoint)
     # `Trainer` needs a number of steps; it never comes so far.
     endless = dict(max_steps=10**9, num_train_epochs=arguments.UNLESS_MINUTES["num_train_epochs"])
-    return optimization, dataclasses.replace(training, **endless, lr_scheduler_type=WARMUP_STABLE_DECAY), budget
+    return optimization, dataclasses.replace(training, **endless), budget
 
 
 class OptimizationMixin:
