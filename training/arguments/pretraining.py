@@ -177,8 +177,8 @@ class OptimizationArguments:
     minutes: float | None = argument(
         None,
         "Train for so long, reading the data and evaluating included, instead of for --max_steps or --num_train_epochs,"
-        " with the schedule (linear or warmup_stable_decay) by the clock. --size and --per_device_train_batch_size, where not given,"
-        " follow from the speed measured first. Without it: "
+        " with the schedule (linear or warmup_stable_decay) by the clock. --size and --per_device_train_batch_size,"
+        " where not given, follow from the speed measured first. Without it: "
         + ", ".join(f"--{name} {value}" for name, value in UNLESS_MINUTES.items())
         + ".",
     )
