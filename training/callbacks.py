@@ -98,7 +98,7 @@ class CheckpointErrors:
             raise ValueError(f"optimizer: {use} ({error})") from error
         for group, loaded in zip(asked, self.optimizer.param_groups):
             for name, argument in RESUMED.items():
-                if name in group and group[name] != loaded[name]:
+                if name in group and group[name] != loaded.get(name, group[name]):
                     argument = f"muon_{argument}" if name == "initial_lr" and "parts" in group else argument
                     raise ValueError(f"{argument}: {group[name]} is not {loaded[name]}, and {use}")
 
