@@ -28,3 +28,10 @@ def prepare_result(path: str | None) -> None:
         if Path(path).is_dir():
             raise ValueError(f"result: {path!r} is a folder; give a JSON file")
         Path(path).parent.mkdir(parents=True, exist_ok=True)
+
+
+def write_result(result: dict[str, Any], path: str | None) -> None:
+    """Write the figures to a JSON file, if one is asked for."""
+    if path is not None:
+        write_json(Path(path), result)
+        print(f"Written to {path}")

@@ -109,10 +109,10 @@ def race(corpus: CorpusArguments, arguments: RaceArguments) -> dict[str, Any]:
     _take_turns({name: runs[name] for name in missing}, corpus, arguments)
     results = {name: json.loads((folder / f"{name}.json").read_text()) for name in runs}
     for name, result in results.items() if arguments.grammar else ():
-        if result.get("pairs") != arguments.grammar:
+        if result.get("grammar_data") != arguments.grammar:
             probed = GrammarArguments(arguments.grammar, 100, output_dir=str(folder / name / "grammar"))
             accuracy = grammar(ProbeArguments(str(folder / name)), probed)["accuracy"]
-            result |= {"grammar": accuracy, "pairs": arguments.grammar}
+            result |= {"grammar": accuracy, "grammar_data": arguments.grammar}
             write_json(folder / f"{name}.json", result)
     summary = {"arguments": asdict(arguments), "runs": results, "best": compare(results)}
     write_json(folder / "race.json", summary)

@@ -31,9 +31,8 @@ from ..arguments.pretraining import ConvertArguments, CorpusArguments
 from ..conversion import convert
 from ..data.documents import load_documents
 from ..embeddings.encoders import Embedder
-from ..embeddings.evaluate import write_result
 from ..export import graph_inputs, quantize, trace
-from ..files import prepare_result
+from ..files import prepare_result, write_result
 from ..loading import quietly
 from ..report import format_table
 from .measure import _status, first_line

@@ -25,7 +25,7 @@ from ..arguments.embeddings import (
     ReferenceArguments,
     has_splits,
 )
-from ..files import prepare_result, write_json
+from ..files import prepare_result, write_result
 from ..report import format_scores
 from .data import Retrieval, read_retrieval, read_task
 from .encoders import Embedder, open_reranker, score_pairs
@@ -154,13 +154,6 @@ class Ranking:
         orders = np.argsort(-mixed, axis=-1, kind="stable")
         names = [[row[i].id for i in order] for row, order in zip(self.found, orders)]
         return metrics.Retrieval().compute(predictions=names, references=self.references, ks=KS)
-
-
-def write_result(result: dict[str, Any], path: str | None) -> None:
-    """Write the figures to a JSON file, if one is asked for."""
-    if path is not None:
-        write_json(Path(path), result)
-        print(f"Written to {path}")
 
 
 def print_table(rows: dict[str, dict[str, float]]) -> None:

@@ -44,9 +44,8 @@ PASSAGE_WORDS = 64  # of the longest passage that pairs are made of
 PATIENCE = 3  # evaluations without a better one before training stops
 # How the model is loaded: small steps are lost in weights of half precision, in which some models are saved.
 WEIGHTS = {"dtype": "float32"}
-# Fields of TrainingArguments that sentence-transformers' trainers do not look at.
-NO_EFFECT = dict.fromkeys(("label_smoothing_factor", "train_sampling_strategy", "bf16_full_eval", "fp16_full_eval"), "")
-NO_EFFECT |= {"hub_token": " (`hf auth login` or HF_TOKEN gives it)"}
+# Fields of TrainingArguments that nothing looks at here; the token is that of `hf auth login`, or HF_TOKEN.
+NO_EFFECT = ("label_smoothing_factor", "train_sampling_strategy", "bf16_full_eval", "fp16_full_eval", "hub_token")
 LOSSES = {
     "ranking": losses.MultipleNegativesRankingLoss,
     "cosine": losses.CosineSimilarityLoss,
@@ -171,7 +170,8 @@ def read_training_data(
     check_least(data, patience=0)
     for name in NO_EFFECT:
         if getattr(training, name) != TrainingArguments.__dataclass_fields__[name].default:
-            raise ValueError(f"{name}: it has no effect here{NO_EFFECT[name]}; leave it out")
+            instead = " and run `hf auth login`, or set HF_TOKEN" if name == "hub_token" else ""
+            raise ValueError(f"{name}: it has no effect here; leave it out{instead}")
     if training.push_to_hub:
         check_push(training)
     if data.patience and training.eval_strategy == "no":
@@ -209,12 +209,12 @@ def as_retrieval(pairs: Dataset) -> Retrieval:
 def find_near(parts: Sequence[Dataset], pool: Sequence[str], miner: Embedder, depth: int) -> dict[str, list[str]]:
     """For every query the texts of `pool` that are nearest to it and are neither it nor one of its passages, at most
     `depth` of them, the nearest first."""
-    right = passages_of(*parts)
+    right = {query: {query, *own} for query, own in passages_of(*parts).items()}
     queries, texts = miner.embed(list(right), task="query"), miner.embed(pool, task="document")
-    found = semantic_search(queries, texts, top_k=depth + 1 + max(map(len, right.values())))
+    found = semantic_search(queries, texts, top_k=depth + max(map(len, right.values())))
     return {
-        query: [text for hit in hits if (text := pool[hit["corpus_id"]]) not in {query, *own}][:depth]
-        for (query, own), hits in zip(right.items(), found)
+        query: [text for hit in hits if (text := pool[hit["corpus_id"]]) not in barred][:depth]
+        for (query, barred), hits in zip(right.items(), found)
     }
 
 
