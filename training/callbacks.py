@@ -82,7 +82,8 @@ class EarlyStopping(EarlyStoppingCallback):
 
 
 # What an optimizer takes from its checkpoint, whatever it was built with, and the arguments that say it.
-RESUMED = {"initial_lr": "learning_rate", "weight_decay": "weight_decay", "betas": "adam_beta1", "eps": "adam_epsilon"}
+RESUMED = {"initial_lr": "learning_rate", "weight_decay": "weight_decay", "eps": "adam_epsilon"}
+RESUMED |= {"betas": "adam_beta1, adam_beta2"}
 
 
 class CheckpointErrors:

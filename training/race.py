@@ -154,7 +154,7 @@ def race_table(summary: Mapping[str, Any]) -> str:
         last = run["curve"][-1]
         cells = [name, run["loss"], run["bits_per_byte"], f"{run['accuracy']:.1%}", last["tokens"]]
         cells += [f"{last['seconds']:.0f}", f"{last['tokens'] / last['seconds']:,.0f}"]
-        cells.append(f"{run['grammar']:.1%}" if "grammar" in run else "")
+        cells.append("" if run.get("grammar") is None else f"{run['grammar']:.1%}")
         for found in best.values():
             reached = found["reached"][name]
             cells.append(f"1/{1 / reached['seconds']:.2f}" if reached else "never")
