@@ -97,7 +97,7 @@ class Documents:
         self.shape, self.device = (batch_size, length), device
         self.longest = length if max_length is None else max_length
         self.index_t = self.cu_seqlens = self.real_bs = self.id_bs = None
-        self.is_packed = False
+        self.is_packed, self.may_pack = False, seq_idx is not None or cu_seq_lens is not None
         self._lengths, self._order = None, None if position_ids is not None else "contiguous"
 
         def rows(x):
@@ -267,7 +267,9 @@ class Documents:
         return pooled.new_zeros(self.shape[0], pooled.shape[1]).index_copy(0, row, pooled)
 
     def _pool_rows(self, hidden_bsd: torch.Tensor, pooling: str) -> torch.Tensor:
-        """The same without looking at values: every row is one document."""
+        """The same without looking at values: every row is one document (which position ids may contradict unseen)."""
+        if self.may_pack:
+            raise ValueError("seq_idx: a captured graph has a vector a row; use one row with cu_seq_lens_q")
         if self.real_bs is None:
             chosen_bs = torch.ones(self.shape, dtype=torch.bool, device=self.device)
         else:
@@ -462,10 +464,10 @@ class VarlenPlan(AttentionPlan):
     def prepare(self):
         left = -1 if self.window is None else self.window
         self.sides = left, 0 if self.causal else left
+        self.bounds = (self.documents.cu_seqlens,) * 2 + (self.documents.longest,) * 2
 
     def attend(self, q_thd, k_thd, v_thd):
-        bounds = (self.documents.cu_seqlens,) * 2 + (self.documents.longest,) * 2
-        return varlen_attn(q_thd, k_thd, v_thd, *bounds, window_size=self.sides)
+        return varlen_attn(q_thd, k_thd, v_thd, *self.bounds, window_size=self.sides)
 
 
 class FlashPlan(VarlenPlan):
@@ -474,9 +476,8 @@ class FlashPlan(VarlenPlan):
     name = "flash_attn_varlen_func"
 
     def attend(self, q_thd, k_thd, v_thd):
-        bounds = (self.documents.cu_seqlens,) * 2 + (self.documents.longest,) * 2
         switches = dict(dropout_p=self.dropout, causal=self.causal, window_size=self.sides)
-        return flash_attn_varlen_func(q_thd, k_thd, v_thd, *bounds, **switches)
+        return flash_attn_varlen_func(q_thd, k_thd, v_thd, *self.bounds, **switches)
 
 
 class DocumentsPlan(AttentionPlan):
@@ -697,7 +698,9 @@ def plan_attention(
         dtype, head_width: of the queries, keys and values.
     """
     device, order = documents.device, documents.order
-    if order == "any" and (window is not None or causal):
+    if not len(documents.id_t):
+        plan_class, reason = DocumentsPlan, "nothing but padding"
+    elif order == "any" and (window is not None or causal):
         plan_class = DocumentsPlan if device.type == "cpu" else OneCallPlan
         reason = "explicit masks, for position ids that fall or repeat within documents"
     elif device.type == "cpu":

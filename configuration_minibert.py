@@ -344,9 +344,13 @@ class MiniBertConfig(PreTrainedConfig):
         return result
 
     def to_dict(self) -> dict[str, Any]:
-        """The dictionary that is saved: with the full `auto_map`, and never an attention implementation (which is a
-        choice of the machine that runs the model, not of the model)."""
-        return super().to_dict() | {"auto_map": dict(AUTO_MAP)}
+        """The dictionary that is saved: with the full `auto_map` (but for classes of the user's own that are registered
+        in it), and never an attention implementation (which is a choice of the machine that runs the model, not of the
+        model)."""
+        ours = {reference.partition(".")[0] for reference in AUTO_MAP.values()}
+        given = getattr(self, "auto_map", None) or {}
+        own = {name: x for name, x in given.items() if str(x).rpartition("--")[2].partition(".")[0] not in ours}
+        return super().to_dict() | {"auto_map": AUTO_MAP | own}
 
     @classmethod
     def bert(cls, size: str = "base", **overrides) -> "MiniBertConfig":

@@ -232,7 +232,6 @@ class MiniBertForPreTrainingOutput(ModelOutput):
 
 class MiniBertPreTrainedModel(PreTrainedModel):
     config: MiniBertConfig
-    config_class = MiniBertConfig
     base_model_prefix = "model"
     _input_embed_layer = "tok_embeddings"
     supports_gradient_checkpointing = True
@@ -296,7 +295,6 @@ class MiniBertModel(MiniBertPreTrainedModel):
         self.head_width = self.layers[0].attn.head_width
         with_rope = self.windows if config.position_embedding_type == "rope" else ()
         self.rotary = {name: MiniBertRotary(config, name) for name in with_rope}
-        self.gradient_checkpointing = False
         self.post_init()
 
     @merge_with_config_defaults
@@ -327,8 +325,8 @@ class MiniBertModel(MiniBertPreTrainedModel):
         """
         if kwargs.get("past_key_values") is not None:
             raise ValueError("past_key_values: there is no cache; give the whole text at every step")
-        inputs = self._check_inputs(input_ids, inputs_embeds, attention_mask)
-        self._check_columns(inputs, token_type_ids=token_type_ids, position_ids=position_ids, seq_idx=seq_idx)
+        columns = dict(token_type_ids=token_type_ids, position_ids=position_ids, seq_idx=seq_idx)
+        inputs = self._check_inputs(input_ids, inputs_embeds, attention_mask, columns)
         mask_2d = attention_mask if attention_mask is not None and attention_mask.dim() == 2 else None
         documents = Documents(
             *inputs.shape[:2], inputs.device, mask_2d, position_ids, seq_idx, cu_seq_lens_q, max_length_q
@@ -371,7 +369,7 @@ class MiniBertModel(MiniBertPreTrainedModel):
         return MiniBertModelOutput(padded, pooled, unpadded=hidden_td, documents=documents, plans=plans)
 
     def _check_inputs(
-        self, input_ids: MaybeTensor, inputs_embeds: MaybeTensor, attention_mask: MaybeTensor
+        self, input_ids: MaybeTensor, inputs_embeds: MaybeTensor, attention_mask: MaybeTensor, columns: dict[str, Any]
     ) -> torch.Tensor:
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("give exactly one of input_ids and inputs_embeds")
@@ -388,14 +386,10 @@ class MiniBertModel(MiniBertPreTrainedModel):
                 f"attention_mask has the shape {tuple(attention_mask.shape)}, the inputs {shape}: give "
                 "[batch, length] or [batch, 1, length, length]"
             )
-        return inputs
-
-    @staticmethod
-    def _check_columns(inputs: torch.Tensor, **columns: MaybeTensor):
-        rows, length = inputs.shape[:2]
         for name, x in columns.items():
-            if x is not None and (x.shape not in ((rows, length), (1, length)) or x.dtype == torch.bool):
-                raise ValueError(f"{name} is {x.dtype} of the shape {tuple(x.shape)}: give numbers, [{rows}, {length}]")
+            if x is not None and (x.shape not in (shape, (1, shape[1])) or x.dtype == torch.bool):
+                raise ValueError(f"{name} is {x.dtype} of the shape {tuple(x.shape)}: give numbers, {list(shape)}")
+        return inputs
 
     def _drop_padding(self, documents: Documents) -> bool:
         """Drop padding, if the backend can do without it; whether it was dropped."""
@@ -403,8 +397,9 @@ class MiniBertModel(MiniBertPreTrainedModel):
         if backend == "sdpa":
             documents.unpad()
             return True
-        # the window of flash attention counts tokens
-        return "flash" in backend and (documents.unpad().order == "contiguous" or not any(self.windows.values()))
+        # the window of flash attention counts tokens, of which there must be some
+        counts = "flash" in backend and len(documents.unpad().id_t) > 0
+        return counts and (documents.order == "contiguous" or not any(self.windows.values()))
 
     def _plan(self, documents, hidden, attention_mask, causal, unpadded, keywords) -> dict[Any, Any]:
         """For each kind of layer how it attends."""
@@ -513,6 +508,7 @@ def cross_entropy(
     if labels.shape != logits.shape[:1] or labels.dtype not in (torch.long, torch.int):
         given = f"{labels.dtype} of the shape {tuple(labels.shape)}"
         raise ValueError(f"labels: {given} for {len(logits)} predictions; give torch.long, one for each")
+    labels = labels.long()
     counted = labels != ignore_index
     if labels.device.type == "cpu" and len(labels) and not is_captured(labels):
         low, high = map(int, labels.masked_fill(~counted, 0).aminmax())

@@ -17,6 +17,7 @@ import minibert
 from minibert import MiniBertConfig, MiniBertModel
 from minibert.tokenization import train_tokenizer
 from minibert.training import export as exporting
+from minibert.training.embeddings.encoders import Embedder
 
 TEXTS = [*sentences(6), "", "katan"]
 SHOWN = [("bert", head) for head in HEADS] + [
@@ -246,6 +247,7 @@ def test_refusals(folder, tmp_path, capsys):
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "file").write_text("x")
     transformers.BertConfig().save_pretrained(tmp_path / "bert")
+    Embedder.from_pretrained(str(folder), "last_four").model.save(str(tmp_path / "layers"))
     before = sorted(tmp_path.rglob("*"))
     for given, message in (
         ([folder], "paths: 1 given; give a source and a target"),
@@ -258,6 +260,7 @@ def test_refusals(folder, tmp_path, capsys):
         ([folder, tmp_path / "out", "--pooling", "cls"], "pooling='cls' is for format='sentence-transformers' only"),
         ([folder, tmp_path / "out", "--format", "native", "--int8", "true"], "int8=True is for format='onnx' only"),
         ([folder, tmp_path / "out", "--format", "gguf"], "invalid choice: 'gguf'"),
+        ([tmp_path / "layers", tmp_path / "out"], "pools several layers; save it with --pooling mean or cls"),
     ):
         assert message in refusal(capsys, "export", *given)
         assert sorted(tmp_path.rglob("*")) == before
@@ -266,7 +269,7 @@ def test_refusals(folder, tmp_path, capsys):
 def test_a_missing_package_is_named(folder, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(exporting.importlib.util, "find_spec", lambda name: None)
     said = refusal(capsys, "export", folder, tmp_path / "out")
-    assert said == 'minibert: error: format="onnx" needs onnx and onnxruntime: pip install "minibert[onnx]"\n'
+    assert said == 'minibert: error: format="onnx" needs onnx and onnxruntime: pip install onnx onnxruntime\n'
 
 
 @needs_onnx

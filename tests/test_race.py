@@ -36,6 +36,11 @@ def test_where_a_run_reaches_the_best_run_of_a_peer():
     assert best["reached"]["bert fast"]["tokens"] == 1 and best["reached"]["bert slow"] is None
 
 
+def test_a_run_that_diverged_is_not_the_best_of_its_peer():
+    ended = {"a": run("bert", (1, 1.0, 1, math.nan)), "b": run("bert", (1, 1.0, 1, 5.0))}
+    assert compare(ended)["bert"]["run"] == "b"
+
+
 @pytest.mark.parametrize(
     "field, given",
     [

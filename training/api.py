@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .cli.main import split_command
-from .cli.parsing import run_command
+from .cli.parsing import argument_names, read_recipe, run_command
 from .result import TrainingResult
 
 if TYPE_CHECKING:
@@ -75,8 +75,8 @@ def evaluate(task: str, **arguments: Any) -> dict[str, Any]:
     """Measure a trained model; returns its scores by name: of each split, or for "embed" and "rerank" under "metrics".
 
     Args:
-        task, model (str), data (str): as `finetune` takes them; for "embed" and "rerank" data is a retrieval folder, or
-            a table of scored pairs.
+        task, model (str), data (str): as `finetune` takes them; for "embed" and "rerank" data is a retrieval
+            folder, for "embed" also a table of scored pairs.
     """
     return run_command(split_command(["evaluate", task])[0], given=arguments)
 
@@ -95,9 +95,11 @@ def embed(text: str | Iterable[str], **arguments: Any) -> np.ndarray:
             vectors of length 1; max_length (int), in tokens.
         output (str): a new .safetensors or .npy file to save them in as well; by default none.
     """
+    given, recipe = {"text": _texts(text), **arguments}, arguments.get("recipe")
     with tempfile.TemporaryDirectory() as folder:  # the command always writes a file
-        output = str(Path(folder) / "vectors.npy")
-        return run_command("embed", given={"text": _texts(text), "output": output, **arguments})
+        if "output" not in given | (read_recipe(recipe, argument_names("embed")) if recipe else {}):
+            given["output"] = str(Path(folder) / "vectors.npy")
+        return run_command("embed", given=given)
 
 
 def search(index: str | PathLike, *queries: str, **arguments: Any) -> list[list[tuple[Any, float]]]:
@@ -108,12 +110,12 @@ def search(index: str | PathLike, *queries: str, **arguments: Any) -> list[list[
         model (str): the embedding model, by default the index's own; reranker (str): puts the passages in order.
         top_k (int): passages for each query; 5 by default.
     """
-    return run_command("search", given={"words": [str(index), *queries], **arguments})
+    return run_command("search", given={"words": [str(index), *(_texts(queries) if queries else [])], **arguments})
 
 
 def rerank(query: str, passages: Iterable[str], **arguments: Any) -> list[tuple[str, float]]:
     """The `top_k` (int; by default all) passages with the scores of the reranker `model` (str), best first."""
-    return run_command("rerank", given={"words": [query, *_texts(passages)], **arguments})
+    return run_command("rerank", given={"words": [*_texts([query]), *_texts(passages)], **arguments})
 
 
 def audit(model: str | PathLike, **arguments: Any) -> Any:

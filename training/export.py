@@ -59,7 +59,7 @@ def export(arguments: ExportArguments) -> Path:
     if arguments.format == "onnx":
         missing = [name for name in ("onnx", "onnxruntime") if importlib.util.find_spec(name) is None]
         if missing:
-            needs = f'format="onnx" needs {" and ".join(missing)}: pip install "minibert[onnx]"'
+            needs = f'format="onnx" needs {" and ".join(missing)}: pip install onnx onnxruntime'
             raise ModuleNotFoundError(needs, name=missing[0])
     check_new(target)
     minibert_config(source)
@@ -94,8 +94,11 @@ def _write_onnx(source: str, written: Path, head: str | None, int8: bool) -> str
     if head not in (saved, ENCODER):
         use = " or ".join(sorted({saved, ENCODER}))
         raise ValueError(f"head={head!r}: {source!r} holds a MiniBert{saved}; use {use}")
+    if any(module["type"].endswith(".WeightedLayerPooling") for module in modules_of(source)):
+        raise ValueError(f"format='onnx': {source!r} pools several layers; save it with --pooling mean or cls")
     tokenizer = tokenizer_of(source)
     model = load(source, tokenizer)
+    model.config.update({"output_hidden_states": False, "output_attentions": False})  # no outputs of the graph
     if head != saved:
         model = model.base_model
         model._forward_hooks.clear()  # by which a decoder has its head finish the states

@@ -119,13 +119,15 @@ def check_new(target: Path) -> None:
 def new_folder(target: Path) -> Iterator[Path]:
     """A folder to write in, which becomes `target` at the end, and of which an error leaves nothing."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as folder:
-        written = Path(folder, target.name)
+    there = target.exists()  # and empty; it may be a link, a mount, or the folder that we are in
+    with tempfile.TemporaryDirectory(dir=target if there else target.parent, prefix=".unfinished") as folder:
+        written = Path(folder, target.resolve().name)
         written.mkdir()
         yield written
-        if target.exists():
-            target.rmdir()
-        written.rename(target)
+        for path in list(written.iterdir()) if there else ():
+            path.rename(target / path.name)
+        if not there:
+            written.rename(target)
 
 
 @contextmanager

@@ -17,7 +17,7 @@ def resolve_precision(training: TrainingArguments) -> TrainingArguments:
     """The arguments with bf16 decided where the user did not: on where the machine is fast at it (said once)."""
     bf16 = bool(training.bf16)
     if training.bf16 is None and not training.fp16:
-        bf16, reason = fast_bf16()
+        bf16, reason = fast_bf16(training.device.type)
         print(f"Computing in {'bf16' if bf16 else 'fp32'}: {reason}")
     for name, kernels in KERNEL_CACHES.items() if bf16 else ():
         os.environ.setdefault(name, kernels)
@@ -25,13 +25,13 @@ def resolve_precision(training: TrainingArguments) -> TrainingArguments:
     return dataclasses.replace(training, bf16=bf16, use_cpu=training.device.type == "cpu")
 
 
-def fast_bf16() -> tuple[bool, str]:
-    """Whether this machine multiplies bf16 matrices faster than fp32 ones, and why."""
-    if torch.cuda.is_available():
+def fast_bf16(device: str | None = None) -> tuple[bool, str]:
+    """Whether this machine (on a "cpu": its processor) multiplies bf16 matrices faster than fp32 ones, and why."""
+    if device != "cpu" and torch.cuda.is_available():
         major, minor = torch.cuda.get_device_capability()
         name = torch.cuda.get_device_name()
         return major >= 8, f"{name} has compute capability {major}.{minor}; bf16 is fast from 8.0 (Ampere) on"
-    if torch.backends.mps.is_available():
+    if device != "cpu" and torch.backends.mps.is_available():
         return False, "Apple GPUs gain little from bf16"
     for flag in ("amx_bf16", "avx512_bf16", "bf16"):
         if flag in _processor_flags():

@@ -114,6 +114,7 @@ def race(corpus: CorpusArguments, arguments: RaceArguments) -> dict[str, Any]:
             accuracy = grammar(ProbeArguments(str(folder / name)), probed)["accuracy"]
             result |= {"grammar": accuracy, "grammar_data": arguments.grammar}
             write_json(folder / f"{name}.json", result)
+    results = dict(sorted(results.items(), key=lambda item: _final_loss(item[1])))
     summary = {"arguments": asdict(arguments), "runs": results, "best": compare(results)}
     write_json(folder / "race.json", summary)
     plot_race(folder / "race.png", results)
@@ -128,11 +129,16 @@ def compare(results: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any
     for peer in PEERS:
         of_peer = [name for name, run in results.items() if run["peer"] == peer]
         if of_peer:
-            name = min(of_peer, key=lambda name: results[name]["loss"])
+            name = min(of_peer, key=lambda name: _final_loss(results[name]))
             goal = results[name]["curve"][-1]
             reached = {other: _reached(run["curve"], goal) for other, run in results.items()}
             best[peer] = {"run": name, "reached": reached}
     return best
+
+
+def _final_loss(run: Mapping[str, Any]) -> float:
+    """Of a run that diverged to NaN it is infinite, so that no run is worse."""
+    return math.inf if math.isnan(run["loss"]) else run["loss"]
 
 
 def _reached(curve: list[dict[str, float]], goal: dict[str, float]) -> dict[str, float] | None:
@@ -150,7 +156,7 @@ def race_table(summary: Mapping[str, Any]) -> str:
     header = ["run", "loss", "bits per byte", "accuracy", "tokens", "seconds", "tokens/s", "grammar"]
     header += [f"seconds to {found['run']}" for found in best.values()]
     rows = []
-    for name, run in sorted(summary["runs"].items(), key=lambda item: item[1]["loss"]):
+    for name, run in summary["runs"].items():
         last = run["curve"][-1]
         cells = [name, run["loss"], run["bits_per_byte"], f"{run['accuracy']:.1%}", last["tokens"]]
         cells += [f"{last['seconds']:.0f}", f"{last['tokens'] / last['seconds']:,.0f}"]

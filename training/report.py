@@ -469,7 +469,7 @@ def plot_race(path: str | Path, results: Mapping[str, Mapping[str, Any]]) -> Non
     """Held-out loss over seconds of training and over tokens, a curve a run."""
     with picture(path, "Held-out loss at 15 % masks", panels=2, size=(11, 4.5), sharey=True) as panels:
         for axes, axis in zip(panels, ("seconds", "tokens")):
-            for name, run in sorted(results.items(), key=lambda item: item[1]["loss"]):
+            for name, run in results.items():
                 x, y = ([point[key] for point in run["curve"]] for key in (axis, "loss"))
                 label = f"{name}: {run['loss']:.2f}" if axis == "seconds" else None
                 axes.plot(x, y, "--" if run["peer"] else "-", marker=".", label=label)

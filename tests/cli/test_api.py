@@ -37,6 +37,9 @@ def arguments_of(called, kind):
         ),
         (dict(recipe="modern", max_steps=7, vocab_size=300), "--recipe modern --max_steps 7 --vocab_size 300"),
         (dict(minutes=None, tokenizer=None, num_proc=None), ""),
+        (dict(recipe="bert-classic", minutes=None, max_steps=9), "--recipe bert-classic --max_steps 9"),
+        (dict(recipe="bert-classic", minutes=None), "--recipe bert-classic"),  # which has num_train_epochs
+        (dict(extend_vocabulary=None), ""),  # not that it has no effect
     ],
 )
 def test_keyword_arguments_are_the_command_line(given, line):
@@ -57,6 +60,7 @@ def test_keyword_arguments_are_the_command_line(given, line):
         (dict(weights=["much"]), "--weights much"),
         (dict(short_seq_prob=0.1), "--short_seq_prob 0.1"),
         (dict(recipe="modren"), "--recipe modren"),
+        (dict(no_streaming=True), "--no_streaming"),
         (dict(hidden_size=100, num_attention_heads=3), "--hidden_size 100 --num_attention_heads 3"),
     ],
 )
@@ -128,6 +132,16 @@ def test_what_is_no_text_is_not_made_one(called):
                 call(["a text", other])
     with pytest.raises(ValueError, match="text: none given"):
         minibert.embed([], model="m")
+    for call in (minibert.search, minibert.rerank):
+        with pytest.raises(ValueError, match="is a list; give strings"):
+            call(*["index"] * (call is minibert.search), ["a", "b"], *[["a passage"]] * (call is minibert.rerank))
+
+
+def test_a_recipe_may_say_where_vectors_go(called, recipe):
+    minibert.embed("one", recipe=recipe("output: kept.npy"))
+    assert called.arguments[0].output == "kept.npy"
+    minibert.embed("one", recipe=recipe("pooling: cls"))
+    assert Path(called.arguments[0].output).name == "vectors.npy"  # in a folder that goes
 
 
 @pytest.mark.parametrize("argument", ["model", "tokenizer"])

@@ -45,7 +45,8 @@ def small_and_apart(monkeypatch, tmp_path_factory):
 
 
 def command(corpus, folder, *more):
-    return main(["mask-stats", "--data", str(corpus), "--output_dir", str(folder), *more])
+    data = [] if "--data" in more else ["--data", str(corpus)]
+    return main(["mask-stats", *data, "--output_dir", str(folder), *more])
 
 
 def test_the_command_prints_and_draws(corpus, tmp_path, capsys):

@@ -12,9 +12,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from minibert.tokenization import train_tokenizer
+from minibert.training.arguments.pretraining import MaskingArguments, ObjectiveArguments, RowArguments
 from minibert.training.data import packing
 from minibert.training.data.documents import load_documents, tokenize_documents
 from minibert.training.data.packing import best_fit_decreasing, fill_rate, pack_documents
+from minibert.training.pretraining.objectives.masked_lm import MaskedLM
 
 CLS, SEP, FIRST = 1, 2, 3
 
@@ -145,13 +147,24 @@ def test_types(dtype):
     assert long["input_ids"][0] == [CLS, *documents[0], SEP, CLS, *documents[1], SEP]
 
 
-def test_selected_documents_and_processes():
+def test_selected_documents():
     documents, dataset = numbered([5, 3, 9, 2, 7, 4])
     chosen = [4, 1, 3, 0]
-    for num_proc in (None, 2):
-        rows = pack_documents(dataset.select(chosen), Ids, 12, num_proc=num_proc)
-        pieces = sorted(piece for row in rows for piece in pieces_of(row))
-        assert pieces == sorted(documents[i] for i in chosen)
+    rows = pack_documents(dataset.select(chosen), Ids, 12)
+    assert sorted(piece for row in rows for piece in pieces_of(row)) == sorted(documents[i] for i in chosen)
+
+
+def test_rows_do_not_depend_on_the_processes(cache, tmp_path):
+    """Not even where other processes have left rows in the cache: documents on disk, more than a window of them."""
+    texts = [f"{'the list ' * (i % 7)}number {i}" for i in range(packing.WINDOW + 500)]
+    tokenizer = train_tokenizer(texts[:50], vocab_size=200)
+    datasets.Dataset.from_dict({"text": texts}).save_to_disk(tmp_path / "texts")
+    documents = datasets.load_from_disk(tmp_path / "texts")
+    objective = MaskedLM(ObjectiveArguments(), MaskingArguments(), seed=0)
+    for num_proc in (2, None):
+        rows = objective.rows(documents, tokenizer, RowArguments(0.1, 32, "packed", num_proc=num_proc))
+        expected = pack_documents(tokenize_documents(documents, tokenizer), tokenizer, 32)
+        assert rows["input_ids"][:] == expected["input_ids"][:]
 
 
 class NoSep(Ids):

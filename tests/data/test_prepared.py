@@ -86,6 +86,18 @@ def same_weights(*outputs):
 # --- what is written ---
 
 
+def test_a_card_names_no_folder_of_the_text(tmp_path, monkeypatch):
+    """Not even where that is gone when a model is trained, and what is left looks like a name of the Hub."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "secret").mkdir()
+    (tmp_path / "secret" / "text.txt").write_text("\n".join(TEXTS[:300]))
+    prepare("secret/text.txt", tmp_path / "rows")
+    shutil.rmtree(tmp_path / "secret")
+    pretrain(tmp_path / "rows", tmp_path / "run", max_steps=1, eval_strategy="no")
+    card = (tmp_path / "run" / "README.md").read_text()
+    assert "text.txt" in card and "secret" not in card
+
+
 @pytest.mark.parametrize("packing", ["packed", "padded", "concatenated"])
 def test_shards_hold_the_rows_of_all_documents(text, tmp_path, packing):
     """Several shards, between which no window of documents is cut: what packing makes of the whole corpus."""
@@ -318,6 +330,8 @@ def test_refused_before_any_work(text, tmp_path, capsys, monkeypatch):
         (["--vocab_size", 300], "vocab_size: 300 has no effect with --data .*; use it with text in --data"),
         (["--num_proc", 2], "num_proc: 2 has no effect with --data"),
         (["--streaming", "--shuffle_buffer", -1], "shuffle_buffer: -1 is too small; use 0 or more"),
+        (["--streaming", "--max_steps", 9, "--train_sampling_strategy", "sequential"], "train_sampling_strategy: 'seq"),
+        (["--bf16_full_eval", "true"], "bf16_full_eval: it would leave the model that is saved in half precision"),
         (["--tokenizer", slow], "tokenizer: '.*slow' is a CanineTokenizer, in Python alone; give a fast one"),
         (["--text_column", "text"], "text_column: 'text' has no effect with --data"),
         (["--data", rows, text], "data: '.*rows' holds prepared rows; give them alone, without 1 others"),

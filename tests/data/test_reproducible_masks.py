@@ -269,6 +269,22 @@ def test_one_rank_may_collate_for_all(tokenizer):
     assert same(found, [other(examples) for other, examples in zip(constant, batches(rows, 10))])
 
 
+def test_the_schedule_follows_a_training_by_the_clock(tokenizer):
+    """Which corrects after every step how many there will be."""
+    collator = MaskedLMCollator(tokenizer, seed=0, **SCHEDULES[1])
+    arguments = SimpleNamespace(world_size=1, gradient_accumulation_steps=1, ignore_data_skip=False)
+    callback, state = MaskingProgress(collator), SimpleNamespace(epoch=None, global_step=0, max_steps=60)
+    loader = DataLoader(padded_rows(tokenizer)[:40], batch_size=10)
+    callback.on_train_begin(arguments, state, None)
+    callback.on_epoch_begin(arguments, state, None, train_dataloader=loader)
+    state.global_step, state.max_steps = 1, 4
+    callback.on_step_end(arguments, state, None)
+    corrected = MaskedLMCollator(tokenizer, seed=0, **SCHEDULES[1])
+    corrected.set_progress(0, step=0, total_steps=4)
+    rows = batches(padded_rows(tokenizer)[:40], 10)
+    assert same([collator(examples) for examples in rows], [corrected(examples) for examples in rows])
+
+
 @pytest.mark.parametrize(
     ("schedule", "points", "expected"),
     [

@@ -201,6 +201,38 @@ def test_fingerprint(folders, folder, tmp_path):
     assert len({embedder.fingerprint() for embedder in [first, *others]}) == 5
 
 
+def test_the_fingerprint_follows_what_no_weight_shows(folder, tmp_path):
+    made = [Embedder.from_pretrained(folder)]
+    for number, change in enumerate((["local_attention=2", "global_attn_every_n_layers=2"], ["attention_dropout=0.5"])):
+        run("convert", folder, tmp_path / str(number), "--set", *change)
+        made.append(Embedder.from_pretrained(str(tmp_path / str(number))))
+    assert made[0].fingerprint() == made[2].fingerprint() != made[1].fingerprint()  # dropout embeds nothing otherwise
+
+
+def test_short_vectors_stay_short_and_of_length_1(folder, tmp_path):
+    """`truncate_dim`, of a model trained with Matryoshka losses, is kept with another pooling or normalisation."""
+    SentenceTransformer(folder, device="cpu", truncate_dim=8, similarity_fn_name="dot").save(str(tmp_path / "short"))
+    for changes in ({}, dict(pooling="cls"), dict(normalize=True)):
+        embedder = Embedder.from_pretrained(str(tmp_path / "short"), **changes)
+        vectors = embedder.embed(TEXTS)
+        assert vectors.shape == (len(TEXTS), 8) and embedder.model.similarity_fn_name == "dot"
+        if embedder.normalize:
+            np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)
+
+
+def test_a_prompt_counts_among_the_tokens_of_a_batch(folder, monkeypatch):
+    embedder = Embedder.from_pretrained(folder, max_length=MAX_LENGTH)
+    embedder.model.prompts["query"], batches = "katan lover " * 3, []
+
+    def encode_query(texts, **_):
+        batches.append(len(texts))
+        return np.zeros((len(texts), 2))
+
+    monkeypatch.setattr(embedder.model, "encode_query", encode_query)
+    embedder.embed(["a"] * 40, batch_tokens=80, task="query")
+    assert max(batches) * min(MAX_LENGTH, len("katan lover " * 3)) <= 80
+
+
 # --- minibert embed ---
 
 

@@ -18,6 +18,7 @@ import minibert
 from minibert import MiniBertConfig, MiniBertModel
 from minibert.tokenization import train_tokenizer
 from minibert.training.cli import main as cli
+from minibert.training.embeddings import train as training
 from minibert.training.embeddings.encoders import Embedder, open_reranker, score_pairs
 from minibert.training.embeddings.train import Measure, draw_negatives, find_near, label_rows, ranking_among
 
@@ -230,7 +231,7 @@ def pairs_of(first, second, third=None) -> Dataset:
     return Dataset.from_dict(dict(first=first, second=second) | ({"third": third} if third else {}))
 
 
-def test_negatives(root):
+def test_negatives(root, monkeypatch):
     pool = list(dict.fromkeys(sentences(60, seed=9)))
     pairs = pairs_of([f"{WORDS[i % 7]} lover" for i in range(20)], pool[:20])
     right = {query: {p for q, p in zip(pairs["first"], pairs["second"]) if q == query} for query in pairs["first"]}
@@ -251,6 +252,8 @@ def test_negatives(root):
             assert set(passages) <= set(near[query][:5] if source else pool)
         assert drawn == draw_negatives(pairs, source, pool, 4, 5, seed=0)
         assert drawn != draw_negatives(pairs, source, pool, 4, 5, seed=1)
+    monkeypatch.setattr(training, "SEARCHED", 3)
+    assert find_near([pairs], pool, embedder, depth=6) == near
     given = pairs_of(list(pairs["first"]), list(pairs["second"]), pool[-20:])
     assert [row[0] for row in draw_negatives(given, near, pool, 4, 5, seed=0)] == pool[-20:]
     with pytest.raises(ValueError, match="3 different passages are too few for 4 negatives"):

@@ -2,6 +2,7 @@
 
 import json
 import random
+import shutil
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from transformers import AutoTokenizer, Trainer
 
 from minibert import MiniBertConfig, MiniBertForCausalLM, MiniBertForMaskedLM
 from minibert.training import report
+from minibert.training.embeddings import train as training
 from minibert.training.embeddings.encoders import Embedder
 from minibert.training.embeddings.evaluate import RETRIEVAL
 from minibert.training.embeddings.train import Measure
@@ -114,6 +116,22 @@ def test_training_has_the_prompts_of_queries_and_documents(toy, tmp_path):
     assert reports[0]["before"] == reports[1]["before"]
     weights = [load_file(tmp_path / name / "model.safetensors") for name in "ab"]
     torch.testing.assert_close(*weights, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("task", ["embed", "rerank"])
+def test_other_rates_are_not_resumed(toy, tmp_path, capsys, task):
+    """The checkpoint's would win, and the report name the others."""
+    command = ["finetune", task, toy / "train.jsonl", "--model", toy / "model", *TRAINING, "--save_strategy", "steps",
+               "--save_steps", "2", "--max_steps", "4", "--eval_strategy", "no", "--load_best_model_at_end", "false",
+               "--save_total_limit", "9", "--output_dir", tmp_path / "out"]  # fmt: skip
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(training, "remove_checkpoints", lambda folder: None)
+        run(*command)
+    for name in ("model.safetensors", "config.json", "report.json", "checkpoint-4"):
+        path = tmp_path / "out" / name
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    said = refusal(capsys, *command, "--resume_from_checkpoint", "true", "--weight_decay", "0.5")
+    assert "weight_decay: 0.5 is not" in said and "was trained with another" in said
 
 
 def test_what_is_pushed_is_the_finished_model(toy, tmp_path, monkeypatch):

@@ -162,7 +162,7 @@ class TestClassify:
         assert report["f1_macro"] == pytest.approx(sklearn.metrics.f1_score(true, predicted, average="macro"))
 
     def test_evaluate_gives_the_same_figures(self, finished, data, tmp_path, capsys, monkeypatch):
-        monkeypatch.setattr("minibert.training.precision.fast_bf16", lambda: (False, "it is said here"))
+        monkeypatch.setattr("minibert.training.precision.fast_bf16", lambda device: (False, "it is said here"))
         arguments = ["--model", str(finished), "--data", data, "--output_dir", str(tmp_path / "out"), *QUICK[8:]]
         scores = command.evaluate(*cli.parse("evaluate classify", arguments))
         report, expected = report_of(tmp_path / "out"), report_of(finished)
@@ -313,6 +313,18 @@ class TestTraining:
             run = self.prepare(start, data, tmp_path / "again", f"--{argument}", value)
             with pytest.raises(ValueError, match=f"^{argument}.*0.5.* trained with another"):
                 train(run, run.initial_model(), str(tmp_path / "checkpoint-10"))
+
+    def test_other_rows_or_labels_are_not_resumed(self, start, data, tmp_path):
+        """They would be validated on what was trained on, or have the head's labels in another order."""
+        more = ["--model", start, "--train", f"{data}/train.jsonl", "--save_only_model", "false", "--validation_size",
+                "40", "--output_dir", str(tmp_path / "out"), "--num_train_epochs", "2"]  # fmt: skip
+        run = command.prepare(*instances("classify", *more))
+        train(run, run.initial_model())
+        again = [*more, "--resume_from_checkpoint", "true"]
+        for changed in (["--seed", "1"], ["--labels", "good", "bad"], ["--validation_size", "30"], ["--freeze", "1"]):
+            with pytest.raises(ValueError, match=f"^{changed[0][2:]}: .*was trained with"):
+                command.finetune(*instances("classify", *again, *changed))
+        command.finetune(*instances("classify", *again, "--num_train_epochs", "3", "--patience", "9"))
 
     def test_the_best_model_is_kept_not_the_last(self, start, data, tmp_path, monkeypatch):
         run = self.prepare(start, data, tmp_path, "--num_train_epochs", "3")

@@ -13,7 +13,13 @@ import torch
 from helpers import write_rows
 from huggingface_hub import ModelCard
 from safetensors.torch import load_file, save_file
-from transformers import AutoModelForMultipleChoice, AutoModelForSequenceClassification, AutoTokenizer, Trainer
+from transformers import (
+    AutoModelForMultipleChoice,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    BertJapaneseTokenizer,
+    Trainer,
+)
 
 from minibert import MiniBertConfig, MiniBertForSequenceClassification, MiniBertModel, train_tokenizer
 from minibert.training.arguments.finetuning import AnswerArguments
@@ -128,6 +134,32 @@ class TestMetric:
         assert "of classify; use one of loss, accuracy, f1_macro" in refused("finetune", task, arguments)
 
 
+class TestPredictions:
+    @pytest.mark.parametrize("kind", ["values", "choices", "entities", "perhaps"])
+    def test_they_are_those_of_their_rows(self, given, kind):
+        """Whatever the order that rows are trained in: Transformers would evaluate in it too."""
+        task, arguments = given(kind, "--per_device_eval_batch_size", "2")
+        found = []
+        for more in ([], ["--train_sampling_strategy", "group_by_length"]):
+            run = command.prepare(*cli.parse(f"finetune {task}", [*arguments, *more]))
+            predictions, scores = score(run, run.initial_model())
+            found.append((scores["validation"], run.task.decode(predictions["validation"])))
+        assert found[0][0] == found[1][0]
+        assert list(map(str, found[0][1])) == list(map(str, found[1][1]))
+
+    def test_a_model_that_shows_its_layers_is_trained_as_any(self, start, given, tmp_path):
+        """Such as an embedder saved with the mean of its last four."""
+        folder = shutil.copytree(start, tmp_path / "model")
+        config = json.loads((folder / "config.json").read_text())
+        (folder / "config.json").write_text(json.dumps(config | {"output_hidden_states": True}))
+        scores = []
+        for model in (start, folder):
+            task, arguments = given("classes")
+            run = command.prepare(*cli.parse(f"finetune {task}", [*arguments, "--model", str(model)]))
+            scores.append(score(run, run.initial_model())[1])
+        assert scores[0] == scores[1]
+
+
 class TestRefused:
     @pytest.mark.parametrize(
         ("kind", "arguments", "said"),
@@ -138,6 +170,8 @@ class TestRefused:
             ("classes", ["--dataloader_drop_last", "true"], "dataloader_drop_last: use false"),
             ("classes", ["--eval_do_concat_batches", "false"], "eval_do_concat_batches: use true"),
             ("classes", ["--label_names", "labels"], "label_names: leave it out"),
+            ("classes", ["--dataloader_in_order", "false"], "dataloader_in_order: use true; predictions are known by"),
+            ("entities", ["--remove_unused_columns", "false"], "remove_unused_columns: use true; rows carry columns"),
             ("classes", ["--hub_token", "abc"], "hub_token: leave it out; log in"),
             ("classes", ["--greater_is_better", "false"], "greater_is_better: false contradicts"),
             ("classes", ["--patience", "-1"], "patience: -1 is too small; use 0 or more"),
@@ -170,6 +204,25 @@ class TestRefused:
     def test_a_plan_refuses_what_no_training_could_have(self, given, refused, arguments):
         task, arguments = given("classes", "--plan", *arguments)
         assert "use " in refused("finetune", task, arguments)
+
+    @pytest.mark.parametrize("lacks", ["rust", "padding"])
+    @pytest.mark.parametrize("kind", ["classes", "entities"])
+    def test_a_tokenizer_that_cannot_serve(self, start, given, refused, tmp_path, kind, lacks):
+        folder = shutil.copytree(start, tmp_path / "model")
+        if lacks == "rust":
+            for name in ("tokenizer.json", "tokenizer_config.json"):
+                (folder / name).unlink()
+            (folder / "vocab.txt").write_text("\n".join(AutoTokenizer.from_pretrained(start).get_vocab()))
+            words = dict(word_tokenizer_type="basic", subword_tokenizer_type="character")
+            BertJapaneseTokenizer(str(folder / "vocab.txt"), **words).save_pretrained(folder)
+            said = "BertJapaneseTokenizer, in Python alone; give a fast one"
+        else:
+            settings = json.loads((folder / "tokenizer_config.json").read_text())
+            del settings["pad_token"]
+            (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+            said = "has no pad_token, which batches need"
+        task, arguments = given(kind, "--model", str(folder))
+        assert said in refused("finetune", task, arguments)
 
     def test_a_model_of_another_problem(self, start, given, refused, tmp_path):
         config = MiniBertConfig.from_pretrained(
@@ -226,7 +279,7 @@ def test_rows_are_tokenized_once(given, kind, tmp_path, cache, monkeypatch):
     if kind == "perhaps":  # trained on a nested file, whose rows are made in memory
         answered = [{"question": "who", "answers": [{"text": "ann", "answer_start": 0}]}] * 2
         nested = {"data": [{"paragraphs": [{"context": "ann runs", "qas": answered}]}]}
-        arguments += ["--train", write_rows(tmp_path / "nested.json", [nested])]
+        arguments[arguments.index("--train") + 1] = write_rows(tmp_path / "nested.json", [nested])
 
     def prepared(*more):
         """The encoded rows, and the files that they lie in."""
@@ -273,6 +326,7 @@ def without_label(row, mark):
 def finetune(start, kind, folder, test, *arguments):
     rows = list(rows_of(kind))
     files = {"train": rows[:16], "validation": rows[16:], "test": test}
+    files = {name: of for name, of in files.items() if f"--{name}" not in arguments}
     files = [word for name, of in files.items() for word in (f"--{name}", write_rows(folder / f"{name}.jsonl", of))]
     task = TASKS[kind]
     return cli.main(["finetune", task, "--model", start, *files, "--output_dir", str(folder / "out"), *QUICK,

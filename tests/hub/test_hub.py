@@ -485,6 +485,26 @@ def test_what_is_staged(folder, tmp_path):
     }  # fmt: skip
 
 
+def test_what_the_author_ignores_stays_ignored(folder, tmp_path):
+    copy = copy_of(folder, tmp_path)
+    (copy / ".gitignore").write_text("notes/\n")
+    files.stage(copy, tmp_path / "staged")
+    ignored = (tmp_path / "staged" / ".gitignore").read_text()
+    assert git_ignores(ignored, "notes/a.txt") and git_ignores(ignored, "optimizer.pt")
+    assert (copy / ".gitignore").read_text() == "notes/\n"
+
+
+def test_the_check_finds_libraries_where_this_process_has_them(tmp_path, monkeypatch):
+    """Those of `pip install --user`, say, or of PYTHONPATH."""
+    (tmp_path / "of_the_user.py").write_text("")
+    script = tmp_path / "scripts" / "script.py"
+    script.parent.mkdir()
+    script.write_text("import json, of_the_user; print(json.dumps({'found': True}))")
+    monkeypatch.setattr(hub_push, "SCRIPT", script)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert hub_push.verify_remote_code(tmp_path) == {"found": True}
+
+
 def test_a_license_cannot_go_into_a_card_that_stays(folder, tmp_path, capsys):
     copy = copy_of(folder, tmp_path)
     write_card(copy, "# My own\n")
@@ -627,6 +647,7 @@ def test_every_commit_of_a_training_loads(training, server, reader):
     card = last.files["README.md"].decode()
     assert "eval" not in card and "generated automatically" not in card
     assert "license: mit" in card and "type: loss" in card and "4 (" in card
+    assert 'revision="stage-1"' in card and 'revision="main"' not in card
     assert "base_model:" not in card  # a local folder
 
 

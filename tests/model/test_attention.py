@@ -506,6 +506,18 @@ def test_which_plan_is_taken(
     assert chosen.name.startswith(plan) and re.search(reason, chosen.reason), chosen.reason
 
 
+@pytest.mark.parametrize("window", [None, 4])
+def test_nothing_but_padding_needs_no_kernel_of_a_device(window):
+    """Which would be asked for no token at all."""
+    documents = Documents(2, 9, torch.device("cpu"), torch.zeros(2, 9)).unpad()
+    documents.order  # noqa: B018 - found where the tensors really are
+    documents.device = torch.device("mps")
+    plan = plan_attention(documents, window, False, 0.0, torch.float32, 8)
+    assert plan.name == "one call a document"
+    nothing = torch.zeros(0, 2, 8)
+    assert plan.attend(nothing, nothing, nothing).shape == nothing.shape
+
+
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("window", [None, 4])
 @pytest.mark.parametrize("kind", [attention.VarlenPlan, attention.FlashPlan])

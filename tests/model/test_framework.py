@@ -136,3 +136,24 @@ def test_known_positions_are_those_that_would_be_found():
     places = (LABELS.view(-1) != -100).nonzero()[:, 0]
     found, told = model(**inputs), model(**inputs, masked_lm_positions=places)
     assert torch.equal(found.logits, told.logits) and found.loss == told.loss
+
+
+def test_a_compiled_graph_pools_no_several_documents_of_a_row():
+    """It cannot know how many there are; eager gives a vector for each."""
+    torch.compiler.reset()
+    model = build("ForSequenceClassification").eval()
+    compiled = torch.compile(model, backend="eager")
+    ids, number = IDS[:, :6], torch.tensor([[0, 0, 0, 1, 1, 1]]).expand(len(IDS), 6)
+    assert len(model(ids, seq_idx=number).logits) == 2 * len(IDS)
+    with pytest.raises(Exception, match="a captured graph has a vector a row; use one row with cu_seq_lens_q"):
+        compiled(ids, seq_idx=number)
+    assert_close(compiled(ids).logits, model(ids).logits, rtol=1e-4, atol=1e-5)
+
+
+def test_labels_of_32_bits_are_labels_on_every_device(monkeypatch):
+    """torch's own loss, which other devices take, knows 64 bits only."""
+    model = build("ForMaskedLM").eval()
+    expected = model(IDS, labels=LABELS).loss
+    assert model(IDS, labels=LABELS.int()).loss == expected
+    monkeypatch.setattr(modeling, "is_tracing", lambda x: True)
+    assert_close(model(IDS, labels=LABELS.int()).loss, expected)

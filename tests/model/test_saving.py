@@ -16,7 +16,7 @@ from transformers.dynamic_module_utils import get_imports, get_relative_import_f
 import minibert.modeling_minibert as modeling
 from minibert.configuration_minibert import AUTO_MAP, MiniBertConfig
 from minibert.modeling_minibert import MiniBertForMaskedLM, MiniBertModel
-from minibert.training.loading import load_reported
+from minibert.training.loading import load_reported, new_folder
 
 FLAT_FILES = ("configuration_minibert.py", "attention_minibert.py", "modeling_minibert.py")
 ROOT = Path(modeling.__file__).parent
@@ -133,6 +133,39 @@ def test_every_class_says_its_config():
         model_class = getattr(modeling, name)
         assert model_class.config_class is MiniBertConfig and model_class.base_model_prefix == "model"
     assert MiniBertModel(tiny()).config_class is MiniBertConfig
+
+
+def test_a_registered_class_of_the_users_own_is_the_one_that_loads(tmp_path, monkeypatch):
+    """Its file comes along, and stands in the `auto_map` beside our classes."""
+    (tmp_path / "my_modeling.py").write_text(
+        "from minibert import MiniBertForMaskedLM\n\n\nclass Mine(MiniBertForMaskedLM):\n    pass\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    from my_modeling import Mine
+
+    Mine.register_for_auto_class("AutoModelForMaskedLM")
+    Mine(tiny()).save_pretrained(tmp_path / "saved")
+    config = MiniBertConfig.from_pretrained(tmp_path / "saved")
+    assert config.to_dict()["auto_map"] == AUTO_MAP | {"AutoModelForMaskedLM": "my_modeling.Mine"}
+    assert (tmp_path / "saved" / "my_modeling.py").exists()
+
+
+def test_a_folder_is_made_where_an_empty_one_is(tmp_path, monkeypatch):
+    """A link, a mount, the folder that we are in."""
+    (tmp_path / "there").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "there")
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    for target, place in ((Path("../link"), tmp_path / "there"), (Path("."), Path(".")), (Path("new"), Path("new"))):
+        with pytest.raises(RuntimeError), new_folder(target) as folder:
+            (folder / "x").write_text("y")
+            raise RuntimeError
+        assert not target.exists() or not list(place.iterdir())
+        with new_folder(target) as folder:
+            (folder / "inner").mkdir()
+            (folder / "inner" / "x").write_text("y")
+        assert [path.name for path in place.iterdir()] == ["inner"] and (place / "inner" / "x").read_text() == "y"
+    assert (tmp_path / "link").is_symlink()
 
 
 def test_a_head_of_another_width_is_new_in_another_task(tmp_path):

@@ -325,6 +325,10 @@ def test_the_command_trains_by_the_clock_and_goes_on(corpus, tmp_path, monkeypat
     assert state["global_step"] > 20 and state["train_batch_size"] * saved["plan"]["accumulation"] == batch
     assert run(corpus, tmp_path / "third", *given[2:], "--resume_from_checkpoint", str(checkpoint)) == 2
     assert "by the clock" in capsys.readouterr().err
+    for changed in (["--size", "mini"], ["--per_device_train_batch_size", "77"]):
+        again = [*given, *changed, "--resume_from_checkpoint", str(checkpoint)]
+        assert run(corpus, tmp_path / "third", *again) == 2
+        assert f"{changed[0][2:]}: " in (said := capsys.readouterr().err) and "was trained with" in said
 
 
 @pytest.mark.parametrize(

@@ -309,6 +309,38 @@ def test_bf16_follows_the_gpu(capability, fast, monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: capability)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "a GPU")
     assert precision.fast_bf16()[0] is fast
+    monkeypatch.setattr(precision, "_processor_flags", lambda: set())
+    assert not precision.fast_bf16("cpu")[0]  # --use_cpu
+
+
+def test_a_trained_model_learns_slower(run, corpus, tmp_path):
+    """By default: what is right for a new model would undo what it knows."""
+    for given, rate in (([], 1e-4), (["--learning_rate", "3e-4"], 3e-4), (["--optimizer", "muon"], 2e-3)):
+        output = tmp_path / str(rate)
+        command = ["pretrain", "--data", str(corpus), "--output_dir", str(output), "--model_name_or_path", str(run),
+                   "--max_steps", "1", "--warmup_steps", "0", "--logging_steps", "1", "--eval_strategy", "no",
+                   "--seq_length", "64", "--disable_tqdm", "true", "--bf16", "false", *given]  # fmt: skip
+        assert cli.main(command) == 0
+        log = json.loads((output / "trainer_state.json").read_text())["log_history"]
+        assert log[0]["learning_rate"] == pytest.approx(rate)
+
+
+def test_a_tokenizer_that_cannot_serve_is_refused_before_rows_are_made(corpus, tmp_path, monkeypatch, capsys):
+    """Words cannot be told, or batches not be padded."""
+    special = dict(cls_token="[CLS]", sep_token="[SEP]", mask_token="[MASK]")
+    vocabulary = {token: number for number, token in enumerate([*special.values(), *"abcdefghijklmnopqrstuvwxyz0 "])}
+    PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.BPE(vocabulary, [])), **special).save_pretrained(
+        tmp_path / "t"
+    )
+    monkeypatch.setattr(MaskedLM, "rows", lambda *_: pytest.fail("it makes rows"))
+    command = ["pretrain", "--data", str(corpus), "--output_dir", str(tmp_path / "run"), "--tokenizer",
+               str(tmp_path / "t"), "--size", "tiny", "--bf16", "false"]  # fmt: skip
+    for given, said in (
+        (["--masking", "whole_word"], "masking: 'whole_word' needs words ("),
+        (["--batch_warmup", "0.5"], "has no pad_token, which these batches need"),
+    ):
+        assert cli.main([*command, *given]) == 2
+        assert said in capsys.readouterr().err
 
 
 def test_a_checkpoint_of_other_switches_is_refused(tmp_path):

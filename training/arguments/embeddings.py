@@ -45,7 +45,9 @@ class EmbedArguments:
     file: str | None = argument(None, "Text file (a vector for each line), or jsonl, csv, tsv or parquet file.")
     column: str = argument("text", "The column of a table that holds the text.")
     output: str = argument("embeddings.safetensors", "Where the vectors go: a new .safetensors or .npy file.")
-    batch_tokens: int = argument(16384, "Most tokens of a batch; on CPU there is one a core.")
+    batch_tokens: int = argument(
+        16384, "Most tokens of a batch, padding included; on CPU every core works on a batch of its own."
+    )
 
 
 @dataclass
@@ -54,9 +56,13 @@ class SearchArguments:
 
     words: list[str] = argument([], "The index (a folder), then queries; also given without --words.")
     data: list[str] = argument(
-        [], "Folders and files to search (txt, md, jsonl, csv, tsv, parquet). What else the index had goes."
+        [],
+        "Folders and files to search (txt, md, jsonl, csv, tsv, parquet). Passages of the index that"
+        " are not in them are removed.",
     )
-    model: str | None = argument(None, "The embedding model; by default the one that the index was built with.")
+    model: str | None = argument(
+        None, "The embedding model; by default the one that the index was built with, for a new one runs/embed."
+    )
     passage_words: int = argument(
         150, "Longest passage cut from a text file, in words; of Chinese, Thai and the like, two letters count as one."
     )
@@ -79,9 +85,15 @@ class RerankArguments:
 class EvaluateArguments:
     """What an embedding model or a reranker is measured on."""
 
-    data: str = argument("", "A folder with corpus.jsonl, queries and qrels; or a table of two texts and a score.")
-    split: str = argument("test", "Which queries_SPLIT and qrels_SPLIT of a folder; not needed if it has one split.")
-    columns: list[str] = argument([], "Columns of a table: two texts and the score; by default guessed.")
+    data: str = argument(
+        "",
+        "A folder with corpus.jsonl, queries and qrels; for embed also a table, or a Hub data set, of two texts and a"
+        " score.",
+    )
+    split: str = argument(
+        "test", "Which queries_SPLIT and qrels_SPLIT (or qrels/SPLIT) of a folder, or split of a Hub data set."
+    )
+    columns: list[str] = argument([], "For embed: columns of a table, two texts and the score; by default guessed.")
     result: str | None = argument(None, "JSON file that the figures are written to.")
 
 
@@ -113,10 +125,15 @@ class EvaluateRerankArguments:
 @dataclass
 class PairArguments:
     data: list[str] = argument(
-        [], "Tables of pairs (query, positive), triples (…, negative) or scored pairs (sentence1, sentence2, score)."
+        [],
+        "Tables (jsonl, csv, tsv, parquet) or Hub data sets (owner/name or owner/name:config) of pairs (query,"
+        " positive), triples (…, negative) or scored pairs (sentence1, sentence2, score).",
     )
     columns: list[str] = argument([], "Their columns in that order; by default guessed by such names.")
-    validation: str | None = argument(None, "A table, or a retrieval folder, to choose the best checkpoint on.")
+    validation: str | None = argument(
+        None,
+        "To choose the best checkpoint on: a table, the split validation of a Hub data set, or (embed) of a folder.",
+    )
     validation_size: float = argument(0.05, "Without it: queries held out, a share (below 1) or their number.")
     patience: int | None = argument(None, "Evaluations without a better one before it stops; 0: never (default: 3).")
     max_length: int | None = argument(None, "Cut texts off after this many tokens; by default as the model was saved.")

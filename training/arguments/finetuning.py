@@ -103,6 +103,9 @@ class TagArguments(TaskArguments):
     """A tagger of words: entities, parts of speech."""
 
     task: ClassVar[str] = "tagging:Tag"
+    max_length: int | None = argument(
+        None, "Longest part of a sentence, in tokens: longer ones are read in parts; by default the model's."
+    )
     tokens_column: str | None = argument(None, "The column of the words, a list; guessed by its name.")
     tags_column: str | None = argument(None, "The column of their tags, a list; guessed by its name.")
     tag_names: list[str] = argument([], "Names of the tags where these are numbers that the data gives no names.")
@@ -128,7 +131,6 @@ class AnswerArguments(TaskArguments):
     stride: int | None = argument(None, "Tokens that parts of a context share; by default a third of --max_length.")
     max_question_length: int = argument(64, "Longest question, in tokens; what is longer is cut.")
     max_answer_length: int = argument(30, "Longest answer, in tokens.")
-    n_best: int = argument(20, "Answers of each question that are looked at.")
     null_threshold: float | None = argument(
         None, "What 'no answer' must beat the best answer by; by default 0 if training had such questions, else never."
     )

@@ -12,6 +12,7 @@ UNLESS_MINUTES: dict[str, Any] = {"num_train_epochs": 2.0, "per_device_train_bat
 SIZE_UNLESS_MINUTES = "mini"
 # By optimizer, where the user gives none; beside Muon's own it is that of the embeddings, norms and heads.
 LEARNING_RATES = {"adamw": 1e-3, "muon": 2e-3}
+TRAINED_LEARNING_RATE = 1e-4  # AdamW's for a model that is trained already: what is for a new one would undo it
 # Without it, Muon's matrices grow with every step, and what tokens mean is lost among layers' outputs (docs/record.md).
 WEIGHT_DECAYS = {"adamw": 0.01, "muon": 0.3}
 # Muon's at this hidden size and above; narrower models take a higher one (docs/record.md).
@@ -123,9 +124,12 @@ class MaskingArguments:
     mask_replace_prob: float | None = argument(None, "Share of the targets that become [MASK]; by default 0.8, rtd 1.")
     random_replace_prob: float | None = argument(None, "Share that become random tokens; by default 0.1, rtd 0.")
     random_replacement: Literal["uniform", "unigram"] = argument(
-        "uniform", "All alike, or as often as in the corpus (of a stream: in its first 1,000 rows)."
+        "uniform",
+        "Drawn uniformly, or in proportion to their frequency in the text (of a stream: in its first 1,000 rows).",
     )
-    rate_schedule: Literal["constant", "linear", "steps"] = argument("constant", "Its course through --rate_points.")
+    rate_schedule: Literal["constant", "linear", "steps"] = argument(
+        "constant", "How --mlm_probability changes in training: through --rate_points in straight lines, or in steps."
+    )
     rate_points: list[str] = argument([], "Points share-of-the-training:rate of the schedule, such as 0.5:0.2 1:0.15.")
     at_least_one_target: bool | None = argument(None, "Every document gets a target; by default so, but for mlm+nsp.")
     static_masking: bool = argument(False, "Draw the masks once rather than anew every epoch.")
@@ -163,7 +167,9 @@ class OptimizationArguments:
     optimizer: Literal["adamw", "muon"] | None = argument(
         None,
         "muon: Muon for the blocks' matrices, else fused AdamW; adamw: --optim (fused AdamW). By default"
-        " muon for new models of the objective mlm, where it can be.",
+        " muon for new models of the objective mlm, where it can be. --learning_rate, where not given: muon"
+        f" {LEARNING_RATES['muon']:g}, adamw {LEARNING_RATES['adamw']:g}, with --model_name_or_path"
+        f" {TRAINED_LEARNING_RATE:g}; --weight_decay: {WEIGHT_DECAYS['muon']:g} and {WEIGHT_DECAYS['adamw']:g}.",
     )
     muon_learning_rate: float | None = argument(
         None,

@@ -46,7 +46,7 @@ def run_command(name: str, argv: Sequence[str] = (), given: Mapping[str, Any] | 
     except ModuleNotFoundError as error:
         if error.name != "peft":
             raise
-        raise ModuleNotFoundError('this needs peft: pip install "minibert[peft]"', name="peft") from error
+        raise ModuleNotFoundError("this needs peft: pip install peft", name="peft") from error
     except Exception as error:
         said, hub = str(error), sys.modules.get("huggingface_hub.errors")
         if hub and isinstance(error, hub.StrictDataclassError):  # a config's refusal
@@ -72,9 +72,11 @@ def parse(name: str, argv: Sequence[str] = (), given: Mapping[str, Any] | None =
         ValueError: an unknown argument or recipe key (with close matches), a bad value, or one without effect.
     """
     command, known, given = COMMANDS[name], argument_names(name), dict(given or {})
-    named = {word[2:].partition("=")[0].replace("-", "_") for word in argv if word.startswith("--")} | given.keys()
-    for unknown in sorted(each for each in named if not {each, each.removeprefix("no_")} & known):
-        raise _unknown_argument(name, unknown, known)
+    # --no_… of the command line is refused below, where it belongs to no argument
+    unknown = given.keys() - known | {each for each in _flags(argv) if not {each, each.removeprefix("no_")} & known}
+    for each in sorted(unknown):
+        raise _unknown_argument(name, each, known)
+    named = {*_flags(argv), *(each for each, value in given.items() if value is not None)}
 
     parser = build_parser(name)
     path = given.pop("recipe", None) or parser.parse_known_args(argv)[0].recipe
@@ -84,7 +86,7 @@ def parse(name: str, argv: Sequence[str] = (), given: Mapping[str, Any] | None =
     chosen = recipe | given
     *instances, others, words = parser.read(argv, chosen)
     values = {field: value for instance in instances for field, value in vars(instance).items()}
-    reject_unused(command.arguments, values, named, recipe)
+    reject_unused(command.arguments, values, named, recipe.keys() - given.keys())
     if command.training_defaults is not None:
         from ..checkpoints import check_unused
 
@@ -109,6 +111,11 @@ def parse(name: str, argv: Sequence[str] = (), given: Mapping[str, Any] | None =
         on_line = {field: _from_yaml(texts) for field, texts in vars(others).items() if field in fields}
         instances.append({field: value for field, value in chosen.items() if field in fields} | on_line)
     return instances
+
+
+def _flags(argv: Sequence[str]) -> list[str]:
+    """The names of the arguments on a command line."""
+    return [word[2:].partition("=")[0].replace("-", "_") for word in argv if word.startswith("--")]
 
 
 # --- the parser ---
@@ -140,7 +147,10 @@ class Parser(hf_argparser.HfArgumentParser):
         Those of the values that are fields of the dataclasses are checked as their text on the command line is, which
         wins over them. None is for arguments that are undecided by default, and leaves them so.
         """
-        words = []
+        words, flags = [], _flags(argv)
+        for action in self._actions:
+            if action.nargs == "+" and flags.count(action.dest) > 1:  # argparse would drop the first list
+                raise ValueError(f"{action.dest}: --{action.dest} is given twice; give all behind one")
         for field in (field for kind in self.dataclass_types for field in dataclasses.fields(kind)):
             value = values.get(field.name)
             is_list = isinstance(value, (list, tuple))
@@ -250,6 +260,12 @@ class _Yaml12Loader(yaml.SafeLoader):
         first: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith((":bool", ":float"))]
         for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
     }
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+        for key in (key for key in keys if keys.count(key) > 1):  # PyYAML takes the last, YAML allows none
+            raise yaml.YAMLError(f"{key!r} is given twice")
+        return super().construct_mapping(node, deep)
 
 
 for _kind, _first, _pattern in (

@@ -352,7 +352,9 @@ class MaskingProgress(TrainerCallback):
         self.batches = self.collator._batches
 
     def on_step_end(self, args, state, control, **kwargs):
-        self.batches = self.collator._batches
+        self.batches, progress = self.collator._batches, self.collator._progress
+        if progress.total_steps != state.max_steps:  # which training by the clock corrects
+            self.collator._write(progress._replace(total_steps=state.max_steps))
 
     def on_evaluate(self, args, state, control, **kwargs):
         self.collator._batches = self.batches  # those of an evaluation by the same collator do not count

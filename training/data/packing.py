@@ -25,7 +25,6 @@ def pack_documents(
     tokenizer: PreTrainedTokenizerBase,
     seq_length: int,
     mode: str = "packed",
-    num_proc: int | None = None,
 ) -> datasets.Dataset:
     """Rows of `input_ids` and `position_ids`, at most `seq_length` tokens each.
 
@@ -43,19 +42,24 @@ def pack_documents(
         ValueError: an unknown mode, a tokenizer without [CLS] or [SEP], or a `seq_length` with no room for a token.
     """
     check_packing(mode, seq_length)
-    options = dict(desc="Packing", batch_size=WINDOW, num_proc=num_proc)
+    options = dict(desc="Packing", batch_size=WINDOW)  # by one process: in each of several, windows would begin anew
     return map_tables(tokenized, pack_table, **options, mode=mode, seq_length=seq_length, **special_ids(tokenizer))
 
 
 def special_ids(tokenizer: PreTrainedTokenizerBase) -> dict[str, int]:
     """What `pack_table` needs of a tokenizer; a ValueError for one that rows cannot be made with."""
-    if not tokenizer.is_fast:
-        kind = type(tokenizer).__name__
-        raise ValueError(f"tokenizer: {tokenizer.name_or_path!r} is a {kind}, in Python alone; give a fast one")
+    check_fast(tokenizer)
     for name in ("cls_token", "sep_token"):
         if getattr(tokenizer, name) is None:
             raise ValueError(f"tokenizer: {tokenizer.name_or_path!r} has no {name}, but rows need [CLS] and [SEP]")
     return {name: getattr(tokenizer, name) for name in ("cls_token_id", "sep_token_id")}
+
+
+def check_fast(tokenizer: PreTrainedTokenizerBase) -> None:
+    """A ValueError for a tokenizer that cannot say which text its tokens come from."""
+    if not tokenizer.is_fast:
+        kind = type(tokenizer).__name__
+        raise ValueError(f"tokenizer: {tokenizer.name_or_path!r} is a {kind}, in Python alone; give a fast one")
 
 
 def check_packing(mode: str, seq_length: int) -> None:

@@ -12,6 +12,7 @@ import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,11 @@ from ..data.packing import group_by_length
 from ..loading import check_weights, minibert_config, reading
 from .data import not_text, read_lines, read_table
 
+# What the weights do not show of the function that they are.
+OF_CONFIG = (
+    "num_attention_heads", "hidden_act", "norm_type", "norm_eps", "norm_placement", "position_embedding_type",
+    "rope_parameters", "layer_types", "local_attention", "is_causal",
+)  # fmt: skip
 # Heads that are trained on text alone, so that what they leave in the encoder can stand for a text.
 TEXT_HEADS = ("MaskedLM", "PreTraining", "NextSentencePrediction", "CausalLM", "ReplacedTokenDetection")
 TEXT_MODELS = ("MiniBertModel", *(f"MiniBertFor{head}" for head in TEXT_HEADS))
@@ -79,6 +85,7 @@ class Embedder:
             modules.append(Normalize())
         if replaced:
             options = dict(prompts=model.prompts, default_prompt_name=model.default_prompt_name)
+            options |= dict(truncate_dim=model.truncate_dim, similarity_fn_name=model.similarity_fn_name)
             model = SentenceTransformer(modules=modules, device=str(model.device), **options)
         return cls(model)
 
@@ -93,15 +100,20 @@ class Embedder:
         """[texts, width], fp32, in the order of `texts`. `batch_tokens` bounds a batch with its padding; `progress` is
         what the bar is called, if there is to be one; the `task` "query" or "document", of search, has the model's
         prompt for it, None its default prompt, if any."""
-        return _in_batches(self.model, f"encode_{task}" if task else "encode", texts, batch_tokens, progress)
+        shortened = self.normalize and self.model.truncate_dim is not None  # which comes after `Normalize`
+        encode = partial(getattr(self.model, f"encode_{task}" if task else "encode"), normalize_embeddings=shortened)
+        prompt = self.model.prompts.get(task or self.model.default_prompt_name)
+        return _in_batches(self.model, encode, texts, prompt, batch_tokens, progress)
 
     def fingerprint(self) -> str:
         """The same for the same weights, vocabulary and settings, wherever they lie; another one for any other."""
         vocabulary = sorted(self.model.tokenizer.get_vocab().items())
-        settings = [self.pooling, self.normalize, self.model.max_seq_length, vocabulary]
+        config = self.model.transformers_model.config
+        settings = [self.pooling, self.normalize, self.model.max_seq_length, vocabulary, self.model.truncate_dim]
+        settings += [getattr(config, name) for name in OF_CONFIG] + [m.get_config_dict() for m in list(self.model)[1:]]
         prompts = [self.model.prompts.get(name) for name in (self.model.default_prompt_name, "document")]
         settings += prompts if any(prompts) else []
-        digest = hashlib.blake2b(json.dumps(settings).encode(), digest_size=16)
+        digest = hashlib.blake2b(json.dumps(settings, sort_keys=True).encode(), digest_size=16)
         weights = [self.model.transformers_model.state_dict(), *(m.state_dict() for m in list(self.model)[1:])]
         for name, tensor in (item for state in weights for item in sorted(state.items())):
             digest.update(name.encode())
@@ -160,24 +172,31 @@ def score_pairs(
     reranker: CrossEncoder, pairs: Sequence[tuple[str, str]], progress: str | None = None, batch_tokens: int = 16384
 ) -> np.ndarray:
     """[pairs], fp32: the score of each (query, passage), as `CrossEncoder.predict` gives it."""
-    return _in_batches(reranker, "predict", pairs, batch_tokens, progress)
+    prompt = reranker.prompts.get(reranker.default_prompt_name)
+    return _in_batches(reranker, reranker.predict, pairs, prompt, batch_tokens, progress)
 
 
 def _in_batches(
-    model: SentenceTransformer | CrossEncoder, method: str, texts: Sequence, batch_tokens: int, progress: str | None
+    model: SentenceTransformer | CrossEncoder,
+    method: Callable,
+    texts: Sequence,
+    prompt: str | None,
+    batch_tokens: int,
+    progress: str | None,
 ) -> np.ndarray:
-    """The rows that a method of `model` gives for texts or pairs, those of like length together, the longest first.
+    """The rows that a method of `model` gives for texts or pairs, before each of which it puts the prompt; those of
+    like length together, the longest first.
 
     The library's own batches count texts: as many as are fast for short ones take the memory of a machine for texts of
     8192 tokens. A token is a byte or more, so that bytes bound a batch without tokenizing twice.
     """
-    texts = list(texts)
-    lengths = [min(len("".join(text).encode()) + 4, model.max_seq_length) for text in texts]
+    texts, added = list(texts), len((prompt or "").encode()) + 4
+    lengths = [min(len("".join(text).encode()) + added, model.max_seq_length) for text in texts]
     batches = list(group_by_length(lengths, batch_tokens))
 
     def run(rows: list[int]) -> np.ndarray:
         batch = [texts[row] for row in rows]
-        return getattr(model, method)(batch, batch_size=len(batch), show_progress_bar=False)
+        return method(batch, batch_size=len(batch), show_progress_bar=False)
 
     # Processes that share the work of an evaluation answer each other in turn.
     alone = model.device.type == "cpu" and getattr(model, "_distributed_inference", None) is None

@@ -25,7 +25,7 @@ from transformers import TrainingArguments, set_seed
 from .. import metrics
 from ..arguments import check_least
 from ..arguments.embeddings import EmbedTrainingArguments, PairArguments, RerankTrainingArguments, is_retrieval
-from ..callbacks import EarlyStopping, SaveAndStop
+from ..callbacks import CheckpointErrors, EarlyStopping, SaveAndStop
 from ..checkpoints import checkpoint_to_resume, kept_step, remove_checkpoints
 from ..files import write_json
 from ..hub.card import Result, describe_data, facts_from_trainer, published_name, save_card
@@ -41,6 +41,7 @@ from .unlabelled import KINDS, make_pairs, read_documents
 
 VALIDATION_NEGATIVES = 20  # that a held-out query's passage is ranked among
 PASSAGE_WORDS = 64  # of the longest passage that pairs are made of
+SEARCHED = 1000  # queries at a time
 PATIENCE = 3  # evaluations without a better one before training stops
 # How the model is loaded: small steps are lost in weights of half precision, in which some models are saved.
 WEIGHTS = {"dtype": "float32"}
@@ -51,6 +52,14 @@ LOSSES = {
     "cosine": losses.CosineSimilarityLoss,
     "cosent": losses.CoSENTLoss,
 }
+
+
+class EmbeddingTrainer(CheckpointErrors, SentenceTransformerTrainer):
+    """sentence-transformers' own."""
+
+
+class RerankerTrainer(CheckpointErrors, CrossEncoderTrainer):
+    """sentence-transformers' own."""
 
 
 def finetune_embed(how: EmbedTrainingArguments, data: PairArguments, training: TrainingArguments) -> TrainingResult:
@@ -89,7 +98,7 @@ def finetune_embed(how: EmbedTrainingArguments, data: PairArguments, training: T
     parts = {"model": model, "train_dataset": pairs, "loss": loss_class(model, **options)}
     metric, names = ("ndcg@10", RETRIEVAL) if by_rank else ("spearman", ["spearman", "pearson"])
     evaluator = Measure(lambda model: measure(Embedder(model), task, progress), metric, names)
-    return train(SentenceTransformerTrainer, fields, parts, evaluator, how, data, training, checkpoint)
+    return train(EmbeddingTrainer, fields, parts, evaluator, how, data, training, checkpoint)
 
 
 def finetune_rerank(how: RerankTrainingArguments, data: PairArguments, training: TrainingArguments) -> TrainingResult:
@@ -143,7 +152,7 @@ def finetune_rerank(how: RerankTrainingArguments, data: PairArguments, training:
     parts = {"model": model, "train_dataset": rows, "loss": BinaryCrossEntropyLoss(model)}
     metric, names = ("spearman", ["spearman"]) if scored else ("mrr@10", RETRIEVAL)
     evaluator = Measure(measure_reranker, metric, names)
-    return train(CrossEncoderTrainer, fields, parts, evaluator, how, data, training, checkpoint)
+    return train(RerankerTrainer, fields, parts, evaluator, how, data, training, checkpoint)
 
 
 def check_pairs_from(how: EmbedTrainingArguments, data: PairArguments) -> None:
@@ -210,12 +219,14 @@ def find_near(parts: Sequence[Dataset], pool: Sequence[str], miner: Embedder, de
     """For every query the texts of `pool` that are nearest to it and are neither it nor one of its passages, at most
     `depth` of them, the nearest first."""
     right = {query: {query, *own} for query, own in passages_of(*parts).items()}
-    queries, texts = miner.embed(list(right), task="query"), miner.embed(pool, task="document")
-    found = semantic_search(queries, texts, top_k=depth + max(map(len, right.values())))
-    return {
-        query: [text for hit in hits if (text := pool[hit["corpus_id"]]) not in barred][:depth]
-        for (query, barred), hits in zip(right.items(), found)
-    }
+    names, near = sorted(right, key=lambda query: len(right[query])), {}
+    queries, texts = miner.embed(names, task="query"), miner.embed(pool, task="document")
+    for start in range(0, len(names), SEARCHED):  # a query of many passages wants many hits, the others do not
+        some = names[start : start + SEARCHED]
+        found = semantic_search(queries[start : start + SEARCHED], texts, top_k=depth + len(right[some[-1]]))
+        for query, hits in zip(some, found):
+            near[query] = [text for hit in hits if (text := pool[hit["corpus_id"]]) not in right[query]][:depth]
+    return near
 
 
 def passages_of(*parts: Dataset) -> dict[str, set[str]]:
@@ -284,7 +295,7 @@ class Measure(BaseEvaluator):
 
 
 def train(
-    trainer_class: type[SentenceTransformerTrainer | CrossEncoderTrainer],
+    trainer_class: type[EmbeddingTrainer | RerankerTrainer],
     fields: dict[str, Any],
     parts: dict[str, Any],
     evaluator: Measure,
@@ -356,7 +367,7 @@ def train(
     write_json(output / "report.json", report)
     plot_embedding_training(state.log_history, output / "training.png", metric, before[metric])
     remove_checkpoints(output)
-    print(f"Saved to {output}: open it by {type(trainer.model).__name__}({str(output)!r})")
+    print(f"Saved to {output}: open it by {type(trainer.model).__name__}({str(output)!r}), after import minibert")
     if training.push_to_hub:
         push_trained(training)
     return TrainingResult(trainer.model, trainer.model.tokenizer, report, output)

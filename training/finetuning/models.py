@@ -8,6 +8,7 @@ from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerB
 from ...configuration_minibert import MiniBertConfig, vocabulary_size
 from ..conversion import ARCHITECTURES, from_native, positions
 from ..conversion.architecture import CLASSIFIERS
+from ..data.packing import check_fast
 from ..loading import load_whole, reading, saved_config, saved_tokenizer
 from .tasks.base import Task
 
@@ -48,6 +49,11 @@ def load_tokenizer(path: str, config: PreTrainedConfig, max_length: int | None) 
         tokenizer = saved_tokenizer(path)
     except (OSError, ValueError) as error:
         raise ValueError(f"model: no tokenizer in {path!r}: {str(error).splitlines()[0]}") from error
+    check_fast(tokenizer)
+    if tokenizer.pad_token_id is None:
+        raise ValueError(
+            f"model: the tokenizer of {path!r} has no pad_token, which batches need; set it, and save it there"
+        )
     size = vocabulary_size(tokenizer)
     if size > config.vocab_size:
         raise ValueError(f"model: {path!r} has {config.vocab_size} word vectors, its tokenizer ids up to {size - 1}")
@@ -64,7 +70,7 @@ def load_model(path: str, task: type[Task], fields: dict[str, Any]) -> PreTraine
     with reading(path):
         config = read_config(path)
         if config.model_type == MiniBertConfig.model_type:
-            config.update(fields)
+            config.update(fields | {"output_hidden_states": False, "output_attentions": False})  # logits alone
             head = trained_for(config) is not None  # of this task, see `check_head`
             return load_whole(task.model_class, path, head, config=config, dtype=torch.float32)
         source = from_native(path)

@@ -15,7 +15,7 @@ from transformers import TrainerState, TrainingArguments
 
 from ..arguments import check_least
 from ..arguments.finetuning import UNLESS_PLANNED, DataArguments, EvaluateArguments, FinetuneArguments, TaskArguments
-from ..checkpoints import check_unused, checkpoint_to_resume, remove_checkpoints
+from ..checkpoints import check_same, check_unused, checkpoint_to_resume, remove_checkpoints
 from ..files import write_json
 from ..hub.card import CardFacts, Result, describe_data, facts_from_trainer, headlines, published_name, save_card
 from ..hub.push import check_push, push_trained
@@ -29,7 +29,7 @@ from .data import FILE, ROW, SPLITS, load_splits
 from .models import check_head, load_model, load_tokenizer, read_config
 from .plan import plan, read_without_bad_rows
 from .tasks.base import Predictions, take_unlabelled
-from .trainer import Run, Scores, predict, resolve_training, score, train
+from .trainer import Fixed, Run, Scores, predict, resolve_training, score, train
 
 REPORT, PICTURE, LOG, PREDICTIONS = "metrics.json", "predictions.png", "trainer_state.json", "test_predictions.jsonl"
 PREDICTION = "prediction"  # the column that is added to test rows without labels
@@ -40,6 +40,8 @@ SCORING = {
     "batch_eval_metrics": (False, _NEEDED),
     "eval_do_concat_batches": (True, _NEEDED),
     "dataloader_drop_last": (False, "it drops rows of evaluation as well"),
+    "dataloader_in_order": (True, "predictions are known by their place"),
+    "remove_unused_columns": (True, "rows carry columns for the scores, which no model takes"),
     "label_names": (None, "the task knows them"),
 }
 _HALF = "evaluation would leave the model that is saved in half precision; with --bf16 true both compute in bf16"
@@ -171,11 +173,21 @@ def prepare(
     return run
 
 
+def _check_resumed(run: Run, checkpoint: str) -> None:
+    """Refuse (ValueError) to go on with a training of other rows, labels or parts of the model."""
+    saved = TrainerState.load_from_json(str(Path(checkpoint) / LOG)).stateful_callbacks.get(Fixed.__name__)
+    if saved is not None:  # there is none in those of older versions
+        use = f"the checkpoint {str(checkpoint)!r} was trained with"
+        check_same(saved["args"]["settings"], run.fixed, use, "give the arguments of that run")
+
+
 def _train_and_save(run: Run, output: Path, checkpoint: str | None) -> tuple[Any, dict[str, Any]]:
     training, metric = run.training, run.training.metric_for_best_model.removeprefix("eval_")
     folders = _folders(training, run.arguments.seeds)
     reports: dict[int, dict[str, Any]] = {}
     best_rank = None
+    if checkpoint is not None:
+        _check_resumed(run, checkpoint)
     for seed, folder in folders.items():
         seeded = run.replace(seed=seed, output_dir=str(folder))
         trained = train(seeded, seeded.initial_model(), checkpoint)

@@ -11,10 +11,12 @@ from typing import Any, NamedTuple
 
 import datasets
 import torch
+from torch.utils.data import SequentialSampler
 from tqdm.auto import tqdm
-from transformers import PreTrainedModel, Trainer, TrainerState, TrainingArguments, set_seed
+from transformers import PreTrainedModel, Trainer, TrainerCallback, TrainerState, TrainingArguments, set_seed
+from transformers.trainer_callback import ExportableState
 
-from ..arguments.finetuning import EvaluateArguments, FinetuneArguments
+from ..arguments.finetuning import DataArguments, EvaluateArguments, FinetuneArguments
 from ..callbacks import CheckpointErrors, ConsoleLog, EarlyStopping, add_callbacks
 from ..checkpoints import kept_step
 from ..hub.card import COSTS
@@ -38,6 +40,15 @@ class Run:
     settings: dict[str, Any]  # what its results depend on
     unlabelled: datasets.Dataset | None = None  # the test split as it was given, if it has no labels
 
+    @property
+    def fixed(self) -> dict[str, Any]:
+        """What may not be another when a training is resumed: rows, labels, the model and its parts."""
+        kinds = type(self.task.arguments), DataArguments
+        names = {field.name for kind in kinds for field in dataclasses.fields(kind)}
+        names |= {"model", "freeze", "lora", "layerwise_lr_decay", "data_seed"}
+        kept = {name: value for name, value in self.settings.items() if name in names}
+        return kept | {"seed": self.training.seed, "labels": list(self.task.labels)}
+
     def initial_model(self) -> PreTrainedModel:
         """The model before training: the same for the same seed."""
         set_seed(self.training.seed)
@@ -55,6 +66,16 @@ class Trained(NamedTuple):
     report: dict[str, Any]
     predictions: dict[str, Predictions]
     state: TrainerState
+
+
+class Fixed(TrainerCallback, ExportableState):
+    """Keeps `Run.fixed` in every checkpoint's trainer_state.json."""
+
+    def __init__(self, settings: dict[str, Any]):
+        self.settings = settings
+
+    def state(self) -> dict[str, Any]:
+        return {"args": {"settings": self.settings}, "attributes": {}}
 
 
 class TaskTrainer(CheckpointErrors, Trainer):
@@ -76,13 +97,18 @@ class TaskTrainer(CheckpointErrors, Trainer):
                 kind, keywords = self.get_optimizer_cls_and_kwargs(training, model)
                 keywords["params"] = parameter_groups(model, training, arguments.layerwise_lr_decay)
                 options["optimizer_cls_and_kwargs"] = kind, keywords
+            options["callbacks"] = [Fixed(run.fixed)]
             if arguments.patience and training.eval_strategy != "no" and training.load_best_model_at_end:
-                options["callbacks"] = [EarlyStopping(arguments.patience)]
+                options["callbacks"].append(EarlyStopping(arguments.patience))
         options["train_dataset"] = run.encoded.get("train")
         options["eval_dataset"] = run.encoded.get("validation", run.encoded.get("test"))
         collator = task.collator_class(task.tokenizer)
         super().__init__(model, training, collator, processing_class=task.tokenizer, **options)
         add_callbacks(self, EvaluationLog())
+
+    def _get_eval_sampler(self, eval_dataset):
+        # Predictions are known by their place; `train_sampling_strategy` would order these rows as well.
+        return SequentialSampler(eval_dataset)
 
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
         for module in self.resting:

@@ -85,6 +85,8 @@ def stage(folder: Path, target: Path) -> list[str]:
             staged.symlink_to(path.resolve())
         except OSError:  # not allowed everywhere
             shutil.copyfile(path, staged)
+    if (folder / ".gitignore").is_file():
+        shutil.copyfile(folder / ".gitignore", target / ".gitignore")
     if not all((target / name).exists() for name in CODE):
         write_code(target)
     write_gitignore(target)

@@ -143,7 +143,8 @@ def verify_remote_code(folder: str | Path) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as modules:
         quiet = {"TRANSFORMERS_VERBOSITY": "error", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
         environment = os.environ | quiet | {"HF_MODULES_CACHE": modules, "HF_HUB_OFFLINE": "1"}
-        command = [sys.executable, "-I", str(SCRIPT), str(folder)]
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))  # libraries may lie anywhere
+        command = [sys.executable, str(SCRIPT), str(folder)]
         result = subprocess.run(command, capture_output=True, text=True, env=environment)
     if result.returncode:
         reason = (result.stderr.strip() or "no reason given").splitlines()[-1]

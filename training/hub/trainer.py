@@ -59,7 +59,7 @@ class HubReady:
         base = given.get("finetuned_from") or facts.base_model
         facts.base_model = base or published_name(self.model.config._name_or_path)
         facts.tags = list(dict.fromkeys([*facts.tags, *tags]))
-        save_card(folder, facts, self.hub_model_id)
+        save_card(folder, facts, self.hub_model_id, self.args.hub_revision or "main")
 
 
 def hub_card(repository: str | None, revision: str | None, token: str | None = None) -> SavedCard | None:

@@ -1,6 +1,6 @@
 """Load a published model as somebody without the package does; a script, run in a process of its own.
 
-    python -I verify_remote_code.py FOLDER_OR_REPOSITORY [--revision R] [--logits FILE] [--resave FOLDER]
+    python verify_remote_code.py FOLDER_OR_REPOSITORY [--revision R] [--logits FILE] [--resave FOLDER]
 
 It imports torch and transformers only, and makes sure that `import minibert` fails. Every Auto class that the config
 names is loaded; the saved head has to load without a missing weight, and is run, its outputs written to --logits, a
@@ -12,7 +12,9 @@ import argparse
 import json
 import sys
 from importlib.metadata import version
+from pathlib import Path
 
+sys.path = [path for path in sys.path if Path(path).resolve() != Path(__file__).resolve().parent]
 sys.modules["minibert"] = None  # `import minibert` is an ImportError from here on, installed or not
 
 import torch  # noqa: E402

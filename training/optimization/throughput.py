@@ -11,6 +11,7 @@ import torch
 from transformers import Trainer, TrainerCallback, TrainingArguments, set_seed
 
 from ..callbacks import SaveAndStop
+from ..checkpoints import check_same
 from ..processes import of_first_rank
 from .clock import TimeBudget
 
@@ -138,5 +139,8 @@ def plan_training(
         set_seed(training.seed)  # the model does not depend on what was measured
         print(f"Training a model of size {chosen} on batches of {batch} rows, {seconds:.2g} s each")
     plan = budget.plan
+    asked = dict(size=sizes[0] if len(sizes) == 1 else plan["size"], per_device_train_batch_size=given or plan["rows"])
+    made = dict(size=plan["size"], per_device_train_batch_size=plan["rows"])
+    check_same(made, asked, "the checkpoint was trained with", "give the arguments of that run")
     batches = dict(per_device_train_batch_size=plan["rows"], gradient_accumulation_steps=plan["accumulation"])
     return plan["size"], dataclasses.replace(training, **batches)

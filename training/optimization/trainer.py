@@ -69,6 +69,9 @@ def resolve_optimization(
             f"minutes: --max_steps {clash}: both say how long to train": training.max_steps > 0,
             f"minutes: --num_train_epochs {clash}: both say how long to train": training.num_train_epochs is not None,
             f"batch_warmup: {warmup:g} {clash}; use a share below 1": warmup >= 1,
+            f"restore_callback_states_from_checkpoint: {clash}, which restores its own": (
+                training.restore_callback_states_from_checkpoint
+            ),
             f"warmup_steps: {training.warmup_steps} {clash}; use a share below 1": training.warmup_steps >= 1,
             f"lr_scheduler_type: {scheduler.value} {clash}; use linear or {WARMUP_STABLE_DECAY}": other_schedule,
             f"lr_scheduler_kwargs: {given} {clash}; use num_decay_steps, a share below 1, with --lr_scheduler_type"

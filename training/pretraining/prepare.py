@@ -16,6 +16,7 @@ from ..data.mixtures import prepare_documents
 from ..data.packing import WINDOW, check_packing, special_ids
 from ..data.prepared import SPLITS, PreparedRows, shard_counts, write_manifest, write_shard
 from ..files import write_json
+from ..hub.card import describe_data
 from ..loading import saved_tokenizer, without_bars
 
 
@@ -72,7 +73,8 @@ def prepare(
     if missing:
         options = dict(parts=parts, tokenizer=tokenizer, size=size, rows=rows)
         datasets.Dataset.from_list(missing).map(_write, num_proc=rows.num_proc, fn_kwargs=options)
-    write_manifest(folder, rows, plan)
+    named = {"data": [describe_data(each) for each in corpus.data]}  # while what is a file can be told
+    write_manifest(folder, rows, plan | named)
     (folder / ROWS_PLAN).unlink()
     prepared = PreparedRows(folder)
     print(f"{prepared.describe()}, saved to {folder}")

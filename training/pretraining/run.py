@@ -63,7 +63,15 @@ def pretrain(
     checkpoint = checkpoint_to_resume(training)
     if training.world_size > 1 and training.accelerator_config.dispatch_batches:
         raise ValueError("accelerator_config: dispatch_batches needs batches of one length; leave it out")
+    for name in ("bf16_full_eval", "fp16_full_eval"):
+        if getattr(training, name):
+            raise ValueError(f"{name}: it would leave the model that is saved in half precision; leave it out")
+    strategy = getattr(training, "train_sampling_strategy", "random")
+    if streaming.streaming and strategy != "random":
+        raise ValueError(f"train_sampling_strategy: {strategy!r} has no effect with --streaming; leave it out")
     start_from, embedding_init = model_arguments.model_name_or_path, model_arguments.embedding_init
+    if start_from and training.learning_rate is None and optimization.optimizer != "muon":
+        training = dataclasses.replace(training, learning_rate=arguments.TRAINED_LEARNING_RATE)
     if start_from and embedding_init == "cooccurrence":
         raise ValueError("embedding_init: cooccurrence would replace those of --model_name_or_path; leave it out")
     new_mlm = start_from is None and objective_arguments.objective == "mlm"
@@ -84,6 +92,13 @@ def pretrain(
     if streamed:
         check_stream(training)
     tokenizer = read_tokenizer(model_arguments, preset, objective, prepared)
+    # The batch is then one row of all its tokens, with `cu_seq_lens_q`: the model has no padding to drop. One row
+    # cannot grow by rows; a compiled graph on CPU makes a square of it.
+    unpadded = objective.packs_documents and not (optimization.batch_warmup or training.torch_compile)
+    if tokenizer is not None and not unpadded and tokenizer.pad_token_id is None:
+        raise ValueError(
+            f"tokenizer: {tokenizer.name_or_path!r} has no pad_token, which these batches need; give it one"
+        )
     training = dataclasses.replace(resolve_precision(training), include_num_input_tokens_seen="non_padding")
     set_seed(training.seed)
 
@@ -126,9 +141,7 @@ def pretrain(
         mixed = train if streamed else (train[row] for row in StreamOrder(train, 1, 1, training.seed, lambda: 0))
         sample = first_rows(mixed, count=SAMPLE_ROWS)
     collator = objective.collator(tokenizer, sample)
-    # The batch is then one row of all its tokens, with `cu_seq_lens_q`: the model has no padding to drop. One row
-    # cannot grow by rows; a compiled graph on CPU makes a square of it.
-    collator.unpadded = objective.packs_documents and not (optimization.batch_warmup or training.torch_compile)
+    collator.unpadded = unpadded
 
     # Model and loss
     def build(size: str | None, training: TrainingArguments, **options: Any) -> PretrainingTrainer:

@@ -15,7 +15,7 @@ from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, PreTrainedM
 
 from ...modeling_minibert import MiniBertForCausalLM, MiniBertVocabularyHead
 from ..arguments.probes import GrammarArguments, ProbeArguments
-from ..data.packing import group_by_length
+from ..data.packing import check_fast, group_by_length
 from ..loading import load_predictor, reading, saved_config, saved_tokenizer
 from ..precision import fast_bf16
 from ..report import format_table, plot_grammar
@@ -80,6 +80,7 @@ def load_language_model(path: str, dtype: torch.dtype) -> tuple[PreTrainedModel,
         auto = AutoModelForCausalLM if decoder else AutoModelForMaskedLM
         model = load_predictor(path, auto, "tokens", dtype=dtype)
     tokenizer = saved_tokenizer(path)
+    check_fast(tokenizer)
     if not decoder and tokenizer.mask_token_id is None:
         raise ValueError(f"model: the tokenizer of {path!r} has no mask token, and the model is no decoder")
     return model.eval().to("cuda" if torch.cuda.is_available() else "cpu"), tokenizer

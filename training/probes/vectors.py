@@ -16,7 +16,7 @@ from transformers import PreTrainedTokenizerFast
 
 from ...modeling_minibert import MiniBertForMaskedLM, MiniBertModel, MiniBertPreTrainedModel
 from ..arguments.probes import LAYERS_HELP
-from ..data.packing import group_by_length
+from ..data.packing import check_fast, group_by_length
 from ..loading import load_predictor, load_whole, minibert_config, reading, saved_tokenizer
 from .uses import Use
 
@@ -32,6 +32,7 @@ def load_model(path: str, masked_lm: bool = False) -> tuple[MiniBertPreTrainedMo
         else:
             model = load_whole(MiniBertModel, path, add_pooling_layer=False)
     tokenizer = saved_tokenizer(path)
+    check_fast(tokenizer)
     tokenizer.model_max_length = min(config.max_position_embeddings, tokenizer.model_max_length)
     return model.eval().to("cuda" if torch.cuda.is_available() else "cpu"), tokenizer
 

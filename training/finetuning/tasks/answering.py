@@ -54,7 +54,7 @@ class AnswerQuestions(Task):
 
     def __init__(self, arguments: AnswerArguments, tokenizer: PreTrainedTokenizerBase):
         super().__init__(arguments, tokenizer)
-        check_least(arguments, n_best=1, max_answer_length=1, max_question_length=1)
+        check_least(arguments, max_answer_length=1, max_question_length=1)
         tokenizer.padding_side = "right"  # positions are columns
         given = arguments.null_threshold
         self.null_threshold = tokenizer.init_kwargs.get(THRESHOLD) if given is None else given
@@ -119,8 +119,8 @@ class AnswerQuestions(Task):
 
     def best(self, windows: Iterable[tuple[np.ndarray, list]], context: str) -> list[Answer]:
         """`best_answers` with the arguments of the task."""
-        given = self.arguments
-        return best_answers(windows, context, given.n_best, given.max_answer_length, self.null_threshold)
+        longest = self.arguments.max_answer_length
+        return best_answers(windows, context, max_answer_length=longest, null_threshold=self.null_threshold)
 
     def decode(self, said: Predictions) -> Iterator[str]:
         """The texts of the answers; empty: there is none."""

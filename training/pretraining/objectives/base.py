@@ -76,7 +76,7 @@ class Objective(abc.ABC):
     ) -> datasets.Dataset:
         """Rows for the collator out of documents (column `text`)."""
         tokenized = tokenize_documents(documents, tokenizer, rows.num_proc)
-        return pack_documents(tokenized, tokenizer, rows.seq_length, rows.packing, rows.num_proc)
+        return pack_documents(tokenized, tokenizer, rows.seq_length, rows.packing)
 
     def describe_rows(self, rows: datasets.Dataset, seq_length: int) -> str:
         """A few words about the training rows, to print."""

@@ -8,6 +8,7 @@ from transformers import PreTrainedTokenizerBase
 
 from ....configuration_minibert import MiniBertConfig, vocabulary_size
 from ....modeling_minibert import MiniBertForMaskedLM
+from ....tokenization.words import word_start_table
 from ...arguments.pretraining import RowArguments
 from ...data.collators import MaskedLMCollator, check_mask_token, check_masking
 from ...data.masking import all_ids, unigram_counts
@@ -32,6 +33,11 @@ class MaskedLM(Objective):
     def prepare_tokenizer(self, tokenizer: PreTrainedTokenizerBase) -> None:
         super().prepare_tokenizer(tokenizer)
         check_mask_token(tokenizer)
+        if self.masking.masking != "token":
+            try:
+                word_start_table(tokenizer)
+            except ValueError as error:
+                raise ValueError(f"masking: {self.masking.masking!r} needs words ({error}); use token") from error
 
     def collator(self, tokenizer: PreTrainedTokenizerBase, train: datasets.Dataset) -> MaskedLMCollator:
         counts = None
