@@ -7,7 +7,7 @@ import pytest
 
 from minibert.training import race
 from minibert.training.arguments.pretraining import CorpusArguments
-from minibert.training.arguments.race import RaceArguments
+from minibert.training.arguments.tools import RaceArguments
 from minibert.training.files import write_json
 from minibert.training.finetuning.compare import _once
 

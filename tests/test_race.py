@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from transformers import AutoModelForMaskedLM, Trainer, TrainingArguments
 
 from minibert.training.arguments.pretraining import CorpusArguments
-from minibert.training.arguments.race import RaceArguments
+from minibert.training.arguments.tools import RaceArguments
 from minibert.training.race import Turns, compare, race
 
 

@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 
 import minibert.modeling_minibert as modeling
 from minibert import MiniBertConfig, MiniBertForMaskedLM, train_tokenizer
-from minibert.training.arguments.pretraining import ConvertArguments
+from minibert.training.arguments.tools import ConvertArguments
 from minibert.training.callbacks import add_callbacks
 from minibert.training.cli import main as cli
 from minibert.training.conversion.folders import convert

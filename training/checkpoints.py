@@ -101,7 +101,8 @@ def check_unused(folder: Path, one_of_several: bool = False) -> None:
     if (folder / "config.json").exists() and (last is None or (folder / "trainer_state.json").exists()):
         raise ValueError(f"output_dir: {str(folder)!r} holds a finished model; give another one, or remove it")
     if last is not None:
-        goes_on = "" if one_of_several or not can_resume(last) else "go on with --resume_from_checkpoint true, "
+        holds_more = any(any(last.glob(name)) for name in OPTIMIZER)  # than a model
+        goes_on = "go on with --resume_from_checkpoint true, " if holds_more and not one_of_several else ""
         raise ValueError(
             f"output_dir: {str(folder)!r} holds an unfinished run; {goes_on}give another one, or remove it"
         )
@@ -112,11 +113,6 @@ def check_same(before: Mapping[str, Any], now: Mapping[str, Any], made: str, use
     for name in {**before, **now}:
         if before.get(name) != now.get(name):
             raise ValueError(f"{name}: {now.get(name)!r}, but {made} {before.get(name)!r}; {use}")
-
-
-def can_resume(checkpoint: str | Path) -> bool:
-    """Whether a checkpoint holds more than a model."""
-    return any(any(Path(checkpoint).glob(name)) for name in OPTIMIZER)
 
 
 def kept_step(state: Mapping[str, Any], load_best_model_at_end: bool) -> int:

@@ -22,8 +22,7 @@ from torch.onnx import symbolic_helper
 from transformers import PreTrainedModel
 
 from .. import modeling_minibert
-from .arguments.export import ExportArguments
-from .arguments.pretraining import ConvertArguments
+from .arguments.tools import ConvertArguments, ExportArguments
 from .conversion import convert, to_native
 from .conversion.checkpoints import load
 from .conversion.folders import copy_modules, modules_of, tokenizer_of

@@ -71,7 +71,6 @@ def load_reported(
 
 
 def load_whole(model_class: Any, path: str | Path, head: bool = True, **options: Any) -> PreTrainedModel:
-    """The model of `load_reported`."""
     return load_reported(model_class, path, head, **options)[0]
 
 

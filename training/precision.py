@@ -1,8 +1,9 @@
-"""What a training takes from where it runs: the number format of its processor, the number of its processes."""
+"""What a training takes from where it runs: number format of its processor, number of its processes, time."""
 
 import dataclasses
 import os
 import platform
+import time
 from pathlib import Path
 
 import torch
@@ -44,6 +45,13 @@ def _processor_flags() -> set[str]:
     cpuinfo = Path("/proc/cpuinfo")
     lines = cpuinfo.read_text(errors="replace").splitlines() if cpuinfo.exists() else []
     return {flag for line in lines if line.startswith(("flags", "Features")) for flag in line.partition(":")[2].split()}
+
+
+def now(device: torch.device) -> float:
+    """The time (s), once the device has done all that it was given."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter()
 
 
 def check_launcher(training: TrainingArguments) -> None:

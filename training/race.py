@@ -9,7 +9,6 @@ import json
 import math
 import os
 import shutil
-import time
 from collections.abc import Mapping
 from dataclasses import asdict, fields, replace
 from multiprocessing import get_context
@@ -38,7 +37,7 @@ from .api import pretrain
 from .arguments import check_least
 from .arguments.pretraining import CorpusArguments, MixtureArguments, StreamingArguments
 from .arguments.probes import GrammarArguments, ProbeArguments
-from .arguments.race import RaceArguments
+from .arguments.tools import RaceArguments
 from .bench.benchmarks import sparse_masked_lm
 from .checkpoints import check_same
 from .cli.parsing import argument_names, read_recipe
@@ -47,7 +46,7 @@ from .data.masking import IGNORE_INDEX
 from .data.mixtures import CorpusSplits, prepare_documents
 from .data.packing import pack_documents
 from .files import whole, write_json
-from .precision import fast_bf16
+from .precision import fast_bf16, now
 from .pretraining.objectives.base import token_score
 from .probes.grammar import grammar, read_minimal_pairs
 from .report import format_table, plot_race
@@ -230,13 +229,6 @@ def _run(
     line.send(0)
 
 
-def _now(args: TrainingArguments) -> float:
-    """The time (s), once the device has done all that it was given."""
-    if args.device.type == "cuda":
-        torch.cuda.synchronize()
-    return time.perf_counter()
-
-
 class Turns(TrainerCallback):
     """Trains while it has the word, measures the time of steps and the held-out loss.
 
@@ -249,17 +241,17 @@ class Turns(TrainerCallback):
         self.turn, self.every = arguments.turn, math.ceil(arguments.steps / arguments.evaluations)
 
     def on_init_end(self, args, state, control, **kwargs):
-        self.start = _now(args)
+        self.start = now(args.device)
 
     on_step_begin = on_init_end
 
     def on_train_begin(self, args, state, control, **kwargs):
-        self.seconds = _now(args) - self.start  # counts for the first word embeddings, say
+        self.seconds = now(args.device) - self.start  # counts for the first word embeddings, say
         self.line.send("ready")
         self.line.recv()
 
     def on_step_end(self, args, state, control, model=None, **kwargs):
-        self.seconds += _now(args) - self.start
+        self.seconds += now(args.device) - self.start
         step, last = state.global_step, state.global_step == state.max_steps
         if step % self.every == 0 and not last:
             self.measure(args, state, model)

@@ -420,7 +420,6 @@ def plot_confusion(
 
 
 def plot_values(predictions: Sequence[float], references: Sequence[float], path: str | Path) -> None:
-    """Draw predicted values over true ones."""
     with picture(path, "Predicted and true values", size=(5.5, 5)) as axes:
         axes.scatter(references, predictions, s=6, alpha=0.4)
         ends = [min(np.min(references), np.min(predictions)), max(np.max(references), np.max(predictions))]

@@ -14,7 +14,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from minibert.configuration_minibert import MiniBertConfig
 from minibert.modeling_minibert import MiniBertForMaskedLM, MiniBertModel
 from minibert.training import report
-from minibert.training.arguments.pretraining import BenchArguments, CorpusArguments
+from minibert.training.arguments.pretraining import CorpusArguments
+from minibert.training.arguments.tools import BenchArguments
 from minibert.training.bench import benchmarks, measure, work
 from minibert.training.bench import run as bench_run
 from minibert.training.bench.work import Text

@@ -8,7 +8,7 @@ import torch
 from transformers import TrainingArguments
 
 import minibert
-from minibert.training.arguments import finetuning, pretraining
+from minibert.training.arguments import finetuning, pretraining, tools
 from minibert.training.cli import main as cli
 from minibert.training.cli import parsing
 from minibert.training.cli.commands import COMMANDS
@@ -119,7 +119,7 @@ def test_texts_are_handed_over_as_they_are(called):
     minibert.search(Path("idx"), "a query", data=[Path("notes")])
     assert called.arguments[0].words == ["idx", "a query"] and called.arguments[0].data == ["notes"]
     minibert.convert(Path("a"), "b", architecture="bert")
-    assert called.arguments[0] == pretraining.ConvertArguments(paths=["a", "b"], architecture="bert")
+    assert called.arguments[0] == tools.ConvertArguments(paths=["a", "b"], architecture="bert")
     minibert.push("runs/m", "me/m", dry_run=True)
     assert called.arguments[0].paths == ["runs/m", "me/m"] and called.arguments[0].dry_run is True
 

@@ -31,7 +31,7 @@ from transformers import AutoModelForMaskedLM, AutoTokenizer, BertConfig, PreTra
 import minibert.modeling_minibert as minibert
 from minibert.configuration_minibert import MiniBertConfig
 from minibert.tokenization import train_tokenizer
-from minibert.training.arguments.pretraining import Architecture, ConvertArguments
+from minibert.training.arguments.tools import Architecture, ConvertArguments
 from minibert.training.conversion import ARCHITECTURES, convert, folders, from_native, to_native
 from minibert.training.loading import saved_tokenizer
 

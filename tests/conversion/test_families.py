@@ -17,7 +17,7 @@ from transformers import ModernBertConfig
 import minibert.modeling_minibert as minibert
 from minibert.configuration_minibert import MiniBertConfig
 from minibert.tokenization import train_tokenizer
-from minibert.training.arguments.pretraining import ConvertArguments
+from minibert.training.arguments.tools import ConvertArguments
 from minibert.training.conversion import convert, from_native, positions, to_native
 from minibert.training.embeddings.encoders import Embedder
 

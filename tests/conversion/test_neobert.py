@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 
 import minibert.modeling_minibert as minibert
 from minibert.configuration_minibert import MiniBertConfig
-from minibert.training.arguments.pretraining import ConvertArguments
+from minibert.training.arguments.tools import ConvertArguments
 from minibert.training.conversion import convert, from_native, neobert, positions, to_native
 
 # chandar-lab/NeoBERT: its config.json, and the tensors of its model.safetensors.

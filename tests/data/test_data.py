@@ -183,11 +183,6 @@ def test_builtin_corpus(write, tmp_path, monkeypatch):
     assert texts() == ["Another docstring, and it is long enough as well."]
 
 
-def test_packages_need_the_builtin_corpus(write):
-    with pytest.raises(ValueError, match="packages: .*built-in corpus"):
-        load_documents([write("a.txt", "a")], packages=["numpy"])
-
-
 # --- bad input, before anything is loaded ---
 
 

@@ -183,7 +183,7 @@ class TestRefused:
             ("classes", ["--validation_size", "0.3"], "validation_size: 0.3 has no effect where rows to validate on"),
             ("words", ["--repair_tags", "true"], "repair_tags: True has no effect on classes of words"),
             ("words", ["--decoding", "greedy"], "decoding: 'greedy' has no effect on classes of words"),
-            ("classes", ["--compare_rounds", "3"], "compare_rounds: 3 has no effect without --compare true"),
+            ("classes", ["--compare_rounds", "3"], "compare_rounds: 3 has no effect without --compare"),
             (
                 "classes",
                 ["--freeze", "encoder", "--layerwise_lr_decay", "0.9"],

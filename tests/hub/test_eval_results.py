@@ -6,7 +6,7 @@ from helpers import build, refusal
 from huggingface_hub import parse_eval_result_entries
 
 from minibert.tokenization import train_tokenizer
-from minibert.training.arguments.hub import PushArguments
+from minibert.training.arguments.tools import PushArguments
 from minibert.training.hub import push as hub_push
 from minibert.training.hub.card import CardFacts, Result, save_card
 from minibert.training.hub.eval_results import check_eval_results, write_eval_results

@@ -15,7 +15,7 @@ from transformers import pipeline
 
 from minibert import MiniBertConfig, MiniBertForMaskedLM, modeling_minibert, train_tokenizer
 from minibert.configuration_minibert import AUTO_MAP
-from minibert.training.arguments.hub import PushArguments
+from minibert.training.arguments.tools import PushArguments
 from minibert.training.cli import main as cli
 from minibert.training.hub import files
 from minibert.training.hub import push as hub_push

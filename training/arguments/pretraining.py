@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from . import TRAINING_DEFAULTS, argument, check_least, to_mapping
+from . import TRAINING_DEFAULTS, argument, check_least
 
 # What --minutes chooses where the user did not: fields of transformers.TrainingArguments, and the size.
 UNLESS_MINUTES: dict[str, Any] = {"num_train_epochs": 2.0, "per_device_train_batch_size": 4}
@@ -237,44 +237,6 @@ class MaskStatsArguments:
     mlm_probability: float = argument(0.15, "Expected share of masked tokens.")
     seed: int = argument(0, "Seed of the masks.")
     output_dir: str = argument("runs/mask-stats", "Folder for the table and the plot.")
-
-
-@dataclass
-class BenchArguments:
-    """Measure speed and memory against Transformers' models on this machine."""
-
-    benchmarks: list[str] = argument([], "Names (see --list_benchmarks), parts up to a '/', wildcards; by default all.")
-    list_benchmarks: bool = argument(False, "Only show what can be measured on the device.")
-    output: str = argument("runs/bench", "Folder of the results: a file a benchmark; what is there is not repeated.")
-    overwrite: bool = argument(False, "Measure again what is in the folder already.")
-    device: Literal["auto", "cpu", "cuda"] = argument("auto", "Where to measure; auto: cuda if there is one.")
-    rounds: int = argument(5, "Rounds beside the first, in each of which all models run; median and minimum are shown.")
-    benchmark_seconds: float = argument(600.0, "Seconds after which a benchmark begins no further round.")
-    compile: bool = argument(False, "Compile all models with torch.compile.")
-    quick: bool = argument(False, "Tiny models and texts: shows that everything runs, not how fast.")
-    json: bool = argument(False, "Print the results as JSON instead of a table.")
-
-
-Architecture = Literal[
-    "bert", "modernbert", "roberta", "xlm-roberta", "camembert", "distilbert", "electra", "nomic_bert",
-    "jina_embeddings_v3", "eurobert", "neobert",
-]  # fmt: skip
-
-
-@dataclass
-class ConvertArguments:
-    """Convert a model between MiniBERT and BERT, ModernBERT, RoBERTa and their like."""
-
-    paths: list[str] = argument([], "The model (a folder or Hub name), then the folder to write; also without --paths.")
-    architecture: Architecture | None = argument(None, "Target of a MiniBERT; by default what it was.")
-    set: list[str] = argument(
-        [],
-        "Change the MiniBERT that is written, field=value (position_embedding_type=rope local_attention=128): what is"
-        " kept and what is new is printed; a field that means nothing for trained weights is refused.",
-    )
-
-    def __post_init__(self):
-        self.set = to_mapping("set", self.set)
 
 
 PRETRAIN_DEFAULTS: dict[str, Any] = TRAINING_DEFAULTS | {

@@ -12,7 +12,7 @@ import transformers
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from ... import modeling_minibert
-from ..arguments.audit import AuditArguments
+from ..arguments.tools import AuditArguments
 from ..files import prepare_result, write_json
 from ..loading import quietly, reading, saved_config
 from ..report import format_table

@@ -70,7 +70,6 @@ def sparse_masked_lm(config: MiniBertConfig) -> PreTrainedModel:
 
 
 def with_attention(build: Build, implementation: str, config: MiniBertConfig) -> PreTrainedModel:
-    """A model on another attention implementation."""
     if implementation in INSTALLED and not INSTALLED[implementation]():  # Transformers would fetch it from the Hub
         raise ImportError(f"{implementation} is not installed")
     model = build(config)

@@ -27,7 +27,8 @@ from transformers.modeling_outputs import BaseModelOutput
 
 from ..arguments import check_least
 from ..arguments.embeddings import BenchEmbedArguments
-from ..arguments.pretraining import ConvertArguments, CorpusArguments
+from ..arguments.pretraining import CorpusArguments
+from ..arguments.tools import ConvertArguments
 from ..conversion import convert
 from ..data.documents import load_documents
 from ..embeddings.encoders import Embedder
@@ -124,7 +125,6 @@ embedded: dict[str, np.ndarray] = {}
 
 
 def silence() -> None:
-    """What libraries print goes nowhere."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for stream in (1, 2):
         os.dup2(nowhere, stream)

@@ -20,6 +20,7 @@ from typing import Any
 import torch
 
 from ..arguments.pretraining import CorpusArguments
+from ..precision import now
 from .benchmarks import BENCHMARKS
 from .work import Run
 
@@ -28,13 +29,10 @@ Step = Callable[[int], Any]
 
 def seconds(step: Step, device: torch.device, number: int, repeats: int = 1) -> float:
     """How long a step on batch `number` takes, the device's work included; the mean of `repeats` in a row."""
-    synchronize = torch.cuda.synchronize if device.type == "cuda" else lambda: None
-    synchronize()
-    start = time.perf_counter()
+    start = now(device)
     for _ in range(repeats):
         step(number)
-    synchronize()
-    return (time.perf_counter() - start) / repeats
+    return (now(device) - start) / repeats
 
 
 def interleave(
@@ -83,7 +81,6 @@ def interleave(
 
 
 def first_line(error: BaseException) -> str:
-    """An error in one line."""
     return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}".rstrip(": ")
 
 

@@ -16,7 +16,8 @@ import transformers
 from tqdm.auto import tqdm
 
 from ..arguments import check_least
-from ..arguments.pretraining import BenchArguments, CorpusArguments
+from ..arguments.pretraining import CorpusArguments
+from ..arguments.tools import BenchArguments
 from ..checkpoints import check_same
 from ..files import write_json
 from ..report import bench_table, plot_bench_lengths
@@ -89,7 +90,6 @@ def bench(corpus: CorpusArguments, arguments: BenchArguments) -> list[dict[str, 
 
 
 def show(result: dict[str, Any]) -> str:
-    """A result as it is printed when it is there."""
     head = f"\n{result['what']}"
     if result.get("tokens"):
         head += f"; {result['tokens']:,} tokens in {result['places'] or result['tokens']:,} places"

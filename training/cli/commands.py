@@ -6,7 +6,7 @@ Nothing here may import torch: `--help` reads it.
 from dataclasses import dataclass
 from typing import Any
 
-from ..arguments import audit, embeddings, export, finetuning, hub, pretraining, probes, race
+from ..arguments import embeddings, finetuning, pretraining, probes, tools
 
 
 @dataclass
@@ -65,9 +65,9 @@ COMMANDS = {
     ),
     "prepare": Command("pretraining.prepare:prepare", (*TEXT, *ROWS, pretraining.PrepareArguments)),
     "fertility": Command("data.fertility:fertility", (pretraining.FertilityArguments,), "tokenizers"),
-    "convert": Command("conversion:convert", (pretraining.ConvertArguments,), "paths"),
-    "export": Command("export:export", (export.ExportArguments,), "paths"),
-    "push": Command("hub.push:push", (hub.PushArguments,), "paths"),
+    "convert": Command("conversion:convert", (tools.ConvertArguments,), "paths"),
+    "export": Command("export:export", (tools.ExportArguments,), "paths"),
+    "push": Command("hub.push:push", (tools.PushArguments,), "paths"),
     "probe neighbours": Command("probes.neighbours:neighbours", (*PROBE, probes.NeighboursArguments), "words"),
     "probe wsd": Command("probes.wsd:wsd", (probes.ProbeArguments, probes.WsdArguments)),
     "probe similarity": Command("probes.similarity:similarity", (*PROBE, probes.SimilarityArguments)),
@@ -88,10 +88,10 @@ COMMANDS = {
     },
     "zero-shot": Command("finetuning.tasks.classification:zero_shot", (finetuning.ZeroShotArguments,), "text"),
     "mask-stats": Command("data.mask_stats:mask_stats", (pretraining.CorpusArguments, pretraining.MaskStatsArguments)),
-    "bench": Command("bench.run:bench", (pretraining.CorpusArguments, pretraining.BenchArguments), "benchmarks"),
+    "bench": Command("bench.run:bench", (pretraining.CorpusArguments, tools.BenchArguments), "benchmarks"),
     "bench embed": Command("bench.embed:bench_embed", (pretraining.CorpusArguments, embeddings.BenchEmbedArguments)),
-    "audit": Command("audit.run:audit", (audit.AuditArguments,), "model"),
-    "race": Command("race:race", (pretraining.CorpusArguments, race.RaceArguments), "recipes"),
+    "audit": Command("audit.run:audit", (tools.AuditArguments,), "model"),
+    "race": Command("race:race", (pretraining.CorpusArguments, tools.RaceArguments), "recipes"),
     "embed": Command(
         "embeddings.encoders:embed",
         (embeddings.EmbedArguments, embeddings.PoolingArguments),

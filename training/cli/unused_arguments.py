@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..arguments import embeddings, probes
+from ..arguments import embeddings, finetuning, probes
 from ..arguments.pretraining import ROWS_MANIFEST, CorpusArguments, MaskingArguments, TokenizerArguments
 
 
@@ -74,6 +74,7 @@ CONDITIONS = {
     embeddings.PairArguments: (_without("validation", "validation_size"),),
     embeddings.EmbedTrainingArguments: (Condition("loss", "cosine".__ne__, "with another --loss", ("scale",)),),
     embeddings.RerankTrainingArguments: (_with("miner", "mine_depth"),),
+    finetuning.FinetuneArguments: (_with("compare", "compare_rounds", "compare_batches"),),
     probes.NeighboursArguments: (_with("masked_tokens", "recall_at"),),
     probes.SimilarityArguments: (_with("uses", "pairs"),),
 }

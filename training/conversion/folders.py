@@ -11,7 +11,7 @@ from transformers import PreTrainedTokenizerBase
 from transformers.modeling_utils import load_state_dict
 
 from ...configuration_minibert import MiniBertConfig
-from ..arguments.pretraining import ConvertArguments
+from ..arguments.tools import ConvertArguments
 from ..loading import VOCABULARIES, check_new, new_folder, reading, saved_config, saved_tokenizer
 from .checkpoints import load
 from .native import from_native, to_native
@@ -63,7 +63,6 @@ def convert(arguments: ConvertArguments) -> Path:
 
 
 def tokenizer_of(source: str) -> PreTrainedTokenizerBase | None:
-    """The tokenizer beside a model, if there is one."""
     return saved_tokenizer(source) if any(find_file(source, name) for name in FILES) else None
 
 

@@ -313,7 +313,6 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
 
 
 def check_mask_token(tokenizer: Any) -> None:
-    """Refuse (ValueError) a tokenizer that has no mask token."""
     if tokenizer.mask_token is None:
         give = "give it one with tokenizer.add_special_tokens({'mask_token': '[MASK]'})"
         raise ValueError(f"tokenizer: {tokenizer.name_or_path!r} has no mask token; {give}")

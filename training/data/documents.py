@@ -36,8 +36,6 @@ def load_documents(
         ValueError: a path without data, a file that is not UTF-8 (with the byte offset), a column that cannot be told;
             all files are looked at before the first is loaded.
     """
-    if data and packages:
-        raise ValueError("packages: these extend the built-in corpus, which is not read when data is given")
     if not data:
         # What from_generator makes is cached, so that later steps are; it runs when a file or our code has changed.
         files = [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in builtin_files(packages)]

@@ -157,5 +157,4 @@ class Ranking:
 
 
 def print_table(rows: dict[str, dict[str, float]]) -> None:
-    """The metrics that are shown, a row for each name."""
     print(format_scores({name: {x: scores[x] for x in SHOWN if x in scores} for name, scores in rows.items()}))

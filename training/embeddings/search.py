@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,6 +19,7 @@ from sentence_transformers.util import semantic_search
 
 from ..arguments import check_least
 from ..arguments.embeddings import RerankArguments, SearchArguments
+from ..files import whole, write_json
 from ..loading import reading
 from .data import Passage, read_lines, read_passages
 from .encoders import Embedder, open_reranker, score_pairs
@@ -68,17 +68,14 @@ class Index:
     def save(self, folder: str) -> None:
         """Write the three files beside those of the index that is there, if any, and only then in their place;
         index.json, without which there is no index, goes first and comes last."""
-        root = Path(folder)
-        new = [root / f"{name}.new" for name in FILES]
+        passages, vectors, index = (Path(folder, name) for name in FILES)
         rows = ({"_id": passage.id, "text": passage.text} for passage in self.passages)
-        with open(new[0], "w", encoding="utf-8") as file:
-            file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-        save_file({"vectors": self.vectors}, new[1])
-        made_by = {name: getattr(self, name) for name in MADE_BY}
-        new[2].write_text(json.dumps(made_by, indent=2) + "\n", encoding="utf-8")
-        (root / FILES[2]).unlink(missing_ok=True)
-        for path, name in zip(new, FILES):
-            os.replace(path, root / name)
+        with whole(vectors) as new_vectors, whole(passages) as new_passages:
+            save_file({"vectors": self.vectors}, new_vectors)
+            with open(new_passages, "w", encoding="utf-8") as file:
+                file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+            index.unlink(missing_ok=True)
+        write_json(index, {name: getattr(self, name) for name in MADE_BY})
 
     def search(self, queries: Sequence[str], embedder: Embedder, k: int = 10) -> list[list[tuple[Passage, float]]]:
         """The `k` passages of highest cosine for every query, with the cosines, best first."""

@@ -230,7 +230,6 @@ def find_near(parts: Sequence[Dataset], pool: Sequence[str], miner: Embedder, de
 
 
 def passages_of(*parts: Dataset) -> dict[str, set[str]]:
-    """The passages of every query."""
     right: dict[str, set[str]] = {}
     for part in parts:
         for query, passage in zip(part["first"], part["second"]):

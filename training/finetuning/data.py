@@ -109,7 +109,6 @@ def find_column(split: datasets.Dataset, argument: str, given: str | None, guess
 
 
 def check_column(split: datasets.Dataset, column: str, argument: str) -> None:
-    """Refuse (a ValueError) a column that a split lacks."""
     if column not in split.column_names:
         raise ValueError(f"{argument}: {split[0][FILE]!r} has no column {column!r} ({_columns(split)})")
 
@@ -205,7 +204,6 @@ def _flat(rows: datasets.Dataset) -> datasets.Dataset:
 
 
 def _located(split: datasets.Dataset, name: str) -> datasets.Dataset:
-    """`split` with the columns `FILE` and `ROW`."""
     return with_column(with_column(split, FILE, [name] * len(split)), ROW, list(range(1, len(split) + 1)))
 
 

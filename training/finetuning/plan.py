@@ -214,7 +214,6 @@ def _table(header: Collection[str], rows: Iterable[Collection[str]]) -> list[str
 
 
 def _changed(arguments: Any) -> dict[str, Any]:
-    """The arguments that are not at their default."""
     default = type(arguments)()
     return {name: value for name, value in vars(arguments).items() if value != getattr(default, name)}
 

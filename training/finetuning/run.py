@@ -126,7 +126,7 @@ def prepare(
     if trains and training.push_to_hub and bad is None:
         check_push(training)
     for field, (value, reason) in (SCORING | SAVING if trains else SCORING).items():
-        if getattr(training, field) != value:
+        if getattr(training, field, value) != value:  # older versions may lack one
             instead = "leave it out" if value is None else f"use {str(value).lower()}"
             raise ValueError(f"{field}: {instead}; {reason}")
     if data.train and not trains:
@@ -271,7 +271,6 @@ def _save(
 
 
 def _card(run: Run, report: dict[str, Any], state: TrainerState) -> CardFacts:
-    """What the model card says of a fine-tuning."""
     data = describe_data(", ".join(filter(None, [run.settings["data"], *run.settings["train"]])))
     facts = facts_from_trainer(vars(state), run.training, data)
     facts.training = {"task": run.task.name, **facts.training}
@@ -303,9 +302,6 @@ def check_arguments(arguments: FinetuneArguments, training: TrainingArguments, l
         ("layerwise_lr_decay", not 0 < decay <= 1, "is out of range; use a share above 0, up to 1"),
         ("layerwise_lr_decay", decay < 1 and freeze == "encoder", no_layer),
     ]
-    for name in ("compare_rounds", "compare_batches"):
-        unused = not arguments.compare and getattr(arguments, name) != getattr(FinetuneArguments, name)
-        checks.append((name, unused, "has no effect without --compare true"))
     unmeasured = arguments.patience and (training.eval_strategy == "no" or not training.load_best_model_at_end)
     needed = "evaluations in training and --load_best_model_at_end true"
     checks.append(("patience", unmeasured, f"has no effect without {needed}; use 0"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain, islice, repeat
@@ -20,7 +19,7 @@ from ..arguments.finetuning import DataArguments, EvaluateArguments, FinetuneArg
 from ..callbacks import CheckpointErrors, ConsoleLog, EarlyStopping, add_callbacks
 from ..checkpoints import kept_step
 from ..hub.card import COSTS
-from ..precision import resolve_precision
+from ..precision import now, resolve_precision
 from .freezing import add_lora, freeze, parameter_groups, restore_embedding, train_seen_rows
 from .models import load_model
 from .tasks.base import Predictions, Task
@@ -55,7 +54,6 @@ class Run:
         return load_model(self.arguments.model, type(self.task), self.task.config_fields())
 
     def replace(self, **training: Any) -> Run:
-        """The same with other training arguments."""
         return dataclasses.replace(self, training=dataclasses.replace(self.training, **training))
 
 
@@ -232,12 +230,10 @@ def training_batches(trainer: TaskTrainer, number: int) -> list[dict[str, torch.
 def seconds_of_steps(trainer: TaskTrainer, batches: Sequence[dict[str, torch.Tensor]]) -> float:
     """Seconds for a training step (forward, backward, clipping, optimizer) with each batch."""
     model = trainer.model
-    synchronize = torch.cuda.synchronize if trainer.args.device.type == "cuda" else lambda: None
     if trainer.optimizer is None:
         trainer.create_optimizer()
     model.train()
-    synchronize()
-    start = time.perf_counter()
+    start = now(trainer.args.device)
     for batch in batches:
         with trainer.accelerator.autocast():
             loss = trainer.compute_loss(model, dict(batch))
@@ -245,5 +241,4 @@ def seconds_of_steps(trainer: TaskTrainer, batches: Sequence[dict[str, torch.Ten
         torch.nn.utils.clip_grad_norm_(model.parameters(), trainer.args.max_grad_norm)
         trainer.optimizer.step()
         trainer.optimizer.zero_grad()
-    synchronize()
-    return time.perf_counter() - start
+    return now(trainer.args.device) - start

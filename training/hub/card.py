@@ -89,8 +89,6 @@ class CardFacts:
 
 @dataclass
 class SavedCard:
-    """A card that is there."""
-
     text: str
     facts: CardFacts | None = None  # that it was made of, if they are known
     edited: bool = True  # since; a card that is not ours counts as edited
@@ -114,7 +112,6 @@ def save_card(folder: str | Path, facts: CardFacts, repository: str | None = Non
 
 
 def read_card(folder: str | Path) -> SavedCard | None:
-    """The card in a folder, if there is one."""
     path, kept = Path(folder) / CARD, Path(folder) / FACTS
     if not path.exists():
         return None

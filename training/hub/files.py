@@ -108,5 +108,4 @@ def check_secrets(path: Path) -> None:
 
 
 def matches(name: str, patterns: tuple[str, ...]) -> bool:
-    """Whether a file name has one of the forms."""
     return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)

@@ -18,7 +18,7 @@ from huggingface_hub.errors import HFValidationError
 from huggingface_hub.utils import validate_repo_id
 from transformers import TrainingArguments
 
-from ..arguments.hub import PushArguments
+from ..arguments.tools import PushArguments
 from ..report import format_table, plot_losses
 from .card import CARD, FACTS, CardFacts, facts_from_trainer, read_card, save_card
 from .eval_results import check_eval_results, write_eval_results
@@ -192,7 +192,6 @@ def upload(staged: Path, repository: str, facts: CardFacts | None, arguments: Pu
 
 
 def repeat(arguments: PushArguments) -> str:
-    """The command line that says the same."""
     words = ["minibert", "push", *arguments.paths]
     for each in dataclasses.fields(arguments):
         value = getattr(arguments, each.name)

@@ -63,7 +63,6 @@ class HubReady:
 
 
 def hub_card(repository: str | None, revision: str | None, token: str | None = None) -> SavedCard | None:
-    """The card on the Hub; None if there is none."""
     if repository is None:
         return None
     api = HfApi(token=token)

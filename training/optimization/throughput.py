@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -12,6 +11,7 @@ from transformers import Trainer, TrainerCallback, TrainingArguments, set_seed
 
 from ..callbacks import SaveAndStop
 from ..checkpoints import check_same
+from ..precision import now
 from ..processes import of_first_rank
 from .clock import TimeBudget
 
@@ -46,9 +46,7 @@ class _StepTimer(TrainerCallback):
         self.ends: list[tuple[float, float]] = []
 
     def on_step_end(self, args, state, control, **kwargs):
-        if args.device.type == "cuda":
-            torch.cuda.synchronize()
-        self.ends.append((time.perf_counter(), state.num_input_tokens_seen))
+        self.ends.append((now(args.device), state.num_input_tokens_seen))
 
     def step(self) -> tuple[float, float]:
         """Seconds of a step, of which a stall may have taken some longer, and its tokens."""

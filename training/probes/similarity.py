@@ -95,7 +95,6 @@ def against_frequency(values: np.ndarray, frequency: np.ndarray) -> dict[str, fl
 
 
 def show_trend(found: dict[str, float] | None) -> str:
-    """What `against_frequency` found, in words."""
     if found is None:
         return "all alike, or too few words"
     return "{per_tenfold:+.3f} a tenfold, ρ {spearman:+.2f} (p {p:.2g}, {words} words)".format(**found)

@@ -50,7 +50,6 @@ class Tag(Task):
                 raise BadRow(split[row], bad_value(self.text_columns[0], tokens, "a list of words"))
 
     def read_labels(self, split: datasets.Dataset) -> list[list[str]]:
-        """The tags of every row by name."""
         feature = getattr(split.features[self.label_column], "feature", None)
         if self.arguments.tag_names and getattr(feature, "dtype", None) == "string":
             raise ValueError(f"tag_names: the tags of {split[0][FILE]!r} have names ({self.label_column} holds texts)")
