@@ -22,6 +22,7 @@ def fused(monkeypatch):
         return FUSED_LINEAR(x, *rest)
 
     monkeypatch.setattr(attention_minibert, "FUSED_LINEAR", counting)
+    monkeypatch.setattr(attention_minibert, "FUSED_DTYPES", {BF16})  # whatever the processor
     return shapes
 
 
@@ -30,17 +31,29 @@ def fused(monkeypatch):
     "hidden_act", [None, "gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "silu", "swish", "relu2"]
 )
 @pytest.mark.parametrize("bias", [True, False])
-def test_a_linear_and_its_activation(hidden_act, bias, fused):
-    """Against the formula in float64; an activation that oneDNN does not have is applied all the same."""
+@pytest.mark.parametrize("dtype", [BF16, torch.float32])
+def test_a_linear_and_its_activation(hidden_act, bias, dtype, fused, monkeypatch):
+    """Against the formula in float64; an activation that oneDNN does not have is applied all the same. In fp32, where
+    it is taken on AMD's processors, as exact as torch's own."""
     torch.manual_seed(0)
+    monkeypatch.setattr(attention_minibert, "FUSED_DTYPES", {dtype})
     act = None if hidden_act is None else ACT2FN[hidden_act]
-    linear, x = nn.Linear(64, 48, bias=bias).to(BF16), torch.randn(3, 20, 64, dtype=BF16)
+    linear, x = nn.Linear(64, 48, bias=bias).to(dtype), torch.randn(3, 20, 64, dtype=dtype)
     expected = x.double() @ linear.weight.double().T + (linear.bias.double() if bias else 0)
     expected = expected if act is None else act(expected)
     with torch.inference_mode():
         out = project(linear, x, act)
-    torch.testing.assert_close(out.double(), expected, atol=2e-2, rtol=1e-2)
-    assert len(fused) == (hidden_act != "relu2") and out.dtype == BF16
+    exact = dict(atol=2e-2, rtol=1e-2) if dtype == BF16 else dict(atol=2e-6, rtol=1e-5)
+    torch.testing.assert_close(out.double(), expected, **exact)
+    assert len(fused) == (hidden_act != "relu2") and out.dtype == dtype
+
+
+@needs_fused
+def test_autocast_has_the_last_word(fused, monkeypatch):
+    """What is to be computed in bf16 is not computed in fp32."""
+    monkeypatch.setattr(attention_minibert, "FUSED_DTYPES", {torch.float32})
+    with torch.no_grad(), torch.autocast("cpu", BF16):
+        assert project(nn.Linear(8, 8), torch.randn(2, 8)).dtype == BF16 and not fused
 
 
 @needs_fused
