@@ -108,7 +108,9 @@ def test_a_race(tmp_path):
     recipes = [str(tmp_path / "averaged.yaml")]
     arguments = RaceArguments(recipes, peers=["bert"], learning_rates=[1e-3], output=str(out), quick=True)
     summary = race(CorpusArguments(data=[str(tmp_path / "text.txt")]), arguments)
-    assert list(summary["runs"]) == ["minibert", "bert 0.001", "averaged"] and (out / "race.png").exists()
+    assert {*summary["runs"]} == {"minibert", "bert 0.001", "averaged"} and (out / "race.png").exists()
+    losses = [found["loss"] for found in summary["runs"].values()]
+    assert losses == sorted(losses)
     for name, found in summary["runs"].items():
         assert [point["step"] for point in found["curve"]] == [4, 8, 12]
         assert found["curve"][-1]["tokens"] == pytest.approx(12 * 2 * 128, rel=0.2)

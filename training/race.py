@@ -343,7 +343,7 @@ def _train_peer(name, run, corpus, arguments) -> PreTrainedModel:
     rows, AdamW, linear decay."""
     tokenizer = AutoTokenizer.from_pretrained(Path(arguments.output) / "tokenizer", trust_remote_code=False)
     documents = tokenize_documents(_documents(corpus, arguments).train, tokenizer, None)
-    rows = pack_documents(documents, tokenizer, arguments.seq_length, "concatenated", None).select_columns("input_ids")
+    rows = pack_documents(documents, tokenizer, arguments.seq_length, "concatenated").select_columns("input_ids")
     training = TrainingArguments(
         output_dir=str(Path(arguments.output) / name),
         max_steps=arguments.steps,
