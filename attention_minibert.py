@@ -59,6 +59,11 @@ LOCAL_BLOCK = 32
 # With these instructions but no AMX, SDPA's CPU kernel does bf16 products at the rate of fp32; a matmul is faster.
 CPU_FEATURES = torch.cpu.get_capabilities() if hasattr(torch.cpu, "get_capabilities") else {}
 BF16_WITHOUT_AMX = CPU_FEATURES.get("avx512_bf16", False) and not CPU_FEATURES.get("amx_bf16", False)
+# In inference oneDNN multiplies instead of `nn.Linear` (`project`): in bf16, and in fp32 on AMD's processors with
+# AVX-512, where torch's own library, MKL, runs at half its rate.
+FUSED_DTYPES = {torch.bfloat16}
+if CPU_FEATURES.get("avx512_f", False) and "AMD" in CPU_FEATURES.get("cpu_name", ""):
+    FUSED_DTYPES.add(torch.float32)
 
 
 class Documents:
@@ -305,12 +310,9 @@ def bucket_rows(x_td: torch.Tensor) -> int:
     """Rows to append to the unpadded tokens, [tokens, width], so that few lengths occur, 16 between a power of two and
     the next. In half precision on CPU, and wherever oneDNN multiplies, kernels are built for each shape that is met;
     the work on these rows, 2 % on average, takes less time."""
-    half = x_td.dtype in (torch.bfloat16, torch.float16) or torch.is_autocast_enabled("cpu")
-    if (
-        not (half or (x_td.dtype in FUSED_DTYPES and not torch.is_grad_enabled()))
-        or x_td.device.type != "cpu"
-        or is_captured(x_td)
-    ):
+    by_shape = x_td.dtype in (torch.bfloat16, torch.float16) or torch.is_autocast_enabled("cpu")
+    by_shape = by_shape or (x_td.dtype in FUSED_DTYPES and not torch.is_grad_enabled())
+    if not by_shape or x_td.device.type != "cpu" or is_captured(x_td):
         return 0
     return -len(x_td) % max(16, 1 << max(0, len(x_td).bit_length() - 5))
 
@@ -788,11 +790,8 @@ def build_linear(inputs: int, outputs: int, bias: bool, std: float) -> nn.Linear
 
 
 # What torch's compiler makes of a linear and the activation behind it: oneDNN adds the bias and applies the activation
-# while a block of the product is still in the cache. It knows no gradients. In fp32 it is for AMD's processors with
-# AVX-512, on which MKL, the library of `nn.Linear`, runs at half its rate.
-FUSED_LINEAR, FUSED_DTYPES = None, {torch.bfloat16}
-if CPU_FEATURES.get("avx512_f", False) and "AMD" in CPU_FEATURES.get("cpu_name", ""):
-    FUSED_DTYPES.add(torch.float32)
+# while a block of the product is still in the cache. It knows no gradients.
+FUSED_LINEAR = None
 if torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported():
     FUSED_LINEAR = getattr(torch.ops.mkldnn, "_linear_pointwise", None)
 FUSED_ACTIVATIONS = {

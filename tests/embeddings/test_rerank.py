@@ -252,7 +252,7 @@ def test_negatives(root, monkeypatch):
             assert set(passages) <= set(near[query][:5] if source else pool)
         assert drawn == draw_negatives(pairs, source, pool, 4, 5, seed=0)
         assert drawn != draw_negatives(pairs, source, pool, 4, 5, seed=1)
-    monkeypatch.setattr(training, "SEARCHED", 3)
+    monkeypatch.setattr(training, "QUERY_CHUNK_SIZE", 3)
     assert find_near([pairs], pool, embedder, depth=6) == near
     given = pairs_of(list(pairs["first"]), list(pairs["second"]), pool[-20:])
     assert [row[0] for row in draw_negatives(given, near, pool, 4, 5, seed=0)] == pool[-20:]

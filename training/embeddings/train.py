@@ -41,7 +41,7 @@ from .unlabelled import KINDS, make_pairs, read_documents
 
 VALIDATION_NEGATIVES = 20  # that a held-out query's passage is ranked among
 PASSAGE_WORDS = 64  # of the longest passage that pairs are made of
-SEARCHED = 1000  # queries at a time
+QUERY_CHUNK_SIZE = 1000  # queries at a time
 PATIENCE = 3  # evaluations without a better one before training stops
 # How the model is loaded: small steps are lost in weights of half precision, in which some models are saved.
 WEIGHTS = {"dtype": "float32"}
@@ -55,11 +55,11 @@ LOSSES = {
 
 
 class EmbeddingTrainer(CheckpointErrors, SentenceTransformerTrainer):
-    """sentence-transformers' own."""
+    """Refuses a checkpoint that was trained with other settings of the optimizer."""
 
 
 class RerankerTrainer(CheckpointErrors, CrossEncoderTrainer):
-    """sentence-transformers' own."""
+    """The same for a cross-encoder."""
 
 
 def finetune_embed(how: EmbedTrainingArguments, data: PairArguments, training: TrainingArguments) -> TrainingResult:
@@ -221,9 +221,9 @@ def find_near(parts: Sequence[Dataset], pool: Sequence[str], miner: Embedder, de
     right = {query: {query, *own} for query, own in passages_of(*parts).items()}
     names, near = sorted(right, key=lambda query: len(right[query])), {}
     queries, texts = miner.embed(names, task="query"), miner.embed(pool, task="document")
-    for start in range(0, len(names), SEARCHED):  # a query of many passages wants many hits, the others do not
-        some = names[start : start + SEARCHED]
-        found = semantic_search(queries[start : start + SEARCHED], texts, top_k=depth + len(right[some[-1]]))
+    for start in range(0, len(names), QUERY_CHUNK_SIZE):  # a query of many passages wants many hits, the others do not
+        some = names[start : start + QUERY_CHUNK_SIZE]
+        found = semantic_search(queries[start : start + QUERY_CHUNK_SIZE], texts, top_k=depth + len(right[some[-1]]))
         for query, hits in zip(some, found):
             near[query] = [text for hit in hits if (text := pool[hit["corpus_id"]]) not in right[query]][:depth]
     return near

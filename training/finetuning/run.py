@@ -29,7 +29,7 @@ from .data import FILE, ROW, SPLITS, load_splits
 from .models import check_head, load_model, load_tokenizer, read_config
 from .plan import plan, read_without_bad_rows
 from .tasks.base import Predictions, take_unlabelled
-from .trainer import Fixed, Run, Scores, predict, resolve_training, score, train
+from .trainer import Run, Scores, SettingsState, predict, resolve_training, score, train
 
 REPORT, PICTURE, LOG, PREDICTIONS = "metrics.json", "predictions.png", "trainer_state.json", "test_predictions.jsonl"
 PREDICTION = "prediction"  # the column that is added to test rows without labels
@@ -175,10 +175,10 @@ def prepare(
 
 def _check_resumed(run: Run, checkpoint: str) -> None:
     """Refuse (ValueError) to go on with a training of other rows, labels or parts of the model."""
-    saved = TrainerState.load_from_json(str(Path(checkpoint) / LOG)).stateful_callbacks.get(Fixed.__name__)
+    saved = TrainerState.load_from_json(str(Path(checkpoint) / LOG)).stateful_callbacks.get(SettingsState.__name__)
     if saved is not None:  # there is none in those of older versions
         use = f"the checkpoint {str(checkpoint)!r} was trained with"
-        check_same(saved["args"]["settings"], run.fixed, use, "give the arguments of that run")
+        check_same(saved["args"]["settings"], run.resume_settings, use, "give the arguments of that run")
 
 
 def _train_and_save(run: Run, output: Path, checkpoint: str | None) -> tuple[Any, dict[str, Any]]:

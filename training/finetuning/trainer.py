@@ -40,7 +40,7 @@ class Run:
     unlabelled: datasets.Dataset | None = None  # the test split as it was given, if it has no labels
 
     @property
-    def fixed(self) -> dict[str, Any]:
+    def resume_settings(self) -> dict[str, Any]:
         """What may not be another when a training is resumed: rows, labels, the model and its parts."""
         kinds = type(self.task.arguments), DataArguments
         names = {field.name for kind in kinds for field in dataclasses.fields(kind)}
@@ -66,8 +66,8 @@ class Trained(NamedTuple):
     state: TrainerState
 
 
-class Fixed(TrainerCallback, ExportableState):
-    """Keeps `Run.fixed` in every checkpoint's trainer_state.json."""
+class SettingsState(TrainerCallback, ExportableState):
+    """Keeps `Run.resume_settings` in every checkpoint's trainer_state.json."""
 
     def __init__(self, settings: dict[str, Any]):
         self.settings = settings
@@ -95,7 +95,7 @@ class TaskTrainer(CheckpointErrors, Trainer):
                 kind, keywords = self.get_optimizer_cls_and_kwargs(training, model)
                 keywords["params"] = parameter_groups(model, training, arguments.layerwise_lr_decay)
                 options["optimizer_cls_and_kwargs"] = kind, keywords
-            options["callbacks"] = [Fixed(run.fixed)]
+            options["callbacks"] = [SettingsState(run.resume_settings)]
             if arguments.patience and training.eval_strategy != "no" and training.load_best_model_at_end:
                 options["callbacks"].append(EarlyStopping(arguments.patience))
         options["train_dataset"] = run.encoded.get("train")
