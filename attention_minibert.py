@@ -806,11 +806,11 @@ FUSED_ACTIVATIONS = {
 }
 
 
-def project(linear: nn.Module, x: torch.Tensor, act: nn.Module | None = None) -> torch.Tensor:
-    """linear(x), or act(linear(x)): in one operator where that pays and can be (in inference on CPU, if the modules are
-    torch's and Transformers' own, without hooks)."""
-    modules = [linear] if act is None else [linear, act]
-    fused = ("none", [], None) if act is None else FUSED_ACTIVATIONS.get(type(act))
+def project(linear: nn.Module, x: torch.Tensor, act: nn.Module | None = None, gated: bool = False) -> torch.Tensor:
+    """linear(x); or act(linear(x)); or gated, act(a) · b with a, b the halves of linear(x): by oneDNN where that pays
+    and can be (in inference on CPU, if the modules are torch's and Transformers' own, without hooks)."""
+    modules, plain = [linear] if act is None else [linear, act], ("none", [], None)
+    fused = plain if act is None else FUSED_ACTIVATIONS.get(type(act))
     if (
         fused
         and FUSED_LINEAR
@@ -824,10 +824,14 @@ def project(linear: nn.Module, x: torch.Tensor, act: nn.Module | None = None) ->
         and not any(m._forward_hooks or m._forward_pre_hooks or "forward" in m.__dict__ for m in modules)
         and not (is_captured(x) or torch.compiler.is_compiling())
     ):
-        return FUSED_LINEAR(x, linear.weight, linear.bias, *fused)
-    for module in modules:
-        x = module(x)
-    return x
+        if not gated:
+            return FUSED_LINEAR(x, linear.weight, linear.bias, *fused)
+        (weight, of_gate), bias = linear.weight.chunk(2), linear.bias
+        bias, bias_of_gate = (None, None) if bias is None else bias.chunk(2)
+        return FUSED_LINEAR(x, weight, bias, *fused).mul_(FUSED_LINEAR(x, of_gate, bias_of_gate, *plain))
+    x, gate = linear(x).chunk(2, dim=-1) if gated else (linear(x), None)
+    x = x if act is None else act(x)
+    return x * gate if gated else x
 
 
 def output_std(config: MiniBertConfig) -> float:

@@ -139,10 +139,7 @@ class MiniBertMLP(nn.Module):
         self.Wo = build_linear(inner, config.hidden_size, config.mlp_bias, output_std(config))
 
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
-        if not self.gated:
-            return project(self.Wo, project(self.Wi, hidden_states, self.act))
-        signal, gate = project(self.Wi, hidden_states).chunk(2, dim=-1)
-        return project(self.Wo, self.act(signal) * gate)
+        return project(self.Wo, project(self.Wi, hidden_states, self.act, self.gated))
 
 
 class MiniBertLayer(GradientCheckpointingLayer):
@@ -194,7 +191,7 @@ class MiniBertPredictionHead(nn.Module):
         self.norm = build_norm(config, width)
 
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
-        return self.norm(self.act(self.dense(hidden_states)))
+        return self.norm(project(self.dense, hidden_states, self.act))
 
 
 # --- the encoder ---
@@ -592,7 +589,7 @@ class MiniBertVocabularyHead(MiniBertPreTrainedModel):
         if extra:
             hidden_td = repeat_last(hidden_td, extra, 0)
             labels_t = None if labels_t is None else F.pad(labels_t, (0, extra), value=-100)
-        logits_tv = self.decoder(self.head(hidden_td))
+        logits_tv = project(self.decoder, self.head(hidden_td))
         loss = None if labels_t is None else cross_entropy(logits_tv, labels_t, num_items_in_batch)
         logits_tv = logits_tv[:-extra] if extra else logits_tv
         return (logits_tv if sparse else outputs.documents.restore(logits_tv)), loss

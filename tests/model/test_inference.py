@@ -31,8 +31,9 @@ def fused(monkeypatch):
     "hidden_act", [None, "gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "silu", "swish", "relu2"]
 )
 @pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("gated", [True, False])
 @pytest.mark.parametrize("dtype", [BF16, torch.float32])
-def test_a_linear_and_its_activation(hidden_act, bias, dtype, fused, monkeypatch):
+def test_a_linear_and_its_activation(hidden_act, bias, gated, dtype, fused, monkeypatch):
     """Against the formula in float64; an activation that oneDNN does not have is applied all the same. In fp32, where
     it is taken on AMD's processors, as exact as torch's own."""
     torch.manual_seed(0)
@@ -40,12 +41,14 @@ def test_a_linear_and_its_activation(hidden_act, bias, dtype, fused, monkeypatch
     act = None if hidden_act is None else ACT2FN[hidden_act]
     linear, x = nn.Linear(64, 48, bias=bias).to(dtype), torch.randn(3, 20, 64, dtype=dtype)
     expected = x.double() @ linear.weight.double().T + (linear.bias.double() if bias else 0)
+    expected, *gate = expected.chunk(2, dim=-1) if gated else [expected]
     expected = expected if act is None else act(expected)
+    expected = expected * gate[0] if gated else expected
     with torch.inference_mode():
-        out = project(linear, x, act)
+        out = project(linear, x, act, gated)
     exact = dict(atol=2e-2, rtol=1e-2) if dtype == BF16 else dict(atol=2e-6, rtol=1e-5)
     torch.testing.assert_close(out.double(), expected, **exact)
-    assert len(fused) == (hidden_act != "relu2") and out.dtype == dtype
+    assert len(fused) == (hidden_act != "relu2") * (1 + gated) and out.dtype == dtype
 
 
 @needs_fused
@@ -95,7 +98,7 @@ def test_bf16_inference_is_as_near_to_fp32_as_unfused(preset, fused, monkeypatch
         expected = model(input_ids=ids, attention_mask=mask).last_hidden_state
         model.to(BF16)
         ours = model(input_ids=ids, attention_mask=mask).last_hidden_state
-        assert len(fused) == 4 * config.num_hidden_layers
+        assert len(fused) == (4 + config.gated_mlp) * config.num_hidden_layers
         monkeypatch.setattr(attention_minibert, "FUSED_LINEAR", None)
         unfused = model(input_ids=ids, attention_mask=mask).last_hidden_state
     error, before = ((x - expected).pow(2).mean().sqrt() for x in (ours, unfused))
