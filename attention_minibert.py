@@ -306,12 +306,12 @@ class Documents:
         return _visible(self.id_bs, self.position_bs, window, causal).unsqueeze(1)
 
 
-def bucket_rows(x_td: torch.Tensor) -> int:
+def bucket_rows(x_td: torch.Tensor, training: bool = False) -> int:
     """Rows to append to the unpadded tokens, [tokens, width], so that few lengths occur, 16 between a power of two and
     the next. In half precision on CPU, and wherever oneDNN multiplies, kernels are built for each shape that is met;
     the work on these rows, 2 % on average, takes less time."""
     by_shape = x_td.dtype in (torch.bfloat16, torch.float16) or torch.is_autocast_enabled("cpu")
-    by_shape = by_shape or (x_td.dtype in FUSED_DTYPES and not torch.is_grad_enabled())
+    by_shape = by_shape or (x_td.dtype in FUSED_DTYPES and not (training or torch.is_grad_enabled()))
     if not by_shape or x_td.device.type != "cpu" or is_captured(x_td):
         return 0
     return -len(x_td) % max(16, 1 << max(0, len(x_td).bit_length() - 5))
@@ -567,7 +567,7 @@ class PackedPlan(AttentionPlan):
         # read in a tenth of the time in which they are written to their places.)
         place_p, order_t = torch.arange(self.places, device=device), self.slot_t.argsort()
         self.token_p = order_t[torch.searchsorted(self.slot_t[order_t], place_p, right=True) - 1]
-        id_p = torch.where(self.slot_t[self.token_p] == place_p, documents.id_t[self.token_p].long(), -1)
+        id_p = torch.where(self.slot_t[self.token_p] == place_p, documents.id_t[self.token_p], -1)
         position_p = documents.position_t[self.token_p].long()
         self.sizes = [count * length for count, length in shapes]
         self.groups = []
@@ -618,7 +618,7 @@ class BlocksPlan(AttentionPlan):
     def prepare(self):
         documents, window = self.documents, self.window
         # Small blocks waste less on keys out of reach; large ones leave fewer gradients of shared keys to add up.
-        self.block = block = max(LOCAL_BLOCK, 2 * window if torch.is_grad_enabled() else window // 2)
+        self.block = block = max(LOCAL_BLOCK, 2 * window if torch.is_grad_enabled() or self.dropout else window // 2)
         self.blocks = blocks = -(-self.tokens // block)
         self.tail, span = blocks * block - self.tokens, block + 2 * window
         id_t = F.pad(documents.id_t.int(), (0, self.tail), value=-1)  # padding sees padding behind the tokens …
@@ -729,7 +729,7 @@ def _choose_cpu_plan(documents, window, dropout, dtype) -> tuple[int | None, typ
         return window, BlocksPlan, "a window, and long documents"
     unfused = choose_kernel(documents.device, dtype, dropout, CPU_SHORT, CPU_SHORT)[0] is not sdpa
     if len(lengths) > 1 and (not unfused or 2 * short > sum(lengths)):
-        if not torch.is_grad_enabled():
+        if not (torch.is_grad_enabled() or dropout):  # GradCache draws again, with gradients, what it drew without
             return window, GroupsPlan, "inference on cpu"
         if unfused:
             return window, PackedPlan, "mostly short documents on CPU"

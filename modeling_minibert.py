@@ -232,7 +232,7 @@ class MiniBertPreTrainedModel(PreTrainedModel):
     base_model_prefix = "model"
     _input_embed_layer = "tok_embeddings"
     supports_gradient_checkpointing = True
-    _no_split_modules = ["MiniBertEmbeddings", "MiniBertLayer"]
+    _no_split_modules = ["MiniBertLayer"]
     _supports_sdpa = True
     _supports_flash_attn = True
     _supports_flex_attn = True
@@ -346,7 +346,7 @@ class MiniBertModel(MiniBertPreTrainedModel):
             )
 
         hidden = self.embeddings(input_ids, inputs_embeds, token_type_ids, position_bs)
-        extra = bucket_rows(hidden[0]) if unpad else 0
+        extra = bucket_rows(hidden[0], self.training) if unpad else 0
         if extra:
             hidden, position_bs = repeat_last(hidden, extra, 1), F.pad(position_bs, (0, extra))
         rotary = {name: angles(position_bs) for name, angles in self.rotary.items()}

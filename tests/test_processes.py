@@ -235,6 +235,8 @@ def share_weights() -> None:
     distributed.init_process_group("gloo")
     rank, mesh = distributed.get_rank(), init_device_mesh("cpu", (2,))
     settings = yaml.safe_load((Path(__file__).parents[1] / "docs/fsdp2.yaml").read_text())["fsdp_config"]
+    # which is what `Trainer` wraps where nobody says it
+    assert MiniBertForMaskedLM._no_split_modules == [settings["fsdp_transformer_layer_cls_to_wrap"]]
     ids = torch.randint(5, 64, (4, 12), generator=torch.Generator().manual_seed(1))
     for preset in (MiniBertConfig.bert, MiniBertConfig.modernbert):
         torch.manual_seed(0)

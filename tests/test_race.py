@@ -10,11 +10,11 @@ import pytest
 import torch
 from helpers import build, write_rows
 from safetensors.torch import load_file
-from transformers import AutoModelForMaskedLM, Trainer, TrainingArguments
+from transformers import AutoModelForMaskedLM, AutoTokenizer, Trainer, TrainingArguments
 
 from minibert.training.arguments.pretraining import CorpusArguments
 from minibert.training.arguments.tools import RaceArguments
-from minibert.training.race import Turns, compare, race
+from minibert.training.race import HELD_OUT, Turns, compare, prepare, race
 
 
 def run(peer, *points):
@@ -81,6 +81,17 @@ def test_a_recipe_chooses_neither_text_nor_a_name_that_is_taken(name, content, t
     with pytest.raises(ValueError, match="^recipes: "):
         race(CorpusArguments(), RaceArguments([str(tmp_path / f"{name}.yaml")], output=str(tmp_path / "race")))
     assert not (tmp_path / "race").exists()
+
+
+def test_the_held_out_documents_are_of_all_text(tmp_path):
+    """Not of what stands first: a race of several files was decided on the first one."""
+    for word in ("apple", "stone"):
+        (tmp_path / f"{word}.txt").write_text("\n".join(f"{word} {n} {word}" for n in range(400)))
+    corpus = CorpusArguments(data=[str(tmp_path / "apple.txt"), str(tmp_path / "stone.txt")])
+    prepare(corpus, RaceArguments(output=str(tmp_path), documents=12, vocab_size=300), {})
+    tokenizer, tensors = AutoTokenizer.from_pretrained(tmp_path / "tokenizer"), load_file(tmp_path / HELD_OUT)
+    text = " ".join(tokenizer.decode(row) for name, x in tensors.items() if name.endswith("input_ids") for row in x)
+    assert "apple" in text and "stone" in text
 
 
 def test_what_is_done_to_a_model_before_its_first_step_counts(tmp_path):

@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import sys
 import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from accelerate import PartialState
 from safetensors import SafetensorError
 from tqdm.auto import tqdm
-from transformers import EarlyStoppingCallback, PrinterCallback, ProgressCallback, Trainer, TrainerCallback
+from transformers import (
+    EarlyStoppingCallback,
+    PrinterCallback,
+    ProgressCallback,
+    Trainer,
+    TrainerCallback,
+    TrainerState,
+    TrainingArguments,
+)
+from transformers.trainer_callback import ExportableState
 
-from .checkpoints import write_manifest
+from .checkpoints import check_same, write_manifest
 from .processes import on_any_rank
 
 # Bars of evaluations that are over at once would only flicker.
@@ -79,6 +90,31 @@ class EarlyStopping(EarlyStoppingCallback):
         super().on_train_begin(args, state, control, **kwargs)
         saved = state.stateful_callbacks.setdefault(type(self).__name__, self.state())  # none: trained without patience
         self.early_stopping_patience_counter = saved["attributes"]["early_stopping_patience_counter"]
+
+
+def steps_of(training: TrainingArguments) -> dict[str, Any]:
+    """What decides which rows a step has, and which one is the best: not another when a training is resumed."""
+    size = training.train_batch_size * training.gradient_accumulation_steps * training.world_size
+    batch = "per_device_train_batch_size · gradient_accumulation_steps · processes"
+    return {"seed": training.seed, batch: size, "metric_for_best_model": training.metric_for_best_model}
+
+
+class SettingsState(TrainerCallback, ExportableState):
+    """Keeps in every checkpoint's trainer_state.json what may not be another when the training is resumed."""
+
+    def __init__(self, settings: dict[str, Any]):
+        self.settings = json.loads(json.dumps(settings))
+
+    def state(self) -> dict[str, Any]:
+        return {"args": {"settings": self.settings}, "attributes": {}}
+
+    def check(self, checkpoint: str) -> None:
+        """Refuse (ValueError) to go on from a checkpoint that was trained with other settings."""
+        state = TrainerState.load_from_json(str(Path(checkpoint) / "trainer_state.json"))
+        saved = state.stateful_callbacks.get(type(self).__name__)
+        if saved is not None:  # there is none in those of older versions
+            use = f"the checkpoint {str(checkpoint)!r} was trained with"
+            check_same(saved["args"]["settings"], self.settings, use, "give the arguments of that run")
 
 
 # What an optimizer takes from its checkpoint, whatever it was built with, and the arguments that say it.

@@ -302,7 +302,7 @@ def prepare(corpus: CorpusArguments, arguments: RaceArguments, settings: Mapping
         documents.sample["text"], vocab_size=arguments.vocab_size, model_max_length=arguments.seq_length
     )
     tokenizer.save_pretrained(folder / "tokenizer")
-    texts = list(documents.validation["text"][: arguments.documents])
+    texts = documents.validation.shuffle(seed=arguments.seed)["text"][: arguments.documents]
     rows = tokenizer(texts, truncation=True, return_special_tokens_mask=True)
     length = sum(len(text[: max(e for _, e in row.offsets)].encode()) for text, row in zip(texts, rows.encodings))
     tokens = sum(mask.count(0) for mask in rows["special_tokens_mask"])

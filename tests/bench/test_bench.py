@@ -278,6 +278,12 @@ def test_ratios_are_of_medians_and_of_minima():
     assert result["measured"]["ours"]["mfu"] == 0.25  # 1e9 operations in 2 s at 2e9 a second
 
 
+def test_work_is_counted_of_one_architecture():
+    """Those that are guarded are of another one, which computes more."""
+    measured = hand_made(guarded=("peer",))["measured"]
+    assert "mfu" in measured["ours"] and "mfu" not in measured["peer"]
+
+
 @pytest.mark.parametrize(
     ("bounds", "reached"),
     [((3.6,), False), ((3.5, True), True), ((3.4, True), False), ((), None)],
@@ -424,6 +430,9 @@ def test_results_are_kept_shown_and_drawn(bench, tmp_path, capsys, monkeypatch):
             assert ratio["median"] == np.median(over["samples"]) / np.median(under["samples"])
             assert ratio["min"] == min(over["samples"]) / min(under["samples"])
             assert ratio["target"] is None  # quick
+
+    # what was measured otherwise is not shown as if it were this
+    assert bench(*NAMES, "--output", str(out), "--rounds", "2") == 2 and "rounds: " in capsys.readouterr().err
 
     # unless that is wished
     again = types.SimpleNamespace(count=0)

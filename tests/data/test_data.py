@@ -114,6 +114,16 @@ def test_a_first_row_that_is_longer_than_the_header(write, name, streaming):
         data.load_sources([file], streaming=streaming)
 
 
+def test_types_are_those_of_the_whole_table(write):
+    """Not of its first 10,000 rows: a cell behind them made the file unreadable, or its column of other words."""
+    rows = [f"row {i},{['True', 'False', 'Unknown'][i % 3]},{i % 90},1.50" for i in range(10_000)]
+    table = load_files([write("a.csv", "\n".join(["text,label,age,weight", *rows, "more,True,, 2", ""]))], ".csv")
+    assert set(table["label"]) == {"True", "False", "Unknown"} and table[10_000]["age"] == ""
+    assert table["weight"][-2:] == [1.5, 2.0]
+    kinds = load_files([write("b.csv", "a,b,c,d\n1,True,x,0.5\n2,FALSE,3,4\n")], ".csv").features
+    assert [kinds[name].dtype for name in "abcd"] == ["int64", "bool", "string", "float64"]
+
+
 def test_text_column(write):
     write("one.csv", "sentence,label\nhello,1\n")
     write("two.csv", "title,body\nhello,world\n")

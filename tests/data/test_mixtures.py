@@ -269,7 +269,7 @@ def test_commands(sources, tmp_path, capsys):
     assert lines[0].split() == ["tokens", "per", "passage", "balanced", "natural"]
     row = next(line.split() for line in lines if line.startswith("tr "))
     assert row[1:] == [f"{figures[name]['tr']['tokens_per_passage']:.1f}" for name in figures]
-    assert sum(line.startswith("mean ") for line in lines) == 3
+    assert sum(line.startswith("mean ") for line in lines) == 4 and any("unknown share" in line for line in lines)
     assert matplotlib.image.imread(output / "fertility.png").std() > 0.05
 
 

@@ -50,6 +50,10 @@ def test_bad_pairs(tmp_path):
         read_pairs([write_rows(tmp_path / "z.jsonl", [dict(query="a", positive="b", score=-1)])])
     with pytest.raises(ValueError, match="row 1: score='inf' is not a number"):
         read_pairs([write_rows(tmp_path / "z.jsonl", [dict(query="a", positive="b", score="inf")])])
+    for others in (dict(negative_1="c", negative_2="d"), dict(negative="c", negatives=["d"])):
+        path = write_rows(tmp_path / "z.jsonl", [dict(query="a", positive="b", **others)])
+        with pytest.raises(ValueError, match="^columns: .*negative.* would be left out; a row takes one negative"):
+            read_pairs([path])
     with pytest.raises(ValueError, match="none given"):
         read_pairs([])
     (tmp_path / "empty.jsonl").write_text("")

@@ -130,8 +130,20 @@ def test_other_rates_are_not_resumed(toy, tmp_path, capsys, task):
     for name in ("model.safetensors", "config.json", "report.json", "checkpoint-4"):
         path = tmp_path / "out" / name
         shutil.rmtree(path) if path.is_dir() else path.unlink()
-    said = refusal(capsys, *command, "--resume_from_checkpoint", "true", "--weight_decay", "0.5")
+    again = [*command, "--resume_from_checkpoint", "true"]
+    said = refusal(capsys, *again, "--weight_decay", "0.5")
     assert "weight_decay: 0.5 is not" in said and "was trained with another" in said
+    for name, value in {"seed": "5", "per_device_train_batch_size": "12", "validation_size": "30"}.items():
+        said = refusal(capsys, *again, f"--{name}", value)
+        assert f"error: {name}" in said and "was trained with" in said
+
+
+def test_the_figures_are_of_the_precision_of_the_model(toy, tmp_path):
+    """Not of the training: a rate of 0 changes nothing."""
+    more = ["--bf16", "true", "--learning_rate", "0", "--max_steps", "1", "--output_dir", tmp_path / "out"]
+    run("finetune", "embed", toy / "train.jsonl", "--model", toy / "model", *TRAINING, *more)
+    found = json.loads((tmp_path / "out/report.json").read_text())
+    assert found["before"] == found["after"] and found["precision"] == "bf16"
 
 
 def test_what_is_pushed_is_the_finished_model(toy, tmp_path, monkeypatch):

@@ -87,6 +87,24 @@ class TestSplits:
         assert where(splits["train"][6]).endswith("train-00001-of-00002.jsonl, row 1")
         assert len(splits["validation"]) == 3
 
+    def test_files_whose_text_arrow_keeps_in_two_ways(self, tmp_path):
+        large = datasets.Features({"text": datasets.Value("large_string"), "label": datasets.Value("int64")})
+        datasets.Dataset.from_list(ROWS[:3], features=large).to_parquet(str(tmp_path / "a.parquet"))
+        files = [str(tmp_path / "a.parquet"), write(tmp_path / "b.jsonl", ROWS[3:]), write(tmp_path / "c.csv", ROWS)]
+        splits = load_splits(DataArguments(train=files, validation=files[:1]))
+        assert splits["train"]["text"] == [row["text"] for row in ROWS + ROWS]
+
+    @pytest.mark.parametrize("more", [{}, {"train": ["{folder}/a.jsonl"]}])
+    def test_a_data_set_of_the_hub_without_the_splits_that_are_looked_for(self, tmp_path, more, monkeypatch):
+        rows = datasets.DatasetDict(
+            {"full": datasets.Dataset.from_list(ROWS), "corpus": datasets.Dataset.from_list(ROWS)}
+        )
+        monkeypatch.setattr("minibert.training.finetuning.data.load_hub", lambda *_: rows)
+        write(tmp_path / "a.jsonl", ROWS)
+        given = {name: [file.format(folder=tmp_path) for file in files] for name, files in more.items()}
+        with pytest.raises(ValueError, match="data: 'me/some' has the splits full, corpus"):
+            load_splits(DataArguments(data="me/some", **given))
+
     @pytest.mark.parametrize("names", [("train-v1.1", "train-v2.0"), ("train", "train_100")])
     def test_tables_that_are_no_shards_are_not_joined(self, tmp_path, names):
         for name in names:

@@ -525,6 +525,11 @@ class TestTraining:
         assert task.decode(prediction) == expected
         assert len({tag for tags in expected for tag in tags}) > 3 and prediction.kept.ndim == 2
 
+    def test_sentences_without_an_entity_are_of_any_scheme(self, tagger, tmp_path):
+        path = write_rows(tmp_path / "none.jsonl", [{"tokens": ["a", "b"], "tags": ["O", "O"]}] * 2)
+        output = str(tmp_path / "out")
+        assert cli.main(["evaluate", "tag", "--model", str(tagger), "--test", path, "--output_dir", output]) == 0
+
     def test_what_a_trained_model_cannot_use_is_refused(self, tagger, folder, tmp_path, capsys):
         path = write_rows(tmp_path / "pos.jsonl", [{"tokens": ["a"], "tags": ["NN"]}])
         assert cli.main(["evaluate", "tag", "--model", str(tagger), "--test", path]) == 2

@@ -470,7 +470,8 @@ def test_what_is_staged(folder, tmp_path):
     """No pickle, no optimizer state, no checkpoint; what the author put there besides comes along."""
     copy = copy_of(folder, tmp_path)
     for name in ("training_args.bin", "optimizer.pt", "rng_state.pth", "x.pkl", "checkpoint-5/model.safetensors",
-                 "test_predictions.jsonl", "onnx/model.onnx", ".git/config", "1_Pooling/config.json"):  # fmt: skip
+                 "test_predictions.jsonl", "report.json", "onnx/model.onnx", ".git/config",
+                 "1_Pooling/config.json"):  # fmt: skip
         (copy / name).parent.mkdir(exist_ok=True)
         (copy / name).write_text("{}")
     (copy / "modeling_minibert.py").unlink()
@@ -481,7 +482,7 @@ def test_what_is_staged(folder, tmp_path):
     }  # fmt: skip
     assert set(left_out) == {
         "training_args.bin", "optimizer.pt", "rng_state.pth", "x.pkl", "checkpoint-5/model.safetensors",
-        "test_predictions.jsonl",
+        "test_predictions.jsonl", "report.json",
     }  # fmt: skip
 
 
@@ -679,7 +680,7 @@ def test_a_checkpoint_is_pushed_as_a_stage(training, author, server):
     """With a card out of its state, and without the optimizer's."""
     printed = push(author, training / "checkpoint-2", "run", "--revision", "step-2")
     there = server.repositories["tester/run"].at("step-2").files
-    assert set(there) == PUBLISHED | {"loss.png", "trainer_state.json"}
+    assert set(there) == PUBLISHED | {"loss.png"}
     for name in ("optimizer.pt", "training_args.bin", "scheduler.pt"):
         assert name in printed.split("left out:")[1]
     assert "steps: 2 (" in there["README.md"].decode() and "(loss.png)" in there["README.md"].decode()

@@ -123,3 +123,41 @@ def test_documents_of_like_length_share_a_call(lengths):
         assert torch.equal(plan.attend(q, k, v)[: sum(lengths[:-1])], before[: sum(lengths[:-1])])
         alone = Documents(1, 5, torch.device("cpu")).unpad()
         assert plan_attention(alone, *given).name == "one call a document"
+
+
+@pytest.mark.parametrize(
+    "lengths, name", [([20, 9, 33], "documents of like length together"), ([20, 300], "one call a document")]
+)
+def test_short_documents_in_bf16_without_amx(lengths, name, monkeypatch):
+    """Products of plain matrices are taken there: long documents one by one, so that their scores stay in the cache."""
+    monkeypatch.setattr(attention_minibert, "BF16_WITHOUT_AMX", True)
+    ids = torch.arange(len(lengths)).repeat_interleave(torch.tensor(lengths)).unsqueeze(0)
+    documents = Documents(1, sum(lengths), torch.device("cpu"), seq_idx=ids).unpad()
+    with torch.no_grad():
+        plan = plan_attention(documents, None, False, 0.0, BF16, 8)
+        assert plan.name == name and "unfused_attention" in plan.reason
+        qkv = torch.randn(3, sum(lengths), 2, 8).to(BF16)
+        found = plan.attend(*qkv).split(lengths)
+    for out, *part in zip(found, *(x.split(lengths) for x in qkv)):
+        q, k, v = (x.transpose(0, 1).double() for x in part)
+        expected = ((q @ k.mT / 8**0.5).softmax(-1) @ v).transpose(0, 1)
+        torch.testing.assert_close(out.double(), expected, atol=2e-2, rtol=2e-2)
+
+
+@pytest.mark.parametrize("dtypes", [set(), {torch.float32}])
+@pytest.mark.parametrize("preset, lengths", [("bert", [5, 9, 40]), ("modernbert", [300, 20])])
+def test_dropout_is_the_same_with_and_without_gradients(preset, lengths, dtypes, monkeypatch):
+    """GradCache embeds without them, and again with them from the same random numbers: what is learned from one draw
+    belongs to the other."""
+    monkeypatch.setattr(attention_minibert, "FUSED_DTYPES", dtypes)
+    torch.manual_seed(0)
+    switches = dict(vocab_size=64, hidden_dropout=0.1, attention_dropout=0.1)
+    model = MiniBertModel(getattr(MiniBertConfig, preset)("tiny", **switches)).train()
+    ids = torch.randint(1, 64, (len(lengths), max(lengths)))
+    mask = (torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]).long()
+    found = []
+    for with_gradients in (True, False):
+        torch.manual_seed(1)
+        with torch.set_grad_enabled(with_gradients):
+            found.append(model(input_ids=ids, attention_mask=mask).last_hidden_state.detach())
+    torch.testing.assert_close(*found, atol=1e-4, rtol=1e-4)

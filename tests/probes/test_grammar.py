@@ -95,6 +95,7 @@ def test_accuracy_by_paradigm_and_phenomenon(tokenizer, table, tmp_path):
     good, bad = score_sentences(model, tokenizer, SENTENCES).reshape(-1, 2).T
     assert found["accuracy"] == pytest.approx((good > bad).mean())
     assert found["pairs"] == 6 and list(found["paradigms"]) == ["a", "b"] and list(found["phenomena"]) == ["agreement"]
+    assert found["arguments"]["bf16"] is False
     assert json.loads((out / "results.json").read_text()) == found and (out / "grammar.png").exists()
 
 

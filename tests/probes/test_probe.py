@@ -354,6 +354,14 @@ def test_ranks_by_sorting():
     assert neighbours.ranks(scores, right).tolist() == wanted
 
 
+@pytest.mark.parametrize("masked_lm", [True, False])
+def test_figures_are_of_single_precision(folder, tokenizer, tmp_path, masked_lm):
+    """Whatever the weights were saved in: equals of fewer digits would stand before the right token."""
+    MiniBertForMaskedLM.from_pretrained(folder, dtype=torch.bfloat16).save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    assert vectors.load_model(str(tmp_path), masked_lm)[0].dtype == torch.float32
+
+
 def test_lookup_against_berts_own_head(bert, folder, tokenizer):
     """The MLM head's ranks are those of BERT's logits; the others are cosines and products with its embeddings."""
     model, _ = vectors.load_model(str(folder), masked_lm=True)

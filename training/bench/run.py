@@ -47,6 +47,8 @@ def bench(corpus: CorpusArguments, arguments: BenchArguments) -> list[dict[str, 
     check_least(arguments, rounds=1, benchmark_seconds=1)
     run = Run(device, arguments.quick, arguments.compile, corpus)
     settings = dataclasses.asdict(run) | {
+        "rounds": arguments.rounds,
+        "benchmark_seconds": arguments.benchmark_seconds,
         "device": device_name(device),
         "torch": torch.__version__,
         "transformers": transformers.__version__,
@@ -178,7 +180,7 @@ def describe(
         entry = measured[name] = {"samples": values, "median": statistics.median(values), "min": min(values)}
         if benchmark.measure == "seconds" and work.tokens:
             entry["tokens_per_second"] = work.tokens / entry["median"]
-        if rate and work.flops:
+        if rate and work.flops and name not in work.guarded:  # those are of another architecture
             entry["mfu"] = work.flops / entry["median"] / rate
     ratios = []
     for ratio in work.ratios:

@@ -55,10 +55,11 @@ def fertility(arguments: FertilityArguments) -> dict[str, dict[str, dict[str, fl
     output.mkdir(parents=True, exist_ok=True)
     (output / "fertility.json").write_text(json.dumps(figures, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     plot_tokens(figures, output / "fertility.png")
-    for unit, digits in {"passage": 1, "word": 2, "character": 3}.items():
-        rows = [(language, *(of[language][f"tokens_per_{unit}"] for of in figures.values())) for language in passages]
+    shown = {"tokens_per_passage": 1, "tokens_per_word": 2, "tokens_per_character": 3, "unknown_share": 3}
+    for figure, digits in shown.items():
+        rows = [(language, *(of[language][figure] for of in figures.values())) for language in passages]
         rows.append(("mean", *(np.mean(column).item() for column in list(zip(*rows))[1:])))
-        print(format_table((f"tokens per {unit}", *figures), rows, digits), end="\n\n")
+        print(format_table((figure.replace("_", " "), *figures), rows, digits), end="\n\n")
     print(f"Saved to {output}: fertility.json and fertility.png")
     return figures
 

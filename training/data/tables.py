@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import datasets
+import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -61,13 +62,15 @@ def load_files(files: Sequence[str], suffix: str, field: str = "data", **options
     loader, defaults = LOADERS[suffix]
     try:
         literal = [glob.escape(os.path.abspath(file)) for file in files]  # which `datasets` takes for patterns
+        if loader == "csv" and not options.get("streaming"):
+            options |= {"features": _text_columns(files[0], defaults)}
         rows = datasets.load_dataset(loader, data_files=literal, split="train", **defaults, **options)
         streamed = isinstance(rows, datasets.IterableDataset)
         if loader == "csv" and streamed:
             rows = rows.with_format("arrow").map(_check_cells, batched=True, fn_kwargs={"suffix": suffix})
             rows = rows.with_format(None)
         elif loader == "csv":
-            _check_cells(rows.data.table, suffix)
+            rows = _with_numbers(rows, _check_cells(rows.data.table, suffix))
         if streamed:
             next(iter(rows), None)
     except (datasets.exceptions.DatasetGenerationError, ValueError) as error:
@@ -109,6 +112,33 @@ def string_columns(dataset: datasets.Dataset) -> list[str]:
     """The columns of plain strings."""
     strings = (datasets.Value("string"), datasets.Value("large_string"))
     return [name for name, feature in dataset.features.items() if feature in strings]
+
+
+def _text_columns(file: str, options: dict[str, Any]) -> datasets.Features:
+    """All columns as text. (`datasets` would take their types from the first 10,000 rows.)"""
+    first = _check_cells(pa.Table.from_pandas(pd.read_csv(file, nrows=1, **options)), ".csv")
+    return datasets.Features({name: datasets.Value("string") for name in first.column_names})
+
+
+def _with_numbers(rows: datasets.Dataset, table: pa.Table) -> datasets.Dataset:
+    """Columns of which all cells are whole numbers, or numbers, or booleans, as such. `table` is that of `rows`."""
+    kinds = {}
+    for name in table.column_names:
+        for kind in (pa.int64(), pa.float64(), pa.bool_()):
+            try:
+                kinds[name] = pc.utf8_trim_whitespace(table[name]).cast(kind).type
+                break
+            except pa.ArrowInvalid:
+                continue
+
+    def cast(part: pa.Table) -> pa.Table:
+        for name, kind in kinds.items():
+            cells = pc.utf8_trim_whitespace(part[name]).cast(kind)
+            part = part.set_column(part.column_names.index(name), name, cells)
+        return part
+
+    features = datasets.Features(rows.features | {name: datasets.Value(str(kind)) for name, kind in kinds.items()})
+    return rows.with_format("arrow").map(cast, batched=True, features=features).with_format(None) if kinds else rows
 
 
 def _check_cells(table: pa.Table, suffix: str) -> pa.Table:

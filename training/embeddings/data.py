@@ -317,6 +317,9 @@ def _pairs(table: Table, columns: Sequence[str] | None) -> dict[str, list]:
             use = "name them, or call them query, positive[, negative] or sentence1, sentence2, score"
             raise ValueError(f"columns: cannot be guessed from {', '.join(given)} of {table.source!r}; {use}")
         names = [name for names in found for name in names]
+        if more := [name for name in given if re.fullmatch(r"(hard_)?negatives?(_?\d+)?", name) and name not in names]:
+            use = "a row takes one negative: write a row for each, or name one by --columns"
+            raise ValueError(f"columns: {', '.join(more)} of {table.source!r} would be left out; {use}")
     pairs = {role: table.column(name, no_text) for role, name in zip(("first", "second"), names)}
     for name in names[2:]:  # a score, or a negative; in csv and tsv a number is a text
         if name in SCORE or (name not in THIRD and not not_a_number(table.column(name)[0])):

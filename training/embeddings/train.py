@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from accelerate.utils import extract_model_from_parallel
 from datasets import Dataset
 from sentence_transformers import CrossEncoder, CrossEncoderTrainer, SentenceTransformerTrainer
 from sentence_transformers.base.evaluation import BaseEvaluator
@@ -25,8 +26,8 @@ from transformers import TrainingArguments, set_seed
 from .. import metrics
 from ..arguments import check_least
 from ..arguments.embeddings import EmbedTrainingArguments, PairArguments, RerankTrainingArguments, is_retrieval
-from ..callbacks import CheckpointErrors, EarlyStopping, SaveAndStop
-from ..checkpoints import checkpoint_to_resume, kept_step, remove_checkpoints
+from ..callbacks import CheckpointErrors, EarlyStopping, SaveAndStop, SettingsState, steps_of
+from ..checkpoints import checkpoint_to_resume, remove_checkpoints
 from ..files import write_json
 from ..hub.card import Result, describe_data, facts_from_trainer, published_name, save_card
 from ..hub.push import check_push, push_trained
@@ -93,7 +94,7 @@ def finetune_embed(how: EmbedTrainingArguments, data: PairArguments, training: T
     query, document, default = (model.prompts.get(x) for x in ("query", "document", model.default_prompt_name))
     # as the model is measured: pairs are a query and passages, scored ones just texts
     prompts = default if scored else {"first": query, "second": document, "third": document}
-    # a passage that stands twice in a batch would be its own negative
+    # a passage that stands twice in a batch (of one process) would be its own negative
     fields = {"prompts": prompts, "batch_sampler": "batch_sampler" if scored else "no_duplicates"}
     parts = {"model": model, "train_dataset": pairs, "loss": loss_class(model, **options)}
     metric, names = ("ndcg@10", RETRIEVAL) if by_rank else ("spearman", ["spearman", "pearson"])
@@ -317,12 +318,21 @@ def train(
         given |= {"metric_for_best_model": metric, "greater_is_better": True}
     if metric not in evaluator.names:
         raise ValueError(f"metric_for_best_model: {metric!r} is not measured; use one of {', '.join(evaluator.names)}")
-    callbacks = [SaveAndStop()]
+    rows = {part: len(parts[part]) for part in parts if part.endswith("dataset")}
+    settings = {name: value for name, value in (vars(how) | vars(data)).items() if name != "patience"}
+    settings = SettingsState(settings | {"rows": rows} | steps_of(training) | {"metric_for_best_model": metric})
+    if checkpoint is not None:
+        settings.check(checkpoint)
+    callbacks = [SaveAndStop(), settings]
     patience = PATIENCE if data.patience is None else data.patience
     if patience and training.eval_strategy != "no":  # it needs evaluations, and with 0 stops at the first
         callbacks.append(EarlyStopping(patience))
     # What is pushed is the finished model.
     args = trainer_class.training_args_class(**given | fields | {"push_to_hub": False})
+    least = args.train_batch_size * args.world_size
+    if args.world_size > 1 and rows["train_dataset"] < least:  # of several processes, none has an incomplete batch
+        given = f"{args.train_batch_size} in each of {args.world_size} processes"
+        raise ValueError(f"per_device_train_batch_size: {given}, for {rows['train_dataset']} rows; use fewer")
     trainer = trainer_class(args=args, evaluator=evaluator, callbacks=callbacks, **parts)
     before = evaluator(trainer.model)  # only now, on the trainer's device
     # Of these weights in the model that is saved: Wortsman et al. 2022 (arXiv 2109.01903); in embedding models Xiao et
@@ -333,13 +343,8 @@ def train(
     state = trainer.state
     for name, tensor in trainer.model.state_dict().items() if share else ():
         tensor.lerp_(original[name], share)
-    # The trainer measured the model that it ends with, unless it was told not to.
-    step = kept_step(vars(state), args.load_best_model_at_end)
-    measured = [entry for entry in state.log_history if entry["step"] == step and f"eval_{metric}" in entry]
-    if measured and not share:
-        after = {name: measured[-1][f"eval_{name}"] for name in before}
-    else:
-        after = evaluator(trainer.model)
+    extract_model_from_parallel(trainer.model, keep_fp32_wrapper=False)  # else autocast stays on it
+    after = evaluator(trainer.model)  # as it is saved and as it began: not in the precision of the training
     print_table({"before": before, "after": after})
     output = Path(training.output_dir)
     if not args.should_save:

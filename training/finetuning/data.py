@@ -163,7 +163,10 @@ def _kind(file: Path) -> tuple[str, Any]:
 
 def _of_hub(name: str) -> dict[str, datasets.Dataset]:
     loaded = load_hub(*hub_name(name))
-    return _by_split({split: _located(rows, f"{name} ({split})") for split, rows in loaded.items()})
+    found = _by_split({split: _located(rows, f"{name} ({split})") for split, rows in loaded.items()})
+    if not found:
+        raise ValueError(f"data: {name!r} has the splits {', '.join(loaded)}; use one with train, validation or test")
+    return found
 
 
 def _by_split(named: Mapping[str, Any]) -> dict[str, Any]:
@@ -177,6 +180,8 @@ def _load(files: Sequence[str | Path]) -> datasets.Dataset:
     for file, part in zip(files[1:], parts):
         if set(part.column_names) != set(whole.column_names):
             raise ValueError(f"data: {str(file)!r} has other columns ({_columns(part)}) than {str(files[0])!r}")
+        for name in {*string_columns(part)} & {*string_columns(whole)}:  # Arrow has two kinds of text
+            part = part.cast_column(name, whole.features[name])
         try:  # one that only lacks values has the other's type
             whole = datasets.concatenate_datasets([whole, part.select_columns(whole.column_names)])
         except ValueError:

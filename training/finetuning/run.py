@@ -15,7 +15,8 @@ from transformers import TrainerState, TrainingArguments
 
 from ..arguments import check_least
 from ..arguments.finetuning import UNLESS_PLANNED, DataArguments, EvaluateArguments, FinetuneArguments, TaskArguments
-from ..checkpoints import check_same, check_unused, checkpoint_to_resume, remove_checkpoints
+from ..callbacks import SettingsState
+from ..checkpoints import check_unused, checkpoint_to_resume, remove_checkpoints
 from ..files import write_json
 from ..hub.card import CardFacts, Result, describe_data, facts_from_trainer, headlines, published_name, save_card
 from ..hub.push import check_push, push_trained
@@ -29,7 +30,7 @@ from .data import FILE, ROW, SPLITS, load_splits
 from .models import check_head, load_model, load_tokenizer, read_config
 from .plan import plan, read_without_bad_rows
 from .tasks.base import Predictions, take_unlabelled
-from .trainer import Run, Scores, SettingsState, predict, resolve_training, score, train
+from .trainer import Run, Scores, predict, resolve_training, score, train
 
 REPORT, PICTURE, LOG, PREDICTIONS = "metrics.json", "predictions.png", "trainer_state.json", "test_predictions.jsonl"
 PREDICTION = "prediction"  # the column that is added to test rows without labels
@@ -173,21 +174,13 @@ def prepare(
     return run
 
 
-def _check_resumed(run: Run, checkpoint: str) -> None:
-    """Refuse (ValueError) to go on with a training of other rows, labels or parts of the model."""
-    saved = TrainerState.load_from_json(str(Path(checkpoint) / LOG)).stateful_callbacks.get(SettingsState.__name__)
-    if saved is not None:  # there is none in those of older versions
-        use = f"the checkpoint {str(checkpoint)!r} was trained with"
-        check_same(saved["args"]["settings"], run.resume_settings, use, "give the arguments of that run")
-
-
 def _train_and_save(run: Run, output: Path, checkpoint: str | None) -> tuple[Any, dict[str, Any]]:
     training, metric = run.training, run.training.metric_for_best_model.removeprefix("eval_")
     folders = _folders(training, run.arguments.seeds)
     reports: dict[int, dict[str, Any]] = {}
     best_rank = None
     if checkpoint is not None:
-        _check_resumed(run, checkpoint)
+        SettingsState(run.resume_settings).check(checkpoint)
     for seed, folder in folders.items():
         seeded = run.replace(seed=seed, output_dir=str(folder))
         trained = train(seeded, seeded.initial_model(), checkpoint)

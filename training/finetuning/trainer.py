@@ -12,11 +12,10 @@ import datasets
 import torch
 from torch.utils.data import SequentialSampler
 from tqdm.auto import tqdm
-from transformers import PreTrainedModel, Trainer, TrainerCallback, TrainerState, TrainingArguments, set_seed
-from transformers.trainer_callback import ExportableState
+from transformers import PreTrainedModel, Trainer, TrainerState, TrainingArguments, set_seed
 
 from ..arguments.finetuning import DataArguments, EvaluateArguments, FinetuneArguments
-from ..callbacks import CheckpointErrors, ConsoleLog, EarlyStopping, add_callbacks
+from ..callbacks import CheckpointErrors, ConsoleLog, EarlyStopping, SettingsState, add_callbacks, steps_of
 from ..checkpoints import kept_step
 from ..hub.card import COSTS
 from ..precision import now, resolve_precision
@@ -46,7 +45,8 @@ class Run:
         names = {field.name for kind in kinds for field in dataclasses.fields(kind)}
         names |= {"model", "freeze", "lora", "layerwise_lr_decay", "data_seed"}
         kept = {name: value for name, value in self.settings.items() if name in names}
-        return kept | {"seed": self.training.seed, "labels": list(self.task.labels)}
+        rows = {name: len(split) for name, split in self.splits.items()}
+        return steps_of(self.training) | kept | {"labels": list(self.task.labels), "rows": rows}
 
     def initial_model(self) -> PreTrainedModel:
         """The model before training: the same for the same seed."""
@@ -64,16 +64,6 @@ class Trained(NamedTuple):
     report: dict[str, Any]
     predictions: dict[str, Predictions]
     state: TrainerState
-
-
-class SettingsState(TrainerCallback, ExportableState):
-    """Keeps `Run.resume_settings` in every checkpoint's trainer_state.json."""
-
-    def __init__(self, settings: dict[str, Any]):
-        self.settings = settings
-
-    def state(self) -> dict[str, Any]:
-        return {"args": {"settings": self.settings}, "attributes": {}}
 
 
 class TaskTrainer(CheckpointErrors, Trainer):

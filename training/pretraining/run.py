@@ -195,6 +195,9 @@ def pretrain(
     examples = objective.examples(output, choose_sentences(texts, tokenizer), tokenizer)
     print("", describe_pretraining(report), "", *examples, "", sep="\n")
     print(f"Saved to {output}: the model, the tokenizer, README.md (the model card), report.json and pictures")
+    if start_from and Path(start_from, "modules.json").exists():
+        print(f"{start_from} was for vectors of texts: its pooling, prompts and longest input are not kept; give them")
+        print("again (minibert finetune embed --pooling … --max_length …)")
     if training.push_to_hub:
         trainer.push_to_hub()
     (output / "training_args.bin").unlink(missing_ok=True)  # a pickle that nothing needs once training is over

@@ -5,6 +5,7 @@ sentence is its pseudo-log-likelihood (Salazar et al. 2020, arXiv 1910.14659), a
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -43,6 +44,7 @@ def grammar(probe: ProbeArguments, arguments: GrammarArguments) -> dict[str, Any
     check(probe, arguments, pairs=0)
     rows = read_minimal_pairs(arguments.data, arguments.pairs)
     bf16 = fast_bf16()[0] if arguments.bf16 is None else arguments.bf16
+    arguments = replace(arguments, bf16=bf16)  # as it is saved beside the figures
     model, tokenizer = load_language_model(probe.model, torch.bfloat16 if bf16 else torch.float32)
     sentences = [row[column] for row in rows for column in COLUMNS]
     scores = score_sentences(model, tokenizer, sentences, arguments.masking, probe.batch_tokens).reshape(-1, 2)

@@ -28,9 +28,9 @@ def load_model(path: str, masked_lm: bool = False) -> tuple[MiniBertPreTrainedMo
     config = minibert_config(path)
     with reading(path):
         if masked_lm:
-            model = load_predictor(path, MiniBertForMaskedLM)
+            model = load_predictor(path, MiniBertForMaskedLM, dtype=torch.float32)
         else:
-            model = load_whole(MiniBertModel, path, add_pooling_layer=False)
+            model = load_whole(MiniBertModel, path, add_pooling_layer=False, dtype=torch.float32)
     tokenizer = saved_tokenizer(path)
     check_fast(tokenizer)
     tokenizer.model_max_length = min(config.max_position_embeddings, tokenizer.model_max_length)

@@ -72,7 +72,8 @@ class Tag(Task):
         asked, data_scheme = self.arguments.scheme, self.arguments.data_scheme
         seen = {tag for rows in labels.values() for row in rows for tag in row}
         if data_scheme == "auto":
-            data_scheme = schemes.detect_scheme(seen)
+            known = saved_labels(config) if config is not None and seen <= {schemes.OUTSIDE} else None
+            data_scheme = schemes.detect_scheme(known or seen)  # without an entity, any scheme would do
         valid, words = partial(self._valid, data_scheme), self.text_columns[0]
         tags = {name: each_row(splits[name], valid, rows, splits[name][words]) for name, rows in labels.items()}
         if config is None:
