@@ -216,6 +216,8 @@ def be_patient() -> None:
             print("first is done", flush=True)
         else:
             print("second goes on", flush=True)
+            time.sleep(8)
+    state.wait_for_everyone()
     if state.is_main_process:
         time.sleep(8)
         return
@@ -313,7 +315,11 @@ def test_an_error_of_one_process_ends_all(tmp_path):
 def test_sigterm_to_the_launcher_saves_and_stops(tmp_path):
     write_data(tmp_path)
     settings = CHECKPOINTS | dict(
-        save_strategy="no", max_steps=100_000, lr_scheduler_type="constant", eval_strategy="no"
+        save_strategy="no",
+        max_steps=100_000,
+        lr_scheduler_type="constant",
+        eval_strategy="no",
+        dataloader_num_workers=1,
     )
     process = torchrun(tmp_path, tmp_path / "out", "mlm", json.dumps(settings))
     for line in process.stdout:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import json
+import os
 import signal
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +32,8 @@ from .processes import on_any_rank
 
 # Bars of evaluations that are over at once would only flicker.
 BATCHES_WITH_BAR = 50
+# Signals within this time are of one stop.
+STOP_SECONDS = 5
 
 
 def add_callbacks(trainer: Trainer, console: ConsoleLog | None = None) -> None:
@@ -105,6 +109,9 @@ class SettingsState(TrainerCallback, ExportableState):
     def __init__(self, settings: dict[str, Any]):
         self.settings = json.loads(json.dumps(settings))
 
+    def on_train_begin(self, args, state, control, **kwargs):
+        state.stateful_callbacks.setdefault(type(self).__name__, self.state())  # one of an older version has none
+
     def state(self) -> dict[str, Any]:
         return {"args": {"settings": self.settings}, "attributes": {}}
 
@@ -150,20 +157,37 @@ class CheckpointErrors:
             ) from error
 
 
+def leave_group(before: Callable[[int], None] | None, worker: int) -> None:
+    """For `DataLoader(worker_init_fn=…)`: launchers stop a whole group of processes, but a rank needs its workers for
+    its last step."""
+    if hasattr(os, "setpgrp"):  # not on Windows
+        os.setpgrp()
+    if before is not None:
+        before(worker)
+
+
 class SaveAndStop(TrainerCallback):
     """Writes a checkpoint's manifest behind everything else, by which `checkpoint_to_resume` knows that it is whole.
     SIGTERM, which schedulers send before they kill, ends a training behind its step with such a checkpoint, one that
-    can be resumed, and the process with status 143; a second one ends the process at once."""
+    can be resumed, and the process with status 143; a second one ends the process at once, if it comes later than
+    those that several senders (a launcher, the system) send for one stop."""
 
-    received, before = False, None
+    received, before, at = False, None, 0.0
 
-    def on_train_begin(self, args, state, control, **kwargs):
+    def on_train_begin(self, args, state, control, train_dataloader=None, **kwargs):
+        loader = getattr(
+            train_dataloader, "base_dataloader", train_dataloader
+        )  # accelerate's holds the one with workers
+        if loader is not None and args.dataloader_num_workers:
+            loader.worker_init_fn = functools.partial(leave_group, loader.worker_init_fn)
         if threading.current_thread() is threading.main_thread():  # no other may handle signals
             self.before = signal.signal(signal.SIGTERM, self.receive)
 
     def receive(self, *_):
-        self.received = True
-        self.on_train_end()
+        if self.received and time.monotonic() - self.at > STOP_SECONDS:
+            self.on_train_end()
+            return os.kill(os.getpid(), signal.SIGTERM)
+        self.received, self.at = True, self.at or time.monotonic()
 
     def on_train_end(self, *_, **kwargs):
         if self.before is not None:

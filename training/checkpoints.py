@@ -110,7 +110,7 @@ def check_unused(folder: Path, one_of_several: bool = False) -> None:
 
 def check_same(before: Mapping[str, Any], now: Mapping[str, Any], made: str, use: str) -> None:
     """Refuse (ValueError) to go on with what was begun with other settings."""
-    for name in {**before, **now}:
+    for name in {**now, **before}:
         if before.get(name) != now.get(name):
             raise ValueError(f"{name}: {now.get(name)!r}, but {made} {before.get(name)!r}; {use}")
 

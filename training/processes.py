@@ -47,7 +47,9 @@ def first_process_first() -> Iterator[None]:
         distributed.barrier(group)
     yield
     if group is not None and first:
-        distributed.barrier(group)
+        distributed.barrier(group)  # the others begin …
+    if group is not None:
+        distributed.barrier(group)  # … and may take as long
 
 
 def _several() -> bool:

@@ -251,8 +251,8 @@ def test_checkpoints_of_a_stream_come_by_steps(tmp_path, capsys):
     check_stream(by_epoch)
     assert by_epoch.save_strategy == "steps" and "a checkpoint every 500 steps" in capsys.readouterr().out
     best = TrainingArguments(str(tmp_path), **common, eval_strategy="epoch", load_best_model_at_end=True)
-    check_stream(best)  # is saved where it is measured
-    assert best.save_strategy == "epoch"
+    check_stream(best)  # is measured where it is saved
+    assert best.save_strategy == best.eval_strategy == "steps" and best.eval_steps == best.save_steps
 
 
 @pytest.mark.slow  # test_kills.py resumes a stream too

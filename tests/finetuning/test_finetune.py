@@ -324,7 +324,7 @@ class TestTraining:
         for changed in (["--seed", "1"], ["--labels", "good", "bad"], ["--validation_size", "30"], ["--freeze", "1"]):
             with pytest.raises(ValueError, match=f"^{changed[0][2:]}: .*was trained with"):
                 command.finetune(*instances("classify", *again, *changed))
-        for changed in (["--per_device_train_batch_size", "3"], ["--metric_for_best_model", "f1"]):
+        for changed in (["--per_device_train_batch_size", "3"], ["--metric_for_best_model", "f1_macro"]):
             with pytest.raises(ValueError, match=f"^{changed[0][2:]}.*: .*was trained with"):
                 command.finetune(*instances("classify", *again, *changed))
         command.finetune(*instances("classify", *again, "--num_train_epochs", "3", "--patience", "9"))

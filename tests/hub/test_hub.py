@@ -5,7 +5,9 @@ import json
 import re
 import subprocess
 import sys
+from concurrent.futures import Future
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -19,6 +21,7 @@ from minibert.training.arguments.tools import PushArguments
 from minibert.training.cli import main as cli
 from minibert.training.hub import files
 from minibert.training.hub import push as hub_push
+from minibert.training.hub.trainer import HubReady
 
 PUBLISHED = {
     ".gitattributes", ".gitignore", "README.md", "config.json", "model.safetensors", "tokenizer.json",
@@ -674,6 +677,25 @@ def test_a_checkpoint_resumes_without_the_package(training, reader, author, fold
     resumed = load_file(tmp_path / "model.safetensors")
     for name, weight in load_file(training / "checkpoint-4" / "model.safetensors").items():
         torch.testing.assert_close(resumed[name], weight, atol=1e-6, rtol=1e-5)
+
+
+def test_a_checkpoint_is_uploaded_before_the_next_one_takes_its_place(capsys):
+    """Of which `Trainer` deletes it, under the upload; and an upload that failed is told."""
+    events, failed = [], Future()
+    failed.set_exception(OSError("no space"))
+
+    class Saving:
+        args = SimpleNamespace(push_to_hub=True, hub_strategy="checkpoint")
+        hub_model_id, push_in_progress = "me/x", SimpleNamespace(jobs=[failed])
+
+        def _finish_current_push(self):
+            events.append("uploaded")
+
+        def _save_checkpoint(self):
+            events.append("saved")
+
+    type("Both", (HubReady, Saving), {})()._save_checkpoint()
+    assert events == ["uploaded", "saved"] and "An upload to me/x failed: no space" in capsys.readouterr().out
 
 
 def test_a_checkpoint_is_pushed_as_a_stage(training, author, server):

@@ -17,7 +17,7 @@ import torch
 from helpers import sentences
 from safetensors.torch import load_file
 
-from minibert.training.callbacks import SaveAndStop
+from minibert.training.callbacks import STOP_SECONDS, SaveAndStop
 from minibert.training.checkpoints import find_damage
 from minibert.training.cli import main as cli
 from minibert.training.pretraining.trainer import PretrainingTrainer
@@ -173,6 +173,9 @@ def test_a_second_sigterm_ends_at_once():
         callback.on_train_begin(None, None, None)
         os.kill(os.getpid(), signal.SIGTERM)
         assert callback.received and not called
+        os.kill(os.getpid(), signal.SIGTERM)  # of the same stop: from the launcher and the system, say
+        assert not called
+        callback.at -= STOP_SECONDS
         os.kill(os.getpid(), signal.SIGTERM)
         assert called == ["before"]
     finally:

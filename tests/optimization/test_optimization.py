@@ -269,7 +269,7 @@ def test_resuming_gives_the_uninterrupted_run_bit_for_bit(name, tmp_path):
     whole.train()
     shutil.copytree(tmp_path / "whole" / "checkpoint-5", tmp_path / "broken" / "checkpoint-5")
     broken = trainer(tmp_path / "broken", tiny(hidden_dropout=0.1), **options)
-    broken.train(resume_from_checkpoint=True)
+    broken.train(resume_from_checkpoint=str(tmp_path / "broken" / "checkpoint-5"))
     first, second = weights(whole.model), weights(broken.model)
     assert all(torch.equal(first[key], second[key]) for key in first)
     losses = [[entry["loss"] for entry in run.state.log_history if "loss" in entry] for run in (whole, broken)]

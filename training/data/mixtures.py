@@ -22,7 +22,7 @@ import pyarrow as pa
 from scipy.special import softmax
 from tqdm.auto import tqdm
 from transformers import TrainingArguments
-from transformers.trainer_utils import SaveStrategy
+from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 
 from ..arguments.pretraining import CorpusArguments, MixtureArguments, StreamingArguments
 from ..report import format_table
@@ -254,8 +254,10 @@ def check_stream(training: TrainingArguments) -> None:
     if training.max_steps <= 0:
         raise ValueError("max_steps: needed with --streaming, as a stream has no end; give it, or --minutes")
     training.accelerator_config.dispatch_batches = False
-    if training.save_strategy == "epoch" and not training.load_best_model_at_end:
+    if training.save_strategy == "epoch":
         training.save_strategy = SaveStrategy.STEPS
+        if training.load_best_model_at_end:  # which wants an evaluation for each
+            training.eval_strategy, training.eval_steps = IntervalStrategy.STEPS, training.save_steps
         print(f"A stream has no epochs: a checkpoint every {training.save_steps:g} steps (--save_steps)")
 
 

@@ -22,7 +22,8 @@ from .tables import LOADERS, DatasetOrStream, hub_name, load_files, load_hub, st
 
 # "de=folder": the language that an entry is in.
 LANGUAGE = re.compile(r"(?P<language>[A-Za-z][\w-]*)=(?P<item>.+)", re.DOTALL)
-BLANK_LINE_BETWEEN_LINES = re.compile(rb"\S[^\S\r\n]*\r?\n\r?\n\s*\S")
+# Begins with one given byte, which `re` finds a hundred times as fast as one of a class.
+BLANK_LINE = re.compile(rb"\n\r?\n\s*\S")
 # How much of a file is looked at in advance when it is to be streamed, and how many rows for a column of strings.
 LOOK_AHEAD = 1 << 24
 ROWS_TO_SEE = 100
@@ -132,5 +133,6 @@ def _check_utf8(file: str, limit: int | None) -> None:
 
 def _layout(file: str, limit: int | None) -> str:
     with open(file, "rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as content:
-        found = BLANK_LINE_BETWEEN_LINES.search(content, 0, min(len(content), limit or len(content)))
+        text = re.compile(rb"\S").search(content)  # blank lines before it part nothing
+        found = text and BLANK_LINE.search(content, text.start(), min(len(content), limit or len(content)))
     return "paragraph" if found else "line"

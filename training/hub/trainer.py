@@ -31,6 +31,17 @@ class HubReady:
         self._prepare_folder()
         return super().train(*args, **kwargs)
 
+    def _save_checkpoint(self, *args, **kwargs):
+        if self.args.push_to_hub and self.args.hub_strategy in ("checkpoint", "all_checkpoints"):
+            self._finish_current_push()  # of the checkpoint that may be deleted now
+        super()._save_checkpoint(*args, **kwargs)
+
+    def _finish_current_push(self):
+        super()._finish_current_push()
+        push = getattr(self, "push_in_progress", None)
+        for error in filter(None, (job.exception() for job in (push.jobs if push is not None else ()))):
+            print(f"An upload to {self.hub_model_id} failed: {error}")
+
     def _prepare_folder(self) -> None:
         if self.is_world_process_zero():
             folder = Path(self.args.output_dir)

@@ -99,7 +99,7 @@ class TimeBudget(TrainerCallback, ExportableState):
         """What a checkpoint keeps, in trainer_state.json."""
         kept = dict(reserve=self.reserve, progress=self.progress, plan=self.plan)
         kept |= dict(before=self.elapsed, durations=list(self.durations))
-        return {"args": {"minutes": self.seconds / 60}, "attributes": kept}
+        return {"attributes": kept}
 
     @staticmethod
     def saved_in(checkpoint: str | Path) -> dict[str, Any] | None:

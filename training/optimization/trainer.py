@@ -7,7 +7,6 @@ from pathlib import Path
 import torch
 from transformers import TrainingArguments
 from transformers.optimization import get_wsd_schedule
-from transformers.trainer_utils import get_last_checkpoint
 
 from ..arguments import pretraining as arguments
 from ..processes import shares_weights
@@ -120,8 +119,6 @@ class OptimizationMixin:
             self.add_callback(self.weight_average)
 
     def train(self, resume_from_checkpoint=None, *args, **kwargs):
-        if resume_from_checkpoint is True:
-            resume_from_checkpoint = get_last_checkpoint(self.args.output_dir)
         if self.weight_average is not None:
             self.weight_average.checkpoint = resume_from_checkpoint
         elif resume_from_checkpoint and (Path(resume_from_checkpoint) / TRAINING_WEIGHTS).exists():

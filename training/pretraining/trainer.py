@@ -1,12 +1,13 @@
 """The `Trainer` that trains any objective."""
 
+import functools
 import math
 
 import torch
 from torch.utils.data import DataLoader, Dataset
 from transformers import PreTrainedModel, Trainer
 
-from ..callbacks import CheckpointErrors, add_callbacks
+from ..callbacks import CheckpointErrors, add_callbacks, leave_group
 from ..checkpoints import kept_step
 from ..data.collators import MaskedLMCollator, MaskingProgress
 from ..data.prepared import StreamedRows, StreamOrder
@@ -76,7 +77,10 @@ class PretrainingTrainer(OptimizationMixin, HubReady, CheckpointErrors, Trainer)
         own = batches[rank::ranks]
         own += batches[:1] * (math.ceil(len(batches) / ranks) - len(own))
         workers = self.args.dataloader_num_workers
-        return DataLoader(rows, batch_sampler=own, collate_fn=self.evaluation_collator, num_workers=workers)
+        apart = functools.partial(leave_group, None)
+        return DataLoader(
+            rows, batch_sampler=own, collate_fn=self.evaluation_collator, num_workers=workers, worker_init_fn=apart
+        )
 
     def prediction_step(self, model, inputs, prediction_loss_only, ignore_keys=None):
         inputs = self._prepare_inputs(inputs)

@@ -123,7 +123,7 @@ class Objective(abc.ABC):
 
     def save(self, trainer: Trainer) -> None:
         """Save what the training was for, into the output folder; `trainer.model` is then what was saved."""
-        trainer.save_model()
+        trainer.save_model(_internal_call=True)  # which pushes nothing: card and report are not there yet
 
     @abc.abstractmethod
     def examples(self, folder: Path, sentences: Sequence[str], tokenizer: PreTrainedTokenizerBase) -> list[str]:

@@ -251,7 +251,7 @@ class ReplacedTokenDetection(MaskedLM):
             both.plain_generator().save_pretrained(folder)
             trainer.processing_class.save_pretrained(folder)
         trainer.model = both.discriminator()
-        trainer.save_model()
+        trainer.save_model(_internal_call=True)
 
     @torch.no_grad()
     def examples(self, folder: Path, sentences: Sequence[str], tokenizer: PreTrainedTokenizerBase) -> list[str]:
