@@ -117,10 +117,9 @@ class AnswerQuestions(Task):
         """The logits of each token as the first and as the last one: [batch, length, 2]."""
         return torch.stack(logits[:2], -1).float()
 
-    def best(self, windows: Iterable[tuple[np.ndarray, list]], context: str) -> list[Answer]:
-        """`best_answers` with the arguments of the task."""
-        longest = self.arguments.max_answer_length
-        return best_answers(windows, context, max_answer_length=longest, null_threshold=self.null_threshold)
+    def best(self, windows: Iterable[tuple[np.ndarray, list]], context: str) -> Answer:
+        """`best_answer` with the arguments of the task."""
+        return best_answer(windows, context, self.arguments.max_answer_length, self.null_threshold)
 
     def decode(self, said: Predictions) -> Iterator[str]:
         """The texts of the answers; empty: there is none."""
@@ -128,7 +127,7 @@ class AnswerQuestions(Task):
         for logits, window in zip(said.kept, said.encoded.select_columns(["offsets", "is_last"])):
             windows.append((logits, window["offsets"]))
             if window["is_last"]:
-                yield self.best(windows, next(contexts))[0].text
+                yield self.best(windows, next(contexts)).text
                 windows = []
 
     def score(self, predictions: Iterable[str], references: Sequence[list[str]]) -> dict[str, float]:
@@ -195,49 +194,38 @@ def answer_tokens(offsets: Sequence[tuple[int, int]], start: int, end: int) -> t
     return (inside[0], inside[-1]) if covered else None
 
 
-def best_answers(
+def best_answer(
     windows: Iterable[tuple[np.ndarray, Sequence[tuple[int, int]]]],
     context: str,
-    n_best: int = 20,
     max_answer_length: int = 30,
     null_threshold: float | None = None,
-) -> list[Answer]:
-    """The best answers over all windows of one question, each place in the context once, best first.
+) -> Answer:
+    """The best answer over all windows of one question; an empty one where nothing of the context can be it.
 
     Args:
         windows: of each the logits of its tokens as first and as last one of the answer, [tokens or more, 2], and their
             `offsets`, see `encode_questions`.
         max_answer_length: in tokens.
         null_threshold: by how much the score of the empty answer (the lowest null logit of the windows; Devlin et al.
-            2019, section 4.3) must exceed the best answer's for it to be the first; None: there is always an answer.
+            2019, section 4.3) must exceed the best answer's to be given; None: there is always an answer.
     """
-    best: dict[tuple[int, int], float] = {}
-    null = np.inf
+    null, best = np.inf, Answer("", 0, 0, -np.inf)
     for logits, offsets in windows:
         logits = np.asarray(logits[: len(offsets)], float)  # without padding
-        null = min(null, logits[NULL].sum())
+        null = min(null, float(logits[NULL].sum()))
         first, last = np.where(np.array(offsets)[:, :1] >= 0, logits, -np.inf).T  # of the context only
         last = np.pad(last, (0, max_answer_length - 1), constant_values=-np.inf)
-        scores = (first[:, None] + sliding_window_view(last, max_answer_length)).ravel()  # i, j: from token i to i + j
-        few = min(10 * n_best, scores.size)  # some are the same but for spaces
-        candidates = np.argpartition(-scores, few - 1)[:few]
-        for place in candidates[np.isfinite(scores[candidates])].tolist():
-            i, j = divmod(place, max_answer_length)
-            start, end = offsets[i][0], offsets[i + j][1]
-            for after, _ in offsets[i + j + 1 : i + j + 2]:  # up to the next token: accents may belong to none
-                end = max(end, after)
-            text = context[start:end]  # byte-level tokens begin with the space before a word
-            if text.strip():
-                span = (start + len(text) - len(text.lstrip()), start + len(text.rstrip()))
-                best[span] = max(best.get(span, -np.inf), float(scores[place]))
-    ranked = sorted(best.items(), key=lambda item: -item[1])[:n_best]
-    answers = [Answer(context[start:end], start, end, score) for (start, end), score in ranked]
-    nothing = Answer("", 0, 0, float(null))
-    if not answers:
-        return [nothing]
-    if null_threshold is not None:
-        answers.insert(0 if null - answers[0].score > null_threshold else len(answers), nothing)
-    return answers
+        scores = first[:, None] + sliding_window_view(last, max_answer_length)  # i, j: from token i to i + j
+        while scores.max() > best.score:
+            i, j = np.unravel_index(scores.argmax(), scores.shape)
+            end = max([offsets[i + j][1], *(after for after, _ in offsets[i + j + 1 : i + j + 2])])
+            text = context[offsets[i][0] : end]  # up to the next token: accents may belong to none
+            if text.strip():  # byte-level tokens begin with the space before a word
+                start = offsets[i][0] + len(text) - len(text.lstrip())
+                best = Answer(text.strip(), start, start + len(text.strip()), float(scores[i, j]))
+            scores[i, j] = -np.inf
+    exceeded = null_threshold is not None and null - best.score > null_threshold
+    return Answer("", 0, 0, null) if exceeded or not best.text else best
 
 
 def answer_question(
@@ -255,7 +243,7 @@ def answer_question(
     with torch.inference_mode():
         output = model(**tokenizer.pad(inputs, return_tensors="pt"))
     logits = task.preprocess_logits((output.start_logits, output.end_logits), inputs).numpy()
-    return task.best(zip(logits, encoded["offsets"]), context)[0]
+    return task.best(zip(logits, encoded["offsets"]), context)
 
 
 @lru_cache(maxsize=1)
