@@ -175,9 +175,8 @@ class SaveAndStop(TrainerCallback):
     received, before, at = False, None, 0.0
 
     def on_train_begin(self, args, state, control, train_dataloader=None, **kwargs):
-        loader = getattr(
-            train_dataloader, "base_dataloader", train_dataloader
-        )  # accelerate's holds the one with workers
+        # accelerate's holds the one that has workers
+        loader = getattr(train_dataloader, "base_dataloader", train_dataloader)
         if loader is not None and args.dataloader_num_workers:
             loader.worker_init_fn = functools.partial(leave_group, loader.worker_init_fn)
         if threading.current_thread() is threading.main_thread():  # no other may handle signals

@@ -2,7 +2,7 @@
 
 Each engine lives in a process of its own, so that start-up and memory are its own; they take turns, so that what else
 the machine does hits all of them. Where an engine computes last states only, sentence-transformers tokenizes, makes
-batches and pools for it as it does for itself.
+batches and pools for it as it does for itself; start-up and memory of onnxruntime and OpenVINO hold its model besides.
 """
 
 import importlib.metadata
@@ -212,6 +212,8 @@ def bench_embed(corpus: CorpusArguments, arguments: BenchEmbedArguments) -> dict
     result |= {"engines": measured, "skipped": skipped}
     print(", ".join(f"{name} {value}" for name, value in settings.items()))
     print(show(measured))
+    if any(ENGINES[name][1] for name in measured):
+        print("onnxruntime and OpenVINO: start-up and memory with the model of sentence-transformers, which tokenizes")
     for name, why in skipped.items():
         print(f"{name}: left out ({why})")
     write_result(result, arguments.result)

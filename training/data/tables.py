@@ -126,10 +126,11 @@ def _with_numbers(rows: datasets.Dataset, table: pa.Table) -> datasets.Dataset:
     for name in table.column_names:
         for kind in (pa.int64(), pa.float64(), pa.bool_()):
             try:
-                kinds[name] = pc.utf8_trim_whitespace(table[name]).cast(kind).type
+                for cells in (table[name].slice(0, 100), table[name]):  # a few first: a column of texts is copied here
+                    kinds[name] = pc.utf8_trim_whitespace(cells).cast(kind).type
                 break
             except pa.ArrowInvalid:
-                continue
+                kinds.pop(name, None)
 
     def cast(part: pa.Table) -> pa.Table:
         for name, kind in kinds.items():

@@ -124,14 +124,14 @@ def score_sentences(
 
 def _masked_rows(number: int, encoding: Any, tokenizer: PreTrainedTokenizerFast, masking: str) -> Iterator[Scored]:
     """The sentence once for each of its tokens, with that token masked."""
-    for place, (token, special, word) in enumerate(zip(encoding.ids, encoding.special_tokens_mask, encoding.word_ids)):
+    ids, words, mask = encoding.ids, encoding.word_ids, tokenizer.mask_token_id  # made anew whenever they are asked for
+    for place, (token, special, word) in enumerate(zip(ids, encoding.special_tokens_mask, words)):
         if special:
             continue
         stop = place + 1
-        while masking == "word" and stop < len(encoding.ids) and encoding.word_ids[stop] == word is not None:
+        while masking == "word" and stop < len(ids) and words[stop] == word is not None:
             stop += 1
-        masked = [tokenizer.mask_token_id] * (stop - place)
-        yield Scored(number, [*encoding.ids[:place], *masked, *encoding.ids[stop:]], [place], [token])
+        yield Scored(number, [*ids[:place], *[mask] * (stop - place), *ids[stop:]], [place], [token])
 
 
 def _decoder_row(number: int, encoding: Any, tokenizer: PreTrainedTokenizerFast) -> list[Scored]:
