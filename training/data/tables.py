@@ -127,10 +127,11 @@ def _with_numbers(rows: datasets.Dataset, table: pa.Table) -> datasets.Dataset:
         for kind in (pa.int64(), pa.float64(), pa.bool_()):
             try:
                 for cells in (table[name].slice(0, 100), table[name]):  # a few first: a column of texts is copied here
-                    kinds[name] = pc.utf8_trim_whitespace(cells).cast(kind).type
-                break
+                    pc.utf8_trim_whitespace(cells).cast(kind)
             except pa.ArrowInvalid:
-                kinds.pop(name, None)
+                continue
+            kinds[name] = kind
+            break
 
     def cast(part: pa.Table) -> pa.Table:
         for name, kind in kinds.items():
