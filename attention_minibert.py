@@ -908,8 +908,7 @@ def rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tenso
     cos, sin, width = cos.to(x.dtype), sin.to(x.dtype), cos.shape[-1]
     rest = [] if width == x.shape[-1] else [x[..., width:]]
     pairs = x[..., :width] if rest else x
-    first, second = pairs.chunk(2, dim=-1)
-    pairs = torch.addcmul(pairs * cos, torch.cat((second, first), dim=-1), sin)
+    pairs = torch.addcmul(pairs * cos, pairs.roll(width // 2, -1), sin)
     return torch.cat((pairs, *rest), dim=-1) if rest else pairs
 
 

@@ -579,12 +579,14 @@ class MiniBertVocabularyHead(MiniBertPreTrainedModel):
         `masked_lm_positions` are of the unpadded tokens."""
         hidden_td = outputs.unpadded
         if sparse_prediction is None:
-            sparse_prediction = self.training and not (masked_lm_positions is None and is_tracing(hidden_td))
-        sparse = labels_t is not None and sparse_prediction
+            cannot_look = masked_lm_positions is None and is_tracing(hidden_td)
+            sparse_prediction = self.training and labels_t is not None and not cannot_look
+        if sparse_prediction and masked_lm_positions is None and labels_t is not None:
+            masked_lm_positions = (labels_t != -100).nonzero().squeeze(1)
+        sparse = sparse_prediction and masked_lm_positions is not None
         if sparse:
-            if masked_lm_positions is None:
-                masked_lm_positions = (labels_t != -100).nonzero().squeeze(1)
-            hidden_td, labels_t = hidden_td[masked_lm_positions], labels_t[masked_lm_positions]
+            hidden_td = hidden_td[masked_lm_positions]
+            labels_t = None if labels_t is None else labels_t[masked_lm_positions]
         extra = bucket_rows(hidden_td)
         if extra:
             hidden_td = repeat_last(hidden_td, extra, 0)
@@ -618,7 +620,7 @@ class MiniBertForMaskedLM(MiniBertVocabularyHead):
             sparse_prediction: logits at labelled positions only, [labelled positions, vocabulary], in the order of the
                 flattened batch; None: in training, given labels (in a compiled graph: given `masked_lm_positions`).
             masked_lm_positions: [labelled positions], where `labels` are not -100 in a flattened batch without padding;
-                found here if left out, which waits for the device.
+                found here if left out, which waits for the device. With `sparse_prediction` they need no labels.
         """
         outputs = self.encode(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, seq_idx, **kwargs)
         labels_t, count = outputs.documents.select_labels(labels, num_items_in_batch)

@@ -198,9 +198,13 @@ def test_training_predicts_labelled_positions_alone(head, name):
     model.eval()
     assert model(**inputs, labels=labels)[name].shape == dense.shape
     assert_close(model(**inputs, labels=labels, sparse_prediction=True)[name], dense[chosen], **CLOSE)
-    assert (
-        model(**inputs, sparse_prediction=True)[name].shape == dense.shape
-    )  # without labels there is nothing to choose
+    # without labels there is nothing to choose, but by places
+    assert model(**inputs, sparse_prediction=True)[name].shape == dense.shape
+    if head == "ForMaskedLM":
+        places = (labels[inputs["attention_mask"] > 0] != -100).nonzero().squeeze(1)
+        found = model(**inputs, sparse_prediction=True, masked_lm_positions=places)
+        assert found.loss is None
+        assert_close(found.logits, dense[chosen], **CLOSE)
 
 
 @pytest.mark.parametrize("count", [None, 0, torch.tensor(0)], ids=str)

@@ -4,6 +4,7 @@ Minimal pairs such as those of BLiMP (Warstadt et al. 2020, arXiv 1912.00582). A
 sentence is its pseudo-log-likelihood (Salazar et al. 2020, arXiv 1910.14659), a decoder's its log-likelihood.
 """
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -11,10 +12,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from torch.nn import functional as F
 from tqdm.auto import tqdm
 from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, PreTrainedModel, PreTrainedTokenizerFast
 
-from ...modeling_minibert import MiniBertForCausalLM, MiniBertVocabularyHead
+from ...modeling_minibert import MiniBertVocabularyHead
 from ..arguments.probes import GrammarArguments, ProbeArguments
 from ..data.packing import check_fast, group_by_length
 from ..loading import load_predictor, reading, saved_config, saved_tokenizer
@@ -28,13 +30,12 @@ COLUMNS = ("sentence_good", "sentence_bad")
 PARADIGM, PHENOMENON = "UID", "linguistics_term"
 
 
-class Scored(NamedTuple):
-    """A row of which the tokens at `targets` are predicted; `sentence` is the number of the sentence it belongs to."""
+class Target(NamedTuple):
+    """A token of a row that is predicted, and the number of the sentence whose score it adds to."""
 
+    place: int
+    label: int
     sentence: int
-    input_ids: list[int]
-    targets: list[int]
-    labels: list[int]
 
 
 def grammar(probe: ProbeArguments, arguments: GrammarArguments) -> dict[str, Any]:
@@ -103,58 +104,61 @@ def score_sentences(
     rows_of = _decoder_row if decoder else partial(_masked_rows, masking=masking)
     numbers: dict[tuple[int, ...], int] = {}  # of sentences that differ in their tokens
     owners: list[int] = []
-    rows: list[Scored] = []
+    # Rows and what is predicted in them: two sentences that differ in one token are one row where that one is masked.
+    targets: dict[tuple[int, ...], list[Target]] = {}
     for encoding in tokenizer(list(sentences), return_special_tokens_mask=True).encodings:
         ids = tuple(encoding.ids)
         if ids not in numbers:
             numbers[ids] = len(numbers)
-            rows += rows_of(numbers[ids], encoding, tokenizer)
+            for row, place, label in rows_of(encoding, tokenizer):
+                targets.setdefault(row, []).append(Target(place, label, numbers[ids]))
         owners.append(numbers[ids])
+    rows = list(targets.items())
     scores = torch.zeros(len(numbers), dtype=torch.float64)
     with tqdm(total=len(rows), desc="Sentences", unit=" rows", leave=False, delay=1) as bar:
-        for chosen in group_by_length([len(row.input_ids) for row in rows], batch_tokens):
+        for chosen in group_by_length([len(row) for row, _ in rows], batch_tokens):
             batch = [rows[number] for number in chosen]
-            logits, labels = _logits(model, batch, tokenizer.pad_token_id or 0)
-            found = logits.float().log_softmax(-1).gather(1, labels.unsqueeze(1)).squeeze(1)
-            sentence = torch.tensor([row.sentence for row in batch for _ in row.targets])
-            scores.index_add_(0, sentence, found.double().cpu())
+            labels, owner = torch.tensor([[x.label, x.sentence] for _, found in batch for x in found]).T
+            logits = _logits(model, batch, tokenizer.pad_token_id or 0).float()
+            losses = F.cross_entropy(logits, labels.to(logits.device), reduction="none")
+            scores.index_add_(0, owner, losses.double().cpu(), alpha=-1)
             bar.update(len(batch))
     return scores[owners].numpy()
 
 
-def _masked_rows(number: int, encoding: Any, tokenizer: PreTrainedTokenizerFast, masking: str) -> Iterator[Scored]:
-    """The sentence once for each of its tokens, with that token masked."""
-    ids, words, mask = encoding.ids, encoding.word_ids, tokenizer.mask_token_id  # made anew whenever they are asked for
+def _masked_rows(encoding: Any, tokenizer: PreTrainedTokenizerFast, masking: str) -> Iterator[tuple]:
+    """The sentence once for each of its tokens, with that token masked; the token's place and the token."""
+    ids, words, mask = tuple(encoding.ids), encoding.word_ids, (tokenizer.mask_token_id,)
     for place, (token, special, word) in enumerate(zip(ids, encoding.special_tokens_mask, words)):
         if special:
             continue
         stop = place + 1
         while masking == "word" and stop < len(ids) and words[stop] == word is not None:
             stop += 1
-        yield Scored(number, [*ids[:place], *[mask] * (stop - place), *ids[stop:]], [place], [token])
+        yield (*ids[:place], *mask * (stop - place), *ids[stop:]), place, token
 
 
-def _decoder_row(number: int, encoding: Any, tokenizer: PreTrainedTokenizerFast) -> list[Scored]:
-    """The sentence once; its first token is predicted from the token that begins texts, where there is one."""
-    ids, special = encoding.ids, encoding.special_tokens_mask
+def _decoder_row(encoding: Any, tokenizer: PreTrainedTokenizerFast) -> Iterator[tuple]:
+    """The sentence with each of its tokens and the place before it; the first token is predicted from the one that
+    begins texts, where there is one."""
+    ids, special = tuple(encoding.ids), encoding.special_tokens_mask
     if tokenizer.bos_token_id not in (None, ids[0]):
-        ids, special = [tokenizer.bos_token_id, *ids], [1, *special]
-    targets = [place for place in range(1, len(ids)) if not special[place]]
-    return [Scored(number, ids, [place - 1 for place in targets], [ids[place] for place in targets])]
+        ids, special = (tokenizer.bos_token_id, *ids), [1, *special]
+    return ((ids, place - 1, ids[place]) for place in range(1, len(ids)) if not special[place])
 
 
-def _logits(model: PreTrainedModel, batch: list[Scored], pad: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Logits [targets, vocabulary] and labels [targets] of a batch."""
-    longest = max(len(row.input_ids) for row in batch)
-    ids = torch.tensor([row.input_ids + [pad] * (longest - len(row.input_ids)) for row in batch], device=model.device)
-    lengths = torch.tensor([len(row.input_ids) for row in batch], device=model.device)
-    inputs = {"input_ids": ids}
-    if lengths.min() < longest:
-        inputs["attention_mask"] = (torch.arange(longest, device=model.device) < lengths.unsqueeze(1)).long()
-    places = torch.tensor([n * longest + x for n, row in enumerate(batch) for x in row.targets], device=model.device)
-    labels = torch.tensor([label for row in batch for label in row.labels], device=model.device)
-    if isinstance(model, MiniBertVocabularyHead):  # the vocabulary at the targets alone
-        labels_bs = torch.full_like(ids, -100).flatten().index_copy(0, places, labels).view_as(ids)
-        name = "shift_labels" if isinstance(model, MiniBertForCausalLM) else "labels"
-        return model(**inputs, **{name: labels_bs}, sparse_prediction=True).logits, labels
-    return model(**inputs).logits.flatten(0, 1)[places], labels
+def _logits(model: PreTrainedModel, batch: list[tuple[tuple[int, ...], list[Target]]], pad: int) -> torch.Tensor:
+    """Logits [targets, vocabulary] of a batch."""
+    lengths = [len(row) for row, _ in batch]
+    longest = max(lengths)
+    inputs = {"input_ids": torch.tensor([row + (pad,) * (longest - len(row)) for row, _ in batch], device=model.device)}
+    if min(lengths) < longest:
+        real = torch.arange(longest) < torch.tensor(lengths).unsqueeze(1)
+        inputs["attention_mask"] = real.long().to(model.device)
+    unpadded = isinstance(model, MiniBertVocabularyHead)
+    starts = itertools.accumulate(lengths if unpadded else [longest] * len(batch), initial=0)
+    places = torch.tensor([start + x.place for start, (_, found) in zip(starts, batch) for x in found])
+    places = places.to(model.device)
+    if unpadded:  # the vocabulary at the targets alone
+        return model.predict_tokens(model.encode(**inputs), None, True, masked_lm_positions=places)[0]
+    return model(**inputs).logits.flatten(0, 1)[places]
