@@ -17,6 +17,7 @@ Shape suffixes: b batch, s columns of the padded batch, t unpadded tokens, n doc
 q queries, k keys, c blocks of a local layer, p places in padded groups of documents.
 """
 
+import copy
 import inspect
 from bisect import bisect_left, insort
 from typing import Any
@@ -24,6 +25,7 @@ from typing import Any
 import torch
 from torch import nn
 from torch.nn import functional as F
+from torch.utils._pytree import tree_map_only
 from transformers.activations import ACT2FN
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
@@ -233,9 +235,9 @@ class Documents:
         if self.index_t is not None:
             batch_size, length = self.shape
             padded = x_t.new_full((batch_size * length, *x_t.shape[1:]), fill)
-            x_t = padded.index_copy(0, self.index_t, x_t)
+            x_t = padded.index_copy(0, self.index_t.to(x_t.device), x_t)
         elif self.cu_seqlens is None and self.real_bs is not None:  # padding was never dropped
-            x_t = x_t.masked_fill(~self.real_bs.flatten().unsqueeze(1), fill)
+            x_t = x_t.masked_fill(~self.real_bs.to(x_t.device).flatten().unsqueeze(1), fill)
         return self._rows(x_t)
 
     def _rows(self, x_t: torch.Tensor) -> torch.Tensor:
@@ -416,7 +418,22 @@ def choose_kernel(device: torch.device, dtype: torch.dtype, dropout: float, quer
 # --- plans ---
 
 
-class AttentionPlan:
+class Plan:
+    """How layers attend. With `device_map`, accelerate moves it to the device of each layer as it does tensors."""
+
+    def __init__(self):
+        self.copies: dict[Any, Plan] = {}
+
+    def to(self, device: torch.device | str | int, non_blocking: bool = False) -> "Plan":
+        """The plan with its tensors on another device, made once for each."""
+        if device not in self.copies:
+            self.copies[device] = copy.copy(self)
+            moved = tree_map_only(torch.Tensor, lambda x: x.to(device, non_blocking=non_blocking), self.__dict__)
+            self.copies[device].__dict__.update(moved)
+        return self.copies[device]
+
+
+class AttentionPlan(Plan):
     """How the layers of one kind attend in this forward, over the unpadded tokens.
 
     Args:
@@ -431,6 +448,7 @@ class AttentionPlan:
     def __init__(
         self, documents: Documents, window: int | None, causal: bool, dropout: float, dtype: torch.dtype, reason: str
     ):
+        super().__init__()
         self.documents, self.window, self.causal, self.dropout = documents, window, causal, dropout
         self.dtype, self.reasons = dtype, {self.name: reason}
         self.tokens = len(documents.id_t)
@@ -669,7 +687,7 @@ class _Windows(torch.autograd.Function):
         return total[ctx.window : ctx.window + ctx.tokens], None, None
 
 
-class InterfacePlan:
+class InterfacePlan(Plan):
     """Transformers' own attention interface: for eager attention, flex attention and functions that a user registered,
     for outputs of every layer, and for whatever is captured in one graph, on padded rows under a mask; for its flash
     attention on the unpadded tokens.
@@ -680,6 +698,7 @@ class InterfacePlan:
     """
 
     def __init__(self, backend: str, mask=None, window: int | None = None, dropout: float = 0.0, **keywords):
+        super().__init__()
         if "flash" in backend and mask is not None:
             backend = "sdpa"  # flash attention takes no mask of pairs
         self.backend, self.mask, self.dropout = backend, mask, dropout

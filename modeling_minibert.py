@@ -354,7 +354,7 @@ class MiniBertModel(MiniBertPreTrainedModel):
         plans = self._plan(documents, hidden, attention_mask, causal, unpad, kwargs)
         for layer in self.layers:
             hidden = layer(hidden, plan=plans[layer.kind], rotary=rotary.get(layer.attention_type))
-        hidden = self.final_norm(hidden)
+        hidden = self.final_norm(hidden).to(inputs.device)  # of the first layer, where the documents are
 
         hidden_td = hidden.flatten(0, 1)[: hidden.shape[1] - extra] if unpad else hidden.flatten(0, 1)
         if not (unpad or captured):  # from here on unpadded like any other

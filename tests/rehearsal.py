@@ -1,7 +1,10 @@
 """Models on a device that is not there: see test_device.py. For a process of its own, which importing this changes."""
 
+from functools import partial
+
 import numpy as np
 import torch
+from accelerate.utils import send_to_device
 from helpers import FAMILIES, tiny
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
@@ -65,3 +68,31 @@ def step(head, family, dtype, batch=None):
         loss.backward()
     devices = {"none" if p.grad is None else p.grad.device.type for p in model.parameters()}
     return sorted(plans), sorted(devices)
+
+
+def spread(head, family, dtype):
+    """Forward and loss of a model on two devices, inputs sent after its modules as accelerate's hooks of `device_map`
+    do; the devices of the outputs."""
+    torch.set_default_dtype(getattr(torch, dtype))
+    with no_init_weights(), FakeTensorMode(allow_non_fake_inputs=True), torch.device("gpu:0"):
+        config = tiny(**dict(hidden_size=32, max_position_embeddings=8) | FAMILIES[family])
+        model = getattr(modeling_minibert, f"MiniBert{head}")(config).eval()
+        first = (
+            modeling_minibert.MiniBertEmbeddings,
+            modeling_minibert.MiniBertLayer,
+        )  # these, and the rest after them
+        blocks = [m for m in model.modules() if isinstance(m, first)]
+        inside = {id(m) for block in blocks for m in block.modules()}
+        blocks += [m for m in model.modules() if id(m) not in inside and not [*m.children()]]
+        for place, block in enumerate(blocks):
+            device = torch.device(f"gpu:{int(place > 1)}")
+            for module in block.modules():  # `block.to` would swap them, which these tensors cannot
+                for name, parameter in module.named_parameters(recurse=False):
+                    module._parameters[name] = torch.nn.Parameter(parameter.to(device))
+            block.register_forward_pre_hook(partial(send, device), with_kwargs=True)
+        batch = {name: x if x is False else torch.empty_like(x, device="gpu:0") for name, x in unpacked(head).items()}
+        return sorted({str(x.device) for x in model(**batch).values()})
+
+
+def send(device, module, args, kwargs):
+    return send_to_device((args, kwargs), device)

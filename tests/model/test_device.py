@@ -12,12 +12,17 @@ VARLEN, NO_VARLEN = ["varlen_attn"], ["blocks of queries", "one packed call"]
 
 
 @pytest.fixture(scope="module")
-def step(tmp_path_factory):
+def python(tmp_path_factory):
     with Python(tmp_path_factory.mktemp("gpu")) as python:
-        rehearsal = "import rehearsal; result = rehearsal.step"
-        yield lambda head, family, dtype, batch="None": python.run(
-            f"{rehearsal}({head!r}, {family!r}, {dtype!r}, {batch})"
-        )
+        yield python
+
+
+@pytest.fixture(scope="module")
+def step(python):
+    rehearsal = "import rehearsal; result = rehearsal.step"
+    return lambda head, family, dtype, batch="None": python.run(
+        f"{rehearsal}({head!r}, {family!r}, {dtype!r}, {batch})"
+    )
 
 
 @pytest.mark.one_in(3)
@@ -30,6 +35,16 @@ def test_no_head_waits_for_the_device(step, head, family, dtype, plans):
 
 def test_nor_does_a_decoder(step):
     assert step("ForCausalLM", "causal", "bfloat16") == (VARLEN, ["gpu"])
+
+
+@pytest.mark.one_in(3)
+@pytest.mark.parametrize("head", HEADS)
+@pytest.mark.parametrize("family, dtype", [("bert", "bfloat16"), ("modernbert", "bfloat16"), ("modernbert", "float32")])
+def test_layers_on_two_devices(python, head, family, dtype):
+    """`device_map="auto"` where there are several GPUs: masks and angles follow the layers, states come back."""
+    devices = python.run(f"import rehearsal; result = rehearsal.spread({head!r}, {family!r}, {dtype!r})")
+    assert set(devices) <= {"gpu:0", "gpu:1"}
+    assert head != "Model" or "gpu:0" in devices
 
 
 @pytest.mark.parametrize("family", ["bert", "modernbert"])
