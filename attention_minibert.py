@@ -53,16 +53,21 @@ CPU_SHORT = 128
 CPU_ROW, CPU_ROWS = 64, 4
 # In inference, documents whose lengths, in steps of this many tokens, are equal share a call.
 CPU_STEP = 16
-# Unfused attention takes up to this many queries at a time, so that their scores stay in the cache; in training, where
-# the scores of all pairs would have to be kept, longer documents go to SDPA.
+# Unfused attention takes up to this many queries at a time (in fp32 half as many), so that their scores stay in the
+# cache; in training, where the scores of all pairs would have to be kept, longer documents go to SDPA.
 CPU_UNFUSED = 512
 # Local layers are cut into blocks of at least this many queries.
 LOCAL_BLOCK = 32
 # With these instructions but no AMX, SDPA's CPU kernel does bf16 products at the rate of fp32; a matmul is faster.
 CPU_FEATURES = torch.cpu.get_capabilities() if hasattr(torch.cpu, "get_capabilities") else {}
 BF16_WITHOUT_AMX = CPU_FEATURES.get("avx512_bf16", False) and not CPU_FEATURES.get("amx_bf16", False)
-# In inference oneDNN multiplies instead of `nn.Linear` (`project`): in bf16, and in fp32 on AMD's processors with
-# AVX-512, where torch's own library, MKL, runs at half its rate.
+# What torch's compiler makes of a linear and the activation behind it: oneDNN adds the bias and applies the activation
+# while a block of the product is still in the cache. It knows no gradients.
+FUSED_LINEAR = None
+if torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported():
+    FUSED_LINEAR = getattr(torch.ops.mkldnn, "_linear_pointwise", None)
+# In inference it multiplies instead of `nn.Linear` (`project`): in bf16, and in fp32 on AMD's processors with AVX-512,
+# where torch's own library, MKL, runs at half its rate.
 FUSED_DTYPES = {torch.bfloat16}
 if CPU_FEATURES.get("avx512_f", False) and "AMD" in CPU_FEATURES.get("cpu_name", ""):
     FUSED_DTYPES.add(torch.float32)
@@ -383,23 +388,29 @@ def unfused_attention(q, k, v, bias: torch.Tensor | None, is_causal: bool, dropo
 
 
 def chunked_attention(q, k, v, bias: torch.Tensor | None, is_causal: bool, dropout: float) -> torch.Tensor:
-    """The same for [n, heads, queries, head width] without gradients or dropout, a head and `CPU_UNFUSED` queries at a
-    time, whose scores stay in the cache."""
+    """The same for [n, heads, queries, head width] without gradients or dropout, a head and some queries at a time,
+    whose scores stay in the cache."""
     out, length = torch.empty_like(q, memory_format=torch.contiguous_format), q.shape[2]
-    q = q * q.shape[-1] ** -0.5
+    q, chunk = q * q.shape[-1] ** -0.5, 2 * CPU_UNFUSED // q.dtype.itemsize
     for n in range(len(q)):
         for h in range(q.shape[1]):
-            k_sd, v_sd = k[n, h].contiguous(), v[n, h].contiguous()
-            for start in range(0, length, CPU_UNFUSED):
-                stop = min(start + CPU_UNFUSED, length)
+            k_sd, v_ds = k[n, h].contiguous(), v[n, h].t().contiguous()
+            for start in range(0, length, chunk):
+                stop = min(start + chunk, length)
                 keys = stop if is_causal else length
-                scores = torch.mm(q[n, h, start:stop], k_sd[:keys].t())
+                scores = _product(q[n, h, start:stop], k_sd[:keys])
                 if is_causal:
                     scores += torch.full_like(scores, float("-inf")).triu(1 + start)
                 if bias is not None:  # of padding alone it is one row for all queries
                     scores += bias[n if len(bias) > 1 else 0, 0].expand(length, -1)[start:stop, :keys]
-                torch.mm(F.softmax(scores, dim=-1), v_sd[:keys], out=out[n, h, start:stop])
+                out[n, h, start:stop] = _product(F.softmax(scores, dim=-1), v_ds[:, :keys])
     return out
+
+
+def _product(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """x yᵀ"""
+    by_onednn = FUSED_LINEAR is not None and x.dtype in FUSED_DTYPES
+    return FUSED_LINEAR(x, y, None, "none", [], None) if by_onednn else F.linear(x, y)
 
 
 def choose_kernel(device: torch.device, dtype: torch.dtype, dropout: float, queries: int, keys: int) -> tuple[Any, str]:
@@ -410,8 +421,11 @@ def choose_kernel(device: torch.device, dtype: torch.dtype, dropout: float, quer
         return unfused_attention, "attention dropout"
     if dtype == torch.bfloat16 and torch.is_grad_enabled() and queries <= CPU_UNFUSED:
         return unfused_attention, "SDPA's backward in bf16 loses to plain products for short rows"
-    if dtype == torch.bfloat16 and BF16_WITHOUT_AMX and not torch.is_grad_enabled() and queries == keys:
-        return (unfused_attention if queries <= CPU_UNFUSED else chunked_attention), "bf16 without AMX"
+    if not torch.is_grad_enabled() and queries == keys:
+        if dtype == torch.bfloat16 and BF16_WITHOUT_AMX:
+            return (unfused_attention if queries <= CPU_UNFUSED else chunked_attention), "bf16 without AMX"
+        if dtype == torch.float32 and FUSED_LINEAR and dtype in FUSED_DTYPES and queries > CPU_UNFUSED:
+            return chunked_attention, "fp32 on AMD"
     return sdpa, "plain products are slower here"
 
 
@@ -810,11 +824,6 @@ def build_linear(inputs: int, outputs: int, bias: bool, std: float) -> nn.Linear
     return linear
 
 
-# What torch's compiler makes of a linear and the activation behind it: oneDNN adds the bias and applies the activation
-# while a block of the product is still in the cache. It knows no gradients.
-FUSED_LINEAR = None
-if torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported():
-    FUSED_LINEAR = getattr(torch.ops.mkldnn, "_linear_pointwise", None)
 FUSED_ACTIVATIONS = {
     type(ACT2FN["gelu"]): ("gelu", [], "none"),
     type(ACT2FN["gelu_new"]): ("gelu", [], "tanh"),

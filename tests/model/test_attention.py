@@ -373,21 +373,24 @@ def test_chunked_attention_against_the_formula(name, step, dtype, monkeypatch):
         close(KERNELS["documents"](q, k, v, documents, window, causal, 0.0), expected, dtype, where)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("window", [None, 300])
 @torch.no_grad()
-def test_bf16_without_amx_takes_plain_products(window, causal, monkeypatch):
-    """In inference; and what comes out is the same as on other processors, within the tolerance."""
+def test_bf16_without_amx_and_fp32_on_amd_take_plain_products(window, causal, dtype, monkeypatch):
+    """In inference (fp32 for long documents): the same comes out as on other processors, within the tolerance."""
     monkeypatch.setattr(attention, "CPU_UNFUSED", 256)
-    for lengths in ([700], [100, 400, 200], [20, 30, 600], [300] + [100] * 7, [9] * 30):
-        q, k, v = (x.detach() for x in random_qkv(sum(lengths), BF16))
+    short = [] if dtype == torch.float32 else [[100, 400, 200], [20, 30, 600], [300] + [100] * 7, [9] * 30]
+    for lengths in ([700], *short):
+        q, k, v = (x.detach() for x in random_qkv(sum(lengths), dtype))
         expected = by_document(q, k, v, lengths, as_documents(lengths).position_t, window, causal)
         for plain in (True, False):
             monkeypatch.setattr(attention, "BF16_WITHOUT_AMX", plain)
+            monkeypatch.setattr(attention, "FUSED_DTYPES", {dtype} if plain else set())
             sdpa = torch.nn.functional.scaled_dot_product_attention
             with mock.patch.object(attention.F, "scaled_dot_product_attention", wraps=sdpa) as spy:
                 actual = planned(q, k, v, as_documents(lengths), window, causal)
-            close(actual, expected, BF16, f"{lengths}, plain={plain}")
+            close(actual, expected, dtype, f"{lengths}, plain={plain}")
             assert spy.called != plain
 
 
