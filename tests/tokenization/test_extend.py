@@ -1,11 +1,12 @@
 """Words added to a trained tokenizer: they are whole, the rest is cut as it was, and the figures are true."""
 
+import copy
 import random
 from collections import Counter
 
 import pytest
 from helpers import make_texts, refusal, run
-from tokenizers import Tokenizer, models, pre_tokenizers
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import AutoTokenizer, BertTokenizer, PreTrainedTokenizerFast, RobertaTokenizer, XLMRobertaTokenizer
 
 from minibert.tokenization import extend_tokenizer, train_tokenizer
@@ -107,6 +108,31 @@ def test_new_words_within_new_words():
         assert len(extended.pieces) == 3
         for word in ("visco", "viscometer", "viscometric"):
             assert len(ids_of(extended.tokenizer, f"a {word}")) == len(ids_of(tokenizer, "a")) + 1
+
+
+def test_added_tokens_keep_their_ids(tokenizer):
+    """Those behind the vocabulary, as ModernBERT's special ones are: a model has trained on them."""
+    given = copy.deepcopy(tokenizer)
+    given.add_tokens(["viscometer"])
+    given.add_special_tokens({"additional_special_tokens": ["[DOC]"]})
+    text = "a viscometer [DOC] hypersonicity [MASK]"
+    extension = extend_tokenizer(given, DOMAIN, 2)
+    assert list(extension.pieces) == [602, 603]
+    new = [token.strip("Ġ▁") for token in extension.tokenizer.convert_ids_to_tokens([602, 603])]
+    assert set(new) == {"hypersonicity", "aeroelastic"}  # viscometer is whole already
+    assert [extension.tokenizer.convert_tokens_to_ids(token) for token in ("viscometer", "[DOC]")] == [600, 601]
+    ids = ids_of(extension.tokenizer, text)
+    assert {600, 601} < {*ids} and [old for i in ids for old in extension.pieces.get(i, [i])] == ids_of(given, text)
+
+
+def test_a_tokenizer_without_an_unknown_token():
+    """None is no token, though a vocabulary may have a piece that is spelled so."""
+    pieces = [*sorted(pre_tokenizers.ByteLevel.alphabet()), "No", "ne", "None"]
+    merges = [("N", "o"), ("n", "e"), ("No", "ne")]
+    backend = Tokenizer(models.BPE({piece: i for i, piece in enumerate(pieces)}, merges))
+    backend.pre_tokenizer, backend.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    extension = extend_tokenizer(PreTrainedTokenizerFast(tokenizer_object=backend), ["NoneType"], 1)
+    assert extension.tokenizer.tokenize("NoneType") == ["NoneType"]
 
 
 @pytest.mark.parametrize("stock", [BertTokenizer, RobertaTokenizer, XLMRobertaTokenizer])
