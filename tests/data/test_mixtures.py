@@ -255,7 +255,8 @@ def test_a_path_may_have_an_equals_sign(tmp_path, monkeypatch):
 def test_commands(sources, tmp_path, capsys):
     parallel = tmp_path / "parallel"
     parallel.mkdir()
-    (parallel / "tr.txt").write_text("tr document number one\ntr two\n")
+    (parallel / "tr.TXT").write_text("tr document number one\ntr two\n")
+    (parallel / ".hidden.txt").write_text("what an editor leaves")
     (parallel / "de.txt").write_text("de document\nnumber of de\n")
     folders = [str(tmp_path / name) for name in ("balanced", "natural")]
     for folder, alpha in zip(folders, ("0.3", "1")):

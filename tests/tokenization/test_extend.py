@@ -110,7 +110,7 @@ def test_new_words_within_new_words():
             assert len(ids_of(extended.tokenizer, f"a {word}")) == len(ids_of(tokenizer, "a")) + 1
 
 
-def test_added_tokens_keep_their_ids(tokenizer):
+def test_added_tokens_keep_their_ids(tokenizer, tmp_path):
     """Those behind the vocabulary, as ModernBERT's special ones are: a model has trained on them."""
     given = copy.deepcopy(tokenizer)
     given.add_tokens(["viscometer"])
@@ -121,8 +121,10 @@ def test_added_tokens_keep_their_ids(tokenizer):
     new = [token.strip("Ġ▁") for token in extension.tokenizer.convert_ids_to_tokens([602, 603])]
     assert set(new) == {"hypersonicity", "aeroelastic"}  # viscometer is whole already
     assert [extension.tokenizer.convert_tokens_to_ids(token) for token in ("viscometer", "[DOC]")] == [600, 601]
-    ids = ids_of(extension.tokenizer, text)
-    assert {600, 601} < {*ids} and [old for i in ids for old in extension.pieces.get(i, [i])] == ids_of(given, text)
+    extension.tokenizer.save_pretrained(tmp_path)
+    for extended in (extension.tokenizer, AutoTokenizer.from_pretrained(tmp_path)):
+        ids = ids_of(extended, text)
+        assert {600, 601} < {*ids} and [old for i in ids for old in extension.pieces.get(i, [i])] == ids_of(given, text)
 
 
 def test_a_tokenizer_without_an_unknown_token():

@@ -156,11 +156,11 @@ def _mix(
     _check_not_empty(names, map(range, sizes), "is left to train on")
     drawn = draw_documents(sizes, sampling_probabilities(weights or sizes, alpha), seed)
     counts = np.bincount(source[drawn], minlength=len(names))
-    columns = [names]
-    for numbers in (sizes, counts):
-        columns += [[f"{number:,}" for number in numbers], [f"{share:.1%}" for share in numbers / sum(numbers)]]
-    columns.append([f"{times:.2f}" for times in counts / sizes])
-    print(format_table(("source", "documents", "share", "sampled", "share", "times seen"), list(zip(*columns))))
+    table = [
+        (name, size, f"{size / len(documents):.1%}", count, f"{count / len(drawn):.1%}", f"{count / size:.2f}")
+        for name, size, count in zip(names, sizes.tolist(), counts.tolist())
+    ]
+    print(format_table(("source", "documents", "share", "sampled", "share", "times seen"), table))
     return documents.select(drawn)
 
 
