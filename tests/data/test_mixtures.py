@@ -42,7 +42,7 @@ def prepare(data, weights=(), sampling_alpha=None, validation_size=0.1, seed=0, 
         StreamingArguments(),
         validation_size=validation_size,
         seed=seed,
-        **{"minimum": 1} | options,
+        **options,
     )
 
 
@@ -218,7 +218,6 @@ def test_the_tokenizers_sample(sources):
         ({"sampling_alpha": 1.5}, "sampling_alpha: 1.5; use a number from 0 .* to 1"),
         ({"sampling_alpha": -0.1}, "sampling_alpha: -0.1"),
         ({"sampling_alpha": math.nan}, "sampling_alpha: nan"),
-        ({"minimum": 500}, "data: 402 documents in .*; give 500 or more"),
     ],
 )
 def test_refused(sources, arguments, message):
@@ -233,6 +232,7 @@ def test_bad_sources_are_refused(sources, tmp_path):
         ([*sources, f"uk={tmp_path / 'blank.txt'}"], {}, "no text in 'uk=.*blank.txt'"),
         ([*sources, f"uk={tmp_path / 'one.txt'}"], {"validation_size": 400}, r"source '\w+' is left to train on"),
         ([*sources, f"uk={tmp_path / 'missing.txt'}"], {}, "missing.txt' does not exist"),
+        ([f"uk={tmp_path / 'one.txt'}"], {}, "data: 1 documents in uk=.*one.txt; give 10 or more"),
         ([*sources, str(tmp_path / "one.txt")], {}, "one.txt' names no language but others do"),
         ([*sources, sources[1]], {}, "'fr' is given twice"),
         ([], {"weights": [1.0]}, "weights: 1 for the sources the built-in corpus"),
