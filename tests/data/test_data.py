@@ -119,6 +119,16 @@ def test_a_first_row_that_is_longer_than_the_header(write, tmp_path, name, strea
         data.load_sources(["folder"], streaming=streaming)
 
 
+def test_files_with_other_columns(write):
+    """One entry has one set of columns; of several entries each has its own."""
+    write("folder/a.jsonl", '{"text": "one"}\n')
+    write("folder/b.jsonl", '{"text": "two", "source": "web"}\n')
+    said = "one of 2 files .'folder/a.jsonl'.* not all of it has the same columns; give files with other"
+    with pytest.raises(ValueError, match=said):
+        load_documents(["folder"])
+    assert texts(["folder/a.jsonl", "folder/b.jsonl"]) == ["one", "two"]
+
+
 def test_types_are_those_of_the_whole_table(write):
     """Not of its first 10,000 rows: a cell behind them made the file unreadable, or its column of other words."""
     rows = [f"row {i},{['True', 'False', 'Unknown'][i % 3]},{i % 90},1.50" for i in range(10_000)]

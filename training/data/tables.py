@@ -160,5 +160,7 @@ def _check_tabs(table: pa.Table) -> pa.Table:
 
 def _reason(error: BaseException) -> str:
     cause = error.__cause__ or error
+    if isinstance(cause, datasets.table.CastError):
+        return "not all of it has the same columns; give files with other ones as entries of their own"
     reason = (str(cause).strip().splitlines() or [type(cause).__name__])[0]
     return f"{reason}; {ENCLOSED}" if "EOF inside string" in reason else reason
