@@ -68,10 +68,12 @@ def extend_tokenizer(tokenizer: PreTrainedTokenizerBase, texts: Iterable[str], w
         the extended tokenizer, as `PreTrainedTokenizerFast`; the one given stays as it is.
 
     Raises:
-        ValueError: `words` below 1, a tokenizer of another kind, or no word that it cuts.
+        ValueError: `words` below 1, a single text, a tokenizer of another kind, or no word that it cuts.
     """
     if words < 1:
         raise ValueError(f"extend_vocabulary: {words} words; use at least 1")
+    if isinstance(texts, str):
+        raise ValueError("texts: a single str; use a list, or another iterable, of strings")
     backend = getattr(tokenizer, "backend_tokenizer", None)
     kind = None if backend is None else type(backend.model).__name__
     suffixed = getattr(getattr(backend, "model", None), "end_of_word_suffix", None)

@@ -176,6 +176,8 @@ def test_refusals():
         extend_tokenizer(PreTrainedTokenizerFast(tokenizer_object=Tokenizer(pieces)), ["ab"], 1)
     with pytest.raises(ValueError, match="extend_vocabulary: 0 words"):
         extend_tokenizer(tokenizer, ["abab"], 0)
+    with pytest.raises(ValueError, match="texts: a single str; use a list"):
+        extend_tokenizer(tokenizer, "abab", 1)
     with pytest.raises(ValueError, match="cuts no word of the text"):
         extend_tokenizer(tokenizer, ["a ba 中", "!?"], 5)
 
