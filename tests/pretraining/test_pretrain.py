@@ -146,7 +146,7 @@ def test_a_vocabulary_with_gaps_is_counted():
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, **special)
     masking = MaskingArguments(random_replacement="unigram", random_replace_prob=1.0, mask_replace_prob=0.0)
     objective = MaskedLM(ObjectiveArguments(), masking, seed=0)
-    collator = objective.collator(tokenizer, [{"input_ids": [5, 9, 9]}])
+    collator = objective.collator(tokenizer, datasets.Dataset.from_dict({"input_ids": [[5, 9, 9]]}))
     collator.mlm_probability = 1.0
     batch = collator([{"input_ids": [5, 9, 5, 9]}])
     assert batch["labels"].tolist() == [[5, 9, 5, 9]] and batch["input_ids"].tolist() == [[9, 5, 9, 5]]
