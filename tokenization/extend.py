@@ -6,11 +6,12 @@ import re
 import tempfile
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
 
 from tokenizers import Tokenizer
+from tokenizers.decoders import Decoder
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 # What a new Unigram piece is worth more than the pieces it replaces, for each piece saved: far below what tells two
@@ -51,7 +52,7 @@ def extend_tokenizer(tokenizer: PreTrainedTokenizerBase, texts: Iterable[str], w
     cut into beyond the first), as new tokens behind all ids that are there.
 
     A word is what the tokenizer's own split leaves whole, of letters, marks and digits. Those with a character that
-    the tokenizer does not know are left out. How they are added:
+    the tokenizer does not know are left out, and added tokens, which it has. How they are added:
 
     - WordPiece: as entries of the vocabulary. A longer word that begins with one is then cut behind it.
     - BPE: as entries that match a whole word before any merge (`ignore_merges`); no other word changes, unless the
@@ -67,10 +68,12 @@ def extend_tokenizer(tokenizer: PreTrainedTokenizerBase, texts: Iterable[str], w
         the extended tokenizer, as `PreTrainedTokenizerFast`; the one given stays as it is.
 
     Raises:
-        ValueError: `words` below 1, a tokenizer of another kind, or no word that it cuts.
+        ValueError: `words` below 1, a single text, a tokenizer of another kind, or no word that it cuts.
     """
     if words < 1:
         raise ValueError(f"extend_vocabulary: {words} words; use at least 1")
+    if isinstance(texts, str):
+        raise ValueError("texts: a single str; use a list, or another iterable, of strings")
     backend = getattr(tokenizer, "backend_tokenizer", None)
     kind = None if backend is None else type(backend.model).__name__
     suffixed = getattr(getattr(backend, "model", None), "end_of_word_suffix", None)
@@ -82,13 +85,14 @@ def extend_tokenizer(tokenizer: PreTrainedTokenizerBase, texts: Iterable[str], w
 
     counts, between_spaces = _count_words(backend, texts)
     before = {word: backend.model.tokenize(word) for word in counts}
-    unknown = {backend.token_to_id(str(tokenizer.unk_token))}
+    unknown = tokenizer.unk_token_id
     saved = {
         word: count * (len(before[word]) - 1)
         for word, count in counts.items()
-        if len(before[word]) > 1 and not any(p.id in unknown or BYTE_PIECE.fullmatch(p.value) for p in before[word])
+        if len(before[word]) > 1 and not any(p.id == unknown or BYTE_PIECE.fullmatch(p.value) for p in before[word])
     }
-    wanted = {word for word in saved if _is_word(word, backend)}
+    added = {token.content for token in backend.get_added_tokens_decoder().values()}
+    wanted = {word for word in saved if _is_word(word, backend.decoder, added)}
     chosen = sorted(wanted, key=lambda word: (-saved[word], word))[:words]
     if not chosen:
         raise ValueError("extend_vocabulary: the tokenizer cuts no word of the text; leave it out")
@@ -126,22 +130,26 @@ def _count_words(backend: Tokenizer, texts: Iterable[str]) -> tuple[Counter[str]
     return counts, max(between_spaces, 1)
 
 
-def _is_word(piece: str, backend: Tokenizer) -> bool:
-    """Letters, marks and digits, with a letter among them; behind the mark of a space, if it has one."""
-    text = piece if backend.decoder is None else backend.decoder.decode([piece])
-    kinds = {unicodedata.category(character)[0] for character in text.strip()}
-    return "L" in kinds <= {"L", "M", "N"}
+def _is_word(piece: str, decoder: Decoder | None, added: Collection[str]) -> bool:
+    """Letters, marks and digits, with a letter among them; behind the mark of a space, if it has one. No added token:
+    those are found in a text before its words."""
+    text = (piece if decoder is None else decoder.decode([piece])).strip()
+    kinds = {unicodedata.category(character)[0] for character in text}
+    return "L" in kinds <= {"L", "M", "N"} and text not in added
 
 
 def _add_words(model: dict[str, Any], added_tokens: list[dict], words: dict[str, list], first: int) -> None:
-    """Put words, with the pieces they were cut into, into the saved state of a model."""
+    """Put words, with the pieces they were cut into, into the saved state of a model; the added tokens behind its
+    vocabulary too, which would else be numbered anew."""
+    behind = {token["id"]: token["content"] for token in added_tokens}
     if model["type"] == "Unigram":
-        vocab = model["vocab"]  # whose ids are its places: what stands behind it as an added token gets one
-        scores, behind = [score for _, score in vocab], {token["id"]: token["content"] for token in added_tokens}
+        vocab = model["vocab"]  # whose ids are its places
+        scores = [score for _, score in vocab]
         vocab += [[behind[i], min(scores)] for i in range(len(vocab), first)]
         for word, pieces in words.items():
             vocab.append([word, sum(scores[piece.id] for piece in pieces) + PREFERENCE * (len(pieces) - 1)])
     else:
+        model["vocab"] |= {content: i for i, content in behind.items()}
         model["vocab"] |= {word: first + number for number, word in enumerate(words)}
     if model["type"] == "BPE":
         model["ignore_merges"] = True

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 from helpers import TEXTS, batches, packed_rows, padded_rows, same
-from transformers import DataCollatorForLanguageModeling
+from transformers import DataCollatorForLanguageModeling, DataCollatorWithFlattening
 
 from minibert.tokenization import train_tokenizer, word_start_table
 from minibert.training.data.collators import MaskedLMCollator
@@ -337,8 +337,9 @@ def test_random_tokens_are_other_ordinary_tokens(tokenizers, algorithm):
 
 
 def test_random_tokens_follow_the_corpus(tokenizer):
-    ids = [row["input_ids"] for row in padded_rows(tokenizer)]
-    counts = unigram_counts(ids, len(tokenizer))
+    rows = padded_rows(tokenizer)
+    ids = [row["input_ids"] for row in rows]
+    counts = unigram_counts(datasets.Dataset.from_list(rows), len(tokenizer))
     assert counts.tolist() == [sum(row.count(token) for row in ids) for token in range(len(tokenizer))]
     original = int(np.argmax(np.where(np.isin(np.arange(len(counts)), tokenizer.all_special_ids), 0, counts)))
     found = replacements(
@@ -467,6 +468,16 @@ def test_without_mlm_the_batch_is_the_parents(tokenizer):
     ours = MaskedLMCollator(tokenizer, mlm=False)(rows)
     theirs = DataCollatorForLanguageModeling(tokenizer, mlm=False)([dict(row) for row in rows])
     assert same([ours], [dict(theirs)])
+
+
+def test_without_mlm_and_padding_the_batch_is_the_one_of_transformers(tokenizer):
+    """No document predicts the first token of the next one, also under a loss that shifts the labels of a whole row."""
+    rows = [{"input_ids": row} for row in tokenizer(TEXTS[:5])["input_ids"]]
+    ours = MaskedLMCollator(tokenizer, mlm=False, unpadded=True)(rows)
+    theirs = DataCollatorWithFlattening(return_position_ids=False, return_flash_attn_kwargs=True)(rows)
+    assert ours.keys() == theirs.keys()
+    for name in ("input_ids", "labels", "cu_seq_lens_q"):
+        assert torch.equal(ours[name], torch.as_tensor(theirs[name])), name
 
 
 def test_padding_on_the_left(tokenizers):
@@ -646,6 +657,8 @@ def test_a_tokenizer_without_mask_token_is_refused(tokenizer, tmp_path):
         ([{"input_ids": [2, 9, 3], "position_ids": [0, 1]}], "position_ids: 2 values for 3 input_ids"),
         ([{"input_ids": [2, 9], "labels": 1}], "labels: 1 values for 2 input_ids"),
         ([{"input_ids": [2, 9], "position_ids": [0, 1]}, {"input_ids": [2, 9]}], "position_ids: some rows"),
+        ([{"input_ids": [2, 9]}, {"input_ids": [2, 9], "position_ids": [0, 0]}], "position_ids: some rows"),
+        ([{"input_ids": [2, 9]}, {"input_ids": [2, 9], "next_sentence_label": 1}], "next_sentence_label: the collator"),
         ([{"input_ids": [2, 9], "text": "abc"}], "text: the collator cannot batch this column"),
         ([{"input_ids": [2, 9], "spans": [1, 2]}, {"input_ids": [2, 9], "spans": [1]}], "spans: the collator cannot"),
     ],

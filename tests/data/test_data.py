@@ -1,6 +1,7 @@
 """Documents: every source is read as it is documented, refused with its name, split and tokenized without loss."""
 
 import json
+import math
 import os
 
 import datasets
@@ -106,12 +107,26 @@ def test_rows_that_a_quote_would_swallow(write, rows, said, streaming):
 
 @pytest.mark.parametrize("streaming", [False, True])
 @pytest.mark.parametrize("name", ["a.csv", "a.tsv"])
-def test_a_first_row_that_is_longer_than_the_header(write, name, streaming):
+def test_a_first_row_that_is_longer_than_the_header(write, tmp_path, name, streaming):
     """pandas takes its first cell for the name of the row, and moves the others under the wrong header."""
     cells = [["text", "label"], ["one", " more", "pos"], ["two", "neg"]]
     file = write(name, "".join(("," if name == "a.csv" else "\t").join(row) + "\n" for row in cells))
     with pytest.raises(ValueError, match=f"{name}' cannot be read as .*: a row has more cells than the header"):
         data.load_sources([file], streaming=streaming)
+    write(f"folder/{name}", "text\n")
+    write(f"folder/b{name[1:]}", (tmp_path / name).read_text())
+    with pytest.raises(ValueError, match=f"one of 2 files .* than the header .'folder/b{name[1:]}'"):
+        data.load_sources(["folder"], streaming=streaming)
+
+
+def test_files_with_other_columns(write):
+    """One entry has one set of columns; of several entries each has its own."""
+    write("folder/a.jsonl", '{"text": "one"}\n')
+    write("folder/b.jsonl", '{"text": "two", "source": "web"}\n')
+    said = "one of 2 files .'folder/a.jsonl'.* not all of it has the same columns; give files with other"
+    with pytest.raises(ValueError, match=said):
+        load_documents(["folder"])
+    assert texts(["folder/a.jsonl", "folder/b.jsonl"]) == ["one", "two"]
 
 
 def test_types_are_those_of_the_whole_table(write):
@@ -284,7 +299,8 @@ def test_split_depends_on_text_and_seed_only():
 
 
 @pytest.mark.parametrize(
-    "count, repeats, size", [(1, 1, 0.5), (10, 1, 10), (10, 10, 0.1), (4, 2, 3), (10, 1, 0), (10, 1, -2)]
+    "count, repeats, size",
+    [(1, 1, 0.5), (10, 1, 10), (10, 10, 0.1), (4, 2, 3), (10, 1, 0), (10, 1, -2), (9, 1, math.inf), (9, 1, math.nan)],
 )
 def test_split_refused(count, repeats, size):
     with pytest.raises(ValueError, match=f"validation_size: .*{size}"):

@@ -33,6 +33,7 @@ from minibert.training.data.prepared import (
     write_manifest,
     write_part,
 )
+from minibert.training.data.tables import load_files
 from minibert.training.pretraining import prepare as preparing
 
 pytestmark = pytest.mark.usefixtures("cache")
@@ -211,6 +212,20 @@ def test_several_machines_prepare_a_part_each(tmp_path):
         write_part(texts, tmp_path / "1", 0, tokenizer, RowArguments(30, 48))
     with pytest.raises(ValueError, match="no whole shard validation"):
         write_manifest(tmp_path / "1", RowArguments(0.2, 48), {})
+
+
+def test_a_window_of_documents_without_tokens(tmp_path):
+    """Of characters that the tokenizer drops: they have no rows, and the others theirs."""
+    tokenizer = train_tokenizer(TEXTS, vocab_size=300, show_progress=False)
+    path, made = tmp_path / "train-00000.parquet", RowArguments(0.1, 48, "packed")
+    prepared.write_shard(path, [*["\u200b"] * WINDOW, *TEXTS[:3]], tokenizer, made)
+    counts, rows = prepared.shard_counts(path), load_files([str(path)], ".parquet")
+    assert counts["documents"] == WINDOW + 3 and counts["tokens"] == sum(map(len, rows["input_ids"])) > 0
+    groups = [(str(path), number, count) for number, count in enumerate(counts["rows"])]
+    streamed = StreamedRows(groups, 0)
+    assert [streamed[i]["input_ids"].tolist() for i in range(len(streamed))] == rows["input_ids"][:]
+    prepared.write_shard(path, ["\u200b"], tokenizer, made)
+    assert sum(prepared.shard_counts(path)["rows"]) == prepared.shard_counts(path)["tokens"] == 0
 
 
 # --- training from it ---

@@ -130,24 +130,21 @@ def test_without_a_seed_masks_come_from_torch(tokenizer):
     assert not same([first], [second])
 
 
-def test_repeated_masks_are_warned_about_once(tokenizer, monkeypatch):
+@pytest.mark.parametrize("options", [{"seed": 0}, {"rate_schedule": "linear", "rate_points": {1.0: 0.1}}])
+def test_a_collator_that_is_told_of_no_epoch_warns_once(tokenizer, monkeypatch, options):
+    """Its masks would come again, or its rate would not move."""
     said = []
     monkeypatch.setattr("minibert.training.data.collators.logger.warning", said.append)
     rows = padded_rows(tokenizer)[:40]
-    collator = MaskedLMCollator(tokenizer, seed=0)
-    for examples in batches(rows, 8):
-        collator(examples)
-    assert not said
+    collator = MaskedLMCollator(tokenizer, **options)
     for _ in range(2):
-        for examples in batches(rows[::-1], 8):
+        for examples in batches(rows, 8):
             collator(examples)
     assert len(said) == 1 and "MaskingProgress" in said[0]
-    told = MaskedLMCollator(tokenizer, seed=0)
-    for epoch in range(2):
-        told.set_progress(epoch)
-        told(rows)
-    for _ in range(2):
-        collator.for_evaluation()(rows)
+    told = MaskedLMCollator(tokenizer, **options)
+    told.set_progress(0)
+    for silent in (told, collator.for_evaluation(), MaskedLMCollator(tokenizer)):
+        silent(rows)
     assert len(said) == 1
 
 

@@ -6,6 +6,7 @@ import os
 import random
 import shutil
 
+import datasets
 import pytest
 import torch
 from accelerate.commands.launch import _validate_launch_command, launch_command_parser
@@ -145,20 +146,21 @@ def test_a_vocabulary_with_gaps_is_counted():
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, **special)
     masking = MaskingArguments(random_replacement="unigram", random_replace_prob=1.0, mask_replace_prob=0.0)
     objective = MaskedLM(ObjectiveArguments(), masking, seed=0)
-    collator = objective.collator(tokenizer, [{"input_ids": [5, 9, 9]}])
+    collator = objective.collator(tokenizer, datasets.Dataset.from_dict({"input_ids": [[5, 9, 9]]}))
     collator.mlm_probability = 1.0
     batch = collator([{"input_ids": [5, 9, 5, 9]}])
     assert batch["labels"].tolist() == [[5, 9, 5, 9]] and batch["input_ids"].tolist() == [[9, 5, 9, 5]]
 
 
 def test_unigram_baseline_is_the_entropy_of_the_counts():
-    train = [{"input_ids": [5, 5, 5, 6]}]
+    train = datasets.Dataset.from_dict({"input_ids": [[5, 5, 5, 6]]})
     batches = [{"labels": torch.tensor([[5, -100, 6]])}]
     loss, accuracy = unigram_baseline(train, batches, 8)
     expected = -(torch.tensor(4 / 12).log() + torch.tensor(2 / 12).log()) / 2  # add one to each of 8 counts
     assert loss == pytest.approx(expected.item(), rel=1e-6)
     assert accuracy == 0.5
-    train = [{"input_ids": [2, 5, 5, 5, 6, 3]}]  # special tokens that are never targets do not count
+    # special tokens that are never targets do not count
+    train = datasets.Dataset.from_dict({"input_ids": [[2, 5, 5, 5, 6, 3]]})
     assert unigram_baseline(train, batches, 8, special_ids=[0, 1, 2, 3]) == (loss, accuracy)
     assert unigram_baseline(train, batches, 8)[0] > loss
 

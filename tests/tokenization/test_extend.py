@@ -1,11 +1,12 @@
 """Words added to a trained tokenizer: they are whole, the rest is cut as it was, and the figures are true."""
 
+import copy
 import random
 from collections import Counter
 
 import pytest
 from helpers import make_texts, refusal, run
-from tokenizers import Tokenizer, models, pre_tokenizers
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import AutoTokenizer, BertTokenizer, PreTrainedTokenizerFast, RobertaTokenizer, XLMRobertaTokenizer
 
 from minibert.tokenization import extend_tokenizer, train_tokenizer
@@ -109,6 +110,33 @@ def test_new_words_within_new_words():
             assert len(ids_of(extended.tokenizer, f"a {word}")) == len(ids_of(tokenizer, "a")) + 1
 
 
+def test_added_tokens_keep_their_ids(tokenizer, tmp_path):
+    """Those behind the vocabulary, as ModernBERT's special ones are: a model has trained on them."""
+    given = copy.deepcopy(tokenizer)
+    given.add_tokens(["viscometer"])
+    given.add_special_tokens({"additional_special_tokens": ["[DOC]"]})
+    text = "a viscometer [DOC] hypersonicity [MASK]"
+    extension = extend_tokenizer(given, DOMAIN, 2)
+    assert list(extension.pieces) == [602, 603]
+    new = [token.strip("Ġ▁") for token in extension.tokenizer.convert_ids_to_tokens([602, 603])]
+    assert set(new) == {"hypersonicity", "aeroelastic"}  # viscometer is whole already
+    assert [extension.tokenizer.convert_tokens_to_ids(token) for token in ("viscometer", "[DOC]")] == [600, 601]
+    extension.tokenizer.save_pretrained(tmp_path)
+    for extended in (extension.tokenizer, AutoTokenizer.from_pretrained(tmp_path)):
+        ids = ids_of(extended, text)
+        assert {600, 601} < {*ids} and [old for i in ids for old in extension.pieces.get(i, [i])] == ids_of(given, text)
+
+
+def test_a_tokenizer_without_an_unknown_token():
+    """None is no token, though a vocabulary may have a piece that is spelled so."""
+    pieces = [*sorted(pre_tokenizers.ByteLevel.alphabet()), "No", "ne", "None"]
+    merges = [("N", "o"), ("n", "e"), ("No", "ne")]
+    backend = Tokenizer(models.BPE({piece: i for i, piece in enumerate(pieces)}, merges))
+    backend.pre_tokenizer, backend.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    extension = extend_tokenizer(PreTrainedTokenizerFast(tokenizer_object=backend), ["NoneType"], 1)
+    assert extension.tokenizer.tokenize("NoneType") == ["NoneType"]
+
+
 @pytest.mark.parametrize("stock", [BertTokenizer, RobertaTokenizer, XLMRobertaTokenizer])
 def test_stock_classes(stock, tmp_path):
     """Whose own way to read a vocabulary would lose `ignore_merges`; XLM-R's mask stands behind its vocabulary."""
@@ -148,6 +176,8 @@ def test_refusals():
         extend_tokenizer(PreTrainedTokenizerFast(tokenizer_object=Tokenizer(pieces)), ["ab"], 1)
     with pytest.raises(ValueError, match="extend_vocabulary: 0 words"):
         extend_tokenizer(tokenizer, ["abab"], 0)
+    with pytest.raises(ValueError, match="texts: a single str; use a list"):
+        extend_tokenizer(tokenizer, "abab", 1)
     with pytest.raises(ValueError, match="cuts no word of the text"):
         extend_tokenizer(tokenizer, ["a ba 中", "!?"], 5)
 

@@ -18,7 +18,7 @@ from ...configuration_minibert import MiniBertConfig
 from ...modeling_minibert import MiniBertForMaskedLM, MiniBertModel
 from ...tokenization import train_tokenizer
 from ..arguments.pretraining import CorpusArguments, TokenizerArguments
-from ..data.collators import EVALUATION_RATE, MaskedLMCollator
+from ..data.collators import MaskedLMCollator
 from ..data.documents import load_documents, tokenize_documents
 from ..data.packing import pack_documents
 
@@ -198,7 +198,7 @@ class Text:
         return [self._mask(rows) for rows in batches]
 
     def _mask(self, rows: Iterable[dict[str, Any]]) -> Batch:
-        return dict(MaskedLMCollator(self.tokenizer, mlm_probability=EVALUATION_RATE, seed=SEED)(list(rows)))
+        return dict(MaskedLMCollator(self.tokenizer).for_evaluation(seed=SEED)(list(rows)))
 
 
 def random_texts(lengths: Sequence[int], vocab_size: int) -> Batch:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
@@ -44,7 +43,7 @@ class _Progress(NamedTuple):
     batches_per_step: int = 1
     streamed: bool = False
     told: int = 0  # calls of `set_progress`
-    first_row: int = 0  # checksum of a row that any process has masked, or -1: see `_warn_of_repetition`
+    warned: bool = False  # that nobody calls it
 
 
 @dataclass
@@ -71,8 +70,8 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
         dataset.map(lambda row: {name: column[0] for name, column in evaluation([row], return_tensors="np").items()})
 
     Args (beyond those of the parent, whose meaning stands unless said here):
-        mlm: False leaves the masking out: labels are the tokens, but for padding and (in packed rows) the first token
-            of each document, which no other predicts.
+        mlm: False leaves the masking out: labels are the tokens, but for padding and (in packed rows, and with
+            `unpadded`) the first token of each document, which no other predicts.
         whole_word_mask: the parent's name for `masking="whole_word"`.
         mlm_probability: expected share of the tokens, special ones and padding left out, that become targets.
         masking: "token"; "whole_word" (all tokens of a word or none); or "span" (of whole words, with geometric
@@ -180,9 +179,10 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
     def numpy_call(self, examples: Sequence[Any]) -> dict[str, Any]:
         """The batch as NumPy arrays, int64 (`cu_seq_lens_…` int32)."""
         rows = [example if isinstance(example, Mapping) else {"input_ids": example} for example in examples]
+        columns = dict.fromkeys(name for row in rows for name in row)
         input_ids, lengths = _flatten(rows, "input_ids")
-        tokens = {name: _flatten(rows, name, lengths)[0] for name in TOKEN_COLUMNS if name in rows[0]}
-        numbers = {name: _stack(rows, name) for name in rows[0] if name not in (*TOKEN_COLUMNS, "offset_mapping")}
+        tokens = {name: _flatten(rows, name, lengths)[0] for name in TOKEN_COLUMNS if name in columns}
+        numbers = {name: _stack(rows, name) for name in columns if name not in (*TOKEN_COLUMNS, "offset_mapping")}
         tokens.setdefault("attention_mask", np.ones_like(input_ids))
         row_numbers = np.repeat(np.arange(len(lengths)), lengths)
         begins = np.diff(row_numbers, prepend=-1) > 0  # a document begins with its row …
@@ -241,7 +241,7 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
             found, last = f"{input_ids.min()} to {input_ids.max()}", len(self._regular) - 1
             raise ValueError(f"input_ids: {found} do not fit the tokenizer; use ids from 0 to {last}")
         if not self.mlm:
-            ignored = (input_ids == self.tokenizer.pad_token_id) | (begins & packed)
+            ignored = (input_ids == self.tokenizer.pad_token_id) | (begins & (packed or self.unpadded))
             return input_ids, np.where(ignored, IGNORE_INDEX, input_ids)
         candidates = self._regular[input_ids] & (tokens["attention_mask"] != 0)
         if "special_tokens_mask" in tokens:
@@ -274,8 +274,15 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
 
     def _draws(self, rows: Sequence[np.ndarray]) -> tuple[np.ndarray, float]:
         """Uniform numbers for the tokens of the batch now at hand, float64 [4, T], and its rate."""
-        self._warn_of_repetition(rows)
         progress, worker = self._progress, get_worker_info()
+        moving = self.rate_schedule != "constant" or (self.seed is not None and not self.static_masking)
+        if moving and not (progress.told or progress.warned):
+            self._write(progress._replace(warned=True))
+            logger.warning(
+                "MaskedLMCollator: it was not told of an epoch; until it is, rows that come again are masked as before,"
+                " and the rate stays. Give the Trainer callbacks=[MaskingProgress(collator)], or call"
+                " collator.set_progress(epoch) when one begins."
+            )
         if progress.told != self._told:
             self._told, self._batches = progress.told, 0
         # a data loader hands its batches to its workers in turn (but not with `dataloader_in_order=False`)
@@ -295,21 +302,6 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
             return np.random.Generator(np.random.Philox(key)).random((4, sum(map(len, rows)))), rate
         epoch, batch = (0, None) if self.static_masking else (progress.epoch, batch if progress.streamed else None)
         return np.concatenate([row_draws(self.seed, epoch, row, batch) for row in rows], axis=1), rate
-
-    def _warn_of_repetition(self, rows: Sequence[np.ndarray]) -> None:
-        """Warn once, over all processes, when rows come again and nobody has ever said that an epoch is over."""
-        progress = self._progress
-        if self.seed is None or self.static_masking or progress.told or progress.first_row < 0:
-            return
-        checksums = [1 + zlib.crc32(row) for row in rows]
-        if progress.first_row == 0:
-            self._write(progress._replace(first_row=checksums[0]))
-        elif progress.first_row in checksums:
-            self._write(progress._replace(first_row=-1))
-            logger.warning(
-                "MaskedLMCollator: a row came again and was masked as before, since the collator was not told of a new"
-                " epoch. Give the Trainer callbacks=[MaskingProgress(collator)], or call collator.set_progress(epoch)."
-            )
 
 
 def check_mask_token(tokenizer: Any) -> None:

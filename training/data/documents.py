@@ -3,6 +3,7 @@
 import functools
 import hashlib
 import inspect
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -82,7 +83,7 @@ def hold_out(documents: datasets.Dataset, validation_size: float | int, seed: in
     `validation_size`, a share (below 1) or a number of documents, is not positive, or leaves none to train on; of a
     share, at least `minimum` different documents are held out.
     """
-    if validation_size <= 0:
+    if not 0 < validation_size < math.inf:
         raise ValueError(f"validation_size: {validation_size} holds nothing out; use a share, or a number of texts")
     share = validation_size < 1
     target = max(1, round(validation_size * len(documents) if share else validation_size))

@@ -6,6 +6,7 @@ spaces between words, and tokens per character for the rest.
 """
 
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from ..checkpoints import check_folder
 from ..loading import saved_tokenizer
 from ..report import format_table, plot_tokens
 from .documents import load_sources
-from .sources import language_of
+from .sources import files_in, language_of
 from .tables import LOADERS
 
 
@@ -83,12 +84,11 @@ def load_passages(data: Sequence[str]) -> dict[str, list[str]]:
     files: dict[str, str] = {}
     for item in data:
         language, path = language_of(item)
-        folder = Path(path).expanduser()
-        found = sorted(file for file in folder.iterdir() if file.suffix in LOADERS) if folder.is_dir() else [folder]
-        for file in found:
-            if (name := language or file.stem) in files:
+        path = os.path.expanduser(path)
+        for file in files_in(path, LOADERS) if os.path.isdir(path) else [path]:
+            if (name := language or Path(file).stem) in files:
                 raise ValueError(f"data: two files of the language {name!r}; give one, or name it (de2=file.txt)")
-            files[name] = str(file)
+            files[name] = file
     if not files:
         raise ValueError(f"data: no file of passages in {', '.join(data) or 'nothing'}; give one file a language")
     sources = load_sources(list(files.values()), sample_by="line")

@@ -10,6 +10,7 @@ from tqdm.auto import tqdm
 
 from ...tokenization import train_tokenizer
 from ...tokenization.train import ALGORITHMS
+from ..arguments import check_least
 from ..arguments.pretraining import CorpusArguments, MaskStatsArguments
 from ..checkpoints import check_folder
 from ..report import format_table, plot_rates
@@ -57,8 +58,7 @@ def mask_stats(corpus: CorpusArguments, arguments: MaskStatsArguments) -> int:
         for given in getattr(arguments, name):
             if given not in known:
                 raise ValueError(f"{name}: {given!r} is not known; use one of {', '.join(known)}")
-    if min(arguments.tokens) < 1:
-        raise ValueError(f"tokens: {min(arguments.tokens)} is no number of tokens; use 1 or more")
+    check_least(arguments, tokens=1)
     if not 0 <= arguments.mlm_probability <= 1:
         raise ValueError(f"mlm_probability: {arguments.mlm_probability} is no rate; use a number from 0 to 1")
     folder = Path(arguments.output_dir)

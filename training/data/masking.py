@@ -6,7 +6,6 @@ result is a pure function of its arguments.
 """
 
 import hashlib
-from collections.abc import Iterable, Sequence
 
 import datasets
 import numpy as np
@@ -134,17 +133,10 @@ def _spans(rate: float, rows: np.ndarray, breaks: np.ndarray, draws: np.ndarray)
     return covered, np.maximum.accumulate(np.where(begins, np.arange(len(rows)), 0))
 
 
-def unigram_counts(rows: Iterable[Sequence[int]], vocab_size: int) -> np.ndarray:
-    """How often every id occurs in `rows` of token ids: int64 [vocab_size]."""
+def unigram_counts(rows: datasets.Dataset, vocab_size: int) -> np.ndarray:
+    """How often every id occurs in the column `input_ids` of `rows`: int64 [vocab_size]."""
     counts = np.zeros(vocab_size, dtype=np.int64)
-    for row in rows:
-        counts += np.bincount(np.asarray(row, dtype=np.int64), minlength=vocab_size)
+    for table in rows.select_columns("input_ids").with_format("arrow").iter(1000):
+        ids = table["input_ids"].combine_chunks().flatten().to_numpy()
+        counts += np.bincount(ids, minlength=vocab_size)
     return counts
-
-
-def all_ids(rows: datasets.Dataset | Iterable[dict]) -> Iterable[Sequence[int]]:
-    """The token ids of `rows` for `unigram_counts`; of a data set those of a thousand rows at a time."""
-    if not isinstance(rows, datasets.Dataset):
-        return (row["input_ids"] for row in rows)
-    tables = rows.select_columns("input_ids").with_format("arrow").iter(1000)
-    return (table["input_ids"].combine_chunks().flatten().to_numpy() for table in tables)

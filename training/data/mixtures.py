@@ -34,7 +34,7 @@ from .tables import DatasetOrStream
 LANGUAGE_ALPHA = 0.3
 # An epoch has every document at least once; one longer than this many times the corpus is taken for a mistake.
 LONGEST_EPOCH = 100
-MINIMUM_DOCUMENTS = 10  # that a training needs
+MINIMUM_DOCUMENTS = 10  # that a training needs, unless they are streamed
 # Held-out documents of a stream that are kept for validation, so that evaluating does not take for ever.
 VALIDATION_DOCUMENTS = 1000
 # Rows of a stream that token frequencies are counted in.
@@ -57,14 +57,12 @@ def prepare_documents(
     *,
     validation_size: float,
     seed: int,
-    minimum: int = MINIMUM_DOCUMENTS,
     minimum_validation: int = 1,
 ) -> CorpusSplits:
     """Load the corpus, hold out whole documents, and mix the sources; of several, a table of their shares is printed.
 
     Args:
         validation_size: see `documents.hold_out` and `split_stream`.
-        minimum: the number of documents that are needed, unless they are streamed.
         minimum_validation: different documents that are held out at least where `validation_size` is a share; of
             several languages, of one of them.
 
@@ -85,9 +83,9 @@ def prepare_documents(
 
     names, alpha = check_mixture(corpus.data, mixture)
     documents = load_documents(**vars(corpus))
-    if len(documents) < minimum:
+    if len(documents) < MINIMUM_DOCUMENTS:
         source = ", ".join(corpus.data) or "the built-in corpus"
-        raise ValueError(f"data: {len(documents)} documents in {source}; give {minimum} or more")
+        raise ValueError(f"data: {len(documents)} documents in {source}; give {MINIMUM_DOCUMENTS} or more")
     columns, needed = ["text"], minimum_validation
     if len(names) > 1 and all(language_of(item)[0] for item in corpus.data):
         columns, needed = ["text", "source"], len(names) * (minimum_validation - 1) + 1  # the pigeonhole principle
@@ -156,11 +154,11 @@ def _mix(
     _check_not_empty(names, map(range, sizes), "is left to train on")
     drawn = draw_documents(sizes, sampling_probabilities(weights or sizes, alpha), seed)
     counts = np.bincount(source[drawn], minlength=len(names))
-    columns = [names]
-    for numbers in (sizes, counts):
-        columns += [[f"{number:,}" for number in numbers], [f"{share:.1%}" for share in numbers / sum(numbers)]]
-    columns.append([f"{times:.2f}" for times in counts / sizes])
-    print(format_table(("source", "documents", "share", "sampled", "share", "times seen"), list(zip(*columns))))
+    table = [
+        (name, size, f"{size / len(documents):.1%}", count, f"{count / len(drawn):.1%}", f"{count / size:.2f}")
+        for name, size, count in zip(names, sizes.tolist(), counts.tolist())
+    ]
+    print(format_table(("source", "documents", "share", "sampled", "share", "times seen"), table))
     return documents.select(drawn)
 
 

@@ -50,9 +50,10 @@ def write_shard(path: Path, texts: Iterable[str], tokenizer: PreTrainedTokenizer
             tokenized = pa.concat_tables(tokenize_table(pa.table({"text": batch}), backend) for batch in batches)
             packed = pack_table(tokenized, rows.packing, rows.seq_length, **special)
             writer = writer or opened.enter_context(pq.ParquetWriter(unfinished, packed.schema, compression="zstd"))
-            writer.write_table(packed, ROWS_IN_GROUP)
             documents += len(window)
-            tokens += pc.sum(pc.list_value_length(packed["input_ids"])).as_py()
+            if len(packed):  # its documents may be without tokens: of characters that the tokenizer drops
+                writer.write_table(packed, ROWS_IN_GROUP)
+                tokens += pc.sum(pc.list_value_length(packed["input_ids"])).as_py()
         writer.add_key_value_metadata({"documents": str(documents), "tokens": str(tokens)})
 
 

@@ -32,7 +32,8 @@ ROWS_TO_SEE = 100
 def language_of(item: str) -> tuple[str | None, str]:
     """The language of an entry `language=item` (None where it names none) and the entry without it."""
     named = LANGUAGE.fullmatch(item)
-    if named is None or os.path.exists(os.path.expanduser(item)):  # a path may have a "=" in it
+    path = os.path.expanduser(item)
+    if named is None or os.path.exists(path) or any(glob.iglob(path, recursive=True)):  # a path may have a "=" in it
         return None, item
     return named["language"], named["item"]
 

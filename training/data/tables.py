@@ -62,17 +62,19 @@ def load_files(files: Sequence[str], suffix: str, field: str = "data", **options
     loader, defaults = LOADERS[suffix]
     try:
         literal = [glob.escape(os.path.abspath(file)) for file in files]  # which `datasets` takes for patterns
-        if loader == "csv" and not options.get("streaming"):
-            options |= {"features": _text_columns(files[0], defaults)}
+        columns = [_text_columns(file, defaults) for file in files] if loader == "csv" else []
+        if columns and not options.get("streaming"):
+            options |= {"features": columns[0]}
         rows = datasets.load_dataset(loader, data_files=literal, split="train", **defaults, **options)
         streamed = isinstance(rows, datasets.IterableDataset)
-        if loader == "csv" and streamed:
-            rows = rows.with_format("arrow").map(_check_cells, batched=True, fn_kwargs={"suffix": suffix})
-            rows = rows.with_format(None)
-        elif loader == "csv":
-            rows = _with_numbers(rows, _check_cells(rows.data.table, suffix))
+        if suffix == ".tsv" and streamed:
+            rows = rows.with_format("arrow").map(_check_tabs, batched=True).with_format(None)
+        elif suffix == ".tsv":
+            _check_tabs(rows.data.table)
         if streamed:
             next(iter(rows), None)
+        elif columns:
+            rows = _with_numbers(rows)
     except (datasets.exceptions.DatasetGenerationError, ValueError) as error:
         named = repr(files[0]) if len(files) == 1 else f"one of {len(files)} files ({files[0]!r}, …)"
         reason = "no rows" if "corresponds to no data" in str(error) else _reason(error)
@@ -115,14 +117,17 @@ def string_columns(dataset: datasets.Dataset) -> list[str]:
 
 
 def _text_columns(file: str, options: dict[str, Any]) -> datasets.Features:
-    """All columns as text. (`datasets` would take their types from the first 10,000 rows.)"""
-    first = _check_cells(pa.Table.from_pandas(pd.read_csv(file, nrows=1, **options)), ".csv")
-    return datasets.Features({name: datasets.Value("string") for name in first.column_names})
+    """All columns as text (`datasets` would take their types from the first 10,000 rows); a ValueError where the first
+    row is longer than the header: pandas takes its first cell for the row's name, and moves all others to the left."""
+    first = pd.read_csv(file, nrows=1, **options)
+    if not isinstance(first.index, pd.RangeIndex):
+        raise ValueError(f"a row has more cells than the header ({file!r}); put a cell with a separator in quotes")
+    return datasets.Features({name: datasets.Value("string") for name in first.columns})
 
 
-def _with_numbers(rows: datasets.Dataset, table: pa.Table) -> datasets.Dataset:
-    """Columns of which all cells are whole numbers, or numbers, or booleans, as such. `table` is that of `rows`."""
-    kinds = {}
+def _with_numbers(rows: datasets.Dataset) -> datasets.Dataset:
+    """Columns of which all cells are whole numbers, or numbers, or booleans, as such."""
+    table, kinds = rows.data.table, {}
     for name in table.column_names:
         for kind in (pa.int64(), pa.float64(), pa.bool_()):
             try:
@@ -143,11 +148,9 @@ def _with_numbers(rows: datasets.Dataset, table: pa.Table) -> datasets.Dataset:
     return rows.with_format("arrow").map(cast, batched=True, features=features).with_format(None) if kinds else rows
 
 
-def _check_cells(table: pa.Table, suffix: str) -> pa.Table:
-    """`table`, if its cells are those of their columns; else a ValueError."""
-    if "__index_level_0__" in table.column_names:  # where the first row is longer, pandas moves all to the left
-        raise ValueError("a row has more cells than the header; put a cell with a separator in quotes")
-    for column in table.columns if suffix == ".tsv" else []:
+def _check_tabs(table: pa.Table) -> pa.Table:
+    """`table`; a ValueError where a cell has a tab."""
+    for column in table.columns:
         if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
             with_tab = column.filter(pc.match_substring(column, "\t"))
             if len(with_tab):
@@ -157,5 +160,7 @@ def _check_cells(table: pa.Table, suffix: str) -> pa.Table:
 
 def _reason(error: BaseException) -> str:
     cause = error.__cause__ or error
+    if isinstance(cause, datasets.table.CastError):
+        return "not all of it has the same columns; give files with other ones as entries of their own"
     reason = (str(cause).strip().splitlines() or [type(cause).__name__])[0]
     return f"{reason}; {ENCLOSED}" if "EOF inside string" in reason else reason

@@ -16,7 +16,7 @@ from ....configuration_minibert import MiniBertConfig
 from ...arguments.pretraining import MaskingArguments, ObjectiveArguments, RowArguments
 from ...data.collators import MaskedLMCollator
 from ...data.documents import tokenize_documents
-from ...data.masking import IGNORE_INDEX, all_ids, unigram_counts
+from ...data.masking import IGNORE_INDEX, unigram_counts
 from ...data.packing import check_packing, fill_rate, pack_documents, special_ids
 from ...loading import load_reported
 
@@ -149,7 +149,7 @@ def unigram_baseline(
     """What knowing nothing but token frequencies gives at the targets of evaluation: the mean loss of the
     add-one-smoothed frequencies of the training rows, and the accuracy of always guessing the most frequent target.
     Special tokens count only where they are targets (as [SEP] is for a decoder)."""
-    counts = unigram_counts(all_ids(train), vocab_size).astype(np.float64)
+    counts = unigram_counts(train, vocab_size).astype(np.float64)
     labels = np.concatenate([batch["labels"][batch["labels"] != IGNORE_INDEX].cpu().numpy() for batch in batches])
     is_target = np.bincount(labels, minlength=vocab_size) > 0
     special = np.asarray(special_ids, dtype=np.int64)

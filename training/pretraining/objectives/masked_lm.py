@@ -11,7 +11,7 @@ from ....modeling_minibert import MiniBertForMaskedLM
 from ....tokenization.words import word_start_table
 from ...arguments.pretraining import RowArguments
 from ...data.collators import MaskedLMCollator, check_mask_token, check_masking
-from ...data.masking import all_ids, unigram_counts
+from ...data.masking import unigram_counts
 from ..fill import fill_masks
 from .base import Objective
 from .examples import find_content_word
@@ -42,7 +42,7 @@ class MaskedLM(Objective):
     def collator(self, tokenizer: PreTrainedTokenizerBase, train: datasets.Dataset) -> MaskedLMCollator:
         counts = None
         if self.masking.random_replacement == "unigram":
-            counts = unigram_counts(all_ids(train), vocabulary_size(tokenizer))
+            counts = unigram_counts(train, vocabulary_size(tokenizer))
         return MaskedLMCollator(tokenizer, unigram_counts=counts, seed=self.seed, **vars(self.masking))
 
     def examples(self, folder: Path, sentences: Sequence[str], tokenizer: PreTrainedTokenizerBase) -> list[str]:
