@@ -441,9 +441,9 @@ class Plan:
     def to(self, device: torch.device | str | int, non_blocking: bool = False) -> "Plan":
         """The plan with its tensors on another device, made once for each."""
         if device not in self.copies:
-            self.copies[device] = copy.copy(self)
             moved = tree_map_only(torch.Tensor, lambda x: x.to(device, non_blocking=non_blocking), self.__dict__)
-            self.copies[device].__dict__.update(moved)
+            self.copies[device] = copy.copy(self)
+            self.copies[device].__dict__.update(moved, copies={})
         return self.copies[device]
 
 
