@@ -149,11 +149,12 @@ def prepare(
     splits = task.read(splits, known) if bad is None else read_without_bad_rows(task, splits, known, bad)
     # What is wrong with rows without labels is told before any training, too.
     blank = None if unlabelled is None else task.read_unlabelled(unlabelled)
-    if trains and has_head and task.labels and len(task.labels) != config.num_labels:
+    if has_head and task.labels and len(task.labels) != config.num_labels:
         there, here = (", ".join(map(str, names)) for names in (config.id2label.values(), task.labels))
+        use = "start from a model without such a head" if trains else "give all of them, in its order, with --labels"
         raise ValueError(
-            f"model: {arguments.model!r} was fine-tuned for {config.num_labels} labels ({there}), the data have "
-            f"{len(task.labels)} ({here}); start from a model without such a head"
+            f"model: {arguments.model!r} was fine-tuned for {config.num_labels} labels ({there}), not for "
+            f"{len(task.labels)} ({here}); {use}"
         )
     run = Run(task, splits, {}, arguments, training, {}, unlabelled)
     if bad is not None:

@@ -124,7 +124,8 @@ class Classify(Task):
         if config and known and any(_find_label(item, known) is None for item in seen):
             there = f"{', '.join(known)}, and {file!r} has {', '.join(names[:9])}{' …' * (len(names) > 9)}"
             raise ValueError(f"model: it was fine-tuned for the labels {there}; start from a model without such a head")
-        if len(names) < 2 and not known:
+        can_lack_it = names and [] in values["train"]  # a list of labels, where some rows have none
+        if len(names) < 2 and not known and not can_lack_it:
             only = f"{file!r} has one label only ({', '.join(names)})"
             raise ValueError(f"{self.label_column}: {only}; there is nothing to learn")
         feature = splits["train"].features[self.label_column]
