@@ -289,17 +289,15 @@ def check_arguments(arguments: FinetuneArguments, training: TrainingArguments, l
     if lora is not None:
         import peft  # noqa: F401 - missing it is told before any work
     parts = ["none", "encoder", *map(str, range(1, layers + 1))]
-    no_layer = "has no effect with --freeze encoder: no layer trains"
-    checks = [
+    unmeasured = arguments.patience and (training.eval_strategy == "no" or not training.load_best_model_at_end)
+    needed = "evaluations in training and --load_best_model_at_end true"
+    for name, refused, why in (
         ("freeze", freeze not in parts, f"is no part of the model; use none, encoder or a number from 1 to {layers}"),
         ("lora", lora and freeze != "none", f"freezes the encoder's own weights already; leave out --freeze {freeze}"),
         ("layerwise_lr_decay", not 0 < decay <= 1, "is out of range; use a share above 0, up to 1"),
-        ("layerwise_lr_decay", decay < 1 and freeze == "encoder", no_layer),
-    ]
-    unmeasured = arguments.patience and (training.eval_strategy == "no" or not training.load_best_model_at_end)
-    needed = "evaluations in training and --load_best_model_at_end true"
-    checks.append(("patience", unmeasured, f"has no effect without {needed}; use 0"))
-    for name, refused, why in checks:
+        ("layerwise_lr_decay", decay < 1 and freeze == "encoder", "has no effect with --freeze encoder; leave it out"),
+        ("patience", unmeasured, f"has no effect without {needed}; use 0"),
+    ):
         if refused:
             raise ValueError(f"{name}: {getattr(arguments, name)!r} {why}")
 
