@@ -205,7 +205,7 @@ class TestRefused:
         task, arguments = given("classes", "--plan", *arguments)
         assert "use " in refused("finetune", task, arguments)
 
-    @pytest.mark.parametrize("lacks", ["rust", "padding"])
+    @pytest.mark.parametrize("lacks", ["rust", "padding", "files"])
     @pytest.mark.parametrize("kind", ["classes", "entities"])
     def test_a_tokenizer_that_cannot_serve(self, start, given, refused, tmp_path, kind, lacks):
         folder = shutil.copytree(start, tmp_path / "model")
@@ -216,6 +216,10 @@ class TestRefused:
             words = dict(word_tokenizer_type="basic", subword_tokenizer_type="character")
             BertJapaneseTokenizer(str(folder / "vocab.txt"), **words).save_pretrained(folder)
             said = "BertJapaneseTokenizer, in Python alone; give a fast one"
+        elif lacks == "files":
+            for file in folder.glob("tokenizer*"):
+                file.unlink()
+            said = "holds no tokenizer; tokenizer.save_pretrained(folder) writes it"
         else:
             settings = json.loads((folder / "tokenizer_config.json").read_text())
             del settings["pad_token"]
