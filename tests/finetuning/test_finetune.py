@@ -803,6 +803,20 @@ def test_an_interruption_leaves_the_models_of_the_seeds_that_are_done(start, dat
     assert all(torch.equal(weight, weights[name]) for name, weight in done[0][0].state_dict().items())
 
 
+@pytest.mark.parametrize("only_model", [True, False])
+def test_a_full_disk_advises_what_can_be_done(start, data, tmp_path, monkeypatch, capsys, only_model):
+    def full(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Trainer, "save_model", full)
+    arguments = ["--model", start, "--data", data, "--output_dir", str(tmp_path / "out"), *QUICK, "--max_steps", "1"]
+    assert cli.main(["finetune", "classify", *arguments, "--save_only_model", str(only_model).lower()]) == 2
+    said = capsys.readouterr().err
+    assert "checkpoint-1 could not be written" in said and "No space left" in said
+    assert ("start again in another folder" in said) is only_model
+    assert ("--resume_from_checkpoint true" in said) is not only_model
+
+
 @pytest.mark.slow
 def test_two_processes_do_what_one_does(start, tmp_path):
     """Both train and score, one saves, speaks, and removes the checkpoints."""
