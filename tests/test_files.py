@@ -1,7 +1,6 @@
 """Files whose existence says that something is done: all of them is there, or nothing."""
 
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -9,7 +8,6 @@ from minibert.training import race
 from minibert.training.arguments.pretraining import CorpusArguments
 from minibert.training.arguments.tools import RaceArguments
 from minibert.training.files import write_json
-from minibert.training.finetuning.compare import _once
 
 
 def half(path, *_, **__):
@@ -26,15 +24,6 @@ def test_json_that_breaks_off_is_not_there(tmp_path, monkeypatch):
             write_json(tmp_path / name, {"a": 2})
     monkeypatch.undo()
     assert (tmp_path / "a.json").read_text() == '{\n "a": 1\n}\n' and not (tmp_path / "b.json").exists()
-
-
-def test_a_part_of_a_comparison_that_breaks_off_is_done_again(tmp_path, monkeypatch):
-    run, path = SimpleNamespace(settings={"seed": 0}), tmp_path / "compare_speed.json"
-    with monkeypatch.context() as patched, pytest.raises(OSError, match="disk full"):
-        patched.setattr(Path, "write_text", half)
-        _once(path, run, lambda: {"rounds": 1})
-    assert _once(path, run, lambda: {"rounds": 2})["rounds"] == 2
-    assert _once(path, run, lambda: pytest.fail("done twice")) == {"settings": {"seed": 0}, "rounds": 2}
 
 
 def test_held_out_masks_of_a_race_that_break_off_are_made_again(tmp_path, monkeypatch):

@@ -151,9 +151,11 @@ class CheckpointErrors:
             super()._save_checkpoint(*args, **kwargs)
         except (OSError, RuntimeError, SafetensorError) as error:  # the second is what `torch.save` raises
             name = f"checkpoint-{self.state.global_step}"
+            resumable = not self.args.save_only_model
+            goes_on = "go on with --resume_from_checkpoint true" if resumable else "start again in another folder"
             raise OSError(
                 f"{name} could not be written to {self.args.output_dir!r} ({str(error).splitlines()[0]}); what was"
-                " saved before is whole: make room, and go on with --resume_from_checkpoint true"
+                f" saved before is whole: make room, and {goes_on}"
             ) from error
 
 

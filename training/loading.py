@@ -37,11 +37,15 @@ def saved_config(path: str) -> PreTrainedConfig:
 
 def saved_tokenizer(path: str | Path) -> PreTrainedTokenizerBase:
     """The tokenizer in a folder or on the Hub (its code is never run); a ValueError or an OSError if there is none."""
-    with reading(path):
-        tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=False)
     without_files = Path(path).is_dir() and not any(Path(path, name).exists() for name in VOCABULARIES)
+    none = f"{str(path)!r} holds no tokenizer; tokenizer.save_pretrained(folder) writes it"
+    try:
+        with reading(path):
+            tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=False)
+    except ValueError as error:
+        raise ValueError(none if without_files else str(error)) from error
     if without_files and len(tokenizer) < FEWEST_CHARACTERS:
-        raise ValueError(f"{str(path)!r} holds no tokenizer; tokenizer.save_pretrained(folder) writes it")
+        raise ValueError(none)
     longest = tokenizer.model_max_length
     if not isinstance(longest, (int, float)):
         raise ValueError(f"{str(path)!r}: tokenizer_config.json has model_max_length={longest!r}; put a number there")

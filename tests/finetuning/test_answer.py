@@ -242,6 +242,14 @@ class TestTask:
         task, split = make_task(tokenizers["bpe"], rows, tmp_path, stride=15)
         assert all(window["token_type_ids"].count(0) == 24 + 2 for window in task.encode(split, training=False))
 
+    @pytest.mark.parametrize("algorithm", ["bpe", "unigram"])
+    def test_long_questions_of_characters_of_several_tokens_leave_room(self, tokenizers, tmp_path, algorithm):
+        for question in ("\u6f22" * 30, "What \U0001f600\u6f22\u6f22" * 9):
+            rows = [questions(1)[0] | {"question": question}]
+            task, split = make_task(tokenizers[algorithm], rows, tmp_path, stride=6, max_length=34)
+            for window in task.encode(split, training=False):
+                assert len(window["input_ids"]) <= 34 and 20 < window["token_type_ids"].count(0) <= 24 + 2
+
     @pytest.mark.parametrize(
         "change, message",
         [

@@ -579,13 +579,16 @@ class TestCompare:
 
         printed = capsys.readouterr().out
         assert "BertForSequenceClassification" in printed and f"{speed['median_ratio']:.4f}" in printed
-        before = {path: path.stat().st_mtime_ns for path in output.iterdir() if path.name != "compare.json"}
-        (output / "compare_speed.json").unlink()  # as if it had been stopped there
+        before = {path: path.stat().st_mtime_ns for path in output.iterdir()}
+        del report["speed"]  # as if it had been stopped there
+        (output / "compare.json").write_text(json.dumps(report))
         assert cli.main(arguments) == 0
         printed = capsys.readouterr().out
-        assert "metrics.json is there already" in printed and "transformers.json is there already" in printed
+        assert "metrics.json is there already" in printed and "compare.json is there already" in printed
         after = {path: path.stat().st_mtime_ns for path in before}
-        assert {path.name for path in before if before[path] != after[path]} == {"compare_speed.json"}
+        assert {path.name for path in before if before[path] != after[path]} == {"compare.json"}
+        again = json.loads((output / "compare.json").read_text())
+        assert again.pop("speed")["rounds"] == 2 and again == report
 
         for field, value, there, here in (
             ("learning_rate", "2e-3", "0.001", "0.002"),
@@ -798,6 +801,20 @@ def test_an_interruption_leaves_the_models_of_the_seeds_that_are_done(start, dat
     (checkpoint,) = output.glob("seed-0/checkpoint-*")
     weights = MiniBertForSequenceClassification.from_pretrained(checkpoint).state_dict()
     assert all(torch.equal(weight, weights[name]) for name, weight in done[0][0].state_dict().items())
+
+
+@pytest.mark.parametrize("only_model", [True, False])
+def test_a_full_disk_advises_what_can_be_done(start, data, tmp_path, monkeypatch, capsys, only_model):
+    def full(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Trainer, "save_model", full)
+    arguments = ["--model", start, "--data", data, "--output_dir", str(tmp_path / "out"), *QUICK, "--max_steps", "1"]
+    assert cli.main(["finetune", "classify", *arguments, "--save_only_model", str(only_model).lower()]) == 2
+    said = capsys.readouterr().err
+    assert "checkpoint-1 could not be written" in said and "No space left" in said
+    assert ("start again in another folder" in said) is only_model
+    assert ("--resume_from_checkpoint true" in said) is not only_model
 
 
 @pytest.mark.slow

@@ -338,6 +338,7 @@ class TestLabels:
             ([1.0, 2.0], {"problem_type": REGRESSION}, REGRESSION, ["score"], [1.0, 2.0]),
             ([1, 2, 5], {"problem_type": REGRESSION}, REGRESSION, ["score"], [1.0, 2.0, 5.0]),
             ([[0, 2], [], [1]], {}, MULTI, ["0", "1", "2"], [[1.0, 0.0, 1.0], [0.0] * 3, [0.0, 1.0, 0.0]]),
+            ([["a"], [], ["a"]], {}, MULTI, ["a"], [[1.0], [0.0], [1.0]]),
             ([["a", "b"], [], ["c"]], {}, MULTI, ["a", "b", "c"], [[1.0, 1.0, 0.0], [0.0] * 3, [0.0, 0.0, 1.0]]),
         ],
     )
@@ -383,6 +384,8 @@ class TestLabels:
             ([{"text": "a", "label": [0.5, 0.2]}] * 2, {}, "row 1: label=[0.5, 0.2]; use a list of names"),
             ([{"text": "a", "label": {"name": "x"}}] * 2, {}, "row 1: label={'name': 'x'}; use a label"),
             ([{"text": "a", "label": 3}] * 3, {}, "one label only (3)"),
+            ([{"text": "a", "label": ["x"]}] * 3, {}, "one label only (x)"),
+            ([{"text": "a", "label": []}, {"text": "b", "label": []}], {}, "label"),
             ([{"text": "a", "label": "x"}] * 3, {"labels": ["x"]}, "labels: x is one class only"),
             (
                 [{"text": "a", "label": "x"}, {"text": "b", "label": "y"}],

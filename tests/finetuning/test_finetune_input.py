@@ -205,7 +205,7 @@ class TestRefused:
         task, arguments = given("classes", "--plan", *arguments)
         assert "use " in refused("finetune", task, arguments)
 
-    @pytest.mark.parametrize("lacks", ["rust", "padding"])
+    @pytest.mark.parametrize("lacks", ["rust", "padding", "files"])
     @pytest.mark.parametrize("kind", ["classes", "entities"])
     def test_a_tokenizer_that_cannot_serve(self, start, given, refused, tmp_path, kind, lacks):
         folder = shutil.copytree(start, tmp_path / "model")
@@ -216,6 +216,10 @@ class TestRefused:
             words = dict(word_tokenizer_type="basic", subword_tokenizer_type="character")
             BertJapaneseTokenizer(str(folder / "vocab.txt"), **words).save_pretrained(folder)
             said = "BertJapaneseTokenizer, in Python alone; give a fast one"
+        elif lacks == "files":
+            for file in folder.glob("tokenizer*"):
+                file.unlink()
+            said = "holds no tokenizer; tokenizer.save_pretrained(folder) writes it"
         else:
             settings = json.loads((folder / "tokenizer_config.json").read_text())
             del settings["pad_token"]
@@ -232,6 +236,14 @@ class TestRefused:
         AutoTokenizer.from_pretrained(start).save_pretrained(tmp_path / "model")
         task, arguments = given("classes", "--model", str(tmp_path / "model"), "--problem_type", "regression")
         assert refused("finetune", task, arguments).startswith("problem_type: 'regression' is asked for")
+
+    def test_other_labels_than_those_of_a_model_without_names(self, start, refused, tmp_path):
+        MiniBertForSequenceClassification(MiniBertConfig.from_pretrained(start, num_labels=3)).save_pretrained(tmp_path)
+        AutoTokenizer.from_pretrained(start).save_pretrained(tmp_path)
+        test = write_rows(tmp_path / "test.jsonl", [{"text": "ann runs", "label": i} for i in (0, 1)])
+        arguments = ["--model", str(tmp_path), "--test", test, "--output_dir", str(tmp_path / "out")]
+        said = refused("evaluate", "classify", [*arguments, "--labels", "a", "b"])
+        assert "was fine-tuned for 3 labels" in said and "not for 2 (a, b); give all of them" in said
 
     def test_a_folder_that_lacks_weights(self, start, given, refused, tmp_path):
         """They would be random numbers: those of the encoder always, a head's where the model is to be used."""
@@ -430,6 +442,14 @@ def test_a_tag_for_every_word(start, tmp_path, kind, mark):
     assert cli.main(["evaluate", "tag", "--model", str(tmp_path / "out"), "--test", test, *QUICK[2:], "--output_dir",
                      str(tmp_path / "again")]) == 0  # fmt: skip
     assert json.loads((tmp_path / "again" / "metrics.json").read_text())["test"]["accuracy"] == 1.0
+
+
+def test_a_sentence_without_words_has_no_tags_to_lack(start, tmp_path, capsys):
+    test = [{"tokens": ["ann", "runs"], "tags": ["", ""]}, {"tokens": [], "tags": []}]
+    assert finetune(start, "entities", tmp_path, test, "--traceback") == 0
+    assert "not scored" in capsys.readouterr().out
+    saved = [json.loads(line) for line in (tmp_path / "out" / "test_predictions.jsonl").read_text().splitlines()]
+    assert [len(row["prediction"]) for row in saved] == [2, 0]
 
 
 def test_a_plan_counts_them(start, tmp_path, capsys):

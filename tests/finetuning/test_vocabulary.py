@@ -3,6 +3,7 @@
 import copy
 
 import accelerate
+import datasets
 import pytest
 import torch
 import torch.nn.utils.prune
@@ -12,7 +13,7 @@ from minibert import MiniBertConfig, MiniBertForSequenceClassification
 from minibert.training.finetuning.freezing import SeenEmbedding, restore_embedding, train_seen_rows
 
 IDS = torch.tensor([[2, 9, 11, 3, 0], [2, 7, 7, 9, 3]])
-ROWS = [{"input_ids": [2, 9, 11, 3]}, {"input_ids": [2, 7, 7, 9, 3]}]
+ROWS = datasets.Dataset.from_dict({"input_ids": [[2, 9, 11, 3], [2, 7, 7, 9, 3]]})
 UNSEEN = [i for i in range(40) if i not in (2, 3, 7, 9, 11)]
 
 
@@ -127,7 +128,7 @@ def test_hooks_on_the_rows_that_train_are_called(model):
 
 
 def test_several_choices_a_row(model):
-    train_seen_rows(model, [{"input_ids": [[2, 9], [2, 11]]}])
+    train_seen_rows(model, datasets.Dataset.from_dict({"input_ids": [[[2, 9], [2, 11]]]}))
     assert model.get_input_embeddings().ids.tolist() == [2, 9, 11]
 
 

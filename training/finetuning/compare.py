@@ -4,7 +4,6 @@ finished lies in the output folder and is not done again."""
 
 import json
 import statistics
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -17,8 +16,7 @@ from ..files import write_json
 from ..report import format_scores, format_table
 from .trainer import Run, TaskTrainer, seconds_of_steps, train, training_batches
 
-QUALITY, SPEED, BOTH = "compare_transformers.json", "compare_speed.json", "compare.json"
-OURS = "MiniBERT"
+REPORT, OURS = "compare.json", "MiniBERT"
 
 
 def check_comparable(run: Run) -> None:
@@ -37,20 +35,24 @@ def check_comparable(run: Run) -> None:
 
 def compare(run: Run, ours: dict[str, Any], output: Path) -> None:
     """Train Transformers' model as MiniBERT was trained (to the report `ours`), time both, print and save it all."""
-    native = type(to_native(run.initial_model())).__name__
-    reports = {OURS: ours, native: _once(output / QUALITY, run, lambda: train_native(run, output))}
-    speed = _once(output / SPEED, run, lambda: measure_speed(run))
+    path, native = output / REPORT, type(to_native(run.initial_model())).__name__
+    done = saved_report(path, run) if path.exists() else {}
+    done |= {"settings": run.settings, OURS: ours}
+    if native not in done:
+        done[native] = train_native(run, output)
+        write_json(path, done)
+    if "speed" not in done:
+        done["speed"] = measure_speed(run)
+        write_json(path, done)
+    speed = done["speed"]
     for split in ("validation", "test") if "test" in ours else ("validation",):
-        scores = {name: report[split] for name, report in reports.items()}
+        scores = {name: done[name][split] for name in (OURS, native)}
         print(f"\n{split}, seed {run.training.seed}\n{format_scores(scores)}")
     measured = f"{speed['rounds']} rounds of {speed['batches']} batches, {speed['padding']:.1%} padding"
     print(f"\ntime of {native} for a training step / time of {OURS}, {measured}")
     ratios = [("median of the rounds", speed["median_ratio"]), ("fastest rounds", speed["minimum_ratio"])]
     print(format_table(["", "ratio"], ratios))
-    kept = ("validation", "test", "best_step", "steps", "epochs", "training_seconds", "parameters")
-    figures = {name: {key: report[key] for key in kept if key in report} for name, report in reports.items()}
-    write_json(output / BOTH, {"settings": speed.pop("settings"), **figures, "speed": speed})
-    print(f"Saved to {output / BOTH}")
+    print(f"Saved to {path}")
 
 
 def train_native(run: Run, output: Path) -> dict[str, Any]:
@@ -96,18 +98,9 @@ def measure_speed(run: Run) -> dict[str, Any]:
 
 
 def saved_report(path: Path, run: Run) -> dict[str, Any]:
-    """What is saved at `path` of a finished part of `run`; a ValueError if that had other settings."""
+    """What is saved at `path` of what `run` finished; a ValueError if that had other settings."""
     saved = json.loads(path.read_text())
     made = f"the results in {str(path.parent)!r} had"
     check_same(saved["settings"], run.settings, made, "give another output_dir, or remove that one")
-    print(f"{path} is there already: it is not done again")
+    print(f"{path} is there already: what it holds is not done again")
     return saved
-
-
-def _once(path: Path, run: Run, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """The `saved_report` at `path`, or else what `work` returns, which is saved there."""
-    if path.exists():
-        return saved_report(path, run)
-    done = {"settings": run.settings, **work()}
-    write_json(path, done)
-    return done

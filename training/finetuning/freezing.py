@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+import datasets
+import pyarrow.compute as pc
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -106,7 +107,7 @@ class SeenEmbedding(nn.Embedding):
         super()._load_from_state_dict(state, prefix, *args)
 
 
-def train_seen_rows(model: PreTrainedModel, rows: Iterable[dict]) -> None:
+def train_seen_rows(model: PreTrainedModel, rows: datasets.Dataset) -> None:
     """Replace the word vectors of a MiniBERT, if they train at all, by a `SeenEmbedding` of the ids in the encoded
     `rows`. An embedding that is more than a plain one (offloaded, pruned, with hooks) stays: all that would be lost."""
     embedding = model.get_input_embeddings()
@@ -115,14 +116,9 @@ def train_seen_rows(model: PreTrainedModel, rows: Iterable[dict]) -> None:
     hooks = embedding._forward_pre_hooks or embedding._forward_hooks or embedding._backward_hooks
     if not embedding.weight.requires_grad or hooks or hasattr(embedding, "_hf_hook"):
         return
-    seen = torch.zeros(embedding.num_embeddings, dtype=torch.bool)
-    for row in rows:
-        ids = row["input_ids"]
-        for part in ids if ids and isinstance(ids[0], list) else [ids]:  # of multiple choice, a list a choice
-            seen[part] = True
-    if embedding.padding_idx is not None:
-        seen[embedding.padding_idx] = False
-    model.set_input_embeddings(SeenEmbedding(embedding, seen.nonzero().squeeze(1)))
+    ids = pc.list_flatten(rows.with_format("arrow")[:]["input_ids"], recursive=True)  # of choices, lists in lists
+    seen = torch.tensor(sorted({*ids.unique().to_pylist()} - {embedding.padding_idx}), dtype=torch.int64)
+    model.set_input_embeddings(SeenEmbedding(embedding, seen))
 
 
 def restore_embedding(model: PreTrainedModel) -> None:

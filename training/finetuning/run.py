@@ -149,11 +149,12 @@ def prepare(
     splits = task.read(splits, known) if bad is None else read_without_bad_rows(task, splits, known, bad)
     # What is wrong with rows without labels is told before any training, too.
     blank = None if unlabelled is None else task.read_unlabelled(unlabelled)
-    if trains and has_head and task.labels and len(task.labels) != config.num_labels:
+    if has_head and task.labels and len(task.labels) != config.num_labels:
         there, here = (", ".join(map(str, names)) for names in (config.id2label.values(), task.labels))
+        use = "start from a model without such a head" if trains else "give all of them, in its order, with --labels"
         raise ValueError(
-            f"model: {arguments.model!r} was fine-tuned for {config.num_labels} labels ({there}), the data have "
-            f"{len(task.labels)} ({here}); start from a model without such a head"
+            f"model: {arguments.model!r} was fine-tuned for {config.num_labels} labels ({there}), not for "
+            f"{len(task.labels)} ({here}); {use}"
         )
     run = Run(task, splits, {}, arguments, training, {}, unlabelled)
     if bad is not None:
@@ -288,17 +289,15 @@ def check_arguments(arguments: FinetuneArguments, training: TrainingArguments, l
     if lora is not None:
         import peft  # noqa: F401 - missing it is told before any work
     parts = ["none", "encoder", *map(str, range(1, layers + 1))]
-    no_layer = "has no effect with --freeze encoder: no layer trains"
-    checks = [
+    unmeasured = arguments.patience and (training.eval_strategy == "no" or not training.load_best_model_at_end)
+    needed = "evaluations in training and --load_best_model_at_end true"
+    for name, refused, why in (
         ("freeze", freeze not in parts, f"is no part of the model; use none, encoder or a number from 1 to {layers}"),
         ("lora", lora and freeze != "none", f"freezes the encoder's own weights already; leave out --freeze {freeze}"),
         ("layerwise_lr_decay", not 0 < decay <= 1, "is out of range; use a share above 0, up to 1"),
-        ("layerwise_lr_decay", decay < 1 and freeze == "encoder", no_layer),
-    ]
-    unmeasured = arguments.patience and (training.eval_strategy == "no" or not training.load_best_model_at_end)
-    needed = "evaluations in training and --load_best_model_at_end true"
-    checks.append(("patience", unmeasured, f"has no effect without {needed}; use 0"))
-    for name, refused, why in checks:
+        ("layerwise_lr_decay", decay < 1 and freeze == "encoder", "has no effect with --freeze encoder; leave it out"),
+        ("patience", unmeasured, f"has no effect without {needed}; use 0"),
+    ):
         if refused:
             raise ValueError(f"{name}: {getattr(arguments, name)!r} {why}")
 

@@ -162,10 +162,12 @@ def encode_questions(
     `is_last`, whether the context ends here.
     """
     tokenized = tokenizer(questions, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
-    questions = [
-        question[: offsets[max_question_length - 1][1]] if len(offsets) > max_question_length else question
-        for question, offsets in zip(questions, tokenized["offset_mapping"])
-    ]
+    questions = list(questions)
+    for i, offsets in enumerate(tokenized["offset_mapping"]):
+        if len(offsets) > max_question_length:
+            questions[i] = questions[i][: offsets[max_question_length - 1][1]]
+            while len(tokenizer.tokenize(questions[i])) > max_question_length:  # a character may be several tokens
+                questions[i] = questions[i][:-1]
     parts = {"truncation": "only_second", "stride": stride, "return_overflowing_tokens": True}
     encoded = tokenizer(questions, contexts, return_offsets_mapping=True, **parts)
     question_of, all_offsets = encoded.pop("overflow_to_sample_mapping"), encoded.pop("offset_mapping")

@@ -199,9 +199,10 @@ def take_unlabelled(task: Task, splits: datasets.DatasetDict) -> datasets.Datase
     missing = [*task.no_gold, *(value for value in NO_LABEL if value not in known)]
 
     def is_missing(label):
-        return label != [] and all(map(is_missing, label)) if isinstance(label, list) else label in missing
+        return all(map(is_missing, label)) if isinstance(label, list) else label in missing
 
-    if column in test.column_names and not all(map(is_missing, test[column])):
+    labels = test[column][:] if column in test.column_names else [None]
+    if not all(map(is_missing, labels)) or all(label == [] for label in labels):  # one may be []: no words, no tags
         return None
     print(f"test: no row of {test[0][FILE]!r} has a label ({column}); they are predicted, not scored")
     return splits.pop("test")

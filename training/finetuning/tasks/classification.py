@@ -124,7 +124,8 @@ class Classify(Task):
         if config and known and any(_find_label(item, known) is None for item in seen):
             there = f"{', '.join(known)}, and {file!r} has {', '.join(names[:9])}{' …' * (len(names) > 9)}"
             raise ValueError(f"model: it was fine-tuned for the labels {there}; start from a model without such a head")
-        if len(names) < 2 and not known:
+        can_lack_it = names and [] in values["train"]  # a list of labels, where some rows have none
+        if len(names) < 2 and not known and not can_lack_it:
             only = f"{file!r} has one label only ({', '.join(names)})"
             raise ValueError(f"{self.label_column}: {only}; there is nothing to learn")
         feature = splits["train"].features[self.label_column]
@@ -171,15 +172,15 @@ class Classify(Task):
             mse = np.mean((given["predictions"] - np.asarray(references)) ** 2)  # sklearn's refuses NaN
             return Pearson().compute(**given) | Spearman().compute(**given) | {"mse": float(mse)}
         given = {"predictions": np.asarray(predictions, np.int32), "references": np.asarray(references, np.int32)}
-        f1 = {"f1_macro": F1().compute(**given, labels=self._counted())["f1"]}
+        f1 = {"f1_macro": self._f1(**given, average="macro")}
         if self.problem_type == MULTI:
-            micro = F1().compute(**given, average="micro", labels=self._counted())["f1"]
-            return {"f1_micro": micro} | f1 | Accuracy().compute(**given)
+            return {"f1_micro": self._f1(**given, average="micro")} | f1 | Accuracy().compute(**given)
         return Accuracy().compute(**given) | f1 | MatthewsCorrelation().compute(**given)
 
-    def _counted(self) -> list[int] | None:
-        """The classes that an F1 is of, None for all: scikit-learn takes a single label's absence for a class."""
-        return [1] if self.problem_type == MULTI and len(self.labels) == 1 else None
+    def _f1(self, predictions: np.ndarray, references: np.ndarray, average: str | None) -> Any:
+        # of all classes; scikit-learn takes the absence of a single label for one
+        counted = [1] if self.problem_type == MULTI and len(self.labels) == 1 else None
+        return F1().compute(predictions=predictions, references=references, average=average, labels=counted)["f1"]
 
     def draw(self, said: Predictions, path: Path) -> None:
         predictions, references = said.kept, said.examples[LABEL][:]
@@ -188,8 +189,7 @@ class Classify(Task):
         elif self.problem_type == SINGLE:
             plot_confusion(predictions, references, self.labels, path)
         else:
-            given = {"predictions": predictions, "references": np.asarray(references, np.int32)}
-            f1 = F1().compute(**given, average=None, labels=self._counted())["f1"]
+            f1 = self._f1(predictions, np.asarray(references, np.int32), average=None)
             plot_scores(dict(zip(self.labels, f1)), "F1", path)
 
     def demonstrate(self, folder: Path, said: Predictions) -> Pairs:
