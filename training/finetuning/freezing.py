@@ -116,7 +116,8 @@ def train_seen_rows(model: PreTrainedModel, rows: datasets.Dataset) -> None:
     hooks = embedding._forward_pre_hooks or embedding._forward_hooks or embedding._backward_hooks
     if not embedding.weight.requires_grad or hooks or hasattr(embedding, "_hf_hook"):
         return
-    ids = pc.list_flatten(rows.with_format("arrow")[:]["input_ids"], recursive=True)  # of choices, lists in lists
+    column = rows.select_columns("input_ids").with_format("arrow")[:]["input_ids"]
+    ids = pc.list_flatten(column, recursive=True)  # of choices, lists in lists
     seen = torch.tensor(sorted({*ids.unique().to_pylist()} - {embedding.padding_idx}), dtype=torch.int64)
     model.set_input_embeddings(SeenEmbedding(embedding, seen))
 
