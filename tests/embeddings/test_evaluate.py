@@ -36,6 +36,15 @@ def test_a_text_does_not_find_itself():
         assert Ranking(embedder, task, 10).scores()["hit@1"] == 1.0
 
 
+def test_of_few_passages_the_last_is_found_too():
+    """Queries that are no passages have all of them to find, though others do not find themselves."""
+    vectors = dict(q=[1.0, 0.0], a=[0.9, 0.1], b=[0.5, 0.5])
+    embedder = types.SimpleNamespace(embed=lambda texts, **_: np.array([vectors[text] for text in texts], np.float32))
+    task = as_retrieval(Dataset.from_dict(dict(first=["q", "a"], second=["b", "b"], third=["a", "a"])))
+    scores = Ranking(embedder, task, 10).scores()
+    assert scores["hit@1"] == 0.5 and scores["mrr@10"] == 0.75 and scores["hit@10"] == 1.0
+
+
 def write_retrieval(folder, split: str = "", graded: bool = True):
     """40 passages (one empty, some with titles) and 12 queries, of which one has no relevant passage."""
     chance = random.Random(1)

@@ -194,14 +194,9 @@ def test_evaluation_of_a_reranker(root, data, tmp_path):
         assert result["before"]["ndcg@10"] == pytest.approx(expected_ndcg(root, data, "test", 0.0, 8), abs=1e-6)
     assert result["metrics"] == result["reranker_alone"] != result["before"]
 
-    run("evaluate", "rerank", *models, "--tuning_data", data, "--tuning_queries", "7", "--result", tmp_path / "r.json")
-    result = json.loads((tmp_path / "r.json").read_text())
-    tuned = {float(weight): scores["ndcg@10"] for weight, scores in result["tuning"].items()}
-    assert len(tuned) == 11 and len(set(tuned.values())) > 2
-    assert tuned[result["weight"]] == max(tuned.values())
-    assert result["metrics"]["ndcg@10"] == pytest.approx(
-        expected_ndcg(root, data, "test", result["weight"], 8), abs=1e-6
-    )
+    assert len(result["shares"]) == 11 and result["shares"]["1.0"] == result["metrics"]
+    expected = expected_ndcg(root, data, "test", 0.7, 8)
+    assert result["shares"]["0.7"]["ndcg@10"] == pytest.approx(expected, abs=1e-6) != result["metrics"]["ndcg@10"]
 
 
 def test_evaluation_refuses(root, data, capsys):
@@ -209,14 +204,11 @@ def test_evaluation_refuses(root, data, capsys):
     for arguments, words in [
         ([*models, "--data", data, "--weight", "1.5"], ["weight: 1.5 is out of range"]),
         ([*models, "--data", data, "--depth", "0"], ["depth: 0 is too small"]),
-        ([*models, "--data", data, "--tuning_data", data, "--tuning_queries", "0"], ["tuning_queries: 0 is too small"]),
-        ([*models, "--data", data, "--weight", "1", "--tuning_data", data], ["not both"]),
         ([*models, "--data", data / "corpus.jsonl"], ["is no retrieval folder: it has no corpus.jsonl"]),
         (
             [*models, "--data", data, "--split", "dev"],
             ["has none of queries_dev.jsonl, queries/dev.jsonl"],
         ),
-        ([*models, "--data", data, "--tuning_data", data, "--metric", "f1"], ["metric: 'f1' is not measured"]),
         (["--model", root / "embedder", "--embedder", root / "embedder", "--data", data], ["a reranker is a"]),
         (["--model", root / "reranker", "--embedder", root / "reranker", "--data", data], ["a reranker or a class"]),
     ]:
