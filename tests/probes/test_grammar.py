@@ -118,7 +118,7 @@ def test_bad_input_is_named(tokenizer, table, tmp_path):
     (tmp_path / "empty.jsonl").write_text('{"sentence_good": "x", "sentence_bad": " "}\n')
     for file, message in (
         (None, "data: give a table"),
-        ("bad", "no column sentence_bad"),
+        ("bad", "row 1: there is no column 'sentence_bad'"),
         ("empty", "row 1: sentence_"),
     ):
         with pytest.raises(ValueError, match=message):

@@ -17,10 +17,11 @@ from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, PreTrainedM
 from ...modeling_minibert import MiniBertForCausalLM, MiniBertVocabularyHead
 from ..arguments.probes import GrammarArguments, ProbeArguments
 from ..data.packing import check_fast, group_by_length
+from ..embeddings.data import no_text, read_table
 from ..loading import load_predictor, reading, saved_config, saved_tokenizer
 from ..precision import fast_bf16
 from ..report import format_table, plot_grammar
-from .uses import check, save_results, table_rows
+from .uses import check, save_results
 
 DECODERS = ("CausalLM", "LMHeadModel")  # what the names of their classes end in
 COLUMNS = ("sentence_good", "sentence_bad")
@@ -64,8 +65,11 @@ def read_minimal_pairs(file: str | None, pairs: int) -> list[dict[str, Any]]:
     spaced (0: all). A ValueError for no file, a missing column or an empty sentence."""
     if file is None:
         raise ValueError("data: give a table with the columns sentence_good and sentence_bad, such as BLiMP's")
+    table = read_table(file)
+    for column in COLUMNS:
+        table.column(column, no_text)
     groups: dict[Any, list[dict[str, Any]]] = {}
-    for _, row in table_rows(file, "data", texts=COLUMNS):
+    for row in table.rows:
         groups.setdefault(row.get(PARADIGM), []).append(row)
     rows = []
     for group in groups.values():
