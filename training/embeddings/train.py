@@ -26,7 +26,7 @@ from transformers import TrainingArguments, set_seed
 from .. import metrics
 from ..arguments import check_least
 from ..arguments.embeddings import EmbedTrainingArguments, PairArguments, RerankTrainingArguments, is_retrieval
-from ..callbacks import CheckpointErrors, EarlyStopping, SaveAndStop, SettingsState, steps_of
+from ..callbacks import CheckpointErrors, EarlyStopping, SettingsState, add_callbacks, steps_of
 from ..checkpoints import checkpoint_to_resume, remove_checkpoints
 from ..files import write_json
 from ..hub.card import Result, describe_data, facts_from_trainer, published_name, save_card
@@ -323,7 +323,7 @@ def train(
     settings = SettingsState(settings | {"rows": rows} | steps_of(training) | {"metric_for_best_model": metric})
     if checkpoint is not None:
         settings.check(checkpoint)
-    callbacks = [SaveAndStop(), settings]
+    callbacks = [settings]
     patience = PATIENCE if data.patience is None else data.patience
     if patience and training.eval_strategy != "no":  # it needs evaluations, and with 0 stops at the first
         callbacks.append(EarlyStopping(patience))
@@ -334,6 +334,7 @@ def train(
         given = f"{args.train_batch_size} in each of {args.world_size} processes"
         raise ValueError(f"per_device_train_batch_size: {given}, for {rows['train_dataset']} rows; use fewer")
     trainer = trainer_class(args=args, evaluator=evaluator, callbacks=callbacks, **parts)
+    add_callbacks(trainer)
     before = evaluator(trainer.model)  # only now, on the trainer's device
     # Of these weights in the model that is saved: Wortsman et al. 2022 (arXiv 2109.01903); in embedding models Xiao et
     # al. 2023 ("LM-Cocktail", arXiv 2311.13534).

@@ -10,8 +10,8 @@ import datasets
 import numpy as np
 import regex  # comes with Transformers; its \w has the vowel signs of Hindi and the like, that of re has not
 import torch
+from sentence_transformers.util import semantic_search
 from sklearn.decomposition import PCA
-from sklearn.metrics.pairwise import cosine_similarity
 from transformers import PreTrainedTokenizerFast
 
 from ...modeling_minibert import MiniBertForMaskedLM
@@ -34,11 +34,9 @@ def find_uses(texts: Iterable[str], word: str) -> list[Use]:
 
 def nearest_uses(vectors: np.ndarray, queries: Sequence[int], count: int) -> list[list[tuple[int, float]]]:
     """For each query (a row of `vectors`, [n, width]) the other rows that are nearest, with their cosines."""
-    found = []
-    for query, cosines in zip(queries, cosine_similarity(vectors[queries], vectors)):
-        others = [place for place in np.argsort(-cosines, kind="stable").tolist() if place != query]
-        found.append([(place, float(cosines[place])) for place in others[:count]])
-    return found
+    found = semantic_search(vectors[queries], vectors, top_k=count + 1)
+    others = ([hit for hit in hits if hit["corpus_id"] != query] for query, hits in zip(queries, found))
+    return [[(hit["corpus_id"], hit["score"]) for hit in hits[:count]] for hits in others]
 
 
 def mask_tokens(
