@@ -12,6 +12,7 @@ from datasets import Dataset
 from helpers import refusal, run, sentences, write_rows
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.evaluation import InformationRetrievalEvaluator
+from sentence_transformers.sentence_transformer.modules import Dense
 
 from minibert.training.arguments.embeddings import (
     EmbedArguments,
@@ -130,11 +131,14 @@ def test_similarity(folder, tmp_path):
 
 def test_evaluation_refuses_before_it_embeds(folder, tmp_path, capsys):
     write_retrieval(tmp_path / "data")
+    narrow = tmp_path / "narrow"
+    SentenceTransformer(modules=[*SentenceTransformer(folder, device="cpu"), Dense(32, 8)]).save(str(narrow))
     for arguments, words in [
         (["--result", tmp_path / "data"], ["result:", "is a folder"]),
         (["--result", tmp_path / "data/qrels.csv/x.json"], ["qrels.csv"]),
         (["--reference", folder, "--reference_texts", "0"], ["reference_texts: 0 is too small"]),
         (["--reference", tmp_path / "no"], [str(tmp_path / "no")]),
+        (["--reference", narrow], ["has vectors of 8 numbers, the model of 32"]),
         (["--data", ""], ["data: none given; give a folder with corpus.jsonl"]),
     ]:
         error = refusal(capsys, "evaluate", "embed", "--model", folder, "--data", tmp_path / "data", *arguments)

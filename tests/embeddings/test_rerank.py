@@ -334,7 +334,7 @@ def test_finetune_rerank_refuses(toy, root, data, tmp_path, capsys, monkeypatch)
         ([toy / "scored.jsonl", "--negatives", "7"], ["negatives: 7 has no effect on scored pairs; leave it out"]),
         ([toy / "scored.jsonl", "--miner", root / "embedder"], ["has no effect on scored pairs"]),
         ([toy / "scored.jsonl", "--corpus", tmp_path / "none.txt"], ["has no effect on scored pairs"]),
-        ([few], ["1 different passages are too few for 3 negatives"]),
+        ([few], ["1 different passages are too few for 3 negatives a query; give more by --corpus"]),
         ([toy / "train.jsonl", "--miner", root / "reranker"], ["a reranker or a classifier"]),
         ([toy / "train.jsonl", "--metric_for_best_model", "f1"], ["metric_for_best_model: 'f1' is not measured"]),
     ]:

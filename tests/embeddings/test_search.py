@@ -74,6 +74,12 @@ def test_an_index_survives_an_update_that_fails(folder, library, tmp_path, capsy
     assert sorted(path.name for path in index.iterdir()) == ["index.safetensors"]
 
 
+def test_an_index_may_lie_in_what_it_is_built_of(folder, library, capsys):
+    for new in (6, 0):
+        output = run("search", library / "index", "--data", library, "--model", folder, capsys=capsys)
+        assert f"6 passages, {new} of them new" in output
+
+
 def test_an_index_is_read_as_it_was_saved_or_refused(tmp_path):
     passages = [Passage("a", "kätan\n我们"), Passage("b", "\U0001f600")]
     index = Index(passages, np.eye(2, dtype=np.float32), "model", "abc")

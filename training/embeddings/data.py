@@ -351,7 +351,8 @@ def hold_out(keys: Sequence, size: float, seed: int, what: str) -> tuple[list[in
     random.Random(seed).shuffle(different)
     count = round(size * len(different) if size < 1 else size)
     if not 0 < count < len(different):
-        raise ValueError(f"validation_size: {size} holds out {count} of {len(different)} {what}")
+        use = "use a size that leaves some on both sides, or --validation"
+        raise ValueError(f"validation_size: {size} holds out {count} of {len(different)} {what}; {use}")
     held_out, sides = set(different[:count]), ([], [])
     for place, key in enumerate(keys):
         sides[key in held_out].append(place)

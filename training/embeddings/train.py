@@ -245,7 +245,8 @@ def draw_negatives(
     `depth` nearest, or from all (a ValueError if they are too few). A negative that the pair came with is the first."""
     right, allowed = passages_of(pairs), set(pool)
     if len(pool) < count + max(map(len, right.values())):
-        raise ValueError(f"corpus: {len(pool)} different passages are too few for {count} negatives a query")
+        use = "give more by --corpus"
+        raise ValueError(f"corpus: {len(pool)} different passages are too few for {count} negatives a query; {use}")
     chance = random.Random(seed)
     drawn = []
     third = [[text] for text in pairs["third"]] if "third" in pairs.column_names else [[]] * len(pairs)

@@ -108,7 +108,14 @@ def score_sentences(
     numbers: dict[tuple[int, ...], int] = {}  # of sentences that differ in their tokens
     owners: list[int] = []
     rows: list[Scored] = []
-    for encoding in tokenizer(list(sentences), return_special_tokens_mask=True).encodings:
+    longest = min(tokenizer.model_max_length, getattr(model.config, "max_position_embeddings", np.inf))
+    encodings = tokenizer(list(sentences), return_special_tokens_mask=True, verbose=False).encodings
+    for sentence, encoding in zip(sentences, encodings):
+        if all(encoding.special_tokens_mask):  # 0 would be the best score
+            raise ValueError(f"data: the sentence {sentence!r} has no token")
+        if len(encoding.ids) > longest:
+            given = f"the sentence {sentence[:60]!r} … has {len(encoding.ids)} tokens"
+            raise ValueError(f"data: {given}; the model takes {longest}")
         ids = tuple(encoding.ids)
         if ids not in numbers:
             numbers[ids] = len(numbers)
