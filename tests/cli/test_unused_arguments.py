@@ -61,7 +61,6 @@ def test_rejected_before_any_work(line, unused, where, instead, tmp_path, capsys
         ("tokenizer --data a --weights 2", "weights: [2.0] has no effect with --data a"),
         ("tokenizer --sample_by line", "sample_by: 'line' has no effect without --data"),
         ("probe isotropy --text_column text", "text_column: 'text' has no effect without --data"),
-        ("probe neighbours --masked_tokens 5 --text cat", "text: ['cat'] has no effect without --words"),
         ("probe neighbours cat --data a --packages numpy", "packages: ['numpy'] has no effect with --data a"),
         ("mask-stats --sample_by line", "sample_by: 'line' has no effect without --data"),
         ("bench --text_column text", "text_column: 'text' has no effect without --data"),

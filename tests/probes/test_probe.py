@@ -777,6 +777,7 @@ def test_a_seed_gives_the_same_results(folder, corpus, tmp_path):
         (["xylophone"], "words: 'xylophone' never occurs in"),
         (["bank", "--text", "nothing here"], "text: 'nothing here' has none of the words bank"),
         ([], "words: none given"),
+        (["--text", "a bank", "--masked_tokens", "9"], "words: none given"),
         (["bank", "--layers", "9"], "layers: '9'"),
         (["bank", "--show", "0"], "show: 0"),
         (["bank", ""], "words: '' is blank"),

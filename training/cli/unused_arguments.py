@@ -74,10 +74,7 @@ CONDITIONS = {
     embeddings.EmbedTrainingArguments: (Condition("loss", "cosine".__ne__, "with another --loss", ("scale",)),),
     embeddings.RerankTrainingArguments: (_with("miner", "mine_depth"),),
     finetuning.FinetuneArguments: (_with("compare", "compare_rounds", "compare_batches"),),
-    probes.NeighboursArguments: (
-        _with("masked_tokens", "recall_at"),
-        _with("words", "text", "uses", "show", "layers", "subwords"),
-    ),
+    probes.NeighboursArguments: (_with("masked_tokens", "recall_at"),),
     probes.SimilarityArguments: (_with("uses", "pairs"),),
 }
 

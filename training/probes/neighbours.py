@@ -111,7 +111,7 @@ def neighbours(corpus: CorpusArguments, probe: ProbeArguments, arguments: Neighb
     data, a word that never occurs, no MiniBERT at the path, or no head that predicts masked tokens where it is needed;
     before any work."""
     check(probe, arguments, uses=1, show=1, recall_at=1, masked_tokens=0, seed=0)
-    if not arguments.words and arguments.masked_tokens == 0:
+    if not arguments.words and (arguments.text or arguments.masked_tokens == 0):
         raise ValueError("words: none given; use words of the corpus, or --masked_tokens N to look masks up")
     if blank := [word for word in arguments.words if not word.strip()]:
         raise ValueError(f"words: {blank[0]!r} is blank; use words of the corpus")
