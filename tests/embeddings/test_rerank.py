@@ -250,6 +250,8 @@ def test_negatives(root, monkeypatch):
     assert [row[0] for row in draw_negatives(given, near, pool, 4, 5, seed=0)] == pool[-20:]
     with pytest.raises(ValueError, match="3 different passages are too few for 4 negatives"):
         draw_negatives(pairs, None, pool[:3], 4, 5, seed=0)
+    drawn = draw_negatives(pairs, None, pool[20:24], 4, 5, seed=0)  # enough, since no query has its passages there
+    assert all(sorted(found) == sorted(pool[20:24]) for found in drawn)
     chain = pairs_of(pool[:5], pool[1:6])  # a passage is the query of another pair
     near = find_near([chain], pool, embedder, depth=6)
     assert all(len(found) == 6 and query not in found for query, found in near.items())

@@ -244,7 +244,7 @@ def draw_negatives(
     """For every pair, `count` texts of `pool` that are neither its query nor one of the query's passages: from the
     `depth` nearest, or from all (a ValueError if they are too few). A negative that the pair came with is the first."""
     right, allowed = passages_of(pairs), set(pool)
-    if len(pool) < count + max(map(len, right.values())):
+    if len(allowed) - max(len(allowed & {query, *own}) for query, own in right.items()) < count:
         use = "give more by --corpus"
         raise ValueError(f"corpus: {len(pool)} different passages are too few for {count} negatives a query; {use}")
     chance = random.Random(seed)
