@@ -293,6 +293,7 @@ def test_embed_refuses(folder, tokenizer, tmp_path, capsys):
     (tmp_path / "ragged.csv").write_text("text,n\nkatan\n")
     (tmp_path / "latin.csv").write_bytes("text\nStra\xdfe\n".encode("latin-1"))
     (tmp_path / "open.csv").write_text('n,text\n1,katan\n2,"katan\n3,lover\n')
+    (tmp_path / "twice.csv").write_text("text,n,text\nkatan,1,lover\n")
     (tmp_path / "tab.tsv").write_text('n\ttext\n1\t"katan\n2\tlover"\n')
     (tmp_path / "half.jsonl").write_text('{"text": "\\ud83d\\ude00"}\n{"text": "\\ud83d katan"}\n')
     nothing = write_rows(tmp_path / "nothing.jsonl", [{"text": "katan"}, {"text": None}])
@@ -314,6 +315,7 @@ def test_embed_refuses(folder, tokenizer, tmp_path, capsys):
         (["--file", tmp_path / "latin.txt", *output, folder], ["latin.txt: byte 4 is not UTF-8"]),
         (["--file", tmp_path / "latin.csv", *output, folder], ["latin.csv: byte 9 is not UTF-8"]),
         (["--file", tmp_path / "open.csv", *output, folder], ["open.csv, row 2:", "a quote that begins a cell"]),
+        (["--file", tmp_path / "twice.csv", *output, folder], ["twice.csv, row 1: two columns are called 'text'"]),
         (["--file", tmp_path / "tab.tsv", *output, folder], ["tab.tsv, row 1: a cell of a tsv has a tab"]),
         (["--file", tmp_path / "half.jsonl", *output, folder], ["half.jsonl, row 2: has half of a character"]),
         (["--file", nothing, *output, folder], ["nothing.jsonl, row 2: text is missing"]),

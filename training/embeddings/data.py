@@ -115,6 +115,8 @@ def _separated(text: str, delimiter: str) -> Iterator[dict[str, str]]:
     # strict: a quote that is never closed is refused, where otherwise all rows behind it would become one cell
     rows = filter(None, csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True))
     header = next(rows, [])
+    if twice := [name for name in header if name and header.count(name) > 1]:
+        raise ValueError(f"two columns are called {twice[0]!r}; rename one")
     for row in rows:
         if len(row) != len(header):
             raise ValueError(f"{len(row)} values, but {len(header)} columns")
