@@ -4,6 +4,7 @@ import io
 import json
 import shutil
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -265,6 +266,25 @@ def test_only_line_feeds_end_a_line(folder, tmp_path, capsys):
     assert len(np.load(tmp_path / "lines.npy")) == 3 and len(np.load(tmp_path / "text.npy")) == 1
     lines.write_text("katan\n\x0c\nlover\n")
     assert [passage.id for passage in read_passages([str(lines)])] == ["lines.txt:1", "lines.txt:3"]
+
+
+@pytest.mark.parametrize("suffix", ["npy", "safetensors"])
+def test_a_file_of_vectors_that_is_there_is_whole(folder, tmp_path, monkeypatch, suffix):
+    """Whatever ends the writing of one: half of it would be taken for done, and nothing would overwrite it."""
+    given = EmbedArguments(text=["katan"], output=str(tmp_path / f"vectors.{suffix}"))
+
+    def stop(path):
+        path.write_bytes(b"half")
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("numpy.save", lambda file, *_, **__: stop(Path(file.name)))
+        patch.setattr("minibert.training.embeddings.encoders.save_file", lambda tensors, path, **_: stop(path))
+        with pytest.raises(KeyboardInterrupt):
+            embed(given, PoolingArguments(model=folder))
+    assert not (tmp_path / f"vectors.{suffix}").exists()
+    embed(given, PoolingArguments(model=folder))
+    assert [path.name for path in tmp_path.iterdir()] == [f"vectors.{suffix}"]
 
 
 def test_a_cell_may_hold_a_long_document(tmp_path):

@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
 from safetensors.numpy import save_file
 from sentence_transformers import CrossEncoder, SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, WeightedLayerPooling
@@ -28,6 +27,7 @@ from ...configuration_minibert import MiniBertConfig
 from ..arguments import check_least
 from ..arguments.embeddings import EmbedArguments, PoolingArguments, is_table
 from ..data.packing import group_by_length
+from ..files import whole
 from ..loading import check_weights, minibert_config, reading
 from .data import not_text, read_lines, read_table
 
@@ -140,15 +140,13 @@ def embed(arguments: EmbedArguments, pooling: PoolingArguments) -> np.ndarray:
     started = time.perf_counter()
     vectors = embedder.embed(texts, arguments.batch_tokens, progress="Embedding")
     seconds = time.perf_counter() - started
-    try:
+    with whole(output) as unfinished:
         if output.suffix == ".npy":
-            np.save(output, vectors, allow_pickle=False)
+            with open(unfinished, "wb") as file:
+                np.save(file, vectors, allow_pickle=False)
         else:
             made_by = {"model": pooling.model, "fingerprint": embedder.fingerprint(), "pooling": embedder.pooling}
-            save_file({"embeddings": vectors}, output, metadata=made_by | {"normalize": str(embedder.normalize)})
-    except (OSError, SafetensorError):
-        output.unlink(missing_ok=True)  # half of it, that nothing would overwrite
-        raise
+            save_file({"embeddings": vectors}, unfinished, metadata=made_by | {"normalize": str(embedder.normalize)})
     scaled = "normalised" if embedder.normalize else "not normalised"
     print(f"{len(texts):,} texts × {vectors.shape[1]} ({embedder.pooling}, {scaled}) in {seconds:.1f} s → {output}")
     return vectors
