@@ -95,10 +95,8 @@ def isotropy(corpus: CorpusArguments, probe: ProbeArguments, arguments: Isotropy
 
     header = ["state", "mean cosine", f"top {ROGUE}", "share", "z-scored: mean cosine", f"top {ROGUE} give"]
     print(format_table(header + (["STS", "z-scored: STS"] if pairs else []), table, digits=3))
-    print(
-        f"\nMean cosine over all pairs of {half:,} random tokens, each of another sentence; the {ROGUE} dimensions that"
-    )
-    print(f"give most to it and their share; z-scored with means and deviations of {len(others):,} other sentences.")
+    print(f"\nMean cosine over all pairs of {half:,} random tokens, each of another sentence; the {ROGUE} dimensions")
+    print(f"that give most to it and their share; z-scored with the moments of {len(others):,} other sentences.")
     if pairs:
         print(f"STS: Spearman over {len(scores):,} pairs, sentences as the mean of their tokens without special ones.")
     found = {"tokens": half, "sentences_for_moments": len(others), "sts_pairs": len(scores), "states": states}
