@@ -48,7 +48,7 @@ def evaluate_embed(
         raise ValueError(f"data: {arguments.data!r} has no column of scores (name it by --columns)")
     embedder = Embedder.from_arguments(pooling)
     theirs = SentenceTransformer(reference.reference) if reference.reference else None
-    widths = [model.get_embedding_dimension() for model in (embedder.model, theirs) if model]
+    widths = [len(model.encode("a")) for model in (embedder.model, theirs) if model is not None]
     if len({*widths}) > 1:
         given = f"{reference.reference!r} has vectors of {widths[1]} numbers, the model of {widths[0]}"
         raise ValueError(f"reference: {given}; use another one")
