@@ -102,7 +102,8 @@ def score_sentences(
 ) -> np.ndarray:
     """The (pseudo-)log-likelihood of each sentence, [sentences], in nats; special tokens are not counted. Of a masked
     language model `masking` masks one "token" at a time, or by "word" with it those behind it in its word (Kauf &
-    Ivanova 2023, arXiv 2305.10588), as else a rare word is easily told from its own pieces."""
+    Ivanova 2023, arXiv 2305.10588), as else a rare word is easily told from its own pieces. A ValueError names a
+    sentence without a token, or with more than the model takes."""
     decoder = type(model).__name__.endswith(DECODERS)
     rows_of = _decoder_row if decoder else partial(_masked_rows, masking=masking)
     numbers: dict[tuple[int, ...], int] = {}  # of sentences that differ in their tokens

@@ -49,10 +49,12 @@ def read_uses(file: str, field: str) -> list[Use]:
 
     The words become running text, with spaces between them: a byte-level tokenizer such as ModernBERT's would read the
     words of a list as if they were parts of one."""
-    uses, table = [], read_table(file, field)
+    uses = []
+    table = read_table(file, field)
     columns = [table.column(name, blank) for name in ("tokens", "target_index", "lemma", "sense")]
     for number, (tokens, given, lemma, sense) in enumerate(zip(*columns), 1):
-        tokens, target = tokens.split() if isinstance(tokens, str) else tokens, to_number(given)
+        tokens = tokens.split() if isinstance(tokens, str) else tokens
+        target = to_number(given)
         if not isinstance(tokens, list) or not tokens or not all(isinstance(token, str) for token in tokens):
             raise table.error(number, f"tokens {tokens!r}; use a list of words, or words between spaces")
         if not target.is_integer() or not 0 <= target < len(tokens):
