@@ -76,7 +76,6 @@ def test_rejected_before_any_work(line, unused, where, instead, tmp_path, capsys
             "finetune embed a --validation b --validation_size 5",
             "validation_size: 5.0 has no effect with --validation b",
         ),
-        ("evaluate rerank --data a --metric mrr@10", "metric: 'mrr@10' has no effect without --tuning_data"),
         ("probe neighbours cat --recall_at 3", "recall_at: [3] has no effect without --masked_tokens"),
         ("probe similarity --pairs 7", "pairs: 7 has no effect without --uses"),
         ("finetune rerank a --mine_depth 17", "mine_depth: 17 has no effect without --miner"),

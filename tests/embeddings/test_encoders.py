@@ -4,6 +4,7 @@ import io
 import json
 import shutil
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -267,6 +268,25 @@ def test_only_line_feeds_end_a_line(folder, tmp_path, capsys):
     assert [passage.id for passage in read_passages([str(lines)])] == ["lines.txt:1", "lines.txt:3"]
 
 
+@pytest.mark.parametrize("suffix", ["npy", "safetensors"])
+def test_a_file_of_vectors_that_is_there_is_whole(folder, tmp_path, monkeypatch, suffix):
+    """Whatever ends the writing of one: half of it would be taken for done, and nothing would overwrite it."""
+    given = EmbedArguments(text=["katan"], output=str(tmp_path / f"vectors.{suffix}"))
+
+    def stop(path):
+        path.write_bytes(b"half")
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("numpy.save", lambda file, *_, **__: stop(Path(file.name)))
+        patch.setattr("minibert.training.embeddings.encoders.save_file", lambda tensors, path, **_: stop(path))
+        with pytest.raises(KeyboardInterrupt):
+            embed(given, PoolingArguments(model=folder))
+    assert not (tmp_path / f"vectors.{suffix}").exists()
+    embed(given, PoolingArguments(model=folder))
+    assert [path.name for path in tmp_path.iterdir()] == [f"vectors.{suffix}"]
+
+
 def test_a_cell_may_hold_a_long_document(tmp_path):
     table = tmp_path / "x.csv"
     table.write_text(f"text,n\n{'katan ' * 40_000},1\n")
@@ -293,6 +313,7 @@ def test_embed_refuses(folder, tokenizer, tmp_path, capsys):
     (tmp_path / "ragged.csv").write_text("text,n\nkatan\n")
     (tmp_path / "latin.csv").write_bytes("text\nStra\xdfe\n".encode("latin-1"))
     (tmp_path / "open.csv").write_text('n,text\n1,katan\n2,"katan\n3,lover\n')
+    (tmp_path / "twice.csv").write_text("text,n,text\nkatan,1,lover\n")
     (tmp_path / "tab.tsv").write_text('n\ttext\n1\t"katan\n2\tlover"\n')
     (tmp_path / "half.jsonl").write_text('{"text": "\\ud83d\\ude00"}\n{"text": "\\ud83d katan"}\n')
     nothing = write_rows(tmp_path / "nothing.jsonl", [{"text": "katan"}, {"text": None}])
@@ -314,6 +335,7 @@ def test_embed_refuses(folder, tokenizer, tmp_path, capsys):
         (["--file", tmp_path / "latin.txt", *output, folder], ["latin.txt: byte 4 is not UTF-8"]),
         (["--file", tmp_path / "latin.csv", *output, folder], ["latin.csv: byte 9 is not UTF-8"]),
         (["--file", tmp_path / "open.csv", *output, folder], ["open.csv, row 2:", "a quote that begins a cell"]),
+        (["--file", tmp_path / "twice.csv", *output, folder], ["twice.csv, row 1: two columns are called 'text'"]),
         (["--file", tmp_path / "tab.tsv", *output, folder], ["tab.tsv, row 1: a cell of a tsv has a tab"]),
         (["--file", tmp_path / "half.jsonl", *output, folder], ["half.jsonl, row 2: has half of a character"]),
         (["--file", nothing, *output, folder], ["nothing.jsonl, row 2: text is missing"]),

@@ -12,6 +12,7 @@ from datasets import Dataset
 from helpers import refusal, run, sentences, write_rows
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.evaluation import InformationRetrievalEvaluator
+from sentence_transformers.sentence_transformer.modules import Dense
 
 from minibert.training.arguments.embeddings import (
     EmbedArguments,
@@ -34,6 +35,15 @@ def test_a_text_does_not_find_itself():
     for first, second in (("ab", "bc"), ("abd", "bcd")):
         task = as_retrieval(Dataset.from_dict(dict(first=list(first), second=list(second))))
         assert Ranking(embedder, task, 10).scores()["hit@1"] == 1.0
+
+
+def test_of_few_passages_the_last_is_found_too():
+    """Queries that are no passages have all of them to find, though others do not find themselves."""
+    vectors = dict(q=[1.0, 0.0], a=[0.9, 0.1], b=[0.5, 0.5])
+    embedder = types.SimpleNamespace(embed=lambda texts, **_: np.array([vectors[text] for text in texts], np.float32))
+    task = as_retrieval(Dataset.from_dict(dict(first=["q", "a"], second=["b", "b"], third=["a", "a"])))
+    scores = Ranking(embedder, task, 10).scores()
+    assert scores["hit@1"] == 0.5 and scores["mrr@10"] == 0.75 and scores["hit@10"] == 1.0
 
 
 def write_retrieval(folder, split: str = "", graded: bool = True):
@@ -121,11 +131,14 @@ def test_similarity(folder, tmp_path):
 
 def test_evaluation_refuses_before_it_embeds(folder, tmp_path, capsys):
     write_retrieval(tmp_path / "data")
+    narrow = tmp_path / "narrow"
+    SentenceTransformer(modules=[*SentenceTransformer(folder, device="cpu"), Dense(32, 8)]).save(str(narrow))
     for arguments, words in [
         (["--result", tmp_path / "data"], ["result:", "is a folder"]),
         (["--result", tmp_path / "data/qrels.csv/x.json"], ["qrels.csv"]),
         (["--reference", folder, "--reference_texts", "0"], ["reference_texts: 0 is too small"]),
         (["--reference", tmp_path / "no"], [str(tmp_path / "no")]),
+        (["--reference", narrow], ["has vectors of 8 numbers, the model of 32"]),
         (["--data", ""], ["data: none given; give a folder with corpus.jsonl"]),
     ]:
         error = refusal(capsys, "evaluate", "embed", "--model", folder, "--data", tmp_path / "data", *arguments)

@@ -74,7 +74,7 @@ def test_rows_of_one_query_are_held_out_together(tmp_path):
     rows = [(row["first"], row["second"]) for part in (train, held_out) for row in part]
     assert sorted(rows) == sorted((pair["query"], pair["positive"]) for pair in pairs)
     assert list(split(0.25, seed=1)[1]["first"]) != list(held_out["first"])
-    with pytest.raises(ValueError, match="holds out 20 of 20 different queries"):
+    with pytest.raises(ValueError, match="holds out 20 of 20 different queries; use a size"):
         split(20, seed=0)
 
 

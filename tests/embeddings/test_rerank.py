@@ -194,14 +194,9 @@ def test_evaluation_of_a_reranker(root, data, tmp_path):
         assert result["before"]["ndcg@10"] == pytest.approx(expected_ndcg(root, data, "test", 0.0, 8), abs=1e-6)
     assert result["metrics"] == result["reranker_alone"] != result["before"]
 
-    run("evaluate", "rerank", *models, "--tuning_data", data, "--tuning_queries", "7", "--result", tmp_path / "r.json")
-    result = json.loads((tmp_path / "r.json").read_text())
-    tuned = {float(weight): scores["ndcg@10"] for weight, scores in result["tuning"].items()}
-    assert len(tuned) == 11 and len(set(tuned.values())) > 2
-    assert tuned[result["weight"]] == max(tuned.values())
-    assert result["metrics"]["ndcg@10"] == pytest.approx(
-        expected_ndcg(root, data, "test", result["weight"], 8), abs=1e-6
-    )
+    assert len(result["shares"]) == 11 and result["shares"]["1.0"] == result["metrics"]
+    expected = expected_ndcg(root, data, "test", 0.7, 8)
+    assert result["shares"]["0.7"]["ndcg@10"] == pytest.approx(expected, abs=1e-6) != result["metrics"]["ndcg@10"]
 
 
 def test_evaluation_refuses(root, data, capsys):
@@ -209,14 +204,11 @@ def test_evaluation_refuses(root, data, capsys):
     for arguments, words in [
         ([*models, "--data", data, "--weight", "1.5"], ["weight: 1.5 is out of range"]),
         ([*models, "--data", data, "--depth", "0"], ["depth: 0 is too small"]),
-        ([*models, "--data", data, "--tuning_data", data, "--tuning_queries", "0"], ["tuning_queries: 0 is too small"]),
-        ([*models, "--data", data, "--weight", "1", "--tuning_data", data], ["not both"]),
         ([*models, "--data", data / "corpus.jsonl"], ["is no retrieval folder: it has no corpus.jsonl"]),
         (
             [*models, "--data", data, "--split", "dev"],
             ["has none of queries_dev.jsonl, queries/dev.jsonl"],
         ),
-        ([*models, "--data", data, "--tuning_data", data, "--metric", "f1"], ["metric: 'f1' is not measured"]),
         (["--model", root / "embedder", "--embedder", root / "embedder", "--data", data], ["a reranker is a"]),
         (["--model", root / "reranker", "--embedder", root / "reranker", "--data", data], ["a reranker or a class"]),
     ]:
@@ -258,6 +250,8 @@ def test_negatives(root, monkeypatch):
     assert [row[0] for row in draw_negatives(given, near, pool, 4, 5, seed=0)] == pool[-20:]
     with pytest.raises(ValueError, match="3 different passages are too few for 4 negatives"):
         draw_negatives(pairs, None, pool[:3], 4, 5, seed=0)
+    drawn = draw_negatives(pairs, None, pool[20:24], 4, 5, seed=0)  # enough, since no query has its passages there
+    assert all(sorted(found) == sorted(pool[20:24]) for found in drawn)
     chain = pairs_of(pool[:5], pool[1:6])  # a passage is the query of another pair
     near = find_near([chain], pool, embedder, depth=6)
     assert all(len(found) == 6 and query not in found for query, found in near.items())
@@ -342,7 +336,7 @@ def test_finetune_rerank_refuses(toy, root, data, tmp_path, capsys, monkeypatch)
         ([toy / "scored.jsonl", "--negatives", "7"], ["negatives: 7 has no effect on scored pairs; leave it out"]),
         ([toy / "scored.jsonl", "--miner", root / "embedder"], ["has no effect on scored pairs"]),
         ([toy / "scored.jsonl", "--corpus", tmp_path / "none.txt"], ["has no effect on scored pairs"]),
-        ([few], ["1 different passages are too few for 3 negatives"]),
+        ([few], ["1 different passages are too few for 3 negatives a query; give more by --corpus"]),
         ([toy / "train.jsonl", "--miner", root / "reranker"], ["a reranker or a classifier"]),
         ([toy / "train.jsonl", "--metric_for_best_model", "f1"], ["metric_for_best_model: 'f1' is not measured"]),
     ]:

@@ -5,6 +5,7 @@ import re
 import numpy as np
 import pytest
 from helpers import WORDS, refusal, run, write_rows
+from safetensors.numpy import save_file
 from sentence_transformers import SentenceTransformer
 
 from minibert.training.embeddings.data import Passage, read_passages
@@ -63,21 +64,35 @@ def test_an_index_survives_an_update_that_fails(folder, library, tmp_path, capsy
     def full(*arguments, **keywords):
         raise OSError("no space left")
 
-    with monkeypatch.context() as patch:
-        patch.setattr("minibert.training.embeddings.search.save_file", full)
-        assert "no space left" in refusal(capsys, "search", index, "--data", library)
-    assert run("search", index, "katan", capsys=capsys) == before
+    for function in ("minibert.training.embeddings.search.save_file", "os.replace"):
+        with monkeypatch.context() as patch:
+            patch.setattr(function, full)
+            assert "no space left" in refusal(capsys, "search", index, "--data", library)
+        assert run("search", index, "katan", capsys=capsys) == before
     run("search", index, "--data", library, capsys=capsys)
     assert "new.txt" in run("search", index, "katan", capsys=capsys)
-    assert sorted(path.name for path in index.iterdir()) == ["index.json", "passages.jsonl", "vectors.safetensors"]
+    assert sorted(path.name for path in index.iterdir()) == ["index.safetensors"]
 
 
-def test_an_index_of_another_version(tmp_path):
-    Index([Passage("a", "katan")], np.ones((1, 1), np.float32), "model", "abc").save(tmp_path)
-    (tmp_path / "index.json").write_text('{"model": "model", "fingerprint": "abc", "made": 2031}')
-    assert Index.load(tmp_path).fingerprint == "abc"
-    (tmp_path / "index.json").write_text('{"model": "model"}')
-    with pytest.raises(ValueError, match="^index: .*index.json' lacks fingerprint; build a new index"):
+def test_an_index_may_lie_in_what_it_is_built_of(folder, library, capsys):
+    for new in (6, 0):
+        output = run("search", library / "index", "--data", library, "--model", folder, capsys=capsys)
+        assert f"6 passages, {new} of them new" in output
+
+
+def test_an_index_is_read_as_it_was_saved_or_refused(tmp_path):
+    passages = [Passage("a", "kätan\n我们"), Passage("b", "\U0001f600")]
+    index = Index(passages, np.eye(2, dtype=np.float32), "model", "abc")
+    index.save(tmp_path)
+    found = Index.load(tmp_path)
+    assert (found.passages, found.model, found.fingerprint) == (passages, "model", "abc")
+    assert np.array_equal(found.vectors, index.vectors)
+    file = tmp_path / "index.safetensors"
+    file.write_bytes(file.read_bytes()[:-9])
+    with pytest.raises(ValueError, match="index.safetensors' has files that cannot be read"):
+        Index.load(tmp_path)
+    save_file({"vectors": index.vectors}, file, metadata={"model": "model"})
+    with pytest.raises(ValueError, match="index.safetensors' has files that cannot be read"):
         Index.load(tmp_path)
 
 
@@ -124,7 +139,7 @@ def test_search_refuses(folders, folder, library, tmp_path, capsys):
     for arguments, words in [
         ([index, "katan", "--model", other], ["its vectors were made by", "build a new index for another model"]),
         ([index, "--data", library, "--model", other], ["its vectors were made by"]),
-        ([tmp_path / "none", "katan"], ["lacks passages.jsonl, vectors.safetensors, index.json"]),
+        ([tmp_path / "none", "katan"], ["has no index.safetensors", "build a new one by --data"]),
         ([library, "--data", library, "--model", folder], ["exists and is no index"]),
         ([index], ["queries: none given"]),
         ([], ["none given"]),

@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 import shutil
 
 import numpy as np
@@ -68,7 +69,9 @@ def test_training_finds_more_and_the_best_model_is_saved(toy, tmp_path, chunk, c
     report = json.loads((output / "report.json").read_text())
     assert report["after"] == pytest.approx(after) and report["before"] == pytest.approx(before, abs=0.05)
     assert (output / "training.png").exists() and not [*output.rglob("*.bin"), *output.rglob("*.pt")]
-    assert f"SentenceTransformer({str(output)!r})" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert f"SentenceTransformer({str(output)!r})" in printed and f"ndcg@10 {after['ndcg@10']:.4g}" in printed
+    assert re.search(r"^step  5/75  loss [\d.]+  rate [\d.]+$", printed, re.MULTILINE)
     texts = [f"ask{i} w1" for i in range(9)]
     ours, theirs = Embedder.from_pretrained(str(output)), SentenceTransformer(str(output), device="cpu")
     np.testing.assert_allclose(ours.embed(texts), theirs.encode(texts), atol=1e-5)

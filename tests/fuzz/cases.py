@@ -353,21 +353,13 @@ def rows(chance: random.Random, world: World) -> None:
 
 
 def index(chance: random.Random, world: World) -> None:
-    """A search index of which a file is damaged."""
+    """A search index whose file is damaged."""
     folder = world.work / "index"
     if not (world.folder / "index").exists():
         command("search", world.folder / "index", "--data", world.folder / "text.txt", "--model", world.model)
     shutil.copytree(world.folder / "index", folder)
-    path = chance.choice(sorted(folder.iterdir()))
-    if path.suffix == ".json" and chance.random() < 0.6:
-        path.write_text(json.dumps(mutate(chance, json.loads(path.read_text()))))
-    elif path.suffix == ".jsonl" and chance.random() < 0.6:
-        lines = path.read_text().splitlines()
-        i = chance.randrange(len(lines))
-        lines[i] = json.dumps(mutate(chance, json.loads(lines[i])))
-        path.write_text("\n".join(lines) + "\n")
-    else:
-        path.write_bytes(damage(chance, path.read_bytes()))
+    (path,) = folder.iterdir()
+    path.write_bytes(damage(chance, path.read_bytes()))
     command("search", folder, chance.choice(WORDS), "--model", world.model, "--top_k", chance.choice([1, 0, -1, 99]))
 
 

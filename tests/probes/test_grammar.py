@@ -118,11 +118,15 @@ def test_bad_input_is_named(tokenizer, table, tmp_path):
     (tmp_path / "empty.jsonl").write_text('{"sentence_good": "x", "sentence_bad": " "}\n')
     for file, message in (
         (None, "data: give a table"),
-        ("bad", "no column sentence_bad"),
+        ("bad", "row 1: there is no column 'sentence_bad'"),
         ("empty", "row 1: sentence_"),
     ):
         with pytest.raises(ValueError, match=message):
             read_minimal_pairs(file and str(tmp_path / f"{file}.jsonl"), 0)
+    for sentence, message in (("\u200b", "has no token"), ("a dog " * 300, "… has 602 tokens; the model takes 512")):
+        for kind in ("BERT", "GPT-2"):
+            with pytest.raises(ValueError, match=f"^data: the sentence .*{message}"):
+                score_sentences(build(kind, tokenizer), tokenizer, ["a dog", sentence])
     MiniBertForSequenceClassification(MiniBertConfig.from_tokenizer(tokenizer, size="tiny")).save_pretrained(tmp_path)
     with pytest.raises(ValueError, match="has no head that predicts tokens"):
         grammar(ProbeArguments(str(tmp_path)), GrammarArguments(table))

@@ -677,8 +677,8 @@ def test_wsd_without_a_validation_file_measures_what_is_asked_for(folder, files,
 BAD_ROWS = {
     "target_index 7; use 0 to 6": {"target_index": 7},
     "target_index -1": {"target_index": -1},
-    "no sense": {"sense": ""},
-    "no lemma": {"lemma": None},
+    "sense is empty": {"sense": ""},
+    "lemma is missing": {"lemma": None},
     "tokens []": {"tokens": []},
 }
 
@@ -707,10 +707,10 @@ def test_the_row_of_a_bad_cell_is_named_whatever_it_makes_of_its_column(folder, 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("", "is empty"),
-        ('{"tokens": ["a"], "lemma": "a", "sense": "b"}\n', "has no column target_index; its columns: tokens, lemma"),
-        ("{nonsense\n", "cannot be read as jsonl"),
-        (None, "is no file"),
+        ("", "has no rows"),
+        ('{"tokens": ["a"], "lemma": "a", "sense": "b"}\n', "row 1: there is no column 'target_index'; columns:"),
+        ("{nonsense\n", "row 1: is not JSON"),
+        (None, "does not exist"),
     ],
 )
 def test_bad_files_are_named(folder, files, tmp_path, capsys, content, message):
@@ -721,6 +721,14 @@ def test_bad_files_are_named(folder, files, tmp_path, capsys, content, message):
     assert run_wsd(folder, files, "--output_dir", str(tmp_path / "out")) == 2
     error = error_line(capsys)
     assert "train: " in error and files["train"].name in error and message in error
+
+
+def test_names_of_senses_that_look_like_numbers(tmp_path):
+    """1.1 and 1.10 are two, and 01 is no 1."""
+    rows = [f"the river bank,2,{lemma},{sense}\n" for lemma, sense in (("01", "1.1"), ("1", "1.10"), ("1", "2"))]
+    (tmp_path / "uses.csv").write_text("tokens,target_index,lemma,sense\n" + "".join(rows), encoding="utf-8")
+    found = [(use.lemma, use.sense) for use in uses.read_uses(str(tmp_path / "uses.csv"), "train")]
+    assert found == [("01", "1.1"), ("1", "1.10"), ("1", "2")]
 
 
 def test_words_without_tokens_are_named(folder, files, tmp_path, capsys, monkeypatch):
@@ -769,6 +777,7 @@ def test_a_seed_gives_the_same_results(folder, corpus, tmp_path):
         (["xylophone"], "words: 'xylophone' never occurs in"),
         (["bank", "--text", "nothing here"], "text: 'nothing here' has none of the words bank"),
         ([], "words: none given"),
+        (["--text", "a bank", "--masked_tokens", "9"], "words: none given"),
         (["bank", "--layers", "9"], "layers: '9'"),
         (["bank", "--show", "0"], "show: 0"),
         (["bank", ""], "words: '' is blank"),
@@ -856,8 +865,9 @@ def test_isotropy_without_sts_and_with_sentences_of_no_token(folder, corpus, tmp
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ({"sentence1": ""}, "row 2: sentence1 ''"),
-        ({"score": None}, "row 2: score None"),
+        ({"sentence1": ""}, "row 2: sentence1 is empty"),
+        ({"score": None}, "row 2: score is missing"),
+        ({"score": "high"}, "row 2: score='high' is not a number"),
         ({"sentence2": "\u200b"}, "row 2: sentence2: the text '\\u200b' has no token"),
     ],
 )

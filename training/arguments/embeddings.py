@@ -112,14 +112,9 @@ class EvaluateRerankArguments:
     model: str = argument("runs/rerank", "The reranker: a folder or a Hub name.")
     embedder: str = argument("runs/embed", "The embedding model that finds the passages.")
     depth: int = argument(20, "Passages that are found and put in order for a query.")
-    weight: float | None = argument(
-        None,
-        "The reranker's share of the score (the rest: the cosine's); by default the best on --tuning_data, else 1.",
+    weight: float = argument(
+        1.0, "The reranker's share of the score (the rest: the cosine's); what other shares give stands in --result."
     )
-    tuning_data: str | None = argument(None, "Another retrieval folder, on which the weight is chosen.")
-    tuning_split: str = argument("validation", "Its split.")
-    tuning_queries: int = argument(500, "Number of its queries.")
-    metric: str = argument("ndcg@10", "The metric that the weight is chosen by.")
 
 
 @dataclass

@@ -69,7 +69,6 @@ CONDITIONS = {
         Condition("data", embeddings.has_splits, "with a folder or a Hub name in --data", ("split",)),
         Condition("data", lambda data: not embeddings.is_retrieval(data), "with a table in --data", ("columns",)),
     ),
-    embeddings.EvaluateRerankArguments: (_with("tuning_data", "tuning_split", "tuning_queries", "metric"),),
     embeddings.ReferenceArguments: (_with("reference", "reference_texts"),),
     embeddings.PairArguments: (_without("validation", "validation_size"),),
     embeddings.EmbedTrainingArguments: (Condition("loss", "cosine".__ne__, "with another --loss", ("scale",)),),

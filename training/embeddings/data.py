@@ -1,4 +1,4 @@
-"""What the commands of search read: rows of files, pairs to train on, passages, and retrieval folders.
+"""What the commands of search (and the probes) read: rows of files, pairs to train on, passages, retrieval folders.
 
 A retrieval folder is laid out as BEIR's (Thakur et al. 2021, arXiv 2104.08663): corpus.jsonl (_id, text, perhaps
 title), queries_SPLIT.jsonl (_id, text), qrels_SPLIT.csv or .tsv, or qrels/SPLIT.tsv (query-id, corpus-id, score);
@@ -32,13 +32,14 @@ WORD = re.compile(rf"(?:[{UNSPACED}]{{1,2}}(?:(?!\w)[{UNSPACED}])*|[^ {UNSPACED}
 
 @dataclass
 class Table:
-    """The rows of one file, with what errors call them."""
+    """The rows of one file, with what errors call them: `field` is the argument that names the file."""
 
     source: str
+    field: str
     rows: list[dict[str, Any]]
 
     def error(self, number: int, what: str) -> ValueError:
-        return ValueError(f"{self.source}, row {number}: {what}")
+        return ValueError(f"{self.field}: {self.source}, row {number}: {what}")
 
     def column(self, name: str, fault: Callable[[Any], str] = lambda value: "") -> list[Any]:
         """The values of a column; a ValueError where one is missing, or where `fault` has something to say of it."""
@@ -57,7 +58,12 @@ def not_text(value: Any) -> str:
 
 def no_text(value: Any) -> str:
     """The value is no string, or a blank one."""
-    return not_text(value) or ("" if value.strip() else " is empty")
+    return not_text(value) or blank(value)
+
+
+def blank(value: Any) -> str:
+    """The value's text is blank."""
+    return "" if str(value).strip() else " is empty"
 
 
 def not_a_number(value: Any) -> str:
@@ -88,10 +94,10 @@ def read_table(source: str, field: str = "data", split: str = "train") -> Table:
         except (csv.Error, ValueError) as error:
             before = "is not JSON: " if isinstance(error, json.JSONDecodeError) else ""
             advice = f"; {ENCLOSED}" if isinstance(error, csv.Error) else ""
-            raise Table(source, rows).error(len(rows) + 1, f"{before}{error}{advice}") from None
+            raise Table(source, field, rows).error(len(rows) + 1, f"{before}{error}{advice}") from None
     if not rows:
         raise ValueError(f"{field}: {source!r} has no rows")
-    return Table(source, rows)
+    return Table(source, field, rows)
 
 
 def _json_lines(text: str) -> Iterator[dict[str, Any]]:
@@ -109,6 +115,8 @@ def _separated(text: str, delimiter: str) -> Iterator[dict[str, str]]:
     # strict: a quote that is never closed is refused, where otherwise all rows behind it would become one cell
     rows = filter(None, csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True))
     header = next(rows, [])
+    if twice := [name for name in header if name and header.count(name) > 1]:
+        raise ValueError(f"two columns are called {twice[0]!r}; rename one")
     for row in rows:
         if len(row) != len(header):
             raise ValueError(f"{len(row)} values, but {len(header)} columns")
@@ -242,12 +250,12 @@ def read_retrieval(folder: str, split: str = "test", field: str = "data") -> Ret
         there = [root / name for name in names if (root / name).is_file()]
         if not there:
             raise ValueError(f"{field}: {folder!r} has none of {', '.join(names)}")
-        return read_table(str(there[0]))
+        return read_table(str(there[0]), field)
 
     root = Path(folder).expanduser()
     if not (root / "corpus.jsonl").is_file():
         raise ValueError(f"{field}: {folder!r} is no retrieval folder: it has no corpus.jsonl")
-    corpus = read_table(str(root / "corpus.jsonl"))
+    corpus = read_table(str(root / "corpus.jsonl"), field)
     queries, judgements = of_split("queries", ".jsonl"), of_split("qrels", ".csv", ".tsv")
     passages = {name: Passage(name, p.text) for name, p in zip(_ids(corpus), _rows_as_passages(corpus, ""))}
     texts = dict(zip(_ids(queries), queries.column("text", no_text)))
@@ -345,7 +353,8 @@ def hold_out(keys: Sequence, size: float, seed: int, what: str) -> tuple[list[in
     random.Random(seed).shuffle(different)
     count = round(size * len(different) if size < 1 else size)
     if not 0 < count < len(different):
-        raise ValueError(f"validation_size: {size} holds out {count} of {len(different)} {what}")
+        use = "use a size that leaves some on both sides, or --validation"
+        raise ValueError(f"validation_size: {size} holds out {count} of {len(different)} {what}; {use}")
     held_out, sides = set(different[:count]), ([], [])
     for place, key in enumerate(keys):
         sides[key in held_out].append(place)

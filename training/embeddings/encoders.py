@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
 from safetensors.numpy import save_file
 from sentence_transformers import CrossEncoder, SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, WeightedLayerPooling
@@ -28,6 +27,7 @@ from ...configuration_minibert import MiniBertConfig
 from ..arguments import check_least
 from ..arguments.embeddings import EmbedArguments, PoolingArguments, is_table
 from ..data.packing import group_by_length
+from ..files import whole
 from ..loading import check_weights, minibert_config, reading
 from .data import not_text, read_lines, read_table
 
@@ -74,19 +74,16 @@ class Embedder:
         check_weights(path, model[0].auto_model)
         limit_length(model, max_length)
         replaced = (Pooling, WeightedLayerPooling) * (pooling is not None) + (Normalize,) * (normalize is not None)
-        modules = [module for module in model if not isinstance(module, replaced)]
+        for place in reversed([place for place, module in enumerate(model) if isinstance(module, replaced)]):
+            del model[place]
         if pooling is not None:
             layers, width = config.num_hidden_layers, config.hidden_size
-            modules.insert(1, Pooling(width, "mean" if pooling == "last_four" else pooling))
+            model.insert(1, Pooling(width, "mean" if pooling == "last_four" else pooling))
             if pooling == "last_four":  # of all layers, the first are the embeddings
                 model[0].config.output_hidden_states = True
-                modules.insert(1, WeightedLayerPooling(width, layers, layer_start=max(1, layers - 3)))
+                model.insert(1, WeightedLayerPooling(width, layers, layer_start=max(1, layers - 3)).to(model.device))
         if normalize:
-            modules.append(Normalize())
-        if replaced:
-            options = dict(prompts=model.prompts, default_prompt_name=model.default_prompt_name)
-            options |= dict(truncate_dim=model.truncate_dim, similarity_fn_name=model.similarity_fn_name)
-            model = SentenceTransformer(modules=modules, device=str(model.device), **options)
+            model.append(Normalize())
         return cls(model)
 
     @classmethod
@@ -111,8 +108,7 @@ class Embedder:
         config = self.model.transformers_model.config
         settings = [self.pooling, self.normalize, self.model.max_seq_length, vocabulary, self.model.truncate_dim]
         settings += [getattr(config, name) for name in OF_CONFIG] + [m.get_config_dict() for m in list(self.model)[1:]]
-        prompts = [self.model.prompts.get(name) for name in (self.model.default_prompt_name, "document")]
-        settings += prompts if any(prompts) else []
+        settings += [self.model.prompts.get(name) for name in (self.model.default_prompt_name, "document")]
         digest = hashlib.blake2b(json.dumps(settings, sort_keys=True).encode(), digest_size=16)
         weights = [self.model.transformers_model.state_dict(), *(m.state_dict() for m in list(self.model)[1:])]
         for name, tensor in (item for state in weights for item in sorted(state.items())):
@@ -144,15 +140,13 @@ def embed(arguments: EmbedArguments, pooling: PoolingArguments) -> np.ndarray:
     started = time.perf_counter()
     vectors = embedder.embed(texts, arguments.batch_tokens, progress="Embedding")
     seconds = time.perf_counter() - started
-    try:
+    with whole(output) as unfinished:
         if output.suffix == ".npy":
-            np.save(output, vectors, allow_pickle=False)
+            with open(unfinished, "wb") as file:
+                np.save(file, vectors, allow_pickle=False)
         else:
             made_by = {"model": pooling.model, "fingerprint": embedder.fingerprint(), "pooling": embedder.pooling}
-            save_file({"embeddings": vectors}, output, metadata=made_by | {"normalize": str(embedder.normalize)})
-    except (OSError, SafetensorError):
-        output.unlink(missing_ok=True)  # half of it, that nothing would overwrite
-        raise
+            save_file({"embeddings": vectors}, unfinished, metadata=made_by | {"normalize": str(embedder.normalize)})
     scaled = "normalised" if embedder.normalize else "not normalised"
     print(f"{len(texts):,} texts × {vectors.shape[1]} ({embedder.pooling}, {scaled}) in {seconds:.1f} s → {output}")
     return vectors

@@ -6,7 +6,6 @@ knows no grades), means over the queries that have a relevant passage; a passage
 """
 
 import time
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -27,13 +26,12 @@ from ..arguments.embeddings import (
 )
 from ..files import prepare_result, write_result
 from ..report import format_scores
-from .data import Retrieval, read_retrieval, read_task
+from .data import Passage, Retrieval, read_retrieval, read_task
 from .encoders import Embedder, open_reranker, score_pairs
 
 SHOWN = ("hit@1", "hit@10", "mrr@10", "ndcg@10", "spearman", "pearson")
 KS = (1, 10)
 RETRIEVAL = tuple(f"{name}@{k}" for k in KS for name in ("hit", "recall", "mrr", "ndcg"))
-WEIGHTS = [step / 10 for step in range(11)]
 
 
 def evaluate_embed(
@@ -50,6 +48,10 @@ def evaluate_embed(
         raise ValueError(f"data: {arguments.data!r} has no column of scores (name it by --columns)")
     embedder = Embedder.from_arguments(pooling)
     theirs = SentenceTransformer(reference.reference) if reference.reference else None
+    widths = [len(model.encode("a")) for model in (embedder.model, theirs) if model is not None]
+    if len({*widths}) > 1:
+        given = f"{reference.reference!r} has vectors of {widths[1]} numbers, the model of {widths[0]}"
+        raise ValueError(f"reference: {given}; use another one")
     started = time.perf_counter()
     result = {"model": pooling.model, "data": arguments.data, "pooling": embedder.pooling}
     if has_splits(arguments.data):
@@ -76,39 +78,23 @@ def evaluate_embed(
 
 def evaluate_rerank(arguments: EvaluateArguments, how: EvaluateRerankArguments) -> dict[str, Any]:
     """Measure what a reranker makes of the passages that an embedding model finds: the scores by name in "before",
-    "reranker_alone" and, of the mixture, "metrics"; a ValueError for bad data, a model of another task, or a weight out
-    of range."""
-    if how.weight is not None and not 0 <= how.weight <= 1:
+    "reranker_alone", "metrics" (by the share that is asked for) and, by other shares, in "shares"; a ValueError for bad
+    data, a model of another task, or a weight out of range."""
+    if not 0 <= how.weight <= 1:
         raise ValueError(f"weight: {how.weight} is out of range; use 0 to 1")
-    check_least(how, depth=1, tuning_queries=1)
-    if how.metric not in RETRIEVAL:
-        raise ValueError(f"metric: {how.metric!r} is not measured; use one of {', '.join(RETRIEVAL)}")
-    if how.weight is not None and how.tuning_data is not None:
-        raise ValueError("weight: give it or the tuning_data that it is chosen on, not both")
+    check_least(how, depth=1)
     prepare_result(arguments.result)
     task = read_retrieval(arguments.data, arguments.split)
-    tuning = read_retrieval(how.tuning_data, how.tuning_split, "tuning_data") if how.tuning_data else None
     reranker, embedder = open_reranker(how.model), Embedder.from_pretrained(how.embedder)
     started = time.perf_counter()
-    result = vars(how) | {"data": arguments.data, "split": arguments.split}
-
-    weight = 1.0 if how.weight is None else how.weight
-    if tuning is not None:
-        tuning.queries = dict(islice(tuning.queries.items(), how.tuning_queries))
-        ranking = Ranking(embedder, tuning, how.depth, "Embedding")
-        ranking.rerank(reranker)
-        tried = {w: ranking.scores(w) for w in WEIGHTS}
-        weight = max(WEIGHTS, key=lambda w: tried[w][how.metric])
-        print(f"Share of the reranker by {how.metric} on {len(tuning.queries)} queries of {how.tuning_data}:")
-        print_table({f"{w:.1f}": scores for w, scores in tried.items()})
-        result["tuning"] = {str(w): scores for w, scores in tried.items()}
-
     ranking = Ranking(embedder, task, how.depth, "Embedding")
     ranking.rerank(reranker)
-    before, alone, after = (ranking.scores(w) for w in (0.0, 1.0, weight))
+    shares = {str(step / 10): ranking.scores(step / 10) for step in range(11)}
+    before, alone, after = shares["0.0"], shares["1.0"], ranking.scores(how.weight)
     print(f"{len(task.queries)} queries of {arguments.data}, the first {how.depth} passages put in order:")
-    print_table({"found": before, "reranker alone": alone, f"with share {weight:g}": after})
-    result |= {"weight": weight, "queries": len(task.queries), "passages": len(task.passages)}
+    print_table({"found": before, "reranker alone": alone, f"with share {how.weight:g}": after})
+    result = vars(how) | {"data": arguments.data, "split": arguments.split}
+    result |= {"queries": len(task.queries), "passages": len(task.passages), "shares": shares}
     result |= {"before": before, "reranker_alone": alone, "metrics": after, "seconds": time.perf_counter() - started}
     write_result(result, arguments.result)
     return result
@@ -129,29 +115,30 @@ class Ranking:
     def __init__(self, embedder: Embedder, task: Retrieval, depth: int, progress: str | None = None):
         self.queries = list(task.queries.values())
         passages = embedder.embed([passage.text for passage in task.passages], progress=progress, task="document")
-        vectors, spare = embedder.embed(self.queries, progress=progress, task="query"), task.ignore_identical_ids
-        depth = min(depth, max(len(passages) - spare, 1))
-        found = semantic_search(vectors, passages, top_k=depth + spare)
-        for number, name in enumerate(task.queries) if spare else ():
-            itself = {name} - task.relevant[name].keys()
-            hits = [hit for hit in found[number] if task.passages[hit["corpus_id"]].id not in itself]
-            found[number] = hits[:depth]
-        self.found = [[task.passages[hit["corpus_id"]] for hit in hits] for hits in found]
-        # each row with mean 0 and deviation 1; a constant row becomes 0
-        self.cosines = scale(np.array([[hit["score"] for hit in hits] for hits in found]), axis=1)
+        vectors = embedder.embed(self.queries, progress=progress, task="query")
+        self.found: list[list[Passage]] = []
+        self.cosines: list[np.ndarray] = []
+        found = semantic_search(vectors, passages, top_k=depth + task.ignore_identical_ids)
+        for name, hits in zip(task.queries, found):
+            itself = {name} - task.relevant[name].keys() if task.ignore_identical_ids else ()
+            hits = [hit for hit in hits if task.passages[hit["corpus_id"]].id not in itself][:depth]
+            self.found.append([task.passages[hit["corpus_id"]] for hit in hits])
+            self.cosines.append(np.array([hit["score"] for hit in hits]))
+        self.reranked = self.cosines
         relevant = (task.relevant[name] for name in task.queries)
         self.references = [{"ids": list(graded), "grades": list(graded.values())} for graded in relevant]
 
     def rerank(self, reranker: CrossEncoder) -> None:
+        """Score what was found; over the passages of a query, cosines and scores get mean 0 and deviation 1."""
         pairs = [(query, passage.text) for query, row in zip(self.queries, self.found) for passage in row]
         scores = score_pairs(reranker, pairs, "Reranking").astype(float)
-        self.reranked = scale(scores.reshape(self.cosines.shape), axis=1)
+        self.cosines = list(map(scale, self.cosines))
+        self.reranked = list(map(scale, np.split(scores, np.cumsum([len(row) for row in self.found])[:-1])))
 
     def scores(self, weight: float = 0.0) -> dict[str, float]:
-        """hit, recall, MRR and nDCG at 1 and 10 of the order by weight · reranker + (1 - weight) · cosine, each of them
-        standardised over the passages of a query."""
-        mixed = (1 - weight) * self.cosines + (weight * self.reranked if weight else 0)
-        orders = np.argsort(-mixed, axis=-1, kind="stable")
+        """hit, recall, MRR and nDCG at 1 and 10 of the order by weight · reranker + (1 - weight) · cosine."""
+        mixed = ((1 - weight) * near + weight * told for near, told in zip(self.cosines, self.reranked))
+        orders = (np.argsort(-row, kind="stable") for row in mixed)
         names = [[row[i].id for i in order] for row, order in zip(self.found, orders)]
         return metrics.Retrieval().compute(predictions=names, references=self.references, ks=KS)
 

@@ -1,7 +1,8 @@
 """`minibert search`: an index over text, and what is found in it; `minibert rerank`: given passages in order.
 
-An index is a folder: passages.jsonl (_id, text), vectors.safetensors (one vector of length 1 a passage, in the same
-order) and index.json (which model made them). A query is compared with all of them by one matrix product.
+An index is a folder with one file: "vectors" (of length 1, one a passage), "passages" (JSON in UTF-8: the id and the
+text of each, in the same order), and in its metadata the model that made them. A query is compared with all vectors by
+one matrix product.
 """
 
 from __future__ import annotations
@@ -13,19 +14,19 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from safetensors.numpy import load_file, save_file
+from safetensors import safe_open
+from safetensors.numpy import save_file
 from sentence_transformers import CrossEncoder
 from sentence_transformers.util import semantic_search
 
 from ..arguments import check_least
 from ..arguments.embeddings import RerankArguments, SearchArguments
-from ..files import whole, write_json
+from ..files import whole
 from ..loading import reading
 from .data import Passage, read_lines, read_passages
 from .encoders import Embedder, open_reranker, score_pairs
 
-FILES = ("passages.jsonl", "vectors.safetensors", "index.json")
-MADE_BY = ("model", "fingerprint")  # what index.json says
+FILE = "index.safetensors"
 
 
 @dataclasses.dataclass
@@ -51,31 +52,21 @@ class Index:
 
     @classmethod
     def load(cls, folder: str) -> Index:
-        """Read an index; a ValueError if there is none, or its files do not belong together."""
-        root = Path(folder)
-        if missing := [name for name in FILES if not (root / name).is_file()]:
-            raise ValueError(f"index: {folder!r} lacks {', '.join(missing)}; see --data")
-        with reading(folder), open(root / FILES[0], encoding="utf-8") as file:
-            passages = [Passage(str(row["_id"]), str(row["text"])) for row in map(json.loads, file)]
-            vectors = load_file(root / FILES[1])["vectors"]
-            made_by = {name: str(x) for name, x in json.loads((root / FILES[2]).read_text(encoding="utf-8")).items()}
-        if len(vectors) != len(passages):
-            raise ValueError(f"index: {folder!r} has {len(passages)} passages, but {len(vectors)} vectors")
-        if lacking := [name for name in MADE_BY if name not in made_by]:
-            raise ValueError(f"index: {str(root / FILES[2])!r} lacks {', '.join(lacking)}; build a new index")
-        return cls(passages, vectors, *(made_by[name] for name in MADE_BY))
+        """Read an index; a ValueError if there is none, or its file is damaged."""
+        file = Path(folder, FILE)
+        if not file.is_file():
+            raise ValueError(f"index: {folder!r} has no {FILE} (older versions had others); build a new one by --data")
+        with reading(file), safe_open(file, "np") as saved:
+            passages = [Passage(*row) for row in json.loads(saved.get_tensor("passages").tobytes())]
+            made_by = saved.metadata()
+            return cls(passages, saved.get_tensor("vectors"), made_by["model"], made_by["fingerprint"])
 
     def save(self, folder: str) -> None:
-        """Write the three files beside those of the index that is there, if any, and only then in their place;
-        index.json, without which there is no index, goes first and comes last."""
-        passages, vectors, index = (Path(folder, name) for name in FILES)
-        rows = ({"_id": passage.id, "text": passage.text} for passage in self.passages)
-        with whole(vectors) as new_vectors, whole(passages) as new_passages:
-            save_file({"vectors": self.vectors}, new_vectors)
-            with open(new_passages, "w", encoding="utf-8") as file:
-                file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-            index.unlink(missing_ok=True)
-        write_json(index, {name: getattr(self, name) for name in MADE_BY})
+        """Write the index, in the place of the one that is there, if any."""
+        passages = json.dumps([(passage.id, passage.text) for passage in self.passages]).encode()
+        tensors = {"vectors": self.vectors, "passages": np.frombuffer(passages, np.uint8)}
+        with whole(Path(folder, FILE)) as unfinished:
+            save_file(tensors, unfinished, metadata={"model": self.model, "fingerprint": self.fingerprint})
 
     def search(self, queries: Sequence[str], embedder: Embedder, k: int = 10) -> list[list[tuple[Passage, float]]]:
         """The `k` passages of highest cosine for every query, with the cosines, best first."""
@@ -96,7 +87,7 @@ def search(arguments: SearchArguments) -> list[list[tuple[Passage, float]]]:
     if not all(query.strip() for query in queries):
         raise ValueError("queries: one is empty; give some words")
     root = Path(folder)
-    there = (root / FILES[2]).is_file()
+    there = (root / FILE).is_file()
     if arguments.data and not there and root.exists() and (not root.is_dir() or any(root.iterdir())):
         raise ValueError(f"index: {folder!r} exists and is no index; give a new folder")
     index = Index.load(folder) if there or not arguments.data else None

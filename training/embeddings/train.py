@@ -26,7 +26,7 @@ from transformers import TrainingArguments, set_seed
 from .. import metrics
 from ..arguments import check_least
 from ..arguments.embeddings import EmbedTrainingArguments, PairArguments, RerankTrainingArguments, is_retrieval
-from ..callbacks import CheckpointErrors, EarlyStopping, SaveAndStop, SettingsState, steps_of
+from ..callbacks import CheckpointErrors, EarlyStopping, SettingsState, add_callbacks, steps_of
 from ..checkpoints import checkpoint_to_resume, remove_checkpoints
 from ..files import write_json
 from ..hub.card import Result, describe_data, facts_from_trainer, published_name, save_card
@@ -244,8 +244,9 @@ def draw_negatives(
     """For every pair, `count` texts of `pool` that are neither its query nor one of the query's passages: from the
     `depth` nearest, or from all (a ValueError if they are too few). A negative that the pair came with is the first."""
     right, allowed = passages_of(pairs), set(pool)
-    if len(pool) < count + max(map(len, right.values())):
-        raise ValueError(f"corpus: {len(pool)} different passages are too few for {count} negatives a query")
+    if len(allowed) - max(len(allowed & {query, *own}) for query, own in right.items()) < count:
+        use = "give more by --corpus"
+        raise ValueError(f"corpus: {len(pool)} different passages are too few for {count} negatives a query; {use}")
     chance = random.Random(seed)
     drawn = []
     third = [[text] for text in pairs["third"]] if "third" in pairs.column_names else [[]] * len(pairs)
@@ -323,7 +324,7 @@ def train(
     settings = SettingsState(settings | {"rows": rows} | steps_of(training) | {"metric_for_best_model": metric})
     if checkpoint is not None:
         settings.check(checkpoint)
-    callbacks = [SaveAndStop(), settings]
+    callbacks = [settings]
     patience = PATIENCE if data.patience is None else data.patience
     if patience and training.eval_strategy != "no":  # it needs evaluations, and with 0 stops at the first
         callbacks.append(EarlyStopping(patience))
@@ -334,6 +335,7 @@ def train(
         given = f"{args.train_batch_size} in each of {args.world_size} processes"
         raise ValueError(f"per_device_train_batch_size: {given}, for {rows['train_dataset']} rows; use fewer")
     trainer = trainer_class(args=args, evaluator=evaluator, callbacks=callbacks, **parts)
+    add_callbacks(trainer)
     before = evaluator(trainer.model)  # only now, on the trainer's device
     # Of these weights in the model that is saved: Wortsman et al. 2022 (arXiv 2109.01903); in embedding models Xiao et
     # al. 2023 ("LM-Cocktail", arXiv 2311.13534).

@@ -19,10 +19,11 @@ from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, PreTrainedM
 from ...modeling_minibert import MiniBertVocabularyHead
 from ..arguments.probes import GrammarArguments, ProbeArguments
 from ..data.packing import check_fast, group_by_length
+from ..embeddings.data import no_text, read_table
 from ..loading import load_predictor, reading, saved_config, saved_tokenizer
 from ..precision import fast_bf16
 from ..report import format_table, plot_grammar
-from .uses import check, save_results, table_rows
+from .uses import check, save_results
 
 DECODERS = ("CausalLM", "LMHeadModel")  # what the names of their classes end in
 COLUMNS = ("sentence_good", "sentence_bad")
@@ -65,8 +66,11 @@ def read_minimal_pairs(file: str | None, pairs: int) -> list[dict[str, Any]]:
     spaced (0: all). A ValueError for no file, a missing column or an empty sentence."""
     if file is None:
         raise ValueError("data: give a table with the columns sentence_good and sentence_bad, such as BLiMP's")
+    table = read_table(file)
+    for column in COLUMNS:
+        table.column(column, no_text)
     groups: dict[Any, list[dict[str, Any]]] = {}
-    for _, row in table_rows(file, "data", texts=COLUMNS):
+    for row in table.rows:
         groups.setdefault(row.get(PARADIGM), []).append(row)
     rows = []
     for group in groups.values():
@@ -99,14 +103,22 @@ def score_sentences(
 ) -> np.ndarray:
     """The (pseudo-)log-likelihood of each sentence, [sentences], in nats; special tokens are not counted. Of a masked
     language model `masking` masks one "token" at a time, or by "word" with it those behind it in its word (Kauf &
-    Ivanova 2023, arXiv 2305.10588), as else a rare word is easily told from its own pieces."""
+    Ivanova 2023, arXiv 2305.10588), as else a rare word is easily told from its own pieces. A ValueError names a
+    sentence without a token, or with more than the model takes."""
     decoder = type(model).__name__.endswith(DECODERS)
     rows_of = _decoder_row if decoder else partial(_masked_rows, masking=masking)
     numbers: dict[tuple[int, ...], int] = {}  # of sentences that differ in their tokens
     owners: list[int] = []
     # Rows and what is predicted in them: two sentences that differ in one token are one row where that one is masked.
     targets: dict[tuple[int, ...], list[Target]] = {}
-    for encoding in tokenizer(list(sentences), return_special_tokens_mask=True).encodings:
+    longest = min(tokenizer.model_max_length, getattr(model.config, "max_position_embeddings", np.inf))
+    encodings = tokenizer(list(sentences), return_special_tokens_mask=True, verbose=False).encodings
+    for sentence, encoding in zip(sentences, encodings):
+        if all(encoding.special_tokens_mask):  # 0 would be the best score
+            raise ValueError(f"data: the sentence {sentence!r} has no token")
+        if len(encoding.ids) > longest:
+            given = f"the sentence {sentence[:60]!r} … has {len(encoding.ids)} tokens"
+            raise ValueError(f"data: {given}; the model takes {longest}")
         ids = tuple(encoding.ids)
         if ids not in numbers:
             numbers[ids] = len(numbers)

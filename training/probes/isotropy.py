@@ -19,8 +19,9 @@ from sklearn.preprocessing import StandardScaler
 from ..arguments.pretraining import CorpusArguments
 from ..arguments.probes import IsotropyArguments, ProbeArguments
 from ..data.documents import load_documents
+from ..embeddings.data import no_text, not_a_number, read_table
 from ..report import format_table, plot_isotropy
-from .uses import check, draw_sentences, read_pairs, save_results
+from .uses import check, draw_sentences, save_results
 from .vectors import Row, contributions, encode_texts, hidden_states, load_model, unit, word_vectors
 
 ROGUE = 3
@@ -53,20 +54,20 @@ def isotropy(corpus: CorpusArguments, probe: ProbeArguments, arguments: Isotropy
     figures of every state, "raw" and "z_scored". A ValueError for bad arguments, files or rows, or no MiniBERT at the
     path, before any work."""
     check(probe, arguments, tokens=2, seed=0)
-    pairs = read_pairs(arguments.sts, "sts") if arguments.sts else []
+    sts = read_table(arguments.sts, "sts") if arguments.sts else None
+    pairs = {name: sts.column(name, no_text) for name in ("sentence1", "sentence2")} if sts else {}
+    scores = list(map(float, sts.column("score", not_a_number))) if sts else []
     rng = np.random.default_rng(arguments.seed)
     texts = draw_sentences(load_documents(**vars(corpus)), 2 * arguments.tokens, rng)
     model, tokenizer = load_model(probe.model)
     rows = [row for row in encode_texts(tokenizer, texts) if row]
     if len(rows) < 4:
         raise ValueError(f"data: {len(rows)} sentences; at least 4 are needed")
-    firsts, seconds, scores = zip(*pairs) if pairs else ((), (), ())
-    sides = [encode_texts(tokenizer, texts) for texts in (firsts, seconds) if texts]
-    for side, encoded in enumerate(sides):
+    sides = [encode_texts(tokenizer, texts) for texts in pairs.values()]
+    for name, encoded in zip(pairs, sides):
         if None in encoded:
             row = encoded.index(None)
-            name = f"sts: {arguments.sts}, row {row + 1}: sentence{side + 1}"
-            raise ValueError(f"{name}: the text {pairs[row][side]!r} has no token")
+            raise sts.error(row + 1, f"{name}: the text {pairs[name][row]!r} has no token")
 
     # means and deviations come from other sentences than the tokens that are compared
     half = len(rows) // 2
@@ -94,11 +95,9 @@ def isotropy(corpus: CorpusArguments, probe: ProbeArguments, arguments: Isotropy
 
     header = ["state", "mean cosine", f"top {ROGUE}", "share", "z-scored: mean cosine", f"top {ROGUE} give"]
     print(format_table(header + (["STS", "z-scored: STS"] if pairs else []), table, digits=3))
-    print(
-        f"\nMean cosine over all pairs of {half:,} random tokens, each of another sentence; the {ROGUE} dimensions that"
-    )
-    print(f"give most to it and their share; z-scored with means and deviations of {len(others):,} other sentences.")
+    print(f"\nMean cosine over all pairs of {half:,} random tokens, each of another sentence; the {ROGUE} dimensions")
+    print(f"that give most to it and their share; z-scored with the moments of {len(others):,} other sentences.")
     if pairs:
-        print(f"STS: Spearman over {len(pairs):,} pairs, sentences as the mean of their tokens without special ones.")
-    found = {"tokens": half, "sentences_for_moments": len(others), "sts_pairs": len(pairs), "states": states}
+        print(f"STS: Spearman over {len(scores):,} pairs, sentences as the mean of their tokens without special ones.")
+    found = {"tokens": half, "sentences_for_moments": len(others), "sts_pairs": len(scores), "states": states}
     return save_results(found, probe, arguments, corpus, isotropy=partial(plot_isotropy, states=states, rogue=ROGUE))

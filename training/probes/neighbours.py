@@ -10,8 +10,8 @@ import datasets
 import numpy as np
 import regex  # comes with Transformers; its \w has the vowel signs of Hindi and the like, that of re has not
 import torch
+from sentence_transformers.util import semantic_search
 from sklearn.decomposition import PCA
-from sklearn.metrics.pairwise import cosine_similarity
 from transformers import PreTrainedTokenizerFast
 
 from ...modeling_minibert import MiniBertForMaskedLM
@@ -34,11 +34,9 @@ def find_uses(texts: Iterable[str], word: str) -> list[Use]:
 
 def nearest_uses(vectors: np.ndarray, queries: Sequence[int], count: int) -> list[list[tuple[int, float]]]:
     """For each query (a row of `vectors`, [n, width]) the other rows that are nearest, with their cosines."""
-    found = []
-    for query, cosines in zip(queries, cosine_similarity(vectors[queries], vectors)):
-        others = [place for place in np.argsort(-cosines, kind="stable").tolist() if place != query]
-        found.append([(place, float(cosines[place])) for place in others[:count]])
-    return found
+    found = semantic_search(vectors[queries], vectors, top_k=count + 1)
+    others = ([hit for hit in hits if hit["corpus_id"] != query] for query, hits in zip(queries, found))
+    return [[(hit["corpus_id"], hit["score"]) for hit in hits[:count]] for hits in others]
 
 
 def mask_tokens(
@@ -113,7 +111,7 @@ def neighbours(corpus: CorpusArguments, probe: ProbeArguments, arguments: Neighb
     data, a word that never occurs, no MiniBERT at the path, or no head that predicts masked tokens where it is needed;
     before any work."""
     check(probe, arguments, uses=1, show=1, recall_at=1, masked_tokens=0, seed=0)
-    if not arguments.words and arguments.masked_tokens == 0:
+    if not arguments.words and (arguments.text or arguments.masked_tokens == 0):
         raise ValueError("words: none given; use words of the corpus, or --masked_tokens N to look masks up")
     if blank := [word for word in arguments.words if not word.strip()]:
         raise ValueError(f"words: {blank[0]!r} is blank; use words of the corpus")

@@ -1,8 +1,7 @@
-"""What the probes read: words in their contexts, labelled or found in a corpus, and scored pairs of sentences; and how
-they begin and end."""
+"""What the probes read: words in their contexts, labelled or found in a corpus; and how they begin and end."""
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,8 @@ from ..arguments.pretraining import CorpusArguments
 from ..arguments.probes import ProbeArguments
 from ..checkpoints import check_folder
 from ..data.sentences import sentences
-from ..data.tables import load_table, to_number
+from ..data.tables import to_number
+from ..embeddings.data import blank, read_table
 
 DOCUMENTS = 5000  # which random sentences come from (or as many as sentences asked for), however large the corpus is
 CONTEXT = 50  # characters shown of a text on either side of the word
@@ -50,46 +50,20 @@ def read_uses(file: str, field: str) -> list[Use]:
     The words become running text, with spaces between them: a byte-level tokenizer such as ModernBERT's would read the
     words of a list as if they were parts of one."""
     uses = []
-    for name, row in table_rows(file, field, "tokens", "target_index", "lemma", "sense"):
-        tokens, target = row["tokens"], to_number(row["target_index"])
+    table = read_table(file, field)
+    columns = [table.column(name, blank) for name in ("tokens", "target_index", "lemma", "sense")]
+    for number, (tokens, given, lemma, sense) in enumerate(zip(*columns), 1):
         tokens = tokens.split() if isinstance(tokens, str) else tokens
+        target = to_number(given)
         if not isinstance(tokens, list) or not tokens or not all(isinstance(token, str) for token in tokens):
-            raise ValueError(f"{name}: tokens {tokens!r}; use a list of words, or words between spaces")
+            raise table.error(number, f"tokens {tokens!r}; use a list of words, or words between spaces")
         if not target.is_integer() or not 0 <= target < len(tokens):
-            given = row["target_index"]
-            raise ValueError(f"{name}: target_index {given!r}; use 0 to {len(tokens) - 1}, one of the tokens")
-        for column in ("lemma", "sense"):
-            if row[column] is None or not str(row[column]).strip():
-                raise ValueError(f"{name}: no {column}")
+            raise table.error(number, f"target_index {given!r}; use 0 to {len(tokens) - 1}, one of the tokens")
         start = sum(len(token) + 1 for token in tokens[: int(target)])
         stop = start + len(tokens[int(target)])
-        uses.append(Use(" ".join(tokens), start, stop, str(row["lemma"]), str(row["sense"]), name))
-    return uses
-
-
-def read_pairs(file: str, field: str) -> list[tuple[str, str, float]]:
-    """The rows of a file with the columns sentence1, sentence2 and score; errors as in `read_uses`."""
-    pairs = []
-    for name, row in table_rows(file, field, "score", texts=("sentence1", "sentence2")):
-        score = to_number(row["score"])
-        if not np.isfinite(score):
-            raise ValueError(f"{name}: score {row['score']!r}; use a number")
-        pairs.append((row["sentence1"], row["sentence2"], score))
-    return pairs
-
-
-def table_rows(file: str, field: str, *columns: str, texts: Sequence[str] = ()) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The rows of a table that has to have these columns, and text in `texts`, each with its name for errors."""
-    rows = load_table(file, field)
-    if missing := [column for column in (*texts, *columns) if column not in rows.column_names]:
-        there = ", ".join(rows.column_names)
-        raise ValueError(f"{field}: {file!r} has no column {', '.join(missing)}; its columns: {there}")
-    for number, row in enumerate(rows, 1):
         name = f"{field}: {file}, row {number}"
-        for column in texts:
-            if not isinstance(row[column], str) or not row[column].strip():
-                raise ValueError(f"{name}: {column} {row[column]!r}; use text")
-        yield name, row
+        uses.append(Use(" ".join(tokens), start, stop, str(lemma), str(sense), name))
+    return uses
 
 
 def draw_sentences(documents: datasets.Dataset, count: int, rng: np.random.Generator) -> list[str]:
