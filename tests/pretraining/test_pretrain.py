@@ -116,6 +116,9 @@ def test_fill_knows_the_language(run, capsys):
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == text
     assert lines[1].split()[-1] == "sleeps"
+    assert cli.main(["fill", text, "--model", str(run), "--top_k", "9999"]) == 0  # more than there are
+    vocabulary = AutoModelForMaskedLM.from_pretrained(run).config.vocab_size
+    assert len(capsys.readouterr().out.splitlines()) >= vocabulary
 
 
 def test_validation_loss_is_the_mean_over_masked_positions():
@@ -266,6 +269,19 @@ def test_the_report_is_that_of_the_best_model_where_that_is_kept(corpus, tmp_pat
     assert json.loads((output / "report.json").read_text())["validation_loss"] == min(losses.values())
 
 
+@pytest.mark.parametrize("objective", ["mlm", "rtd", "clm"])
+def test_examples_fit_into_a_model_with_few_positions(objective, tmp_path, capsys):
+    """Text without spaces, whose tokens are split where a letter is masked; positions that are learned end."""
+    draw = random.Random(0)
+    texts = ("".join(draw.choices("今日は良い天気ですから公園を散歩しました東京都大阪府", k=40)) for _ in range(60))
+    (tmp_path / "text.txt").write_text("\n".join(texts))
+    assert cli.main(["pretrain", "--data", str(tmp_path / "text.txt"), "--output_dir", str(tmp_path / "run"), "--model",
+                     "bert", "--algorithm", "bpe", "--vocab_size", "600", "--max_position_embeddings", "16",
+                     "--seq_length", "16", "--objective", objective, "--max_steps", "1", "--eval_strategy", "no",
+                     *QUICK[2:6], *QUICK[10:]]) == 0  # fmt: skip
+    assert "Held-out text" in capsys.readouterr().out
+
+
 def test_fill_refuses_what_it_cannot_fill(run, tmp_path, capsys):
     for head, fields in (("SequenceClassification", {}), ("CausalLM", {"is_causal": True})):
         shutil.copytree(run, tmp_path / head, ignore=shutil.ignore_patterns("*.png"))
@@ -361,6 +377,7 @@ def test_what_a_training_is_resumed_with_must_be_that_of_its_checkpoint(corpus, 
         ("whole", dict(validation_size=0.1), "validation_size: 0.1"),
         ("whole", dict(seq_length=48), "seq_length: 48"),
         ("whole", dict(seed=7), "seed: 7"),
+        ("whole", dict(data_seed=7), "data_seed: 7"),
         ("whole", dict(per_device_train_batch_size=8), "per_device_train_batch_size"),
         ("whole", dict(mlm_probability=0.2), "mlm_probability: 0.2"),
         ("whole", dict(weight_average=0.9), "weight_average: 0.9"),

@@ -169,11 +169,13 @@ def pretrain(
         print("Counting which tokens stand next to each other, for the first word embeddings")
         rows_of_ids = (row["input_ids"] for row in sample)
         begin_with_word_vectors(trainer.model, rows_of_ids, tokenizer.all_special_ids, training.seed)
-    kept = {name: value for name, value in vars(row_arguments).items() if name != "num_proc"}
-    kept |= vars(objective_arguments) | vars(objective.masking) | steps_of(trainer.args)
-    kept |= {"rows": len(train) if has_length(train) else None, "weight_average": optimization.weight_average}
+    # What decides rows, masks and weights: a checkpoint may fit what has another meaning.
+    kept = vars(mixture) | vars(streaming) | vars(row_arguments) | vars(objective_arguments) | vars(objective.masking)
+    kept |= steps_of(training) | {"data_seed": training.data_seed, "weight_average": optimization.weight_average}
     kept |= {name: getattr(trainer.model.config, name) for name in MiniBertConfig.__annotations__}
-    settings = SettingsState(kept | {"tokenizer": tokenizer_checksum(tokenizer)})
+    kept |= {"rows": len(train) if has_length(train) else None, "tokenizer": tokenizer_checksum(tokenizer)}
+    del kept["num_proc"]
+    settings = SettingsState(kept)
     trainer.add_callback(settings)
     if checkpoint is not None:
         settings.check(checkpoint)

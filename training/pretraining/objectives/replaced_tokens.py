@@ -3,7 +3,6 @@
 import copy
 import dataclasses
 import math
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -255,8 +254,7 @@ class ReplacedTokenDetection(MaskedLM):
 
     @torch.no_grad()
     def examples(self, folder: Path, sentences: Sequence[str], tokenizer: PreTrainedTokenizerBase) -> list[str]:
-        """A word of each sentence replaced by one of another sentence, and the words that the saved model flags: those
-        with a token that it takes for replaced."""
+        """A word of each sentence replaced by one of another sentence, and the tokens that the saved model flags."""
         model = MiniBertForReplacedTokenDetection.from_pretrained(folder).eval()
         places = [find_content_word(sentence, tokenizer) for sentence in sentences]
         words = [sentence[place] for sentence, place in zip(sentences, places)]
@@ -266,10 +264,7 @@ class ReplacedTokenDetection(MaskedLM):
             text = sentence[: place.start] + other + sentence[place.stop :]
             batch = tokenizer(text, return_offsets_mapping=True, return_tensors="pt")
             spans = batch.pop("offset_mapping")[0].tolist()
-            scores, flagged = model(**batch).logits[0].sigmoid().tolist(), []
-            for found in re.finditer(r"\S+", text):
-                inside = [p for p, (a, b) in zip(scores, spans) if a < found.end() and b > found.start()]
-                if max(inside, default=0) > 0.5:
-                    flagged.append(f"{found[0]} {max(inside):.0%}")
+            scores = model(**batch).logits[0].sigmoid().tolist()
+            flagged = [f"{text[a:b].strip()} {p:.0%}" for p, (a, b) in zip(scores, spans) if p > 0.5 and a < b]
             lines += [f"  {text}", f"    was: {word}; flagged: {', '.join(flagged) or 'nothing'}"]
         return lines
