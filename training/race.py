@@ -99,19 +99,19 @@ def race(corpus: CorpusArguments, arguments: RaceArguments) -> dict[str, Any]:
         prepare(corpus, arguments, settings)
     before = json.loads((folder / HELD_OUT).read_text())["settings"]
     check_same(before, settings, f"the race in {str(folder)!r} has", "use another output")
-    missing = [name for name in runs if not (folder / f"{name}.json").exists()]
-    for name in runs.keys() - set(missing):
-        before = json.loads((folder / f"{name}.json").read_text()).get("content", {})
+    files = {name: folder / f"{name}.json" for name in runs}
+    done = {name: json.loads(path.read_text()) for name, path in files.items() if path.exists()}
+    for name, run in done.items():
         made = f"the run {name!r} in {str(folder)!r} had"
-        check_same(before, runs[name].get("content", {}), made, "use another name for the recipe")
-    _take_turns({name: runs[name] for name in missing}, corpus, arguments)
-    results = {name: json.loads((folder / f"{name}.json").read_text()) for name in runs}
+        check_same(run.get("content", {}), runs[name].get("content", {}), made, "use another name for the recipe")
+    _take_turns({name: run for name, run in runs.items() if name not in done}, corpus, arguments)
+    results = {name: json.loads(path.read_text()) for name, path in files.items()}
     for name, result in results.items() if arguments.grammar else ():
         if result.get("grammar_data") != arguments.grammar:
             probed = GrammarArguments(arguments.grammar, 100, output_dir=str(folder / name / "grammar"))
             accuracy = grammar(ProbeArguments(str(folder / name)), probed)["accuracy"]
             result |= {"grammar": accuracy, "grammar_data": arguments.grammar}
-            write_json(folder / f"{name}.json", result)
+            write_json(files[name], result)
     results = dict(sorted(results.items(), key=lambda item: _final_loss(item[1])))
     summary = {"arguments": asdict(arguments), "runs": results, "best": compare(results)}
     write_json(folder / "race.json", summary)

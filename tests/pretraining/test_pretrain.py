@@ -223,12 +223,13 @@ def test_a_finished_run_is_never_overwritten(run, corpus, capsys):
     assert {path.name: path.stat().st_mtime_ns for path in run.iterdir()} == before
 
 
-def test_resuming_gives_the_uninterrupted_run_bit_for_bit(corpus, tmp_path, capsys):
+@pytest.mark.parametrize("sampling", ["random", "group_by_length"])
+def test_resuming_gives_the_uninterrupted_run_bit_for_bit(sampling, corpus, tmp_path, capsys):
     def train(name, *arguments):
         return cli.main(["pretrain", "--data", str(corpus), "--output_dir", str(tmp_path / name), *QUICK,
                          "--hidden_dropout", "0.1", "--attention_dropout", "0.1", "--save_strategy", "steps",
                          "--save_steps", "15", "--save_total_limit", "9", "--eval_strategy", "no", "--num_train_epochs",
-                         "3", *arguments])  # fmt: skip
+                         "3", "--train_sampling_strategy", sampling, *arguments])  # fmt: skip
 
     assert train("whole") == 0
     broken, whole = tmp_path / "broken", tmp_path / "whole"
