@@ -12,7 +12,7 @@ from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, Trainer
 from transformers.utils import ModelOutput
 
-from ....configuration_minibert import MiniBertConfig
+from ....configuration_minibert import SPECIAL_IDS, MiniBertConfig
 from ....modeling_minibert import MiniBertForMaskedLM, MiniBertForReplacedTokenDetection
 from ...arguments.pretraining import RowArguments
 from ...data.collators import MaskedLMCollator
@@ -74,7 +74,7 @@ class DetectorWithGenerator(MiniBertForReplacedTokenDetection):
         for name in self.projected_tables():
             self.generator.get_submodule(name.removesuffix(".weight")).weight = None  # `forward` lends it one
         # What is never masked is never a replacement: special tokens, [MASK] above all.
-        ids = (getattr(config, f"{name}_token_id") for name in ("pad", "unk", "cls", "sep", "mask", "bos", "eos"))
+        ids = (getattr(config, name) for name in SPECIAL_IDS)
         special = {i for given in ids if given is not None for i in (given if isinstance(given, list) else [given])}
         self.register_buffer("never", torch.tensor(sorted(special), dtype=torch.long), persistent=False)
 
