@@ -140,28 +140,18 @@ def find_damage(checkpoint: Path) -> str | None:
             return f"{names[0]} is missing{hint}"
     manifest = checkpoint / MANIFEST
     if _is_complete(manifest):
-        files = json.loads(manifest.read_text())
-        if not isinstance(files, dict) or not all(isinstance(x, list) and len(x) == 2 for x in files.values()):
+        saved, found = json.loads(manifest.read_text()), _contents(checkpoint)
+        if not isinstance(saved, dict):
             return f"{MANIFEST} is not as it was saved"
-        for name, (size, checksum) in files.items():
-            path = checkpoint / name
-            if not path.exists():
-                return f"{name} is missing"
-            if path.stat().st_size != size or _checksum(path) != checksum:
-                return f"{name} is not as it was saved"
-        return None
+        changed = [name for name, content in saved.items() if found.get(name) != content]
+        return f"{changed[0]} is not as it was saved" if changed else None
     damaged = [path.name for path in checkpoint.iterdir() if path.is_file() and not _is_complete(path)]
     return f"{damaged[0]} is half-written" if damaged else None
 
 
 def write_manifest(checkpoint: Path) -> None:
     """List a checkpoint's files with their sizes and checksums, once all are written."""
-    files = {
-        path.relative_to(checkpoint).as_posix(): (path.stat().st_size, _checksum(path))
-        for path in sorted(checkpoint.rglob("*"))
-        if path.is_file() and path.name != MANIFEST
-    }
-    write_json(checkpoint / MANIFEST, files)
+    write_json(checkpoint / MANIFEST, _contents(checkpoint))
 
 
 def _checkpoints(folder: Path) -> list[Path]:
@@ -172,6 +162,12 @@ def _checkpoints(folder: Path) -> list[Path]:
 
 def _step(checkpoint: Path) -> int:
     return int(checkpoint.name.split("-")[1])
+
+
+def _contents(checkpoint: Path) -> dict[str, list[int]]:
+    """The size and the checksum of every file but the manifest, by name."""
+    files = (path for path in sorted(checkpoint.rglob("*")) if path.is_file() and path.name != MANIFEST)
+    return {path.relative_to(checkpoint).as_posix(): [path.stat().st_size, _checksum(path)] for path in files}
 
 
 def _checksum(path: Path) -> int:

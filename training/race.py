@@ -17,8 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import safe_open
-from safetensors.torch import load_file, save_file
 from tqdm.auto import tqdm
 from transformers import (
     AutoTokenizer,
@@ -45,14 +43,14 @@ from .data.documents import tokenize_documents
 from .data.masking import IGNORE_INDEX
 from .data.mixtures import CorpusSplits, prepare_documents
 from .data.packing import pack_documents
-from .files import whole, write_json
+from .files import write_json
 from .precision import fast_bf16, now
 from .pretraining.objectives.base import token_score
 from .probes.grammar import grammar, read_minimal_pairs
 from .report import format_table, plot_race
 
 MLM_PROBABILITY = 0.15
-HELD_OUT = "held_out.safetensors"
+HELD_OUT = "held_out.json"
 # What must be alike for runs to be compared.
 FIXED = ("size", "vocab_size", "steps", "rows", "seq_length", "documents", "seed")
 # What a race decides for all runs, beside what `_train_minibert` hands over.
@@ -86,7 +84,7 @@ def race(corpus: CorpusArguments, arguments: RaceArguments) -> dict[str, Any]:
         read_minimal_pairs(arguments.grammar, 1)
     for recipe in arguments.recipes:
         name, content = Path(recipe).stem, read_recipe(recipe, argument_names("pretrain"))
-        if name in runs or name in ("race", "tokenizer"):
+        if name in runs or name in ("held_out", "race", "tokenizer"):
             raise ValueError(f"recipes: {recipe!r} would be another {name!r} in {arguments.output!r}; use another name")
         if alike := sorted(content.keys() & ALIKE):
             raise ValueError(f"recipes: {recipe!r} has {alike[0]}, which is the same for all runs; leave it out")
@@ -99,20 +97,21 @@ def race(corpus: CorpusArguments, arguments: RaceArguments) -> dict[str, Any]:
             raise ValueError(f"output: {str(folder / name)!r} is of no race; use another output")
     if not (folder / HELD_OUT).exists():
         prepare(corpus, arguments, settings)
-    check_same(_metadata(folder)["settings"], settings, f"the race in {str(folder)!r} has", "use another output")
-    missing = [name for name in runs if not (folder / f"{name}.json").exists()]
-    for name in runs.keys() - set(missing):
-        before = json.loads((folder / f"{name}.json").read_text()).get("content", {})
+    before = json.loads((folder / HELD_OUT).read_text())["settings"]
+    check_same(before, settings, f"the race in {str(folder)!r} has", "use another output")
+    files = {name: folder / f"{name}.json" for name in runs}
+    done = {name: json.loads(path.read_text()) for name, path in files.items() if path.exists()}
+    for name, run in done.items():
         made = f"the run {name!r} in {str(folder)!r} had"
-        check_same(before, runs[name].get("content", {}), made, "use another name for the recipe")
-    _take_turns({name: runs[name] for name in missing}, corpus, arguments)
-    results = {name: json.loads((folder / f"{name}.json").read_text()) for name in runs}
+        check_same(run.get("content", {}), runs[name].get("content", {}), made, "use another name for the recipe")
+    _take_turns({name: run for name, run in runs.items() if name not in done}, corpus, arguments)
+    results = {name: json.loads(path.read_text()) for name, path in files.items()}
     for name, result in results.items() if arguments.grammar else ():
         if result.get("grammar_data") != arguments.grammar:
             probed = GrammarArguments(arguments.grammar, 100, output_dir=str(folder / name / "grammar"))
             accuracy = grammar(ProbeArguments(str(folder / name)), probed)["accuracy"]
             result |= {"grammar": accuracy, "grammar_data": arguments.grammar}
-            write_json(folder / f"{name}.json", result)
+            write_json(files[name], result)
     results = dict(sorted(results.items(), key=lambda item: _final_loss(item[1])))
     summary = {"arguments": asdict(arguments), "runs": results, "best": compare(results)}
     write_json(folder / "race.json", summary)
@@ -210,7 +209,9 @@ def _run(
     log = os.open(folder / f"{name}.log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     for stream in (1, 2):
         os.dup2(log, stream)
-    turns = Turns(line, arguments, _held_out(folder))
+    held_out = json.loads((folder / HELD_OUT).read_text())
+    batches = [{name: torch.tensor(x) for name, x in batch.items()} for batch in held_out["batches"]]
+    turns = Turns(line, arguments, batches)
     trainer.DEFAULT_CALLBACKS.append(turns)  # of this process: the only way into a training that a recipe describes
     shutil.rmtree(folder / name, ignore_errors=True)  # of a run that was not finished
     model = (_train_peer if "peer" in run else _train_minibert)(name, run, corpus, arguments)
@@ -222,7 +223,7 @@ def _run(
         "parameters": model.num_parameters(),
         "loss": last["loss"],
         "accuracy": last["accuracy"],
-        "bits_per_byte": last["loss"] / math.log(2) / _metadata(folder)["bytes_per_token"],
+        "bits_per_byte": last["loss"] / math.log(2) / held_out["bytes_per_token"],
         "curve": turns.curve,
     }
     write_json(folder / f"{name}.json", result)
@@ -306,26 +307,12 @@ def prepare(corpus: CorpusArguments, arguments: RaceArguments, settings: Mapping
     rows = tokenizer(texts, truncation=True, return_special_tokens_mask=True)
     length = sum(len(text[: max(e for _, e in row.offsets)].encode()) for text, row in zip(texts, rows.encodings))
     tokens = sum(mask.count(0) for mask in rows["special_tokens_mask"])
-    metadata = {"settings": settings, "bytes_per_token": length / tokens}
     rows = sorted((dict(zip(rows, row)) for row in zip(*rows.values())), key=lambda row: len(row["input_ids"]))
     collator = DataCollatorForLanguageModeling(tokenizer, mlm_probability=MLM_PROBABILITY, seed=arguments.seed)
     batches = [collator(rows[start : start + 8]) for start in range(0, len(rows), 8)]
-    tensors = {f"{n}.{name}": x for n, batch in enumerate(batches) for name, x in batch.items()}
-    with whole(folder / HELD_OUT) as unfinished:
-        save_file(tensors, unfinished, {name: json.dumps(value) for name, value in metadata.items()})
-
-
-def _metadata(folder: Path) -> dict[str, Any]:
-    with safe_open(folder / HELD_OUT, "pt") as held_out:
-        return {name: json.loads(value) for name, value in held_out.metadata().items()}
-
-
-def _held_out(folder: Path) -> list[dict[str, torch.Tensor]]:
-    batches: dict[str, dict[str, torch.Tensor]] = {}
-    for key, x in load_file(folder / HELD_OUT).items():
-        number, name = key.split(".")
-        batches.setdefault(number, {})[name] = x
-    return list(batches.values())
+    batches = [{name: x.tolist() for name, x in batch.items()} for batch in batches]
+    held_out = {"settings": settings, "bytes_per_token": length / tokens, "batches": batches}
+    write_json(folder / HELD_OUT, held_out)
 
 
 def _train_minibert(name, run, corpus, arguments) -> PreTrainedModel:

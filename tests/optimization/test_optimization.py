@@ -404,18 +404,6 @@ def test_the_best_average_stays_in_the_model(tmp_path):
     assert run.evaluate()["eval_loss"] == pytest.approx(min(evaluated), rel=1e-5)
 
 
-def test_a_checkpoint_without_average_cannot_go_on_with_one(tmp_path):
-    trainer(tmp_path, save_strategy="steps", save_steps=4).train()
-    with pytest.raises(ValueError, match="weight_average"):
-        trainer(tmp_path, optimization={"weight_average": 0.9}).train(str(tmp_path / "checkpoint-4"))
-
-
-def test_a_checkpoint_with_an_average_cannot_go_on_without_one(tmp_path):
-    trainer(tmp_path, optimization={"weight_average": 0.9}, save_strategy="steps", save_steps=4).train()
-    with pytest.raises(ValueError, match="weight_average: the checkpoint .* was made with it"):
-        trainer(tmp_path).train(str(tmp_path / "checkpoint-4"))
-
-
 # --- against the clock, in a Trainer ---
 
 

@@ -33,6 +33,15 @@ def test_any_text_is_shown(text, tokenizer):
         assert sentence[place] and len(sentence) <= 200
 
 
+@pytest.mark.parametrize("length", [16, 40])
+def test_sentences_leave_room_for_what_is_put_in(length):
+    """A letter in the midst of a token becomes a mask, a word another one, and a beginning is continued."""
+    text = "今日は良い天気ですから公園を散歩しました"
+    tokenizer = train_tokenizer([text] * 20, "bpe", vocab_size=300, model_max_length=length)
+    (sentence,) = choose_sentences([text * 9], tokenizer)
+    assert 0 < len(tokenizer(sentence)["input_ids"]) <= length / 2
+
+
 def test_documents_without_text_are_passed_over(tokenizer):
     """As prepared rows may hold them: what the tokenizer does not know is decoded to nothing."""
     assert choose_sentences(["", "42", " \n"], tokenizer) == ["42"] and choose_sentences([""], tokenizer) == []

@@ -21,7 +21,6 @@ from transformers import (
 )
 
 import minibert
-from minibert import MiniBertConfig, train_tokenizer
 from minibert.training import precision
 from minibert.training.arguments.pretraining import MaskingArguments, ObjectiveArguments
 from minibert.training.cli import main as cli
@@ -118,6 +117,9 @@ def test_fill_knows_the_language(run, capsys):
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == text
     assert lines[1].split()[-1] == "sleeps"
+    assert cli.main(["fill", text, "--model", str(run), "--top_k", "9999"]) == 0  # more than there are
+    vocabulary = AutoModelForMaskedLM.from_pretrained(run).config.vocab_size
+    assert len(capsys.readouterr().out.splitlines()) >= vocabulary
 
 
 def test_validation_loss_is_the_mean_over_masked_positions():
@@ -223,12 +225,13 @@ def test_a_finished_run_is_never_overwritten(run, corpus, capsys):
     assert {path.name: path.stat().st_mtime_ns for path in run.iterdir()} == before
 
 
-def test_resuming_gives_the_uninterrupted_run_bit_for_bit(corpus, tmp_path, capsys):
+@pytest.mark.parametrize("sampling", ["random", "group_by_length"])
+def test_resuming_gives_the_uninterrupted_run_bit_for_bit(sampling, corpus, tmp_path, capsys):
     def train(name, *arguments):
         return cli.main(["pretrain", "--data", str(corpus), "--output_dir", str(tmp_path / name), *QUICK,
                          "--hidden_dropout", "0.1", "--attention_dropout", "0.1", "--save_strategy", "steps",
                          "--save_steps", "15", "--save_total_limit", "9", "--eval_strategy", "no", "--num_train_epochs",
-                         "3", *arguments])  # fmt: skip
+                         "3", "--train_sampling_strategy", sampling, *arguments])  # fmt: skip
 
     assert train("whole") == 0
     broken, whole = tmp_path / "broken", tmp_path / "whole"
@@ -267,6 +270,19 @@ def test_the_report_is_that_of_the_best_model_where_that_is_kept(corpus, tmp_pat
     losses = {entry["step"]: entry["eval_mlm_loss"] for entry in history if "eval_mlm_loss" in entry}
     assert min(losses.values()) < losses[12]
     assert json.loads((output / "report.json").read_text())["validation_loss"] == min(losses.values())
+
+
+@pytest.mark.parametrize("objective", ["mlm", "rtd", "clm"])
+def test_examples_fit_into_a_model_with_few_positions(objective, tmp_path, capsys):
+    """Text without spaces, whose tokens are split where a letter is masked; positions that are learned end."""
+    draw = random.Random(0)
+    texts = ("".join(draw.choices("今日は良い天気ですから公園を散歩しました東京都大阪府", k=40)) for _ in range(60))
+    (tmp_path / "text.txt").write_text("\n".join(texts))
+    assert cli.main(["pretrain", "--data", str(tmp_path / "text.txt"), "--output_dir", str(tmp_path / "run"), "--model",
+                     "bert", "--algorithm", "bpe", "--vocab_size", "600", "--max_position_embeddings", "16",
+                     "--seq_length", "16", "--objective", objective, "--max_steps", "1", "--eval_strategy", "no",
+                     *QUICK[2:6], *QUICK[10:]]) == 0  # fmt: skip
+    assert "Held-out text" in capsys.readouterr().out
 
 
 def test_fill_refuses_what_it_cannot_fill(run, tmp_path, capsys):
@@ -345,18 +361,37 @@ def test_a_tokenizer_that_cannot_serve_is_refused_before_rows_are_made(corpus, t
         assert said in capsys.readouterr().err
 
 
-def test_a_checkpoint_of_other_switches_is_refused(tmp_path):
-    """Also where its weights would fit: the presets minibert and modernbert differ in their windows alone, and another
-    text gives another tokenizer of the same size. `Trainer` gives a config the ids of the tokenizer."""
-    tokenizer, other = (train_tokenizer([text] * 9, vocab_size=30) for text in ("a cat sat", "tin dog ran"))
-    config = MiniBertConfig.modernbert("tiny", vocab_size=64)
-    for each in (MiniBertConfig.modernbert("tiny", vocab_size=64, bos_token_id=2), tokenizer):
-        each.save_pretrained(tmp_path)
-    pretraining.check_resumed(config, tokenizer, str(tmp_path))
-    with pytest.raises(ValueError, match="local_attention: 6, but .* was trained with 128"):
-        pretraining.check_resumed(MiniBertConfig.minibert("tiny", vocab_size=64), tokenizer, str(tmp_path))
-    with pytest.raises(ValueError, match="tokenizer: not the one that .* was trained with"):
-        pretraining.check_resumed(config, other, str(tmp_path))
+def test_what_a_training_is_resumed_with_must_be_that_of_its_checkpoint(corpus, tmp_path, capsys):
+    """Also where the weights would fit: the presets minibert and modernbert differ in their windows alone, another text
+    gives another tokenizer of the same size, and other batches have other rows."""
+
+    def train(name, **given):
+        settings = dict(zip(QUICK[::2], QUICK[1::2])) | {"--data": str(corpus), "--output_dir": str(tmp_path / name)}
+        settings |= {"--max_steps": "2", "--save_strategy": "steps", "--save_steps": "1", "--save_total_limit": "9",
+                     "--eval_strategy": "no", "--embedding_init": "random"}  # fmt: skip
+        settings |= {f"--{argument}": str(value) for argument, value in given.items()}
+        return cli.main(["pretrain", *(word for each in settings.items() for word in each)])
+
+    (tmp_path / "text.txt").write_text(corpus.read_text().replace("cat", "cow"))
+    assert train("whole") == train("averaged", weight_average=0.9) == 0
+    for before, changed, named in (
+        ("whole", dict(model="minibert"), "local_attention: 6"),
+        ("whole", dict(data=tmp_path / "text.txt"), "tokenizer: "),
+        ("whole", dict(validation_size=0.1), "validation_size: 0.1"),
+        ("whole", dict(seq_length=48), "seq_length: 48"),
+        ("whole", dict(seed=7), "seed: 7"),
+        ("whole", dict(data_seed=7), "data_seed: 7"),
+        ("whole", dict(per_device_train_batch_size=8), "per_device_train_batch_size"),
+        ("whole", dict(mlm_probability=0.2), "mlm_probability: 0.2"),
+        ("whole", dict(weight_average=0.9), "weight_average: 0.9"),
+        ("averaged", {}, "weight_average: None"),
+    ):
+        checkpoint = str(tmp_path / before / "checkpoint-1")
+        assert train("other", resume_from_checkpoint=checkpoint, **changed) == 2
+        said = capsys.readouterr().err
+        assert f"minibert: error: {named}" in said and f"{checkpoint!r} was trained with" in said
+    halves = dict(per_device_train_batch_size=8, gradient_accumulation_steps=2)
+    assert train("same", resume_from_checkpoint=tmp_path / "whole" / "checkpoint-1", **halves) == 0
 
 
 @pytest.mark.parametrize(("bf16", "given", "kept"), [(True, None, "256"), (True, "77", "77"), (False, None, None)])

@@ -112,22 +112,22 @@ def plan_training(
             measured = saturate(make_trainer, size, training, min(most, MOST_ROWS))
         else:
             measured = measure(make_trainer, size, training, given)
-        left = of_first_rank(budget.left)
         speed = measured.tokens / measured.seconds
-        affordable = speed * left / measured.parameters
+        affordable = speed * of_first_rank(budget.left) / measured.parameters
         print(
             f"Measured {size}: {speed:,.0f} tokens a second; the time is enough for {affordable:.1f} tokens a parameter"
             f" ({measured.parameters:,} beside the embeddings)"
         )
         if found is None or affordable >= TOKENS_PER_PARAMETER:
-            chosen, found, accumulation = size, measured, training.gradient_accumulation_steps
-            if given is None and accumulation == 1:
-                accumulation = max(1, math.floor(min(left / found.seconds / STEPS, most / found.rows)))
+            chosen, found = size, measured
         if affordable < TOKENS_PER_PARAMETER:
             break
     if found is not None:
+        left, accumulation = of_first_rank(budget.left), training.gradient_accumulation_steps
+        if given is None and accumulation == 1:
+            accumulation = max(1, math.floor(min(left / found.seconds / STEPS, most / found.rows)))
         seconds, batch = accumulation * found.seconds, found.rows * ranks * accumulation
-        if of_first_rank(budget.left) < LEAST_STEPS * seconds:
+        if left < LEAST_STEPS * seconds:
             raise ValueError(
                 f"minutes: they are as good as over before training begins, a step of the model ({chosen}) takes"
                 f" {seconds:.2g} s; give more"

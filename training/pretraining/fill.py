@@ -46,6 +46,6 @@ def fill_masks(texts: Sequence[str], model: str, top_k: int = 5) -> list[list[li
     with reading(model):
         loaded = load_predictor(model, AutoModelForMaskedLM)
         filler = pipeline("fill-mask", model=loaded, tokenizer=tokenizer, trust_remote_code=False)
-    filled = [filler(text, top_k=top_k) for text in texts]
+    filled = [filler(text, top_k=min(top_k, loaded.config.vocab_size)) for text in texts]
     # with a single mask, the pipeline leaves out the list of masks
     return [masks if isinstance(masks[0], list) else [masks] for masks in filled]

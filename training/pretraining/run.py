@@ -14,11 +14,12 @@ import torch
 from transformers import PreTrainedTokenizerBase, TrainingArguments, set_seed
 from transformers.trainer_utils import has_length
 
-from ...configuration_minibert import BERT_SIZES, SPECIAL_IDS, MiniBertConfig, vocabulary_size
+from ...configuration_minibert import BERT_SIZES, MiniBertConfig, vocabulary_size
 from ...modeling_minibert import MiniBertModel
 from ...tokenization import Extension, extend_tokenizer, train_tokenizer
 from ..arguments import pretraining as arguments
-from ..checkpoints import check_same, checkpoint_to_resume
+from ..callbacks import SettingsState, steps_of
+from ..checkpoints import checkpoint_to_resume
 from ..data.mixtures import SAMPLE_ROWS, check_stream, check_workers, first_rows, prepare_documents
 from ..data.prepared import PreparedRows, StreamOrder, texts_of, tokenizer_checksum
 from ..files import write_json
@@ -168,8 +169,16 @@ def pretrain(
         print("Counting which tokens stand next to each other, for the first word embeddings")
         rows_of_ids = (row["input_ids"] for row in sample)
         begin_with_word_vectors(trainer.model, rows_of_ids, tokenizer.all_special_ids, training.seed)
+    # What decides rows, masks and weights: a checkpoint may fit what has another meaning.
+    kept = vars(mixture) | vars(streaming) | vars(row_arguments) | vars(objective_arguments) | vars(objective.masking)
+    kept |= steps_of(training) | {"data_seed": training.data_seed, "weight_average": optimization.weight_average}
+    kept |= {name: getattr(trainer.model.config, name) for name in MiniBertConfig.__annotations__}
+    kept |= {"rows": len(train) if has_length(train) else None, "tokenizer": tokenizer_checksum(tokenizer)}
+    del kept["num_proc"]
+    settings = SettingsState(kept)
+    trainer.add_callback(settings)
     if checkpoint is not None:
-        check_resumed(trainer.model.config, tokenizer, checkpoint)
+        settings.check(checkpoint)
     elif objective.new_weights:
         print(f"New, since {start_from!r} lacks them: {', '.join(objective.new_weights)}")
     print(
@@ -257,20 +266,6 @@ def resolve_config(
             " them alone"
         )
     return changed
-
-
-def check_resumed(config: MiniBertConfig, tokenizer: PreTrainedTokenizerBase, checkpoint: str) -> None:
-    """Refuse (ValueError) a checkpoint of a model with other switches or another tokenizer: its weights may fit, and
-    would mean something else."""
-    configs = minibert_config(checkpoint), config
-    names = [name for name in MiniBertConfig.__annotations__ if name not in SPECIAL_IDS]  # which `Trainer` sets, too
-    before, now = ({name: getattr(each, name) for name in names} for each in configs)
-    check_same(before, now, f"{checkpoint!r} was trained with", "give the arguments of that run")
-    if tokenizer_checksum(saved_tokenizer(checkpoint)) != tokenizer_checksum(tokenizer):
-        raise ValueError(
-            f"tokenizer: not the one that {checkpoint!r} was trained with; give the text and the arguments of that run,"
-            f" or --tokenizer {checkpoint}"
-        )
 
 
 def read_tokenizer(

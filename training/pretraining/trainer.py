@@ -6,6 +6,7 @@ import math
 import torch
 from torch.utils.data import DataLoader, Dataset
 from transformers import PreTrainedModel, Trainer
+from transformers.trainer_pt_utils import LengthGroupedSampler
 
 from ..callbacks import CheckpointErrors, add_callbacks, leave_group
 from ..checkpoints import kept_step
@@ -58,10 +59,14 @@ class PretrainingTrainer(OptimizationMixin, HubReady, CheckpointErrors, Trainer)
 
     def _get_train_sampler(self, train_dataset: Dataset | None = None):
         rows, args = self.train_dataset if train_dataset is None else train_dataset, self.args
-        if not isinstance(rows, StreamedRows):
-            return super()._get_train_sampler(rows)
         seed = args.seed if args.data_seed is None else args.data_seed
-        return StreamOrder(rows, self._train_batch_size, args.world_size, seed, lambda: int(self.state.epoch or 0))
+        if isinstance(rows, StreamedRows):
+            return StreamOrder(rows, self._train_batch_size, args.world_size, seed, lambda: int(self.state.epoch or 0))
+        sampler = super()._get_train_sampler(rows)
+        if isinstance(sampler, LengthGroupedSampler):  # which has no seed: a resumed epoch would have another order
+            sampler.generator = torch.Generator()
+            sampler.set_epoch = lambda epoch: sampler.generator.manual_seed(seed + epoch)
+        return sampler
 
     def get_eval_dataloader(self, eval_dataset=None):
         # Not accelerate's, which gives ranks some rows again, to fill up their last batches.

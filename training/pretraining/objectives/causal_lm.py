@@ -50,7 +50,8 @@ class CausalLM(Objective):
             half = -(-len(words) // 2)
             start, rest = " ".join(words[:half]), " ".join(words[half:])
             prompt = torch.tensor([tokenizer(start)["input_ids"]])
-            ids = model.generate(prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=12, do_sample=False)
+            few = min(12, tokenizer.model_max_length // 2)
+            ids = model.generate(prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=few, do_sample=False)
             continued = tokenizer.decode(ids[0, prompt.shape[1] :], skip_special_tokens=True)
             lines += [f"  {start} → {continued}", f"    was: {rest}"]
         return lines

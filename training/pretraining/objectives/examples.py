@@ -14,7 +14,7 @@ FEWEST_WORDS, MOST_WORDS, MOST_CHARACTERS = 6, 25, 200
 
 def choose_sentences(texts: Iterable[str], tokenizer: PreTrainedTokenizerBase, count: int = 4) -> list[str]:
     """The best sentence of several documents: whole, of 6 to 25 words, and these of letters; where there is none like
-    that, what comes nearest to it."""
+    that, what comes nearest to it. They take at most half of the tokens that the model reads."""
 
     def ordinary(sentence: str) -> tuple[bool, bool, float]:
         words = sentence.split()
@@ -26,7 +26,8 @@ def choose_sentences(texts: Iterable[str], tokenizer: PreTrainedTokenizerBase, c
     for _, text in zip(range(DOCUMENTS), filter(str.strip, texts)):
         sentences = [" ".join(sentence.split()[:MOST_WORDS]) for sentence in split_sentences(text)[:SENTENCES]]
         sentence = max(sentences, key=ordinary)[:MOST_CHARACTERS]
-        while len(tokenizer(sentence)["input_ids"]) > tokenizer.model_max_length:
+        # room for what is put in
+        while len(sentence) > 1 and 2 * len(tokenizer(sentence)["input_ids"]) > tokenizer.model_max_length:
             sentence = sentence[: len(sentence) // 2]
         best.append(sentence)
     return sorted(dict.fromkeys(best), key=ordinary, reverse=True)[:count]

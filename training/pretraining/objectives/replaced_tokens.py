@@ -3,7 +3,6 @@
 import copy
 import dataclasses
 import math
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, Trainer
 from transformers.utils import ModelOutput
 
-from ....configuration_minibert import MiniBertConfig
+from ....configuration_minibert import SPECIAL_IDS, MiniBertConfig
 from ....modeling_minibert import MiniBertForMaskedLM, MiniBertForReplacedTokenDetection
 from ...arguments.pretraining import RowArguments
 from ...data.collators import MaskedLMCollator
@@ -75,7 +74,7 @@ class DetectorWithGenerator(MiniBertForReplacedTokenDetection):
         for name in self.projected_tables():
             self.generator.get_submodule(name.removesuffix(".weight")).weight = None  # `forward` lends it one
         # What is never masked is never a replacement: special tokens, [MASK] above all.
-        ids = (getattr(config, f"{name}_token_id") for name in ("pad", "unk", "cls", "sep", "mask", "bos", "eos"))
+        ids = (getattr(config, name) for name in SPECIAL_IDS)
         special = {i for given in ids if given is not None for i in (given if isinstance(given, list) else [given])}
         self.register_buffer("never", torch.tensor(sorted(special), dtype=torch.long), persistent=False)
 
@@ -255,8 +254,7 @@ class ReplacedTokenDetection(MaskedLM):
 
     @torch.no_grad()
     def examples(self, folder: Path, sentences: Sequence[str], tokenizer: PreTrainedTokenizerBase) -> list[str]:
-        """A word of each sentence replaced by one of another sentence, and the words that the saved model flags: those
-        with a token that it takes for replaced."""
+        """A word of each sentence replaced by one of another sentence, and the tokens that the saved model flags."""
         model = MiniBertForReplacedTokenDetection.from_pretrained(folder).eval()
         places = [find_content_word(sentence, tokenizer) for sentence in sentences]
         words = [sentence[place] for sentence, place in zip(sentences, places)]
@@ -266,10 +264,7 @@ class ReplacedTokenDetection(MaskedLM):
             text = sentence[: place.start] + other + sentence[place.stop :]
             batch = tokenizer(text, return_offsets_mapping=True, return_tensors="pt")
             spans = batch.pop("offset_mapping")[0].tolist()
-            scores, flagged = model(**batch).logits[0].sigmoid().tolist(), []
-            for found in re.finditer(r"\S+", text):
-                inside = [p for p, (a, b) in zip(scores, spans) if a < found.end() and b > found.start()]
-                if max(inside, default=0) > 0.5:
-                    flagged.append(f"{found[0]} {max(inside):.0%}")
+            scores = model(**batch).logits[0].sigmoid().tolist()
+            flagged = [f"{text[a:b].strip()} {p:.0%}" for p, (a, b) in zip(scores, spans) if p > 0.5 and a < b]
             lines += [f"  {text}", f"    was: {word}; flagged: {', '.join(flagged) or 'nothing'}"]
         return lines
