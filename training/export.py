@@ -17,6 +17,7 @@ from contextlib import redirect_stdout
 from pathlib import Path
 
 import torch
+from huggingface_hub.errors import StrictDataclassError
 from torch import nn
 from torch.onnx import symbolic_helper
 from transformers import PreTrainedModel
@@ -130,7 +131,7 @@ def _save_config(model: PreTrainedModel, written: Path) -> str:
     try:
         with quietly():
             named = to_native(model)
-    except ValueError:
+    except (ValueError, StrictDataclassError):  # the second: of an id that the native config wants
         named = model
     named.config.architectures = [type(named).__name__]
     named.config.save_pretrained(written)

@@ -294,6 +294,9 @@ def test_from_native_refuses_what_it_does_not_know(tmp_path):
         ("BertLMHeadModel", dict(is_decoder=False), "is_decoder=False.*BertForMaskedLM"),
         ("ModernBertModel", dict(pad_token_id=0, rope_parameters={"full_attention": {
             "rope_type": "proportional", "factor": 2.0, "rope_theta": 1e4}}), "rope_parameters"),
+        ("NomicBertModel", dict(rope_parameters={
+            "rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5}),
+         "computes with rope_parameters=.*'partial_rotary_factor': 1.0.*it is .*0.5"),
     ],
 )  # fmt: skip
 def test_functions_that_minibert_does_not_have_are_refused(model_class, fields, message):

@@ -55,6 +55,8 @@ def from_native(model_or_path: PreTrainedModel | str | Path) -> PreTrainedModel:
     if architecture.drops_before_dense and head == "ForSequenceClassification" and rate:
         warn_dropout(f"{type(native).__name__} drops at {rate} before the dense layer of its head too")
     model = getattr(modeling_minibert, f"MiniBert{head}")(config)
+    if found := _obstacles(config.converted_from, model, head):  # set in its config, and nothing to its class
+        raise ValueError(f"this {type(native).__name__} is not convertible: its class computes with {', '.join(found)}")
 
     weights, converted = _weights(native), {}
     for name in _weights(model):
@@ -75,6 +77,7 @@ def to_native(model: PreTrainedModel, architecture: str | None = None) -> PreTra
     Raises:
         ValueError: no such architecture, no such head there, or switches that it does not have: all of them are named
             (of the three nearest architectures, if none is given or recorded).
+        huggingface_hub.errors.StrictDataclassError: a value that the native config refuses.
     """
     config, head = model.config, type(model).__name__.removeprefix("MiniBert")
     if not isinstance(config, MiniBertConfig):
