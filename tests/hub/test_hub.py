@@ -498,6 +498,17 @@ def test_what_the_author_ignores_stays_ignored(folder, tmp_path):
     assert (copy / ".gitignore").read_text() == "notes/\n"
 
 
+def test_what_a_gitignore_keeps_from_the_hub_is_said(author, server, folder, tmp_path):
+    copy = copy_of(folder, tmp_path)
+    assert "Not uploaded" not in push(author, copy, "tester/ignoring")
+    (copy / ".gitignore").write_text("*.md\n*.safetensors\nnotes/\n")
+    (copy / "notes").mkdir()
+    (copy / "notes" / "a.txt").write_text("mine")
+    printed = push(author, copy, "tester/ignoring-more")
+    assert "names them: model.safetensors, notes/a.txt\n" in printed
+    assert "model.safetensors" not in server.repositories["tester/ignoring-more"].at("main").files
+
+
 def test_the_check_finds_libraries_where_this_process_has_them(tmp_path, monkeypatch):
     """Those of `pip install --user`, say, or of PYTHONPATH."""
     (tmp_path / "of_the_user.py").write_text("")

@@ -167,9 +167,9 @@ def upload(staged: Path, repository: str, facts: CardFacts | None, arguments: Pu
     if revision:
         api.create_branch(repository, branch=revision, exist_ok=True)
     before = api.repo_info(repository, revision=revision).sha
-    there = hub_card(repository, revision)
-    keep = there is not None and there.edited and not arguments.overwrite_card
-    if keep and facts is None and there.text != (staged / CARD).read_text(encoding="utf-8"):
+    card = hub_card(repository, revision)
+    keep = card is not None and card.edited and not arguments.overwrite_card
+    if keep and facts is None and card.text != (staged / CARD).read_text(encoding="utf-8"):
         raise ValueError(
             f"{CARD} was edited by hand both here and on the Hub: `hf download {repository} {CARD} --local-dir FOLDER` "
             f"takes the Hub's, `hf upload {repository} FOLDER/{CARD} {CARD}` puts yours there, --overwrite-card writes "
@@ -181,12 +181,15 @@ def upload(staged: Path, repository: str, facts: CardFacts | None, arguments: Pu
     if keep and facts is not None:
         print(f"The card of {repository} was edited by hand on the Hub and stays as it is (--overwrite-card)")
     elif facts is not None:
-        named = re.search(r'revision="([0-9a-f]{40})"', there.text if there else "")
+        named = re.search(r'revision="([0-9a-f]{40})"', card.text if card else "")
         pin = named[1] if named and files.oid == before else files.oid  # no new files, no new hash
         save_card(staged, facts, repository, pin)
         commit_files(commit_message=f"Model card of {pin[:8]}", allow_patterns=cards)
-    pickles = [name for name in api.list_repo_files(repository, revision=revision) if matches(name, PICKLES)]
-    if pickles:
+    there = api.list_repo_files(repository, revision=revision)
+    given = [path.relative_to(staged).as_posix() for path in sorted(staged.rglob("*")) if path.is_file()]
+    if ignored := [name for name in given if name not in (*there, *cards)]:
+        print(f"Not uploaded, since a .gitignore (of the folder, or on the Hub) names them: {', '.join(ignored)}")
+    if pickles := [name for name in there if matches(name, PICKLES)]:
         print(f"The repository has pickles from before: `hf repos delete-files {repository} {' '.join(pickles)}`")
     return f"{api.endpoint}/{repository}" + (f"/tree/{revision}" if revision else "")
 
