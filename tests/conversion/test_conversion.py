@@ -347,7 +347,7 @@ def test_everything_that_is_wrong_with_a_checkpoint_is_listed_and_nothing_writte
 
 def test_nothing_is_left_of_a_conversion_that_breaks_off(tmp_path, monkeypatch):
     make_native("bert", "plain", "ForMaskedLM").save_pretrained(tmp_path / "source")
-    monkeypatch.setattr(folders, "copy_modules", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
+    monkeypatch.setattr(folders, "save_rest", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
     with pytest.raises(OSError, match="disk full"):
         convert(ConvertArguments(paths=[str(tmp_path / "source"), str(tmp_path / "target")]))
     assert [path.name for path in tmp_path.iterdir()] == ["source"]

@@ -58,8 +58,8 @@ def from_native(model_or_path: PreTrainedModel | str | Path) -> PreTrainedModel:
     if found := _obstacles(config.converted_from, model, head):  # set in its config, and nothing to its class
         raise ValueError(f"this {type(native).__name__} is not convertible: its class computes with {', '.join(found)}")
 
-    weights, converted = _weights(native), {}
-    for name in _weights(model):
+    weights, converted = native.state_dict(prefix=_prefix(native)), {}
+    for name in model.state_dict(prefix=_prefix(model)):
         parts = [weights[part] for part in architecture.native_names(name, head)]
         converted[name] = architecture.join(name, parts, native.config)
     _fill(model, converted, native)
@@ -109,15 +109,15 @@ def to_native(model: PreTrainedModel, architecture: str | None = None) -> PreTra
     pooler = "add_pooling_layer" in inspect.signature(native_class).parameters  # no config field
     native = native_class(native_config, **({"add_pooling_layer": model.pooler is not None} if pooler else {}))
 
-    converted, twins = {}, native_class._tied_weights_keys or {}
-    for name, tensor in _weights(model).items():
+    converted = {}
+    for name, tensor in model.state_dict(prefix=_prefix(model)).items():
         names = target.native_names(name, head)
         parts = target.split(name, tensor, len(names), config)
         converted |= {part: rows.clone() for part, rows in zip(names, parts, strict=True)}
-    for name, tensor in _weights(native).items():
-        twin = next((converted[one] for one, other in twins.items() if other == name and one in converted), None)
-        if name not in converted and twin is not None:  # a second name, of the vocabulary's bias
-            converted[name] = twin.clone()
+    twins = {other: one for one, other in (native_class._tied_weights_keys or {}).items()}
+    for name, tensor in native.state_dict(prefix=_prefix(native)).items():
+        if name not in converted and twins.get(name) in converted:  # a second name, of the vocabulary's bias
+            converted[name] = converted[twins[name]].clone()
         elif name not in converted and name.endswith(".bias"):
             converted[name] = torch.zeros_like(tensor, dtype=model.dtype, device=model.device)
     _fill(native, converted, model)
@@ -141,11 +141,6 @@ def _obstacles(architecture: str, model: PreTrainedModel, head: str) -> list[str
     ]
 
 
-def _weights(model: PreTrainedModel) -> dict[str, torch.Tensor]:
-    """All weights, tied ones under each of their names, under the names that a model with a head gives them."""
-    return {_prefix(model) + name: tensor for name, tensor in model.state_dict().items()}
-
-
 def _fill(model: PreTrainedModel, weights: dict[str, torch.Tensor], like: PreTrainedModel) -> None:
     """Put `weights` into `model`, each with its own dtype, and take the rest that no config says from `like`."""
     model.load_state_dict({name.removeprefix(_prefix(model)): tensor for name, tensor in weights.items()}, assign=True)
@@ -155,5 +150,5 @@ def _fill(model: PreTrainedModel, weights: dict[str, torch.Tensor], like: PreTra
 
 
 def _prefix(model: PreTrainedModel) -> str:
-    """What a base model's own names lack."""
+    """What the names of a base model's weights lack to be those that they have below a head."""
     return "" if hasattr(model, model.base_model_prefix) else f"{model.base_model_prefix}."
