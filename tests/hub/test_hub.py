@@ -232,7 +232,7 @@ def test_the_check_knows_every_head(head, reader, tokenizer, tmp_path):
     found = reader.run(f"""
         import runpy
         names = runpy.run_path({str(hub_push.SCRIPT)!r})
-        result = names["load"]({str(tmp_path)!r}, None)[0]
+        result = names["load"]({str(tmp_path)!r})[0]
     """)
     assert found["saved"] == head and found["auto_classes"] == sorted(EVERY_HEAD)
 
@@ -246,7 +246,7 @@ def test_the_check_needs_no_padding_and_no_long_table(reader, tmp_path):
     found = reader.run(f"""
         import runpy
         names = runpy.run_path({str(hub_push.SCRIPT)!r})
-        result = names["load"]({str(tmp_path)!r}, None)[0]
+        result = names["load"]({str(tmp_path)!r})[0]
     """)
     assert found["saved"] == "MiniBertForMaskedLM"
 
@@ -394,8 +394,8 @@ def test_a_card_that_cannot_be_read_is_not_taken_for_none(author, server, publis
             from unittest import mock
             import huggingface_hub
             from minibert.training.hub.trainer import hub_card
-            assert hub_card("tester/animals", None) and hub_card("tester/animals", "no-branch") is None
-            assert hub_card("tester/nothing", None) is None
+            assert hub_card("tester/animals", None).text and not hub_card("tester/animals", "no-branch").text
+            assert not hub_card("tester/nothing", None).text
             constants = huggingface_hub.constants
             template = constants.HUGGINGFACE_CO_URL_TEMPLATE
             constants.HUGGINGFACE_CO_URL_TEMPLATE = template.replace(constants.ENDPOINT, "http://127.0.0.1:9")
@@ -457,7 +457,7 @@ def test_code_that_does_not_load_is_found(folder, tmp_path, reader, monkeypatch)
     said = reader.run(f"""
         import runpy
         try:
-            runpy.run_path({str(hub_push.SCRIPT)!r})["load"]({str(copy)!r}, None)
+            runpy.run_path({str(hub_push.SCRIPT)!r})["load"]({str(copy)!r})
         except ImportError as error:
             result = str(error)
     """)
