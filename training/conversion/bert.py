@@ -49,13 +49,8 @@ class BertArchitecture(Architecture):
         "seq_relationship": ("cls.seq_relationship",),
         "ForQuestionAnswering.classifier": ("qa_outputs",),
     }
-
+    head_fields = {"ForQuestionAnswering": dict(classifier_dropout=None)}  # nothing is dropped before the answer
     has_pooler, pooler_activation = True, "tanh"  # of the encoder itself; of the heads over one vector
-    without_classifier_dropout: tuple[str, ...] = ("ForQuestionAnswering",)  # nothing is dropped before the answer
-
-    def fields_of(self, head: str) -> dict[str, str]:
-        unused = {"classifier_dropout"} if head in self.without_classifier_dropout else set()
-        return {name: ours for name, ours in self.fields.items() if name not in unused}
 
     def head_activation(self, config: PreTrainedConfig, head: str) -> str:
         """The activation before the vocabulary, for a config of either side."""
@@ -117,7 +112,7 @@ class RobertaArchitecture(BertArchitecture):
         "ForSequenceClassification.model.pooler.dense": ("classifier.dense",),
         "ForSequenceClassification.classifier": ("classifier.out_proj",),
     }
-    without_classifier_dropout = ("ForQuestionAnswering", "ForMultipleChoice")
+    head_fields = {head: dict(classifier_dropout=None) for head in ("ForQuestionAnswering", "ForMultipleChoice")}
     drops_before_dense = True
 
     def head_activation(self, config: PreTrainedConfig, head: str) -> str:
