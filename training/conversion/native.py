@@ -11,7 +11,7 @@ import inspect
 from pathlib import Path
 
 import torch
-from transformers import PreTrainedConfig, PreTrainedModel
+from transformers import PreTrainedModel
 
 from ... import modeling_minibert
 from ...configuration_minibert import SPECIAL_IDS, MiniBertConfig
@@ -50,7 +50,6 @@ def from_native(model_or_path: PreTrainedModel | str | Path) -> PreTrainedModel:
     config = MiniBertConfig(**copy.deepcopy(fields))
     config.converted_from = architecture.config_class.model_type
     config.converted_rest = architecture.rest(native, head)
-    _carry_if_there(native.config, config)
     rate = config.hidden_dropout if config.classifier_dropout is None else config.classifier_dropout
     if architecture.drops_before_dense and head == "ForSequenceClassification" and rate:
         warn_dropout(f"{type(native).__name__} drops at {rate} before the dense layer of its head too")
@@ -104,7 +103,6 @@ def to_native(model: PreTrainedModel, architecture: str | None = None) -> PreTra
     ids = {name: getattr(config, name) for name in SPECIAL_IDS}
     fields |= {name: i for name, i in ids.items() if i is not None or hasattr(target.config_class(), name)}
     native_config = target.config_class(**copy.deepcopy(fields | target.native_fields(config, head)))
-    _carry_if_there(config, native_config)
     native_class = getattr(target.module, target.classes[head])
     pooler = "add_pooling_layer" in inspect.signature(native_class).parameters  # no config field
     native = native_class(native_config, **({"add_pooling_layer": model.pooler is not None} if pooler else {}))
@@ -124,12 +122,6 @@ def to_native(model: PreTrainedModel, architecture: str | None = None) -> PreTra
     return native
 
 
-def _carry_if_there(config: PreTrainedConfig, to: PreTrainedConfig) -> None:
-    for name in CARRIED_IF_THERE:
-        if hasattr(config, name):  # afterwards: MiniBertConfig refuses keywords that it does not know
-            setattr(to, name, getattr(config, name))
-
-
 def _obstacles(architecture: str, model: PreTrainedModel, head: str) -> list[str]:
     """What the architecture needs and this model does not have."""
     if head not in ARCHITECTURES[architecture].classes:
@@ -142,11 +134,14 @@ def _obstacles(architecture: str, model: PreTrainedModel, head: str) -> list[str
 
 
 def _fill(model: PreTrainedModel, weights: dict[str, torch.Tensor], like: PreTrainedModel) -> None:
-    """Put `weights` into `model`, each with its own dtype, and take the rest that no config says from `like`."""
+    """Put `weights` into `model`, each with its own dtype, and take from `like` what is no field of a MiniBERT's."""
     model.load_state_dict({name.removeprefix(_prefix(model)): tensor for name, tensor in weights.items()}, assign=True)
     model.tie_weights()
     model.to(like.device).train(like.training)
     keep_generation(model, like)
+    for name in CARRIED_IF_THERE:
+        if hasattr(like.config, name):
+            setattr(model.config, name, getattr(like.config, name))
 
 
 def _prefix(model: PreTrainedModel) -> str:
