@@ -49,7 +49,7 @@ class Architecture:
     config_class: type[PreTrainedConfig]
     module: ModuleType = transformers  # where its classes are
     classes: dict[str, str]  # MiniBERT's head (its class name without prefix) → the native class
-    fields: dict[str, str]  # native config field → MiniBERT's of the same meaning
+    fields: dict[str, str | None]  # native config field → MiniBERT's of the same meaning; None: there is none
     head_fields: ClassVar[dict[str, dict[str, str | None]]] = {}  # the same of one head; None: it has no effect there
     switches: dict[str, Any]  # the values that make a MiniBERT of this kind
     defaults: dict[str, Any]  # what one is given beside, which the way back does not need

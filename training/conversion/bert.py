@@ -104,7 +104,7 @@ class RobertaArchitecture(BertArchitecture):
 
     config_class = RobertaConfig
     classes = class_names("Roberta", "Model", "ForMaskedLM", "ForCausalLM", *CLASSIFIERS)
-    fields = {name: ours for name, ours in BertArchitecture.fields.items() if name != "max_position_embeddings"}
+    fields = BertArchitecture.fields | dict(max_position_embeddings=None)
     modules = BertArchitecture.modules | {
         "head.dense": ("lm_head.dense",),
         "head.norm": ("lm_head.layer_norm",),
