@@ -17,6 +17,7 @@ import minibert
 from minibert import MiniBertConfig, MiniBertModel
 from minibert.tokenization import train_tokenizer
 from minibert.training import export as exporting
+from minibert.training.conversion.eurobert import EuroBertArchitecture
 from minibert.training.embeddings.encoders import Embedder
 
 TEXTS = [*sentences(6), "", "katan"]
@@ -171,6 +172,15 @@ def test_what_no_native_class_has_keeps_its_own_config(tokenizer, tmp_path, caps
     config = json.loads((tmp_path / "out" / "config.json").read_text())
     assert (config["model_type"], config["architectures"]) == ("minibert", ["MiniBertForMaskedLM"])
     assert (tmp_path / "out" / "configuration_minibert.py").exists()
+
+
+@needs_onnx
+def test_what_a_native_config_refuses_keeps_its_own(tmp_path):
+    """EuroBERT's wants the number of a mask; this vocabulary has none."""
+    switches = {name: x for name, x in EuroBertArchitecture.switches.items() if name != "type_vocab_size"}
+    build("Model", **switches, global_attn_every_n_layers=1, mask_token_id=None).save_pretrained(tmp_path / "m")
+    minibert.export(tmp_path / "m", tmp_path / "out", int8=False)
+    assert MiniBertConfig.from_pretrained(tmp_path / "out").architectures == ["MiniBertModel"]
 
 
 @needs_onnx

@@ -17,6 +17,7 @@ from contextlib import redirect_stdout
 from pathlib import Path
 
 import torch
+from huggingface_hub.errors import StrictDataclassError
 from torch import nn
 from torch.onnx import symbolic_helper
 from transformers import PreTrainedModel
@@ -25,8 +26,8 @@ from .. import modeling_minibert
 from .arguments.tools import ConvertArguments, ExportArguments
 from .conversion import convert, to_native
 from .conversion.checkpoints import load
-from .conversion.folders import copy_modules, modules_of, tokenizer_of
-from .loading import check_new, minibert_config, new_folder, quietly
+from .conversion.folders import modules_of, save_rest, source_and_target, tokenizer_of
+from .loading import minibert_config, new_folder, quietly
 
 GRAPH, GRAPH_INT8 = "onnx/model.onnx", "onnx/model_quantized.onnx"  # the names that all three engines look for
 ENCODER = "Model"
@@ -48,9 +49,7 @@ def export(arguments: ExportArguments) -> Path:
             is not saved, no native class for these switches; or the graph gives other outputs than the model.
         ModuleNotFoundError: onnx or onnxruntime is missing.
     """
-    if len(arguments.paths) != 2:
-        raise ValueError(f"paths: {len(arguments.paths)} given; give a source and a target")
-    source, target = arguments.paths[0], Path(arguments.paths[1])
+    source, target = source_and_target(arguments.paths)
     for format, names in OPTIONS.items():
         for name in names:
             if format != arguments.format and getattr(arguments, name) is not None:
@@ -60,10 +59,9 @@ def export(arguments: ExportArguments) -> Path:
         if missing:
             needs = f'format="onnx" needs {" and ".join(missing)}: pip install onnx onnxruntime'
             raise ModuleNotFoundError(needs, name=missing[0])
-    check_new(target)
     minibert_config(source)
     if arguments.format == "native":
-        return convert(ConvertArguments(paths=[source, str(target)]))
+        return convert(ConvertArguments(paths=arguments.paths))
     with new_folder(target) as written:
         if arguments.format == "onnx":
             said = _write_onnx(source, written, arguments.head, arguments.int8 is not False)
@@ -88,12 +86,13 @@ def _write_sentence_transformer(source: str, written: Path, pooling: str | None,
 
 def _write_onnx(source: str, written: Path, head: str | None, int8: bool) -> str:
     saved = (minibert_config(source).architectures or [ENCODER])[0].removeprefix("MiniBert")
+    modules = {module["type"].rpartition(".")[2] for module in modules_of(source)}
     if head is None:  # none must stand in the way where sentence-transformers makes vectors of tokens
-        head = ENCODER if any(module["type"].endswith(".Pooling") for module in modules_of(source)) else saved
+        head = ENCODER if "Pooling" in modules else saved
     if head not in (saved, ENCODER):
         use = " or ".join(sorted({saved, ENCODER}))
         raise ValueError(f"head={head!r}: {source!r} holds a MiniBert{saved}; use {use}")
-    if any(module["type"].endswith(".WeightedLayerPooling") for module in modules_of(source)):
+    if "WeightedLayerPooling" in modules:
         raise ValueError(f"format='onnx': {source!r} pools several layers; save it with --pooling mean or cls")
     tokenizer = tokenizer_of(source)
     model = load(source, tokenizer)
@@ -118,9 +117,7 @@ def _write_onnx(source: str, written: Path, head: str | None, int8: bool) -> str
         _, cosine = compare(model, written / GRAPH_INT8, tolerance=float("inf"))
         print(f"{GRAPH_INT8}: cosine of the outputs of random tokens to theirs in fp32 at least {cosine:.4f}")
     known = _save_config(model, written)
-    if tokenizer is not None:
-        tokenizer.save_pretrained(written)
-    copy_modules(source, written)
+    save_rest(source, tokenizer, written)
     return f"{type(model).__name__} as ONNX, for engines that know {known}"
 
 
@@ -130,7 +127,7 @@ def _save_config(model: PreTrainedModel, written: Path) -> str:
     try:
         with quietly():
             named = to_native(model)
-    except ValueError:
+    except (ValueError, StrictDataclassError):  # the second: of an id that the native config wants
         named = model
     named.config.architectures = [type(named).__name__]
     named.config.save_pretrained(written)

@@ -294,6 +294,9 @@ def test_from_native_refuses_what_it_does_not_know(tmp_path):
         ("BertLMHeadModel", dict(is_decoder=False), "is_decoder=False.*BertForMaskedLM"),
         ("ModernBertModel", dict(pad_token_id=0, rope_parameters={"full_attention": {
             "rope_type": "proportional", "factor": 2.0, "rope_theta": 1e4}}), "rope_parameters"),
+        ("NomicBertModel", dict(rope_parameters={
+            "rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5}),
+         "computes with rope_parameters=.*'partial_rotary_factor': 1.0.*it is .*0.5"),
     ],
 )  # fmt: skip
 def test_functions_that_minibert_does_not_have_are_refused(model_class, fields, message):
@@ -344,7 +347,7 @@ def test_everything_that_is_wrong_with_a_checkpoint_is_listed_and_nothing_writte
 
 def test_nothing_is_left_of_a_conversion_that_breaks_off(tmp_path, monkeypatch):
     make_native("bert", "plain", "ForMaskedLM").save_pretrained(tmp_path / "source")
-    monkeypatch.setattr(folders, "copy_modules", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
+    monkeypatch.setattr(folders, "save_rest", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
     with pytest.raises(OSError, match="disk full"):
         convert(ConvertArguments(paths=[str(tmp_path / "source"), str(tmp_path / "target")]))
     assert [path.name for path in tmp_path.iterdir()] == ["source"]

@@ -250,7 +250,7 @@ def test_a_card_is_written_anew_until_somebody_edits_it(saved, capsys):
     (folder / "model_card.json").unlink()  # a card of unknown origin
     assert read_card(folder).edited and not save_card(folder, FACTS)
     path.unlink()
-    assert read_card(folder) is None
+    assert not read_card(folder).text
 
 
 def test_other_line_ends_are_no_edit(saved):

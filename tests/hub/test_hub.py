@@ -232,7 +232,7 @@ def test_the_check_knows_every_head(head, reader, tokenizer, tmp_path):
     found = reader.run(f"""
         import runpy
         names = runpy.run_path({str(hub_push.SCRIPT)!r})
-        result = names["load"]({str(tmp_path)!r}, None)[0]
+        result = names["load"]({str(tmp_path)!r})[0]
     """)
     assert found["saved"] == head and found["auto_classes"] == sorted(EVERY_HEAD)
 
@@ -246,7 +246,7 @@ def test_the_check_needs_no_padding_and_no_long_table(reader, tmp_path):
     found = reader.run(f"""
         import runpy
         names = runpy.run_path({str(hub_push.SCRIPT)!r})
-        result = names["load"]({str(tmp_path)!r}, None)[0]
+        result = names["load"]({str(tmp_path)!r})[0]
     """)
     assert found["saved"] == "MiniBertForMaskedLM"
 
@@ -394,8 +394,8 @@ def test_a_card_that_cannot_be_read_is_not_taken_for_none(author, server, publis
             from unittest import mock
             import huggingface_hub
             from minibert.training.hub.trainer import hub_card
-            assert hub_card("tester/animals", None) and hub_card("tester/animals", "no-branch") is None
-            assert hub_card("tester/nothing", None) is None
+            assert hub_card("tester/animals", None).text and not hub_card("tester/animals", "no-branch").text
+            assert not hub_card("tester/nothing", None).text
             constants = huggingface_hub.constants
             template = constants.HUGGINGFACE_CO_URL_TEMPLATE
             constants.HUGGINGFACE_CO_URL_TEMPLATE = template.replace(constants.ENDPOINT, "http://127.0.0.1:9")
@@ -457,7 +457,7 @@ def test_code_that_does_not_load_is_found(folder, tmp_path, reader, monkeypatch)
     said = reader.run(f"""
         import runpy
         try:
-            runpy.run_path({str(hub_push.SCRIPT)!r})["load"]({str(copy)!r}, None)
+            runpy.run_path({str(hub_push.SCRIPT)!r})["load"]({str(copy)!r})
         except ImportError as error:
             result = str(error)
     """)
@@ -496,6 +496,17 @@ def test_what_the_author_ignores_stays_ignored(folder, tmp_path):
     ignored = (tmp_path / "staged" / ".gitignore").read_text()
     assert git_ignores(ignored, "notes/a.txt") and git_ignores(ignored, "optimizer.pt")
     assert (copy / ".gitignore").read_text() == "notes/\n"
+
+
+def test_what_a_gitignore_keeps_from_the_hub_is_said(author, server, folder, tmp_path):
+    copy = copy_of(folder, tmp_path)
+    assert "Not uploaded" not in push(author, copy, "tester/ignoring")
+    (copy / ".gitignore").write_text("*.md\n*.safetensors\nnotes/\n")
+    (copy / "notes").mkdir()
+    (copy / "notes" / "a.txt").write_text("mine")
+    printed = push(author, copy, "tester/ignoring-more")
+    assert "names them: model.safetensors, notes/a.txt\n" in printed
+    assert "model.safetensors" not in server.repositories["tester/ignoring-more"].at("main").files
 
 
 def test_the_check_finds_libraries_where_this_process_has_them(tmp_path, monkeypatch):

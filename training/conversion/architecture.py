@@ -49,7 +49,8 @@ class Architecture:
     config_class: type[PreTrainedConfig]
     module: ModuleType = transformers  # where its classes are
     classes: dict[str, str]  # MiniBERT's head (its class name without prefix) → the native class
-    fields: dict[str, str]  # native config field → MiniBERT's of the same meaning
+    fields: dict[str, str | None]  # native config field → MiniBERT's of the same meaning; None: there is none
+    head_fields: ClassVar[dict[str, dict[str, str | None]]] = {}  # the same of one head; None: it has no effect there
     switches: dict[str, Any]  # the values that make a MiniBERT of this kind
     defaults: dict[str, Any]  # what one is given beside, which the way back does not need
     # MiniBERT's module (behind its head, if it is another one there) → the native one, or those whose rows it stacks, N
@@ -82,7 +83,7 @@ class Architecture:
 
     def fields_of(self, head: str) -> dict[str, str]:
         """`fields` for a model of this head: without those that have no effect there."""
-        return self.fields
+        return {name: ours for name, ours in (self.fields | self.head_fields.get(head, {})).items() if ours}
 
     def minibert_fields(self, native: PreTrainedModel, head: str) -> dict[str, Any]:
         """What a MiniBERT of this model has otherwise than the tables say; a ValueError for a function that MiniBERT

@@ -49,13 +49,8 @@ class BertArchitecture(Architecture):
         "seq_relationship": ("cls.seq_relationship",),
         "ForQuestionAnswering.classifier": ("qa_outputs",),
     }
-
+    head_fields = {"ForQuestionAnswering": dict(classifier_dropout=None)}  # nothing is dropped before the answer
     has_pooler, pooler_activation = True, "tanh"  # of the encoder itself; of the heads over one vector
-    without_classifier_dropout: tuple[str, ...] = ("ForQuestionAnswering",)  # nothing is dropped before the answer
-
-    def fields_of(self, head: str) -> dict[str, str]:
-        unused = {"classifier_dropout"} if head in self.without_classifier_dropout else set()
-        return {name: ours for name, ours in self.fields.items() if name not in unused}
 
     def head_activation(self, config: PreTrainedConfig, head: str) -> str:
         """The activation before the vocabulary, for a config of either side."""
@@ -109,7 +104,7 @@ class RobertaArchitecture(BertArchitecture):
 
     config_class = RobertaConfig
     classes = class_names("Roberta", "Model", "ForMaskedLM", "ForCausalLM", *CLASSIFIERS)
-    fields = {name: ours for name, ours in BertArchitecture.fields.items() if name != "max_position_embeddings"}
+    fields = BertArchitecture.fields | dict(max_position_embeddings=None)
     modules = BertArchitecture.modules | {
         "head.dense": ("lm_head.dense",),
         "head.norm": ("lm_head.layer_norm",),
@@ -117,7 +112,7 @@ class RobertaArchitecture(BertArchitecture):
         "ForSequenceClassification.model.pooler.dense": ("classifier.dense",),
         "ForSequenceClassification.classifier": ("classifier.out_proj",),
     }
-    without_classifier_dropout = ("ForQuestionAnswering", "ForMultipleChoice")
+    head_fields = {head: dict(classifier_dropout=None) for head in ("ForQuestionAnswering", "ForMultipleChoice")}
     drops_before_dense = True
 
     def head_activation(self, config: PreTrainedConfig, head: str) -> str:

@@ -35,14 +35,13 @@ def load(path: str | Path, tokenizer: PreTrainedTokenizerBase | None = None) -> 
         raise ValueError(f"{path}: its config names the class {names[0]}, which {module.__name__} does not have")
     with reading(path):
         model, report = model_class.from_pretrained(path, output_loading_info=True, ignore_mismatched_sizes=True)
-    missing, unexpected = sorted(report["missing_keys"]), sorted(report["unexpected_keys"])
+    missing, unexpected, other = sorted(report["missing_keys"]), sorted(report["unexpected_keys"]), []
     if missing and all(key.startswith("pooler.") for key in missing):
         model.pooler, missing = None, []
-    other = []
     if unexpected:
         known = _weights_of([getattr(module, name) for name in classes], config)
-        kinds = {key: known.get(key.removeprefix(f"{model.base_model_prefix}.")) for key in unexpected}
-        unexpected, other = ([key for key, kind in kinds.items() if kind == which] for which in (None, "parameter"))
+        other = [key for key in unexpected if key.removeprefix(f"{model.base_model_prefix}.") in known]
+        unexpected = [key for key in unexpected if key not in other]
     shapes = [f"{name} {list(there)} instead of {list(here)}" for name, there, here in report["mismatched_keys"]]
     size = 0 if tokenizer is None else vocabulary_size(tokenizer)
     too_many = [f"ids up to {size - 1} for {config.vocab_size} word vectors"] if size > config.vocab_size else []
@@ -60,16 +59,13 @@ def load(path: str | Path, tokenizer: PreTrainedTokenizerBase | None = None) -> 
     return model
 
 
-def _weights_of(classes: list[type[PreTrainedModel]], config: PreTrainedConfig) -> dict[str, str]:
-    """What these classes have, by name without the prefix of the encoder: "parameter", or "buffer", which older
-    versions of Transformers saved."""
-    found = {}
+def _weights_of(classes: list[type[PreTrainedModel]], config: PreTrainedConfig) -> set[str]:
+    """The weights of these classes, by name without the prefix of the encoder."""
+    found = set()
     for model_class in classes:
         given = copy.deepcopy(config)
         given.num_labels = 2  # which some heads insist on
         with quietly(), torch.device("meta"):
             model = model_class(given)
-        prefix = f"{model.base_model_prefix}."
-        found |= {name.removeprefix(prefix): "buffer" for name, _ in model.named_buffers()}
-        found |= {name.removeprefix(prefix): "parameter" for name in model.state_dict()}
+        found |= {name.removeprefix(f"{model.base_model_prefix}.") for name in model.state_dict()}
     return found

@@ -36,12 +36,12 @@ class DistilBertArchitecture(BertArchitecture):
         "head.norm": ("vocab_layer_norm",),
         "decoder": ("vocab_projector",),
     }
+    head_fields = {
+        "ForSequenceClassification": {"seq_classif_dropout": "classifier_dropout"},
+        "ForMultipleChoice": {"seq_classif_dropout": "classifier_dropout"},
+        "ForQuestionAnswering": {"qa_dropout": "classifier_dropout"},
+    }
     has_pooler, pooler_activation = False, "relu"
-
-    def fields_of(self, head: str) -> dict[str, str]:
-        rates = dict.fromkeys(("ForSequenceClassification", "ForMultipleChoice"), "seq_classif_dropout")
-        rates["ForQuestionAnswering"] = "qa_dropout"
-        return self.fields | ({rates[head]: "classifier_dropout"} if head in rates else {})
 
     def head_activation(self, config: PreTrainedConfig, head: str) -> str:
         return config.activation if isinstance(config, DistilBertConfig) else config.hidden_act
@@ -73,12 +73,12 @@ class ElectraArchitecture(BertArchitecture):
         "ForMultipleChoice.model.pooler.dense": ("sequence_summary.summary",),
     }
     has_pooler, pooler_activation = False, "gelu"
-    without_classifier_dropout = ("ForQuestionAnswering", "ForMultipleChoice")
+    head_fields = BertArchitecture.head_fields | {
+        "ForMultipleChoice": dict(
+            summary_last_dropout="classifier_dropout", summary_activation="pooler_activation", classifier_dropout=None
+        )
+    }
     drops_before_dense = True
-
-    def fields_of(self, head: str) -> dict[str, str]:
-        summary = dict(summary_last_dropout="classifier_dropout", summary_activation="pooler_activation")
-        return super().fields_of(head) | (summary if head == "ForMultipleChoice" else {})
 
     def head_activation(self, config: PreTrainedConfig, head: str) -> str:
         return config.hidden_act if head == "ForReplacedTokenDetection" else "gelu"

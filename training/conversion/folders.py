@@ -33,10 +33,7 @@ def convert(arguments: ConvertArguments) -> Path:
         ValueError: not two paths, a target that holds something, an architecture for the way to MiniBERT; and whatever
             `load`, `from_native`, `to_native` and `change` refuse. Nothing is written then.
     """
-    if len(arguments.paths) != 2:
-        raise ValueError(f"paths: {len(arguments.paths)} given; give a source and a target")
-    source, target = arguments.paths[0], Path(arguments.paths[1])
-    check_new(target)
+    source, target = source_and_target(arguments.paths)
     ours = isinstance(saved_config(source), MiniBertConfig)
     if arguments.architecture and not ours:
         raise ValueError(f"architecture={arguments.architecture!r} is for a MiniBERT source; {source!r} is none")
@@ -50,16 +47,19 @@ def convert(arguments: ConvertArguments) -> Path:
         print("\n".join(said))
     elif ours:
         model = to_native(model, arguments.architecture)
-    length = arguments.set.get("max_position_embeddings")
-    if length is not None and tokenizer is not None:
-        tokenizer.model_max_length = length
     with new_folder(target) as written:
         model.save_pretrained(written)
-        if tokenizer is not None:
-            tokenizer.save_pretrained(written)
-        copy_modules(source, written, length)
+        save_rest(source, tokenizer, written, arguments.set.get("max_position_embeddings"))
     print(f"{source} → {target}: {type(model).__name__}, {model.num_parameters():,} parameters")
     return target
+
+
+def source_and_target(paths: list[str]) -> tuple[str, Path]:
+    """What is read, and the folder to write; a ValueError for other than two paths, or for one that holds something."""
+    if len(paths) != 2:
+        raise ValueError(f"paths: {len(paths)} given; give a source and a target")
+    check_new(Path(paths[1]))
+    return paths[0], Path(paths[1])
 
 
 def tokenizer_of(source: str) -> PreTrainedTokenizerBase | None:
@@ -88,9 +88,13 @@ def modules_of(source: str) -> list[dict[str, str]]:
     return json.loads(Path(modules).read_text(encoding="utf-8")) if modules else []
 
 
-def copy_modules(source: str, target: Path, length: int | None = None) -> None:
-    """Copy what `SentenceTransformer(source)` reads beside the model and the tokenizer, so that it reads `target`; with
-    a `length`, texts are cut off there."""
+def save_rest(source: str, tokenizer: PreTrainedTokenizerBase | None, target: Path, length: int | None = None) -> None:
+    """Save what goes along with the model: its tokenizer, if there is one, and copies of what else
+    `SentenceTransformer(source)` reads, so that it reads `target`; with a `length`, texts are cut off there."""
+    if tokenizer is not None:
+        if length is not None:
+            tokenizer.model_max_length = length
+        tokenizer.save_pretrained(target)
     modules = modules_of(source)
     names = ["modules.json", "config_sentence_transformers.json", *SENTENCE_CONFIGS] if modules else []
     for module in modules[1:]:

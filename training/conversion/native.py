@@ -11,7 +11,7 @@ import inspect
 from pathlib import Path
 
 import torch
-from transformers import PreTrainedConfig, PreTrainedModel
+from transformers import PreTrainedModel
 
 from ... import modeling_minibert
 from ...configuration_minibert import SPECIAL_IDS, MiniBertConfig
@@ -50,14 +50,15 @@ def from_native(model_or_path: PreTrainedModel | str | Path) -> PreTrainedModel:
     config = MiniBertConfig(**copy.deepcopy(fields))
     config.converted_from = architecture.config_class.model_type
     config.converted_rest = architecture.rest(native, head)
-    _carry_if_there(native.config, config)
     rate = config.hidden_dropout if config.classifier_dropout is None else config.classifier_dropout
     if architecture.drops_before_dense and head == "ForSequenceClassification" and rate:
         warn_dropout(f"{type(native).__name__} drops at {rate} before the dense layer of its head too")
     model = getattr(modeling_minibert, f"MiniBert{head}")(config)
+    if found := _obstacles(config.converted_from, model, head):  # set in its config, and nothing to its class
+        raise ValueError(f"this {type(native).__name__} is not convertible: its class computes with {', '.join(found)}")
 
-    weights, converted = _weights(native), {}
-    for name in _weights(model):
+    weights, converted = native.state_dict(prefix=_prefix(native)), {}
+    for name in model.state_dict(prefix=_prefix(model)):
         parts = [weights[part] for part in architecture.native_names(name, head)]
         converted[name] = architecture.join(name, parts, native.config)
     _fill(model, converted, native)
@@ -75,6 +76,7 @@ def to_native(model: PreTrainedModel, architecture: str | None = None) -> PreTra
     Raises:
         ValueError: no such architecture, no such head there, or switches that it does not have: all of them are named
             (of the three nearest architectures, if none is given or recorded).
+        huggingface_hub.errors.StrictDataclassError: a value that the native config refuses.
     """
     config, head = model.config, type(model).__name__.removeprefix("MiniBert")
     if not isinstance(config, MiniBertConfig):
@@ -101,30 +103,23 @@ def to_native(model: PreTrainedModel, architecture: str | None = None) -> PreTra
     ids = {name: getattr(config, name) for name in SPECIAL_IDS}
     fields |= {name: i for name, i in ids.items() if i is not None or hasattr(target.config_class(), name)}
     native_config = target.config_class(**copy.deepcopy(fields | target.native_fields(config, head)))
-    _carry_if_there(config, native_config)
     native_class = getattr(target.module, target.classes[head])
     pooler = "add_pooling_layer" in inspect.signature(native_class).parameters  # no config field
     native = native_class(native_config, **({"add_pooling_layer": model.pooler is not None} if pooler else {}))
 
-    converted, twins = {}, native_class._tied_weights_keys or {}
-    for name, tensor in _weights(model).items():
+    converted = {}
+    for name, tensor in model.state_dict(prefix=_prefix(model)).items():
         names = target.native_names(name, head)
         parts = target.split(name, tensor, len(names), config)
         converted |= {part: rows.clone() for part, rows in zip(names, parts, strict=True)}
-    for name, tensor in _weights(native).items():
-        twin = next((converted[one] for one, other in twins.items() if other == name and one in converted), None)
-        if name not in converted and twin is not None:  # a second name, of the vocabulary's bias
-            converted[name] = twin.clone()
+    twins = {other: one for one, other in (native_class._tied_weights_keys or {}).items()}
+    for name, tensor in native.state_dict(prefix=_prefix(native)).items():
+        if name not in converted and twins.get(name) in converted:  # a second name, of the vocabulary's bias
+            converted[name] = converted[twins[name]].clone()
         elif name not in converted and name.endswith(".bias"):
             converted[name] = torch.zeros_like(tensor, dtype=model.dtype, device=model.device)
     _fill(native, converted, model)
     return native
-
-
-def _carry_if_there(config: PreTrainedConfig, to: PreTrainedConfig) -> None:
-    for name in CARRIED_IF_THERE:
-        if hasattr(config, name):  # afterwards: MiniBertConfig refuses keywords that it does not know
-            setattr(to, name, getattr(config, name))
 
 
 def _obstacles(architecture: str, model: PreTrainedModel, head: str) -> list[str]:
@@ -138,19 +133,17 @@ def _obstacles(architecture: str, model: PreTrainedModel, head: str) -> list[str
     ]
 
 
-def _weights(model: PreTrainedModel) -> dict[str, torch.Tensor]:
-    """All weights, tied ones under each of their names, under the names that a model with a head gives them."""
-    return {_prefix(model) + name: tensor for name, tensor in model.state_dict().items()}
-
-
 def _fill(model: PreTrainedModel, weights: dict[str, torch.Tensor], like: PreTrainedModel) -> None:
-    """Put `weights` into `model`, each with its own dtype, and take the rest that no config says from `like`."""
+    """Put `weights` into `model`, each with its own dtype, and take from `like` what is no field of a MiniBERT's."""
     model.load_state_dict({name.removeprefix(_prefix(model)): tensor for name, tensor in weights.items()}, assign=True)
     model.tie_weights()
     model.to(like.device).train(like.training)
     keep_generation(model, like)
+    for name in CARRIED_IF_THERE:
+        if hasattr(like.config, name):
+            setattr(model.config, name, getattr(like.config, name))
 
 
 def _prefix(model: PreTrainedModel) -> str:
-    """What a base model's own names lack."""
+    """What the names of a base model's weights lack to be those that they have below a head."""
     return "" if hasattr(model, model.base_model_prefix) else f"{model.base_model_prefix}."

@@ -12,8 +12,7 @@ LAYERS = DECODER_LAYERS | {
 
 
 class RotaryBertArchitecture(BertArchitecture):
-    fields = BertArchitecture.fields | dict(rope_parameters="rope_parameters")
-    del fields["is_decoder"]
+    fields = BertArchitecture.fields | dict(rope_parameters="rope_parameters", is_decoder=None)
     switches = BertArchitecture.switches | dict(position_embedding_type="rope", is_causal=False)
 
 

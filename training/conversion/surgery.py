@@ -54,12 +54,11 @@ def change(model: PreTrainedModel, changes: Mapping[str, Any]) -> tuple[PreTrain
         changed = type(model)(config)
     if getattr(model, "pooler", changed) is None:  # as it was loaded
         changed.pooler = None
-    names, weights = list(changed.state_dict()), {}
-    said = []
+    weights, said = {}, []
     for name in changes:
         before, now = getattr(model.config, name), getattr(config, name)
         said.append(f"{name}: {before!r}, as it was" if before == now else f"{name}: {before!r} → {now!r}")
-    for name in names:
+    for name in changed.state_dict():
         source = LAYER.sub(lambda match: f"layers.{int(match[1]) % depth}.", name)
         if source not in old and ".attn_norm." in source:  # of a copy of the first layer
             source = f"{source.partition('layers.')[0]}embeddings.norm.{name.rpartition('.')[2]}"
@@ -67,11 +66,11 @@ def change(model: PreTrainedModel, changes: Mapping[str, Any]) -> tuple[PreTrain
 
     table = next((name for name in old if name.endswith("embeddings.position_embeddings.weight")), None)
     rows, length = model.config.max_position_embeddings, config.max_position_embeddings
-    if table is not None and table not in names:
+    if table is not None and table not in weights:
         mean, prefix = old[table].double().mean(0), table.removesuffix("position_embeddings.weight")
         kind = "token_type_embeddings" if config.type_vocab_size else "tok_embeddings"
         tied = config.tie_word_embeddings and kind == "tok_embeddings"
-        for name in (f"{prefix}{kind}.weight", *["decoder.weight"] * (tied and "decoder.weight" in names)):
+        for name in (f"{prefix}{kind}.weight", *["decoder.weight"] * (tied and "decoder.weight" in weights)):
             weights[name] = (weights[name] + mean).to(weights[name])
         said.append(
             f"new: rotary positions, which have no weights. Gone: the table of {rows} learned positions, but for its"

@@ -89,9 +89,11 @@ class CardFacts:
 
 @dataclass
 class SavedCard:
-    text: str
+    """The card of a folder or a repository; `SavedCard()` where there is none."""
+
+    text: str = ""
     facts: CardFacts | None = None  # that it was made of, if they are known
-    edited: bool = True  # since; a card that is not ours counts as edited
+    edited: bool = False  # since; a card that is not ours counts as edited
 
 
 # --- cards and folders ---
@@ -100,8 +102,8 @@ class SavedCard:
 def save_card(folder: str | Path, facts: CardFacts, repository: str | None = None, revision: str = "main") -> bool:
     """Write README.md and model_card.json for the model that is saved in `folder`, unless a README.md is there that
     was edited by hand; whether they were written. Arguments and errors as of `render_card`."""
-    path, there = Path(folder) / CARD, read_card(folder)
-    if there is not None and there.edited:
+    path = Path(folder) / CARD
+    if read_card(folder).edited:
         print(f"{path} was edited by hand and stays as it is (`minibert push --overwrite-card` writes a new one)")
         return False
     text = render_card(folder, facts, repository or str(folder), revision)
@@ -111,17 +113,17 @@ def save_card(folder: str | Path, facts: CardFacts, repository: str | None = Non
     return True
 
 
-def read_card(folder: str | Path) -> SavedCard | None:
+def read_card(folder: str | Path) -> SavedCard:
     path, kept = Path(folder) / CARD, Path(folder) / FACTS
     if not path.exists():
-        return None
+        return SavedCard()
     text = path.read_text(encoding="utf-8")
     try:
         state = json.loads(kept.read_text(encoding="utf-8"))
         results = [Result(**result) for result in state["facts"].pop("results")]
         return SavedCard(text, CardFacts(**state["facts"], results=results), state["sha256"] != _checksum(text))
     except (OSError, ValueError, KeyError, TypeError):  # there is none, it was edited, or a later version wrote it
-        return SavedCard(text)
+        return SavedCard(text, edited=True)
 
 
 def _checksum(text: str) -> str:
@@ -248,7 +250,7 @@ def facts_from_trainer(
     tell: steps, time, the recipe, and the figures of the model at hand, if it was evaluated and is known to be the last
     or the best one; `data` says in words what it was trained and evaluated on."""
     told: dict[str, str] = {}
-    evaluated: dict[int, Mapping[str, Any]] = {}  # by the step of the model
+    evaluated: dict[int, dict[str, Any]] = {}  # by the step of the model
     step = state["global_step"]
     for entry in state["log_history"]:
         told["steps"] = f"{entry['step']:,} ({entry.get('epoch', 0):.2f} epochs)"
@@ -257,8 +259,7 @@ def facts_from_trainer(
             best = kept_step(state, training is None or training.load_best_model_at_end)
             if best != step:
                 evaluated[step] = evaluated.get(best, {}) if training else {}
-        if any(key.startswith("eval_") for key in entry):
-            evaluated[entry["step"]] = {**evaluated.get(entry["step"], {}), **entry}  # each data set has its own
+        evaluated.setdefault(entry["step"], {}).update(entry)  # each data set has its own
     results = [
         Result(name, value, data or "held-out data", "validation")
         for key, value in evaluated.get(step, {}).items()

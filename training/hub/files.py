@@ -30,12 +30,7 @@ SECRETS = {
     "a private key": rb"-----BEGIN [A-Z ]*PRIVATE KEY-----",
     "a password in an address": rb"\bhttps?://[^/\s:@\"']+:[^/\s:@\"']{6,}@",
 }
-REQUIRED = {  # one of these files each, and what writes it
-    ("config.json",): "model.save_pretrained(folder)",
-    ("model.safetensors", "model.safetensors.index.json"): "model.save_pretrained(folder)",
-    ("tokenizer.json",): "tokenizer.save_pretrained(folder)",
-    ("tokenizer_config.json",): "tokenizer.save_pretrained(folder)",
-}
+REQUIRED = ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json")
 
 
 def write_code(folder: str | Path) -> None:
@@ -65,9 +60,10 @@ def stage(folder: Path, target: Path) -> list[str]:
         raise ValueError(f"paths: {str(folder)!r} is no folder")
     if (folder / "adapter_config.json").exists():
         raise ValueError(f"{folder}: only an adapter; merge it into the model first (model.merge_and_unload())")
-    for names, cure in REQUIRED.items():
-        if not any((folder / name).is_file() for name in names):
-            raise ValueError(f"{folder}: {names[0]} is missing; {cure} writes it")
+    for name in REQUIRED:
+        if not any((folder / each).is_file() for each in (name, f"{name}.index.json")):  # of weights in several files
+            cure = "tokenizer" if name.startswith("tokenizer") else "model"
+            raise ValueError(f"{folder}: {name} is missing; {cure}.save_pretrained(folder) writes it")
     left_out = []
     paths = [Path(parent, name) for parent, _, names in os.walk(folder, followlinks=True) for name in names]
     for path in sorted(paths):
@@ -97,9 +93,7 @@ def stage(folder: Path, target: Path) -> list[str]:
 def check_secrets(path: Path) -> None:
     """Search a file for what looks like a token, a key or a password: a ValueError names the file and the line, not
     the secret."""
-    if path.suffix in (".safetensors", ".png", ".jpg"):
-        return
-    if not path.stat().st_size:  # nothing to map
+    if path.suffix in (".safetensors", ".png", ".jpg") or not path.stat().st_size:  # an empty file cannot be mapped
         return
     with path.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as content:
         for name, pattern in SECRETS.items():

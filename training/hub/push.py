@@ -66,7 +66,7 @@ def push(arguments: PushArguments) -> dict[str, Any]:
             print("Dry run: nothing was uploaded")
             return pushed
         try:
-            pushed["url"] = upload(staged, repository, facts, arguments)
+            pushed["url"] = upload(staged, list(files), repository, facts, arguments)
         except Exception as error:  # every library below has its own for a dead line or a refusal
             reason = " ".join(str(error).split()) or type(error).__name__
             raise ValueError(f"{reason}; {folder} is as it was; to try again: {repeat(arguments)}") from error
@@ -99,7 +99,7 @@ def prepare_card(folder: Path, staged: Path, repository: str, arguments: PushArg
         ValueError: no model in the folder, or the metadata of a card that was edited by hand are no YAML.
     """
     card, saved = read_card(folder), folder / "trainer_state.json"
-    if card is not None and card.edited and not arguments.overwrite_card:
+    if card.edited and not arguments.overwrite_card:
         try:
             ModelCard(card.text)
         except yaml.YAMLError as error:
@@ -115,7 +115,7 @@ def prepare_card(folder: Path, staged: Path, repository: str, arguments: PushArg
         return None
     state = json.loads(saved.read_text(encoding="utf-8")) if saved.exists() else {"global_step": 0, "log_history": []}
     history = state["log_history"]
-    if card is not None and card.facts is not None:
+    if card.facts is not None:
         facts = card.facts
     else:
         facts = facts_from_trainer(state)
@@ -152,11 +152,12 @@ def verify_remote_code(folder: str | Path) -> dict[str, Any]:
     return json.loads(result.stdout.splitlines()[-1])
 
 
-def upload(staged: Path, repository: str, facts: CardFacts | None, arguments: PushArguments) -> str:
+def upload(staged: Path, files: list[str], repository: str, facts: CardFacts | None, arguments: PushArguments) -> str:
     """Create what is missing on the Hub and commit the files, then the card, so that its snippets can name the files'
     commit; the address of the repository, or of its branch.
 
     Args:
+        files: those in `staged`, relative to it.
         facts: of a card that is generated; None: the staged one was written by hand.
     """
     _check_token()
@@ -167,9 +168,9 @@ def upload(staged: Path, repository: str, facts: CardFacts | None, arguments: Pu
     if revision:
         api.create_branch(repository, branch=revision, exist_ok=True)
     before = api.repo_info(repository, revision=revision).sha
-    there = hub_card(repository, revision)
-    keep = there is not None and there.edited and not arguments.overwrite_card
-    if keep and facts is None and there.text != (staged / CARD).read_text(encoding="utf-8"):
+    card = hub_card(repository, revision)
+    keep = card.edited and not arguments.overwrite_card
+    if keep and facts is None and card.text != (staged / CARD).read_text(encoding="utf-8"):
         raise ValueError(
             f"{CARD} was edited by hand both here and on the Hub: `hf download {repository} {CARD} --local-dir FOLDER` "
             f"takes the Hub's, `hf upload {repository} FOLDER/{CARD} {CARD}` puts yours there, --overwrite-card writes "
@@ -177,16 +178,18 @@ def upload(staged: Path, repository: str, facts: CardFacts | None, arguments: Pu
         )
     commit_files = partial(api.upload_folder, repo_id=repository, folder_path=staged, revision=revision)
     cards = [CARD, FACTS]  # the library skips a commit that changes nothing
-    files = commit_files(commit_message=arguments.commit_message, ignore_patterns=cards if facts else None)
+    commit = commit_files(commit_message=arguments.commit_message, ignore_patterns=cards if facts else None)
     if keep and facts is not None:
         print(f"The card of {repository} was edited by hand on the Hub and stays as it is (--overwrite-card)")
     elif facts is not None:
-        named = re.search(r'revision="([0-9a-f]{40})"', there.text if there else "")
-        pin = named[1] if named and files.oid == before else files.oid  # no new files, no new hash
+        named = re.search(r'revision="([0-9a-f]{40})"', card.text)
+        pin = named[1] if named and commit.oid == before else commit.oid  # no new files, no new hash
         save_card(staged, facts, repository, pin)
         commit_files(commit_message=f"Model card of {pin[:8]}", allow_patterns=cards)
-    pickles = [name for name in api.list_repo_files(repository, revision=revision) if matches(name, PICKLES)]
-    if pickles:
+    there = api.list_repo_files(repository, revision=revision)
+    if ignored := [name for name in files if name not in (*there, *cards)]:
+        print(f"Not uploaded, since a .gitignore (of the folder, or on the Hub) names them: {', '.join(ignored)}")
+    if pickles := [name for name in there if matches(name, PICKLES)]:
         print(f"The repository has pickles from before: `hf repos delete-files {repository} {' '.join(pickles)}`")
     return f"{api.endpoint}/{repository}" + (f"/tree/{revision}" if revision else "")
 

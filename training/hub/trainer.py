@@ -58,8 +58,8 @@ class HubReady:
         if not (folder / "config.json").exists():  # an adapter alone, or nothing saved: Trainer knows what to do
             return super().create_model_card(language, license, tags, **given)
         self._prepare_folder()
-        here, there = read_card(folder), hub_card(self.hub_model_id, self.args.hub_revision, self.args.hub_token)
-        if there is not None and there.edited and not (here is not None and here.edited):
+        there = hub_card(self.hub_model_id, self.args.hub_revision, self.args.hub_token)
+        if there.edited and not read_card(folder).edited:
             print(f"The card of {self.hub_model_id} was edited by hand and stays as it is")
             (folder / CARD).write_text(there.text, encoding="utf-8")
             return
@@ -73,14 +73,14 @@ class HubReady:
         save_card(folder, facts, self.hub_model_id, self.args.hub_revision or "main")
 
 
-def hub_card(repository: str | None, revision: str | None, token: str | None = None) -> SavedCard | None:
+def hub_card(repository: str | None, revision: str | None, token: str | None = None) -> SavedCard:
     if repository is None:
-        return None
+        return SavedCard()
     api = HfApi(token=token)
     try:
         path = api.hf_hub_download(repository, CARD, revision=revision)
     except (RemoteEntryNotFoundError, RevisionNotFoundError, RepositoryNotFoundError):
-        return None
+        return SavedCard()
     with contextlib.suppress(RemoteEntryNotFoundError):  # put beside it; a card that is not ours has none
         api.hf_hub_download(repository, FACTS, revision=revision)
     return read_card(Path(path).parent)

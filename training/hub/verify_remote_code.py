@@ -1,6 +1,6 @@
 """Load a published model as somebody without the package does; a script, run in a process of its own.
 
-    python verify_remote_code.py FOLDER_OR_REPOSITORY [--revision R] [--logits FILE] [--resave FOLDER]
+    python verify_remote_code.py FOLDER [--logits FILE] [--resave FOLDER]
 
 It imports torch and transformers only, and makes sure that `import minibert` fails. Every Auto class that the config
 names is loaded; the saved head has to load without a missing weight, and is run, its outputs written to --logits, a
@@ -24,25 +24,24 @@ from transformers.dynamic_module_utils import get_class_from_dynamic_module  # n
 TEXTS = ["The first text is this one.", "A second text is a little longer than the first one is."]
 
 
-def load(repository: str, revision: str | None) -> tuple[dict, dict[str, torch.Tensor], tuple]:
+def load(folder: str) -> tuple[dict, dict[str, torch.Tensor], tuple]:
     """What was found, the outputs of the saved head by name, and the saved model with its tokenizer."""
-    where = {"trust_remote_code": True} | ({"revision": revision} if revision else {})
-    tokenizer = transformers.AutoTokenizer.from_pretrained(repository, **where)
-    config = transformers.AutoConfig.from_pretrained(repository, **where)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=True)
+    config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=True)
     saved = config.architectures[0]
     auto_classes = {name: reference.split(".")[-1] for name, reference in config.auto_map.items()}
     del auto_classes["AutoConfig"]
     loaders = {name: getattr(transformers, name) for name in auto_classes}
     if saved not in auto_classes.values():  # a head that no Auto class is for
-        loaders[saved] = get_class_from_dynamic_module(f"modeling_minibert.{saved}", repository, **where)
+        loaders[saved] = get_class_from_dynamic_module(f"modeling_minibert.{saved}", folder)
     for auto_class, loader in loaders.items():
         name = auto_classes.get(auto_class, saved)
         # a classifier may have as many classes as another head
         options = dict(output_loading_info=True, ignore_mismatched_sizes=name != saved, dtype=torch.float32)
-        model, info = loader.from_pretrained(repository, attn_implementation="eager", **options, **where)
+        model, info = loader.from_pretrained(folder, attn_implementation="eager", trust_remote_code=True, **options)
         source = type(model).__module__
         if type(model).__name__ != name or not source.startswith("transformers_modules."):
-            raise SystemExit(f"{auto_class} gave {source}.{type(model).__name__}, not the repository's {name}")
+            raise SystemExit(f"{auto_class} gave {source}.{type(model).__name__}, not the folder's {name}")
         if name == saved:
             if wrong := {kind: sorted(names) for kind, names in info.items() if names}:
                 raise SystemExit(f"the weights do not fit {name}: {wrong}")
@@ -70,10 +69,10 @@ def run(model: torch.nn.Module, tokenizer) -> dict[str, torch.Tensor]:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    for name in ("repository", "--revision", "--logits", "--resave"):
+    for name in ("folder", "--logits", "--resave"):
         parser.add_argument(name)
     arguments = parser.parse_args()
-    found, outputs, kept = load(arguments.repository, arguments.revision)
+    found, outputs, kept = load(arguments.folder)
     if arguments.logits:
         from safetensors.torch import save_file
 
