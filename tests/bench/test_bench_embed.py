@@ -18,10 +18,11 @@ from sentence_transformers.util import pairwise_cos_sim
 from transformers import BertConfig, BertModel
 
 from minibert.tokenization import train_tokenizer
+from minibert.training.arguments import names_that_begin
 from minibert.training.arguments.embeddings import BenchEmbedArguments
 from minibert.training.arguments.pretraining import CorpusArguments
 from minibert.training.bench import embed as bench
-from minibert.training.bench.embed import ENGINES, ORIGINAL, bench_embed, choose_engines, pieces
+from minibert.training.bench.embed import ENGINES, ORIGINAL, bench_embed, pieces
 from minibert.training.cli import main as cli
 
 TEXTS = [*sentences(12), "", "katan"]
@@ -170,13 +171,29 @@ def test_texts_of_mixed_lengths():
         (dict(model=""), "model: none given"),
         (dict(model="x", texts=0), "texts: 0 is too small"),
         (dict(model="x", rounds=0), "rounds: 0 is too small"),
-        (dict(model="x", engines=["tensorrt"]), "engines: 'tensorrt' is unknown; use sentence-transformers, "),
+        (dict(model="x", engines=["tensorrt"]), "engines: 'tensorrt' begins no name; use sentence-transformers, "),
     ],
 )
 def test_bad_input(given, message):
     with pytest.raises(ValueError, match=message):
         bench_embed(CorpusArguments(), BenchEmbedArguments(**given))
-    assert choose_engines(["minibert", "OPEN"]) == ["OpenVINO", "MiniBERT fp32", "MiniBERT bf16"]
+
+
+def test_engines_by_the_beginnings_of_their_names():
+    chosen = names_that_begin("engines", ["minibert", "OPEN"], ENGINES)
+    assert chosen == ["OpenVINO", "MiniBERT fp32", "MiniBERT bf16"]
+    assert names_that_begin("engines", [], ENGINES) == [*ENGINES]
+
+
+def test_no_engine_at_all(folder, corpus, monkeypatch, tmp_path, capsys):
+    """A length that is beyond the model: after all that was tried, it is said, and the command has not succeeded."""
+    monkeypatch.setattr(bench, "ProcessPoolExecutor", Here)
+    given = BenchEmbedArguments(str(folder / "native"), texts=3, rounds=1, max_length=500, result=str(tmp_path / "r"))
+    with pytest.raises(ValueError, match="engines: none embedded the texts; see above"):
+        given.engines = ["MiniBERT"]
+        bench_embed(corpus, given)
+    assert "MiniBERT fp32: left out (ValueError: max_length: 500 is out of range; use 3" in capsys.readouterr().out
+    assert not (tmp_path / "r").exists()
 
 
 def test_minibert_is_measured_on_the_cpu_as_all_others_are(folder, monkeypatch):

@@ -12,6 +12,7 @@ import transformers
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from ... import modeling_minibert
+from ..arguments import names_that_begin
 from ..arguments.tools import AuditArguments
 from ..files import prepare_result, write_json
 from ..loading import quietly, reading, saved_config
@@ -71,10 +72,7 @@ def audit(arguments: AuditArguments) -> Audit:
     """
     if len(arguments.model) != 1:
         raise ValueError(f"model: {arguments.model!r}; give one: a folder, a Hub name or a class")
-    chosen = [name for name in CHECKS if name.startswith(tuple(arguments.checks) or "")]
-    for wanted in arguments.checks:
-        if not any(name.startswith(wanted) for name in CHECKS):
-            raise ValueError(f"checks: {wanted!r} begins no name; use {', '.join(CHECKS)}")
+    chosen = names_that_begin("checks", arguments.checks, CHECKS)
     prepare_result(arguments.result)
     model = load(arguments.model[0], arguments.set)
     versions = {"transformers": transformers.__version__, "torch": torch.__version__}

@@ -25,7 +25,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.util import pairwise_cos_sim
 from transformers.modeling_outputs import BaseModelOutput
 
-from ..arguments import check_least
+from ..arguments import check_least, names_that_begin
 from ..arguments.embeddings import BenchEmbedArguments
 from ..arguments.pretraining import CorpusArguments
 from ..arguments.tools import ConvertArguments
@@ -161,12 +161,12 @@ def bench_embed(corpus: CorpusArguments, arguments: BenchEmbedArguments) -> dict
         the original; "skipped": why, by name; "settings".
 
     Raises:
-        ValueError: no model, no or too little text, an unknown engine.
+        ValueError: no model, no or too little text, an unknown engine; after the work, that no engine did it.
     """
     if not arguments.model:
         raise ValueError("model: none given; give a BERT or ModernBERT as sentence-transformers saves it")
     check_least(arguments, texts=1, rounds=1)
-    chosen = choose_engines(arguments.engines)
+    chosen = names_that_begin("engines", arguments.engines, ENGINES)
     prepare_result(arguments.result)
     documents = load_documents(**vars(corpus))
     texts = pieces(documents["text"], arguments.texts)
@@ -216,16 +216,10 @@ def bench_embed(corpus: CorpusArguments, arguments: BenchEmbedArguments) -> dict
         print("onnxruntime and OpenVINO: start-up and memory with the model of sentence-transformers, which tokenizes")
     for name, why in skipped.items():
         print(f"{name}: left out ({why})")
+    if not measured:
+        raise ValueError("engines: none embedded the texts; see above")
     write_result(result, arguments.result)
     return result
-
-
-def choose_engines(beginnings: Sequence[str]) -> list[str]:
-    """Those whose names begin so, without regard to case."""
-    for given in beginnings:
-        if not any(name.lower().startswith(given.lower()) for name in ENGINES):
-            raise ValueError(f"engines: {given!r} is unknown; use {', '.join(ENGINES)}, or their beginnings")
-    return [n for n in ENGINES if not beginnings or any(n.lower().startswith(given.lower()) for given in beginnings)]
 
 
 def pieces(documents: Sequence[str], number: int) -> list[str]:
