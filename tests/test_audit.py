@@ -262,6 +262,14 @@ def test_a_saved_model_and_the_python_function(tmp_path, capsys):
     capsys.readouterr()
 
 
+def test_fields_by_any_of_their_names():
+    """Also those that Transformers understands and that are no fields of the class."""
+    given = dict(num_hidden_layers=1, num_labels=5, attn_implementation="eager")
+    config = load("DistilBertForSequenceClassification", given).config
+    assert (config.n_layers, config.num_labels, config._attn_implementation) == (1, 5, "eager")
+    assert load("EuroBertModel", dict(rope_theta=7.0)).config.rope_parameters["rope_theta"] == 7.0
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -271,7 +279,13 @@ def test_a_saved_model_and_the_python_function(tmp_path, capsys):
         (["BertModel", "--checks", "nope"], "checks: 'nope' begins no name; use packed position_ids"),
         (["BertModel", "--set", "[1]"], "set: '[1]' is no field=value"),
         (["BertModel", "--set", "{"], "set: '{' is no field=value"),
+        (["AutoModel"], "'AutoModel' is no model of Transformers or MiniBERT; use one like PeAudioModel"),
         (["BertModel", "--set", "hidden_size=7"], "hidden size (7)"),
+        (
+            ["BertModel", "--set", "num_hiden_layers=1"],
+            "BertConfig has no field 'num_hiden_layers'; use one like num_hidden_layers",
+        ),
+        (["ModernBertModel", "--set", "rope_theta=3.0"], "ModernBertConfig has no field 'rope_theta'"),
         (["BertModel", "--result", "."], "result: '.' is a folder; give a JSON file"),
     ],
 )
