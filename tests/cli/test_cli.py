@@ -283,6 +283,7 @@ def test_recipe_that_is_not_there():
         ("pretrain --qqqqq", "unknown argument --qqqqq of 'minibert pretrain'$"),
         ("pretrain --num_labels 3", "unknown argument --num_labels"),  # of the library's base class, not of the model
         ("pretrain stray", "unexpected 'stray'"),
+        ("bench --quick infer-8192", "argument --quick: .*; put 'infer-8192' in front of it, if it belongs elsewhere"),
         ("pretrain --max_steps x", "--max_steps.*invalid int value: 'x'"),
         ("pretrain --packing tight", "--packing: invalid choice: 'tight'"),
         ("pretrain --seq_length", "--seq_length.*expected one argument"),

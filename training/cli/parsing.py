@@ -136,7 +136,9 @@ class Parser(hf_argparser.HfArgumentParser):
         try:
             return super()._get_value(action, text)
         except argparse.ArgumentError as error:
-            self.error(str(error))
+            # a flag needs no value, but takes the word behind it for one
+            remedy = f"; put {text!r} in front of it, if it belongs elsewhere" if action.const is True else ""
+            self.error(str(error).rstrip(".") + remedy)
 
     def error(self, message: str) -> NoReturn:
         raise ValueError(message)
