@@ -125,7 +125,8 @@ def test_the_command(folder, corpus, monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(bench, "export_graphs", lambda *given: None)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "onnxruntime" else "found")
     monkeypatch.setattr(importlib.metadata, "version", lambda name: "1.0")
-    given = BenchEmbedArguments(str(folder / "native"), texts=7, rounds=3, result=str(tmp_path / "r.json"))
+    length, result = MAX_LENGTH, str(tmp_path / "r.json")
+    given = BenchEmbedArguments(str(folder / "native"), texts=7, rounds=3, max_length=length, result=result)
     result = bench_embed(corpus, given)
     assert list(result["engines"]) == [ORIGINAL, "MiniBERT fp32"]
     assert result["engines"]["MiniBERT fp32"]["rates"] == [14.0] * 3
@@ -186,14 +187,21 @@ def test_engines_by_the_beginnings_of_their_names():
 
 
 def test_no_engine_at_all(folder, corpus, monkeypatch, tmp_path, capsys):
-    """A length that is beyond the model: after all that was tried, it is said, and the command has not succeeded."""
+    """It is said why, and the command has not succeeded."""
     monkeypatch.setattr(bench, "ProcessPoolExecutor", Here)
-    given = BenchEmbedArguments(str(folder / "native"), texts=3, rounds=1, max_length=500, result=str(tmp_path / "r"))
+    monkeypatch.setattr(bench, "ENGINES", {"none": (lambda folder, max_length: 1 / 0, ())})
+    given = BenchEmbedArguments(str(folder / "native"), texts=3, max_length=MAX_LENGTH, result=str(tmp_path / "r"))
     with pytest.raises(ValueError, match="engines: none embedded the texts; see above"):
-        given.engines = ["MiniBERT"]
         bench_embed(corpus, given)
-    assert "MiniBERT fp32: left out (ValueError: max_length: 500 is out of range; use 3" in capsys.readouterr().out
+    assert "none: left out (ZeroDivisionError: division by zero)" in capsys.readouterr().out
     assert not (tmp_path / "r").exists()
+
+
+def test_a_length_that_the_model_does_not_take_is_refused_before_any_work(folder, corpus, monkeypatch):
+    monkeypatch.setattr(bench, "load_documents", lambda **given: pytest.fail("work began"))
+    for length in (2, 65):
+        with pytest.raises(ValueError, match=f"max_length: {length} is out of range; use 3 up to 64"):
+            bench_embed(corpus, BenchEmbedArguments(str(folder / "native"), max_length=length))
 
 
 def test_minibert_is_measured_on_the_cpu_as_all_others_are(folder, monkeypatch):

@@ -31,7 +31,7 @@ from ..arguments.pretraining import CorpusArguments
 from ..arguments.tools import ConvertArguments
 from ..conversion import convert
 from ..data.documents import load_documents
-from ..embeddings.encoders import Embedder
+from ..embeddings.encoders import Embedder, limit_length
 from ..export import graph_inputs, quantize, trace
 from ..files import prepare_result, write_result
 from ..loading import quietly
@@ -161,13 +161,17 @@ def bench_embed(corpus: CorpusArguments, arguments: BenchEmbedArguments) -> dict
         the original; "skipped": why, by name; "settings".
 
     Raises:
-        ValueError: no model, no or too little text, an unknown engine; after the work, that no engine did it.
+        ValueError: no model, no or too little text, an unknown engine, a length that the model does not take; after the
+            work, that no engine did it.
     """
     if not arguments.model:
         raise ValueError("model: none given; give a BERT or ModernBERT as sentence-transformers saves it")
     check_least(arguments, texts=1, rounds=1)
     chosen = names_that_begin("engines", arguments.engines, ENGINES)
     prepare_result(arguments.result)
+    with quietly():
+        native = SentenceTransformer(arguments.model, device="cpu")
+    limit_length(native, arguments.max_length)
     documents = load_documents(**vars(corpus))
     texts = pieces(documents["text"], arguments.texts)
     skipped = {}
@@ -181,7 +185,7 @@ def bench_embed(corpus: CorpusArguments, arguments: BenchEmbedArguments) -> dict
     with tempfile.TemporaryDirectory() as temporary, ExitStack() as stack:
         folder = Path(temporary)
         with quietly():
-            SentenceTransformer(arguments.model, device="cpu").save(str(folder / "native"))
+            native.save(str(folder / "native"))
         convert(ConvertArguments(paths=[str(folder / "native"), str(folder / "minibert")]))
         export_graphs(folder, chosen)
         pools = {name: stack.enter_context(ProcessPoolExecutor(1, get_context("spawn"), silence)) for name in chosen}
