@@ -225,6 +225,13 @@ def test_what_a_class_cannot_be_asked():
         assert (finding.verdict, finding.measured) == ("not applicable", None) and reason in finding.note
 
 
+def test_a_window_that_is_wider_than_the_positions():
+    """What is asked is how far a layer sees, and not how many positions the model has learned."""
+    model = load("MiniBertForMaskedLM", dict(position_embedding_type="absolute", local_attention=64))
+    assert model.config.max_position_embeddings < 2 * 32 + 1
+    assert examine(model, "window").verdict == "pass"
+
+
 def test_a_check_that_breaks_is_a_failure():
     class Broken(MiniBertForMaskedLM):
         def forward(self, input_ids=None, **kwargs):
