@@ -225,6 +225,13 @@ def test_what_a_class_cannot_be_asked():
         assert (finding.verdict, finding.measured) == ("not applicable", None) and reason in finding.note
 
 
+def test_a_window_that_is_wider_than_the_positions():
+    """What is asked is how far a layer sees, and not how many positions the model has learned."""
+    model = load("MiniBertForMaskedLM", dict(position_embedding_type="absolute", local_attention=64))
+    assert model.config.max_position_embeddings < 2 * 32 + 1
+    assert examine(model, "window").verdict == "pass"
+
+
 def test_a_check_that_breaks_is_a_failure():
     class Broken(MiniBertForMaskedLM):
         def forward(self, input_ids=None, **kwargs):
@@ -262,6 +269,14 @@ def test_a_saved_model_and_the_python_function(tmp_path, capsys):
     capsys.readouterr()
 
 
+def test_fields_by_any_of_their_names():
+    """Also those that Transformers understands and that are no fields of the class."""
+    given = dict(num_hidden_layers=1, num_labels=5, attn_implementation="eager")
+    config = load("DistilBertForSequenceClassification", given).config
+    assert (config.n_layers, config.num_labels, config._attn_implementation) == (1, 5, "eager")
+    assert load("EuroBertModel", dict(rope_theta=7.0)).config.rope_parameters["rope_theta"] == 7.0
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -271,7 +286,13 @@ def test_a_saved_model_and_the_python_function(tmp_path, capsys):
         (["BertModel", "--checks", "nope"], "checks: 'nope' begins no name; use packed position_ids"),
         (["BertModel", "--set", "[1]"], "set: '[1]' is no field=value"),
         (["BertModel", "--set", "{"], "set: '{' is no field=value"),
+        (["AutoModel"], "'AutoModel' is no model of Transformers or MiniBERT; use one like PeAudioModel"),
         (["BertModel", "--set", "hidden_size=7"], "hidden size (7)"),
+        (
+            ["BertModel", "--set", "num_hiden_layers=1"],
+            "BertConfig has no field 'num_hiden_layers'; use one like num_hidden_layers",
+        ),
+        (["ModernBertModel", "--set", "rope_theta=3.0"], "ModernBertConfig has no field 'rope_theta'"),
         (["BertModel", "--result", "."], "result: '.' is a folder; give a JSON file"),
     ],
 )

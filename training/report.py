@@ -4,6 +4,7 @@
 """
 
 import contextlib
+import itertools
 import math
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
@@ -65,15 +66,24 @@ def picture(
             plt.close(figure)
 
 
-def _draw_bars(axes: Any, bars: Mapping[str, Sequence[float]], groups: Sequence[str], horizontal: bool = False) -> None:
-    """Bars beside each other in groups: of every name one in each group; horizontal ones with their values."""
-    draw, set_ticks = (axes.barh, axes.set_yticks) if horizontal else (axes.bar, axes.set_xticks)
-    for i, (name, values) in enumerate(bars.items()):
-        places = np.arange(len(groups)) + 0.8 * (i - (len(bars) - 1) / 2) / len(bars)
-        drawn = draw(places, values, 0.8 / len(bars), label=name)
-        if horizontal:
+def _plot_bars(
+    path: str | Path, title: str, bars: Mapping[str, Sequence[float]], groups: Sequence[str], xlabel: str
+) -> None:
+    """Draw bars with their values, beside each other in groups: of every name one in each of the first groups."""
+    if len(groups) > MOST_NAMES:
+        title = f"{title}, {MOST_NAMES} of {len(groups):,}"
+        groups, bars = groups[:MOST_NAMES], {name: values[:MOST_NAMES] for name, values in bars.items()}
+    with picture(path, title, size=(7, 1.7 + (0.1 + 0.2 * len(bars)) * len(groups)), grid=None) as axes:
+        for i, (name, values) in enumerate(bars.items()):
+            places = np.arange(len(groups)) + 0.8 * (i - (len(bars) - 1) / 2) / len(bars)
+            drawn = axes.barh(places, values, 0.8 / len(bars), label=name)
             axes.bar_label(drawn, fmt="%.2f", padding=3, fontsize=8)
-    set_ticks(range(len(groups)), groups)
+        axes.set_yticks(range(len(groups)), _one_line(groups))
+        longest = max([1.0, *itertools.chain(*bars.values())])  # scores are seen on the scale of 1
+        axes.set(xlabel=xlabel, xlim=(0, 1.1 * longest))
+        axes.invert_yaxis()
+        if len(bars) > 1:
+            axes.legend(loc="upper left", bbox_to_anchor=(1, 1))
 
 
 def _draw_cells(axes: Any, shares: np.ndarray, texts: np.ndarray | None, **options: Any) -> Any:
@@ -228,10 +238,7 @@ def plot_tokens(figures: Mapping[str, Mapping[str, Mapping[str, float]]], path: 
     """The figures of `minibert fertility` as bars: a group for every language, a bar for every tokenizer."""
     languages = list(next(iter(figures.values())))
     bars = {name: [counts[each]["tokens_per_passage"] for each in languages] for name, counts in figures.items()}
-    size = (max(6, 0.8 * len(languages)), 4.5)
-    with picture(path, "Tokens of the same text, by tokenizer", size=size, grid="y") as axes:
-        _draw_bars(axes, bars, languages)
-        axes.set(xlabel="language", ylabel="tokens per passage")
+    _plot_bars(path, "Tokens of the same text, by tokenizer", bars, languages, "tokens per passage")
 
 
 # --- probes ---
@@ -298,9 +305,7 @@ def plot_recall(path: str | Path, found: dict[str, Any], at: Sequence[int]) -> N
     bars = {f"{name}, last state" if len(states) > 1 else name: states[-1] for name, states in ways}
     bars = {name: [100 * entry[str(k)] for k in at] for name, entry in bars.items()}
     title = f"{found['count']:,} masked tokens, looked up in the embedding matrix"
-    with picture(path, title, size=(9, 5), grid="y") as axes:
-        _draw_bars(axes, bars, [f"recall@{k}" for k in at])
-        axes.set_ylabel("% of the masked tokens")
+    _plot_bars(path, title, bars, [f"recall@{k}" for k in at], "% of the masked tokens")
 
 
 def plot_senses(path: str | Path, senses: dict[str, Any], same: np.ndarray, different: np.ndarray) -> None:
@@ -429,7 +434,7 @@ def plot_values(predictions: Sequence[float], references: Sequence[float], path:
 
 def plot_scores(scores: Mapping[str, float], name: str, path: str | Path) -> None:
     """Draw the score `name`, between 0 and 1, of every label."""
-    _plot_bars(list(scores), {"": list(scores.values())}, path, f"{name} by label", name)
+    _plot_bars(path, f"{name} by label", {"": list(scores.values())}, list(scores), name)
 
 
 def plot_per_type(scores: Mapping[str, Mapping[str, float]], path: str | Path) -> None:
@@ -437,20 +442,7 @@ def plot_per_type(scores: Mapping[str, Mapping[str, float]], path: str | Path) -
     types = sorted(scores, key=lambda kind: -scores[kind]["support"])
     bars = {name: [scores[kind][name] for kind in types] for name in ("precision", "recall", "f1")}
     labels = [f"{kind} ({scores[kind]['support']:,})" for kind in types]
-    _plot_bars(labels, bars, path, "Scores by type of entity", "score (number of true entities in brackets)")
-
-
-def _plot_bars(labels: list[str], bars: dict[str, list[float]], path: str | Path, title: str, xlabel: str) -> None:
-    """Draw bars of values from 0 to 1, those of one label together."""
-    if len(labels) > MOST_NAMES:
-        title = f"{title}, {MOST_NAMES} of {len(labels):,}"
-        labels, bars = labels[:MOST_NAMES], {name: values[:MOST_NAMES] for name, values in bars.items()}
-    with picture(path, title, size=(7, 1.7 + (0.1 + 0.2 * len(bars)) * len(labels)), grid=None) as axes:
-        _draw_bars(axes, bars, _one_line(labels), horizontal=True)
-        axes.set(xlabel=xlabel, xlim=(0, 1.1))
-        axes.invert_yaxis()
-        if len(bars) > 1:
-            axes.legend(loc="upper left", bbox_to_anchor=(1, 1))
+    _plot_bars(path, "Scores by type of entity", bars, labels, "score (number of true entities in brackets)")
 
 
 def plot_grammar(path: str | Path, results: Mapping[str, Any]) -> None:

@@ -160,6 +160,44 @@ def test_attention_of_a_model_as_it_runs(run):
     assert peer.attention() == {}
 
 
+@pytest.fixture
+def light_compiler(monkeypatch):
+    """Graphs are captured as ever, but not turned into machine code."""
+    compiled = torch.nn.Module.compile
+    monkeypatch.setattr(torch.nn.Module, "compile", lambda model: compiled(model, backend="eager"))
+
+
+@pytest.mark.parametrize("model", [MiniBertForMaskedLM, MiniBertModel])
+def test_attention_of_a_compiled_model(run, light_compiler, model):
+    """A compiled graph on CPU computes padded rows, which the model that was not compiled does not."""
+    config = run.config("modernbert-tiny", add_pooling_layer=False)
+    batches = run.text.natural(1, 4, 64)
+    if model is MiniBertModel:
+        batches = [{name: x for name, x in batches[0].items() if name != "labels"}]
+    training = model is MiniBertForMaskedLM
+    plain, compiled = (
+        work.ModelStep(model, config, batches, CPU, torch.float32, training, each).attention().values()
+        for each in (False, True)
+    )
+    assert all("padded rows" in reason for reason in compiled)
+    assert not any("padded rows" in reason for reason in plain)
+
+
+def test_compiling_is_not_timed(run, light_compiler):
+    """Of a step that has been built every batch has its graph."""
+    config, batches = run.config("bert-tiny"), run.text.natural(3, 4, 64)
+    step = work.ModelStep(MiniBertForMaskedLM, config, batches, CPU, torch.float32, training=True, compiled=True)
+    with torch.compiler.set_stance("fail_on_recompile"):
+        assert all(step(number).isfinite() for number in range(3))
+
+
+def test_what_compiling_gains_is_against_a_model_that_is_not_compiled(run, light_compiler):
+    """Also with --compile."""
+    compiling = work.Run(CPU, quick=True, compile=True, corpus=run.corpus)
+    built = benchmarks.BENCHMARKS["train-compiled/bert-small/fp32"].build(compiling)
+    assert [build().compiled for build in built.steps.values()] == [False, True]
+
+
 # --- FLOPs ---
 
 

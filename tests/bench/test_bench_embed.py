@@ -18,10 +18,11 @@ from sentence_transformers.util import pairwise_cos_sim
 from transformers import BertConfig, BertModel
 
 from minibert.tokenization import train_tokenizer
+from minibert.training.arguments import names_that_begin
 from minibert.training.arguments.embeddings import BenchEmbedArguments
 from minibert.training.arguments.pretraining import CorpusArguments
 from minibert.training.bench import embed as bench
-from minibert.training.bench.embed import ENGINES, ORIGINAL, bench_embed, choose_engines, pieces
+from minibert.training.bench.embed import ENGINES, ORIGINAL, bench_embed, pieces
 from minibert.training.cli import main as cli
 
 TEXTS = [*sentences(12), "", "katan"]
@@ -124,7 +125,8 @@ def test_the_command(folder, corpus, monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(bench, "export_graphs", lambda *given: None)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "onnxruntime" else "found")
     monkeypatch.setattr(importlib.metadata, "version", lambda name: "1.0")
-    given = BenchEmbedArguments(str(folder / "native"), texts=7, rounds=3, result=str(tmp_path / "r.json"))
+    length, result = MAX_LENGTH, str(tmp_path / "r.json")
+    given = BenchEmbedArguments(str(folder / "native"), texts=7, rounds=3, max_length=length, result=result)
     result = bench_embed(corpus, given)
     assert list(result["engines"]) == [ORIGINAL, "MiniBERT fp32"]
     assert result["engines"]["MiniBERT fp32"]["rates"] == [14.0] * 3
@@ -170,13 +172,36 @@ def test_texts_of_mixed_lengths():
         (dict(model=""), "model: none given"),
         (dict(model="x", texts=0), "texts: 0 is too small"),
         (dict(model="x", rounds=0), "rounds: 0 is too small"),
-        (dict(model="x", engines=["tensorrt"]), "engines: 'tensorrt' is unknown; use sentence-transformers, "),
+        (dict(model="x", engines=["tensorrt"]), "engines: 'tensorrt' begins no name; use sentence-transformers, "),
     ],
 )
 def test_bad_input(given, message):
     with pytest.raises(ValueError, match=message):
         bench_embed(CorpusArguments(), BenchEmbedArguments(**given))
-    assert choose_engines(["minibert", "OPEN"]) == ["OpenVINO", "MiniBERT fp32", "MiniBERT bf16"]
+
+
+def test_engines_by_the_beginnings_of_their_names():
+    chosen = names_that_begin("engines", ["minibert", "OPEN"], ENGINES)
+    assert chosen == ["OpenVINO", "MiniBERT fp32", "MiniBERT bf16"]
+    assert names_that_begin("engines", [], ENGINES) == [*ENGINES]
+
+
+def test_no_engine_at_all(folder, corpus, monkeypatch, tmp_path, capsys):
+    """It is said why, and the command has not succeeded."""
+    monkeypatch.setattr(bench, "ProcessPoolExecutor", Here)
+    monkeypatch.setattr(bench, "ENGINES", {"none": (lambda folder, max_length: 1 / 0, ())})
+    given = BenchEmbedArguments(str(folder / "native"), texts=3, max_length=MAX_LENGTH, result=str(tmp_path / "r"))
+    with pytest.raises(ValueError, match="engines: none embedded the texts; see above"):
+        bench_embed(corpus, given)
+    assert "none: left out (ZeroDivisionError: division by zero)" in capsys.readouterr().out
+    assert not (tmp_path / "r").exists()
+
+
+def test_a_length_that_the_model_does_not_take_is_refused_before_any_work(folder, corpus, monkeypatch):
+    monkeypatch.setattr(bench, "load_documents", lambda **given: pytest.fail("work began"))
+    for length in (2, 65):
+        with pytest.raises(ValueError, match=f"max_length: {length} is out of range; use 3 up to 64"):
+            bench_embed(corpus, BenchEmbedArguments(str(folder / "native"), max_length=length))
 
 
 def test_minibert_is_measured_on_the_cpu_as_all_others_are(folder, monkeypatch):

@@ -262,6 +262,26 @@ def test_recipe_refused(recipe, text, message):
         pretrain("--recipe", recipe(text))
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("010", 10), ("-5", -5), ("0o17", 15), ("0x1F", 31), ("1:30", "1:30"), ("1e3", 1000.0), ("1.", 1.0), ("no", "no")],
+)
+def test_numbers_are_those_of_yaml_1_2(text, expected):
+    found = parsing.read_yaml(f"- {text}", "here")[0]
+    assert found == expected and type(found) is type(expected)
+
+
+def test_points_of_a_recipe_are_no_times(recipe):
+    assert pretrain("--recipe", recipe("rate_points: [0:0.3, 1:0]")).rate_points == {0.0: 0.3, 1.0: 0.0}
+
+
+def test_a_recipe_that_is_not_utf_8_is_named(tmp_path):
+    path = tmp_path / "recipe.yaml"
+    path.write_bytes("data: café".encode("latin-1"))
+    with pytest.raises(ValueError, match="recipe.yaml is not YAML: unacceptable character"):
+        pretrain("--recipe", str(path))
+
+
 def test_recipe_that_is_not_there():
     with pytest.raises(ValueError, match="recipe: 'no.yaml' is no file"):
         pretrain("--recipe no.yaml")
@@ -283,6 +303,7 @@ def test_recipe_that_is_not_there():
         ("pretrain --qqqqq", "unknown argument --qqqqq of 'minibert pretrain'$"),
         ("pretrain --num_labels 3", "unknown argument --num_labels"),  # of the library's base class, not of the model
         ("pretrain stray", "unexpected 'stray'"),
+        ("bench --quick infer-8192", "argument --quick: .*; put 'infer-8192' in front of it, if it belongs elsewhere"),
         ("pretrain --max_steps x", "--max_steps.*invalid int value: 'x'"),
         ("pretrain --packing tight", "--packing: invalid choice: 'tight'"),
         ("pretrain --seq_length", "--seq_length.*expected one argument"),

@@ -270,11 +270,11 @@ def check_window(model: PreTrainedModel) -> tuple[float, str]:
     config = model.config
     if "sliding_attention" not in (getattr(config, "layer_types", None) or ()):
         raise NotApplicable("no local layers")
-    one_layer = config.to_dict() | dict(num_hidden_layers=1, layer_types=["sliding_attention"])
     half, wrong, notes = config.sliding_window, {}, []
+    middle, one_layer = half + 4, config.to_dict() | dict(num_hidden_layers=1, layer_types=["sliding_attention"])
+    one_layer["max_position_embeddings"] = max(config.max_position_embeddings, 2 * middle + 1)
     for attention in implementations(model):
         small = type(model)(type(config).from_dict(one_layer, attn_implementation=attention)).base_model.eval()
-        middle = half + 4
         ids = torch.randint(8, config.vocab_size, (1, 2 * middle + 1))
         vectors = small.get_input_embeddings()(ids).detach().requires_grad_()
         small(inputs_embeds=vectors).last_hidden_state[0, middle].square().sum().backward()

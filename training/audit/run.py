@@ -12,8 +12,9 @@ import transformers
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from ... import modeling_minibert
+from ..arguments import names_that_begin
 from ..arguments.tools import AuditArguments
-from ..files import prepare_result, write_json
+from ..files import prepare_result, write_result
 from ..loading import quietly, reading, saved_config
 from ..report import format_table
 from .checks import CHECKS
@@ -54,14 +55,6 @@ class Audit:
                  each.note) for each in self.findings]  # fmt: skip
         return format_table(("check", "measured", "limit", "verdict", "where, or why not"), rows)
 
-    def save(self, path: str | Path) -> None:
-        """JSON; a number that is not finite as its name."""
-        content = asdict(self) | {"failed": self.failed}
-        for each in content["findings"]:
-            if each["measured"] is not None and not math.isfinite(each["measured"]):
-                each["measured"] = str(each["measured"])
-        write_json(Path(path), content)
-
 
 def audit(arguments: AuditArguments) -> Audit:
     """Measure a model by every check; print a table.
@@ -71,19 +64,19 @@ def audit(arguments: AuditArguments) -> Audit:
     """
     if len(arguments.model) != 1:
         raise ValueError(f"model: {arguments.model!r}; give one: a folder, a Hub name or a class")
-    chosen = [name for name in CHECKS if name.startswith(tuple(arguments.checks) or "")]
-    for wanted in arguments.checks:
-        if not any(name.startswith(wanted) for name in CHECKS):
-            raise ValueError(f"checks: {wanted!r} begins no name; use {', '.join(CHECKS)}")
+    chosen = names_that_begin("checks", arguments.checks, CHECKS)
     prepare_result(arguments.result)
     model = load(arguments.model[0], arguments.set)
     versions = {"transformers": transformers.__version__, "torch": torch.__version__}
     with quietly():
         findings = [examine(model, name) for name in chosen]
     result = Audit(arguments.model[0], type(model).__name__, versions, date.today().isoformat(), findings)
-    if arguments.result:
-        result.save(arguments.result)
     print(result.table())
+    content = asdict(result) | {"failed": result.failed}
+    for each in content["findings"]:
+        if each["measured"] is not None and not math.isfinite(each["measured"]):
+            each["measured"] = str(each["measured"])  # JSON has no word for it
+    write_result(content, arguments.result)
     return result
 
 
@@ -140,16 +133,20 @@ def _class(name: str) -> type[PreTrainedModel] | None:
     found = getattr(modeling_minibert, name, None) or getattr(transformers, name, None)
     if not (isinstance(found, type) and issubclass(found, PreTrainedModel)):
         known = [each for each in (*modeling_minibert.__all__, *dir(transformers)) if "For" in each or "Model" in each]
-        matches = difflib.get_close_matches(name, known) or ["BertForMaskedLM"]
+        matches = difflib.get_close_matches(name, {*known} - {name}) or ["BertForMaskedLM"]
         raise ValueError(f"model: {name!r} is no model of Transformers or MiniBERT; use one like {', '.join(matches)}")
     return found
 
 
 def tiny_config(config_class: type[PreTrainedConfig], given: dict[str, Any]) -> PreTrainedConfig:
-    known = {each.name for each in fields(config_class)}
-    renamed = {config_class.attribute_map.get(key, key): value for key, value in TINY.items()}
-    chosen = {key: value for key, value in renamed.items() if key in known}
-    special = [each.name for each in fields(config_class) if each.name.endswith("_token_id")]
-    special = [name for name in special if getattr(config_class, name, None)]  # what is None or 0 stays it
+    known, aliases = [each.name for each in fields(config_class)], config_class.attribute_map
+    given = {aliases.get(key, key): value for key, value in given.items()}
+    chosen = {aliases.get(key, key): value for key, value in TINY.items() if aliases.get(key, key) in known}
+    # what is None or 0 stays it
+    special = [name for name in known if name.endswith("_token_id") and getattr(config_class, name, None)]
     chosen |= {name: i for i, name in enumerate(special, 1)}
-    return config_class(**chosen | {config_class.attribute_map.get(key, key): value for key, value in given.items()})
+    config = config_class(**chosen | given)
+    for name in given.keys() & vars(config).keys() - {*known}:  # Transformers keeps it, and nothing reads it
+        matches = difflib.get_close_matches(name, known) or known
+        raise ValueError(f"set: {config_class.__name__} has no field {name!r}; use one like {', '.join(matches)}")
+    return config

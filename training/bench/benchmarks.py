@@ -115,7 +115,7 @@ def train_compiled(run: Run, shape: str, dtype: str) -> Work:
     """What `torch.compile` gains, the time it takes to compile not counted."""
     work = train(run, shape, dtype, packed=False, targets=())
     ((ours, step),) = work.steps.items()
-    work.steps[f"{ours}, compiled"] = partial(step.func, *step.args[:-1], True)
+    work.steps = {ours: partial(step, compiled=False), f"{ours}, compiled": partial(step, compiled=True)}
     work.ratios = [Ratio(ours, f"{ours}, compiled")]
     return work
 
@@ -134,29 +134,26 @@ def train_packed_cuda(run: Run, shape: str, dtype: str, length: int) -> Work:
 
 
 def infer(
-    run: Run, shape: str, dtype: str, texts: Sequence[Sequence[int]], peers: dict[str, tuple[Build, float]], **switches
-) -> Work:
-    """Forward passes over `texts`: batches of the lengths of their texts."""
+    run: Run, shape: str, dtype: str, texts: Sequence[Sequence[int]], target: float = 1.0,
+    peer: str | None = None, build: Build = native_encoder, **switches
+) -> Work:  # fmt: skip
+    """Forward passes over `texts` (batches of the lengths of their texts) against one peer, the native model."""
     config = run.config(shape, add_pooling_layer=False, **switches)
     part = run.choose(1, 32)
     batches = [random_texts([max(length // part, 1) for length in lengths], config.vocab_size) for lengths in texts]
-    return model_work(run, config, batches, dtype, peers)
-
-
-def infer_native(run: Run, shape: str, dtype: str, lengths: Sequence[int], target: float = 1.0) -> Work:
-    peer = f"{NATIVE[shape.partition('-')[0]]}Model"
-    return infer(run, shape, dtype, [lengths], {peer: (native_encoder, target)})
+    peer = peer or f"{NATIVE[shape.partition('-')[0]]}Model"
+    return model_work(run, config, batches, dtype, {peer: (build, target)})
 
 
 def infer_deberta(run: Run, shape: str, dtype: str, length: int) -> Work:
-    work = infer(run, shape, dtype, [[length]], {"DebertaV2Model": (deberta_encoder, 1.0)})
+    work = infer(run, shape, dtype, [[length]], peer="DebertaV2Model", build=deberta_encoder)
     work.guarded = ("DebertaV2Model",)
     return work
 
 
 def memory(run: Run, shape: str, dtype: str) -> Work:
     """A short text, with which libraries are loaded, then the one that is measured."""
-    work = infer(run, shape, dtype, [[64], [8192]], {"ModernBertModel": (native_encoder, 1.0)})
+    work = infer(run, shape, dtype, [[64], [8192]])
     work.ratios = [Ratio("MiniBertModel", "ModernBertModel", 0.6, at_most=True)]
     work.tokens = work.places = None
     return work
@@ -167,7 +164,7 @@ def local_scaling(run: Run, shape: str, dtype: str) -> Work:
     layers = ["sliding_attention"] * run.config(shape).num_hidden_layers
     steps = {}
     for length in (2048, 4096, 8192):
-        work = infer(run, shape, dtype, [[length]], {}, layer_types=layers)
+        work = infer(run, shape, dtype, [[length]], layer_types=layers)
         steps[f"MiniBertModel, {length} tokens"] = work.steps["MiniBertModel"]
     shortest, *_, longest = steps
     return Work(steps, 1, DTYPES[dtype], [Ratio(longest, shortest, 4.6, at_most=True)])
@@ -215,10 +212,10 @@ for dtype in DTYPES:
     what = "the documents of train-natural, MiniBERT alone: what torch.compile gains once it has compiled"
     for shape in ("bert-small", "modernbert-small"):
         add(f"train-compiled/{shape}/{dtype}", what, train_compiled)
-    add(f"infer-8192/modernbert-base/{dtype}", "one text of 8192 tokens", infer_native, lengths=[8192], target=3.0)
+    add(f"infer-8192/modernbert-base/{dtype}", "one text of 8192 tokens", infer, texts=[[8192]], target=3.0)
     what, lengths = "32 texts of 16 to 512 tokens in one batch", torch.linspace(16, 512, 32).int().tolist()
-    add(f"infer-mixed/modernbert-base/{dtype}", what, infer_native, lengths=lengths, target=2.0)
-    add(f"infer-mixed/bert-base/{dtype}", what, infer_native, lengths=lengths)
+    add(f"infer-mixed/modernbert-base/{dtype}", what, infer, texts=[lengths], target=2.0)
+    add(f"infer-mixed/bert-base/{dtype}", what, infer, texts=[lengths])
     what = "peak memory of the inference of one text of 8192 tokens"
     add(f"memory-8192/modernbert-base/{dtype}", what, memory, "bytes")
     what = "one call of local attention: 12 heads of 64, 8192 tokens, 64 of them seen on each side"
@@ -228,7 +225,7 @@ for dtype in DTYPES:
     add(f"local-scaling/modernbert-small/{dtype}", what, local_scaling)
     for length in (128, 256, 512, 1024, 2048, 4096, 8192):
         what = f"one text of {length} tokens"
-        add(f"infer-length-{length}/modernbert-small/{dtype}", what, infer_native, lengths=[length])
+        add(f"infer-length-{length}/modernbert-small/{dtype}", what, infer, texts=[[length]])
     for length in (2048, 8192):
         what = f"one text of {length} tokens, against a DeBERTa-v3 of the same width and depth"
         add(f"infer-{length}-deberta/modernbert-base/{dtype}", what, infer_deberta, length=length)

@@ -25,13 +25,13 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.util import pairwise_cos_sim
 from transformers.modeling_outputs import BaseModelOutput
 
-from ..arguments import check_least
+from ..arguments import check_least, names_that_begin
 from ..arguments.embeddings import BenchEmbedArguments
 from ..arguments.pretraining import CorpusArguments
 from ..arguments.tools import ConvertArguments
 from ..conversion import convert
 from ..data.documents import load_documents
-from ..embeddings.encoders import Embedder
+from ..embeddings.encoders import Embedder, limit_length
 from ..export import graph_inputs, quantize, trace
 from ..files import prepare_result, write_result
 from ..loading import quietly
@@ -161,13 +161,17 @@ def bench_embed(corpus: CorpusArguments, arguments: BenchEmbedArguments) -> dict
         the original; "skipped": why, by name; "settings".
 
     Raises:
-        ValueError: no model, no or too little text, an unknown engine.
+        ValueError: no model, no or too little text, an unknown engine, a length that the model does not take; after the
+            work, that no engine did it.
     """
     if not arguments.model:
         raise ValueError("model: none given; give a BERT or ModernBERT as sentence-transformers saves it")
     check_least(arguments, texts=1, rounds=1)
-    chosen = choose_engines(arguments.engines)
+    chosen = names_that_begin("engines", arguments.engines, ENGINES)
     prepare_result(arguments.result)
+    with quietly():
+        native = SentenceTransformer(arguments.model, device="cpu")
+    limit_length(native, arguments.max_length)
     documents = load_documents(**vars(corpus))
     texts = pieces(documents["text"], arguments.texts)
     skipped = {}
@@ -181,7 +185,7 @@ def bench_embed(corpus: CorpusArguments, arguments: BenchEmbedArguments) -> dict
     with tempfile.TemporaryDirectory() as temporary, ExitStack() as stack:
         folder = Path(temporary)
         with quietly():
-            SentenceTransformer(arguments.model, device="cpu").save(str(folder / "native"))
+            native.save(str(folder / "native"))
         convert(ConvertArguments(paths=[str(folder / "native"), str(folder / "minibert")]))
         export_graphs(folder, chosen)
         pools = {name: stack.enter_context(ProcessPoolExecutor(1, get_context("spawn"), silence)) for name in chosen}
@@ -216,16 +220,10 @@ def bench_embed(corpus: CorpusArguments, arguments: BenchEmbedArguments) -> dict
         print("onnxruntime and OpenVINO: start-up and memory with the model of sentence-transformers, which tokenizes")
     for name, why in skipped.items():
         print(f"{name}: left out ({why})")
+    if not measured:
+        raise ValueError("engines: none embedded the texts; see above")
     write_result(result, arguments.result)
     return result
-
-
-def choose_engines(beginnings: Sequence[str]) -> list[str]:
-    """Those whose names begin so, without regard to case."""
-    for given in beginnings:
-        if not any(name.lower().startswith(given.lower()) for name in ENGINES):
-            raise ValueError(f"engines: {given!r} is unknown; use {', '.join(ENGINES)}, or their beginnings")
-    return [n for n in ENGINES if not beginnings or any(n.lower().startswith(given.lower()) for given in beginnings)]
 
 
 def pieces(documents: Sequence[str], number: int) -> list[str]:

@@ -109,10 +109,10 @@ def model_work(
     plain = [{name: x for name, x in batch.items() if name != "position_ids"} for batch in batches]
     lengths = [length for batch in batches for length in document_lengths(batch)]
     predicted = sum(int((batch["labels"] != -100).sum()) for batch in batches if "labels" in batch)
-    given = (run.device, DTYPES[dtype], training, compiled or run.compile)
+    given = dict(device=run.device, dtype=DTYPES[dtype], training=training, compiled=compiled or run.compile)
     return Work(
-        {ours.__name__: partial(ModelStep, ours, config, batches, *given)}
-        | {name: partial(ModelStep, build, config, plain, *given) for name, (build, _) in peers.items()},
+        {ours.__name__: partial(ModelStep, ours, config, batches, **given)}
+        | {name: partial(ModelStep, build, config, plain, **given) for name, (build, _) in peers.items()},
         calls=len(batches),
         dtype=DTYPES[dtype],
         ratios=[Ratio(name, ours.__name__, target) for name, (_, target) in peers.items()],
@@ -137,11 +137,14 @@ class ModelStep:
         torch.manual_seed(SEED)
         self.batches = batches
         self.model = build(config).to(device, None if training else dtype).train(training)
-        if compiled:
-            self.model.compile()
         if training:
             self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4, fused=True)
         self.autocast = torch.autocast(device.type, torch.bfloat16, training and dtype == torch.bfloat16)
+        self.compiled = compiled
+        if compiled:
+            self.model.compile()
+            for number in range(len(batches)):  # the graphs are made here, and not where calls are timed
+                self(number)
 
     def __call__(self, number: int) -> torch.Tensor:
         if not self.model.training:
@@ -159,8 +162,11 @@ class ModelStep:
         if type(self.model) not in (MiniBertForMaskedLM, MiniBertModel):
             return {}
         inputs = {name: x for name, x in self.batches[0].items() if name != "labels"}
+        encoder = self.model.base_model
+        if self.compiled:  # a graph may attend otherwise; which backend makes it decides nothing
+            encoder = torch.compile(encoder, backend="eager")
         with self.autocast, torch.set_grad_enabled(self.model.training):
-            plans = self.model.base_model(**inputs, padded_output=False).plans
+            plans = encoder(**inputs, padded_output=False).plans
         return {kind: plan.reason for (kind, _), plan in sorted(plans.items())}
 
 

@@ -136,7 +136,9 @@ class Parser(hf_argparser.HfArgumentParser):
         try:
             return super()._get_value(action, text)
         except argparse.ArgumentError as error:
-            self.error(str(error))
+            # a flag needs no value, but takes the word behind it for one
+            remedy = f"; put {text!r} in front of it, if it belongs elsewhere" if action.const is True else ""
+            self.error(str(error).rstrip(".") + remedy)
 
     def error(self, message: str) -> NoReturn:
         raise ValueError(message)
@@ -254,10 +256,11 @@ def close_matches(word: str, known: Iterable[str], prefix: str = "") -> str:
 
 
 class _Yaml12Loader(yaml.SafeLoader):
-    """PyYAML reads YAML 1.1, which takes 1e-5 for a string and `no` for false; YAML 1.2 has it the other way round."""
+    """Numbers and truth values of YAML 1.2. PyYAML reads YAML 1.1, which takes 1e-5 for a string, `no` for false, 1:30
+    for 90 and 010 for 8."""
 
     yaml_implicit_resolvers = {
-        first: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith((":bool", ":float"))]
+        first: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith((":bool", ":int", ":float"))]
         for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
     }
 
@@ -270,12 +273,16 @@ class _Yaml12Loader(yaml.SafeLoader):
 
 for _kind, _first, _pattern in (
     ("bool", "tTfF", r"(true|True|TRUE|false|False|FALSE)$"),
+    ("int", "-+0123456789", r"([-+]?\d+|0o[0-7]+|0x[\da-fA-F]+)$"),
     ("float", "-+.0123456789", r"([-+]?(\.\d+|\d+(\.\d*)?)([eE][-+]?\d+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN))$"),
 ):
     _Yaml12Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_kind}", re.compile(_pattern), _first)
+_Yaml12Loader.add_constructor(
+    "tag:yaml.org,2002:int", lambda _, node: int(node.value, 0 if node.value[:2] in ("0o", "0x") else 10)
+)
 
 
-def read_yaml(text: str, source: str) -> Any:
+def read_yaml(text: str | bytes, source: str) -> Any:
     try:
         return yaml.load(text, Loader=_Yaml12Loader)
     except yaml.YAMLError as error:
@@ -297,7 +304,7 @@ def read_recipe(path: str | Path, known: set[str]) -> dict[str, Any]:
             f"recipe: {str(path)!r} is no file{close_matches(str(path), ours)}; use a YAML file, or one of"
             f" {', '.join(sorted(ours))}"
         )
-    recipe = read_yaml(file.read_text(encoding="utf-8"), str(file)) or {}
+    recipe = read_yaml(file.read_bytes(), str(file)) or {}
     if not isinstance(recipe, dict):
         raise ValueError(f"recipe: {str(file)!r} is no list of 'argument: value' lines")
     for key in (key for key in recipe if key not in known):
