@@ -38,7 +38,6 @@ from .arguments.probes import GrammarArguments, ProbeArguments
 from .arguments.tools import RaceArguments
 from .bench.benchmarks import sparse_masked_lm
 from .checkpoints import check_same
-from .cli.main import keep_freed_memory
 from .cli.parsing import argument_names, read_recipe
 from .data.documents import tokenize_documents
 from .data.masking import IGNORE_INDEX
@@ -206,7 +205,6 @@ def _run(
     name: str, run: Mapping[str, Any], corpus: CorpusArguments, arguments: RaceArguments, line: Connection
 ) -> None:
     """One run, in its own process; what it prints goes to a log file."""
-    keep_freed_memory()
     folder = Path(arguments.output)
     log = os.open(folder / f"{name}.log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     for stream in (1, 2):

@@ -2,7 +2,6 @@
 
 import dataclasses
 import importlib
-import platform
 import re
 import shlex
 import subprocess
@@ -40,29 +39,6 @@ def fresh(program):
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     return done.stdout
-
-
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="malloc of another C library")
-def test_large_blocks_that_were_freed_are_used_again():
-    """Not fetched anew from the system, page by page."""
-    before, after = fresh(
-        """
-import resource
-from minibert.training.cli.main import keep_freed_memory
-
-def page_faults():
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-    for _ in range(4):
-        bytearray(b"x") * 2**27
-    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
-
-before = page_faults()
-keep_freed_memory()
-page_faults()
-print(before, page_faults())
-"""
-    ).split()
-    assert int(after) < int(before) / 10
 
 
 def test_a_process_of_several_leaves_its_group():

@@ -1,7 +1,6 @@
 """The console command `minibert`: finds the command, prints help and errors. `parsing` reads the arguments."""
 
 import contextlib
-import ctypes
 import os
 import sys
 from collections.abc import Sequence
@@ -9,12 +8,10 @@ from collections.abc import Sequence
 from .commands import COMMANDS
 from .parsing import build_parser, close_matches, parse, run_command
 
-__all__ = ["keep_freed_memory", "main", "parse", "split_command"]
+__all__ = ["main", "parse", "split_command"]
 
 # What libraries say of themselves would bury our tables; set these yourself to hear it.
 QUIET = {"HF_DATASETS_DISABLE_PROGRESS_BARS": "1", "TRANSFORMERS_VERBOSITY": "error"}
-
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -26,7 +23,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     argv = list(sys.argv[1:] if argv is None else argv)
     for name, value in QUIET.items():
         os.environ.setdefault(name, value)
-    keep_freed_memory()
     try:
         rank = int(os.environ.get("RANK", 0))
         with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere if rank > 0 else sys.stdout):
@@ -45,16 +41,6 @@ def main(argv: Sequence[str] | None = None) -> int:
             return 130
         print(f"minibert: error: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
-
-
-def keep_freed_memory() -> None:
-    """Have glibc keep what this process frees, and so the data workers that it forks. Blocks above 32 MB would go back
-    to the system, and each of their pages be fetched anew in the next step: 13,000 page faults in one of mini."""
-    if sys.platform == "linux":
-        with contextlib.suppress(AttributeError):  # another C library
-            mallopt = ctypes.CDLL(None).mallopt
-            mallopt(M_MMAP_THRESHOLD, 2**30)
-            mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
 
 
 def run(argv: list[str]) -> int:
