@@ -53,8 +53,8 @@ CPU_SHORT = 128
 CPU_ROW, CPU_ROWS = 64, 4
 # In inference, documents whose lengths, in steps of this many tokens, are equal share a call.
 CPU_STEP = 16
-# Unfused attention takes up to this many queries at a time (in fp32 half as many), so that their scores stay in the
-# cache; in training, where the scores of all pairs would have to be kept, longer documents go to SDPA.
+# Unfused attention takes up to this many queries, chunked attention half as many at a time, so that their scores stay in
+# the cache; in training, where the scores of all pairs would have to be kept, longer documents go to SDPA.
 CPU_UNFUSED = 512
 # Local layers are cut into blocks of at least this many queries.
 LOCAL_BLOCK = 32
@@ -391,7 +391,7 @@ def chunked_attention(q, k, v, bias: torch.Tensor | None, is_causal: bool, dropo
     """The same for [n, heads, queries, head width] without gradients or dropout, a head and some queries at a time,
     whose scores stay in the cache."""
     out, length = torch.empty_like(q, memory_format=torch.contiguous_format), q.shape[2]
-    q, chunk = q * q.shape[-1] ** -0.5, 2 * CPU_UNFUSED // q.dtype.itemsize
+    q, chunk = q * q.shape[-1] ** -0.5, CPU_UNFUSED // 2
     for n in range(len(q)):
         for h in range(q.shape[1]):
             k_sd, v_ds = k[n, h].contiguous(), v[n, h].t().contiguous()
