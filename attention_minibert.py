@@ -53,8 +53,8 @@ CPU_SHORT = 128
 CPU_ROW, CPU_ROWS = 64, 4
 # In inference, documents whose lengths, in steps of this many tokens, are equal share a call.
 CPU_STEP = 16
-# Unfused attention takes up to this many queries, chunked attention half as many at a time, so that their scores stay in
-# the cache; in training, where the scores of all pairs would have to be kept, longer documents go to SDPA.
+# Unfused attention takes up to this many queries, chunked attention half as many at a time: their scores stay in the
+# cache. In training, where the scores of all pairs would have to be kept, longer documents go to SDPA.
 CPU_UNFUSED = 512
 # Local layers are cut into blocks of at least this many queries.
 LOCAL_BLOCK = 32
