@@ -25,7 +25,6 @@ from typing import Any
 import torch
 from torch import nn
 from torch.nn import functional as F
-from torch.utils._pytree import tree_map_only
 from transformers.activations import ACT2FN
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
@@ -171,7 +170,7 @@ class Documents:
         batch_size, length = self.shape
         if self.id_bs is None:
             self.cu_seqlens = torch.arange(0, batch_size * length + 1, length, dtype=torch.int32, device=self.device)
-            self.id_t = torch.arange(batch_size, device=self.device).unsqueeze(1).expand(self.shape).flatten()
+            self.id_t = self._row_ids()
             self.position_t, self._lengths = self.position_bs.flatten(), [length] * batch_size
         else:
             self._find()
@@ -250,14 +249,14 @@ class Documents:
         length."""
         return x_t.flatten().view(*self.shape, x_t.shape[-1])
 
+    def _row_ids(self) -> torch.Tensor:
+        """[batch · length], the document of each place of the padded batch."""
+        rows = torch.arange(self.shape[0], device=self.device).unsqueeze(1).expand(self.shape)
+        return (rows if self.id_bs is None else self.id_bs).flatten()
+
     def has_next(self) -> torch.Tensor:
         """[tokens], whether the token is followed by another one of its document."""
-        if self.cu_seqlens is not None:
-            id_t = self.id_t
-        elif self.id_bs is not None:
-            id_t = self.id_bs.flatten()
-        else:
-            id_t = torch.arange(self.shape[0], device=self.device).unsqueeze(1).expand(self.shape).flatten()
+        id_t = self._row_ids() if self.cu_seqlens is None else self.id_t
         return F.pad(id_t, (0, 1), value=-2)[1:] == id_t
 
     def pool(self, hidden_t: torch.Tensor, pooling: str) -> torch.Tensor:
@@ -282,10 +281,7 @@ class Documents:
         """The same without looking at values: every row is one document (which position ids may contradict unseen)."""
         if self.may_pack:
             raise ValueError("seq_idx: a captured graph has a vector a row; use one row with cu_seq_lens_q")
-        if self.real_bs is None:
-            chosen_bs = torch.ones(self.shape, dtype=torch.bool, device=self.device)
-        else:
-            chosen_bs = self.real_bs
+        chosen_bs = hidden_bsd.new_ones(self.shape, dtype=torch.bool) if self.real_bs is None else self.real_bs
         if pooling != "mean":
             count_bs = chosen_bs.long().cumsum(1)
             chosen_bs = chosen_bs & (count_bs == (1 if pooling == "cls" else count_bs[:, -1:]))
@@ -435,16 +431,19 @@ def choose_kernel(device: torch.device, dtype: torch.dtype, dropout: float, quer
 class Plan:
     """How layers attend. With `device_map`, accelerate moves it to the device of each layer as it does tensors."""
 
-    def __init__(self):
-        self.copies: dict[Any, Plan] = {}
-
     def to(self, device: torch.device | str | int, non_blocking: bool = False) -> "Plan":
-        """The plan with its tensors on another device, made once for each."""
-        if device not in self.copies:
-            moved = tree_map_only(torch.Tensor, lambda x: x.to(device, non_blocking=non_blocking), self.__dict__)
-            self.copies[device] = copy.copy(self)
-            self.copies[device].__dict__.update(moved, copies={})
-        return self.copies[device]
+        """The plan with its tensors on another device."""
+        moved = copy.copy(self)
+        moved.__dict__.update(_move(self.__dict__, device))
+        return moved
+
+
+def _move(x: Any, device: torch.device | str | int) -> Any:
+    if isinstance(x, dict):
+        return {name: _move(value, device) for name, value in x.items()}
+    if type(x) in (list, tuple):
+        return type(x)(_move(value, device) for value in x)
+    return x.to(device) if hasattr(x, "to") else x
 
 
 class AttentionPlan(Plan):
@@ -462,7 +461,6 @@ class AttentionPlan(Plan):
     def __init__(
         self, documents: Documents, window: int | None, causal: bool, dropout: float, dtype: torch.dtype, reason: str
     ):
-        super().__init__()
         self.documents, self.window, self.causal, self.dropout = documents, window, causal, dropout
         self.dtype, self.reasons = dtype, {self.name: reason}
         self.tokens = len(documents.id_t)
@@ -712,15 +710,13 @@ class InterfacePlan(Plan):
     """
 
     def __init__(self, backend: str, mask=None, window: int | None = None, dropout: float = 0.0, **keywords):
-        super().__init__()
         if "flash" in backend and mask is not None:
             backend = "sdpa"  # flash attention takes no mask of pairs
         self.backend, self.mask, self.dropout = backend, mask, dropout
         # flash attention in Transformers takes the number of tokens seen on one side, the token itself included
         self.keywords = dict(sliding_window=None if window is None else window + 1, **keywords)
-        self.reason = (
-            f"attn_implementation={backend!r} on {'unpadded tokens' if 'cu_seq_lens_q' in keywords else 'padded rows'}"
-        )
+        rows = "unpadded tokens" if "cu_seq_lens_q" in keywords else "padded rows"
+        self.reason = f"attn_implementation={backend!r} on {rows}"
 
     def __call__(self, module: nn.Module, q_bshd, k_bshd, v_bshd) -> tuple[torch.Tensor, torch.Tensor | None]:
         attend = ALL_ATTENTION_FUNCTIONS.get_interface(self.backend, eager_attention_forward)
@@ -806,10 +802,8 @@ class MiniBertDropout(nn.Dropout):
     """`nn.Dropout` with cheap random numbers on CPU."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        if not self.training or self.p == 0:
-            return x
-        if x.device.type != "cpu" or torch.compiler.is_compiling():
-            return F.dropout(x, self.p)
+        if not self.training or self.p == 0 or x.device.type != "cpu" or torch.compiler.is_compiling():
+            return super().forward(x)
         return (x * random_keep(x, self.p)).mul_(1 / (1 - self.p))
 
 

@@ -585,8 +585,7 @@ class MiniBertVocabularyHead(MiniBertPreTrainedModel):
             masked_lm_positions = (labels_t != -100).nonzero().squeeze(1)
         sparse = sparse_prediction and masked_lm_positions is not None
         if sparse:
-            hidden_td = hidden_td[masked_lm_positions]
-            labels_t = None if labels_t is None else labels_t[masked_lm_positions]
+            hidden_td, labels_t = (None if x is None else x[masked_lm_positions] for x in (hidden_td, labels_t))
         extra = bucket_rows(hidden_td)
         if extra:
             hidden_td = repeat_last(hidden_td, extra, 0)
