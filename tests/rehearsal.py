@@ -91,7 +91,7 @@ def spread(head, family, dtype):
                     module._parameters[name] = torch.nn.Parameter(parameter.to(device))
             block.register_forward_pre_hook(partial(send, device), with_kwargs=True)
         batch = {name: x if x is False else torch.empty_like(x, device="gpu:0") for name, x in unpacked(head).items()}
-        return sorted({str(x.device) for x in model(**batch).values()})
+        return {name: str(x.device) for name, x in model(**batch).items()}
 
 
 def send(device, module, args, kwargs):

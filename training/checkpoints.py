@@ -144,7 +144,9 @@ def find_damage(checkpoint: Path) -> str | None:
         if not isinstance(saved, dict):
             return f"{MANIFEST} is not as it was saved"
         changed = [name for name, content in saved.items() if found.get(name) != content]
-        return f"{changed[0]} is not as it was saved" if changed else None
+        if changed:
+            return f"{changed[0]} is {'not as it was saved' if changed[0] in found else 'missing'}"
+        return None
     damaged = [path.name for path in checkpoint.iterdir() if path.is_file() and not _is_complete(path)]
     return f"{damaged[0]} is half-written" if damaged else None
 

@@ -12,8 +12,11 @@ from typing import Any
 def whole(path: Path) -> Iterator[Path]:
     """A path to write a file at, which gets the name `path` once it is written: who finds that name finds all of it."""
     unfinished = path.with_name(f".{path.name}.unfinished")
-    yield unfinished
-    os.replace(unfinished, path)
+    try:
+        yield unfinished
+        os.replace(unfinished, path)
+    finally:
+        unfinished.unlink(missing_ok=True)  # half of it
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -96,6 +96,8 @@ def race(corpus: CorpusArguments, arguments: RaceArguments) -> dict[str, Any]:
         if (folder / name).exists() and not any((folder / f"{name}{end}").exists() for end in (".log", ".json")):
             raise ValueError(f"output: {str(folder / name)!r} is of no race; use another output")
     if not (folder / HELD_OUT).exists():
+        if any((folder / f"{name}.json").exists() for name in runs):
+            raise ValueError(f"output: {str(folder)!r} has runs without their {HELD_OUT}; use another output")
         prepare(corpus, arguments, settings)
     before = json.loads((folder / HELD_OUT).read_text())["settings"]
     check_same(before, settings, f"the race in {str(folder)!r} has", "use another output")

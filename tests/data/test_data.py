@@ -129,6 +129,16 @@ def test_files_with_other_columns(write):
     assert texts(["folder/a.jsonl", "folder/b.jsonl"]) == ["one", "two"]
 
 
+@pytest.mark.parametrize("streaming", [False, True])
+@pytest.mark.parametrize("other", ["text\ntwo\n", "text,label,source\ntwo,1,web\n"])
+def test_csv_files_with_other_columns(write, other, streaming):
+    """A column that the first file lacks was dropped without a word."""
+    write("folder/a.csv", "text,label\none,0\n")
+    write("folder/b.csv", other)
+    with pytest.raises(ValueError, match="'folder/b.csv' has other columns than 'folder/a.csv'; give files with other"):
+        data.load_sources(["folder"], streaming=streaming)
+
+
 def test_types_are_those_of_the_whole_table(write):
     """Not of its first 10,000 rows: a cell behind them made the file unreadable, or its column of other words."""
     rows = [f"row {i},{['True', 'False', 'Unknown'][i % 3]},{i % 90},1.50" for i in range(10_000)]

@@ -139,7 +139,7 @@ def test_search_refuses(folders, folder, library, tmp_path, capsys):
     for arguments, words in [
         ([index, "katan", "--model", other], ["its vectors were made by", "build a new index for another model"]),
         ([index, "--data", library, "--model", other], ["its vectors were made by"]),
-        ([tmp_path / "none", "katan"], ["has no index.safetensors", "build a new one by --data"]),
+        ([tmp_path / "none", "katan"], ["has no index.safetensors", "build one in a new folder by --data"]),
         ([library, "--data", library, "--model", folder], ["exists and is no index"]),
         ([index], ["queries: none given"]),
         ([], ["none given"]),

@@ -383,6 +383,8 @@ def test_what_a_training_is_resumed_with_must_be_that_of_its_checkpoint(corpus, 
         ("whole", dict(data_seed=7), "data_seed: 7"),
         ("whole", dict(per_device_train_batch_size=8), "per_device_train_batch_size"),
         ("whole", dict(mlm_probability=0.2), "mlm_probability: 0.2"),
+        ("whole", dict(batch_warmup=2), "batch_warmup: 2"),
+        ("whole", dict(train_sampling_strategy="group_by_length"), "train_sampling_strategy: "),
         ("whole", dict(weight_average=0.9), "weight_average: 0.9"),
         ("averaged", {}, "weight_average: None"),
     ):

@@ -123,6 +123,8 @@ def test_bad_input_is_named(tokenizer, table, tmp_path):
     ):
         with pytest.raises(ValueError, match=message):
             read_minimal_pairs(file and str(tmp_path / f"{file}.jsonl"), 0)
+    longer = score_sentences(build("modernbert", tokenizer), tokenizer, ["a dog " * 300])  # rotary positions: no end
+    assert np.isfinite(longer).all()
     for sentence, message in (("\u200b", "has no token"), ("a dog " * 300, "… has 602 tokens; the model takes 512")):
         for kind in ("BERT", "GPT-2"):
             with pytest.raises(ValueError, match=f"^data: the sentence .*{message}"):

@@ -214,7 +214,7 @@ class FertilityArguments:
     """Count the tokens that tokenizers make of the same text in several languages."""
 
     tokenizers: list[str] = argument([], "Tokenizers to compare: folders or Hub names; also without --tokenizers.")
-    data: list[str] = argument([], "The same passages, one a line: files or folders, named by their languages.")
+    data: list[str] = argument([], "The same passages, one a line: files named by their languages, or folders of them.")
     output_dir: str = argument("runs/fertility", "Folder for the table and the plot.")
 
 

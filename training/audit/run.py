@@ -146,7 +146,7 @@ def tiny_config(config_class: type[PreTrainedConfig], given: dict[str, Any]) -> 
     special = [name for name in known if name.endswith("_token_id") and getattr(config_class, name, None)]
     chosen |= {name: i for i, name in enumerate(special, 1)}
     config = config_class(**chosen | given)
-    for name in given.keys() & vars(config).keys() - {*known}:  # Transformers keeps it, and nothing reads it
-        matches = difflib.get_close_matches(name, known) or known
-        raise ValueError(f"set: {config_class.__name__} has no field {name!r}; use one like {', '.join(matches)}")
+    for name in given.keys() & vars(config).keys() - {*known}:  # Transformers keeps it; some code reads such names
+        if matches := difflib.get_close_matches(name, known):
+            raise ValueError(f"set: {config_class.__name__} has no field {name!r}; use one like {', '.join(matches)}")
     return config

@@ -82,7 +82,7 @@ class Architecture:
         return {}
 
     def fields_of(self, head: str) -> dict[str, str]:
-        """`fields` for a model of this head: without those that have no effect there."""
+        """`fields` for a model of this head: with its `head_fields`, without those that are None."""
         return {name: ours for name, ours in (self.fields | self.head_fields.get(head, {})).items() if ours}
 
     def minibert_fields(self, native: PreTrainedModel, head: str) -> dict[str, Any]:

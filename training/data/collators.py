@@ -337,6 +337,7 @@ class MaskingProgress(TrainerCallback):
 
     def __init__(self, collator: MaskedLMCollator):
         self.collator, self.batches = collator, 0
+        collator._write(collator._progress._replace(warned=True))  # there is nothing to warn of
 
     def on_train_begin(self, args, state, control, **kwargs):
         self.epoch = self.first_epoch = int(state.epoch or 0)

@@ -29,6 +29,7 @@ LOADERS = {
     ".parquet": ("parquet", {}),
 }
 TABLES = tuple(suffix for suffix in LOADERS if suffix != ".txt")
+APART = "give files with other ones as entries of their own"
 ENCLOSED = (
     "a quote that begins a cell encloses it; put such a cell in quotes and double its own ones, or use another format"
 )
@@ -63,6 +64,9 @@ def load_files(files: Sequence[str], suffix: str, field: str = "data", **options
     try:
         literal = [glob.escape(os.path.abspath(file)) for file in files]  # which `datasets` takes for patterns
         columns = [_text_columns(file, defaults) for file in files] if loader == "csv" else []
+        for file, its in zip(files, columns):
+            if set(its) != set(columns[0]):
+                raise ValueError(f"{file!r} has other columns than {files[0]!r}; {APART}")
         if columns and not options.get("streaming"):
             options |= {"features": columns[0]}
         rows = datasets.load_dataset(loader, data_files=literal, split="train", **defaults, **options)
@@ -161,6 +165,6 @@ def _check_tabs(table: pa.Table) -> pa.Table:
 def _reason(error: BaseException) -> str:
     cause = error.__cause__ or error
     if isinstance(cause, datasets.table.CastError):
-        return "not all of it has the same columns; give files with other ones as entries of their own"
+        return f"not all of it has the same columns; {APART}"
     reason = (str(cause).strip().splitlines() or [type(cause).__name__])[0]
     return f"{reason}; {ENCLOSED}" if "EOF inside string" in reason else reason

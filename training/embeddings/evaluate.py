@@ -137,7 +137,8 @@ class Ranking:
 
     def scores(self, weight: float = 0.0) -> dict[str, float]:
         """hit, recall, MRR and nDCG at 1 and 10 of the order by weight · reranker + (1 - weight) · cosine."""
-        mixed = ((1 - weight) * near + weight * told for near, told in zip(self.cosines, self.reranked))
+        pairs = zip(self.cosines, self.reranked)
+        mixed = ((1 - weight) * near + (weight * told if weight else 0) for near, told in pairs)
         orders = (np.argsort(-row, kind="stable") for row in mixed)
         names = [[row[i].id for i in order] for row, order in zip(self.found, orders)]
         return metrics.Retrieval().compute(predictions=names, references=self.references, ks=KS)

@@ -1,6 +1,6 @@
 """`minibert search`: an index over text, and what is found in it; `minibert rerank`: given passages in order.
 
-An index is a folder with one file: "vectors" (of length 1, one a passage), "passages" (JSON in UTF-8: the id and the
+An index is a folder with one file: "vectors" (of length 1, one a passage), "passages" (JSON: the id and the
 text of each, in the same order), and in its metadata the model that made them. A query is compared with all vectors by
 one matrix product.
 """
@@ -55,7 +55,8 @@ class Index:
         """Read an index; a ValueError if there is none, or its file is damaged."""
         file = Path(folder, FILE)
         if not file.is_file():
-            raise ValueError(f"index: {folder!r} has no {FILE} (older versions had others); build a new one by --data")
+            advice = "build one in a new folder by --data"
+            raise ValueError(f"index: {folder!r} has no {FILE} (older versions had others); {advice}")
         with reading(file), safe_open(file, "np") as saved:
             passages = [Passage(*row) for row in json.loads(saved.get_tensor("passages").tobytes())]
             made_by = saved.metadata()

@@ -93,7 +93,7 @@ class SavedCard:
 
     text: str = ""
     facts: CardFacts | None = None  # that it was made of, if they are known
-    edited: bool = False  # since; a card that is not ours counts as edited
+    edited: bool = False  # since; `read_card` takes one that is not ours for edited
 
 
 # --- cards and folders ---

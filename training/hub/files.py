@@ -16,7 +16,8 @@ PICKLES = ("*.bin", "*.pt", "*.pth", "*.pkl", "*.pickle", "*.ckpt", "*.joblib") 
 LEFT_OUT = (
     *PICKLES, "checkpoint-*", "checkpoint_manifest.json", "__pycache__", "events.out.tfevents*",
     "test_predictions.jsonl",  # the user's rows, as they were given
-    "report.json", "metrics.json", "trainer_state.json",  # the card has the figures; these, paths of this machine too
+    # the card has the figures; these, paths of this machine too
+    "report.json", "metrics.json", "compare.json", "trainer_state.json",
 )  # fmt: skip
 NOT_LOOKED_AT = (".git", ".cache", ".gitignore")
 SECRET_FILES = (".env", ".env.*", ".netrc", "*.pem", "*.key", "id_rsa", "id_ed25519", "credentials", "credentials.json")

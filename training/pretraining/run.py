@@ -171,7 +171,8 @@ def pretrain(
         begin_with_word_vectors(trainer.model, rows_of_ids, tokenizer.all_special_ids, training.seed)
     # What decides rows, masks and weights: a checkpoint may fit what has another meaning.
     kept = vars(mixture) | vars(streaming) | vars(row_arguments) | vars(objective_arguments) | vars(objective.masking)
-    kept |= steps_of(training) | {"data_seed": training.data_seed, "weight_average": optimization.weight_average}
+    kept |= steps_of(training) | {name: getattr(training, name) for name in ("data_seed", "train_sampling_strategy")}
+    kept |= {name: getattr(optimization, name) for name in ("batch_warmup", "weight_average")}
     kept |= {name: getattr(trainer.model.config, name) for name in MiniBertConfig.__annotations__}
     kept |= {"rows": len(train) if has_length(train) else None, "tokenizer": tokenizer_checksum(tokenizer)}
     del kept["num_proc"]

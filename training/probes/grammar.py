@@ -104,25 +104,28 @@ def score_sentences(
     """The (pseudo-)log-likelihood of each sentence, [sentences], in nats; special tokens are not counted. Of a masked
     language model `masking` masks one "token" at a time, or by "word" with it those behind it in its word (Kauf &
     Ivanova 2023, arXiv 2305.10588), as else a rare word is easily told from its own pieces. A ValueError names a
-    sentence without a token, or with more than the model takes."""
+    sentence with no token to predict, or with more than the model takes."""
     decoder = type(model).__name__.endswith(DECODERS)
     rows_of = _decoder_row if decoder else partial(_masked_rows, masking=masking)
     numbers: dict[tuple[int, ...], int] = {}  # of sentences that differ in their tokens
     owners: list[int] = []
     # Rows and what is predicted in them: two sentences that differ in one token are one row where that one is masked.
     targets: dict[tuple[int, ...], list[Target]] = {}
+    kind = getattr(model.config, "position_embedding_type", "absolute")
+    learned = kind == "absolute" and not getattr(model.config, "rope_parameters", None)  # others have no end
     longest = min(tokenizer.model_max_length, getattr(model.config, "max_position_embeddings", np.inf))
     encodings = tokenizer(list(sentences), return_special_tokens_mask=True, verbose=False).encodings
     for sentence, encoding in zip(sentences, encodings):
-        if all(encoding.special_tokens_mask):  # 0 would be the best score
-            raise ValueError(f"data: the sentence {sentence!r} has no token")
-        if len(encoding.ids) > longest:
-            given = f"the sentence {sentence[:60]!r} … has {len(encoding.ids)} tokens"
+        made = list(rows_of(encoding, tokenizer))
+        if not made:  # 0 would be the best score
+            raise ValueError(f"data: the sentence {sentence!r} has no token that is predicted")
+        if learned and len(made[0][0]) > longest:
+            given = f"the sentence {sentence[:60]!r} … has {len(made[0][0])} tokens"
             raise ValueError(f"data: {given}; the model takes {longest}")
         ids = tuple(encoding.ids)
         if ids not in numbers:
             numbers[ids] = len(numbers)
-            for row, place, label in rows_of(encoding, tokenizer):
+            for row, place, label in made:
                 targets.setdefault(row, []).append(Target(place, label, numbers[ids]))
         owners.append(numbers[ids])
     rows = list(targets.items())
