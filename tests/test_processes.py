@@ -264,6 +264,7 @@ def share_weights() -> None:
         assert shared.decoder.weight is shared.get_input_embeddings().weight
         if rank == 0:
             assert_close(weights, whole.state_dict(), atol=1e-3, rtol=1e-3)
+    distributed.barrier()  # torch may abort a process that leaves while the other still gathers
 
 
 # --- when one dies ---
