@@ -64,6 +64,15 @@ def test_text_layouts(write, content, sample_by, expected):
     assert texts([write("text.txt", content)], sample_by=sample_by) == expected
 
 
+@pytest.mark.parametrize("streaming", [False, True])
+def test_every_sentence_a_document(write, streaming):
+    wrapped = "One is\nwrapped. “Two!” he said. “Three.” Four (so.)\n\nFive?\n \n"
+    lines = [write("a.txt", wrapped), write("b.txt", "Six. Seven 3.5\nEight"), write("c.jsonl", '{"text": "Nine. Ten."}')]
+    found = [row["text"] for part in data.load_sources(lines, sample_by="sentence", streaming=streaming) for row in part]
+    assert found[:5] == ["One is wrapped.", "“Two!” he said.", "“Three.”", "Four (so.)", "Five?"]
+    assert found[5:] == ["Six.", "Seven 3.5", "Eight", "Nine.", "Ten."]
+
+
 def test_every_file_has_its_own_layout(write):
     write("folder/a.txt", "one\ntwo")
     write("folder/b.txt", "three\nfour\n\nfive")

@@ -34,8 +34,10 @@ class CorpusArguments:
     )
     packages: list[str] = argument([], "Installed packages whose docstrings the built-in corpus takes in too.")
     text_column: str | None = argument(None, "The column of the text; by default 'text', or the only one of strings.")
-    sample_by: Literal["auto", "line", "paragraph", "document"] = argument(
-        "auto", "A document in a text file (document: all of it); auto: paragraphs if it has blank lines, else lines."
+    sample_by: Literal["auto", "line", "paragraph", "document", "sentence"] = argument(
+        "auto",
+        "A document in a text file (document: all of it); auto: paragraphs if it has blank lines, else lines; sentence:"
+        " every sentence of any kind of data.",
     )
 
 

@@ -18,6 +18,7 @@ from transformers import PreTrainedTokenizerFast
 
 from ..loading import without_bars
 from .builtin_corpus import builtin_documents, builtin_files
+from .sentences import sentence_table
 from .sources import language_of, plan_source, select_text
 from .tables import DatasetOrStream
 
@@ -67,11 +68,12 @@ def load_sources(
     A list in the place of an entry is files and globs that are read one after the other. With `streaming`, documents
     are read as they are asked for, in the order of the files.
     """
-    plans = [plan_source([entry] if isinstance(entry, str) else entry, sample_by, streaming) for entry in data]
+    layout, step = ("auto", sentence_table) if sample_by == "sentence" else (sample_by, strip_blank)
+    plans = [plan_source([entry] if isinstance(entry, str) else entry, layout, streaming) for entry in data]
     sources = []
     for loads in plans:
         texts = (select_text(load(), text_column) for load in loads)
-        parts = [map_tables(text, strip_blank, desc="Reading documents", batch_size=1000) for text in texts]
+        parts = [map_tables(text, step, desc="Reading documents", batch_size=1000) for text in texts]
         sources.append(datasets.concatenate_datasets(parts) if len(parts) > 1 else parts[0])
     return sources
 

@@ -5,10 +5,11 @@ from collections.abc import Iterator
 from itertools import chain
 
 import datasets
+import pyarrow as pa
 from tqdm.auto import tqdm
 
-# Where a line is cut into sentences: behind the marks that end one.
-SENTENCE_END = re.compile(r"(?<=[.!?…。！？।])\s+|(?<=[。！？])")
+# Where a line is cut into sentences: behind the marks that end one, and the quotation marks that close there.
+SENTENCE_END = re.compile(r"(?<=[.!?…。！？।])\s+|(?<=[.!?…][”’\"')])\s+(?![a-z])|(?<=[。！？])")
 BLANK_LINE = re.compile(r"\n\s*\n")  # a single line break may be nothing but a full line
 
 
@@ -16,8 +17,19 @@ def sentences(documents: datasets.Dataset) -> Iterator[str]:
     """The sentences of all documents in their order, each on one line, with a progress bar."""
     texts = chain.from_iterable(batch["text"] for batch in documents.iter(1000))
     for text in tqdm(texts, desc="Reading", total=len(documents), unit=" documents", leave=False, delay=1):
-        for paragraph in BLANK_LINE.split(text):
-            yield from filter(None, (" ".join(part.split()) for part in SENTENCE_END.split(paragraph)))
+        yield from sentences_of(text)
+
+
+def sentences_of(text: str) -> Iterator[str]:
+    """The sentences of a document, each on one line."""
+    for paragraph in BLANK_LINE.split(text):
+        yield from filter(None, (" ".join(part.split()) for part in SENTENCE_END.split(paragraph)))
+
+
+def sentence_table(table: pa.Table) -> pa.Table:
+    """Column `text`: every sentence a document of its own."""
+    texts = (text for text in table["text"].to_pylist() if text)
+    return pa.table({"text": pa.array(chain.from_iterable(map(sentences_of, texts)), pa.string())})
 
 
 def split_sentences(text: str) -> list[str]:
