@@ -52,8 +52,8 @@ CPU_SHORT = 128
 CPU_ROW, CPU_ROWS = 64, 4
 # In inference, documents whose lengths, in steps of this many tokens, are equal share a call.
 CPU_STEP = 16
-# Unfused attention takes up to this many queries, chunked attention half as many at a time: their scores stay in the
-# cache. In training, where the scores of all pairs would have to be kept, longer documents go to SDPA.
+# Without dropout, unfused attention takes up to this many queries, and chunked attention half as many at a time: their
+# scores stay in the cache. Longer documents go to SDPA in training, which would have to keep the scores of all pairs.
 CPU_UNFUSED = 512
 # Local layers are cut into blocks of at least this many queries.
 LOCAL_BLOCK = 32
@@ -555,7 +555,7 @@ class PackedPlan(AttentionPlan):
     as running it."""
 
     name = "documents packed into rows"
-    several, multiple = True, CPU_ROWS  # documents in a row; what the number of rows of one length is a multiple of
+    several, multiple = True, CPU_ROWS  # may a row hold several documents; rows of one length are a multiple of this
 
     def row_length(self, tokens: int) -> int:
         """Length of the row that is begun for a document of so many tokens."""
@@ -564,20 +564,20 @@ class PackedPlan(AttentionPlan):
     def prepare(self):
         documents, device = self.documents, self.documents.device
         lengths = documents.lengths
-        # Best fit, longest first: each document goes into the row where it leaves the least room.
-        rooms: list[tuple[int, int]] = []
+        # Best fit, longest first: each document goes into the row that it fills best.
+        free: list[tuple[int, int]] = []  # places that are left in a row, and its number; in rising order
         row_lengths, row_n, offset_n = [], [0] * len(lengths), [0] * len(lengths)
         for i in sorted(range(len(lengths)), key=lengths.__getitem__, reverse=True):
-            at = bisect_left(rooms, (lengths[i], 0))
-            if at == len(rooms):
-                rooms.append((self.row_length(lengths[i]), len(row_lengths)))
-                row_lengths.append(rooms[-1][0])
-            room, row_n[i] = rooms.pop(at)
-            offset_n[i] = row_lengths[row_n[i]] - room
+            at = bisect_left(free, (lengths[i], 0))
+            if at == len(free):
+                free.append((self.row_length(lengths[i]), len(row_lengths)))
+                row_lengths.append(free[-1][0])
+            left, row_n[i] = free.pop(at)
+            offset_n[i] = row_lengths[row_n[i]] - left
             if self.several:
-                insort(rooms, (room - lengths[i], row_n[i]))
-        # each row is one document, and shows itself all of it; known without a look at a tensor
-        only_padding = len(row_lengths) == len(lengths) and self.window is None and not self.causal
+                insort(free, (left - lengths[i], row_n[i]))
+        # each row is one document whose tokens all see each other; known without a look at a tensor
+        masks_padding_only = len(row_lengths) == len(lengths) and self.window is None and not self.causal
         shapes, first_row, self.places, tokens = [], [0] * len(row_lengths), 0, dict.fromkeys(row_lengths, 0)
         for row, length in zip(row_n, lengths):
             tokens[row_lengths[row]] += length
@@ -603,9 +603,9 @@ class PackedPlan(AttentionPlan):
         self.groups = []
         for shape, *row in zip(shapes, id_p.split(self.sizes), position_p.split(self.sizes)):
             id_ns, position_ns = (x.view(shape) for x in row)
-            if only_padding and tokens[shape[1]] == shape[0] * shape[1]:  # and there is none
+            if masks_padding_only and tokens[shape[1]] == shape[0] * shape[1]:  # and there is none
                 bias = None
-            elif only_padding:
+            elif masks_padding_only:
                 bias = _as_bias(((id_ns >= 0) | (id_ns[:, :1] < 0))[:, None, None], self.dtype)
             else:  # padding sees padding, so that no row of a mask is empty
                 bias = _as_bias(_visible(id_ns, position_ns, self.window, self.causal).unsqueeze(1), self.dtype)

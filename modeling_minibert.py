@@ -1,10 +1,10 @@
 # Copyright 2026 The MiniBERT authors. Licensed under the Apache License, Version 2.0.
 """MiniBERT: the encoder and every head, read from top to bottom.
 
-The road of one batch: `MiniBertModel.forward` describes the documents of the batch (`Documents`), drops padding, embeds
-the real tokens, plans the attention of each kind of layer, runs the layers over the unpadded tokens, and pads again
-only for callers who need the padded shape. Heads work on the unpadded tokens: while training, the vocabulary is
-computed at the labelled positions alone.
+What happens to a batch: `MiniBertModel.forward` describes its documents (`Documents`), drops padding, embeds the real
+tokens, plans the attention of each kind of layer, runs the layers over the unpadded tokens, and pads again only for
+callers who need the padded shape. Heads work on the unpadded tokens: while training, the vocabulary is computed at the
+labelled positions alone.
 
 Shape suffixes: b batch, s columns of the padded batch, t tokens (unpadded, or all columns where nothing was dropped),
 n rows or documents, d width, v vocabulary, c classes.
@@ -354,7 +354,7 @@ class MiniBertModel(MiniBertPreTrainedModel):
         plans = self._plan(documents, hidden, attention_mask, causal, unpad, kwargs)
         for layer in self.layers:
             hidden = layer(hidden, plan=plans[layer.kind], rotary=rotary.get(layer.attention_type))
-        hidden = self.final_norm(hidden).to(inputs.device)  # of the first layer, where the documents are
+        hidden = self.final_norm(hidden).to(inputs.device)  # with `device_map` the last layer may be on another one
 
         hidden_td = hidden.flatten(0, 1)[: hidden.shape[1] - extra] if unpad else hidden.flatten(0, 1)
         if not (unpad or captured):  # from here on unpadded like any other
@@ -394,9 +394,9 @@ class MiniBertModel(MiniBertPreTrainedModel):
         if backend == "sdpa":
             documents.unpad()
             return True
-        # the window of flash attention counts tokens, of which there must be some
-        counts = "flash" in backend and len(documents.unpad().id_t) > 0
-        return counts and (documents.order == "contiguous" or not any(self.windows.values()))
+        # flash attention needs a token, and counts the window in tokens, not in positions
+        is_flash = "flash" in backend and len(documents.unpad().id_t) > 0
+        return is_flash and (documents.order == "contiguous" or not any(self.windows.values()))
 
     def _plan(self, documents, hidden, attention_mask, causal, unpadded, keywords) -> dict[Any, Any]:
         """For each kind of layer how it attends."""
@@ -548,7 +548,7 @@ def classification_loss(
 # --- language modelling ---
 
 
-class MiniBertVocabularyHead(MiniBertPreTrainedModel):
+class MiniBertLanguageModel(MiniBertPreTrainedModel):
     """What the models that predict tokens share: head, decoder, and logits at the labelled positions only."""
 
     _tied_weights_keys = {"decoder.weight": "model.embeddings.tok_embeddings.weight"}
@@ -596,7 +596,7 @@ class MiniBertVocabularyHead(MiniBertPreTrainedModel):
         return (logits_tv if sparse else outputs.documents.restore(logits_tv)), loss
 
 
-class MiniBertForMaskedLM(MiniBertVocabularyHead):
+class MiniBertForMaskedLM(MiniBertLanguageModel):
     """The encoder with a masked-language-modelling head."""
 
     def __init__(self, config: MiniBertConfig):
@@ -627,7 +627,7 @@ class MiniBertForMaskedLM(MiniBertVocabularyHead):
         return MaskedLMOutput(loss, logits, outputs.hidden_states, outputs.attentions)
 
 
-class MiniBertForPreTraining(MiniBertVocabularyHead):
+class MiniBertForPreTraining(MiniBertLanguageModel):
     """BERT's two objectives: masked language modelling and next-sentence prediction. The loss is the sum of those whose
     labels are given."""
 
@@ -670,7 +670,7 @@ class MiniBertForPreTraining(MiniBertVocabularyHead):
         )
 
 
-class MiniBertForCausalLM(MiniBertVocabularyHead, GenerationMixin):
+class MiniBertForCausalLM(MiniBertLanguageModel, GenerationMixin):
     """The same blocks as a decoder: every token predicts the next one of its document. Always causal. There is no
     cache: generation runs the whole text at every step."""
 

@@ -1,4 +1,4 @@
-"""The road of a GPU, rehearsed without one: tensors that have a shape and a device but no numbers, so that what mixes
+"""What runs on a GPU, rehearsed without one: tensors that have a shape and a device but no numbers, so that what mixes
 devices, or waits for the device to look at a number, is an error. A torch without CUDA has no gradients for the device
 "cuda", even so: the device is one that Python registers, and plans are chosen for it as for an H100."""
 

@@ -27,7 +27,7 @@ ROWS_PLAN = "minibert_rows.unfinished.json"  # in one that is not: what the rows
 class CorpusArguments:
     data: list[str] = argument(
         [],
-        "Text to train on: text, json, jsonl, csv, tsv or parquet files, folders, globs, or Hub data sets (owner/name"
+        "The text: text, json, jsonl, csv, tsv or parquet files, folders, globs, or Hub data sets (owner/name"
         " or owner/name:config), each behind its language where these are to be balanced (de=folder fr=file.txt); for"
         " pretrain, a folder of prepared rows too. Without it, the built-in corpus: the documentation in this Python"
         " installation.",

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from tqdm.auto import tqdm
 from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, PreTrainedModel, PreTrainedTokenizerFast
 
-from ...modeling_minibert import MiniBertVocabularyHead
+from ...modeling_minibert import MiniBertLanguageModel
 from ..arguments.probes import GrammarArguments, ProbeArguments
 from ..data.packing import check_fast, group_by_length
 from ..embeddings.data import no_text, read_table
@@ -170,7 +170,7 @@ def _logits(model: PreTrainedModel, batch: list[tuple[tuple[int, ...], list[Targ
     if min(lengths) < longest:
         real = torch.arange(longest) < torch.tensor(lengths).unsqueeze(1)
         inputs["attention_mask"] = real.long().to(model.device)
-    unpadded = isinstance(model, MiniBertVocabularyHead)
+    unpadded = isinstance(model, MiniBertLanguageModel)
     starts = itertools.accumulate(lengths if unpadded else [longest] * len(batch), initial=0)
     places = torch.tensor([start + x.place for start, (_, found) in zip(starts, batch) for x in found])
     places = places.to(model.device)

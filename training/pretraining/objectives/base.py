@@ -22,7 +22,7 @@ from ...loading import load_reported
 
 
 class Objective(abc.ABC):
-    """One way to pretrain: the road from documents to a loss, and the figures that say how well it went.
+    """One way to pretrain: the steps from documents to a loss, and the figures that say how well it went.
 
     A batch of evaluation is kept as a few sums (`score`), added up over all batches and ranks, and turned into means at
     the end (`figures`): evaluation needs no more memory for more data.
