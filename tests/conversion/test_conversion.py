@@ -251,6 +251,7 @@ def test_every_switch_in_the_way_is_named(preset, head, fields, named):
             to_native(model, architecture)
         assert (str(refusal.value).count(" needs ") == 3) == (architecture is None)
         assert architecture is None or all(words in str(refusal.value) for words in named)
+        assert architecture or "none for" not in str(refusal.value).split("; ")[0]  # one that has the class comes first
 
 
 def test_the_recorded_architecture_is_the_one_given_back():

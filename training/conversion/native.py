@@ -87,7 +87,7 @@ def to_native(model: PreTrainedModel, architecture: str | None = None) -> PreTra
     obstacles = {name: _obstacles(name, model, head) for name in ([recorded] if recorded else ARCHITECTURES)}
     target = next((ARCHITECTURES[name] for name, found in obstacles.items() if not found), None)
     if target is None:
-        nearest = sorted(obstacles.items(), key=lambda item: len(item[1]))[:3]
+        nearest = sorted(obstacles.items(), key=lambda x: (head not in ARCHITECTURES[x[0]].classes, len(x[1])))[:3]
         reasons = "; ".join(f"{name} needs {', '.join(found)}" for name, found in nearest)
         raise ValueError(f"this {type(model).__name__} cannot become a native model: {reasons}")
 
