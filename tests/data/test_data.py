@@ -67,8 +67,10 @@ def test_text_layouts(write, content, sample_by, expected):
 @pytest.mark.parametrize("streaming", [False, True])
 def test_every_sentence_a_document(write, streaming):
     wrapped = "One is\nwrapped. “Two!” he said. “Three.” Four (so.)\n\nFive?\n \n"
-    lines = [write("a.txt", wrapped), write("b.txt", "Six. Seven 3.5\nEight"), write("c.jsonl", '{"text": "Nine. Ten."}')]
-    found = [row["text"] for part in data.load_sources(lines, sample_by="sentence", streaming=streaming) for row in part]
+    files = [write("a.txt", wrapped), write("b.txt", "Six. Seven 3.5\nEight")]
+    files.append(write("c.jsonl", '{"text": "Nine. Ten."}'))
+    parts = data.load_sources(files, sample_by="sentence", streaming=streaming)
+    found = [row["text"] for part in parts for row in part]
     assert found[:5] == ["One is wrapped.", "“Two!” he said.", "“Three.”", "Four (so.)", "Five?"]
     assert found[5:] == ["Six.", "Seven 3.5", "Eight", "Nine.", "Ten."]
 

@@ -2,8 +2,7 @@
 
 The layout of a text file is found by looking for blank lines (`sample_by="auto"`): with one between two lines that are
 not blank, a document is what stands between blank lines ("paragraph"); without any, each line is a document ("line").
-`sample_by="document"` takes every file as one document. The names are those of the `datasets` text loader. (Sentences are
-cut from documents of any kind: `documents.py`.)
+`sample_by="document"` takes every file as one document. The names are those of the `datasets` text loader.
 """
 
 import codecs
