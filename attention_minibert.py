@@ -62,14 +62,13 @@ CPU_FEATURES = torch.cpu.get_capabilities() if hasattr(torch.cpu, "get_capabilit
 BF16_WITHOUT_AMX = CPU_FEATURES.get("avx512_bf16", False) and not CPU_FEATURES.get("amx_bf16", False)
 # What torch's compiler makes of a linear and the activation behind it: oneDNN adds the bias and applies the activation
 # while a block of the product is still in the cache. It knows no gradients.
-FUSED_LINEAR = None
-if torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported():
-    FUSED_LINEAR = getattr(torch.ops.mkldnn, "_linear_pointwise", None)
+FUSED_LINEAR, FUSED_DTYPES = getattr(torch.ops.mkldnn, "_linear_pointwise", None), set()
 # In inference it multiplies instead of `nn.Linear` (`project`): in bf16, and in fp32 on AMD's processors with AVX-512,
 # where torch's own library, MKL, runs at half its rate.
-FUSED_DTYPES = {torch.bfloat16}
-if CPU_FEATURES.get("avx512_f", False) and "AMD" in CPU_FEATURES.get("cpu_name", ""):
-    FUSED_DTYPES.add(torch.float32)
+if FUSED_LINEAR and torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported():
+    FUSED_DTYPES.add(torch.bfloat16)
+    if CPU_FEATURES.get("avx512_f", False) and "AMD" in CPU_FEATURES.get("cpu_name", ""):
+        FUSED_DTYPES.add(torch.float32)
 
 
 class Documents:
@@ -405,8 +404,7 @@ def chunked_attention(q, k, v, bias: torch.Tensor | None, is_causal: bool, dropo
 
 def _product(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     """x yᵀ"""
-    by_onednn = FUSED_LINEAR is not None and x.dtype in FUSED_DTYPES
-    return FUSED_LINEAR(x, y, None, "none", [], None) if by_onednn else F.linear(x, y)
+    return FUSED_LINEAR(x, y, None, "none", [], None) if x.dtype in FUSED_DTYPES else F.linear(x, y)
 
 
 def choose_kernel(device: torch.device, dtype: torch.dtype, dropout: float, queries: int, keys: int) -> tuple[Any, str]:
@@ -420,7 +418,7 @@ def choose_kernel(device: torch.device, dtype: torch.dtype, dropout: float, quer
     if not torch.is_grad_enabled() and queries == keys:
         if dtype == torch.bfloat16 and BF16_WITHOUT_AMX:
             return (unfused_attention if queries <= CPU_UNFUSED else chunked_attention), "bf16 without AMX"
-        if dtype == torch.float32 and FUSED_LINEAR and dtype in FUSED_DTYPES and queries > CPU_UNFUSED:
+        if dtype == torch.float32 and dtype in FUSED_DTYPES and queries > CPU_UNFUSED:
             return chunked_attention, "fp32 on AMD"
     return sdpa, "plain products are slower here"
 
@@ -835,7 +833,6 @@ def project(linear: nn.Module, x: torch.Tensor, act: nn.Module | None = None, ga
     fused = plain if act is None else FUSED_ACTIVATIONS.get(type(act))
     if (
         fused
-        and FUSED_LINEAR
         and x.dtype in FUSED_DTYPES
         and not (x.dtype == torch.float32 and torch.is_autocast_enabled("cpu"))
         and x.device.type == "cpu"

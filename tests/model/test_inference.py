@@ -6,10 +6,10 @@ from torch import nn
 from transformers.activations import ACT2FN
 
 from minibert import MiniBertConfig, MiniBertModel, attention_minibert
-from minibert.attention_minibert import FUSED_LINEAR, Documents, plan_attention, project
+from minibert.attention_minibert import FUSED_DTYPES, FUSED_LINEAR, Documents, plan_attention, project
 
 BF16 = torch.bfloat16
-needs_fused = pytest.mark.skipif(FUSED_LINEAR is None, reason="this torch, or this processor, has no oneDNN in bf16")
+needs_fused = pytest.mark.skipif(not FUSED_DTYPES, reason="this torch, or this processor, has no oneDNN in bf16")
 
 
 @pytest.fixture
@@ -99,7 +99,7 @@ def test_bf16_inference_is_as_near_to_fp32_as_unfused(preset, fused, monkeypatch
         model.to(BF16)
         ours = model(input_ids=ids, attention_mask=mask).last_hidden_state
         assert len(fused) == (4 + config.gated_mlp) * config.num_hidden_layers
-        monkeypatch.setattr(attention_minibert, "FUSED_LINEAR", None)
+        monkeypatch.setattr(attention_minibert, "FUSED_DTYPES", set())
         unfused = model(input_ids=ids, attention_mask=mask).last_hidden_state
     error, before = ((x - expected).pow(2).mean().sqrt() for x in (ours, unfused))
     assert error <= 1.2 * before and error < 0.05
