@@ -295,6 +295,14 @@ def test_spans_are_as_frequent_at_the_edges_of_a_row(tokenizer):
     chosen = collator(rows)["labels"].numpy()[:, 1:31] != -100
     error = math.sqrt(0.15 * 0.85 / len(rows))
     assert (np.abs(chosen.mean(axis=0) - 0.15) <= STANDARD_ERRORS * error).all()
+    # A row begins amid a span of length l as often as such spans have words, and in any of these alike.
+    lengths = np.arange(1, 11)
+    p = 0.8**lengths / (0.8**lengths).sum()
+    mean = p @ lengths
+    touches = 0.15 / (0.15 + mean * 0.85)  # the next span
+    expected = p @ (lengths * (lengths + 1) / 2) / mean + mean * touches / (1 - touches)
+    runs = chosen[chosen[:, 0] & ~chosen.all(axis=1)].argmin(axis=1)
+    assert abs(runs.mean() - expected) <= STANDARD_ERRORS * runs.std() / math.sqrt(len(runs))
 
 
 def test_a_span_has_one_draw(tokenizer):

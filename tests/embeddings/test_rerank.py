@@ -246,6 +246,9 @@ def test_negatives(root, monkeypatch):
         assert drawn != draw_negatives(pairs, source, pool, 4, 5, seed=1)
     monkeypatch.setattr(training, "QUERY_CHUNK_SIZE", 3)
     assert find_near([pairs], pool, embedder, depth=6) == near
+    nearest = [pool[i] for i in np.argsort(-(vectors @ embedder.embed(["a query"])[0]), kind="stable")]
+    uneven = pairs_of(["a query"] * 12 + ["another"], [*nearest[:12], nearest[0]])  # what is nearest is its own
+    assert find_near([uneven], pool, embedder, depth=6)["a query"] == nearest[12:18]
     given = pairs_of(list(pairs["first"]), list(pairs["second"]), pool[-20:])
     assert [row[0] for row in draw_negatives(given, near, pool, 4, 5, seed=0)] == pool[-20:]
     with pytest.raises(ValueError, match="3 different passages are too few for 4 negatives"):
@@ -311,6 +314,17 @@ def test_training_ranks_better(toy, tmp_path, capsys):
     assert scores[0] > scores[1] + 0.2
     np.testing.assert_allclose(CrossEncoder(str(output), device="cpu").predict(pairs), scores, atol=1e-5)
     assert (output / "training.png").exists() and not [*output.rglob("*.bin"), *output.rglob("*.pt")]
+
+
+def test_what_is_held_out_is_no_negative_in_training(toy, tmp_path, monkeypatch):
+    def make(self, train_dataset, **_):
+        texts = [{row["second"] for row in train_dataset if row["label"] == label} for label in (0, 1)]
+        raise RuntimeError("known" if texts[0] <= texts[1] else "held out")
+
+    monkeypatch.setattr(CrossEncoderTrainer, "__init__", make)
+    with pytest.raises(RuntimeError, match="known"):
+        run("finetune", "rerank", toy / "train.jsonl", "--model", toy / "model", "--output_dir", tmp_path / "out",
+            "--negatives", "4", "--validation_size", "60", *TRAINING)  # fmt: skip
 
 
 def test_training_on_scores_and_further(toy, tmp_path):
