@@ -20,6 +20,7 @@ from minibert.tokenization import train_tokenizer
 from minibert.training.cli import main as cli
 from minibert.training.embeddings import train as training
 from minibert.training.embeddings.encoders import Embedder, open_reranker, score_pairs
+from minibert.training.embeddings.search import Index
 from minibert.training.embeddings.train import Measure, draw_negatives, find_near, label_rows, ranking_among
 
 PAIRS = [*zip(sentences(20), sentences(20, seed=1, longest=40)), ("katan " * 30, "lover"), ("katan", "")]
@@ -123,6 +124,23 @@ def test_rerank_prints_them_in_order(root, tmp_path, capsys):
     expected = CrossEncoder(str(root / "bert"), device="cpu").rank("katan lover", passages)[:4]
     lines = [f"  {row['score']:6.3f}  {passages[row['corpus_id']]}" for row in expected]
     assert output.splitlines() == ["katan lover", *lines]
+
+
+@pytest.mark.parametrize("depth, top_k", [(6, 3), (2, 4)])
+def test_search_with_a_reranker(root, tmp_path, depth, top_k):
+    """The nearest passages, `depth` or as many as are asked for, in the order of CrossEncoder's scores."""
+    texts, query = list(dict.fromkeys(sentences(30, seed=2))), "katan lover"
+    notes = write_rows(tmp_path / "notes.jsonl", [dict(_id=str(i), text=text) for i, text in enumerate(texts)])
+    embedder, index = str(root / "embedder"), str(tmp_path / "index")
+    more = dict(reranker=str(root / "reranker"), depth=depth, top_k=top_k)
+    found = minibert.search(index, query, data=[str(notes)], model=embedder, **more)[0]
+    vectors = Embedder.from_pretrained(embedder, normalize=True).embed([query, *texts])
+    nearest = np.argsort(-vectors[1:] @ vectors[0])[: max(depth, top_k)]
+    scores = CrossEncoder(str(root / "bert"), device="cpu").predict([(query, texts[i]) for i in nearest])
+    order = np.argsort(-scores)[:top_k]
+    assert [int(passage.id) for passage, _ in found] == nearest[order].tolist()
+    np.testing.assert_allclose([score for _, score in found], scores[order], atol=1e-5)
+    np.testing.assert_allclose(Index.load(index).vectors, vectors[1:], atol=1e-5)  # of length 1, as the embedder's not
 
 
 def test_rerank_refuses(root, tmp_path, capsys):
