@@ -471,6 +471,13 @@ def test_batches_have_the_parents_shape(tokenizer):
         assert (ours["input_ids"][ours["attention_mask"] == 0] == tokenizer.pad_token_id).all()
 
 
+def test_without_mlm_no_first_token_of_a_document_is_a_target(tokenizer):
+    """A document begins where a position is not the one before plus 1."""
+    row = dict(input_ids=[7, 8, 9, 10, 11, 12], position_ids=[0, 1, 5, 6, 6, 7])
+    labels = MaskedLMCollator(tokenizer, mlm=False)([row])["labels"]
+    assert labels.tolist() == [[-100, 8, -100, 10, -100, 12]]
+
+
 def test_without_mlm_the_batch_is_the_parents(tokenizer):
     rows = [tokenizer(text) for text in TEXTS[:5]]
     ours = MaskedLMCollator(tokenizer, mlm=False)(rows)
