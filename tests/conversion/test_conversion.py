@@ -410,6 +410,9 @@ def test_dropout_is_carried_over_and_other_places_are_said(monkeypatch, caplog):
     assert all(getattr(again.config, name) == rate for name, rate in rates.items())
     assert all(getattr(ours.config, name) == x for name, x in rates.items() if name != "mlp_dropout")
     assert ours.config.hidden_dropout == 0.3 and ours.config.scaled_output_init
+    for name in ("eurobert", "distilbert"):
+        ours = from_native(make_native(name, "plain", "Model", attention_dropout=0.2))
+        assert ours.config.attention_dropout == 0.2
 
 
 # --- the command ---
