@@ -51,6 +51,7 @@ def test_problem_type_is_kept(architecture, problem_type, labels):
     native = make_native(architecture, "plain", "ForSequenceClassification", problem_type=problem_type)
     ours = from_native(native)
     assert ours.config.problem_type == problem_type
+    assert architecture == "neobert" or ours.config.initializer_range == native.config.initializer_range == 0.1
     batch = Batch("ForSequenceClassification", "right", segments=False)
     with torch.no_grad():
         theirs, mine = native(**batch.native | dict(labels=labels)), ours(**batch.ours | dict(labels=labels))
@@ -402,12 +403,17 @@ def test_dropout_is_carried_over_and_other_places_are_said(monkeypatch, caplog):
 
     caplog.clear()
     rates = dict(embedding_dropout=0.1, attention_dropout=0.2, mlp_dropout=0.3, classifier_dropout=0.4)
+    rates |= dict(initializer_cutoff_factor=3.0, norm_eps=1e-3, classifier_activation="silu")
     with caplog.at_level(logging.WARNING):
         ours = from_native(make_native("modernbert", "plain", "ForTokenClassification", **rates))
     assert "mlp_dropout=0.3" in caplog.text and "attention_dropout=0.2" in caplog.text
     again = to_native(ours)
     assert all(getattr(again.config, name) == rate for name, rate in rates.items())
-    assert ours.config.hidden_dropout == 0.3
+    assert all(getattr(ours.config, name) == x for name, x in rates.items() if name != "mlp_dropout")
+    assert ours.config.hidden_dropout == 0.3 and ours.config.scaled_output_init
+    for name in ("eurobert", "distilbert"):
+        ours = from_native(make_native(name, "plain", "Model", attention_dropout=0.2))
+        assert ours.config.attention_dropout == 0.2
 
 
 # --- the command ---

@@ -295,6 +295,14 @@ def test_spans_are_as_frequent_at_the_edges_of_a_row(tokenizer):
     chosen = collator(rows)["labels"].numpy()[:, 1:31] != -100
     error = math.sqrt(0.15 * 0.85 / len(rows))
     assert (np.abs(chosen.mean(axis=0) - 0.15) <= STANDARD_ERRORS * error).all()
+    # A row begins amid a span of length l as often as such spans have words, and in any of these alike.
+    lengths = np.arange(1, 11)
+    p = 0.8**lengths / (0.8**lengths).sum()
+    mean = p @ lengths
+    touches = 0.15 / (0.15 + mean * 0.85)  # the next span
+    expected = p @ (lengths * (lengths + 1) / 2) / mean + mean * touches / (1 - touches)
+    runs = chosen[chosen[:, 0] & ~chosen.all(axis=1)].argmin(axis=1)
+    assert abs(runs.mean() - expected) <= STANDARD_ERRORS * runs.std() / math.sqrt(len(runs))
 
 
 def test_a_span_has_one_draw(tokenizer):
@@ -461,6 +469,13 @@ def test_batches_have_the_parents_shape(tokenizer):
             assert torch.equal(ours[name], theirs[name])
         assert (ours["labels"][ours["attention_mask"] == 0] == -100).all()
         assert (ours["input_ids"][ours["attention_mask"] == 0] == tokenizer.pad_token_id).all()
+
+
+def test_without_mlm_no_first_token_of_a_document_is_a_target(tokenizer):
+    """A document begins where a position is not the one before plus 1."""
+    row = dict(input_ids=[7, 8, 9, 10, 11, 12], position_ids=[0, 1, 5, 6, 6, 7])
+    labels = MaskedLMCollator(tokenizer, mlm=False)([row])["labels"]
+    assert labels.tolist() == [[-100, 8, -100, 10, -100, 12]]
 
 
 def test_without_mlm_the_batch_is_the_parents(tokenizer):

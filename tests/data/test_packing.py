@@ -114,6 +114,8 @@ def test_order_of_the_corpus_is_kept():
         [CLS, 6, 7, 8, 9, 10, 11, 12, 13, SEP],
         [CLS, 16, 17, 18, 19, 20, SEP],
     ]
+    pairs = best_fit_decreasing(np.array([3, 2, 4] * 40), 4)[1::3]  # of one length: neighbours
+    assert pairs[::2].tolist() == pairs[1::2].tolist()
 
 
 @pytest.mark.parametrize("seq_length", [3, 5, 8, 1000])

@@ -20,6 +20,7 @@ from minibert.tokenization import train_tokenizer
 from minibert.training.cli import main as cli
 from minibert.training.embeddings import train as training
 from minibert.training.embeddings.encoders import Embedder, open_reranker, score_pairs
+from minibert.training.embeddings.search import Index
 from minibert.training.embeddings.train import Measure, draw_negatives, find_near, label_rows, ranking_among
 
 PAIRS = [*zip(sentences(20), sentences(20, seed=1, longest=40)), ("katan " * 30, "lover"), ("katan", "")]
@@ -123,6 +124,23 @@ def test_rerank_prints_them_in_order(root, tmp_path, capsys):
     expected = CrossEncoder(str(root / "bert"), device="cpu").rank("katan lover", passages)[:4]
     lines = [f"  {row['score']:6.3f}  {passages[row['corpus_id']]}" for row in expected]
     assert output.splitlines() == ["katan lover", *lines]
+
+
+@pytest.mark.parametrize("depth, top_k", [(6, 3), (2, 4)])
+def test_search_with_a_reranker(root, tmp_path, depth, top_k):
+    """The nearest passages, `depth` or as many as are asked for, in the order of CrossEncoder's scores."""
+    texts, query = list(dict.fromkeys(sentences(30, seed=2))), "katan lover"
+    notes = write_rows(tmp_path / "notes.jsonl", [dict(_id=str(i), text=text) for i, text in enumerate(texts)])
+    embedder, index = str(root / "embedder"), str(tmp_path / "index")
+    more = dict(reranker=str(root / "reranker"), depth=depth, top_k=top_k)
+    found = minibert.search(index, query, data=[str(notes)], model=embedder, **more)[0]
+    vectors = Embedder.from_pretrained(embedder, normalize=True).embed([query, *texts])
+    nearest = np.argsort(-vectors[1:] @ vectors[0])[: max(depth, top_k)]
+    scores = CrossEncoder(str(root / "bert"), device="cpu").predict([(query, texts[i]) for i in nearest])
+    order = np.argsort(-scores)[:top_k]
+    assert [int(passage.id) for passage, _ in found] == nearest[order].tolist()
+    np.testing.assert_allclose([score for _, score in found], scores[order], atol=1e-5)
+    np.testing.assert_allclose(Index.load(index).vectors, vectors[1:], atol=1e-5)  # of length 1, as the embedder's not
 
 
 def test_rerank_refuses(root, tmp_path, capsys):
@@ -246,6 +264,9 @@ def test_negatives(root, monkeypatch):
         assert drawn != draw_negatives(pairs, source, pool, 4, 5, seed=1)
     monkeypatch.setattr(training, "QUERY_CHUNK_SIZE", 3)
     assert find_near([pairs], pool, embedder, depth=6) == near
+    nearest = [pool[i] for i in np.argsort(-(vectors @ embedder.embed(["a query"])[0]), kind="stable")]
+    uneven = pairs_of(["a query"] * 12 + ["another"], [*nearest[:12], nearest[0]])  # what is nearest is its own
+    assert find_near([uneven], pool, embedder, depth=6)["a query"] == nearest[12:18]
     given = pairs_of(list(pairs["first"]), list(pairs["second"]), pool[-20:])
     assert [row[0] for row in draw_negatives(given, near, pool, 4, 5, seed=0)] == pool[-20:]
     with pytest.raises(ValueError, match="3 different passages are too few for 4 negatives"):
@@ -311,6 +332,17 @@ def test_training_ranks_better(toy, tmp_path, capsys):
     assert scores[0] > scores[1] + 0.2
     np.testing.assert_allclose(CrossEncoder(str(output), device="cpu").predict(pairs), scores, atol=1e-5)
     assert (output / "training.png").exists() and not [*output.rglob("*.bin"), *output.rglob("*.pt")]
+
+
+def test_what_is_held_out_is_no_negative_in_training(toy, tmp_path, monkeypatch):
+    def make(self, train_dataset, **_):
+        texts = [{row["second"] for row in train_dataset if row["label"] == label} for label in (0, 1)]
+        raise RuntimeError("known" if texts[0] <= texts[1] else "held out")
+
+    monkeypatch.setattr(CrossEncoderTrainer, "__init__", make)
+    with pytest.raises(RuntimeError, match="known"):
+        run("finetune", "rerank", toy / "train.jsonl", "--model", toy / "model", "--output_dir", tmp_path / "out",
+            "--negatives", "4", "--validation_size", "60", *TRAINING)  # fmt: skip
 
 
 def test_training_on_scores_and_further(toy, tmp_path):

@@ -121,6 +121,22 @@ def test_training_has_the_prompts_of_queries_and_documents(toy, tmp_path):
     torch.testing.assert_close(*weights, rtol=0, atol=0)
 
 
+def test_the_loss_has_its_scale_and_no_passage_twice_in_a_batch(toy, tmp_path, monkeypatch):
+    """What stands twice would be its own negative."""
+    trainers, make = [], SentenceTransformerTrainer.__init__
+    monkeypatch.setattr(
+        SentenceTransformerTrainer, "__init__", lambda self, *_, **given: trainers.append(self) or make(self, **given)
+    )
+    rows = [dict(query=f"ask{i} w{i}", positive=f"tell{i % 8}") for i in range(40)]
+    run("finetune", "embed", write_rows(tmp_path / "train.jsonl", rows), "--model", toy / "model", "--output_dir",
+        tmp_path / "out", "--max_steps", "1", "--scale", "7", *TRAINING)  # fmt: skip
+    (trainer,) = trainers
+    assert trainer.loss.scale == 7
+    passages = trainer.train_dataset["second"]
+    batches = [[passages[i] for i in batch] for batch in trainer.get_train_dataloader().batch_sampler]
+    assert len(batches) > 1 and all(len(set(batch)) == len(batch) for batch in batches)
+
+
 @pytest.mark.parametrize("task", ["embed", "rerank"])
 def test_other_rates_are_not_resumed(toy, tmp_path, capsys, task):
     """The checkpoint's would win, and the report name the others."""

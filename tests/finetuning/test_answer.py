@@ -64,10 +64,11 @@ class TestBestAnswer:
         answer = best_answer([(logits, [NO_CONTEXT, (3, 7), (7, 13)])], CONTEXT)
         assert (answer.text, answer.start, answer.end, answer.score) == ("two three", 4, 13, 2.0)
 
-    @pytest.mark.parametrize("threshold, first", [(None, "one"), (0.0, ""), (0.9, ""), (1.1, "one")])
+    @pytest.mark.parametrize("threshold, first", [(None, "one"), (0.0, ""), (0.9, ""), (1.0, "one"), (1.1, "one")])
     def test_no_answer_where_its_lowest_score_is_higher_by_the_threshold(self, threshold, first):
         windows = [([[null, 0.0], [1.0, 1.0]], [NO_CONTEXT, OFFSETS[0]]) for null in (9.0, 3.0)]
-        assert best_answer(windows, CONTEXT, null_threshold=threshold).text == first
+        for order in (windows, windows[::-1]):
+            assert best_answer(order, CONTEXT, null_threshold=threshold).text == first
 
     def test_a_question_without_any_valid_span_has_the_empty_answer(self):
         assert best_answer([([[0.5, 0.0]], [NO_CONTEXT])], CONTEXT).text == ""
@@ -107,6 +108,7 @@ class TestAnswerTokens:
         assert answer_tokens(offsets, OFFSETS[5][0], OFFSETS[6][1]) is None
         assert answer_tokens(offsets, OFFSETS[8][0], OFFSETS[9][1]) is None
         assert answer_tokens([NO_CONTEXT], 0, 3) is None
+        assert answer_tokens([(0, 3), (3, 6), (6, 9)], 3, 6) == (1, 1)  # its neighbours touch it
 
     def test_characters_of_no_token_belong_to_the_answer(self):
         """Accents that a normalizer drops; in the middle of a window, not at its ends."""
@@ -144,7 +146,7 @@ def questions(count, seed=0, length=1):
 
 def make_task(tokenizer, rows, path, max_length=64, **arguments):
     tokenizer = copy.deepcopy(tokenizer)
-    tokenizer.model_max_length = max_length
+    tokenizer.model_max_length, tokenizer.padding_side = max_length, "left"  # which the task mends
     task = AnswerQuestions(AnswerArguments(max_question_length=24, max_length=max_length, **arguments), tokenizer)
     file = write_rows(path / "train.jsonl", rows)
     return task, task.read(load_splits(DataArguments(train=[file], validation=[file])))["train"]

@@ -63,6 +63,7 @@ class TestClasses:
         predictions, references = np.array([[1, 0, 1], [0, 0, 1]]), np.array([[1, 1, 0], [0, 0, 1]])
         tp, predicted, true = 2, 3, 3
         assert score(F1(), predictions, references, average="micro")["f1"] == pytest.approx(2 * tp / (predicted + true))
+        assert score(F1(), [[1, 0]], [[1, 0]], average=None)["f1"] == [1, 0]  # a label that never occurs
 
     def test_matthews(self):
         tp, fp, fn, tn = 3, 1, 1, 3
@@ -129,6 +130,7 @@ class TestSpans:
         assert result["accuracy"] == pytest.approx(np.mean([p == r for row in rows for p, r in row]))
 
     def test_no_entity_anywhere(self):
+        assert {*score(Seqeval(), [["B-PER"]], [["B-LOC"]])["per_type"]} == {"PER", "LOC"}  # and no averages
         expected = {"precision": 0.0, "recall": 0.0, "f1": 0.0, "per_type": {}}
         assert score(Seqeval(), [["O", "O"]], [["O", "O"]]) == expected | {"accuracy": 1.0}
         assert score(Seqeval(), [[]], [[]]) == expected | {"accuracy": 0.0}
@@ -156,9 +158,9 @@ class TestAnswers:
         assert result["f1"] == pytest.approx(2 * (1 / 3) * (1 / 2) / (1 / 3 + 1 / 2))
 
     def test_questions_without_an_answer(self):
-        result = score(SquadScores(), ["", "Rome", "Rome", ""], [[], [], ["Rome"], ["Rome"]])
-        assert (result["exact_match"], result["f1"]) == (0.5, 0.5)
-        assert (result["f1_answerable"], result["f1_unanswerable"]) == (0.5, 0.5)
+        result = score(SquadScores(), ["", "Rome", "Rome", ""], [[], [], ["Rome"], []])
+        assert (result["exact_match"], result["f1"]) == (0.75, 0.75)
+        assert (result["f1_answerable"], result["f1_unanswerable"]) == (1, pytest.approx(2 / 3))
         assert score(SquadScores(), ["a", "Rome"], [[], ["Rome"]])["f1"] == 1.0  # "a" is nothing, normalized
 
 

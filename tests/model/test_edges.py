@@ -70,6 +70,16 @@ def test_answers_on_padding_are_not_learned_from():
         + F.cross_entropy(outputs.end_logits[:1], ends[:1])
     ) / 2
     assert_close(outputs.loss, expected)
+    text = ids(3, 9)  # a position below 0 is the first, as in Transformers
+    below, first = (model(text, start_positions=starts.clamp(max=x), end_positions=ends).loss for x in (-1, 0))
+    assert_close(below, first)
+
+
+def test_the_loss_of_a_detector_is_the_mean_over_labelled_tokens():
+    model = build("ForReplacedTokenDetection").eval()
+    labels = torch.tensor([[-100, 0, 1, 0, -100], [1, -100, -100, 0, 0]])
+    outputs, counted = model(ids(2, 5), labels=labels), labels >= 0
+    assert_close(outputs.loss, F.binary_cross_entropy_with_logits(outputs.logits[counted], labels[counted].float()))
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=str)

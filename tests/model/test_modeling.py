@@ -238,7 +238,7 @@ def test_gradient_accumulation_changes_nothing(head, kind, family):
     "head", ["ForMaskedLM", "ForPreTraining", "ForCausalLM", "ForTokenClassification", "ForReplacedTokenDetection"]
 )
 def test_labels_at_padding_are_no_targets(head, attention):
-    """Not even where `Trainer` has counted them."""
+    """Not even where `Trainer` has counted them, over one or more micro-batches like this one."""
     model = build(head, attn_implementation=attention).eval()
     ids, mask = torch.randint(1, VOCAB, (2, 12)), torch.ones(2, 12, dtype=torch.long)
     mask[1, 5:] = 0
@@ -246,8 +246,8 @@ def test_labels_at_padding_are_no_targets(head, attention):
     inputs = dict(input_ids=ids, attention_mask=mask)
     expected = model(**inputs, labels=labels.masked_fill(mask == 0, -100)).loss
     counted = labels[:, 1:].numel() if head == "ForCausalLM" else labels.numel()
-    for count in (counted, torch.tensor(counted)):
-        assert_close(model(**inputs, labels=labels, num_items_in_batch=count).loss, expected, **CLOSE)
+    for count, steps in ((counted, 1), (torch.tensor(counted), 1), (3 * counted, 3)):
+        assert_close(model(**inputs, labels=labels, num_items_in_batch=count).loss * steps, expected, **CLOSE)
 
 
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])

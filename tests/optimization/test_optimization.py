@@ -235,10 +235,12 @@ def test_muon_needs_blocks():
 
 def test_weights_decay_as_trainer_says_and_both_rates_follow_the_schedule(tmp_path):
     training = trainer(tmp_path, optimization={"optimizer": "muon", "muon_learning_rate": 0.03}, weight_decay=0.1,
-                       warmup_steps=2, max_steps=4)  # fmt: skip
+                       warmup_steps=2, max_steps=4, adam_beta1=0.8, adam_beta2=0.9, adam_epsilon=1e-5)  # fmt: skip
     training.train()
     inner = training.optimizer.optimizer
     assert isinstance(inner, MuonAdamW)
+    adamw = [group for group in inner.param_groups if "parts" not in group]
+    assert {(*group["betas"], group["eps"]) for group in adamw} == {(0.8, 0.9, 1e-5)}
     decays = {name: group["weight_decay"] for group in inner.param_groups for name, parameter in
               training.model.named_parameters() if any(parameter is p for p in group["params"])}  # fmt: skip
     named = training.get_decay_parameter_names(training.model)

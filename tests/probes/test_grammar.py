@@ -1,10 +1,12 @@
 """`minibert probe grammar`: scores against sums made by hand."""
 
+import copy
 import json
 
 import numpy as np
 import pytest
 import torch
+from tokenizers.processors import TemplateProcessing
 from transformers import BertConfig, BertForMaskedLM, GPT2Config, GPT2LMHeadModel
 
 from minibert.configuration_minibert import MiniBertConfig
@@ -70,6 +72,16 @@ def test_scores_are_sums_of_log_probabilities(tokenizer, kind, masking):
     for batch_tokens in (1, 40, 4096):
         scores = score_sentences(model, tokenizer, SENTENCES, masking, batch_tokens)
         np.testing.assert_allclose(scores, expected, rtol=1e-5)
+
+
+def test_decoders_predict_the_first_token_too(tokenizer):
+    """From the token that begins texts, also where the tokenizer does not put it there."""
+    bare = copy.deepcopy(tokenizer)
+    bare.backend_tokenizer.post_processor = TemplateProcessing(single="$A", special_tokens=[])
+    bare.bos_token = tokenizer.cls_token
+    model = build("decoder", tokenizer)
+    scores = [score_sentences(model, each, SENTENCES) for each in (tokenizer, bare)]
+    np.testing.assert_allclose(*scores, rtol=1e-5)
 
 
 def test_masking_words_hides_the_rest_of_a_word(tokenizer):

@@ -3,6 +3,8 @@ scikit-learn's, and the commands from end to end on tiny models."""
 
 import itertools
 import json
+import math
+from collections import Counter
 
 import datasets
 import numpy as np
@@ -313,15 +315,19 @@ def test_micro_and_macro_accuracy(splits):
     found = wsd.accuracy(split, np.array(list("xxyxzx"), dtype=object))
     assert found["words"] == {"a": 0.75, "b": 0.5}
     assert found["micro"] == pytest.approx(4 / 6) and found["macro"] == pytest.approx(0.625)
+    above = wsd.accuracy(split, np.array(list("xxyxzx")), np.array(list("xyyyzz")))["above_bag_of_words"]
+    differences = [0, 1, 0, -1, 0, -1]
+    half = 1.96 * np.std(differences) / math.sqrt(6)
+    assert above == dict(difference=pytest.approx(-1 / 6), half_interval=pytest.approx(half))
 
 
 def test_the_best_setting_is_the_one_of_the_validation_file(splits, monkeypatch):
-    monkeypatch.setattr(wsd, "NEIGHBOURS", (0, 5))  # fewer settings
+    monkeypatch.setattr(wsd, "NEIGHBOURS", (0, 1, 5))  # fewer settings
     monkeypatch.setattr(wsd, "SCALINGS", wsd.SCALINGS[1:2])
     monkeypatch.setattr(wsd, "VECTORS", wsd.VECTORS[:2])
     known, split = splits
     best, tried = wsd.choose(known, split, 2)
-    assert len(tried) == 3 * 2 * 2 and {str(s.layers.name) for s in tried} == {"1", "2", "1-2"}
+    assert len(tried) == 3 * 2 * 3 and {str(s.layers.name) for s in tried} == {"1", "2", "1-2"}
     everything = {s: (split.senses == wsd.predict(known, split, s)).mean() for s in tried}
     assert everything[best["best of all"]] == max(everything.values())
     only = [value for s, value in everything.items() if s.vector == "word" and s.neighbours < 2]
@@ -438,7 +444,20 @@ def test_telling_senses_apart():
     words = [roc_auc_score(same[lemmas == lemma], cosines[lemmas == lemma]) for lemma in "ab"]
     assert found["auc_of_words"] == pytest.approx(np.mean(words))
     assert found["accuracy"] == pytest.approx(0.84, abs=0.05)  # two normal distributions two deviations apart
+    assert found["same_sense"] == pytest.approx(np.mean([c for c, alike in zip(cosines, same) if alike]))
+    assert found["different_sense"] == pytest.approx(np.mean([c for c, alike in zip(cosines, same) if not alike]))
     assert similarity.tell_apart(np.ones(400), same, lemmas, fit)["auc"] == 0.5
+    fit, odd = np.arange(400) < 200, np.arange(400) % 2 == 1
+    assert similarity.tell_apart(0.5 + odd / 4, odd == fit, lemmas, fit)["accuracy"] == 0  # chosen on one half alone
+
+
+def test_every_sentence_of_a_word_has_the_same_chance():
+    texts, drawn = [f"a Word w{i}." for i in range(10)], Counter()
+    for seed in range(1000):
+        uses = similarity.draw_uses(texts + texts[:5], ["word"], 2, np.random.default_rng(seed))["word"]
+        assert len({use.text for use in uses}) == 2 and {use.word for use in uses} == {"Word"}
+        drawn.update(use.text for use in uses)
+    assert all(abs(drawn[text] / 1000 - 0.2) < 5 * math.sqrt(0.2 * 0.8 / 1000) for text in texts)
 
 
 def test_equal_vectors_tell_nothing_apart():
@@ -818,6 +837,7 @@ def test_similarity_command(folder, corpus, files, tmp_path, capsys, figures):
     assert results["senses"]["words"] == {"bank": text.count("bank")}
     for entry in results["frequency"]["words"]:
         assert entry["self_similarity"] == np.round(entry["self_similarity"], similarity.DECIMALS).tolist()
+        assert entry["self_similarity"][0] > 0.1  # of the embeddings, which the uses share but for their positions
         assert entry["count"] == len([word for word in text.replace(".", " ").split() if word == entry["word"]])
 
 
