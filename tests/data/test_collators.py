@@ -457,7 +457,10 @@ def test_labels_that_repeat_the_input_are_refused(tokenizer):
 # --- Batches -------------------------------------------------------------------------------------------------------
 
 
-def test_batches_have_the_parents_shape(tokenizer):
+@pytest.mark.parametrize("pad_token_id", [0, 40])
+def test_batches_have_the_parents_shape(tokenizer, pad_token_id):
+    tokenizer = copy.deepcopy(tokenizer)
+    tokenizer.pad_token = tokenizer.convert_ids_to_tokens(pad_token_id)
     rows = [tokenizer(text) for text in TEXTS[:5]]
     for options in ({}, {"pad_to_multiple_of": 16}):
         ours = MaskedLMCollator(tokenizer, seed=0, **options)(rows)
@@ -468,7 +471,7 @@ def test_batches_have_the_parents_shape(tokenizer):
         for name in ("attention_mask", "token_type_ids"):
             assert torch.equal(ours[name], theirs[name])
         assert (ours["labels"][ours["attention_mask"] == 0] == -100).all()
-        assert (ours["input_ids"][ours["attention_mask"] == 0] == tokenizer.pad_token_id).all()
+        assert (ours["input_ids"][ours["attention_mask"] == 0] == pad_token_id).all()
 
 
 def test_without_mlm_no_first_token_of_a_document_is_a_target(tokenizer):
