@@ -86,6 +86,7 @@ def pairs(stories, word_tokenizer):
 def test_segments_are_lines_and_sentences():
     assert split_sentences("One. Two!\nThree?\n\n  \nis 3.5 Four") == ["One.", "Two!", "Three?", "is 3.5 Four"]
     assert split_sentences("“Yes!” he said. 'No.' And (so.) “Go!”")[:3] == ["“Yes!” he said.", "'No.'", "And (so.)"]
+    assert split_sentences('“Oui !” était-ce. "Да!" сказал') == ["“Oui !” était-ce.", '"Да!" сказал']
     assert split_sentences("今日は。明日も。") == ["今日は。", "明日も。"]
 
 

@@ -8,8 +8,8 @@ import datasets
 import pyarrow as pa
 from tqdm.auto import tqdm
 
-# Where a line is cut into sentences: behind the marks that end one, and the quotation marks that close there.
-SENTENCE_END = re.compile(r"(?<=[.!?…。！？।])\s+|(?<=[.!?…][”’\"')])\s+(?![a-z])|(?<=[。！？])")
+# Where a line is cut into sentences: behind the marks that end one, and what closes there before a capital.
+SENTENCE_END = re.compile(r"(?<=[.!?…。！？।])\s+|(?<=[.!?…][”’\"')])\s+(?=[A-Z\d“‘\"'(])|(?<=[。！？])")
 BLANK_LINE = re.compile(r"\n\s*\n")  # a single line break may be nothing but a full line
 
 
