@@ -924,7 +924,7 @@ def rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tenso
     Args:
         cos, sin: [b, s, 1, width], of both numbers of the pairs; the sines of the first ones negative.
     """
-    cos, sin, width = cos.to(x.dtype), sin.to(x.dtype), cos.shape[-1]
+    cos, sin, width = cos.to(x.dtype), sin.to(x.dtype), int(cos.shape[-1])  # to roll by: a traced size is no number
     rest = [] if width == x.shape[-1] else [x[..., width:]]
     pairs = x[..., :width] if rest else x
     pairs = torch.addcmul(pairs * cos, pairs.roll(width // 2, -1), sin)

@@ -7,9 +7,11 @@ from itertools import pairwise
 
 import pytest
 import torch
+import transformers
 from accelerate import infer_auto_device_map
 from datasets import Dataset
 from helpers import BERT, build, sentences
+from packaging.version import Version
 from sentence_transformers import SparseEncoder, SparseEncoderTrainer, SparseEncoderTrainingArguments
 from sentence_transformers.sparse_encoder.losses import SparseMultipleNegativesRankingLoss, SpladeLoss
 from torch import nn
@@ -149,7 +151,7 @@ def test_device_map(masked_lm, tokenizer, tmp_path):
     layer = sum(x.numel() * x.element_size() for x in whole.model.layers[0].state_dict().values())
     table = whole.model.embeddings.tok_embeddings.weight.numel() * 4
     found = infer_auto_device_map(
-        whole, {0: 2 * table + layer, "cpu": 10**9}, no_split_module_classes=whole._no_split_modules
+        whole, {0: 2 * table + layer, "cpu": 10**9}, no_split_module_classes=list(whole._no_split_modules)
     )
     assert set(found.values()) == {0, "cpu"} and not any(".layers." in name and name.count(".") > 2 for name in found)
     places = {"model.embeddings": "cpu", "model.layers.0": "disk", "model.layers.1": "cpu"}
@@ -191,9 +193,10 @@ def test_a_kernel_that_cannot_be_had(masked_lm, tokenizer, caplog, monkeypatch):
     assert f"attn_implementation={name!r} cannot be had, sdpa takes its place: `kernels` is either" in caplog.text
     assert model.config._attn_implementation == "sdpa"
     assert torch.equal(model(**inputs).logits, plain(**inputs).logits)
-    model.set_attn_implementation("eager")
-    model.set_attn_implementation(name)
-    assert model.config._attn_implementation == "sdpa"
+    if Version(transformers.__version__) >= Version("5.21"):  # before, Transformers asks for it only once
+        model.set_attn_implementation("eager")
+        model.set_attn_implementation(name)
+        assert model.config._attn_implementation == "sdpa"
     with pytest.raises(ValueError, match="is not supported"):
         model.set_attn_implementation("flashy")
 

@@ -351,7 +351,7 @@ def test_smoothed_labels_are_those_of_the_masks(tmp_path, word_tokenizer, pairs)
         batch = objective.collator(word_tokenizer, rows)([rows[i] for i in range(16)])
         labels = batch.pop("labels")
         scores = -model.eval()(**batch).logits.double().log_softmax(-1)[labels != -100]
-    expected = 0.8 * scores.gather(1, labels[labels != -100, None]).mean() + 0.2 * scores.mean()
+    expected = 0.8 * scores.gather(1, labels[labels != -100][:, None]).mean() + 0.2 * scores.mean()
     losses = Losses()
     training = TrainingArguments(
         str(tmp_path), per_device_train_batch_size=8, gradient_accumulation_steps=2, max_steps=1, logging_steps=1,

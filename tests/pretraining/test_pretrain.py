@@ -56,7 +56,7 @@ def corpus(tmp_path_factory):
 def run(corpus, tmp_path_factory):
     output = tmp_path_factory.mktemp("runs") / "animals"
     status = cli.main(["pretrain", "--data", str(corpus), "--output_dir", str(output), "--num_train_epochs", "18",
-                       "--optimizer", "adamw", "--learning_rate", "6e-3", "--eval_strategy", "no",
+                       "--optimizer", "adamw", "--learning_rate", "3e-3", "--eval_strategy", "no",
                        "--save_strategy", "no", *QUICK[:-6]])  # fmt: skip
     assert status == 0
     return output

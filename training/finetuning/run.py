@@ -127,7 +127,7 @@ def prepare(
     if trains and training.push_to_hub and bad is None:
         check_push(training)
     for field, (value, reason) in (SCORING | SAVING if trains else SCORING).items():
-        if getattr(training, field, value) != value:  # older versions may lack one
+        if getattr(training, field) != value:
             instead = "leave it out" if value is None else f"use {str(value).lower()}"
             raise ValueError(f"{field}: {instead}; {reason}")
     if data.train and not trains:
