@@ -309,6 +309,16 @@ def test_rows_are_tokenized_once(given, kind, tmp_path, cache, monkeypatch):
     assert other[0] == first[0] and other[1] != first[1]
 
 
+def test_a_value_of_minus_100_counts(given, tmp_path):
+    """The loss of a step is its mean over all rows, those of this value too; as a class it would stand for none."""
+    name, arguments = parsed(given("values"))
+    write_rows(tmp_path / "train.jsonl", [{"text": "ann runs", "score": score} for score in (-100, -100, 0.5, 1)])
+    run = command.prepare(*cli.parse(name, arguments))
+    trainer = TaskTrainer(run, run.initial_model(), trains=True)
+    _, count = trainer.get_batch_samples(iter(trainer.get_train_dataloader()), 1, trainer.args.device)
+    assert count == 4
+
+
 def test_low_rank_updates_need_no_table_of_seen_words(given):
     for arguments, kind in (([], SeenEmbedding), (["--lora", "2"], None)):
         run = command.prepare(*cli.parse(*parsed(given("classes", *arguments))))

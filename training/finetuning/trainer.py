@@ -98,6 +98,13 @@ class TaskTrainer(CheckpointErrors, Trainer):
         # Predictions are known by their place; `train_sampling_strategy` would order these rows as well.
         return SequentialSampler(eval_dataset)
 
+    def _get_num_items_in_batch(self, batch_samples, device):
+        labels = [batch.get("labels") for batch in batch_samples]
+        if labels and labels[0] is not None and labels[0].is_floating_point():
+            # `Trainer` leaves out labels of -100, which of values is one like any other.
+            batch_samples = [{"labels": torch.zeros_like(values)} for values in labels]
+        return super()._get_num_items_in_batch(batch_samples, device)
+
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
         for module in self.resting:
             module.eval()
