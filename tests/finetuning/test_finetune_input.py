@@ -319,6 +319,17 @@ def test_a_value_of_minus_100_counts(given, tmp_path):
     assert count == 4
 
 
+@pytest.mark.parametrize("kind", ["pairs", "choices"])
+def test_two_segments_for_a_model_of_one(start, given, tmp_path, kind):
+    """RoBERTa's one row of segments, with a tokenizer that numbers those of a pair."""
+    assert 1 in AutoTokenizer.from_pretrained(start)("ann", "runs")["token_type_ids"]
+    MiniBertModel(MiniBertConfig.from_pretrained(start, type_vocab_size=1)).save_pretrained(tmp_path / "model")
+    AutoTokenizer.from_pretrained(start).save_pretrained(tmp_path / "model")
+    task, arguments = given(kind, "--model", str(tmp_path / "model"))
+    assert cli.main(["finetune", task, *arguments]) == 0
+    assert "token_type_ids" not in AutoTokenizer.from_pretrained(tmp_path / "out")("ann", "runs")
+
+
 def test_low_rank_updates_need_no_table_of_seen_words(given):
     for arguments, kind in (([], SeenEmbedding), (["--lora", "2"], None)):
         run = command.prepare(*cli.parse(*parsed(given("classes", *arguments))))
