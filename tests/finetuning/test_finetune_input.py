@@ -27,6 +27,7 @@ from minibert.training.cli import main as cli
 from minibert.training.finetuning import run as command
 from minibert.training.finetuning.freezing import SeenEmbedding
 from minibert.training.finetuning.tasks.answering import answer_question
+from minibert.training.finetuning.tasks.base import Task
 from minibert.training.finetuning.trainer import TaskTrainer, score
 
 NAMES, WORDS = ("ann", "bob"), ("runs", "sleeps", "sings", "eats", "to", "in", "the", "park")
@@ -409,9 +410,11 @@ def predicted_by_transformers(kind, folder, rows):
         ("perhaps", "missing"),
     ],
 )
-def test_they_are_predicted(start, tmp_path, capsys, kind, mark):
+def test_they_are_read_once_and_predicted(start, tmp_path, capsys, monkeypatch, kind, mark):
     test = [{**without_label(row, mark), "idx": i, "note": "ä/b"} for i, row in enumerate(rows_of(kind, 11))]
-    assert finetune(start, kind, tmp_path, test, "--traceback") == 0
+    reads, read = [], Task.read_unlabelled
+    monkeypatch.setattr(Task, "read_unlabelled", lambda task, split: reads.append(split) or read(task, split))
+    assert finetune(start, kind, tmp_path, test, "--traceback") == 0 and len(reads) == 1
     printed, output = capsys.readouterr().out, tmp_path / "out"
     assert f"no row of {str(tmp_path / 'test.jsonl')!r} has a label" in printed and "not scored" in printed
     assert str(output / "test_predictions.jsonl") in printed

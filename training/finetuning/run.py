@@ -162,7 +162,7 @@ def prepare(
             f"model: {arguments.model!r} was fine-tuned for {config.num_labels} labels ({there}), not for "
             f"{len(task.labels)} ({here}); {use}"
         )
-    run = Run(task, splits, {}, arguments, training, {}, unlabelled)
+    run = Run(task, splits, {}, arguments, training, {}, unlabelled, blank)
     if bad is not None:
         run.splits |= {} if blank is None else {"test": blank}
         return run
