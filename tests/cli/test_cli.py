@@ -119,7 +119,7 @@ def test_help_names_what_the_command_has(name):
     for action in parsing.build_parser(name)._actions:
         named = {*re.findall(r"--(\w+)", action.help or "")}
         assert named <= parsing.argument_names(name) or "pretrain" in action.help, action.dest
-        assert name == "pretrain" or "one of ours" not in (action.help or "")  # a recipe, which are for pretrain
+        assert name == "pretrain" or "one of ours" not in (action.help or "")  # recipes
 
 
 def test_help_all(capsys):
