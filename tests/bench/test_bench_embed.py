@@ -13,7 +13,7 @@ import pytest
 import torch
 from helpers import sentences
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Transformer
+from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, StaticEmbedding, Transformer
 from sentence_transformers.util import pairwise_cos_sim
 from transformers import BertConfig, BertModel
 
@@ -202,6 +202,13 @@ def test_a_length_that_the_model_does_not_take_is_refused_before_any_work(folder
     for length in (2, 65):
         with pytest.raises(ValueError, match=f"max_length: {length} is out of range; use 3 up to 64"):
             bench_embed(corpus, BenchEmbedArguments(str(folder / "native"), max_length=length))
+
+
+def test_a_model_without_layers_is_refused(folder, corpus, tmp_path):
+    static = StaticEmbedding(SentenceTransformer(str(folder / "native"), device="cpu").tokenizer, embedding_dim=8)
+    SentenceTransformer(modules=[static], device="cpu").save(str(tmp_path / "static"))
+    with pytest.raises(ValueError, match="static' holds a StaticEmbedding, no model of Transformers; give a BERT"):
+        bench_embed(corpus, BenchEmbedArguments(str(tmp_path / "static")))
 
 
 def test_minibert_is_measured_on_the_cpu_as_all_others_are(folder, monkeypatch):

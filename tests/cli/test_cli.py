@@ -113,6 +113,15 @@ def test_every_argument_says_what_it_is():
                 assert field.metadata["help"].endswith("."), field.name
 
 
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_names_what_the_command_has(name):
+    """Or says of which command it speaks."""
+    for action in parsing.build_parser(name)._actions:
+        named = {*re.findall(r"--(\w+)", action.help or "")}
+        assert named <= parsing.argument_names(name) or "pretrain" in action.help, action.dest
+        assert name == "pretrain" or "one of ours" not in (action.help or "")  # recipes
+
+
 def test_help_all(capsys):
     assert cli.main(["pretrain", "--help-all"]) == 0
     shown = capsys.readouterr().out

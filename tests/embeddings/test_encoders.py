@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from embedding_models import MAX_LENGTH, convert, random_bert
+from embedding_models import MAX_LENGTH, convert, random_bert, save_untrained
 from helpers import refusal, run, sentences, write_rows
 from processes import Python
 from safetensors.torch import load_file, save_file
-from sentence_transformers import CrossEncoder, SentenceTransformer
+from sentence_transformers import CrossEncoder, SentenceTransformer, SparseEncoder
 from sentence_transformers.sentence_transformer.modules import Dense
 from transformers import AutoTokenizer, BertForSequenceClassification, BertForTokenClassification, BertModel
 
@@ -302,6 +302,22 @@ def test_a_folder_that_lacks_weights_is_refused(folder, tmp_path, capsys):
     save_file({name: x for name, x in weights.items() if name != lost}, cut / "model.safetensors", {"format": "pt"})
     message = refusal(capsys, "embed", "katan", "--model", cut, "--output", tmp_path / "x.npy")
     assert "lacks the weights layers.1.mlp.Wi.weight" in message and not (tmp_path / "x.npy").exists()
+
+
+def test_a_sparse_encoder_is_refused(tmp_path, capsys):
+    """sentence-transformers would pool the states of its encoder, unasked."""
+    save_untrained(tmp_path / "model", sentences(200), length=32)
+    SparseEncoder(str(tmp_path / "model"), device="cpu").save(str(tmp_path / "sparse"))
+    lines = write_rows(tmp_path / "lines.jsonl", [{"text": "katan lover"}])
+    scored = write_rows(tmp_path / "scored.jsonl", [dict(sentence1="katan", sentence2="lover", score=1)] * 2)
+    model, output = ["--model", tmp_path / "sparse"], ["--output", tmp_path / "x.npy"]
+    for command in (
+        ["embed", "katan", *output],
+        ["search", tmp_path / "index", "--data", lines],
+        ["evaluate", "embed", "--data", scored],
+    ):
+        assert "is a SparseEncoder, which makes no dense vector" in refusal(capsys, *command, *model)
+    run("embed", "katan", *output, *model, "--pooling", "mean")
 
 
 def test_embed_refuses(folder, tokenizer, tmp_path, capsys):

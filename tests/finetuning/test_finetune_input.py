@@ -27,6 +27,7 @@ from minibert.training.cli import main as cli
 from minibert.training.finetuning import run as command
 from minibert.training.finetuning.freezing import SeenEmbedding
 from minibert.training.finetuning.tasks.answering import answer_question
+from minibert.training.finetuning.tasks.base import Task
 from minibert.training.finetuning.trainer import TaskTrainer, score
 
 NAMES, WORDS = ("ann", "bob"), ("runs", "sleeps", "sings", "eats", "to", "in", "the", "park")
@@ -309,6 +310,27 @@ def test_rows_are_tokenized_once(given, kind, tmp_path, cache, monkeypatch):
     assert other[0] == first[0] and other[1] != first[1]
 
 
+def test_a_value_of_minus_100_counts(given, tmp_path):
+    """The loss of a step is its mean over all rows, those of this value too; as a class it would stand for none."""
+    name, arguments = parsed(given("values"))
+    write_rows(tmp_path / "train.jsonl", [{"text": "ann runs", "score": score} for score in (-100, -100, 0.5, 1)])
+    run = command.prepare(*cli.parse(name, arguments))
+    trainer = TaskTrainer(run, run.initial_model(), trains=True)
+    _, count = trainer.get_batch_samples(iter(trainer.get_train_dataloader()), 1, trainer.args.device)
+    assert count == 4
+
+
+@pytest.mark.parametrize("kind", ["pairs", "choices"])
+def test_two_segments_for_a_model_of_one(start, given, tmp_path, kind):
+    """RoBERTa's one row of segments, with a tokenizer that numbers those of a pair."""
+    assert 1 in AutoTokenizer.from_pretrained(start)("ann", "runs")["token_type_ids"]
+    MiniBertModel(MiniBertConfig.from_pretrained(start, type_vocab_size=1)).save_pretrained(tmp_path / "model")
+    AutoTokenizer.from_pretrained(start).save_pretrained(tmp_path / "model")
+    task, arguments = given(kind, "--model", str(tmp_path / "model"))
+    assert cli.main(["finetune", task, *arguments]) == 0
+    assert "token_type_ids" not in AutoTokenizer.from_pretrained(tmp_path / "out")("ann", "runs")
+
+
 def test_low_rank_updates_need_no_table_of_seen_words(given):
     for arguments, kind in (([], SeenEmbedding), (["--lora", "2"], None)):
         run = command.prepare(*cli.parse(*parsed(given("classes", *arguments))))
@@ -388,9 +410,11 @@ def predicted_by_transformers(kind, folder, rows):
         ("perhaps", "missing"),
     ],
 )
-def test_they_are_predicted(start, tmp_path, capsys, kind, mark):
+def test_they_are_read_once_and_predicted(start, tmp_path, capsys, monkeypatch, kind, mark):
     test = [{**without_label(row, mark), "idx": i, "note": "ä/b"} for i, row in enumerate(rows_of(kind, 11))]
-    assert finetune(start, kind, tmp_path, test, "--traceback") == 0
+    reads, read = [], Task.read_unlabelled
+    monkeypatch.setattr(Task, "read_unlabelled", lambda task, split: reads.append(split) or read(task, split))
+    assert finetune(start, kind, tmp_path, test, "--traceback") == 0 and len(reads) == 1
     printed, output = capsys.readouterr().out, tmp_path / "out"
     assert f"no row of {str(tmp_path / 'test.jsonl')!r} has a label" in printed and "not scored" in printed
     assert str(output / "test_predictions.jsonl") in printed
@@ -413,6 +437,17 @@ def test_they_are_predicted(start, tmp_path, capsys, kind, mark):
     assert again == saved
     measured_again = json.loads((tmp_path / "again" / "metrics.json").read_text())["validation"]
     assert measured_again == pytest.approx(report["validation"], abs=1e-5)
+
+
+@pytest.mark.parametrize(("kind", "mark"), [("classes", "missing"), ("classes", -1), ("pairs", None)])
+def test_alone_they_cannot_be_evaluated(start, refused, tmp_path, kind, mark):
+    labels = dict(id2label={0: "entailment", 1: "neutral"}, label2id={"entailment": 0, "neutral": 1})
+    config = MiniBertConfig.from_pretrained(start, **labels)
+    MiniBertForSequenceClassification(config).save_pretrained(tmp_path / "model")
+    AutoTokenizer.from_pretrained(start).save_pretrained(tmp_path / "model")
+    test = write_rows(tmp_path / "test.jsonl", [without_label(row, mark) for row in rows_of(kind)])
+    given = ["--model", str(tmp_path / "model"), "--test", test, "--output_dir", str(tmp_path / "out")]
+    assert "predicted only beside labelled ones, given with --validation" in refused("evaluate", TASKS[kind], given)
 
 
 def test_a_table_with_an_empty_column_of_labels(start, tmp_path, capsys):

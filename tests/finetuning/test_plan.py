@@ -77,6 +77,9 @@ def test_its_recipe_trains(reviews, encoder, tmp_path, capsys):
              "--save_steps", "2"]  # fmt: skip
     assert cli.main(["finetune", "classify", "--recipe", str(recipe), *quick]) == 0
     assert (output / "model.safetensors").exists()
+    assert f"Next: `minibert finetune classify --recipe {recipe}`" in capsys.readouterr().out
+    assert run(reviews, encoder, output, "--plan") == 0  # the model that is there now would be in the way
+    assert f"--recipe {recipe} --output_dir NEW_FOLDER`" in capsys.readouterr().out
 
 
 def test_few_rows_train_the_head_only(encoder, tmp_path):

@@ -11,7 +11,6 @@ from typing import Any
 
 # Our defaults for the fields of TrainingArguments, where they are not the library's own; commands have more of them.
 TRAINING_DEFAULTS: dict[str, Any] = {
-    "per_device_eval_batch_size": 64,
     "logging_steps": 10,
     "eval_strategy": "epoch",
     "save_strategy": "epoch",

@@ -154,6 +154,7 @@ FINETUNE_DEFAULTS: dict[str, Any] = TRAINING_DEFAULTS | {
     "output_dir": "runs/finetune",
     "seed": 0,
     **dict.fromkeys(("per_device_train_batch_size", "learning_rate", "num_train_epochs")),  # see UNLESS_PLANNED
+    "per_device_eval_batch_size": 64,
     "warmup_steps": 0.06,
     "weight_decay": 0.01,
     "logging_steps": 50,

@@ -28,9 +28,8 @@ class CorpusArguments:
     data: list[str] = argument(
         [],
         "The text: text, json, jsonl, csv, tsv or parquet files, folders, globs, or Hub data sets (owner/name"
-        " or owner/name:config), each behind its language where these are to be balanced (de=folder fr=file.txt); for"
-        " pretrain, a folder of prepared rows too. Without it, the built-in corpus: the documentation in this Python"
-        " installation.",
+        " or owner/name:config); for pretrain, a folder of prepared rows too. Without it, the built-in corpus: the"
+        " documentation in this Python installation.",
     )
     packages: list[str] = argument([], "Installed packages whose docstrings the built-in corpus takes in too.")
     text_column: str | None = argument(None, "The column of the text; by default 'text', or the only one of strings.")
@@ -47,7 +46,9 @@ class MixtureArguments:
 
     weights: list[float] = argument([], "A weight for every entry of --data; by default its number of documents.")
     sampling_alpha: float | None = argument(
-        None, "Draw sources with p ∝ weight^alpha (0: all alike); by default 0.3 for languages (de=… fr=…), else 1."
+        None,
+        "Draw sources with p ∝ weight^alpha (0: all alike); by default 0.3 where every entry stands behind its language"
+        " (--data de=folder fr=file.txt), else 1.",
     )
 
 
@@ -55,7 +56,9 @@ class MixtureArguments:
 class StreamingArguments:
     """How a corpus that is larger than the disk is read."""
 
-    streaming: bool = argument(False, "Read while training: text (needs --max_steps or --minutes) or prepared rows.")
+    streaming: bool = argument(
+        False, "Read as needed: text (in pretrain, give --max_steps or --minutes) or, in pretrain, prepared rows."
+    )
     shuffle_buffer: int = argument(
         10_000, "Documents (or prepared rows) that a stream mixes at a time; 0 keeps their order."
     )
@@ -70,12 +73,12 @@ class RowArguments:
     """How documents become rows."""
 
     validation_size: float | None = argument(
-        None, "Documents held out: a share (below 1) or their number; by default 0.05, or as rows were prepared."
+        None, "Documents held out: a share (below 1) or a number; by default 0.05 (in pretrain, prepared rows' own)."
     )
-    seq_length: int | None = argument(None, "Longest row, in tokens; by default 512, or as rows were prepared.")
+    seq_length: int | None = argument(None, "Longest row, in tokens; by default 512 (in pretrain, prepared rows' own).")
     packing: Literal["packed", "padded", "concatenated"] | None = argument(
         None,
-        "packed (the default, unless rows were prepared otherwise): several documents a row, each attending only to"
+        "packed (the default; in pretrain, prepared rows' own): several documents a row, each attending only to"
         " itself; padded: one document a row; concatenated: all documents joined and cut into rows, in which they see"
         " each other.",
     )

@@ -171,6 +171,9 @@ def bench_embed(corpus: CorpusArguments, arguments: BenchEmbedArguments) -> dict
     prepare_result(arguments.result)
     with quietly():
         native = SentenceTransformer(arguments.model, device="cpu")
+    if native.transformers_model is None:
+        what = f"{arguments.model!r} holds a {type(native[0]).__name__}, no model of Transformers"
+        raise ValueError(f"model: {what}; give a BERT or ModernBERT as sentence-transformers saves it")
     limit_length(native, arguments.max_length)
     documents = load_documents(**vars(corpus))
     texts = pieces(documents["text"], arguments.texts)

@@ -201,9 +201,8 @@ def build_parser(name: str, everything: bool = False) -> Parser:
         epilog=epilog,
         allow_abbrev=False,
     )
-    parser.add_argument(
-        "--recipe", metavar="FILE", help="YAML file of arguments, or the name of one of ours; the command line wins."
-    )
+    ours = ", or the name of one of ours" if name == "pretrain" else ""
+    parser.add_argument("--recipe", metavar="FILE", help=f"YAML file of arguments{ours}; the command line wins.")
     parser.set_defaults(**defaults)
     hint = "Of the model, in YAML." if everything else argparse.SUPPRESS
     taken = {action.dest for action in parser._actions}

@@ -21,6 +21,7 @@ import torch
 from safetensors.numpy import save_file
 from sentence_transformers import CrossEncoder, SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, WeightedLayerPooling
+from sentence_transformers.util import load_file_path
 from tqdm.auto import tqdm
 
 from ...configuration_minibert import MiniBertConfig
@@ -67,9 +68,12 @@ class Embedder:
     ) -> Embedder:
         """Load a folder or a Hub name; what is not given is as the folder says, else mean pooling, not normalised.
         `model_kwargs` are those of `AutoModel.from_pretrained`; by default a BERT goes without its pooler. A ValueError
-        for no MiniBERT, one with a head for another task, or a `max_length` that it does not take."""
+        for no MiniBERT, one with a head for another task, a `SparseEncoder` and its like (unless a `pooling` is given),
+        or a `max_length` that it does not take."""
         config = check_encoder(path)
         with reading(path):
+            if pooling is None:
+                check_dense(path)
             model = SentenceTransformer(path, model_kwargs=model_kwargs or {"add_pooling_layer": False})
         check_weights(path, model[0].auto_model)
         limit_length(model, max_length)
@@ -232,6 +236,15 @@ def check_encoder(path: str, reranker: bool = False) -> MiniBertConfig:
         what = "a reranker or a classifier" if head == RERANKER else "a model of another task"
         raise ValueError(f"model: {path!r} holds a {head}, {what}; use one of {', '.join(TEXT_MODELS)}")
     return config
+
+
+def check_dense(path: str) -> None:
+    """Refuse (a ValueError) what sentence-transformers saved of another class: it would open it as a new dense one."""
+    settings = load_file_path(path, "config_sentence_transformers.json")
+    kind = json.loads(Path(settings).read_text(encoding="utf-8")).get("model_type") if settings else None
+    if kind not in (None, "SentenceTransformer"):
+        use = f"use {kind} of sentence-transformers, or for vectors of its encoder give a pooling"
+        raise ValueError(f"model: {path!r} is a {kind}, which makes no dense vector of a text; {use}")
 
 
 def limit_length(model: SentenceTransformer | CrossEncoder, tokens: int | None = None) -> None:

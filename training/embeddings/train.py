@@ -47,7 +47,10 @@ PATIENCE = 3  # evaluations without a better one before training stops
 # How the model is loaded: small steps are lost in weights of half precision, in which some models are saved.
 WEIGHTS = {"dtype": "float32"}
 # Fields of TrainingArguments that nothing looks at here; the token is that of `hf auth login`, or HF_TOKEN.
-NO_EFFECT = ("label_smoothing_factor", "train_sampling_strategy", "bf16_full_eval", "fp16_full_eval", "hub_token")
+NO_EFFECT = (
+    "label_smoothing_factor", "train_sampling_strategy", "per_device_eval_batch_size", "bf16_full_eval",
+    "fp16_full_eval", "hub_token",
+)  # fmt: skip
 LOSSES = {
     "ranking": losses.MultipleNegativesRankingLoss,
     "cosine": losses.CosineSimilarityLoss,

@@ -61,6 +61,8 @@ def load_tokenizer(path: str, config: PreTrainedConfig, max_length: int | None) 
     if max_length is not None and not 3 <= max_length <= longest:
         raise ValueError(f"max_length: {max_length} is out of range; use 3 up to the model's {longest} positions")
     tokenizer.model_max_length = max_length or min(longest, tokenizer.model_max_length)
+    if getattr(config, "type_vocab_size", 0) == 1:  # RoBERTa's one segment; of a pair, the tokenizer may number two
+        tokenizer.model_input_names = [name for name in tokenizer.model_input_names if name != "token_type_ids"]
     return tokenizer
 
 

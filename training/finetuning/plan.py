@@ -74,6 +74,7 @@ def plan(run: Run, data: DataArguments, bad: list[str]) -> dict[str, Any]:
     lines = [f"{name}: {json.dumps(value, ensure_ascii=False)}  # {why}" for name, (value, why) in recipe.items()]
     lines = [f"# minibert finetune {task.name} --recipe {RECIPE}", *lines, ""]
     (output / RECIPE).write_text("\n".join(lines), encoding="utf-8")
+    elsewhere = " --output_dir NEW_FOLDER" if (output / "config.json").exists() else ""  # a model is not overwritten
     page = [
         f"# Plan: {task.name}",
         *describe_data(surveys, bad),
@@ -81,7 +82,7 @@ def plan(run: Run, data: DataArguments, bad: list[str]) -> dict[str, Any]:
         f"- metric: {choices.get('metric_for_best_model', task.metric_for_best_model)}, on the validation rows",
         *(f"- `{name}`: {value} – {why}" for name, (value, why) in proposed.items()),
         *describe_time(seconds, _block_parameters(trainer.model.config)),
-        f"Next: `minibert finetune {task.name} --recipe {output / RECIPE}`\n",
+        f"Next: `minibert finetune {task.name} --recipe {output / RECIPE}{elsewhere}`\n",
     ]
     (output / PAGE).write_text("\n".join(page), encoding="utf-8")
     print(*page, sep="\n")

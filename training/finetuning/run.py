@@ -146,7 +146,13 @@ def prepare(
         raise ValueError("data: no validation or test split is given; use --test FILE, or a folder that has one")
     unlabelled = take_unlabelled(task, splits)
     known = config if has_head else None
-    splits = task.read(splits, known) if bad is None else read_without_bad_rows(task, splits, known, bad)
+    try:
+        splits = task.read(splits, known) if bad is None else read_without_bad_rows(task, splits, known, bad)
+    except ValueError as error:
+        if [*splits] != ["test"] or getattr(task, "label_column", list(task.columns)[-1]) not in str(error):
+            raise
+        use = "test rows without labels are predicted only beside labelled ones, given with --validation"
+        raise ValueError(f"{error}; {use}") from error
     # What is wrong with rows without labels is told before any training, too.
     blank = None if unlabelled is None else task.read_unlabelled(unlabelled)
     if has_head and task.labels and len(task.labels) != config.num_labels:
@@ -156,7 +162,7 @@ def prepare(
             f"model: {arguments.model!r} was fine-tuned for {config.num_labels} labels ({there}), not for "
             f"{len(task.labels)} ({here}); {use}"
         )
-    run = Run(task, splits, {}, arguments, training, {}, unlabelled)
+    run = Run(task, splits, {}, arguments, training, {}, unlabelled, blank)
     if bad is not None:
         run.splits |= {} if blank is None else {"test": blank}
         return run

@@ -37,6 +37,7 @@ class Run:
     training: TrainingArguments
     settings: dict[str, Any]  # what its results depend on
     unlabelled: datasets.Dataset | None = None  # the test split as it was given, if it has no labels
+    blank: datasets.Dataset | None = None  # the same as `Task.read_unlabelled` returned it
 
     @property
     def resume_settings(self) -> dict[str, Any]:
@@ -97,6 +98,13 @@ class TaskTrainer(CheckpointErrors, Trainer):
     def _get_eval_sampler(self, eval_dataset):
         # Predictions are known by their place; `train_sampling_strategy` would order these rows as well.
         return SequentialSampler(eval_dataset)
+
+    def _get_num_items_in_batch(self, batch_samples, device):
+        labels = [batch.get("labels") for batch in batch_samples]
+        if labels and labels[0] is not None and labels[0].is_floating_point():
+            # `Trainer` leaves out labels of -100, which of values is one like any other.
+            batch_samples = [{"labels": torch.zeros_like(values)} for values in labels]
+        return super()._get_num_items_in_batch(batch_samples, device)
 
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
         for module in self.resting:
@@ -203,11 +211,10 @@ def score(run: Run, model: PreTrainedModel) -> tuple[dict[str, Predictions], dic
 
 def predict(run: Run, model: PreTrainedModel) -> list[Any] | None:
     """What `model` predicts for the test rows without labels, as a person reads it; None if there are none."""
-    if run.unlabelled is None:
+    if run.blank is None:
         return None
-    examples = run.task.read_unlabelled(run.unlabelled)
-    encoded = run.task.encode(examples, training=False)
-    said = Predictions(examples, encoded, TaskTrainer(run, model).predict(encoded).predictions)
+    encoded = run.task.encode(run.blank, training=False)
+    said = Predictions(run.blank, encoded, TaskTrainer(run, model).predict(encoded).predictions)
     return [run.task.readable(label) for label in run.task.decode(said)]
 
 
