@@ -170,9 +170,9 @@ def leave_group(before: Callable[[int], None] | None, worker: int) -> None:
 
 class SaveAndStop(TrainerCallback):
     """Writes a checkpoint's manifest behind everything else, by which `checkpoint_to_resume` knows that it is whole.
-    SIGTERM, which schedulers send before they kill, ends a training behind its step with such a checkpoint, one that
-    can be resumed, and the process with status 143; a second one ends the process at once, if it comes later than
-    those that several senders (a launcher, the system) send for one stop."""
+    SIGTERM, which schedulers send before they kill, ends a training behind its step or evaluation with such a
+    checkpoint, one that can be resumed, and the process with status 143; a second one ends the process at once, if it
+    comes later than those that several senders (a launcher, the system) send for one stop."""
 
     received, before, at = False, None, 0.0
 
@@ -200,12 +200,14 @@ class SaveAndStop(TrainerCallback):
             args.save_only_model = False
             control.should_save, control.should_evaluate = True, False
 
+    on_evaluate = on_step_end  # no step may follow; what is saved now can be resumed
+
     def on_save(self, args, state, control, **kwargs):
         checkpoint = Path(args.output_dir) / f"checkpoint-{state.global_step}"
         PartialState().wait_for_everyone()  # every rank writes the state of its random numbers
         if state.is_world_process_zero and checkpoint.is_dir():
             write_manifest(checkpoint)
-        if self.received:
+        if on_any_rank(self.received) and not args.save_only_model:  # else the next step is saved
             PartialState().wait_for_everyone()  # who ends has the launcher end the others
             if state.is_world_process_zero:
                 tqdm.write(
