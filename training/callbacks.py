@@ -88,12 +88,13 @@ def describe_log(logs: Mapping[str, float]) -> str:
 
 
 class EarlyStopping(EarlyStoppingCallback):
-    """Goes on counting from where a checkpoint stood, with the patience given now."""
+    """Goes on counting from where a checkpoint stood, with the patience given now; ends at once if that is over."""
 
     def on_train_begin(self, args, state, control, **kwargs):
         super().on_train_begin(args, state, control, **kwargs)
         saved = state.stateful_callbacks.setdefault(type(self).__name__, self.state())  # none: trained without patience
         self.early_stopping_patience_counter = saved["attributes"]["early_stopping_patience_counter"]
+        control.should_training_stop |= self.early_stopping_patience_counter >= self.early_stopping_patience
 
 
 def steps_of(training: TrainingArguments) -> dict[str, Any]:
@@ -131,7 +132,13 @@ RESUMED |= {"betas": "adam_beta1, adam_beta2"}
 
 class CheckpointErrors:
     """For a `Trainer`: a checkpoint that cannot be written is an OSError that names it; one that was trained with
-    another optimizer, or other settings of it, which would win without a word, is a ValueError."""
+    another optimizer, or other settings of it, which would win without a word, is a ValueError; from the last one of a
+    training there is no further step."""
+
+    def _run_epoch(self, *args, **kwargs):
+        self.control.should_training_stop |= self.state.global_step >= self.state.max_steps
+        if not self.control.should_training_stop:
+            super()._run_epoch(*args, **kwargs)
 
     def _load_optimizer_and_scheduler(self, checkpoint):
         asked = [dict(group) for group in self.optimizer.param_groups]

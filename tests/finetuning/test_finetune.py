@@ -305,6 +305,18 @@ class TestTraining:
         _, report, _, state = train(run, run.initial_model(), str(tmp_path / "checkpoint-20"))
         assert state.epoch == 3 and report["training_seconds"] is None
 
+    @pytest.mark.parametrize("end", [["--num_train_epochs", "9", "--patience", "1"], ["--max_steps", "15"]])
+    def test_what_had_ended_is_not_trained_further(self, start, data, tmp_path, end):
+        """Killed between its last checkpoint and its end: nothing got better any more, or in the midst of an epoch."""
+        given = ["--learning_rate", "0", "--save_only_model", "false", "--save_total_limit", "9", "--save_strategy",
+                 "steps", "--save_steps", "5", "--eval_strategy", "steps", "--eval_steps", "5", *end]  # fmt: skip
+        run = self.prepare(start, data, tmp_path, *given)
+        _, report, _, state = train(run, run.initial_model())
+        _, again, _, resumed = train(run, run.initial_model(), str(tmp_path / f"checkpoint-{state.global_step}"))
+        assert again == report | {"training_seconds": None} and resumed.epoch < 2
+        evaluations = [[entry for entry in each.log_history if "eval_loss" in entry] for each in (state, resumed)]
+        assert evaluations[0] == evaluations[1]
+
     def test_other_settings_of_the_optimizer_are_not_resumed(self, start, data, tmp_path):
         """Those of the checkpoint would win without a word."""
         run = self.prepare(start, data, tmp_path, "--save_only_model", "false")
