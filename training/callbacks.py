@@ -34,6 +34,8 @@ from .processes import on_any_rank
 BATCHES_WITH_BAR = 50
 # Signals within this time are of one stop.
 STOP_SECONDS = 5
+# What can be done where a training broke off.
+RESUME, AGAIN = "go on with --resume_from_checkpoint true", "start again in another folder"
 
 
 def add_callbacks(trainer: Trainer, console: ConsoleLog | None = None) -> None:
@@ -41,7 +43,7 @@ def add_callbacks(trainer: Trainer, console: ConsoleLog | None = None) -> None:
     where SIGTERM comes."""
     for printer in (PrinterCallback, ProgressCallback):
         trainer.pop_callback(printer)
-    for callback in (console or ConsoleLog(), SaveAndStop()):
+    for callback in (console or ConsoleLog(), SaveAndStop(getattr(trainer, "advice", RESUME))):
         trainer.add_callback(callback)
 
 
@@ -135,6 +137,8 @@ class CheckpointErrors:
     another optimizer, or other settings of it, which would win without a word, is a ValueError; from the last one of a
     training there is no further step."""
 
+    advice = RESUME
+
     def _run_epoch(self, *args, **kwargs):
         self.control.should_training_stop |= self.state.global_step >= self.state.max_steps
         if not self.control.should_training_stop:
@@ -158,11 +162,9 @@ class CheckpointErrors:
             super()._save_checkpoint(*args, **kwargs)
         except (OSError, RuntimeError, SafetensorError) as error:  # the second is what `torch.save` raises
             name = f"checkpoint-{self.state.global_step}"
-            resumable = not self.args.save_only_model
-            goes_on = "go on with --resume_from_checkpoint true" if resumable else "start again in another folder"
             raise OSError(
                 f"{name} could not be written to {self.args.output_dir!r} ({str(error).splitlines()[0]}); what was"
-                f" saved before is whole: make room, and {goes_on}"
+                f" saved before is whole: make room, and {AGAIN if self.args.save_only_model else self.advice}"
             ) from error
 
 
@@ -182,6 +184,9 @@ class SaveAndStop(TrainerCallback):
     comes later than those that several senders (a launcher, the system) send for one stop."""
 
     received, before, at = False, None, 0.0
+
+    def __init__(self, advice: str = RESUME):
+        self.advice = advice
 
     def on_train_begin(self, args, state, control, train_dataloader=None, **kwargs):
         # accelerate's holds the one that has workers
@@ -217,7 +222,5 @@ class SaveAndStop(TrainerCallback):
         if on_any_rank(self.received) and not args.save_only_model:  # else the next step is saved
             PartialState().wait_for_everyone()  # who ends has the launcher end the others
             if state.is_world_process_zero:
-                tqdm.write(
-                    f"Stopped by SIGTERM: step {state.global_step} is saved; --resume_from_checkpoint true goes on"
-                )
+                tqdm.write(f"Stopped by SIGTERM: step {state.global_step} is saved; {self.advice}")
             raise SystemExit(128 + signal.SIGTERM)

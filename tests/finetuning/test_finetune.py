@@ -4,6 +4,7 @@ import json
 import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
 from contextlib import redirect_stderr, redirect_stdout
@@ -815,18 +816,35 @@ def test_an_interruption_leaves_the_models_of_the_seeds_that_are_done(start, dat
     assert all(torch.equal(weight, weights[name]) for name, weight in done[0][0].state_dict().items())
 
 
-@pytest.mark.parametrize("only_model", [True, False])
-def test_a_full_disk_advises_what_can_be_done(start, data, tmp_path, monkeypatch, capsys, only_model):
+@pytest.mark.parametrize(("only_model", "seeds"), [(True, "1"), (False, "1"), (False, "2")])
+def test_a_full_disk_advises_what_can_be_done(start, data, tmp_path, monkeypatch, capsys, only_model, seeds):
     def full(*_, **__):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(Trainer, "save_model", full)
     arguments = ["--model", start, "--data", data, "--output_dir", str(tmp_path / "out"), *QUICK, "--max_steps", "1"]
-    assert cli.main(["finetune", "classify", *arguments, "--save_only_model", str(only_model).lower()]) == 2
+    arguments += ["--save_only_model", str(only_model).lower(), "--seeds", seeds]
+    assert cli.main(["finetune", "classify", *arguments]) == 2
     said = capsys.readouterr().err
     assert "checkpoint-1 could not be written" in said and "No space left" in said
-    assert ("start again in another folder" in said) is only_model
-    assert ("--resume_from_checkpoint true" in said) is not only_model
+    resumable = not only_model and seeds == "1"
+    assert ("start again in another folder" in said) is not resumable
+    assert ("--resume_from_checkpoint true" in said) is resumable
+
+
+@pytest.mark.parametrize("seeds", ["1", "2"])
+def test_sigterm_advises_what_can_be_done(start, data, tmp_path, monkeypatch, capsys, seeds):
+    step = Trainer.training_step
+    told = lambda *given: os.kill(os.getpid(), signal.SIGTERM) or step(*given)  # noqa: E731
+    monkeypatch.setattr(Trainer, "training_step", told)
+    arguments = ["--model", start, "--data", data, "--output_dir", str(tmp_path / "out"), *QUICK, "--seeds", seeds]
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(SystemExit):
+        cli.main(["finetune", "classify", *arguments])
+    signal.signal(signal.SIGTERM, before)
+    said = capsys.readouterr().out
+    assert ("step 1 is saved; start again in another folder" in said) is (seeds == "2")
+    assert ("step 1 is saved; go on with --resume_from_checkpoint true" in said) is (seeds == "1")
 
 
 @pytest.mark.slow

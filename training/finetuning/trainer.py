@@ -15,7 +15,7 @@ from tqdm.auto import tqdm
 from transformers import PreTrainedModel, Trainer, TrainerState, TrainingArguments, set_seed
 
 from ..arguments.finetuning import DataArguments, EvaluateArguments, FinetuneArguments
-from ..callbacks import CheckpointErrors, ConsoleLog, EarlyStopping, SettingsState, add_callbacks, steps_of
+from ..callbacks import AGAIN, CheckpointErrors, ConsoleLog, EarlyStopping, SettingsState, add_callbacks, steps_of
 from ..checkpoints import kept_step
 from ..hub.card import COSTS
 from ..precision import now, resolve_precision
@@ -85,6 +85,8 @@ class TaskTrainer(CheckpointErrors, Trainer):
                 kind, keywords = self.get_optimizer_cls_and_kwargs(training, model)
                 keywords["params"] = parameter_groups(model, training, arguments.layerwise_lr_decay)
                 options["optimizer_cls_and_kwargs"] = kind, keywords
+            if arguments.seeds and arguments.seeds > 1:
+                self.advice = f"{AGAIN} (several seeds cannot be resumed)"
             options["callbacks"] = [SettingsState(run.resume_settings)]
             if arguments.patience and training.eval_strategy != "no" and training.load_best_model_at_end:
                 options["callbacks"].append(EarlyStopping(arguments.patience))
