@@ -24,7 +24,7 @@ from safetensors import SafetensorError
 
 from ..arguments import argument
 from .commands import COMMANDS
-from .unused_arguments import reject_unused
+from .unused_arguments import reject_training, reject_unused
 
 NO_MEMORY = ("can't allocate memory", "Storage size calculation overflowed", "out of memory")
 LENGTHS = {"num_train_epochs", "max_steps", "minutes"}  # of a training; one given beside a recipe replaces its own
@@ -95,6 +95,8 @@ def parse(name: str, argv: Sequence[str] = (), given: Mapping[str, Any] | None =
         if not (name.startswith("evaluate") or values.get("plan") or values.get("compare") or goes_on):
             check_unused(Path(values["output_dir"]))
         *instances, others, words = build_parser(name, everything=True).read(argv, chosen)
+        if name.startswith("evaluate"):
+            reject_training(instances[-1], named | recipe.keys())
 
     for word in words:
         if word.startswith("--"):  # such as --no_quick
