@@ -297,16 +297,19 @@ def _from_yaml(texts: Sequence[str]) -> Any:
     return True if not values else values[0] if len(values) == 1 else values
 
 
-def read_recipe(path: str | Path, known: set[str]) -> dict[str, Any]:
-    """The arguments in a YAML file, or in the recipe of ours that has this name."""
+def read_recipe(given: str | Path | Mapping[str, Any], known: set[str]) -> dict[str, Any]:
+    """The arguments in a YAML file, or in the recipe of ours that has this name; or, from Python, a dictionary."""
     ours = {file.stem: file for file in (PACKAGE / "training/pretraining/recipes").glob("*.yaml")}
-    file = Path(path) if Path(path).is_file() else ours.get(str(path))
-    if file is None:
-        raise ValueError(
-            f"recipe: {str(path)!r} is no file{close_matches(str(path), ours)}; use a YAML file, or one of"
-            f" {', '.join(sorted(ours))}"
-        )
-    recipe = read_yaml(file.read_bytes(), str(file)) or {}
+    if isinstance(given, Mapping):
+        file, recipe = "recipe", dict(given)
+    else:
+        file = Path(str(given)) if Path(str(given)).is_file() else ours.get(str(given))
+        if file is None:
+            raise ValueError(
+                f"recipe: {str(given)!r} is no file{close_matches(str(given), ours)}; use a YAML file, or one of"
+                f" {', '.join(sorted(ours))}"
+            )
+        recipe = read_yaml(file.read_bytes(), str(file)) or {}
     if not isinstance(recipe, dict):
         raise ValueError(f"recipe: {str(file)!r} is no list of 'argument: value' lines")
     for key in (key for key in recipe if key not in known):
