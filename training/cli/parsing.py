@@ -111,6 +111,9 @@ def parse(name: str, argv: Sequence[str] = (), given: Mapping[str, Any] | None =
     if command.config_overrides:
         fields = _config_fields() - values.keys()
         on_line = {field: _from_yaml(texts) for field, texts in vars(others).items() if field in fields}
+        for field, value in on_line.items():
+            if isinstance(value, list) and _flags(argv).count(field) > 1:  # as in `Parser.read`
+                raise ValueError(f"{field}: --{field} is given twice; give all behind one")
         instances.append({field: value for field, value in chosen.items() if field in fields} | on_line)
     return instances
 
