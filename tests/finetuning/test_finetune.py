@@ -329,7 +329,8 @@ class TestTraining:
 
     def test_other_rows_or_labels_are_not_resumed(self, start, data, tmp_path):
         """They would be validated on what was trained on, or have the head's labels in another order."""
-        more = ["--model", start, "--train", f"{data}/train.jsonl", "--save_only_model", "false", "--validation_size",
+        file = shutil.copy(f"{data}/train.jsonl", tmp_path)
+        more = ["--model", start, "--train", file, "--save_only_model", "false", "--validation_size",
                 "40", "--output_dir", str(tmp_path / "out"), "--num_train_epochs", "2"]  # fmt: skip
         run = command.prepare(*instances("classify", *more))
         train(run, run.initial_model())
@@ -340,6 +341,11 @@ class TestTraining:
         for changed in (["--per_device_train_batch_size", "3"], ["--metric_for_best_model", "f1_macro"]):
             with pytest.raises(ValueError, match=f"^{changed[0][2:]}.*: .*was trained with"):
                 command.finetune(*instances("classify", *again, *changed))
+        rows = Path(file).read_text()
+        Path(file).write_text(rows.replace("film", "meal"))  # under the same name
+        with pytest.raises(ValueError, match="^rows: .*was trained with"):
+            command.finetune(*instances("classify", *again))
+        Path(file).write_text(rows)
         command.finetune(*instances("classify", *again, "--num_train_epochs", "3", "--patience", "9"))
 
     def test_the_best_model_is_kept_not_the_last(self, start, data, tmp_path, monkeypatch):

@@ -16,7 +16,7 @@ from transformers import PreTrainedModel, Trainer, TrainerState, TrainingArgumen
 
 from ..arguments.finetuning import DataArguments, EvaluateArguments, FinetuneArguments
 from ..callbacks import AGAIN, CheckpointErrors, ConsoleLog, EarlyStopping, SettingsState, add_callbacks, steps_of
-from ..checkpoints import kept_step
+from ..checkpoints import kept_step, rows_checksum
 from ..hub.card import COSTS
 from ..precision import now, resolve_precision
 from .freezing import add_lora, freeze, parameter_groups, restore_embedding, train_seen_rows
@@ -45,7 +45,7 @@ class Run:
         names = {field.name for kind in kinds for field in dataclasses.fields(kind)}
         names |= {"model", "freeze", "lora", "layerwise_lr_decay", "data_seed"}
         kept = {name: value for name, value in self.settings.items() if name in names}
-        rows = {name: len(split) for name, split in self.splits.items()}
+        rows = {name: rows_checksum(split) for name, split in self.encoded.items()}
         return steps_of(self.training) | kept | {"labels": list(self.task.labels), "rows": rows}
 
     def initial_model(self) -> PreTrainedModel:
