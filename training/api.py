@@ -2,9 +2,9 @@
 
 Keyword arguments are the command line's (`minibert pretrain --help`, or `--help-all`, has all of them), read and
 checked by the same code: numbers, strings, booleans, lists, paths as strings or `Path`, and where an argument is
-undecided by default also None. `recipe=` names a YAML file of them; a training takes any field of `TrainingArguments`
-(learning_rate, num_train_epochs, seed, …). A model is a folder or a Hub name. Each function prints what its command
-prints, and returns the result.
+undecided by default also None. `recipe=` names a YAML file of them, or is a dictionary; a training takes any field of
+`TrainingArguments` (learning_rate, num_train_epochs, seed, …). A model is a folder or a Hub name. Each function prints
+what its command prints, and returns the result.
 
 All raise:
     ValueError: bad input, with the command line's message: the argument, its value and what to use instead; before any

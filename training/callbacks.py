@@ -34,6 +34,8 @@ from .processes import on_any_rank
 BATCHES_WITH_BAR = 50
 # Signals within this time are of one stop.
 STOP_SECONDS = 5
+# What can be done where a training broke off.
+RESUME, AGAIN = "go on with --resume_from_checkpoint true", "start again in another folder"
 
 
 def add_callbacks(trainer: Trainer, console: ConsoleLog | None = None) -> None:
@@ -41,7 +43,7 @@ def add_callbacks(trainer: Trainer, console: ConsoleLog | None = None) -> None:
     where SIGTERM comes."""
     for printer in (PrinterCallback, ProgressCallback):
         trainer.pop_callback(printer)
-    for callback in (console or ConsoleLog(), SaveAndStop()):
+    for callback in (console or ConsoleLog(), SaveAndStop(getattr(trainer, "advice", RESUME))):
         trainer.add_callback(callback)
 
 
@@ -88,12 +90,13 @@ def describe_log(logs: Mapping[str, float]) -> str:
 
 
 class EarlyStopping(EarlyStoppingCallback):
-    """Goes on counting from where a checkpoint stood, with the patience given now."""
+    """Goes on counting from where a checkpoint stood, with the patience given now; ends at once if that is over."""
 
     def on_train_begin(self, args, state, control, **kwargs):
         super().on_train_begin(args, state, control, **kwargs)
         saved = state.stateful_callbacks.setdefault(type(self).__name__, self.state())  # none: trained without patience
         self.early_stopping_patience_counter = saved["attributes"]["early_stopping_patience_counter"]
+        control.should_training_stop |= self.early_stopping_patience_counter >= self.early_stopping_patience
 
 
 def steps_of(training: TrainingArguments) -> dict[str, Any]:
@@ -131,7 +134,15 @@ RESUMED |= {"betas": "adam_beta1, adam_beta2"}
 
 class CheckpointErrors:
     """For a `Trainer`: a checkpoint that cannot be written is an OSError that names it; one that was trained with
-    another optimizer, or other settings of it, which would win without a word, is a ValueError."""
+    another optimizer, or other settings of it, which would win without a word, is a ValueError; from the last one of a
+    training there is no further step."""
+
+    advice = RESUME
+
+    def _run_epoch(self, *args, **kwargs):
+        self.control.should_training_stop |= self.state.global_step >= self.state.max_steps
+        if not self.control.should_training_stop:
+            super()._run_epoch(*args, **kwargs)
 
     def _load_optimizer_and_scheduler(self, checkpoint):
         asked = [dict(group) for group in self.optimizer.param_groups]
@@ -151,11 +162,9 @@ class CheckpointErrors:
             super()._save_checkpoint(*args, **kwargs)
         except (OSError, RuntimeError, SafetensorError) as error:  # the second is what `torch.save` raises
             name = f"checkpoint-{self.state.global_step}"
-            resumable = not self.args.save_only_model
-            goes_on = "go on with --resume_from_checkpoint true" if resumable else "start again in another folder"
             raise OSError(
                 f"{name} could not be written to {self.args.output_dir!r} ({str(error).splitlines()[0]}); what was"
-                f" saved before is whole: make room, and {goes_on}"
+                f" saved before is whole: make room, and {AGAIN if self.args.save_only_model else self.advice}"
             ) from error
 
 
@@ -170,11 +179,14 @@ def leave_group(before: Callable[[int], None] | None, worker: int) -> None:
 
 class SaveAndStop(TrainerCallback):
     """Writes a checkpoint's manifest behind everything else, by which `checkpoint_to_resume` knows that it is whole.
-    SIGTERM, which schedulers send before they kill, ends a training behind its step with such a checkpoint, one that
-    can be resumed, and the process with status 143; a second one ends the process at once, if it comes later than
-    those that several senders (a launcher, the system) send for one stop."""
+    SIGTERM, which schedulers send before they kill, ends a training behind its step or evaluation with such a
+    checkpoint, one that can be resumed, and the process with status 143; a second one ends the process at once, if it
+    comes later than those that several senders (a launcher, the system) send for one stop."""
 
     received, before, at = False, None, 0.0
+
+    def __init__(self, advice: str = RESUME):
+        self.advice = advice
 
     def on_train_begin(self, args, state, control, train_dataloader=None, **kwargs):
         # accelerate's holds the one that has workers
@@ -200,15 +212,15 @@ class SaveAndStop(TrainerCallback):
             args.save_only_model = False
             control.should_save, control.should_evaluate = True, False
 
+    on_evaluate = on_step_end  # no step may follow; what is saved now can be resumed
+
     def on_save(self, args, state, control, **kwargs):
         checkpoint = Path(args.output_dir) / f"checkpoint-{state.global_step}"
         PartialState().wait_for_everyone()  # every rank writes the state of its random numbers
         if state.is_world_process_zero and checkpoint.is_dir():
             write_manifest(checkpoint)
-        if self.received:
+        if on_any_rank(self.received) and not args.save_only_model:  # else the next step is saved
             PartialState().wait_for_everyone()  # who ends has the launcher end the others
             if state.is_world_process_zero:
-                tqdm.write(
-                    f"Stopped by SIGTERM: step {state.global_step} is saved; --resume_from_checkpoint true goes on"
-                )
+                tqdm.write(f"Stopped by SIGTERM: step {state.global_step} is saved; {self.advice}")
             raise SystemExit(128 + signal.SIGTERM)

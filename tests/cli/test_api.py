@@ -36,6 +36,10 @@ def arguments_of(called, kind):
             "--rope_parameters '{full_attention: {rope_theta: 5e5}}'",
         ),
         (dict(recipe="modern", max_steps=7, vocab_size=300), "--recipe modern --max_steps 7 --vocab_size 300"),
+        (
+            dict(recipe=dict(max_steps=7, norm_type="rmsnorm", weights=[1, 2], data=["a", "b"])),
+            "--max_steps 7 --norm_type rmsnorm --weights 1 2 --data a b",
+        ),
         (dict(minutes=None, tokenizer=None, num_proc=None), ""),
         (dict(recipe="bert-classic", minutes=None, max_steps=9), "--recipe bert-classic --max_steps 9"),
         (dict(recipe="bert-classic", minutes=None), "--recipe bert-classic"),  # which has num_train_epochs
@@ -78,6 +82,8 @@ def test_errors_are_those_of_the_command_line(given, line, tmp_path, monkeypatch
     ("given", "message"),
     [
         (dict(size=["mini", "tiny"]), "size: .* is a list; give one value"),
+        (dict(recipe=dict(lerning_rate=3)), "recipe: unknown key 'lerning_rate'; close matches: learning_rate"),
+        (dict(recipe=["modern"]), "recipe: .*modern.* is no file"),
         (dict(vocab_size=None), "vocab_size has no value; leave it out"),
         (dict(label_names=["a"], report_to=["x", "y"]), "report_to: .* is a list; give one value"),
     ],
@@ -140,7 +146,7 @@ def test_what_is_no_text_is_not_made_one(called):
 def test_a_recipe_may_say_where_vectors_go(called, recipe):
     minibert.embed("one", recipe=recipe("output: kept.npy"))
     assert called.arguments[0].output == "kept.npy"
-    minibert.embed("one", recipe=recipe("pooling: cls"))
+    minibert.embed("one", recipe=dict(pooling="cls"))
     assert Path(called.arguments[0].output).name == "vectors.npy"  # in a folder that goes
 
 

@@ -323,6 +323,7 @@ def test_recipe_that_is_not_there():
         ("pretrain --data a --size tiny --data b", "data: --data is given twice; give all behind one"),
         ("finetune classify --label_names=a --label_names b", "label_names: --label_names is given twice"),
         ("convert a b --set c=1 --set d=2", "set: --set is given twice"),
+        ("pretrain --layer_types a b --layer-types b a", "layer_types: --layer_types is given twice"),
     ],
 )
 def test_refused_in_one_line(called, capsys, line, message):

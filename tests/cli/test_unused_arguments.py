@@ -71,6 +71,10 @@ def test_rejected_before_any_work(line, unused, where, instead, tmp_path, capsys
         ("evaluate embed --data a.csv --split nonsense", "split: 'nonsense' has no effect with --data a.csv"),
         ("evaluate embed --data . --columns a b c", "columns: ['a', 'b', 'c'] has no effect with --data ."),
         ("evaluate embed --data . --reference_texts 5", "reference_texts: 5 has no effect without --reference"),
+        ("evaluate tag --resume_from_checkpoint true", "resume_from_checkpoint: 'true' has no effect here"),
+        ("evaluate choose --push_to_hub true", "push_to_hub: True has no effect here"),
+        ("evaluate classify --learning_rate 5e-5", "learning_rate: 5e-05 has no effect here"),
+        ("evaluate nli --eval_strategy epoch", "eval_strategy: 'epoch' has no effect here"),
         ("finetune embed a --loss cosine --scale 99", "scale: 99.0 has no effect with --loss cosine"),
         (
             "finetune embed a --validation b --validation_size 5",

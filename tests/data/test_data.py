@@ -140,6 +140,25 @@ def test_files_with_other_columns(write):
     assert texts(["folder/a.jsonl", "folder/b.jsonl"]) == ["one", "two"]
 
 
+@pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
+def test_streamed_files_with_other_columns(write, suffix, cache):
+    """They stopped a training where they were reached. A column may be missing, as on disk."""
+    for name, row in (("a", {"text": "one", "n": 1}), ("b", {"text": "two"}), ("c", {"text": "three", "source": "x"})):
+        path = write(f"folder/{name}{suffix}", "\n" + json.dumps(row) + "\n")
+        if suffix == ".parquet":
+            datasets.Dataset.from_list([row]).to_parquet(path)
+    with pytest.raises(ValueError, match=f"'folder/c{suffix}' has other columns than 'folder/a.*own, with --weights"):
+        data.load_sources(["folder"], streaming=True)
+    entries = [f"folder/{name}{suffix}" for name in "abc"]
+    (stream,) = data.load_sources([entries[:2]], streaming=True)
+    assert [row["text"] for row in stream] == ["one", "two"]
+    assert [row["text"] for each in data.load_sources(entries, streaming=True) for row in each] == [
+        "one",
+        "two",
+        "three",
+    ]
+
+
 @pytest.mark.parametrize("streaming", [False, True])
 @pytest.mark.parametrize("other", ["text\ntwo\n", "text,label,source\ntwo,1,web\n"])
 def test_csv_files_with_other_columns(write, other, streaming):

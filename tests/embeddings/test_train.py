@@ -140,7 +140,8 @@ def test_the_loss_has_its_scale_and_no_passage_twice_in_a_batch(toy, tmp_path, m
 @pytest.mark.parametrize("task", ["embed", "rerank"])
 def test_other_rates_are_not_resumed(toy, tmp_path, capsys, task):
     """The checkpoint's would win, and the report name the others."""
-    command = ["finetune", task, toy / "train.jsonl", "--model", toy / "model", *TRAINING, "--save_strategy", "steps",
+    file = shutil.copy(toy / "train.jsonl", tmp_path / "train.jsonl")
+    command = ["finetune", task, file, "--model", toy / "model", *TRAINING, "--save_strategy", "steps",
                "--save_steps", "2", "--max_steps", "4", "--eval_strategy", "no", "--load_best_model_at_end", "false",
                "--save_total_limit", "9", "--output_dir", tmp_path / "out"]  # fmt: skip
     with pytest.MonkeyPatch.context() as patch:
@@ -155,6 +156,8 @@ def test_other_rates_are_not_resumed(toy, tmp_path, capsys, task):
     for name, value in {"seed": "5", "per_device_train_batch_size": "12", "validation_size": "30"}.items():
         said = refusal(capsys, *again, f"--{name}", value)
         assert f"error: {name}" in said and "was trained with" in said
+    file.write_text(file.read_text().replace("ask", "tell"))
+    assert "error: rows: " in refusal(capsys, *again)
 
 
 def test_the_figures_are_of_the_precision_of_the_model(toy, tmp_path):

@@ -4,6 +4,7 @@ import json
 import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
 from contextlib import redirect_stderr, redirect_stdout
@@ -305,6 +306,18 @@ class TestTraining:
         _, report, _, state = train(run, run.initial_model(), str(tmp_path / "checkpoint-20"))
         assert state.epoch == 3 and report["training_seconds"] is None
 
+    @pytest.mark.parametrize("end", [["--num_train_epochs", "9", "--patience", "1"], ["--max_steps", "15"]])
+    def test_what_had_ended_is_not_trained_further(self, start, data, tmp_path, end):
+        """Killed between its last checkpoint and its end: nothing got better any more, or in the midst of an epoch."""
+        given = ["--learning_rate", "0", "--save_only_model", "false", "--save_total_limit", "9", "--save_strategy",
+                 "steps", "--save_steps", "5", "--eval_strategy", "steps", "--eval_steps", "5", *end]  # fmt: skip
+        run = self.prepare(start, data, tmp_path, *given)
+        _, report, _, state = train(run, run.initial_model())
+        _, again, _, resumed = train(run, run.initial_model(), str(tmp_path / f"checkpoint-{state.global_step}"))
+        assert again == report | {"training_seconds": None} and resumed.epoch < 2
+        evaluations = [[entry for entry in each.log_history if "eval_loss" in entry] for each in (state, resumed)]
+        assert evaluations[0] == evaluations[1]
+
     def test_other_settings_of_the_optimizer_are_not_resumed(self, start, data, tmp_path):
         """Those of the checkpoint would win without a word."""
         run = self.prepare(start, data, tmp_path, "--save_only_model", "false")
@@ -316,7 +329,8 @@ class TestTraining:
 
     def test_other_rows_or_labels_are_not_resumed(self, start, data, tmp_path):
         """They would be validated on what was trained on, or have the head's labels in another order."""
-        more = ["--model", start, "--train", f"{data}/train.jsonl", "--save_only_model", "false", "--validation_size",
+        file = shutil.copy(f"{data}/train.jsonl", tmp_path)
+        more = ["--model", start, "--train", file, "--save_only_model", "false", "--validation_size",
                 "40", "--output_dir", str(tmp_path / "out"), "--num_train_epochs", "2"]  # fmt: skip
         run = command.prepare(*instances("classify", *more))
         train(run, run.initial_model())
@@ -327,6 +341,11 @@ class TestTraining:
         for changed in (["--per_device_train_batch_size", "3"], ["--metric_for_best_model", "f1_macro"]):
             with pytest.raises(ValueError, match=f"^{changed[0][2:]}.*: .*was trained with"):
                 command.finetune(*instances("classify", *again, *changed))
+        rows = Path(file).read_text()
+        Path(file).write_text(rows.replace("film", "meal"))  # under the same name
+        with pytest.raises(ValueError, match="^rows: .*was trained with"):
+            command.finetune(*instances("classify", *again))
+        Path(file).write_text(rows)
         command.finetune(*instances("classify", *again, "--num_train_epochs", "3", "--patience", "9"))
 
     def test_the_best_model_is_kept_not_the_last(self, start, data, tmp_path, monkeypatch):
@@ -762,13 +781,11 @@ def test_an_evaluation_does_not_replace_the_report_of_a_training(data, finished,
     assert (finished / "metrics.json").read_bytes() == before
 
 
-def test_only_a_finished_training_touches_the_hub(start, data, finished, tmp_path, monkeypatch):
+def test_only_a_finished_training_touches_the_hub(start, data, tmp_path, monkeypatch):
     monkeypatch.setattr(Trainer, "init_hf_repo", lambda *_, **__: pytest.fail("a repository was created"))
     given = ["--data", data, "--push_to_hub", "true", "--bf16", "false", "--use_cpu", "true", "--traceback"]
     plan = ["finetune", "classify", "--model", start, "--plan", "--output_dir", str(tmp_path / "plan")]
     assert cli.main([*plan, *given]) == 0
-    measure = ["evaluate", "classify", "--model", str(finished), "--output_dir", str(tmp_path / "evaluate")]
-    assert cli.main([*measure, *given]) == 0
 
 
 @pytest.mark.parametrize(
@@ -803,18 +820,35 @@ def test_an_interruption_leaves_the_models_of_the_seeds_that_are_done(start, dat
     assert all(torch.equal(weight, weights[name]) for name, weight in done[0][0].state_dict().items())
 
 
-@pytest.mark.parametrize("only_model", [True, False])
-def test_a_full_disk_advises_what_can_be_done(start, data, tmp_path, monkeypatch, capsys, only_model):
+@pytest.mark.parametrize(("only_model", "seeds"), [(True, "1"), (False, "1"), (False, "2")])
+def test_a_full_disk_advises_what_can_be_done(start, data, tmp_path, monkeypatch, capsys, only_model, seeds):
     def full(*_, **__):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(Trainer, "save_model", full)
     arguments = ["--model", start, "--data", data, "--output_dir", str(tmp_path / "out"), *QUICK, "--max_steps", "1"]
-    assert cli.main(["finetune", "classify", *arguments, "--save_only_model", str(only_model).lower()]) == 2
+    arguments += ["--save_only_model", str(only_model).lower(), "--seeds", seeds]
+    assert cli.main(["finetune", "classify", *arguments]) == 2
     said = capsys.readouterr().err
     assert "checkpoint-1 could not be written" in said and "No space left" in said
-    assert ("start again in another folder" in said) is only_model
-    assert ("--resume_from_checkpoint true" in said) is not only_model
+    resumable = not only_model and seeds == "1"
+    assert ("start again in another folder" in said) is not resumable
+    assert ("--resume_from_checkpoint true" in said) is resumable
+
+
+@pytest.mark.parametrize("seeds", ["1", "2"])
+def test_sigterm_advises_what_can_be_done(start, data, tmp_path, monkeypatch, capsys, seeds):
+    step = Trainer.training_step
+    told = lambda *given: os.kill(os.getpid(), signal.SIGTERM) or step(*given)  # noqa: E731
+    monkeypatch.setattr(Trainer, "training_step", told)
+    arguments = ["--model", start, "--data", data, "--output_dir", str(tmp_path / "out"), *QUICK, "--seeds", seeds]
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(SystemExit):
+        cli.main(["finetune", "classify", *arguments])
+    signal.signal(signal.SIGTERM, before)
+    said = capsys.readouterr().out
+    assert ("step 1 is saved; start again in another folder" in said) is (seeds == "2")
+    assert ("step 1 is saved; go on with --resume_from_checkpoint true" in said) is (seeds == "1")
 
 
 @pytest.mark.slow

@@ -139,27 +139,35 @@ def test_a_finished_training_goes_on_with_no_further_step(whole, corpus, tmp_pat
     assert reports[0]["validation_loss"] == reports[1]["validation_loss"]
 
 
-def stopped(corpus: Path, output: Path, more: dict) -> int:
-    """SIGTERM in the fifth step."""
-    plain = PretrainingTrainer.training_step
+def stopped(corpus: Path, output: Path, more: dict, method: str, steps: int) -> int:
+    """SIGTERM in a method of the trainer, behind so many steps."""
+    plain = getattr(PretrainingTrainer, method)
 
-    def training_step(trainer, *arguments):
-        if trainer.state.global_step == 4:
+    def called(trainer, *arguments, **keywords):
+        if trainer.state.global_step == steps:
             os.kill(os.getpid(), signal.SIGTERM)
-        return plain(trainer, *arguments)
+        return plain(trainer, *arguments, **keywords)
 
-    PretrainingTrainer.training_step = training_step
+    setattr(PretrainingTrainer, method, called)
     return command(corpus, output, **more, resume_from_checkpoint="true")
 
 
 @pytest.mark.parametrize("whole", ["rows", pytest.param("stream", marks=pytest.mark.slow)], indirect=True)
-def test_sigterm_saves_and_stops(whole, corpus, tmp_path):
-    """Also where nothing was to be saved; a finished training leaves signals as they were."""
+@pytest.mark.parametrize(
+    ("method", "steps", "saved", "given"),
+    [
+        ("training_step", 4, 5, dict(save_strategy="no")),
+        ("evaluate", STEPS, STEPS, dict(save_strategy="no")),  # the last one
+        ("evaluate", 6, 6, dict(save_steps=6, save_only_model=True)),
+        ("save_model", 6, 7, dict(save_steps=6, save_only_model=True)),
+    ],
+)
+def test_sigterm_saves_and_stops(whole, corpus, tmp_path, method, steps, saved, given):
+    """Also where nothing was to be saved, or nothing but the model; a finished training leaves signals as they were."""
     output, (folder, more) = tmp_path / "run", whole
     before = signal.getsignal(signal.SIGTERM)
-    assert in_a_process(stopped, corpus, output, dict(more, save_strategy="no")) == 128 + signal.SIGTERM
-    (checkpoint,) = output.glob("checkpoint-*")
-    assert checkpoint.name == "checkpoint-5" and find_damage(checkpoint) is None
+    assert in_a_process(stopped, corpus, output, more | given, method, steps) == 128 + signal.SIGTERM
+    assert find_damage(output / f"checkpoint-{saved}") is None
     assert not (output / "model.safetensors").exists()
     assert command(corpus, output, resume_from_checkpoint="true", **more) == 0
     check_same(output, folder)

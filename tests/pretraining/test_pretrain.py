@@ -373,10 +373,12 @@ def test_what_a_training_is_resumed_with_must_be_that_of_its_checkpoint(corpus, 
         return cli.main(["pretrain", *(word for each in settings.items() for word in each)])
 
     (tmp_path / "text.txt").write_text(corpus.read_text().replace("cat", "cow"))
+    (tmp_path / "turned.txt").write_text("\n\n".join(reversed(corpus.read_text().split("\n\n"))))
     assert train("whole") == train("averaged", weight_average=0.9) == 0
     for before, changed, named in (
         ("whole", dict(model="minibert"), "local_attention: 6"),
         ("whole", dict(data=tmp_path / "text.txt"), "tokenizer: "),
+        ("whole", dict(data=tmp_path / "turned.txt"), "what is in the rows: "),  # as many, the same tokenizer
         ("whole", dict(validation_size=0.1), "validation_size: 0.1"),
         ("whole", dict(seq_length=48), "seq_length: 48"),
         ("whole", dict(seed=7), "seed: 7"),

@@ -24,7 +24,7 @@ from safetensors import SafetensorError
 
 from ..arguments import argument
 from .commands import COMMANDS
-from .unused_arguments import reject_unused
+from .unused_arguments import reject_training, reject_unused
 
 NO_MEMORY = ("can't allocate memory", "Storage size calculation overflowed", "out of memory")
 LENGTHS = {"num_train_epochs", "max_steps", "minutes"}  # of a training; one given beside a recipe replaces its own
@@ -95,6 +95,8 @@ def parse(name: str, argv: Sequence[str] = (), given: Mapping[str, Any] | None =
         if not (name.startswith("evaluate") or values.get("plan") or values.get("compare") or goes_on):
             check_unused(Path(values["output_dir"]))
         *instances, others, words = build_parser(name, everything=True).read(argv, chosen)
+        if name.startswith("evaluate"):
+            reject_training(instances[-1], named | recipe.keys())
 
     for word in words:
         if word.startswith("--"):  # such as --no_quick
@@ -109,6 +111,9 @@ def parse(name: str, argv: Sequence[str] = (), given: Mapping[str, Any] | None =
     if command.config_overrides:
         fields = _config_fields() - values.keys()
         on_line = {field: _from_yaml(texts) for field, texts in vars(others).items() if field in fields}
+        for field, value in on_line.items():
+            if isinstance(value, list) and _flags(argv).count(field) > 1:  # as in `Parser.read`
+                raise ValueError(f"{field}: --{field} is given twice; give all behind one")
         instances.append({field: value for field, value in chosen.items() if field in fields} | on_line)
     return instances
 
@@ -294,16 +299,19 @@ def _from_yaml(texts: Sequence[str]) -> Any:
     return True if not values else values[0] if len(values) == 1 else values
 
 
-def read_recipe(path: str | Path, known: set[str]) -> dict[str, Any]:
-    """The arguments in a YAML file, or in the recipe of ours that has this name."""
+def read_recipe(given: str | Path | Mapping[str, Any], known: set[str]) -> dict[str, Any]:
+    """The arguments in a YAML file, or in the recipe of ours that has this name; or, from Python, a dictionary."""
     ours = {file.stem: file for file in (PACKAGE / "training/pretraining/recipes").glob("*.yaml")}
-    file = Path(path) if Path(path).is_file() else ours.get(str(path))
-    if file is None:
-        raise ValueError(
-            f"recipe: {str(path)!r} is no file{close_matches(str(path), ours)}; use a YAML file, or one of"
-            f" {', '.join(sorted(ours))}"
-        )
-    recipe = read_yaml(file.read_bytes(), str(file)) or {}
+    if isinstance(given, Mapping):
+        file, recipe = "recipe", dict(given)
+    else:
+        file = Path(str(given)) if Path(str(given)).is_file() else ours.get(str(given))
+        if file is None:
+            raise ValueError(
+                f"recipe: {str(given)!r} is no file{close_matches(str(given), ours)}; use a YAML file, or one of"
+                f" {', '.join(sorted(ours))}"
+            )
+        recipe = read_yaml(file.read_bytes(), str(file)) or {}
     if not isinstance(recipe, dict):
         raise ValueError(f"recipe: {str(file)!r} is no list of 'argument: value' lines")
     for key in (key for key in recipe if key not in known):

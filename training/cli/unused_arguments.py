@@ -77,6 +77,14 @@ CONDITIONS = {
     probes.NeighboursArguments: (_with("masked_tokens", "recall_at"),),
     probes.SimilarityArguments: (_with("uses", "pairs"),),
 }
+# What those of TrainingArguments begin with that count in a training alone.
+OF_TRAINING = (
+    "activation_", "adam_", "auto_find_", "average_tokens_", "data_seed", "do_", "enable_jit_", "eval_delay",
+    "eval_on_start", "eval_steps", "eval_strategy", "gradient_", "greater_is_better", "hub_", "ignore_data_skip",
+    "learning_rate", "load_best_", "lr_scheduler_", "max_grad_norm", "max_steps", "metric_for_best_", "neftune_",
+    "num_train_epochs", "optim", "per_device_train_", "push_to_hub", "restore_callback_", "resume_from_", "save_",
+    "torch_empty_cache_", "train_sampling_", "warmup_", "weight_decay",
+)  # fmt: skip
 
 
 def reject_unused(
@@ -97,3 +105,11 @@ def reject_unused(
                 text = " ".join(switch) if isinstance(switch, list) else switch
                 here = f"with --{condition.switch} {text}" if switch else f"without --{condition.switch}"
                 raise ValueError(f"{name}: {values[name]!r} has no effect {here}; use it {condition.where}")
+
+
+def reject_training(training: Any, given: Collection[str]) -> None:
+    """Raise ValueError for an argument of `training` (TrainingArguments) that was given where nothing is trained."""
+    for name in given:
+        if name.startswith(OF_TRAINING):
+            value = getattr(training, name)
+            raise ValueError(f"{name}: {getattr(value, 'value', value)!r} has no effect here; use it with finetune")

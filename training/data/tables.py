@@ -5,9 +5,11 @@ as they are, several rows could so become one: such a tsv is refused, which show
 """
 
 import glob
+import json
 import os
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ import datasets
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 DatasetOrStream = datasets.Dataset | datasets.IterableDataset
 # Empty cells and words such as "NA" stay text.
@@ -58,15 +61,16 @@ def load_table(file: str | Path, field: str = "data") -> datasets.Dataset:
 
 def load_files(files: Sequence[str], suffix: str, field: str = "data", **options: Any) -> DatasetOrStream:
     """The rows of files that are read as those ending in `suffix`; `options` are those of `datasets.load_dataset`. A
-    ValueError where they cannot be read, or hold no rows; of a stream, the first row is looked at, the others as they
-    are read."""
+    ValueError where they cannot be read, or hold no rows; of a stream, the first row of each file is looked at, the
+    others as they are read."""
     loader, defaults = LOADERS[suffix]
+    apart = f"{APART}, with --weights" if options.get("streaming") else APART
     try:
         literal = [glob.escape(os.path.abspath(file)) for file in files]  # which `datasets` takes for patterns
         columns = [_text_columns(file, defaults) for file in files] if loader == "csv" else []
         for file, its in zip(files, columns):
             if set(its) != set(columns[0]):
-                raise ValueError(f"{file!r} has other columns than {files[0]!r}; {APART}")
+                raise ValueError(f"{file!r} has other columns than {files[0]!r}; {apart}")
         if columns and not options.get("streaming"):
             options |= {"features": columns[0]}
         rows = datasets.load_dataset(loader, data_files=literal, split="train", **defaults, **options)
@@ -77,6 +81,9 @@ def load_files(files: Sequence[str], suffix: str, field: str = "data", **options
             _check_tabs(rows.data.table)
         if streamed:
             next(iter(rows), None)
+            for file in files if suffix in (".jsonl", ".parquet") and rows.features else ():
+                if not set(_first_columns(file)) <= set(rows.features):
+                    raise ValueError(f"{file!r} has other columns than {files[0]!r}; {apart}")
         elif columns:
             rows = _with_numbers(rows)
     except (datasets.exceptions.DatasetGenerationError, ValueError) as error:
@@ -127,6 +134,16 @@ def _text_columns(file: str, options: dict[str, Any]) -> datasets.Features:
     if not isinstance(first.index, pd.RangeIndex):
         raise ValueError(f"a row has more cells than the header ({file!r}); put a cell with a separator in quotes")
     return datasets.Features({name: datasets.Value("string") for name in first.columns})
+
+
+def _first_columns(file: str) -> list[str]:
+    """Of a parquet file, or of the first row of jsonl."""
+    if file.lower().endswith(".parquet"):
+        return pq.read_schema(file).names
+    row = None
+    with open(file, encoding="utf-8-sig") as lines, suppress(ValueError):  # `datasets` also reads what is not by lines
+        row = json.loads(next(filter(str.strip, lines), "null"))
+    return list(row) if isinstance(row, dict) else []
 
 
 def _with_numbers(rows: datasets.Dataset) -> datasets.Dataset:

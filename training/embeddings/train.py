@@ -27,7 +27,7 @@ from .. import metrics
 from ..arguments import check_least
 from ..arguments.embeddings import EmbedTrainingArguments, PairArguments, RerankTrainingArguments, is_retrieval
 from ..callbacks import CheckpointErrors, EarlyStopping, SettingsState, add_callbacks, steps_of
-from ..checkpoints import checkpoint_to_resume, remove_checkpoints
+from ..checkpoints import checkpoint_to_resume, remove_checkpoints, rows_checksum
 from ..files import write_json
 from ..hub.card import Result, describe_data, facts_from_trainer, published_name, save_card
 from ..hub.push import check_push, push_trained
@@ -322,9 +322,10 @@ def train(
         given |= {"metric_for_best_model": metric, "greater_is_better": True}
     if metric not in evaluator.names:
         raise ValueError(f"metric_for_best_model: {metric!r} is not measured; use one of {', '.join(evaluator.names)}")
-    rows = {part: len(parts[part]) for part in parts if part.endswith("dataset")}
+    look = len if getattr(how, "miner", None) else rows_checksum  # other machines may mine other rows
+    rows = {part: look(parts[part]) for part in parts if part.endswith("dataset")}
     settings = {name: value for name, value in (vars(how) | vars(data)).items() if name != "patience"}
-    settings = SettingsState(settings | {"rows": rows} | steps_of(training) | {"metric_for_best_model": metric})
+    settings = SettingsState(settings | steps_of(training) | {"metric_for_best_model": metric, "rows": rows})
     if checkpoint is not None:
         settings.check(checkpoint)
     callbacks = [settings]
@@ -333,10 +334,10 @@ def train(
         callbacks.append(EarlyStopping(patience))
     # What is pushed is the finished model.
     args = trainer_class.training_args_class(**given | fields | {"push_to_hub": False})
-    least = args.train_batch_size * args.world_size
-    if args.world_size > 1 and rows["train_dataset"] < least:  # of several processes, none has an incomplete batch
+    least, number = args.train_batch_size * args.world_size, len(parts["train_dataset"])
+    if args.world_size > 1 and number < least:  # of several processes, none has an incomplete batch
         given = f"{args.train_batch_size} in each of {args.world_size} processes"
-        raise ValueError(f"per_device_train_batch_size: {given}, for {rows['train_dataset']} rows; use fewer")
+        raise ValueError(f"per_device_train_batch_size: {given}, for {number} rows; use fewer")
     trainer = trainer_class(args=args, evaluator=evaluator, callbacks=callbacks, **parts)
     add_callbacks(trainer)
     before = evaluator(trainer.model)  # only now, on the trainer's device

@@ -15,8 +15,8 @@ from tqdm.auto import tqdm
 from transformers import PreTrainedModel, Trainer, TrainerState, TrainingArguments, set_seed
 
 from ..arguments.finetuning import DataArguments, EvaluateArguments, FinetuneArguments
-from ..callbacks import CheckpointErrors, ConsoleLog, EarlyStopping, SettingsState, add_callbacks, steps_of
-from ..checkpoints import kept_step
+from ..callbacks import AGAIN, CheckpointErrors, ConsoleLog, EarlyStopping, SettingsState, add_callbacks, steps_of
+from ..checkpoints import kept_step, rows_checksum
 from ..hub.card import COSTS
 from ..precision import now, resolve_precision
 from .freezing import add_lora, freeze, parameter_groups, restore_embedding, train_seen_rows
@@ -46,7 +46,7 @@ class Run:
         names = {field.name for kind in kinds for field in dataclasses.fields(kind)}
         names |= {"model", "freeze", "lora", "layerwise_lr_decay", "data_seed"}
         kept = {name: value for name, value in self.settings.items() if name in names}
-        rows = {name: len(split) for name, split in self.splits.items()}
+        rows = {name: rows_checksum(split) for name, split in self.encoded.items()}
         return steps_of(self.training) | kept | {"labels": list(self.task.labels), "rows": rows}
 
     def initial_model(self) -> PreTrainedModel:
@@ -86,6 +86,8 @@ class TaskTrainer(CheckpointErrors, Trainer):
                 kind, keywords = self.get_optimizer_cls_and_kwargs(training, model)
                 keywords["params"] = parameter_groups(model, training, arguments.layerwise_lr_decay)
                 options["optimizer_cls_and_kwargs"] = kind, keywords
+            if arguments.seeds and arguments.seeds > 1:
+                self.advice = f"{AGAIN} (several seeds cannot be resumed)"
             options["callbacks"] = [SettingsState(run.resume_settings)]
             if arguments.patience and training.eval_strategy != "no" and training.load_best_model_at_end:
                 options["callbacks"].append(EarlyStopping(arguments.patience))

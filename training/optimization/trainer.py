@@ -156,10 +156,6 @@ class OptimizationMixin:
         return self.lr_scheduler
 
     def get_batch_samples(self, epoch_iterator, *args, **kwargs):
-        if self.state.global_step >= self.state.max_steps:
-            # Resumed from its last checkpoint: `Trainer` would take a further step, if that is not the end of an epoch.
-            self.control.should_training_stop = True
-            return [], None
         warmup = self.optimization.batch_warmup
         if warmup:
             share_done = self.budget.progress if self.budget else self.state.global_step / self.state.max_steps

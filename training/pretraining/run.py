@@ -19,7 +19,7 @@ from ...modeling_minibert import MiniBertModel
 from ...tokenization import Extension, extend_tokenizer, train_tokenizer
 from ..arguments import pretraining as arguments
 from ..callbacks import SettingsState, steps_of
-from ..checkpoints import checkpoint_to_resume
+from ..checkpoints import checkpoint_to_resume, rows_checksum
 from ..data.mixtures import SAMPLE_ROWS, check_stream, check_workers, first_rows, prepare_documents
 from ..data.prepared import PreparedRows, StreamOrder, texts_of, tokenizer_checksum
 from ..files import write_json
@@ -175,6 +175,7 @@ def pretrain(
     kept |= {name: getattr(optimization, name) for name in ("batch_warmup", "weight_average")}
     kept |= {name: getattr(trainer.model.config, name) for name in MiniBertConfig.__annotations__}
     kept |= {"rows": len(train) if has_length(train) else None, "tokenizer": tokenizer_checksum(tokenizer)}
+    kept["what is in the rows"] = rows_checksum(sample)  # of a stream, in those that it begins with
     del kept["num_proc"]
     settings = SettingsState(kept)
     trainer.add_callback(settings)
