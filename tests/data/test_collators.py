@@ -15,7 +15,7 @@ from helpers import TEXTS, batches, packed_rows, padded_rows, same
 from transformers import DataCollatorForLanguageModeling, DataCollatorWithFlattening
 
 from minibert.tokenization import train_tokenizer, word_start_table
-from minibert.training.data.collators import MaskedLMCollator
+from minibert.training.data.collators import MaskedLMCollator, halve
 from minibert.training.data.masking import MASKING_KINDS, unigram_counts
 
 ALGORITHMS = ("wordpiece", "bpe", "unigram")
@@ -600,6 +600,30 @@ def test_an_unpadded_batch_is_the_padded_one_without_padding(tokenizer, masking,
                 assert bounds.diff().tolist() == [len(row["input_ids"]) for row in rows]
             else:
                 assert torch.equal(counted, positions[real])
+
+
+@pytest.mark.parametrize("mlm", [True, False])
+def test_halves_of_an_unpadded_batch(tokenizer, mlm):
+    """Cut between documents, near the middle; one document, and padded rows, stay whole."""
+    rows = packed_rows(tokenizer)
+    batch = MaskedLMCollator(tokenizer, mlm=mlm, seed=0, unpadded=True, target_draws=mlm)(rows) | {"items": 7}
+    halves = halve(batch)
+    tokens = [half["input_ids"].shape[1] for half in halves]
+    lengths = [half["cu_seq_lens_q"].diff() for half in halves]
+    assert len(halves) == 2 and torch.equal(torch.cat(lengths), batch["cu_seq_lens_q"].diff())
+    assert abs(tokens[0] - tokens[1]) <= batch["max_length_q"] and [each["items"] for each in halves] == [7, 7]
+    for name in ("input_ids", "labels", *(["target_draws"] if mlm else [])):
+        assert torch.equal(torch.cat([half[name] for half in halves], 1), batch[name])
+    for half, length in zip(halves, lengths):
+        assert half["max_length_q"] == half["max_length_k"] == length.max() and half["cu_seq_lens_k"][0] == 0
+    if mlm:
+        places = [halves[0]["masked_lm_positions"], halves[1]["masked_lm_positions"] + tokens[0]]
+        assert torch.equal(torch.cat(places), batch["masked_lm_positions"])
+    else:
+        assert "masked_lm_positions" not in halves[0]
+    alone = MaskedLMCollator(tokenizer, seed=0, unpadded=True)([{"input_ids": rows[0]["input_ids"]}])
+    padded = MaskedLMCollator(tokenizer, seed=0)(rows)
+    assert halve(alone) == [alone] and halve(padded) == [padded]
 
 
 def test_an_unpadded_batch_leaves_out_the_padding_that_rows_bring(tokenizer):

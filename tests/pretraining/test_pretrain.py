@@ -5,6 +5,7 @@ import math
 import os
 import random
 import shutil
+import threading
 
 import datasets
 import pytest
@@ -396,6 +397,49 @@ def test_what_a_training_is_resumed_with_must_be_that_of_its_checkpoint(corpus, 
         assert f"minibert: error: {named}" in said and f"{checkpoint!r} was trained with" in said
     halves = dict(per_device_train_batch_size=8, gradient_accumulation_steps=2)
     assert train("same", resume_from_checkpoint=tmp_path / "whole" / "checkpoint-1", **halves) == 0
+
+
+@pytest.mark.parametrize(("given", "halves"), [({}, True), ({"mlp_bias": True, "attention_dropout": 0.1}, False)])
+def test_half_of_the_cores_computes_half_of_a_batch(given, halves, corpus, tmp_path, monkeypatch):
+    """The same training as by all cores on whole batches, and the same bits in every run; not where dropout is drawn,
+    for which threads would take turns by chance."""
+    cores, forward, calls = torch.get_num_threads(), minibert.MiniBertForMaskedLM.forward, []
+
+    def watched(self, input_ids, **inputs):
+        if self.training:
+            calls.append((threading.current_thread(), torch.get_num_threads(), input_ids.numel()))
+        return forward(self, input_ids, **inputs)
+
+    def train(threads, name):
+        torch.set_num_threads(threads)
+        calls.clear()
+        given_here = dict(size="tiny", vocab_size=150, seq_length=64, max_steps=6, logging_steps=1, bf16=False) | given
+        given_here |= dict(optimizer="adamw", optim="sgd", learning_rate=0.5)  # small differences stay small
+        run = minibert.pretrain(
+            data=str(corpus), model="modernbert", eval_strategy="no", output_dir=tmp_path / name, **given_here
+        )
+        assert torch.get_num_threads() == threads
+        logs = json.loads((tmp_path / name / "trainer_state.json").read_text())["log_history"]
+        return [log["loss"] for log in logs if "loss" in log], run.model.state_dict(), list(calls)
+
+    monkeypatch.setattr(minibert.MiniBertForMaskedLM, "forward", watched)
+    try:
+        losses, weights, whole = train(1, "one")
+        found, same, by_halves = train(4, "four")
+        again = train(4, "again")[1]
+    finally:
+        torch.set_num_threads(cores)
+    assert len(losses) == len(whole) == 6
+    assert found == pytest.approx(losses, abs=2e-4) and losses[-1] < losses[0] - 0.1
+    if not halves:
+        assert len(by_halves) == 6 and {thread for thread, *_ in by_halves} == {threading.main_thread()}
+        return
+    assert len(by_halves) == 12 and len({thread for thread, *_ in by_halves}) == 2
+    assert {threads for _, threads, _ in by_halves} == {2}
+    assert sum(tokens for *_, tokens in by_halves) == sum(tokens for *_, tokens in whole)
+    assert max(tokens for *_, tokens in by_halves) < 0.7 * max(tokens for *_, tokens in whole)
+    assert all(torch.equal(same[name], again[name]) for name in same)
+    assert all((same[name] - weights[name]).abs().max() < 1e-5 for name in same)
 
 
 @pytest.mark.parametrize(("bf16", "given", "kept"), [(True, None, "256"), (True, "77", "77"), (False, None, None)])

@@ -304,6 +304,26 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
         return np.concatenate([row_draws(self.seed, epoch, row, batch) for row in rows], axis=1), rate
 
 
+def halve(batch: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Two batches of about as many tokens, out of one of `MaskedLMCollator(unpadded=True)`, cut between documents; one
+    that is a single document, or padded, is left whole."""
+    bounds = batch.get("cu_seq_lens_q", ())
+    cut = int((2 * bounds - bounds[-1]).abs().argmin()) if len(bounds) > 2 else 0
+    if not 0 < cut < len(bounds) - 1:
+        return [batch]
+    halves, tokens = [], batch["input_ids"].shape
+    for documents in (bounds[: cut + 1], bounds[cut:]):
+        first, last = int(documents[0]), int(documents[-1])
+        half = {name: x[:, first:last] if getattr(x, "shape", None) == tokens else x for name, x in batch.items()}
+        longest = int(documents.diff().max())
+        half |= dict.fromkeys(("cu_seq_lens_q", "cu_seq_lens_k"), documents - first)
+        half |= dict.fromkeys(("max_length_q", "max_length_k"), longest)
+        if "masked_lm_positions" in batch:
+            half["masked_lm_positions"] = (half["labels"][0] != IGNORE_INDEX).nonzero().squeeze(1)
+        halves.append(half)
+    return halves
+
+
 def check_mask_token(tokenizer: Any) -> None:
     if tokenizer.mask_token is None:
         give = "give it one with tokenizer.add_special_tokens({'mask_token': '[MASK]'})"

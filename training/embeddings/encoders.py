@@ -11,7 +11,6 @@ import hashlib
 import json
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,6 +29,7 @@ from ..arguments.embeddings import EmbedArguments, PoolingArguments, is_table
 from ..data.packing import group_by_length
 from ..files import whole
 from ..loading import check_weights, minibert_config, reading
+from ..threads import shared_cores
 from .data import not_text, read_lines, read_table
 
 # What the weights do not show of the function that they are.
@@ -216,12 +216,8 @@ def _side_by_side(run: Callable[[Any], Any], batches: Sequence, cores: int) -> I
     if workers < 2:
         yield from map(run, batches[1:])
         return
-    pool = ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(cores // workers,))
-    try:
+    with shared_cores(workers) as pool:
         yield from pool.map(run, batches[1:])
-    finally:
-        pool.shutdown(cancel_futures=True)  # an error ends all
-        torch.set_num_threads(cores)  # some of it is for the process, not for a thread
 
 
 def check_encoder(path: str, reranker: bool = False) -> MiniBertConfig:
