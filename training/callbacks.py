@@ -122,9 +122,10 @@ class SettingsState(TrainerCallback, ExportableState):
         """Refuse (ValueError) to go on from a checkpoint that was trained with other settings."""
         state = TrainerState.load_from_json(str(Path(checkpoint) / "trainer_state.json"))
         saved = state.stateful_callbacks.get(type(self).__name__)
-        if saved is not None:  # there is none in those of older versions
-            use = f"the checkpoint {str(checkpoint)!r} was trained with"
-            check_same(saved["args"]["settings"], self.settings, use, "give the arguments of that run")
+        if saved is not None:  # older versions kept none, or fewer
+            saved, use = saved["args"]["settings"], f"the checkpoint {str(checkpoint)!r} was trained with"
+            now = {name: value for name, value in self.settings.items() if name in saved}
+            check_same(saved, now, use, "give the arguments of that run")
 
 
 # What an optimizer takes from its checkpoint, whatever it was built with, and the arguments that say it.

@@ -604,7 +604,7 @@ def test_an_unpadded_batch_is_the_padded_one_without_padding(tokenizer, masking,
 
 @pytest.mark.parametrize("mlm", [True, False])
 def test_halves_of_an_unpadded_batch(tokenizer, mlm):
-    """Cut between documents, near the middle; one document, and padded rows, stay whole."""
+    """Cut between documents, near the middle; what is mostly one document, and padded rows, stay whole."""
     rows = packed_rows(tokenizer)
     batch = MaskedLMCollator(tokenizer, mlm=mlm, seed=0, unpadded=True, target_draws=mlm)(rows) | {"items": 7}
     halves = halve(batch)
@@ -621,9 +621,11 @@ def test_halves_of_an_unpadded_batch(tokenizer, mlm):
         assert torch.equal(torch.cat(places), batch["masked_lm_positions"])
     else:
         assert "masked_lm_positions" not in halves[0]
-    alone = MaskedLMCollator(tokenizer, seed=0, unpadded=True)([{"input_ids": rows[0]["input_ids"]}])
+    collator, ids = MaskedLMCollator(tokenizer, seed=0, unpadded=True), batch["input_ids"][0].tolist()
+    alone, mostly = (collator([{"input_ids": ids[:length]} for length in lengths]) for lengths in ((30,), (60, 29)))
     padded = MaskedLMCollator(tokenizer, seed=0)(rows)
-    assert halve(alone) == [alone] and halve(padded) == [padded]
+    assert all(halve(each) == [each] for each in (alone, mostly, padded))
+    assert len(halve(collator([{"input_ids": ids[:length]} for length in (60, 31)]))) == 2
 
 
 def test_an_unpadded_batch_leaves_out_the_padding_that_rows_bring(tokenizer):

@@ -157,7 +157,7 @@ def test_other_rates_are_not_resumed(toy, tmp_path, capsys, task):
         said = refusal(capsys, *again, f"--{name}", value)
         assert f"error: {name}" in said and "was trained with" in said
     file.write_text(file.read_text().replace("ask", "tell"))
-    assert "error: rows: " in refusal(capsys, *again)
+    assert "error: text: " in refusal(capsys, *again)
 
 
 def test_the_figures_are_of_the_precision_of_the_model(toy, tmp_path):

@@ -343,7 +343,7 @@ class TestTraining:
                 command.finetune(*instances("classify", *again, *changed))
         rows = Path(file).read_text()
         Path(file).write_text(rows.replace("film", "meal"))  # under the same name
-        with pytest.raises(ValueError, match="^rows: .*was trained with"):
+        with pytest.raises(ValueError, match="^text: .*was trained with"):
             command.finetune(*instances("classify", *again))
         Path(file).write_text(rows)
         command.finetune(*instances("classify", *again, "--num_train_epochs", "3", "--patience", "9"))

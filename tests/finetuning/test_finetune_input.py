@@ -439,17 +439,6 @@ def test_they_are_read_once_and_predicted(start, tmp_path, capsys, monkeypatch, 
     assert measured_again == pytest.approx(report["validation"], abs=1e-5)
 
 
-@pytest.mark.parametrize(("kind", "mark"), [("classes", "missing"), ("classes", -1), ("pairs", None)])
-def test_alone_they_cannot_be_evaluated(start, refused, tmp_path, kind, mark):
-    labels = dict(id2label={0: "entailment", 1: "neutral"}, label2id={"entailment": 0, "neutral": 1})
-    config = MiniBertConfig.from_pretrained(start, **labels)
-    MiniBertForSequenceClassification(config).save_pretrained(tmp_path / "model")
-    AutoTokenizer.from_pretrained(start).save_pretrained(tmp_path / "model")
-    test = write_rows(tmp_path / "test.jsonl", [without_label(row, mark) for row in rows_of(kind)])
-    given = ["--model", str(tmp_path / "model"), "--test", test, "--output_dir", str(tmp_path / "out")]
-    assert "predicted only beside labelled ones, given with --validation" in refused("evaluate", TASKS[kind], given)
-
-
 def test_a_table_with_an_empty_column_of_labels(start, tmp_path, capsys):
     test = tmp_path / "test.csv"
     test.write_text("text,label\nthe park,\neats in the park,\n")

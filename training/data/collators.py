@@ -305,13 +305,13 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
 
 
 def halve(batch: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Two batches of about as many tokens, out of one of `MaskedLMCollator(unpadded=True)`, cut between documents; one
-    that is a single document, or padded, is left whole."""
-    bounds = batch.get("cu_seq_lens_q", ())
-    cut = int((2 * bounds - bounds[-1]).abs().argmin()) if len(bounds) > 2 else 0
-    if not 0 < cut < len(bounds) - 1:
+    """Two batches out of one of `MaskedLMCollator(unpadded=True)`, cut between documents; that one itself where one of
+    them would have more than two thirds of the tokens, or where it is padded."""
+    bounds, tokens = batch.get("cu_seq_lens_q", torch.zeros(1)), batch["input_ids"].shape
+    cut = int((2 * bounds - tokens[1]).abs().argmin())
+    if not tokens[1] <= 3 * bounds[cut] <= 2 * tokens[1]:
         return [batch]
-    halves, tokens = [], batch["input_ids"].shape
+    halves = []
     for documents in (bounds[: cut + 1], bounds[cut:]):
         first, last = int(documents[0]), int(documents[-1])
         half = {name: x[:, first:last] if getattr(x, "shape", None) == tokens else x for name, x in batch.items()}

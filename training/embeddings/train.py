@@ -322,10 +322,12 @@ def train(
         given |= {"metric_for_best_model": metric, "greater_is_better": True}
     if metric not in evaluator.names:
         raise ValueError(f"metric_for_best_model: {metric!r} is not measured; use one of {', '.join(evaluator.names)}")
-    look = len if getattr(how, "miner", None) else rows_checksum  # other machines may mine other rows
-    rows = {part: look(parts[part]) for part in parts if part.endswith("dataset")}
+    rows = {part: parts[part] for part in parts if part.endswith("dataset")}
     settings = {name: value for name, value in (vars(how) | vars(data)).items() if name != "patience"}
-    settings = SettingsState(settings | steps_of(training) | {"metric_for_best_model": metric, "rows": rows})
+    settings |= {"metric_for_best_model": metric, "rows": {part: len(rows[part]) for part in rows}}
+    if not getattr(how, "miner", None):  # of which other machines may mine others
+        settings["text"] = {part: rows_checksum(rows[part]) for part in rows}
+    settings = SettingsState(settings | steps_of(training))
     if checkpoint is not None:
         settings.check(checkpoint)
     callbacks = [settings]
@@ -334,7 +336,7 @@ def train(
         callbacks.append(EarlyStopping(patience))
     # What is pushed is the finished model.
     args = trainer_class.training_args_class(**given | fields | {"push_to_hub": False})
-    least, number = args.train_batch_size * args.world_size, len(parts["train_dataset"])
+    least, number = args.train_batch_size * args.world_size, len(rows["train_dataset"])
     if args.world_size > 1 and number < least:  # of several processes, none has an incomplete batch
         given = f"{args.train_batch_size} in each of {args.world_size} processes"
         raise ValueError(f"per_device_train_batch_size: {given}, for {number} rows; use fewer")

@@ -146,13 +146,7 @@ def prepare(
         raise ValueError("data: no validation or test split is given; use --test FILE, or a folder that has one")
     unlabelled = take_unlabelled(task, splits)
     known = config if has_head else None
-    try:
-        splits = task.read(splits, known) if bad is None else read_without_bad_rows(task, splits, known, bad)
-    except ValueError as error:
-        if [*splits] != ["test"] or getattr(task, "label_column", list(task.columns)[-1]) not in str(error):
-            raise
-        use = "test rows without labels are predicted only beside labelled ones, given with --validation"
-        raise ValueError(f"{error}; {use}") from error
+    splits = task.read(splits, known) if bad is None else read_without_bad_rows(task, splits, known, bad)
     # What is wrong with rows without labels is told before any training, too.
     blank = None if unlabelled is None else task.read_unlabelled(unlabelled)
     if has_head and task.labels and len(task.labels) != config.num_labels:

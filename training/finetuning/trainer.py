@@ -46,8 +46,9 @@ class Run:
         names = {field.name for kind in kinds for field in dataclasses.fields(kind)}
         names |= {"model", "freeze", "lora", "layerwise_lr_decay", "data_seed"}
         kept = {name: value for name, value in self.settings.items() if name in names}
-        rows = {name: rows_checksum(split) for name, split in self.encoded.items()}
-        return steps_of(self.training) | kept | {"labels": list(self.task.labels), "rows": rows}
+        rows = {name: len(split) for name, split in self.splits.items()}
+        kept |= {"labels": list(self.task.labels), "rows": rows}
+        return steps_of(self.training) | kept | {"text": {name: rows_checksum(x) for name, x in self.encoded.items()}}
 
     def initial_model(self) -> PreTrainedModel:
         """The model before training: the same for the same seed."""

@@ -175,7 +175,7 @@ def pretrain(
     kept |= {name: getattr(optimization, name) for name in ("batch_warmup", "weight_average")}
     kept |= {name: getattr(trainer.model.config, name) for name in MiniBertConfig.__annotations__}
     kept |= {"rows": len(train) if has_length(train) else None, "tokenizer": tokenizer_checksum(tokenizer)}
-    kept["what is in the rows"] = rows_checksum(sample)  # of a stream, in those that it begins with
+    kept["text"] = rows_checksum(sample)  # of a stream, of the rows that it begins with
     del kept["num_proc"]
     settings = SettingsState(kept)
     trainer.add_callback(settings)

@@ -14,7 +14,7 @@ from ..checkpoints import kept_step
 from ..data.collators import MaskedLMCollator, MaskingProgress, halve
 from ..data.prepared import StreamedRows, StreamOrder
 from ..hub.trainer import HubReady
-from ..optimization.trainer import OptimizationMixin
+from ..optimization.trainer import ADAMW, OptimizationMixin
 from ..threads import shared_cores
 from .objectives.base import Objective
 
@@ -22,31 +22,43 @@ from .objectives.base import Objective
 class PretrainingTrainer(OptimizationMixin, HubReady, CheckpointErrors, Trainer):
     """`Trainer` for an `Objective`: evaluation with a collator of its own that keeps a few sums of every batch, and the
     terms of the loss logged apart, each a mean that does not depend on gradient accumulation. On a CPU each half of the
-    cores computes half of a batch (`halve`), where that gives the same numbers in every run."""
+    cores computes half of a batch, where it may: they wait for each other once a step, not at every product."""
 
     def __init__(self, model: PreTrainedModel, *args, objective: Objective, data_collator: MaskedLMCollator, **kwargs):
         super().__init__(model, *args, data_collator=data_collator, **kwargs)
         self.objective = objective
         self.evaluation_collator = data_collator.for_evaluation()
-        self._parts: dict[str, list[torch.Tensor]] = {}  # since the last log
+        self._parts: dict[str, torch.Tensor] = {}  # sums since the last log
         self.add_callback(MaskingProgress(data_collator))
         add_callbacks(self)
-        # Not where draws, or a third gradient that is added, would depend on which thread is the first.
+        self._pool = None
+
+    def _may_halve(self) -> bool:
+        """Whether two threads give the same numbers in every run: nothing is drawn, and nothing but gradients written,
+        while they compute."""
+        model, args = self.model, self.args
         drops = any(module.p for module in model.modules() if isinstance(module, torch.nn.Dropout))
-        drops, args = drops or model.config.attention_dropout, self.args
-        plain = not (drops or args.label_smoothing_factor or args.torch_compile or args.world_size > 1)
-        plain = plain and args.gradient_accumulation_steps == 1 and torch.get_num_threads() % 2 == 0
-        self._pool, self._halves = None, plain and args.device.type == "cpu"
+        drops = drops or model.config.attention_dropout or args.neftune_noise_alpha
+        other = drops or args.label_smoothing_factor or args.torch_compile or args.auto_find_batch_size
+        alone = args.device.type == "cpu" and torch.get_num_threads() % 2 == 0 and args.world_size == 1
+        return self.objective.name == "mlm" and args.optim in ADAMW and alone and not other
 
     def train(self, *args, **kwargs):
-        with shared_cores(2) if self._halves else nullcontext() as self._pool:
+        with shared_cores(2) if self._may_halve() else nullcontext() as self._pool:
             return super().train(*args, **kwargs)
 
     def training_step(self, model, inputs, num_items_in_batch=None):
         step = super().training_step
-        if self._pool is None or num_items_in_batch is None:
+        halves = [inputs] if self._pool is None or num_items_in_batch is None else halve(inputs)
+        if len(halves) == 1:
             return step(model, inputs, num_items_in_batch)
-        return sum(self._pool.map(lambda half: step(model, half, num_items_in_batch), halve(inputs)))
+        before = [(weight, weight.grad) for weight in model.parameters() if weight.grad is not None]
+        for weight, _ in before:
+            weight.grad = None
+        loss = sum(self._pool.map(lambda half: step(model, half, num_items_in_batch), halves))
+        for weight, grad in before:  # of gradient accumulation: a third addend, whose place may not be left to chance
+            weight.grad = grad if weight.grad is None else grad.add_(weight.grad)
+        return loss
 
     def get_batch_samples(self, epoch_iterator, num_batches, device):
         batches, num_items = super().get_batch_samples(epoch_iterator, num_batches, device)
@@ -64,15 +76,15 @@ class PretrainingTrainer(OptimizationMixin, HubReady, CheckpointErrors, Trainer)
             self._parts_since = self.state.global_step
         for name, term in outputs.items():
             if name.endswith("_loss"):
-                self._parts.setdefault(name, []).append(term.detach())
+                self._parts[name] = self._parts.get(name, 0) + term.detach()
         return (loss, outputs) if return_outputs else loss
 
     def log(self, logs, *args, **kwargs):
         if self._parts and "loss" in logs:
             steps = max(self.state.global_step - self._parts_since, 1)
             how = "sum" if self.args.average_tokens_across_devices else "mean"
-            for part, terms in self._parts.items():
-                logs[part] = round(float(self.accelerator.reduce(sum(terms), how)) / steps, 4)
+            for part, total in self._parts.items():
+                logs[part] = round(float(self.accelerator.reduce(total, how)) / steps, 4)
             self._parts = {}
         super().log(logs, *args, **kwargs)
 
