@@ -324,10 +324,11 @@ def train(
         raise ValueError(f"metric_for_best_model: {metric!r} is not measured; use one of {', '.join(evaluator.names)}")
     rows = {part: parts[part] for part in parts if part.endswith("dataset")}
     settings = {name: value for name, value in (vars(how) | vars(data)).items() if name != "patience"}
-    settings |= {"metric_for_best_model": metric, "rows": {part: len(rows[part]) for part in rows}}
+    settings |= steps_of(training) | {"metric_for_best_model": metric}
+    settings["rows"] = {part: len(rows[part]) for part in rows}
     if not getattr(how, "miner", None):  # of which other machines may mine others
         settings["text"] = {part: rows_checksum(rows[part]) for part in rows}
-    settings = SettingsState(settings | steps_of(training))
+    settings = SettingsState(settings)
     if checkpoint is not None:
         settings.check(checkpoint)
     callbacks = [settings]
