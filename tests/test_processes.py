@@ -98,10 +98,12 @@ def train(name: str, folder: Path, output: Path, **more) -> None:
 
     Trainer.log, Trainer.training_step = recorded_log, recorded_step
     settings = dict(
-        output_dir=str(output / name), per_device_train_batch_size=8 // ranks, per_device_eval_batch_size=2,
-        max_steps=5, logging_steps=1, eval_strategy="steps", eval_steps=5, save_strategy="no", bf16=False,
-        disable_tqdm=True, use_cpu=True,
+        output_dir=str(output / name), per_device_train_batch_size=8 // ranks, max_steps=5,
+        logging_steps=1, eval_strategy="steps", eval_steps=5, save_strategy="no", bf16=False, disable_tqdm=True,
+        use_cpu=True,
     )  # fmt: skip
+    if name not in ("embed", "rerank"):
+        settings["per_device_eval_batch_size"] = 2
     try:
         if name in FINETUNINGS:
             data = dict(data=str(folder / name))
