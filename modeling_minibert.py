@@ -320,8 +320,9 @@ class MiniBertModel(MiniBertPreTrainedModel):
         Returns:
             `last_hidden_state` [batch, length, width], zero at padding; `pooler_output` [rows or documents, width].
         """
-        if kwargs.get("past_key_values") is not None:
-            raise ValueError("past_key_values: there is no cache; give the whole text at every step")
+        for name in ("past_key_values", "cache"):  # its name until Transformers 5.23, and since
+            if kwargs.get(name) is not None:
+                raise ValueError(f"{name}: there is no cache; give the whole text at every step")
         columns = dict(token_type_ids=token_type_ids, position_ids=position_ids, seq_idx=seq_idx)
         inputs = self._check_inputs(input_ids, inputs_embeds, attention_mask, columns)
         mask_2d = attention_mask if attention_mask is not None and attention_mask.dim() == 2 else None
@@ -691,7 +692,7 @@ class MiniBertForCausalLM(MiniBertLanguageModel, GenerationMixin):
         return outputs
 
     def prepare_inputs_for_generation(
-        self, input_ids: torch.Tensor, next_sequence_length: int | None = None, past_key_values=None, **kwargs
+        self, input_ids: torch.Tensor, next_sequence_length=None, past_key_values=None, cache=None, **kwargs
     ) -> dict[str, Any]:
         """Without a cache, `generate` must not cut the text down to its new tokens."""
         return super().prepare_inputs_for_generation(input_ids, **kwargs)
