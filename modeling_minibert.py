@@ -320,7 +320,7 @@ class MiniBertModel(MiniBertPreTrainedModel):
         Returns:
             `last_hidden_state` [batch, length, width], zero at padding; `pooler_output` [rows or documents, width].
         """
-        for name in ("past_key_values", "cache"):  # its name until Transformers 5.23, and since
+        for name in ("past_key_values", "cache"):  # up to Transformers 5.23, and since
             if kwargs.get(name) is not None:
                 raise ValueError(f"{name}: there is no cache; give the whole text at every step")
         columns = dict(token_type_ids=token_type_ids, position_ids=position_ids, seq_idx=seq_idx)
@@ -692,8 +692,9 @@ class MiniBertForCausalLM(MiniBertLanguageModel, GenerationMixin):
         return outputs
 
     def prepare_inputs_for_generation(
-        self, input_ids: torch.Tensor, next_sequence_length=None, past_key_values=None, cache=None, **kwargs
-    ) -> dict[str, Any]:
+        self, input_ids: torch.Tensor, next_sequence_length: int | None = None,
+        past_key_values: Any = None, cache: Any = None, **kwargs,
+    ) -> dict[str, Any]:  # fmt: skip
         """Without a cache, `generate` must not cut the text down to its new tokens."""
         return super().prepare_inputs_for_generation(input_ids, **kwargs)
 

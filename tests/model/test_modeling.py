@@ -421,11 +421,9 @@ def test_bad_input_is_refused():
             model(**inputs)
     model(long, attention_mask=(torch.arange(41) > 0).long()[None])  # it is real tokens that count
     build("ForMaskedLM")(long)  # rotary positions have no table
-    decoder = build("ForCausalLM")
+    decoder, settings = build("ForCausalLM"), dict(max_new_tokens=2, do_sample=False, pad_token_id=0)
+    generated = decoder.generate(ids, **settings)
     for name in ("past_key_values", "cache"):
         with pytest.raises(ValueError, match=f"^{name}: there is no cache"):
             decoder(ids[:, -1:], **{name: DynamicCache()})
-        settings = dict(max_new_tokens=2, do_sample=False, pad_token_id=0)
-        assert torch.equal(
-            decoder.generate(ids, **{name: DynamicCache()}, **settings), decoder.generate(ids, **settings)
-        )
+        assert torch.equal(decoder.generate(ids, **{name: DynamicCache()}, **settings), generated)
