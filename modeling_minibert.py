@@ -384,6 +384,9 @@ class MiniBertModel(MiniBertPreTrainedModel):
                 f"attention_mask has the shape {tuple(attention_mask.shape)}, the inputs {shape}: give "
                 "[batch, length] or [batch, 1, length, length]"
             )
+        numbers = attention_mask is not None and attention_mask.dim() == 4 and attention_mask.dtype != torch.bool
+        if numbers and not attention_mask.is_floating_point():
+            raise ValueError(f"attention_mask is {attention_mask.dtype}: of pairs, give booleans, or floats to add")
         for name, x in columns.items():
             if x is not None and (x.shape not in (shape, (1, shape[1])) or x.dtype == torch.bool):
                 raise ValueError(f"{name} is {x.dtype} of the shape {tuple(x.shape)}: give numbers, {list(shape)}")

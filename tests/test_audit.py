@@ -225,6 +225,22 @@ def test_what_a_class_cannot_be_asked():
         assert (finding.verdict, finding.measured) == ("not applicable", None) and reason in finding.note
 
 
+@pytest.mark.parametrize(
+    ("kind", "fields", "check", "verdict"),
+    [
+        ("DistilBertForMaskedLM", dict(sinusoidal_pos_embds=True), "new weights", "pass"),
+        ("RoFormerForMaskedLM", {}, "lacking weights", "pass"),
+        ("ElectraForPreTraining", {}, "padding right", "pass"),
+        ("ElectraForPreTraining", {}, "no target", "not applicable"),
+        ("CLIPTextModel", {}, "positions shifted", "not applicable"),
+        ("LongformerForMaskedLM", {}, "half precision, large", "pass"),
+    ],
+)
+def test_what_other_classes_do_otherwise(kind, fields, check, verdict):
+    """Fixed tables have no spread, ELECTRA knows no -100, not every table of positions is called so."""
+    assert examine(load(kind, fields), check).verdict == verdict
+
+
 def test_a_window_that_is_wider_than_the_positions():
     """What is asked is how far a layer sees, and not how many positions the model has learned."""
     model = load("MiniBertForMaskedLM", dict(position_embedding_type="absolute", local_attention=64))

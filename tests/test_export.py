@@ -248,6 +248,14 @@ def test_sentence_transformers_opens_its_folder(pooling, folder, tmp_path):
     assert (tmp_path / "out" / "modeling_minibert.py").exists()
 
 
+def test_the_inputs_of_a_graph_of_another_class():
+    """Segments only where there are some (a ModernBERT knows none)."""
+    for name, inputs in (("ModernBert", 2), ("Bert", 3), ("DistilBert", 2)):
+        model = getattr(transformers, f"{name}Model")
+        with torch.device("meta"):
+            assert len(exporting.graph_inputs(model(model.config_class()))) == inputs
+
+
 # --- refusals ---
 
 

@@ -136,7 +136,7 @@ def _save_config(model: PreTrainedModel, written: Path) -> str:
 
 def graph_inputs(model: PreTrainedModel) -> dict[str, dict[int, str]]:
     """The names of the graph's inputs, and of their dimensions, all of which can have any size."""
-    names = ["input_ids", "attention_mask"] + ["token_type_ids"] * (model.config.type_vocab_size > 1)
+    names = ["input_ids", "attention_mask"] + ["token_type_ids"] * (getattr(model.config, "type_vocab_size", 0) > 1)
     choices = ["choices"] if isinstance(model, modeling_minibert.MiniBertForMultipleChoice) else []
     return {name: dict(enumerate(["batch", *choices, "length"])) for name in names}
 

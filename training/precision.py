@@ -15,7 +15,10 @@ KERNEL_CACHES = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "256", "LRU_CACHE_CAPACITY":
 
 
 def resolve_precision(training: TrainingArguments) -> TrainingArguments:
-    """The arguments with bf16 decided where the user did not: on where the machine is fast at it (said once)."""
+    """The arguments with bf16 decided where the user did not: on where the machine is fast at it (said once). A
+    ValueError for fp16 on a CPU, where Transformers would compute in fp32 and say nothing."""
+    if training.fp16 and training.device.type == "cpu":
+        raise ValueError("fp16: True has no effect on a CPU; use --bf16 true, or leave it out")
     bf16 = bool(training.bf16)
     if training.bf16 is None and not training.fp16:
         bf16, reason = fast_bf16(training.device.type)

@@ -686,6 +686,18 @@ def test_bad_arguments_are_refused(tokenizer, kwargs, message):
         MaskedLMCollator(tokenizer, **kwargs)
 
 
+@pytest.mark.parametrize("unpadded", [False, True])
+def test_the_end_of_a_document_is_predicted_where_padding_has_its_id(tokenizer, unpadded):
+    other = copy.deepcopy(tokenizer)
+    other.pad_token = other.sep_token
+    cls, sep = other.cls_token_id, other.sep_token_id
+    rows = [{"input_ids": [cls, 7, 8, sep, cls, 9, sep], "position_ids": [0, 1, 2, 3, 0, 1, 2]}]
+    rows.append({"input_ids": [cls, 7, sep], "position_ids": [0, 1, 2]})
+    labels = MaskedLMCollator(other, mlm=False, unpadded=unpadded)(rows)["labels"]
+    expected = [-100, 7, 8, sep, -100, 9, sep, -100, 7, sep, *[-100] * (0 if unpadded else 4)]
+    assert labels.flatten().tolist() == expected
+
+
 def test_a_tokenizer_without_mask_token_is_refused(tokenizer, tmp_path):
     tokenizer.save_pretrained(tmp_path)
     unmasked = type(tokenizer).from_pretrained(tmp_path)

@@ -10,12 +10,14 @@ import pytest
 from helpers import TEXTS
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from minibert.tokenization import train_tokenizer
 from minibert.training.arguments.pretraining import MaskingArguments, ObjectiveArguments, RowArguments
 from minibert.training.data import packing
 from minibert.training.data.documents import load_documents, tokenize_documents
-from minibert.training.data.packing import best_fit_decreasing, fill_rate, pack_documents
+from minibert.training.data.packing import adapt_tokenizer, best_fit_decreasing, fill_rate, pack_documents
 from minibert.training.pretraining.objectives.masked_lm import MaskedLM
 
 CLS, SEP, FIRST = 1, 2, 3
@@ -248,3 +250,44 @@ def test_packing_is_much_faster_than_group_texts(tmp_path, monkeypatch):
         ours.append(time.perf_counter() - middle)
         theirs.append(middle - begin)
     assert min(theirs) >= 5 * min(ours), (theirs, ours)
+
+
+def byte_level(**names):
+    """A tokenizer as GPT-2's: nothing around a text, and a space begins a word."""
+    backend = Tokenizer(models.BPE())
+    backend.pre_tokenizer, backend.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    backend.post_processor = processors.ByteLevel(trim_offsets=False)
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(vocab_size=400, special_tokens=["<s>", "</s>"], initial_alphabet=alphabet)
+    backend.train_from_iterator(TEXTS, trainer)
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, cls_token="<s>", sep_token="</s>")
+    tokenizer.add_special_tokens(names)
+    return tokenizer
+
+
+def test_a_tokenizer_treats_texts_as_rows_are_made(tmp_path):
+    tokenizer = byte_level(mask_token="[MASK]")
+    assert len(tokenizer.tokenize("the [MASK]")) > len(tokenizer.tokenize("the")) + 1  # a space before it
+    inner = tokenizer("the cat")["input_ids"]
+    adapt_tokenizer(tokenizer)
+    tokenizer.save_pretrained(tmp_path)
+    cls, sep, mask = tokenizer.cls_token_id, tokenizer.sep_token_id, tokenizer.mask_token_id
+    for each in (tokenizer, AutoTokenizer.from_pretrained(tmp_path)):
+        assert each("the cat")["input_ids"] == [cls, *inner, sep]
+        pair = each("the cat", "the cat", return_token_type_ids=True)["token_type_ids"]
+        assert pair == [0] * (len(inner) + 2) + [1] * (len(inner) + 1)
+        assert each("the [MASK] cat")["input_ids"] == [cls, *inner[:1], mask, *inner[1:], sep]
+        assert each("the cat", return_offsets_mapping=True)["offset_mapping"][2] == (4, 7)
+
+
+@pytest.mark.parametrize("algorithm", ["wordpiece", "bpe", "unigram"])
+def test_ours_stay_as_they_are(algorithm):
+    """But for that of a decoder, which is for prompts: [SEP] is not behind them."""
+    tokenizer = train_tokenizer(TEXTS, algorithm, 300, show_progress=False)
+    before, ids = tokenizer.backend_tokenizer.to_str(), tokenizer("the cat")["input_ids"]
+    adapt_tokenizer(tokenizer)
+    assert tokenizer.backend_tokenizer.to_str() == before
+    tokenizer.add_bos_token = True
+    assert tokenizer("the cat")["input_ids"] == ids[:-1]
+    adapt_tokenizer(tokenizer)
+    assert tokenizer("the cat")["input_ids"] == ids

@@ -14,7 +14,7 @@ from helpers import refusal, run, sentences, write_rows
 from processes import Python
 from safetensors.torch import load_file, save_file
 from sentence_transformers import CrossEncoder, SentenceTransformer, SparseEncoder
-from sentence_transformers.sentence_transformer.modules import Dense
+from sentence_transformers.sentence_transformer.modules import CNN, Dense, Pooling
 from transformers import AutoTokenizer, BertForSequenceClassification, BertForTokenClassification, BertModel
 
 from minibert import MiniBertConfig, MiniBertForReplacedTokenDetection
@@ -22,6 +22,7 @@ from minibert.training.arguments.embeddings import (
     EmbedArguments,
     PoolingArguments,
 )
+from minibert.training.cli import main as cli
 from minibert.training.embeddings.data import read_passages, read_table
 from minibert.training.embeddings.encoders import Embedder, embed
 
@@ -146,6 +147,35 @@ def test_the_last_four_layers_of_a_saved_model(folder, tmp_path):
     plain, again = Embedder.from_pretrained(folder), Embedder.from_pretrained(str(tmp_path), "mean")
     assert again.fingerprint() == plain.fingerprint() != given.fingerprint()
     np.testing.assert_allclose(again.embed(TEXTS), plain.embed(TEXTS), atol=1e-5)
+
+
+def test_the_last_four_layers_on_the_way_back_to_another_class(folder, tmp_path):
+    """And there again. What sentence-transformers makes of the class of Transformers is the reference."""
+    given = Embedder.from_pretrained(folder, "last_four")
+    given.model.save(str(tmp_path / "layers"))
+    native = convert(tmp_path / "layers", tmp_path / "native")
+    np.testing.assert_allclose(SentenceTransformer(native, device="cpu").encode(TEXTS), given.embed(TEXTS), atol=1e-5)
+    again = Embedder.from_pretrained(convert(native, tmp_path / "again"))
+    np.testing.assert_allclose(again.embed(TEXTS), given.embed(TEXTS), atol=1e-5)
+    assert cli.main(["convert", native, str(tmp_path / "deep"), "--set", "num_hidden_layers=3"]) == 2
+    assert not (tmp_path / "deep").exists()
+
+
+def test_modules_whose_code_or_settings_would_be_lost(folders, tmp_path):
+    """A module's settings may have a name of its own; code beside the model does not come along."""
+    native = SentenceTransformer(folders["mean", False][0], device="cpu")
+    torch.manual_seed(0)
+    convolution = CNN(32, out_channels=8, kernel_sizes=[1, 3])
+    SentenceTransformer(modules=[native[0], convolution, Pooling(16, "mean")], device="cpu").save(str(tmp_path / "cnn"))
+    native = SentenceTransformer(str(tmp_path / "cnn"), device="cpu")
+    converted = SentenceTransformer(convert(tmp_path / "cnn", tmp_path / "converted"), device="cpu")
+    for text in TEXTS:  # by itself: the module sees what padding is there
+        np.testing.assert_allclose(converted.encode(text), native.encode(text), atol=1e-4)
+    modules = json.loads((tmp_path / "cnn" / "modules.json").read_text())
+    modules[1]["type"] = "custom_st.Convolution"
+    (tmp_path / "cnn" / "modules.json").write_text(json.dumps(modules))
+    assert cli.main(["convert", str(tmp_path / "cnn"), str(tmp_path / "lost")]) == 2
+    assert not (tmp_path / "lost").exists()
 
 
 def test_further_modules_and_prompts_are_those_of_the_folder(folders, tmp_path):

@@ -142,6 +142,14 @@ class TestClassify:
         assert {result.metric_type for result in results} == {"accuracy", "f1_macro", "matthews_correlation", "loss"}
         assert all(len(str(result.metric_value)) <= 6 for result in results)
 
+    def test_its_card_names_what_each_figure_was_measured_on(self, start, data, tmp_path):
+        shutil.copy(Path(data, "test.jsonl"), tmp_path / "mine.jsonl")
+        given = ["--model", start, "--data", data, "--test", str(tmp_path / "mine.jsonl"), "--max_steps", "1"]
+        command.finetune(*instances("classify", *given, "--output_dir", str(tmp_path / "out")))
+        results = ModelCard((tmp_path / "out" / "README.md").read_text()).data.eval_results
+        named = {(result.dataset_split, result.dataset_name) for result in results}
+        assert named == {("validation", Path(data).name), ("test", "mine.jsonl")}
+
     def test_it_learns_and_saves_what_any_program_can_load(self, finished):
         report = report_of(finished)
         assert report["test"]["accuracy"] > 0.95 and report["validation"]["accuracy"] > 0.95

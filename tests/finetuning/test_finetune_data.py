@@ -5,6 +5,7 @@ import json
 import datasets
 import numpy as np
 import pytest
+from transformers import BertConfig
 
 from minibert import train_tokenizer
 from minibert.training.arguments.finetuning import (
@@ -332,7 +333,7 @@ class TestLabels:
             ([0, 1, 1], {"labels": ["neg", "pos"]}, SINGLE, ["neg", "pos"], [0, 1, 1]),
             ([True, False, True], {}, SINGLE, ["False", "True"], [1, 0, 1]),
             ([1.5, 0.25, 4.0], {}, REGRESSION, ["score"], [1.5, 0.25, 4.0]),
-            (["1.5", "0.25", "4"], {}, REGRESSION, ["score"], [1.5, 0.25, 4.0]),  # a column of text in a table
+            (["1.5", "1.25", "4"], {}, SINGLE, ["1.25", "1.5", "4"], [1, 0, 2]),  # text: sections, versions
             ([1.0, 0.0, 1.0], {}, SINGLE, ["0", "1"], [1, 0, 1]),
             (["1", "0", "01"], {}, SINGLE, ["0", "01", "1"], [2, 0, 1]),
             ([1.0, 2.0], {"problem_type": REGRESSION}, REGRESSION, ["score"], [1.0, 2.0]),
@@ -420,6 +421,60 @@ class TestLabels:
         rows = [{"id": "1", "sentence1": "a", "sentence2": "b", "score": 0.5}] * 2
         assert read(rows, tmp_path)[0].text_columns == ["sentence1", "sentence2"]
         assert read([{"other": "a", "class": 1}, {"other": "b", "class": 2}], tmp_path)[0].text_columns == ["other"]
+
+
+class TestCells:
+    """Of csv and tsv: text, in which labels may look like numbers."""
+
+    def read(self, tmp_path, texts, **arguments):
+        files = {
+            name: [write(tmp_path / f"{name}.csv", [{"text": f"text {i}", "label": x} for i, x in enumerate(labels)])]
+            for name, labels in texts.items()
+        }
+        task = Classify(ClassifyArguments(**arguments), tokenizer=None)
+        return task, task.read(load_splits(DataArguments(**files)))
+
+    @pytest.mark.parametrize(
+        ("train", "test", "labels"),
+        [
+            (["0", "1", "1"], ["1"], ["0", "1"]),
+            (["0.0", "1.0", "1.0"], ["1.0"], ["0", "1"]),
+            (["1", "9", "10"], ["10"], ["1", "9", "10"]),
+            (["01", "02", "1A"], ["01"], ["01", "02", "1A"]),
+            (["01", "02", "03"], ["01"], ["01", "02", "03"]),
+            (["true", "false", "mixed"], ["true"], ["false", "mixed", "true"]),
+            (["true", "false", "true"], ["true"], ["false", "true"]),
+            (["12345678901234567890123", "12345678901234567890124"], ["12345678901234567890124"], None),
+        ],
+    )
+    def test_classes(self, tmp_path, train, test, labels):
+        task, splits = self.read(tmp_path, {"train": train, "validation": train, "test": test})
+        assert task.labels == (labels or train) and len(splits["test"]) == len(test)
+        assert task.problem_type == SINGLE and len(set(splits["train"][LABEL])) == len(set(train))
+
+    def test_fractions(self, tmp_path):
+        texts = {"train": ["3.1", "3.10", "3.9"], "validation": ["3.10", "3.1"]}
+        task, splits = self.read(tmp_path, texts, problem_type=SINGLE)
+        assert task.labels == ["3.1", "3.10", "3.9"] and splits["validation"][LABEL] == [1, 0]
+        task, splits = self.read(tmp_path, texts)
+        assert task.problem_type == REGRESSION and splits["validation"][LABEL] == pytest.approx([3.1, 3.1])
+
+    def test_shards(self, tmp_path):
+        """A column may look like numbers in one of them alone."""
+        (tmp_path / "a.csv").write_text("id,text,label\na0,x,1\na1,y,0\n")
+        (tmp_path / "b.csv").write_text("id,text,label\n0,z,1\n1,w,0.5\n")
+        files = [str(tmp_path / "a.csv"), str(tmp_path / "b.csv")]
+        rows = load_splits(DataArguments(train=files, validation=files[:1]))["train"]
+        assert rows["id"] == ["a0", "a1", "0", "1"] and rows["label"] == [1.0, 0.0, 1.0, 0.5]
+
+    def test_names_that_a_model_never_gave(self, tmp_path):
+        """A model of labels that are called so, and what numbers them."""
+        config = BertConfig(num_labels=2, problem_type=SINGLE)
+        for labels in (["LABEL_0", "LABEL_1"], ["0", "1"], [0, 1]):
+            file = write(tmp_path / "test.jsonl", [{"text": "a", "label": label} for label in labels])
+            task = Classify(ClassifyArguments(), tokenizer=None)
+            split = task.read(load_splits(DataArguments(test=[file]), names=["test"]), config)["test"]
+            assert split[LABEL] == [0, 1] and task.labels == ["LABEL_0", "LABEL_1"]
 
 
 class TestNli:

@@ -415,6 +415,8 @@ def test_bad_input_is_refused():
     for shape in ((2, 8), (9, 2), (1, 9), (2, 9, 9), (9,)):
         with pytest.raises(ValueError, match=r"attention_mask has the shape \(.*give"):
             model(ids, attention_mask=torch.ones(shape))
+    with pytest.raises(ValueError, match="attention_mask is torch.int64: of pairs, give booleans, or floats to add"):
+        model(ids, attention_mask=torch.ones(2, 1, 9, 9, dtype=torch.long))
     long = torch.randint(1, VOCAB, (1, 41))
     for inputs in (dict(input_ids=long), dict(input_ids=ids, position_ids=torch.arange(32, 41)[None])):
         with pytest.raises(ValueError, match="position 40 is beyond max_position_embeddings=40: truncate"):

@@ -201,6 +201,8 @@ def texts_for(model: PreTrainedModel, **options: Any) -> Texts:
     texts = Texts(config.vocab_size, max(low, default=0) + 1, **options)
     if kind == "TokenClassification":
         texts.tokens = [labels.clamp(max=config.num_labels - 1) for labels in texts.tokens]
+    elif kind == "Detection" and "minibert" not in type(model).__module__:  # ELECTRA's labels are 0 or 1, no other
+        texts.tokens = [labels.clamp(0, 1) for labels in texts.tokens]
     elif kind == "SequenceClassification" and config.problem_type == "multi_label_classification":
         texts.one = torch.stack([texts.one.roll(i) for i in range(config.num_labels)], 1).float()
     elif kind == "SequenceClassification" and config.num_labels == 1:

@@ -1,8 +1,8 @@
 """Which arguments count only beside others: what is given and would do nothing is rejected."""
 
 import dataclasses
+import os
 from collections.abc import Callable, Collection, Mapping
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..arguments import embeddings, finetuning, probes
@@ -39,7 +39,7 @@ OF_MASKING = tuple(field.name for field in dataclasses.fields(MaskingArguments))
 
 
 def _has_rows(data: list[str]) -> bool:
-    return any((Path(item).expanduser() / ROWS_MANIFEST).exists() for item in data)
+    return any(os.path.exists(os.path.join(os.path.expanduser(item), ROWS_MANIFEST)) for item in data)
 
 
 CORPUS = (

@@ -22,6 +22,7 @@ FILES = ("tokenizer_config.json", *VOCABULARIES)  # of a tokenizer
 SENTENCE_CONFIGS = tuple(
     f"sentence_{name}_config.json" for name in ("bert", "roberta", "distilbert", "camembert", "xlm-roberta")
 )
+MODULE_FILES = ("config.json", "cnn_config.json", "lstm_config.json", "model.safetensors")
 
 
 def convert(arguments: ConvertArguments) -> Path:
@@ -42,6 +43,9 @@ def convert(arguments: ConvertArguments) -> Path:
     tokenizer = tokenizer_of(source)
     loaded = load(source, tokenizer)
     model = loaded if ours else from_native(loaded)
+    pools_layers = any(module["type"].endswith("WeightedLayerPooling") for module in modules_of(source))
+    if pools_layers and "num_hidden_layers" in arguments.set:
+        raise ValueError(f"set: num_hidden_layers: {source} pools its layers, so that their number stays; leave it out")
     if arguments.set:
         model, said = change(model, arguments.set)
         print("\n".join(said))
@@ -100,7 +104,9 @@ def save_rest(source: str, tokenizer: PreTrainedTokenizerBase | None, target: Pa
     for module in modules[1:]:
         if not (target / module["path"]).resolve().is_relative_to(target.resolve()):
             raise ValueError(f"{source}: modules.json names {module['path']!r}; use folders inside of the model's")
-        names += [f"{module['path']}/{name}" for name in ("config.json", "model.safetensors")]
+        if not module["type"].startswith("sentence_transformers."):
+            raise ValueError(f"{source}: modules.json names {module['type']!r}, code beside the model; leave it out")
+        names += [f"{module['path']}/{name}" for name in MODULE_FILES]
     for name in names:
         old = name.replace("model.safetensors", "pytorch_model.bin")
         if file := find_file(source, name):

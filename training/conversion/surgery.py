@@ -88,6 +88,8 @@ def change(model: PreTrainedModel, changes: Mapping[str, Any]) -> tuple[PreTrain
         local = [str(i) for i, kind in enumerate(config.layer_types) if kind == "sliding_attention"]
         reach = f"local layers: {', '.join(local) or 'none'}"
         said.append(f"{reach} ({config.sliding_window} tokens on either side)" if local else reach)
+    elif config.local_attention != model.config.local_attention and "sliding_attention" not in config.layer_types:
+        raise ValueError("set: local_attention has no effect without local layers; set global_attn_every_n_layers too")
     changed.load_state_dict(weights, assign=True)
     changed.tie_weights()
     keep_generation(changed, model)

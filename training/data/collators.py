@@ -241,7 +241,8 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
             found, last = f"{input_ids.min()} to {input_ids.max()}", len(self._regular) - 1
             raise ValueError(f"input_ids: {found} do not fit the tokenizer; use ids from 0 to {last}")
         if not self.mlm:
-            ignored = (input_ids == self.tokenizer.pad_token_id) | (begins & (packed or self.unpadded))
+            # not where the id is that of padding, which may be that of [SEP] too
+            ignored = (tokens["attention_mask"] == 0) | (begins & (packed or self.unpadded))
             return input_ids, np.where(ignored, IGNORE_INDEX, input_ids)
         candidates = self._regular[input_ids] & (tokens["attention_mask"] != 0)
         if "special_tokens_mask" in tokens:
@@ -326,7 +327,7 @@ def halve(batch: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 def check_mask_token(tokenizer: Any) -> None:
     if tokenizer.mask_token is None:
-        give = "give it one with tokenizer.add_special_tokens({'mask_token': '[MASK]'})"
+        give = "give it one with tokenizer.add_special_tokens({'mask_token': AddedToken('[MASK]', lstrip=True)})"
         raise ValueError(f"tokenizer: {tokenizer.name_or_path!r} has no mask token; {give}")
 
 

@@ -10,6 +10,7 @@ import datasets
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from tokenizers import AddedToken, processors
 from transformers import PreTrainedTokenizerBase
 
 from .documents import map_tables, smallest_dtype
@@ -53,6 +54,21 @@ def special_ids(tokenizer: PreTrainedTokenizerBase) -> dict[str, int]:
         if getattr(tokenizer, name) is None:
             raise ValueError(f"tokenizer: {tokenizer.name_or_path!r} has no {name}, but rows need [CLS] and [SEP]")
     return {name: getattr(tokenizer, name) for name in ("cls_token_id", "sep_token_id")}
+
+
+def adapt_tokenizer(tokenizer: PreTrainedTokenizerBase) -> None:
+    """Let a tokenizer treat other texts as rows are made: [CLS] and [SEP] around them, and the space before [MASK], if
+    words carry theirs, as part of the hidden word. A ValueError for one that rows cannot be made with."""
+    cls, sep = special_ids(tokenizer).values()
+    if tokenizer("")["input_ids"] != [cls, sep]:
+        around = processors.BertProcessing((tokenizer.sep_token, sep), (tokenizer.cls_token, cls))
+        # without the first, offsets of byte-level tokens take in the space before them
+        parts = [processors.ByteLevel(trim_offsets=True), around]
+        tokenizer.backend_tokenizer.post_processor = processors.Sequence(parts)
+    mask = tokenizer.mask_token
+    if mask is not None and len(tokenizer.tokenize(f"a {mask}")) > len(tokenizer.tokenize("a")) + 1:
+        mask = AddedToken(mask, lstrip=True, normalized=False, special=True)
+        tokenizer.add_special_tokens({"mask_token": mask})
 
 
 def check_fast(tokenizer: PreTrainedTokenizerBase) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from itertools import compress, islice
@@ -28,7 +29,7 @@ from ..arguments.pretraining import ROWS_MANIFEST, UNLESS_PREPARED, CorpusArgume
 from ..checkpoints import check_same
 from ..files import whole, write_json
 from .documents import TOKENIZER_BATCH, in_share, tokenize_table, tokenizer_backend
-from .packing import WINDOW, pack_table, special_ids
+from .packing import WINDOW, check_fast, pack_table, special_ids
 from .tables import load_files
 
 SPLITS = ("train", "validation")
@@ -150,7 +151,8 @@ class PreparedRows:
     @classmethod
     def find(cls, data: Sequence[str]) -> PreparedRows | None:
         """What `--data` names, if that is prepared rows and not text; a ValueError if it is both."""
-        found = [item for item in data if (Path(item).expanduser() / ROWS_MANIFEST).is_file()]
+        # (pathlib raises an OSError for what is too long to be a name)
+        found = [item for item in data if os.path.isfile(os.path.join(os.path.expanduser(item), ROWS_MANIFEST))]
         if found and len(data) > 1:
             raise ValueError(f"data: {found[0]!r} holds prepared rows; give them alone, without {len(data) - 1} others")
         return cls(found[0]) if found else None
@@ -178,6 +180,7 @@ class PreparedRows:
 
     def check_tokenizer(self, tokenizer: PreTrainedTokenizerBase) -> None:
         """A ValueError if it is not the one that the rows were made with."""
+        check_fast(tokenizer)
         made, found = self.manifest["tokenizer_sha256"], tokenizer_checksum(tokenizer)
         if made != found:
             given = f"{tokenizer.name_or_path!r} (sha256 {found[:12]}…)"

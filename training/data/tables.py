@@ -52,17 +52,12 @@ def check_table(file: str | Path, field: str = "data") -> None:
         raise ValueError(f"{field}: {str(file)!r} is empty")
 
 
-def load_table(file: str | Path, field: str = "data") -> datasets.Dataset:
-    """The rows of one file; errors as of `check_table` and `load_files`."""
-    check_table(file, field)
-    path = Path(file).expanduser()
-    return load_files([str(path)], path.suffix.lower(), field)
-
-
-def load_files(files: Sequence[str], suffix: str, field: str = "data", **options: Any) -> DatasetOrStream:
-    """The rows of files that are read as those ending in `suffix`; `options` are those of `datasets.load_dataset`. A
-    ValueError where they cannot be read, or hold no rows; of a stream, the first row of each file is looked at, the
-    others as they are read."""
+def load_files(
+    files: Sequence[str], suffix: str, field: str = "data", as_text: bool = False, **options: Any
+) -> DatasetOrStream:
+    """The rows of files that are read as those ending in `suffix`; `options` are those of `datasets.load_dataset`. Of
+    csv and tsv, columns of numbers are such, unless all are wanted `as_text`. A ValueError where files cannot be read,
+    or hold no rows; of a stream, the first row of each file is looked at, the others as they are read."""
     loader, defaults = LOADERS[suffix]
     apart = f"{APART}, with --weights" if options.get("streaming") else APART
     try:
@@ -84,8 +79,8 @@ def load_files(files: Sequence[str], suffix: str, field: str = "data", **options
             for file in files if suffix in (".jsonl", ".parquet") and rows.features else ():
                 if not set(_first_columns(file)) <= set(rows.features):
                     raise ValueError(f"{file!r} has other columns than {files[0]!r}; {apart}")
-        elif columns:
-            rows = _with_numbers(rows)
+        elif columns and not as_text:
+            (rows,) = with_numbers([rows])
     except (datasets.exceptions.DatasetGenerationError, ValueError) as error:
         named = repr(files[0]) if len(files) == 1 else f"one of {len(files)} files ({files[0]!r}, …)"
         reason = "no rows" if "corresponds to no data" in str(error) else _reason(error)
@@ -146,27 +141,41 @@ def _first_columns(file: str) -> list[str]:
     return list(row) if isinstance(row, dict) else []
 
 
-def _with_numbers(rows: datasets.Dataset) -> datasets.Dataset:
-    """Columns of which all cells are whole numbers, or numbers, or booleans, as such."""
-    table, kinds = rows.data.table, {}
-    for name in table.column_names:
-        for kind in (pa.int64(), pa.float64(), pa.bool_()):
+def with_numbers(parts: Sequence[datasets.Dataset], exact: bool = False) -> list[datasets.Dataset]:
+    """Columns of text of which all cells, in all parts, are whole numbers, or numbers, or booleans, as such; with
+    `exact`, only numbers that say all that their cells do (3.0 does; 01 and 3.10, which may be codes, do not)."""
+
+    def cast(cells: Any, kind: pa.DataType) -> Any:
+        cells = pc.utf8_trim_whitespace(cells)
+        numbers = cells.cast(kind)
+        if exact and numbers.cast(cells.type) != pc.replace_substring_regex(cells, r"\.0$", ""):
+            raise pa.ArrowInvalid("other text")
+        return numbers
+
+    kinds = {}
+    for name in parts[0].column_names if parts else ():
+        columns = [part.data.table[name] for part in parts if name in part.column_names]
+        for kind in (pa.int64(), pa.float64()) if exact else (pa.int64(), pa.float64(), pa.bool_()):
             try:
-                for cells in (table[name].slice(0, 100), table[name]):  # a few first: a column of texts is copied here
-                    pc.utf8_trim_whitespace(cells).cast(kind)
+                for column in columns:
+                    for cells in (column.slice(0, 100), column):  # a few first: a column of texts is copied here
+                        cast(cells, kind)
             except pa.ArrowInvalid:
                 continue
             kinds[name] = kind
             break
 
-    def cast(part: pa.Table) -> pa.Table:
-        for name, kind in kinds.items():
-            cells = pc.utf8_trim_whitespace(part[name]).cast(kind)
-            part = part.set_column(part.column_names.index(name), name, cells)
-        return part
+    def replace(table: pa.Table) -> pa.Table:
+        for name in kinds.keys() & {*table.column_names}:
+            table = table.set_column(table.column_names.index(name), name, cast(table[name], kinds[name]))
+        return table
 
-    features = datasets.Features(rows.features | {name: datasets.Value(str(kind)) for name, kind in kinds.items()})
-    return rows.with_format("arrow").map(cast, batched=True, features=features).with_format(None) if kinds else rows
+    def typed(part: datasets.Dataset) -> datasets.Dataset:
+        numbers = {name: datasets.Value(str(kinds[name])) for name in kinds.keys() & {*part.column_names}}
+        features = datasets.Features(part.features | numbers)
+        return part.with_format("arrow").map(replace, batched=True, features=features).with_format(None)
+
+    return [typed(part) for part in parts] if kinds else [*parts]
 
 
 def _check_tabs(table: pa.Table) -> pa.Table:

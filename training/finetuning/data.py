@@ -13,7 +13,7 @@ import numpy as np
 
 from ..arguments.finetuning import DataArguments
 from ..data.documents import hold_out
-from ..data.tables import TABLES, check_table, hub_name, load_hub, load_table
+from ..data.tables import TABLES, check_table, hub_name, load_files, load_hub, with_numbers
 from ..data.tables import string_columns as _string_columns
 
 if TYPE_CHECKING:
@@ -63,10 +63,19 @@ def load_splits(
     if not holds_out and arguments.validation_size != DataArguments.validation_size:
         why = "rows to validate on are given" if "validation" in sources else "nothing is trained"
         raise ValueError(f"validation_size: {arguments.validation_size} has no effect where {why}; leave it out")
-    for source in sources.values():
-        for file in source if isinstance(source, list) else []:
-            check_table(file)  # before a large one is loaded
-    splits = {name: _load(source) if isinstance(source, list) else source for name, source in sources.items()}
+    local = {
+        name: [Path(file).expanduser() for file in source]
+        for name, source in sources.items()
+        if isinstance(source, list)
+    }
+    files = [file for files in local.values() for file in files]
+    for file in files:
+        check_table(file)  # before a large one is loaded
+    loaded = {file: load_files([str(file)], file.suffix.lower(), as_text=True) for file in files}
+    # What the cells of a column are is decided by all files.
+    cells = {file: rows for file, rows in loaded.items() if file.suffix.lower() in (".csv", ".tsv")}
+    loaded |= dict(zip(cells, with_numbers([*cells.values()], exact=True)))
+    splits = sources | {name: _join([(str(file), loaded[file]) for file in files]) for name, files in local.items()}
     if holds_out:
         rows = splits.pop("train")
         is_held_out = _hold_out(rows, arguments.validation_size, seed, task)
@@ -175,11 +184,12 @@ def _by_split(named: Mapping[str, Any]) -> dict[str, Any]:
     return {split: named[name] for split, name in found.items() if name is not None}
 
 
-def _load(files: Sequence[str | Path]) -> datasets.Dataset:
-    whole, *parts = (_located(_flat(load_table(file)), str(Path(file).expanduser())) for file in files)
+def _join(loaded: Sequence[tuple[str, datasets.Dataset]]) -> datasets.Dataset:
+    """The rows of files, given with their names, one after the other."""
+    files, whole, *parts = [file for file, _ in loaded], *(_located(_flat(rows), file) for file, rows in loaded)
     for file, part in zip(files[1:], parts):
         if set(part.column_names) != set(whole.column_names):
-            raise ValueError(f"data: {str(file)!r} has other columns ({_columns(part)}) than {str(files[0])!r}")
+            raise ValueError(f"data: {file!r} has other columns ({_columns(part)}) than {files[0]!r}")
         for name in {*string_columns(part)} & {*string_columns(whole)}:  # Arrow has two kinds of text
             part = part.cast_column(name, whole.features[name])
         try:  # one that only lacks values has the other's type
@@ -187,7 +197,7 @@ def _load(files: Sequence[str | Path]) -> datasets.Dataset:
         except ValueError:
             kinds = [(name, part.features[name], kind) for name, kind in whole.features.items()]
             other = ", ".join(f"{name}: {here}, not {there}" for name, here, there in kinds if here != there)
-            raise ValueError(f"data: {str(file)!r} has other types ({other}) than {str(files[0])!r}") from None
+            raise ValueError(f"data: {file!r} has other types ({other}) than {files[0]!r}") from None
     return whole
 
 

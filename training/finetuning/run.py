@@ -265,6 +265,12 @@ def _save(
 
 
 def _card(run: Run, report: dict[str, Any], state: TrainerState) -> CardFacts:
+    def source(split: str) -> str:
+        """Where its rows are from: files of its own, files to train on (some rows are held out), or all the data."""
+        file, given = run.splits[split][0][FILE], (run.settings[name] for name in (split, "train"))
+        whose = (files for files in given if file in {str(Path(each).expanduser()) for each in files})
+        return describe_data(", ".join(next(whose, [run.settings["data"]])))
+
     data = describe_data(", ".join(filter(None, [run.settings["data"], *run.settings["train"]])))
     facts = facts_from_trainer(vars(state), run.training, data)
     facts.training = {"task": run.task.name, **facts.training}
@@ -273,7 +279,7 @@ def _card(run: Run, report: dict[str, Any], state: TrainerState) -> CardFacts:
     if report["training_seconds"] is None:
         del facts.training["time"]
     scores = [(split, *score) for split, scores in _scores_of(report).items() for score in scores.items()]
-    facts.results = headlines([Result(metric, value, data, split) for split, metric, value in scores])
+    facts.results = headlines([Result(metric, value, source(split), split) for split, metric, value in scores])
     facts.base_model, facts.max_length = published_name(run.arguments.model), run.task.tokenizer.model_max_length
     return facts
 

@@ -13,7 +13,7 @@ from ..arguments import pretraining as arguments
 from ..arguments.pretraining import ROWS_MANIFEST, ROWS_PLAN
 from ..checkpoints import check_same, check_unused
 from ..data.mixtures import prepare_documents
-from ..data.packing import WINDOW, check_packing, special_ids
+from ..data.packing import WINDOW, adapt_tokenizer, check_packing
 from ..data.prepared import SPLITS, PreparedRows, shard_counts, write_manifest, write_shard
 from ..files import write_json
 from ..hub.card import describe_data
@@ -40,7 +40,7 @@ def prepare(
     tokenizer = None
     if command.tokenizer is not None:
         tokenizer = saved_tokenizer(command.tokenizer)
-        special_ids(tokenizer)
+        adapt_tokenizer(tokenizer)
     held_out = dict(validation_size=rows.validation_size, seed=command.seed)
     documents = prepare_documents(corpus, mixture, arguments.StreamingArguments(), **held_out)
     parts = {split: getattr(documents, split).select_columns("text") for split in SPLITS}

@@ -164,6 +164,9 @@ def pretrain(
             math.inf if streamed else len(train),
             len(validation),
         )
+    batch = training.train_batch_size * training.world_size
+    if training.dataloader_drop_last and has_length(train) and len(train) < batch:
+        raise ValueError(f"dataloader_drop_last: True drops all {len(train):,} rows, no batch of {batch:,}; use false")
     trainer = build(size, training, optimization=optimization, budget=budget)
     if embedding_init == "cooccurrence" and checkpoint is None:
         print("Counting which tokens stand next to each other, for the first word embeddings")
@@ -290,9 +293,9 @@ def read_tokenizer(
         return None
     tokenizer = saved_tokenizer(found)
     tokenizer.model_max_length = config.max_position_embeddings
-    objective.prepare_tokenizer(tokenizer)
     if prepared is not None:
         prepared.check_tokenizer(tokenizer)
+    objective.prepare_tokenizer(tokenizer)
     if trained is not None:
         config.check_tokenizer(tokenizer)
     return tokenizer

@@ -81,7 +81,7 @@ class Classify(Task):
         return value
 
     def classes(self, split: datasets.Dataset) -> list[set[str]]:
-        kind = self.arguments.problem_type or _problem_type(_plain(split, self.find_labels(split)))
+        kind = self.arguments.problem_type or _problem_type(split, _plain(split, self.find_labels(split)))
         self.has_classes = kind != REGRESSION
         return super().classes(split)
 
@@ -91,7 +91,8 @@ class Classify(Task):
             trained = trained or REGRESSION  # as Transformers reads a model of one label
         if trained and asked not in (None, trained):
             raise ValueError(f"problem_type: {asked!r} is asked for, but the model was fine-tuned for {trained!r}")
-        self.problem_type = trained or asked or _problem_type(next(iter(labels.values())))
+        first = next(iter(labels))
+        self.problem_type = trained or asked or _problem_type(splits[first], labels[first])
         self.metric_for_best_model, self.label_feature = KINDS[self.problem_type]
         if {tuple(as_list(value)) for rows in labels.values() for value in rows} == {(0, 1), (1, 0)}:
             said = "has [0, 1] and [1, 0] only, which name the same labels"
@@ -116,7 +117,7 @@ class Classify(Task):
             raise ValueError(f"labels: {listed}, but the model knows {', '.join(saved)}")
         known = saved or given
         if "train" not in values:
-            return known or [str(i) for i in range(config.num_labels)]  # a model that never named its labels
+            return known or [config.id2label[i] for i in sorted(config.id2label)]  # LABEL_0, …
         seen = {item for value in values["train"] for item in as_list(value)}
         if not all(isinstance(item, int) for item in seen):
             seen = {str(item) for item in seen}
@@ -293,11 +294,14 @@ def _plain(split: datasets.Dataset, column: str) -> list[Any]:
     return [plain(value) for value in split[column]]
 
 
-def _problem_type(values: Iterable[Any]) -> str:
+def _problem_type(split: datasets.Dataset, values: Iterable[Any]) -> str:
+    """The kind of the labels `values` of a split."""
     values = [value for value in values if value is not None]
     if any(isinstance(value, list) for value in values):
         return MULTI
-    numbers = [to_number(value) for value in values]  # also of text: a column with an empty cell has nothing else
+    if not split[0][FILE].lower().endswith((".csv", ".tsv")) and any(isinstance(value, str) for value in values):
+        return SINGLE  # (a csv has nothing but text: of numbers too, if a cell of the column is empty)
+    numbers = [to_number(value) for value in values]
     return SINGLE if not np.isfinite(numbers).all() or all(map(float.is_integer, numbers)) else REGRESSION
 
 
@@ -305,9 +309,8 @@ def _find_label(label: int | str, labels: list[str]) -> int | None:
     """The id of a label: its name, or a number where the names are none."""
     if str(label) in labels:
         return labels.index(str(label))
-    if isinstance(label, int) and 0 <= label < len(labels) and not any(name.isdigit() for name in labels):
-        return label
-    return None
+    number = int(label) if str(label).isdigit() and not any(name.isdigit() for name in labels) else len(labels)
+    return number if number < len(labels) else None
 
 
 def encode_texts(tokenizer, *columns: list) -> dict[str, list]:

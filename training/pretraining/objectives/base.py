@@ -17,7 +17,7 @@ from ...arguments.pretraining import MaskingArguments, ObjectiveArguments, RowAr
 from ...data.collators import MaskedLMCollator
 from ...data.documents import tokenize_documents
 from ...data.masking import IGNORE_INDEX, unigram_counts
-from ...data.packing import check_packing, fill_rate, pack_documents, special_ids
+from ...data.packing import adapt_tokenizer, check_packing, fill_rate, pack_documents
 from ...loading import load_reported
 
 
@@ -64,8 +64,8 @@ class Objective(abc.ABC):
             )
 
     def prepare_tokenizer(self, tokenizer: PreTrainedTokenizerBase) -> None:
-        """Refuse (ValueError), before rows are made, a tokenizer that cannot serve the objective."""
-        special_ids(tokenizer)
+        """Refuse (ValueError), before rows are made, a tokenizer that cannot serve the objective; adapt it to rows."""
+        adapt_tokenizer(tokenizer)
 
     def check_documents(self, train: datasets.Dataset, validation: datasets.Dataset) -> None:
         """Refuse (ValueError), before a tokenizer is trained, documents that the objective can make no rows of."""
