@@ -541,6 +541,8 @@ def test_bad_input(masked_lm, corpus, word_tokenizer, tmp_path, capsys, monkeypa
         (["--model_name_or_path", str(masked_lm), "--hidden_size", "64"], "hidden_size: would change the shapes"),
         (["--tokenizer", str(tmp_path / "maskless")], "has no mask token"),
         (["--mlm_probability", "1.5"], "mlm_probability: 1.5"),
+        (["--fp16", "true"], "fp16: True has no effect on a CPU; use --bf16 true, or leave it out"),
+        (["--data", "a text, and no name of a file " * 20], "data: 'a text, and no name of a file"),
         (["--seq_length", "2"], "seq_length: 2 is too short"),
         (["--rate_schedule", "linear", "--rate_points", "half:0.2"], "rate_points: 'half:0.2'"),
         (["--rate_schedule", "linear"], "rate_points"),
@@ -551,6 +553,22 @@ def test_bad_input(masked_lm, corpus, word_tokenizer, tmp_path, capsys, monkeypa
         assert cli.main(["pretrain", *data, "--output_dir", str(output), *arguments]) == 2, arguments
         assert said in capsys.readouterr().err
         assert not output.exists()
+
+
+def test_fewer_rows_than_a_batch_that_must_be_full(corpus, tmp_path, capsys):
+    full = ["--dataloader_drop_last", "true", "--per_device_train_batch_size", "512", "--vocab_size", "200"]
+    assert cli.main(["pretrain", "--data", str(corpus), *full, "--output_dir", str(tmp_path / "run")]) == 2
+    said = capsys.readouterr().err
+    assert "dataloader_drop_last: True drops all " in said and "no batch of 512; use false" in said
+    assert not (tmp_path / "run" / "model.safetensors").exists()
+
+
+def test_an_encoder_out_of_a_decoder_frames_texts_again(decoder, corpus, tmp_path):
+    prompts, output = AutoTokenizer.from_pretrained(decoder), tmp_path / "run"
+    few = ["--is_causal", "false", "--max_steps", "1", "--seq_length", "32", "--output_dir", str(output)]
+    assert cli.main(["pretrain", "--data", str(corpus), "--model_name_or_path", str(decoder), *few]) == 0
+    ids = AutoTokenizer.from_pretrained(output)("the cat")["input_ids"]
+    assert ids == [*prompts("the cat")["input_ids"], prompts.sep_token_id]
 
 
 @pytest.mark.parametrize(("name", "rate", "masked"), [("mlm", 0.3, 0.8), ("mlm+nsp", 0.15, 0.8), ("rtd", 0.15, 1.0)])
