@@ -667,34 +667,10 @@ class BlocksPlan(AttentionPlan):
         if self.tail:
             q_thd = F.pad(q_thd, (0, 0, 0, 0, 0, self.tail))
         q_chqd = q_thd.unflatten(0, (self.blocks, self.block)).transpose(1, 2)
-        k_chkd, v_chkd = (_Windows.apply(x, self.window, self.block).transpose(1, 2) for x in (k_thd, v_thd))
+        around, span = (0, 0, 0, 0, self.window, self.window + self.tail), self.block + 2 * self.window
+        k_chkd, v_chkd = (F.pad(x, around).unfold(0, span, self.block).transpose(2, 3) for x in (k_thd, v_thd))
         out_chqd = self.kernel_of_blocks(q_chqd, k_chkd, v_chkd, self.bias, False, self.dropout)
         return out_chqd.transpose(1, 2).flatten(0, 1)[: self.tokens]
-
-
-class _Windows(torch.autograd.Function):
-    """Overlapping windows of a padded sequence: [tokens, …] → [blocks, block + 2 · window, …], a view without copies.
-    The gradient adds the windows up in a few passes (that of `Tensor.unfold` adds number by number)."""
-
-    @staticmethod
-    def forward(x_t, window: int, block: int):
-        blocks = -(-len(x_t) // block)
-        padding = [0, 0] * (x_t.dim() - 1) + [window, window + blocks * block - len(x_t)]
-        return F.pad(x_t, padding).unfold(0, block + 2 * window, block).movedim(-1, 1)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        ctx.tokens, ctx.window, ctx.block = len(inputs[0]), *inputs[1:]
-
-    @staticmethod
-    def backward(ctx, grad_c):
-        blocks, span, *rest = grad_c.shape
-        total = grad_c.new_zeros(blocks * ctx.block + span, *rest)
-        for start in range(0, span, ctx.block):
-            piece = grad_c[:, start : start + ctx.block]
-            behind = total[start : start + blocks * ctx.block].unflatten(0, (blocks, ctx.block))
-            behind[:, : piece.shape[1]].add_(piece)
-        return total[ctx.window : ctx.window + ctx.tokens], None, None
 
 
 class InterfacePlan(Plan):
