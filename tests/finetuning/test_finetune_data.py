@@ -417,6 +417,12 @@ class TestLabels:
         ):
             read(ROWS, tmp_path, test=[{"text": "a", "label": 1}, {"text": "b", "label": 7}])
 
+    def test_rows_without_labels_alone(self, tmp_path):
+        file = write(tmp_path / "test.jsonl", [{"text": "a"}])
+        splits = load_splits(DataArguments(test=[file]), names=["test"])
+        with pytest.raises(ValueError, match="label_column.*; rows without labels are predicted beside labelled ones"):
+            take_unlabelled(Classify(ClassifyArguments(), tokenizer=None), splits)
+
     def test_pairs_are_guessed_by_name(self, tmp_path):
         rows = [{"id": "1", "sentence1": "a", "sentence2": "b", "score": 0.5}] * 2
         assert read(rows, tmp_path)[0].text_columns == ["sentence1", "sentence2"]

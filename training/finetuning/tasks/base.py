@@ -192,9 +192,15 @@ def take_unlabelled(task: Task, splits: datasets.DatasetDict) -> datasets.Datase
     """The test split, taken out of `splits` and said so, if it has no labels: no such column, or no label in any row.
     It can be predicted, but not scored."""
     first, test = next(iter(splits.values())), splits.get("test")
-    if test is None or test is first:
+    if test is None:
         return None
-    column = task.find_labels(first)
+    try:
+        column = task.find_labels(first)
+    except ValueError as error:
+        beside = "; rows without labels are predicted beside labelled ones (--validation)"
+        raise ValueError(f"{error}{beside * (test is first)}") from None
+    if test is first:
+        return None
     known = first[column][:]
     missing = [*task.no_gold, *(value for value in NO_LABEL if value not in known)]
 
