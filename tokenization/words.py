@@ -44,6 +44,8 @@ def word_start_table(tokenizer: PreTrainedTokenizerFast) -> np.ndarray:
 def _is_split_off(text: str, pre_tokenizer: Any) -> bool:
     if text.startswith("\N{REPLACEMENT CHARACTER}"):  # bytes that are no whole character
         return False
+    if text.startswith(" "):  # Llama's Metaspace marks spaces, and splits nothing
+        return True
     return all(pre_tokenizer.pre_tokenize_str(before + text)[0][1][1] == 1 for before in "a0")
 
 

@@ -136,9 +136,17 @@ RESUMED |= {"betas": "adam_beta1, adam_beta2"}
 class CheckpointErrors:
     """For a `Trainer`: a checkpoint that cannot be written is an OSError that names it; one that was trained with
     another optimizer, or other settings of it, which would win without a word, is a ValueError; from the last one of a
-    training there is no further step."""
+    training there is no further step. Whoever handled SIGTERM before a training does so again after it."""
 
     advice = RESUME
+
+    def train(self, *args, **kwargs):
+        try:
+            return super().train(*args, **kwargs)
+        finally:  # after an exception too: in a notebook the process goes on
+            for callback in self.callback_handler.callbacks:
+                if isinstance(callback, SaveAndStop):
+                    callback.restore()
 
     def _run_epoch(self, *args, **kwargs):
         self.control.should_training_stop |= self.state.global_step >= self.state.max_steps
@@ -199,13 +207,14 @@ class SaveAndStop(TrainerCallback):
 
     def receive(self, *_):
         if self.received and time.monotonic() - self.at > STOP_SECONDS:
-            self.on_train_end()
+            self.restore()
             return os.kill(os.getpid(), signal.SIGTERM)
         self.received, self.at = True, self.at or time.monotonic()
 
-    def on_train_end(self, *_, **kwargs):
+    def restore(self):
         if self.before is not None:
             signal.signal(signal.SIGTERM, self.before)
+            self.before = None
 
     def on_step_end(self, args, state, control, **kwargs):
         self.received = on_any_rank(self.received)

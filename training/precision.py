@@ -15,10 +15,7 @@ KERNEL_CACHES = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "256", "LRU_CACHE_CAPACITY":
 
 
 def resolve_precision(training: TrainingArguments) -> TrainingArguments:
-    """The arguments with bf16 decided where the user did not: on where the machine is fast at it (said once). A
-    ValueError for fp16 on a CPU, where Transformers would compute in fp32 and say nothing."""
-    if training.fp16 and training.device.type == "cpu":
-        raise ValueError("fp16: True has no effect on a CPU; use --bf16 true, or leave it out")
+    """The arguments with bf16 decided where the user did not: on where the machine is fast at it (said once)."""
     bf16 = bool(training.bf16)
     if training.bf16 is None and not training.fp16:
         bf16, reason = fast_bf16(training.device.type)
@@ -57,11 +54,13 @@ def now(device: torch.device) -> float:
     return time.perf_counter()
 
 
-def check_launcher(training: TrainingArguments) -> None:
-    """Refuse (ValueError) one process for several GPUs: `DataParallel`, which `Trainer` then takes, computes in fp32
-    whatever was asked for, and the sums of an evaluation are of one model. And the single process that `accelerate
-    launch --num_processes 2 --cpu` starts, which would train with a part of the batch: it has the address at which
-    several meet, but no rank among them."""
+def check_device(training: TrainingArguments) -> None:
+    """Refuse (ValueError) fp16 on a CPU, where Transformers would compute in fp32 without a word; one process for
+    several GPUs: `DataParallel`, which `Trainer` then takes, computes in fp32 whatever was asked for, and the sums of
+    an evaluation are of one model; and the single process that `accelerate launch --num_processes 2 --cpu` starts,
+    which would train with a part of the batch: it has the address at which several meet, but no rank among them."""
+    if training.fp16 and training.device.type == "cpu":
+        raise ValueError("fp16: True has no effect on a CPU; use --bf16 true, or leave it out")
     if training.n_gpu > 1:
         launch = f"`torchrun --nproc_per_node {training.n_gpu} -m minibert.training.cli …`"
         raise ValueError(

@@ -3,24 +3,27 @@
 import inspect
 import itertools
 import time
+from types import SimpleNamespace
 
 import datasets
 import numpy as np
 import pytest
+from foreign_tokenizers import KINDS, foreign_tokenizer
 from helpers import TEXTS
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
-from transformers import AutoTokenizer, PreTrainedTokenizerFast
+from transformers import AutoTokenizer, BertTokenizer
 
 from minibert.tokenization import train_tokenizer
 from minibert.training.arguments.pretraining import MaskingArguments, ObjectiveArguments, RowArguments
 from minibert.training.data import packing
 from minibert.training.data.documents import load_documents, tokenize_documents
 from minibert.training.data.packing import adapt_tokenizer, best_fit_decreasing, fill_rate, pack_documents
+from minibert.training.pretraining.objectives.causal_lm import CausalLM
 from minibert.training.pretraining.objectives.masked_lm import MaskedLM
 
 CLS, SEP, FIRST = 1, 2, 3
+BERT = {name: i for i, name in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "king"])}
 
 
 class Ids:
@@ -252,33 +255,40 @@ def test_packing_is_much_faster_than_group_texts(tmp_path, monkeypatch):
     assert min(theirs) >= 5 * min(ours), (theirs, ours)
 
 
-def byte_level(**names):
-    """A tokenizer as GPT-2's: nothing around a text, and a space begins a word."""
-    backend = Tokenizer(models.BPE())
-    backend.pre_tokenizer, backend.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
-    backend.post_processor = processors.ByteLevel(trim_offsets=False)
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(vocab_size=400, special_tokens=["<s>", "</s>"], initial_alphabet=alphabet)
-    backend.train_from_iterator(TEXTS, trainer)
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, cls_token="<s>", sep_token="</s>")
-    tokenizer.add_special_tokens(names)
-    return tokenizer
-
-
-def test_a_tokenizer_treats_texts_as_rows_are_made(tmp_path):
-    tokenizer = byte_level(mask_token="[MASK]")
-    the = len(tokenizer.tokenize("the"))
-    assert len(tokenizer.tokenize("the [MASK]")) == the + 2  # with the space before it
-    inner = tokenizer("the cat")["input_ids"]
-    adapt_tokenizer(tokenizer)
+@pytest.mark.parametrize("pairs", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_tokenizers_of_others_treat_texts_as_rows_are_made(kind, pairs, tmp_path):
+    """Also once they are saved and loaded, whatever their own class does."""
+    raw = foreign_tokenizer(kind)
+    a, b = (raw(text, add_special_tokens=False)["input_ids"] for text in ("the king", "the cat"))
+    tokenizer = adapt_tokenizer(raw, pairs)
     tokenizer.save_pretrained(tmp_path)
     cls, sep, mask = tokenizer.cls_token_id, tokenizer.sep_token_id, tokenizer.mask_token_id
+    assert len({cls, sep, mask}) == 3
     for each in (tokenizer, AutoTokenizer.from_pretrained(tmp_path)):
-        assert each("the cat")["input_ids"] == [cls, *inner, sep]
-        pair = each("the cat", "the cat", return_token_type_ids=True)["token_type_ids"]
-        assert pair == [0] * (len(inner) + 2) + [1] * (len(inner) + 1)
-        assert each("the [MASK] cat")["input_ids"] == [cls, *inner[:the], mask, *inner[the:], sep]
-        assert each("the cat", return_offsets_mapping=True)["offset_mapping"][the + 1][0] == 4
+        assert each("the king")["input_ids"] == [cls, *a, sep]
+        masked = each("the king [MASK]")["input_ids"]
+        assert masked == [cls, *a, *raw(" ", add_special_tokens=False)["input_ids"] * (kind == "characters"), mask, sep]
+        if pairs:
+            both = each("the king", "the cat")
+            assert both["input_ids"] == [cls, *a, sep, *b, sep]
+            assert both["token_type_ids"] == [0] * (len(a) + 2) + [1] * (len(b) + 1)
+        if kind in ("gpt2", "llama3"):
+            offsets = each("the king", return_offsets_mapping=True)["offset_mapping"]
+            assert [start for start, _ in offsets[1:-1]].count(3) == 0  # no token takes in the space
+
+
+@pytest.mark.parametrize("kind", ["bert", "T5Tokenizer", "gpt2"])
+def test_a_decoder_s_tokenizer_puts_nothing_behind_a_prompt(kind, tmp_path):
+    tokenizer = foreign_tokenizer(kind) if kind != "bert" else BertTokenizer(vocab=BERT)
+    objective = CausalLM(ObjectiveArguments(objective="clm"), MaskingArguments(), 0)
+    tokenizer = objective.prepare_tokenizer(tokenizer)
+    assert tokenizer("the king")["input_ids"][-1] == tokenizer.sep_token_id
+    objective.save(
+        SimpleNamespace(processing_class=tokenizer, save_model=lambda **_: tokenizer.save_pretrained(tmp_path))
+    )
+    ids = AutoTokenizer.from_pretrained(tmp_path)("the king")["input_ids"]
+    assert ids[0] == tokenizer.cls_token_id and tokenizer.sep_token_id not in ids and len(ids) > 1
 
 
 @pytest.mark.parametrize("algorithm", ["wordpiece", "bpe", "unigram"])
@@ -286,9 +296,9 @@ def test_ours_stay_as_they_are(algorithm):
     """But for that of a decoder, which is for prompts: [SEP] is not behind them."""
     tokenizer = train_tokenizer(TEXTS, algorithm, 300, show_progress=False)
     before, ids = tokenizer.backend_tokenizer.to_str(), tokenizer("the cat")["input_ids"]
-    adapt_tokenizer(tokenizer)
+    tokenizer = adapt_tokenizer(tokenizer)
     assert tokenizer.backend_tokenizer.to_str() == before
     tokenizer.add_bos_token = True
     assert tokenizer("the cat")["input_ids"] == ids[:-1]
-    adapt_tokenizer(tokenizer)
+    tokenizer = adapt_tokenizer(tokenizer)
     assert tokenizer("the cat")["input_ids"] == ids

@@ -173,6 +173,7 @@ def test_modules_whose_code_or_settings_would_be_lost(folders, tmp_path):
         np.testing.assert_allclose(converted.encode(text), native.encode(text), atol=1e-4)
     modules = json.loads((tmp_path / "cnn" / "modules.json").read_text())
     modules[1]["type"] = "custom_st.Convolution"
+    (tmp_path / "cnn" / "custom_st.py").write_text("")
     (tmp_path / "cnn" / "modules.json").write_text(json.dumps(modules))
     assert cli.main(["convert", str(tmp_path / "cnn"), str(tmp_path / "lost")]) == 2
     assert not (tmp_path / "lost").exists()

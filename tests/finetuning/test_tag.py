@@ -16,6 +16,7 @@ import seqeval.scheme
 import sklearn.metrics
 import torch
 import transformers
+from foreign_tokenizers import KINDS, foreign_tokenizer
 from helpers import write_rows
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -27,6 +28,7 @@ from minibert import MiniBertConfig, MiniBertForTokenClassification, MiniBertMod
 from minibert.tokenization import train_tokenizer
 from minibert.training.arguments.finetuning import DataArguments, TagArguments
 from minibert.training.cli import main as cli
+from minibert.training.data.packing import adapt_tokenizer
 from minibert.training.finetuning.data import load_splits
 from minibert.training.finetuning.tasks.base import Predictions
 from minibert.training.finetuning.tasks.label_schemes import (
@@ -459,7 +461,9 @@ class TestTask:
         with pytest.raises(ValueError, match=f"b.jsonl, row 2: tags={message}"):
             Tag(TagArguments(), tokenizers["bpe"]).read(splits, config)
 
-    @pytest.mark.parametrize("kind", ["ModernBERT's", "after another step", "RoBERTa's"])
+    @pytest.mark.parametrize(
+        "kind", ["ModernBERT's", "after another step", "RoBERTa's", "llama3", "gemma", "Qwen2Tokenizer", "T5Tokenizer"]
+    )
     def test_the_saved_pipeline_reads_running_text_as_training_read_its_words(self, tokenizers, tmp_path, kind):
         tokenizer = copy.deepcopy(tokenizers["bpe"])
         step = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -470,9 +474,17 @@ class TestTask:
             vocab, merges = model["vocab"], [tuple(pair) for pair in model["merges"]]
             names = tokenizer.special_tokens_map
             tokenizer = RobertaTokenizer(vocab=vocab, merges=merges, model_max_length=64, **names)
-        assert tokenizer("Ada")["input_ids"] != tokenizer(" Ada")["input_ids"]
+        if kind in KINDS:
+            tokenizer = adapt_tokenizer(foreign_tokenizer(kind))
+            tokenizer.model_max_length = 64
+        else:
+            assert tokenizer("Ada")["input_ids"] != tokenizer(" Ada")["input_ids"]
         rows = sentences(5)
+        alone = tokenizer("Don't go, the king")["input_ids"]
         task, split = make_task(tokenizer, rows, tmp_path)
+        tokenizer = task.tokenizer
+        if kind in ("llama3", "gemma", "T5Tokenizer"):  # nothing changes but at the beginning of a text
+            assert tokenizer("the, Don't go, the king")["input_ids"][-len(alone) + 3 :] == alone[3:]
         tokenizer.save_pretrained(tmp_path)
         config = MiniBertConfig.from_tokenizer(tokenizer, "bert", "tiny", num_hidden_layers=1, **task.config_fields())
         MiniBertForTokenClassification(config).save_pretrained(tmp_path)

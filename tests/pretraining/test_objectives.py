@@ -559,7 +559,7 @@ def test_fewer_rows_than_a_batch_that_must_be_full(corpus, tmp_path, capsys):
     full = ["--dataloader_drop_last", "true", "--per_device_train_batch_size", "512", "--vocab_size", "200"]
     assert cli.main(["pretrain", "--data", str(corpus), *full, "--output_dir", str(tmp_path / "run")]) == 2
     said = capsys.readouterr().err
-    assert "dataloader_drop_last: True drops all " in said and "no batch of 512; use false" in said
+    assert "dataloader_drop_last: True drops all " in said and "less than a batch (512); use false" in said
     assert not (tmp_path / "run" / "model.safetensors").exists()
 
 

@@ -7,6 +7,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from foreign_tokenizers import foreign_tokenizer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from processes import Python
@@ -429,3 +430,14 @@ class TestWordStartTable:
             word_start_table(PreTrainedTokenizerFast(tokenizer_object=unmarked))
         with pytest.raises(ValueError, match="it must be a fast one"):
             word_start_table(object())
+
+
+def test_words_of_a_tokenizer_that_splits_no_text():
+    """Llama's: the mark of a space alone says where a word begins."""
+    tokenizer = foreign_tokenizer("LlamaTokenizer")
+    starts = word_start_table(tokenizer)
+    text = tokenizer.convert_ids_to_tokens(tokenizer("the old king's cat", add_special_tokens=False)["input_ids"])
+    marked = [piece for piece in text if piece.startswith("\u2581")]
+    assert len(marked) == 4
+    for piece in text:
+        assert starts[tokenizer.convert_tokens_to_ids(piece)] == (piece in marked)

@@ -16,9 +16,8 @@ from ...configuration_minibert import SPECIAL_IDS, MiniBertConfig
 
 logger = logging.get_logger(__name__)
 
-# What sentence-transformers writes into a config: how a cross-encoder makes scores of logits, and that a later module
-# pools several layers.
-CARRIED_IF_THERE = ("sentence_transformers", "sbert_ce_default_activation_function", "output_hidden_states")
+# What sentence-transformers writes into the config of a cross-encoder: how scores are made of logits.
+CARRIED_IF_THERE = ("sentence_transformers", "sbert_ce_default_activation_function")
 # Fields of every config that say nothing of the model, or that `Architecture.fields` has for all.
 HOUSEKEEPING = {"architectures", "auto_map", "model_type", "transformers_version", "num_labels", "torch_dtype"}
 

@@ -51,6 +51,8 @@ def convert(arguments: ConvertArguments) -> Path:
         print("\n".join(said))
     elif ours:
         model = to_native(model, arguments.architecture)
+    if pools_layers:
+        model.config.output_hidden_states = True  # else that module would be given the last layer alone
     with new_folder(target) as written:
         model.save_pretrained(written)
         save_rest(source, tokenizer, written, arguments.set.get("max_position_embeddings"))
@@ -104,8 +106,8 @@ def save_rest(source: str, tokenizer: PreTrainedTokenizerBase | None, target: Pa
     for module in modules[1:]:
         if not (target / module["path"]).resolve().is_relative_to(target.resolve()):
             raise ValueError(f"{source}: modules.json names {module['path']!r}; use folders inside of the model's")
-        if not module["type"].startswith("sentence_transformers."):
-            raise ValueError(f"{source}: modules.json names {module['type']!r}, code beside the model; leave it out")
+        if find_file(source, f"{module['type'].partition('.')[0]}.py"):
+            raise ValueError(f"{source}: {module['type']!r} is code beside the model, which does not come along")
         names += [f"{module['path']}/{name}" for name in MODULE_FILES]
     for name in names:
         old = name.replace("model.safetensors", "pytorch_model.bin")

@@ -10,10 +10,10 @@ import datasets
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from tokenizers import AddedToken, processors
-from transformers import PreTrainedTokenizerBase
+from tokenizers import AddedToken, Tokenizer, processors
+from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from .documents import map_tables, smallest_dtype
+from .documents import map_tables, smallest_dtype, tokenizer_backend
 
 MODES = ("packed", "padded", "concatenated")
 
@@ -56,19 +56,41 @@ def special_ids(tokenizer: PreTrainedTokenizerBase) -> dict[str, int]:
     return {name: getattr(tokenizer, name) for name in ("cls_token_id", "sep_token_id")}
 
 
-def adapt_tokenizer(tokenizer: PreTrainedTokenizerBase) -> None:
-    """Let a tokenizer treat other texts as rows are made: [CLS] and [SEP] around them, and the space before [MASK], if
-    words carry theirs, as part of the hidden word. A ValueError for one that rows cannot be made with."""
+def adapt_tokenizer(tokenizer: PreTrainedTokenizerBase, pairs: bool = False) -> PreTrainedTokenizerBase:
+    """The tokenizer, or one of its vocabulary, that treats other texts as rows are made: [CLS] and [SEP] around them,
+    and (for `pairs`) BERT's two segments; the space before [MASK], if words carry theirs, part of the hidden word. A
+    ValueError where rows cannot be made."""
     cls, sep = special_ids(tokenizer).values()
-    if tokenizer("")["input_ids"] != [cls, sep]:
+    mask, length = tokenizer.mask_token, len(tokenizer.tokenize("a"))
+    framed = tokenizer("")["input_ids"] == [cls, sep]
+    if pairs:
+        pair = tokenizer("", "", return_token_type_ids=True)
+        framed &= [pair["input_ids"], pair["token_type_ids"]] == [[cls, sep, sep], [0, 0, 1]]
+        framed &= "token_type_ids" in tokenizer.model_input_names
+    spaces = [] if mask is None else tokenizer.tokenize(f"a {mask}")[length:-1]
+    if spaces == tokenizer.tokenize("a the")[length:][: len(spaces)]:  # also if every space is a token
+        spaces = []
+    if framed and not spaces:
+        return tokenizer
+    adapted = plain_tokenizer(tokenizer)
+    if pairs:
+        adapted.model_input_names = ["input_ids", "token_type_ids", "attention_mask"]
+    if not framed:
         around = processors.BertProcessing((tokenizer.sep_token, sep), (tokenizer.cls_token, cls))
         # without the first, offsets of byte-level tokens take in the space before them
-        parts = [processors.ByteLevel(trim_offsets=True), around]
-        tokenizer.backend_tokenizer.post_processor = processors.Sequence(parts)
-    mask = tokenizer.mask_token
-    if mask is not None and len(tokenizer.tokenize(f"a {mask}")) > len(tokenizer.tokenize("a")) + 1:
-        mask = AddedToken(mask, lstrip=True, normalized=False, special=True)
-        tokenizer.add_special_tokens({"mask_token": mask})
+        adapted.backend_tokenizer.post_processor = processors.Sequence(
+            [processors.ByteLevel(trim_offsets=True), around]
+        )
+    if spaces:
+        adapted.add_special_tokens({"mask_token": AddedToken(mask, lstrip=True, normalized=False, special=True)})
+    return adapted
+
+
+def plain_tokenizer(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerFast:
+    """The same without a class of its own: T5's, say, would put around texts what it always does once it is loaded."""
+    kept = ("model_max_length", "padding_side", "truncation_side", "model_input_names", "chat_template", "name_or_path")
+    kept = {name: getattr(tokenizer, name) for name in kept} | dict(tokenizer.special_tokens_map)
+    return PreTrainedTokenizerFast(tokenizer_object=Tokenizer.from_str(tokenizer_backend(tokenizer)), **kept)
 
 
 def check_fast(tokenizer: PreTrainedTokenizerBase) -> None:

@@ -118,9 +118,13 @@ def write_manifest(folder: str | Path, rows: RowArguments, arguments: dict[str, 
     write_json(folder / ROWS_MANIFEST, manifest)
 
 
-def tokenizer_checksum(tokenizer: PreTrainedTokenizerFast) -> str:
-    """Of all that makes the ids of a row: not of the special tokens around other texts, which a decoder changes."""
+def tokenizer_checksum(tokenizer: PreTrainedTokenizerFast, lstrip: bool | None = None) -> str:
+    """Of all that makes the ids of a row: not of the special tokens around other texts, which a decoder changes. With
+    `lstrip`, as if the mask token had it, or had not."""
     backend = json.loads(tokenizer_backend(tokenizer)) | {"post_processor": None}
+    for token in backend["added_tokens"]:
+        if lstrip is not None and token["content"] == tokenizer.mask_token:
+            token["lstrip"] = lstrip
     parts = [backend, tokenizer.cls_token_id, tokenizer.sep_token_id]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
@@ -182,7 +186,7 @@ class PreparedRows:
         """A ValueError if it is not the one that the rows were made with."""
         check_fast(tokenizer)
         made, found = self.manifest["tokenizer_sha256"], tokenizer_checksum(tokenizer)
-        if made != found:
+        if made not in (found, *(tokenizer_checksum(tokenizer, lstrip) for lstrip in (True, False))):
             given = f"{tokenizer.name_or_path!r} (sha256 {found[:12]}…)"
             rows = f"the rows in {str(self.folder)!r} were made with (sha256 {made[:12]}…)"
             raise ValueError(f"tokenizer: {given} is not the one that {rows}; use that one, or prepare rows with yours")

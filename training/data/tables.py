@@ -44,7 +44,7 @@ def check_table(file: str | Path, field: str = "data") -> None:
     """Refuse a file that is not there, empty or no table by its name, without reading it: a ValueError that names the
     argument `field`."""
     path = Path(file).expanduser()
-    if not path.is_file():
+    if not os.path.isfile(path):  # (pathlib raises an OSError for what is too long to be a name)
         raise ValueError(f"{field}: {str(file)!r} is no file")
     if path.suffix.lower() not in TABLES:
         raise ValueError(f"{field}: {str(file)!r} ends in none of {', '.join(TABLES)}")
@@ -143,26 +143,29 @@ def _first_columns(file: str) -> list[str]:
 
 def with_numbers(parts: Sequence[datasets.Dataset], exact: bool = False) -> list[datasets.Dataset]:
     """Columns of text of which all cells, in all parts, are whole numbers, or numbers, or booleans, as such; with
-    `exact`, only numbers that say all that their cells do (3.0 does; 01 and 3.10, which may be codes, do not)."""
+    `exact`, only numbers that say all that their cells do (3.0 does; 01 and 3.10, which may be codes, do not), and
+    cells without any text are missing ones."""
 
     def cast(cells: Any, kind: pa.DataType) -> Any:
         cells = pc.utf8_trim_whitespace(cells)
+        if exact:
+            cells = pc.if_else(pc.equal(cells, ""), pa.scalar(None, cells.type), cells)
         numbers = cells.cast(kind)
         if exact and numbers.cast(cells.type) != pc.replace_substring_regex(cells, r"\.0$", ""):
             raise pa.ArrowInvalid("other text")
         return numbers
 
     kinds = {}
-    for name in parts[0].column_names if parts else ():
+    for name in dict.fromkeys(name for part in parts for name in part.column_names):
         columns = [part.data.table[name] for part in parts if name in part.column_names]
         for kind in (pa.int64(), pa.float64()) if exact else (pa.int64(), pa.float64(), pa.bool_()):
             try:
                 for column in columns:
-                    for cells in (column.slice(0, 100), column):  # a few first: a column of texts is copied here
-                        cast(cells, kind)
+                    cast(column.slice(0, 100), kind)  # a few first: a column of texts is copied here
+                numbers = sum(len(column) - cast(column, kind).null_count for column in columns)
             except pa.ArrowInvalid:
                 continue
-            kinds[name] = kind
+            kinds |= {name: kind} if numbers else {}
             break
 
     def replace(table: pa.Table) -> pa.Table:

@@ -32,7 +32,7 @@ from ..files import write_json
 from ..hub.card import Result, describe_data, facts_from_trainer, published_name, save_card
 from ..hub.push import check_push, push_trained
 from ..loading import check_weights, minibert_config, quietly
-from ..precision import check_launcher, resolve_precision
+from ..precision import check_device, resolve_precision
 from ..report import plot_embedding_training
 from ..result import TrainingResult
 from .data import Passage, Retrieval, hold_out, read_pairs, read_passages, read_task
@@ -311,7 +311,7 @@ def train(
     """Train and save the model, its card, report.json and training.png. Of several processes one saves: in the others
     the result has no model. `parts` are what the trainer is made of, `fields` those of its arguments that are not the
     user's."""
-    check_launcher(training)
+    check_device(training)
     training = resolve_precision(training)
     given = {field.name: getattr(training, field.name) for field in dataclasses.fields(training) if field.init}
     metric = training.metric_for_best_model.removeprefix("eval_")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -50,7 +51,8 @@ def load_splits(
     sources: dict[str, list[str | Path] | datasets.Dataset] = {}
     if arguments.data is not None:
         data = Path(arguments.data).expanduser()
-        sources = _of_folder(data) if data.is_dir() else {"train": [data]} if data.is_file() else _of_hub(str(data))
+        is_file = os.path.isfile(data)  # (pathlib raises an OSError for what is too long to be a name)
+        sources = _of_folder(data) if os.path.isdir(data) else {"train": [data]} if is_file else _of_hub(str(data))
     given = {name: files for name in SPLITS if (files := getattr(arguments, name))}
     if sources and given and not (sources.keys() - given.keys()) & {*names}:
         beside = ", ".join(f"--{name}" for name in given)
@@ -72,9 +74,9 @@ def load_splits(
     for file in files:
         check_table(file)  # before a large one is loaded
     loaded = {file: load_files([str(file)], file.suffix.lower(), as_text=True) for file in files}
-    # What the cells of a column are is decided by all files.
+    # What the cells of a column are is decided by all files; beside files of other kinds, which know, they are numbers.
     cells = {file: rows for file, rows in loaded.items() if file.suffix.lower() in (".csv", ".tsv")}
-    loaded |= dict(zip(cells, with_numbers([*cells.values()], exact=True)))
+    loaded |= dict(zip(cells, with_numbers([*cells.values()], exact=len(cells) == len(loaded))))
     splits = sources | {name: _join([(str(file), loaded[file]) for file in files]) for name, files in local.items()}
     if holds_out:
         rows = splits.pop("train")

@@ -21,7 +21,7 @@ from ..files import write_json
 from ..hub.card import CardFacts, Result, describe_data, facts_from_trainer, headlines, published_name, save_card
 from ..hub.push import check_push, push_trained
 from ..loading import without_bars
-from ..precision import check_launcher
+from ..precision import check_device
 from ..processes import first_process_first, shares_weights
 from ..report import format_scores
 from ..result import TrainingResult
@@ -121,7 +121,7 @@ def prepare(
     """Check the arguments and every row (a ValueError where they are bad), and encode the rows. For a plan, these are
     not encoded, and what is wrong with rows is added to `bad` and they are left out."""
     trains = isinstance(arguments, FinetuneArguments)
-    check_launcher(training)
+    check_device(training)
     if shares_weights(training):
         raise ValueError("fsdp, deepspeed: fine-tuning needs the whole model in every process; leave them out")
     if trains and training.push_to_hub and bad is None:

@@ -39,8 +39,7 @@ def prepare(
         raise ValueError(f"shard_documents: {size} is not a multiple of {WINDOW}, the documents packed together")
     tokenizer = None
     if command.tokenizer is not None:
-        tokenizer = saved_tokenizer(command.tokenizer)
-        adapt_tokenizer(tokenizer)
+        tokenizer = adapt_tokenizer(saved_tokenizer(command.tokenizer))
     held_out = dict(validation_size=rows.validation_size, seed=command.seed)
     documents = prepare_documents(corpus, mixture, arguments.StreamingArguments(), **held_out)
     parts = {split: getattr(documents, split).select_columns("text") for split in SPLITS}

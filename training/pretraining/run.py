@@ -27,7 +27,7 @@ from ..hub.card import write_card
 from ..loading import minibert_config, saved_tokenizer, without_bars
 from ..optimization.throughput import plan_training
 from ..optimization.trainer import resolve_optimization
-from ..precision import check_launcher, resolve_precision
+from ..precision import check_device, resolve_precision
 from ..processes import first_process_first, shares_weights
 from ..report import describe_pretraining, plot_losses
 from ..result import TrainingResult
@@ -60,7 +60,7 @@ def pretrain(
         overrides: fields of `MiniBertConfig` that differ from the preset, or from the model to go on from.
     """
     # What can be refused before anything is read.
-    check_launcher(training)
+    check_device(training)
     checkpoint = checkpoint_to_resume(training)
     if training.world_size > 1 and training.accelerator_config.dispatch_batches:
         raise ValueError("accelerator_config: dispatch_batches needs batches of one length; leave it out")
@@ -119,7 +119,7 @@ def pretrain(
                     model_max_length=preset.max_position_embeddings,
                     token_type_ids=preset.type_vocab_size > 0,
                 )
-                objective.prepare_tokenizer(tokenizer)
+                tokenizer = objective.prepare_tokenizer(tokenizer)
             if model_arguments.extend_vocabulary is not None:
                 extension = extend_tokenizer(tokenizer, documents.sample["text"], model_arguments.extend_vocabulary)
                 tokenizer = extension.tokenizer
@@ -166,7 +166,8 @@ def pretrain(
         )
     batch = training.train_batch_size * training.world_size
     if training.dataloader_drop_last and has_length(train) and len(train) < batch:
-        raise ValueError(f"dataloader_drop_last: True drops all {len(train):,} rows, no batch of {batch:,}; use false")
+        few = f"drops all {len(train):,} rows, less than a batch ({batch:,})"
+        raise ValueError(f"dataloader_drop_last: True {few}; use false")
     trainer = build(size, training, optimization=optimization, budget=budget)
     if embedding_init == "cooccurrence" and checkpoint is None:
         print("Counting which tokens stand next to each other, for the first word embeddings")
@@ -212,9 +213,14 @@ def pretrain(
     if start_from and Path(start_from, "modules.json").exists():
         print(f"{start_from} was for vectors of texts: its pooling, prompts and longest input are not kept; give them")
         print("again (minibert finetune embed --pooling … --max_length …)")
-    if training.push_to_hub:
-        trainer.push_to_hub()
-    (output / "training_args.bin").unlink(missing_ok=True)  # a pickle that nothing needs once training is over
+    try:
+        if training.push_to_hub:
+            trainer.push_to_hub()
+    except OSError as error:
+        again = f"minibert push {output} {training.hub_model_id or output.name}"
+        raise ValueError(f"{' '.join(str(error).split())}; {output} is whole; to try again: {again}") from error
+    finally:
+        (output / "training_args.bin").unlink(missing_ok=True)  # a pickle that nothing needs once training is over
     if budget is not None:
         print(f"Took {budget.elapsed / 60:.1f} of {optimization.minutes:g} minutes")
     return TrainingResult(trainer.model, tokenizer, report, output)
@@ -295,7 +301,7 @@ def read_tokenizer(
     tokenizer.model_max_length = config.max_position_embeddings
     if prepared is not None:
         prepared.check_tokenizer(tokenizer)
-    objective.prepare_tokenizer(tokenizer)
+    tokenizer = objective.prepare_tokenizer(tokenizer)
     if trained is not None:
         config.check_tokenizer(tokenizer)
     return tokenizer

@@ -17,6 +17,7 @@ from transformers import DataCollatorWithPadding, PreTrainedConfig, PreTrainedTo
 from ....modeling_minibert import MiniBertPreTrainedModel
 from ...arguments.finetuning import TaskArguments
 from ...data.documents import tokenizer_backend
+from ...data.tables import to_number
 from ..data import FILE, check_column, check_texts, find_column, with_column
 
 # What stands for a label that is not there: benchmarks publish their test rows so.
@@ -205,7 +206,9 @@ def take_unlabelled(task: Task, splits: datasets.DatasetDict) -> datasets.Datase
     missing = [*task.no_gold, *(value for value in NO_LABEL if value not in known)]
 
     def is_missing(label):
-        return all(map(is_missing, label)) if isinstance(label, list) else label in missing
+        if isinstance(label, list):
+            return all(map(is_missing, label))
+        return label in missing or (isinstance(label, str) and to_number(label) in missing)
 
     labels = test[column][:] if column in test.column_names else [None]
     if not all(map(is_missing, labels)) or all(label == [] for label in labels):  # one may be []: no words, no tags

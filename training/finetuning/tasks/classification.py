@@ -300,17 +300,24 @@ def _problem_type(split: datasets.Dataset, values: Iterable[Any]) -> str:
     if any(isinstance(value, list) for value in values):
         return MULTI
     if not split[0][FILE].lower().endswith((".csv", ".tsv")) and any(isinstance(value, str) for value in values):
-        return SINGLE  # (a csv has nothing but text: of numbers too, if a cell of the column is empty)
+        return SINGLE  # (in a csv, numbers of which one is written as 3.10 are text too)
     numbers = [to_number(value) for value in values]
     return SINGLE if not np.isfinite(numbers).all() or all(map(float.is_integer, numbers)) else REGRESSION
 
 
 def _find_label(label: int | str, labels: list[str]) -> int | None:
-    """The id of a label: its name, or a number where the names are none."""
-    if str(label) in labels:
-        return labels.index(str(label))
-    number = int(label) if str(label).isdigit() and not any(name.isdigit() for name in labels) else len(labels)
-    return number if number < len(labels) else None
+    """The id of a label: by its name; by the one name that is the same number, or the same of true and false (csv and
+    other files write them otherwise); by its own number, where no name is one (a text, where nothing was named)."""
+    text, named = str(label), not all(name == f"LABEL_{i}" for i, name in enumerate(labels))
+    if text in labels:
+        return labels.index(text)
+    number, numbers = to_number(text), [to_number(name) for name in labels]
+    truth = text.lower() if text.lower() in ("true", "false") else None
+    alike = [i for i, name in enumerate(labels) if numbers[i] == number or name.lower() == truth]
+    if len(alike) == 1:
+        return alike[0]
+    counts = np.isnan(numbers).all() and (isinstance(label, int) or not named)
+    return int(number) if counts and number in range(len(labels)) else None
 
 
 def encode_texts(tokenizer, *columns: list) -> dict[str, list]:

@@ -14,6 +14,7 @@ from transformers import DataCollatorForTokenClassification, PreTrainedConfig, P
 from ....modeling_minibert import MiniBertForTokenClassification
 from ...arguments import check_least
 from ...arguments.finetuning import TagArguments
+from ...data.packing import plain_tokenizer
 from ...metrics import F1, Accuracy, Seqeval
 from ...report import plot_per_type, plot_scores
 from ..data import FILE, BadRow, bad_value, each_row
@@ -37,10 +38,10 @@ class Tag(Task):
     label_feature = datasets.List(datasets.Value("string"))  # tags by name
 
     def __init__(self, arguments: TagArguments, tokenizer: PreTrainedTokenizerBase):
+        tokenizer = with_spaces_before_words(tokenizer)
         super().__init__(arguments, tokenizer)
         check_least(arguments, stride=0)
         tokenizer.padding_side = "right"  # `predict` finds tokens by their column
-        spaces_before_words(tokenizer)
         special = tokenizer("a", return_special_tokens_mask=True)["special_tokens_mask"]
         self.special_tokens_behind = special[::-1].index(0)
 
@@ -200,13 +201,23 @@ class Tag(Task):
             yield shortened(text), shortened(", ".join(f"{part} [{kind}]" for part, kind in found) or "nothing found")
 
 
-def spaces_before_words(tokenizer: PreTrainedTokenizerBase) -> None:
-    """Make a byte-level `tokenizer` read every word of a sentence, the first one too, as behind a space. ModernBERT's
-    own would read the words of a list as if they were parts of one."""
+def with_spaces_before_words(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
+    """The tokenizer, or one of its vocabulary, that reads every word of a sentence, the first one too, as behind a
+    space, if words carry theirs. ModernBERT's own would read the words of a list as if they were parts of one."""
     steps = tokenizer.backend_tokenizer.pre_tokenizer
-    for step in steps if isinstance(steps, pre_tokenizers.Sequence) else [steps]:
-        if isinstance(step, pre_tokenizers.ByteLevel):
-            step.add_prefix_space = tokenizer.add_prefix_space = True  # what RobertaTokenizer saves is the latter
+    steps = list(steps) if isinstance(steps, pre_tokenizers.Sequence) else [steps]
+    if isinstance(steps[0], pre_tokenizers.ByteLevel):
+        steps[0].add_prefix_space = tokenizer.add_prefix_space = True  # what RobertaTokenizer saves is the latter
+        return tokenizer
+    text, words = tokenizer.tokenize("a the"), tokenizer.tokenize(["a", "the"], is_split_into_words=True)
+    if text == words or len(text) > len(words):  # words do not carry their spaces, which are no tokens, or are
+        return tokenizer
+    # Behind another step that splits, ByteLevel would put the space before every piece.
+    mark = " " if any(isinstance(step, pre_tokenizers.ByteLevel) for step in steps) else "\N{LOWER ONE EIGHTH BLOCK}"
+    before = pre_tokenizers.Metaspace(mark, prepend_scheme="always", split=False)
+    adapted = plain_tokenizer(tokenizer)
+    adapted.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence([before, *filter(None, steps)])
+    return adapted
 
 
 def encode_sentences(tokenizer, sentences, tags, *, labels, align, stride, training) -> dict[str, list]:

@@ -63,9 +63,9 @@ class Objective(abc.ABC):
                 " the model; use at most that, or raise --max_position_embeddings"
             )
 
-    def prepare_tokenizer(self, tokenizer: PreTrainedTokenizerBase) -> None:
-        """Refuse (ValueError), before rows are made, a tokenizer that cannot serve the objective; adapt it to rows."""
-        adapt_tokenizer(tokenizer)
+    def prepare_tokenizer(self, tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
+        """The tokenizer adapted to rows; a ValueError, before those are made, if it cannot serve the objective."""
+        return adapt_tokenizer(tokenizer, pairs=not self.packs_documents)
 
     def check_documents(self, train: datasets.Dataset, validation: datasets.Dataset) -> None:
         """Refuse (ValueError), before a tokenizer is trained, documents that the objective can make no rows of."""

@@ -10,6 +10,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, Trainer
 from ....configuration_minibert import MiniBertConfig
 from ....modeling_minibert import MiniBertForCausalLM
 from ...data.collators import MaskedLMCollator
+from ...data.packing import plain_tokenizer
 from .base import Objective
 
 
@@ -22,9 +23,10 @@ class CausalLM(Objective):
     metric = "clm_loss"
     config_fields = {"is_causal": True}
 
-    def prepare_tokenizer(self, tokenizer: PreTrainedTokenizerBase) -> None:
-        super().prepare_tokenizer(tokenizer)
+    def prepare_tokenizer(self, tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
+        tokenizer = plain_tokenizer(super().prepare_tokenizer(tokenizer))  # BERT's class would put [SEP] behind prompts
         tokenizer.bos_token, tokenizer.eos_token = tokenizer.cls_token, tokenizer.sep_token
+        return tokenizer
 
     def model(self, config: MiniBertConfig, checkpoint: str | None) -> PreTrainedModel:
         config.bos_token_id, config.eos_token_id = config.cls_token_id, config.sep_token_id

@@ -30,14 +30,15 @@ class MaskedLM(Objective):
         if self.masking.static_masking and self.masking.rate_schedule != "constant":
             raise ValueError(f"rate_schedule: {self.masking.rate_schedule!r} does not go with --static_masking")
 
-    def prepare_tokenizer(self, tokenizer: PreTrainedTokenizerBase) -> None:
-        super().prepare_tokenizer(tokenizer)
+    def prepare_tokenizer(self, tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
+        tokenizer = super().prepare_tokenizer(tokenizer)
         check_mask_token(tokenizer)
         if self.masking.masking != "token":
             try:
                 word_start_table(tokenizer)
             except ValueError as error:
                 raise ValueError(f"masking: {self.masking.masking!r} needs words ({error}); use token") from error
+        return tokenizer
 
     def collator(self, tokenizer: PreTrainedTokenizerBase, train: datasets.Dataset) -> MaskedLMCollator:
         counts = None
