@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from accelerate.data_loader import prepare_data_loader
+from foreign_tokenizers import foreign_tokenizer
 from helpers import TEXTS, refusal, run
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -24,7 +25,7 @@ from minibert.tokenization import train_tokenizer
 from minibert.training.arguments.pretraining import RowArguments
 from minibert.training.data import packing, prepared
 from minibert.training.data.documents import hold_out, load_documents, tokenize_documents
-from minibert.training.data.packing import pack_documents
+from minibert.training.data.packing import adapt_tokenizer, pack_documents
 from minibert.training.data.prepared import (
     PreparedRows,
     StreamedRows,
@@ -325,6 +326,21 @@ def test_a_stream_gives_the_rows_of_the_shards(text, tmp_path, workers):
     assert found == [expected[number] for number in order] and len(found) == len(expected) > 100
     kept = sum(map(len, rows._kept.values()))
     assert kept <= 20 + ROWS_IN_GROUP and bool(kept) == (workers == 0)
+
+
+def test_rows_know_a_tokenizer_before_and_after_it_was_adapted(tmp_path):
+    """A training saves its mask token with the space before it, whichever of the two the rows were made with."""
+    raw, adapted = foreign_tokenizer("gpt2"), adapt_tokenizer(foreign_tokenizer("gpt2"))
+    rows = RowArguments(0.5, 48)
+    for number, tokenizer in enumerate((raw, adapted)):
+        folder = tmp_path / str(number)
+        tokenizer.save_pretrained(folder)
+        write_part((f"the king is {number} old" for number in range(20)), folder, 0, tokenizer, rows)
+        write_manifest(folder, rows, {})
+        for other in (raw, adapted):
+            PreparedRows(folder).check_tokenizer(other)
+        with pytest.raises(ValueError, match="is not the one that the rows in"):
+            PreparedRows(folder).check_tokenizer(foreign_tokenizer("llama3"))
 
 
 # --- what is refused ---

@@ -473,6 +473,54 @@ class TestCells:
         rows = load_splits(DataArguments(train=files, validation=files[:1]))["train"]
         assert rows["id"] == ["a0", "a1", "0", "1"] and rows["label"] == [1.0, 0.0, 1.0, 0.5]
 
+    @pytest.mark.parametrize(
+        ("names", "cells", "ids"),
+        [
+            (["1.0", "1.10", "2.0"], ["1.0", "2.0"], [0, 2]),  # which alone are numbers
+            (["1.0", "1.10", "2.0"], ["1.10", "1.0"], [1, 0]),
+            (["0", "1"], ["1.00", "0.00"], [1, 0]),
+            (["1", "2"], ["02", "01"], [1, 0]),
+            (["False", "True"], ["true", "false"], [1, 0]),
+            (["a", "b"], ["1", "0"], [1, 0]),
+            (["3.1", "3.9"], ["1", "0"], None),
+            (["a", "b"], ["2", "0"], None),
+        ],
+    )
+    def test_of_a_model_that_knows_its_labels(self, tmp_path, names, cells, ids):
+        """By text, else by number: what a column holds is decided without the files that were trained on."""
+        file = write(tmp_path / "test.csv", [{"text": f"text {i}", "label": cell} for i, cell in enumerate(cells)])
+        config = BertConfig(id2label=dict(enumerate(names)), problem_type=SINGLE)
+        task, splits = (
+            Classify(ClassifyArguments(), tokenizer=None),
+            load_splits(DataArguments(test=[file]), names=["test"]),
+        )
+        if ids is None:
+            with pytest.raises(ValueError, match="was never seen in training"):
+                task.read(splits, config)
+        else:
+            assert task.read(splits, config)["test"][LABEL] == ids
+
+    def test_test_rows_without_labels_change_no_class(self, tmp_path):
+        """Their cells are empty, or say -1; a column that only they have is of numbers too."""
+        train = write(tmp_path / "train.csv", [{"text": f"text {i}", "label": i} for i in (0, 1, 2, 10)])
+        for cell in ("", "-1", "-1.0"):
+            test = write(tmp_path / "test.csv", [{"text": "text 5", "label": cell, "number": 7}])
+            splits = load_splits(DataArguments(train=[train], validation=[train], test=[test]))
+            assert splits["test"]["number"] == [7]
+            task = Classify(ClassifyArguments(), tokenizer=None)
+            assert len(take_unlabelled(task, splits)) == 1
+            task.read(splits)
+            assert task.labels == ["0", "1", "2", "10"]
+
+    def test_shards_of_other_kinds(self, tmp_path):
+        rows = [{"text": "a", "label": True, "score": 1.5}, {"text": "b", "label": False, "score": 0.5}]
+        files = [
+            write(tmp_path / "a.jsonl", rows),
+            write(tmp_path / "b.csv", [row | {"score": "0.50"} for row in rows]),
+        ]
+        split = load_splits(DataArguments(train=files, validation=files[:1]))["train"]
+        assert split["label"] == [True, False] * 2 and split["score"] == [1.5, 0.5, 0.5, 0.5]
+
     def test_names_that_a_model_never_gave(self, tmp_path):
         """A model of labels that are called so, and what numbers them."""
         config = BertConfig(num_labels=2, problem_type=SINGLE)

@@ -190,6 +190,16 @@ def test_a_second_sigterm_ends_at_once():
         signal.signal(signal.SIGTERM, before)
 
 
+def test_who_handled_sigterm_does_so_again_after_an_exception(corpus, tmp_path, monkeypatch):
+    def fails(*arguments, **keywords):
+        raise KeyboardInterrupt
+
+    before = signal.getsignal(signal.SIGTERM)
+    monkeypatch.setattr(PretrainingTrainer, "training_step", fails)
+    assert command(corpus, tmp_path / "run") == 128 + signal.SIGINT
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
 def full(corpus: Path, output: Path, said: Path, name: str) -> int:
     """From the second checkpoint on, no file can be longer than 1000 bytes, as where a disk is full."""
     plain = getattr(PretrainingTrainer, name)
