@@ -507,6 +507,8 @@ def test_bad_input(masked_lm, corpus, word_tokenizer, tmp_path, capsys, monkeypa
     maskless = PreTrainedTokenizerFast(
         tokenizer_object=word_tokenizer.backend_tokenizer, unk_token="[UNK]", cls_token="[CLS]", sep_token="[SEP]"
     )
+    maskless.save_pretrained(tmp_path / "padless")
+    maskless.add_special_tokens({"pad_token": "[PAD]"})
     maskless.save_pretrained(tmp_path / "maskless")
     single = tmp_path / "single.txt"
     single.write_text("\n".join(f"the cat sees the dog {number}." for number in range(60)))
@@ -540,6 +542,7 @@ def test_bad_input(masked_lm, corpus, word_tokenizer, tmp_path, capsys, monkeypa
         (["--model_name_or_path", str(masked_lm), "--tokenizer", str(tmp_path / "maskless")], "other meanings"),
         (["--model_name_or_path", str(masked_lm), "--hidden_size", "64"], "hidden_size: would change the shapes"),
         (["--tokenizer", str(tmp_path / "maskless")], "has no mask token"),
+        (["--tokenizer", str(tmp_path / "padless")], "has no padding token"),
         (["--mlm_probability", "1.5"], "mlm_probability: 1.5"),
         (["--fp16", "true"], "fp16: True has no effect on a CPU; use --bf16 true, or leave it out"),
         (["--data", "a text, and no name of a file " * 20], "data: 'a text, and no name of a file"),

@@ -61,6 +61,9 @@ def adapt_tokenizer(tokenizer: PreTrainedTokenizerBase, pairs: bool = False) -> 
     and (for `pairs`) BERT's two segments; the space before [MASK], if words carry theirs, part of the hidden word. A
     ValueError where rows cannot be made."""
     cls, sep = special_ids(tokenizer).values()
+    if tokenizer.pad_token is None:  # rows need none, but batches of texts do
+        give = "give it one with tokenizer.add_special_tokens({'pad_token': '[PAD]'})"
+        raise ValueError(f"tokenizer: {tokenizer.name_or_path!r} has no padding token; {give}")
     mask, length = tokenizer.mask_token, len(tokenizer.tokenize("a"))
     framed = tokenizer("")["input_ids"] == [cls, sep]
     if pairs:
