@@ -13,6 +13,7 @@ import pytest
 import torch
 from hub_server import TOKEN, HubServer, client_environment, git_ignores
 from processes import Python
+from safetensors.torch import load_file, save_file
 from transformers import pipeline
 
 from minibert import MiniBertConfig, MiniBertForMaskedLM, modeling_minibert, train_tokenizer
@@ -300,6 +301,33 @@ def test_pushing_again_changes_nothing(published, author, folder):
     assert {name for name in new.files if new.files[name] != old.files.get(name)} == {
         "README.md", "model_card.json"
     }  # fmt: skip
+
+
+def test_the_card_pins_files_that_something_else_put_there(author, server, folder, tmp_path):
+    """Or a push whose card the Hub did not take: the snippets are of what is there now."""
+    copy = copy_of(folder, tmp_path)
+    push(author, copy, "tester/other-way")
+    weights = load_file(copy / "model.safetensors")
+    save_file({name: x + 1 for name, x in weights.items()}, copy / "model.safetensors", {"format": "pt"})
+    author.run(f"""
+        from huggingface_hub import HfApi
+        HfApi().upload_file(path_or_fileobj={str(copy / "model.safetensors")!r}, path_in_repo="model.safetensors",
+                            repo_id="tester/other-way")""")
+    push(author, copy, "tester/other-way")
+    repository = server.repositories["tester/other-way"]
+    pinned = re.search(r'revision="([0-9a-f]{40})"', repository.at("main").files["README.md"].decode())[1]
+    assert repository.at(pinned).files["model.safetensors"] == (copy / "model.safetensors").read_bytes()
+    author.run("""
+        from huggingface_hub import HfApi
+        given = dict(path_in_repo=".eval_results/me--news.yaml", repo_id="tester/other-way")
+        HfApi().upload_file(path_or_fileobj=b"x", **given)""")
+    commits = len(repository.commits)
+    push(author, copy, "tester/other-way")
+    assert len(repository.commits) == commits + 1  # the card's, which pins the new commit
+    save_file(weights, copy / "model.safetensors", {"format": "pt"})
+    assert "hf repos delete-files tester/other-way .eval_results/me--news.yaml" in push(
+        author, copy, "tester/other-way"
+    )
 
 
 def test_stages_are_branches(published, author, reader, folder, tmp_path, tokenizer):

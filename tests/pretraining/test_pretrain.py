@@ -345,18 +345,19 @@ def test_a_trained_model_learns_slower(run, corpus, tmp_path):
 
 
 def test_a_tokenizer_that_cannot_serve_is_refused_before_rows_are_made(corpus, tmp_path, monkeypatch, capsys):
-    """Words cannot be told, or batches not be padded."""
+    """Words cannot be told, or texts not be padded."""
     special = dict(cls_token="[CLS]", sep_token="[SEP]", mask_token="[MASK]")
-    vocabulary = {token: number for number, token in enumerate([*special.values(), *"abcdefghijklmnopqrstuvwxyz0 "])}
-    PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.BPE(vocabulary, [])), **special).save_pretrained(
-        tmp_path / "t"
-    )
+    padded = special | dict(pad_token="[PAD]")
+    vocabulary = {token: number for number, token in enumerate([*padded.values(), *"abcdefghijklmnopqrstuvwxyz0 "])}
+    for name, tokens in (("t", padded), ("padless", special)):
+        tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.BPE(vocabulary, [])), **tokens)
+        tokenizer.save_pretrained(tmp_path / name)
     monkeypatch.setattr(MaskedLM, "rows", lambda *_: pytest.fail("it makes rows"))
-    command = ["pretrain", "--data", str(corpus), "--output_dir", str(tmp_path / "run"), "--tokenizer",
-               str(tmp_path / "t"), "--size", "tiny", "--bf16", "false"]  # fmt: skip
+    command = ["pretrain", "--data", str(corpus), "--output_dir", str(tmp_path / "run")]
+    command += ["--size", "tiny", "--bf16", "false"]
     for given, said in (
-        (["--masking", "whole_word"], "masking: 'whole_word' needs words ("),
-        (["--batch_warmup", "0.5"], "has no pad_token, which these batches need"),
+        (["--tokenizer", str(tmp_path / "t"), "--masking", "whole_word"], "masking: 'whole_word' needs words ("),
+        (["--tokenizer", str(tmp_path / "padless")], "has no padding token; give it one with"),
     ):
         assert cli.main([*command, *given]) == 2
         assert said in capsys.readouterr().err

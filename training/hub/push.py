@@ -183,7 +183,13 @@ def upload(staged: Path, files: list[str], repository: str, facts: CardFacts | N
         print(f"The card of {repository} was edited by hand on the Hub and stays as it is (--overwrite-card)")
     elif facts is not None:
         named = re.search(r'revision="([0-9a-f]{40})"', card.text)
-        pin = named[1] if named and commit.oid == before else commit.oid  # no new files, no new hash
+        # no new files, no new hash; but the card is older than they are if something else put them there
+        stays = (
+            named
+            and commit.oid == before
+            and _files_at(api, repository, named[1]) == _files_at(api, repository, before)
+        )
+        pin = named[1] if stays else commit.oid
         save_card(staged, facts, repository, pin)
         commit_files(commit_message=f"Model card of {pin[:8]}", allow_patterns=cards)
     there = api.list_repo_files(repository, revision=revision)
@@ -191,7 +197,20 @@ def upload(staged: Path, files: list[str], repository: str, facts: CardFacts | N
         print(f"Not uploaded, since a .gitignore (of the folder, or on the Hub) names them: {', '.join(ignored)}")
     if pickles := [name for name in there if matches(name, PICKLES)]:
         print(f"The repository has pickles from before: `hf repos delete-files {repository} {' '.join(pickles)}`")
+    older = [name for name in there if name.startswith(".eval_results/") and name not in files and commit.oid != before]
+    if older:
+        print(
+            f"Figures of the files before stay: `hf repos delete-files {repository} {' '.join(older)}`, or measure anew"
+        )
     return f"{api.endpoint}/{repository}" + (f"/tree/{revision}" if revision else "")
+
+
+def _files_at(api: HfApi, repository: str, revision: str) -> dict[str, str]:
+    """The hashes of all files but the card's, by their names; none at a revision that is no more."""
+    if not api.revision_exists(repository, revision):
+        return {}
+    tree = api.list_repo_tree(repository, recursive=True, revision=revision)
+    return {file.path: file.blob_id for file in tree if hasattr(file, "blob_id") and file.path not in (CARD, FACTS)}
 
 
 def repeat(arguments: PushArguments) -> str:

@@ -96,10 +96,6 @@ def pretrain(
     # The batch is then one row of all its tokens, with `cu_seq_lens_q`: the model has no padding to drop. One row
     # cannot grow by rows; a compiled graph on CPU makes a square of it.
     unpadded = objective.packs_documents and not (optimization.batch_warmup or training.torch_compile)
-    if tokenizer is not None and not unpadded and tokenizer.pad_token_id is None:
-        raise ValueError(
-            f"tokenizer: {tokenizer.name_or_path!r} has no pad_token, which these batches need; give it one"
-        )
     training = dataclasses.replace(resolve_precision(training), include_num_input_tokens_seen="non_padding")
     set_seed(training.seed)
 
