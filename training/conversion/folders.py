@@ -22,7 +22,7 @@ FILES = ("tokenizer_config.json", *VOCABULARIES)  # of a tokenizer
 SENTENCE_CONFIGS = tuple(
     f"sentence_{name}_config.json" for name in ("bert", "roberta", "distilbert", "camembert", "xlm-roberta")
 )
-MODULE_FILES = ("config.json", "cnn_config.json", "lstm_config.json", "model.safetensors")
+MODULE_CONFIGS = {"CNN": "cnn_config.json", "LSTM": "lstm_config.json"}  # of the other modules: config.json
 
 
 def convert(arguments: ConvertArguments) -> Path:
@@ -106,9 +106,11 @@ def save_rest(source: str, tokenizer: PreTrainedTokenizerBase | None, target: Pa
     for module in modules[1:]:
         if not (target / module["path"]).resolve().is_relative_to(target.resolve()):
             raise ValueError(f"{source}: modules.json names {module['path']!r}; use folders inside of the model's")
-        if find_file(source, f"{module['type'].partition('.')[0]}.py"):
+        package, *_, kind = module["type"].split(".")
+        if package != "sentence_transformers" and find_file(source, f"{package}.py"):
             raise ValueError(f"{source}: {module['type']!r} is code beside the model, which does not come along")
-        names += [f"{module['path']}/{name}" for name in MODULE_FILES]
+        config = MODULE_CONFIGS.get(kind, "config.json")
+        names += [f"{module['path']}/{name}" for name in (config, "model.safetensors")]
     for name in names:
         old = name.replace("model.safetensors", "pytorch_model.bin")
         if file := find_file(source, name):
