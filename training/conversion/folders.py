@@ -106,7 +106,7 @@ def save_rest(source: str, tokenizer: PreTrainedTokenizerBase | None, target: Pa
     for module in modules[1:]:
         if not (target / module["path"]).resolve().is_relative_to(target.resolve()):
             raise ValueError(f"{source}: modules.json names {module['path']!r}; use folders inside of the model's")
-        package, *_, kind = module["type"].split(".")
+        package, kind = module["type"].partition(".")[0], module["type"].rpartition(".")[2]
         if package != "sentence_transformers" and find_file(source, f"{package}.py"):
             raise ValueError(f"{source}: {module['type']!r} is code beside the model, which does not come along")
         config = MODULE_CONFIGS.get(kind, "config.json")
