@@ -216,13 +216,17 @@ class SaveAndStop(TrainerCallback):
             signal.signal(signal.SIGTERM, self.before)
             self.before = None
 
-    def on_step_end(self, args, state, control, **kwargs):
+    def on_evaluate(self, args, state, control, **kwargs):
         self.received = on_any_rank(self.received)
         if self.received:
-            args.save_only_model = False
-            control.should_save, control.should_evaluate = True, False
+            args.save_only_model, control.should_save = False, True  # what is saved now can be resumed
 
-    on_evaluate = on_step_end  # no step may follow; what is saved now can be resumed
+    on_epoch_end = on_evaluate
+
+    def on_step_end(self, args, state, control, **kwargs):
+        self.on_evaluate(args, state, control)
+        if self.received and args.eval_strategy == "epoch" and float(state.epoch).is_integer():
+            control.should_save = False  # but behind this epoch's evaluation, which a resumed training would leave out
 
     def on_save(self, args, state, control, **kwargs):
         checkpoint = Path(args.output_dir) / f"checkpoint-{state.global_step}"

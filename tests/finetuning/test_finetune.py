@@ -859,6 +859,26 @@ def test_sigterm_advises_what_can_be_done(start, data, tmp_path, monkeypatch, ca
     assert ("step 1 is saved; go on with --resume_from_checkpoint true" in said) is (seeds == "1")
 
 
+def test_sigterm_in_the_last_step_of_an_epoch_keeps_its_evaluation(start, data, tmp_path, monkeypatch):
+    """By which the best model is chosen, and which a resumed training would leave out."""
+    step = Trainer.training_step
+
+    def told(trainer, *given):
+        if trainer.state.global_step == 9:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return step(trainer, *given)
+
+    monkeypatch.setattr(Trainer, "training_step", told)
+    arguments = ["--model", start, "--data", data, "--output_dir", str(tmp_path / "out"), *QUICK]
+    arguments += ["--num_train_epochs", "2", "--per_device_train_batch_size", "32"]
+    with pytest.raises(SystemExit):
+        cli.main(["finetune", "classify", *arguments])
+    state = json.loads((tmp_path / "out" / "checkpoint-10" / "trainer_state.json").read_text())
+    assert [entry["step"] for entry in state["log_history"] if "eval_loss" in entry] == [10] == [state["best_global_step"]]
+    monkeypatch.undo()
+    assert cli.main(["finetune", "classify", *arguments, "--resume_from_checkpoint", "true"]) == 0
+
+
 @pytest.mark.slow
 def test_two_processes_do_what_one_does(start, tmp_path):
     """Both train and score, one saves, speaks, and removes the checkpoints."""

@@ -157,6 +157,7 @@ def stopped(corpus: Path, output: Path, more: dict, method: str, steps: int) -> 
     ("method", "steps", "saved", "given"),
     [
         ("training_step", 4, 5, dict(save_strategy="no")),
+        ("training_step", 5, 6, dict(save_strategy="no")),  # a step that is due for an evaluation
         ("evaluate", STEPS, STEPS, dict(save_strategy="no")),  # the last one
         ("evaluate", 6, 6, dict(save_steps=6, save_only_model=True)),
         ("save_model", 6, 7, dict(save_steps=6, save_only_model=True)),
@@ -168,6 +169,9 @@ def test_sigterm_saves_and_stops(whole, corpus, tmp_path, method, steps, saved, 
     before = signal.getsignal(signal.SIGTERM)
     assert in_a_process(stopped, corpus, output, more | given, method, steps) == 128 + signal.SIGTERM
     assert find_damage(output / f"checkpoint-{saved}") is None
+    history = json.loads((output / f"checkpoint-{saved}" / "trainer_state.json").read_text())["log_history"]
+    due = [step for step in range(1, saved + 1) if step % SETTINGS["eval_steps"] == 0]
+    assert [entry["step"] for entry in history if "eval_loss" in entry] == due
     assert not (output / "model.safetensors").exists()
     assert command(corpus, output, resume_from_checkpoint="true", **more) == 0
     check_same(output, folder)
