@@ -6,6 +6,7 @@ import json
 import numpy as np
 import pytest
 import torch
+from foreign_tokenizers import foreign_tokenizer
 from tokenizers.processors import TemplateProcessing
 from transformers import BertConfig, BertForMaskedLM, GPT2Config, GPT2LMHeadModel
 
@@ -13,6 +14,7 @@ from minibert.configuration_minibert import MiniBertConfig
 from minibert.modeling_minibert import MiniBertForCausalLM, MiniBertForMaskedLM, MiniBertForSequenceClassification
 from minibert.tokenization import train_tokenizer
 from minibert.training.arguments.probes import GrammarArguments, ProbeArguments
+from minibert.training.data.packing import adapt_tokenizer
 from minibert.training.probes.grammar import grammar, read_minimal_pairs, score_sentences
 
 PAIRS = [
@@ -46,8 +48,9 @@ def build(kind, tokenizer):
 
 def by_hand(model, tokenizer, sentence, masking):
     """One forward a token, in float64."""
-    encoding = tokenizer(sentence)
-    ids, words = encoding.input_ids, encoding.word_ids()
+    encoding = tokenizer(sentence, return_offsets_mapping=True)
+    ids = encoding.input_ids
+    words = [sentence[:end].count(" ") for _, end in encoding.offset_mapping[:-1]] + [None]
     total, decoder = 0.0, "CausalLM" in type(model).__name__ or "GPT2" in type(model).__name__
     for place, token in enumerate(ids):
         if place in (0, len(ids) - 1):  # [CLS] and [SEP]
@@ -82,6 +85,15 @@ def test_decoders_predict_the_first_token_too(tokenizer):
     model = build("decoder", tokenizer)
     scores = [score_sentences(model, each, SENTENCES) for each in (tokenizer, bare)]
     np.testing.assert_allclose(*scores, rtol=1e-5)
+
+
+@torch.no_grad()
+def test_words_of_a_tokenizer_that_splits_no_text():
+    """Llama's: all of a sentence is one word to it."""
+    llama = adapt_tokenizer(foreign_tokenizer("LlamaTokenizer"))
+    model = build("modernbert", llama).double()
+    expected = [by_hand(model, llama, sentence, "word") for sentence in SENTENCES]
+    np.testing.assert_allclose(score_sentences(model, llama, SENTENCES, "word"), expected, rtol=1e-5)
 
 
 def test_masking_words_hides_the_rest_of_a_word(tokenizer):

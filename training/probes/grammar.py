@@ -17,6 +17,7 @@ from tqdm.auto import tqdm
 from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, PreTrainedModel, PreTrainedTokenizerFast
 
 from ...modeling_minibert import MiniBertLanguageModel
+from ...tokenization.words import word_start_table
 from ..arguments.probes import GrammarArguments, ProbeArguments
 from ..data.packing import check_fast, group_by_length
 from ..embeddings.data import no_text, read_table
@@ -106,7 +107,8 @@ def score_sentences(
     Ivanova 2023, arXiv 2305.10588), as else a rare word is easily told from its own pieces. A ValueError names a
     sentence with no token to predict, or with more than the model takes."""
     decoder = type(model).__name__.endswith(DECODERS)
-    rows_of = _decoder_row if decoder else partial(_masked_rows, masking=masking)
+    starts = word_start_table(tokenizer) if masking == "word" and not decoder else None
+    rows_of = _decoder_row if decoder else partial(_masked_rows, starts=starts)
     numbers: dict[tuple[int, ...], int] = {}  # of sentences that differ in their tokens
     owners: list[int] = []
     # Rows and what is predicted in them: two sentences that differ in one token are one row where that one is masked.
@@ -141,14 +143,17 @@ def score_sentences(
     return scores[owners].numpy()
 
 
-def _masked_rows(encoding: Any, tokenizer: PreTrainedTokenizerFast, masking: str) -> Iterator[tuple]:
-    """The sentence once for each of its tokens, with that token masked; the token's place and the token."""
-    ids, words, mask = tuple(encoding.ids), encoding.word_ids, (tokenizer.mask_token_id,)
-    for place, (token, special, word) in enumerate(zip(ids, encoding.special_tokens_mask, words)):
-        if special:
+def _masked_rows(
+    encoding: Any, tokenizer: PreTrainedTokenizerFast, starts: np.ndarray | None
+) -> Iterator[tuple[tuple[int, ...], int, int]]:
+    """The sentence once for each of its tokens, with that token masked, and those up to the next that `starts` a word;
+    the token's place and the token."""
+    ids, special, mask = tuple(encoding.ids), encoding.special_tokens_mask, (tokenizer.mask_token_id,)
+    for place, token in enumerate(ids):
+        if special[place]:
             continue
         stop = place + 1
-        while masking == "word" and stop < len(ids) and words[stop] == word is not None:
+        while starts is not None and stop < len(ids) and not special[stop] and not starts[ids[stop]]:
             stop += 1
         yield (*ids[:place], *mask * (stop - place), *ids[stop:]), place, token
 
