@@ -874,7 +874,8 @@ def test_sigterm_in_the_last_step_of_an_epoch_keeps_its_evaluation(start, data, 
     with pytest.raises(SystemExit):
         cli.main(["finetune", "classify", *arguments])
     state = json.loads((tmp_path / "out" / "checkpoint-10" / "trainer_state.json").read_text())
-    assert [entry["step"] for entry in state["log_history"] if "eval_loss" in entry] == [10] == [state["best_global_step"]]
+    evaluations = [entry["step"] for entry in state["log_history"] if "eval_loss" in entry]
+    assert evaluations == [10] == [state["best_global_step"]]
     monkeypatch.undo()
     assert cli.main(["finetune", "classify", *arguments, "--resume_from_checkpoint", "true"]) == 0
 

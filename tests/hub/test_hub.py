@@ -769,16 +769,34 @@ def test_hf_upload_of_an_output_folder(training, server, reader, tmp_path):
     assert len(fill(reader, "tester/by-hf", "main")) == 5
 
 
-def test_a_card_edited_on_the_hub_survives_trainer(author, server, folder, tmp_path):
-    code = RUN.format(folder=str(folder), sentences=SENTENCES) + (
-        f"\n    trainer = run({str(tmp_path / 'run')!r}, hub_model_id='tester/twice')\n    trainer.push_to_hub()"
+@pytest.mark.parametrize("given", ["", "token", "revision"])
+def test_a_card_edited_on_the_hub_survives_trainer(author, server, folder, tmp_path, given):
+    """Also where it can be read with the token, or lies on the branch, that is given to the push alone."""
+    name, branch = f"tester/twice{given}", "draft" if given == "revision" else "main"
+    keywords = {"": "", "token": f"token={TOKEN!r}", "revision": "revision='draft'"}[given]
+    code = (
+        RUN.format(folder=str(folder), sentences=SENTENCES)
+        + f"""
+    import os
+    trainer = run({str(tmp_path / "run")!r}, hub_model_id={name!r}, hub_private_repo=True)
+    kept = os.environ.pop("HF_TOKEN") if {given == "token"} else None
+    trainer.push_to_hub({keywords})
+    if kept:
+        os.environ["HF_TOKEN"] = kept
+    """
     )
+    if given == "revision":
+        author.run(f"""
+    import huggingface_hub
+    huggingface_hub.create_repo({name!r}, private=True)
+    huggingface_hub.create_branch({name!r}, branch="draft")
+        """)
     author.run(code)
-    repository = server.repositories["tester/twice"]
+    repository = server.repositories[name]
     by_hand = b"---\nlicense: mit\n---\n# Mine\n\nWritten by me, with care, for you.\n"
-    repository.commit("main", "edit", repository.at("main").files | {"README.md": by_hand})
+    repository.commit(branch, "edit", repository.at(branch).files | {"README.md": by_hand})
     author.run(code)
-    assert repository.at("main").files["README.md"] == by_hand
+    assert repository.private and repository.at(branch).files["README.md"] == by_hand
 
 
 def test_a_stock_trainer_and_push_to_hub_load_too(author, server, reader, folder, tmp_path):

@@ -27,6 +27,11 @@ class HubReady:
         if self.is_world_process_zero() and branch:
             HfApi(token=self.args.hub_token).create_branch(self.hub_model_id, branch=branch, exist_ok=True)
 
+    def push_to_hub(self, commit_message="End of training", blocking=True, token=None, revision=None, **kwargs):
+        # What is asked of this push alone decides as well which card is there already.
+        self.args.hub_token, self.args.hub_revision = token or self.args.hub_token, revision or self.args.hub_revision
+        return super().push_to_hub(commit_message, blocking, token, revision, **kwargs)
+
     def train(self, *args, **kwargs):
         self._prepare_folder()
         return super().train(*args, **kwargs)
