@@ -582,10 +582,10 @@ class TestCompare:
         output = tmp_path / "out"
         log = output / "transformers" / "log"  # what is not a checkpoint stays
 
-        def trained(run, model):
+        def trained(*given):
             log.parent.mkdir()
             log.touch()
-            return train(run, model)
+            return train(*given)
 
         monkeypatch.setattr(compare, "train", trained)
         arguments = ["finetune", "classify", "--model", start, "--data", data, "--output_dir", str(output), *QUICK,
@@ -628,6 +628,27 @@ class TestCompare:
             assert f"error: {field}: {here}, but the results in {str(output)!r} had {there};" in capsys.readouterr().err
         assert cli.main([*arguments, "--logging_steps", "3", "--dataloader_num_workers", "1"]) == 0
         assert "metrics.json is there already" in capsys.readouterr().out
+
+    def test_transformers_model_goes_on_where_it_was_stopped(self, start, data, tmp_path, monkeypatch, capsys):
+        output, step = tmp_path / "out", Trainer.training_step
+
+        def told(trainer, model, *given):
+            if trainer.state.global_step == 2 and "MiniBert" not in type(model).__name__:
+                os.kill(os.getpid(), signal.SIGTERM)
+            return step(trainer, model, *given)
+
+        arguments = ["finetune", "classify", "--model", start, "--data", data, "--output_dir", str(output), *QUICK,
+                     "--compare", "true", "--compare_rounds", "1", "--compare_batches", "1"]  # fmt: skip
+        monkeypatch.setattr(Trainer, "training_step", told)
+        with pytest.raises(SystemExit):
+            cli.main(arguments)
+        assert "step 3 is saved; go on with --resume_from_checkpoint true" in capsys.readouterr().out
+        monkeypatch.undo()
+        assert cli.main([*arguments, "--resume_from_checkpoint", "true"]) == 0
+        assert f"Going on from {output / 'transformers' / 'checkpoint-3'}" in capsys.readouterr().out
+        report = json.loads((output / "compare.json").read_text())
+        ours, theirs = report["MiniBERT"], report["BertForSequenceClassification"]
+        assert ours["test"] == pytest.approx(theirs["test"], abs=1e-3) and ours["steps"] == theirs["steps"]
 
     @pytest.mark.parametrize(
         "given",

@@ -10,7 +10,7 @@ from typing import Any
 
 from transformers import set_seed
 
-from ..checkpoints import check_same, remove_checkpoints
+from ..checkpoints import check_same, checkpoint_to_resume, remove_checkpoints
 from ..conversion import to_native
 from ..files import write_json
 from ..report import format_scores, format_table
@@ -56,12 +56,17 @@ def compare(run: Run, ours: dict[str, Any], output: Path) -> None:
 
 
 def train_native(run: Run, output: Path) -> dict[str, Any]:
-    """The report of Transformers' model, trained from the same weights in the same way."""
+    """The report of Transformers' model, trained from the same weights in the same way; `--resume_from_checkpoint true`
+    goes on with it as with MiniBERT."""
     native, folder = to_native(run.initial_model()), output / "transformers"
     print(f"\nTraining Transformers' {type(native).__name__} in the same way")
-    remove_checkpoints(folder)  # of a training that was interrupted
+    run, checkpoint = run.replace(output_dir=str(folder)), None
+    if str(run.training.resume_from_checkpoint).lower() == "true":
+        checkpoint = checkpoint_to_resume(run.training)
+    else:
+        remove_checkpoints(folder)  # of a training that was interrupted
     set_seed(run.training.seed)
-    report = train(run.replace(output_dir=str(folder)), native).report
+    report = train(run, native, checkpoint).report
     remove_checkpoints(folder)
     with suppress(OSError):  # logs lie there
         folder.rmdir()
