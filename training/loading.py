@@ -2,6 +2,7 @@
 
 import json
 import tempfile
+import threading
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -19,6 +20,7 @@ VOCABULARIES = (
 )  # fmt: skip
 # Those of characters or bytes need none. Others, without a file, know special tokens and no word.
 FEWEST_CHARACTERS = 20
+LOADING = threading.RLock()
 
 
 def saved_config(path: str) -> PreTrainedConfig:
@@ -165,11 +167,13 @@ def reading(path: str | Path) -> Iterator[None]:
 
 @contextmanager
 def quietly() -> Iterator[None]:
-    """While loading: no bar, and that a head or a pooler is new, or left out, is no warning."""
-    verbosity = logging.get_verbosity()
-    logging.set_verbosity_error()
-    try:
-        with without_bars():
-            yield
-    finally:
-        logging.set_verbosity(verbosity)
+    """While loading: no bar, and that a head or a pooler is new, or left out, is no warning. One thread at a time, since
+    these are switches of the process, and so are those that Transformers sets while it loads."""
+    with LOADING:
+        verbosity = logging.get_verbosity()
+        logging.set_verbosity_error()
+        try:
+            with without_bars():
+                yield
+        finally:
+            logging.set_verbosity(verbosity)

@@ -4,6 +4,7 @@ import ast
 import json
 import os
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from transformers.dynamic_module_utils import get_imports, get_relative_import_f
 import minibert.modeling_minibert as modeling
 from minibert.configuration_minibert import AUTO_MAP, MiniBertConfig
 from minibert.modeling_minibert import MiniBertForMaskedLM, MiniBertModel
-from minibert.training.loading import load_reported, new_folder
+from minibert.training.loading import load_reported, new_folder, quietly
 
 FLAT_FILES = ("configuration_minibert.py", "attention_minibert.py", "modeling_minibert.py")
 ROOT = Path(modeling.__file__).parent
@@ -180,3 +181,25 @@ def test_a_head_of_another_width_is_new_in_another_task(tmp_path):
     narrow = MiniBertConfig.from_pretrained(tmp_path, intermediate_size=20)
     with pytest.raises(ValueError, match="lacks the weights model.layers"):
         load_reported(modeling.MiniBertForSequenceClassification, tmp_path, head=False, config=narrow)
+
+
+def test_loading_in_two_threads_leaves_transformers_as_it_was():
+    """The second begins before the first ends, and ends after it."""
+    logging = transformers.utils.logging
+    before, first_is_in, second_began = logging.get_verbosity(), threading.Event(), threading.Event()
+
+    def first():
+        with quietly():
+            first_is_in.set()
+            second_began.wait(5)
+
+    def second():
+        first_is_in.wait(5)
+        threading.Timer(0.1, second_began.set).start()
+        with quietly():
+            thread.join(5)
+
+    thread = threading.Thread(target=first)
+    thread.start()
+    second()
+    assert logging.get_verbosity() == before != logging.ERROR
