@@ -167,8 +167,8 @@ def reading(path: str | Path) -> Iterator[None]:
 
 @contextmanager
 def quietly() -> Iterator[None]:
-    """While loading: no bar, and that a head or a pooler is new, or left out, is no warning. One thread at a time, since
-    these are switches of the process, and so are those that Transformers sets while it loads."""
+    """While loading: no bar, and that a head or a pooler is new, or left out, is no warning. One thread at a time,
+    since these are switches of the process, and so are those that Transformers sets while it loads."""
     with LOADING:
         verbosity = logging.get_verbosity()
         logging.set_verbosity_error()
