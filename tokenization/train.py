@@ -165,7 +165,9 @@ def _wordpiece(backend: Tokenizer, train: Train, characters: Counter, size: int,
 
 
 def _bpe(backend: Tokenizer, train: Train, characters: Counter, size: int, special: list[str], least: int):
-    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
+    # A text's first word too has a space before it; ByteLevel alone would give one to what follows [MASK] as well.
+    space = pre_tokenizers.Metaspace(" ", prepend_scheme="first", split=False)
+    backend.pre_tokenizer = pre_tokenizers.Sequence([space, pre_tokenizers.ByteLevel(add_prefix_space=False)])
     backend.decoder = decoders.Sequence([decoders.ByteLevel(), decoders.Strip(" ", 1, 0)])
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     _check_vocab_size(size, {"special tokens": special, "bytes": alphabet})

@@ -1,4 +1,5 @@
 import ast
+import copy
 import inspect
 import json
 import re
@@ -133,6 +134,8 @@ class TestEveryAlgorithm:
         masked = plain_ids(tokenizer, "return the [MASK] of the list")
         before, after = plain_ids(tokenizer, "return the"), plain_ids(tokenizer, "return of the list")
         assert masked == [*before, 4, *after[len(plain_ids(tokenizer, "return")) :]]
+        stop = plain_ids(tokenizer, "the list.")[len(plain_ids(tokenizer, "the list")) :]
+        assert plain_ids(tokenizer, "return the [MASK].") == [*before, 4, *stop]  # no space that training does not have
 
     def test_words_alone_and_split_agree(self, trained, algorithm, held_out):
         tokenizer = trained[algorithm]
@@ -280,7 +283,13 @@ class TestLossless:
     def test_bpe_has_every_byte(self, trained):
         vocab = trained["bpe"].get_vocab()
         assert set(pre_tokenizers.ByteLevel.alphabet()) <= set(vocab)
-        assert trained["bpe"].backend_tokenizer.pre_tokenizer.add_prefix_space
+
+    def test_bpe_reads_plain_text_as_gpt2_with_a_space_before_it(self, trained, held_out):
+        given, plain = trained["bpe"].backend_tokenizer, copy.deepcopy(trained["bpe"].backend_tokenizer)
+        plain.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
+        for text in [*held_out[:100], *MULTILINGUAL, "", " ", "  two  spaces ", "\nline"]:
+            here, there = (each.encode(text) for each in (given, plain))
+            assert here.ids == there.ids and here.offsets == there.offsets
 
     def test_bpe_offsets_leave_out_the_space_before_a_word(self, trained):
         text = "return the list, please"
