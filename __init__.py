@@ -62,8 +62,6 @@ def _register() -> None:
                 model_class = getattr(modeling_minibert, reference.split(".")[1])
                 getattr(transformers, auto_class).register(MiniBertConfig, model_class, exist_ok=True)
                 model_class.register_for_auto_class(auto_class)
-        # No Auto class of its own; but it, too, is saved with the code.
-        modeling_minibert.MiniBertForReplacedTokenDetection.register_for_auto_class("AutoModelForPreTraining")
 
 
 _PEFT = "peft.utils.constants"

@@ -804,7 +804,8 @@ FUSED_ACTIVATIONS = {
 
 def project(linear: nn.Module, x: torch.Tensor, act: nn.Module | None = None, gated: bool = False) -> torch.Tensor:
     """linear(x); or act(linear(x)); or gated, act(a) · b with a, b the halves of linear(x): by oneDNN where that pays
-    and can be (in inference on CPU, if the modules are torch's and Transformers' own, without hooks)."""
+    and can be (in inference on CPU, if the modules are torch's and Transformers' own, and no hook or mode, such as one
+    that counts operations, has to see them)."""
     modules, plain = [linear] if act is None else [linear, act], ("none", [], None)
     fused = plain if act is None else FUSED_ACTIVATIONS.get(type(act))
     if (
@@ -817,6 +818,7 @@ def project(linear: nn.Module, x: torch.Tensor, act: nn.Module | None = None, ga
         and type(linear.weight) is nn.Parameter
         and linear.weight.dtype == x.dtype
         and not any(m._forward_hooks or m._forward_pre_hooks or "forward" in m.__dict__ for m in modules)
+        and not (torch.nn.modules.module._has_any_global_hook() or torch._C._len_torch_dispatch_stack())
         and not (is_captured(x) or torch.compiler.is_compiling())
     ):
         if not gated:

@@ -95,6 +95,7 @@ class MiniBertConfig(PreTrainedConfig):
         "is_decoder": "is_causal",
     }
     use_cache = False  # scripts for decoders set it; nothing is kept between calls
+    keys_to_ignore_at_inference = ["mlm_loss", "nsp_loss"]  # outputs that `Trainer` is not to take for predictions
 
     # --- shape ---
     vocab_size: int = 50368  # rows of the embedding; a multiple of 64 is fastest
@@ -171,6 +172,8 @@ class MiniBertConfig(PreTrainedConfig):
                 near = difflib.get_close_matches(name, sorted(known), n=3, cutoff=0.5)
                 hint = f"did you mean {' or '.join(near)}?" if near else f"use one of {', '.join(sorted(known))}"
                 raise ValueError(f"MiniBertConfig has no field {name!r} (given: {value!r}); {hint}")
+        if kwargs.get("add_cross_attention"):
+            raise ValueError("add_cross_attention=True: MiniBERT has no cross-attention; leave it out")
         given = kwargs.get("torch_dtype") if self.dtype is None else self.dtype
         if not isinstance(getattr(torch, given, "") if isinstance(given, str) else given, torch.dtype | None):
             raise ValueError(f"dtype={given!r}: use the name of a type of torch, such as float32")

@@ -543,7 +543,8 @@ def classification_loss(
         raise ValueError(f"problem_type={config.problem_type!r}: use single_label_classification, {', '.join(losses)}")
     logits_nc = at_least_fp32(logits_nc)
     if labels.numel() != logits_nc.numel():
-        raise ValueError(f"labels: the shape {tuple(labels.shape)}; give {tuple(logits_nc.shape)}")
+        given, kind = f"{labels.dtype}, of the shape {tuple(labels.shape)}", config.problem_type
+        raise ValueError(f"labels: {given}, for problem_type={kind!r}; give {tuple(logits_nc.shape)}")
     labels = labels.to(logits_nc).view(logits_nc.shape)
     loss_sum = losses[config.problem_type](logits_nc, labels, reduction="sum")
     return mean_loss(loss_sum, labels.numel(), num_items_in_batch)
@@ -861,6 +862,8 @@ class MiniBertForTokenClassification(MiniBertClassifier):
 class MiniBertForReplacedTokenDetection(MiniBertPreTrainedModel):
     """The encoder with ELECTRA's head (Clark et al. 2020, arXiv 2003.10555): was this token in the text, or did a
     generator put it there?"""
+
+    _auto_class = "AutoModelForPreTraining"  # it has none of its own; but it, too, is saved with the code
 
     def __init__(self, config: MiniBertConfig):
         super().__init__(config)

@@ -124,6 +124,22 @@ def test_a_graph_that_differs_is_refused(tmp_path):
 
 
 @needs_onnx
+def test_the_cosine_of_one_token_is_not_lost_in_a_batch(tmp_path, monkeypatch):
+    """Of an encoder that says the opposite for one token of hundreds."""
+    model, forward = build("Model", **BERT).eval(), MiniBertModel.forward
+    exporting.trace(model, tmp_path / "model.onnx")
+
+    def turned(self, *given, **inputs):
+        outputs = forward(self, *given, **inputs)
+        outputs["last_hidden_state"][-1][inputs["attention_mask"][-1].argmax()] *= -1
+        return outputs
+
+    assert exporting.compare(model, tmp_path / "model.onnx")[1] > 0.9999
+    monkeypatch.setattr(MiniBertModel, "forward", turned)
+    assert exporting.compare(model, tmp_path / "model.onnx", float("inf"))[1] == pytest.approx(-1, abs=1e-4)
+
+
+@needs_onnx
 def test_the_folder(folder, tokenizer, tmp_path, capsys):
     """What engines look for: names, a config that they know, the tokenizer, and an int8 graph near the other."""
     said = run("export", folder, tmp_path / "out", capsys=capsys)

@@ -505,12 +505,16 @@ def test_training_benchmark(bench, tmp_path, capsys):
     assert (tmp_path / "runs/bench/train-natural.bert-mini.bf16.json").is_file()
 
 
-def test_a_benchmark_that_fails_is_named_and_left_for_the_next_time(bench, tmp_path, capsys, monkeypatch):
+@pytest.mark.parametrize("alone", [True, False], ids=["MiniBERT alone", "all of it"])
+def test_a_benchmark_that_fails_is_named_and_left_for_the_next_time(bench, tmp_path, capsys, monkeypatch, alone):
     def measure_benchmark(benchmark, *arguments):
+        if benchmark.name == NAMES[0] and alone:
+            return hand_made() | {"benchmark": benchmark.name, "failed": {"MiniBertModel": said}}
         if benchmark.name == NAMES[0]:
             raise RuntimeError("no such luck")
         return hand_made() | {"benchmark": benchmark.name}
 
+    said = "RuntimeError: no such luck"
     monkeypatch.setattr(bench_run, "measure_benchmark", measure_benchmark)
     assert bench(*NAMES, "--output", "out") == 2
     shown = capsys.readouterr()
@@ -552,6 +556,12 @@ def test_bad_input_is_refused_before_any_work(bench, tmp_path, capsys, monkeypat
     shown = capsys.readouterr()
     assert message in shown.err and shown.err.count("\n") == 1 and not shown.out
     assert sorted(os.walk(tmp_path)) == before
+
+
+def test_text_that_is_not_there_is_refused_before_any_work(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(bench_run, "measure_benchmark", lambda *arguments: pytest.fail("work began"))
+    assert cli.main(["bench", "--quick", "--data", "nowhere.txt", "--output", str(tmp_path / "out")]) == 2
+    assert "data: 'nowhere.txt'" in capsys.readouterr().err and not (tmp_path / "out").exists()
 
 
 def test_results_of_other_settings_are_refused(bench, capsys, monkeypatch):

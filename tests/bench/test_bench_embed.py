@@ -211,6 +211,11 @@ def test_a_model_without_layers_is_refused(folder, corpus, tmp_path):
         bench_embed(corpus, BenchEmbedArguments(str(tmp_path / "static")))
 
 
+def test_a_minibert_is_none_of_its_own_peers(folder, corpus):
+    with pytest.raises(ValueError, match="is a MiniBERT.*`minibert export .* FOLDER --format native` makes its peer"):
+        bench_embed(corpus, BenchEmbedArguments(str(folder / "minibert")))
+
+
 def test_minibert_is_measured_on_the_cpu_as_all_others_are(folder, monkeypatch):
     """Wherever sentence-transformers puts it."""
     placed, to = [], SentenceTransformer.to

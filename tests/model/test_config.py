@@ -379,6 +379,11 @@ def test_saved_config_serves_every_auto_class_and_holds_no_machine_choice(tmp_pa
     assert not any("attn_implementation" in name for name in saved)
 
 
+def test_cross_attention_is_refused():
+    with pytest.raises(ValueError, match="add_cross_attention=True: MiniBERT has no cross-attention"):
+        MiniBertConfig(add_cross_attention=True)
+
+
 def test_from_pretrained_keeps_unknown_keys_with_a_warning(tmp_path, monkeypatch, caplog):
     MiniBertConfig(num_hidden_layers=3).save_pretrained(tmp_path)
     path = tmp_path / "config.json"

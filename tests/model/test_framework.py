@@ -5,8 +5,10 @@ import pytest
 import torch
 from accelerate import cpu_offload, disk_offload
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.modules.module import register_module_forward_hook
 from torch.nn.utils import prune
 from torch.testing import assert_close
+from torch.utils.flop_counter import FlopCounterMode
 
 import minibert.modeling_minibert as modeling
 from minibert import attention_minibert as attention
@@ -42,6 +44,24 @@ def test_every_hook_of_the_tied_embedding_runs():
         module.register_full_backward_hook(lambda *_, name=name: ran.append(f"{name} backward"))
     model(IDS, labels=LABELS).loss.backward()
     assert sorted(ran) == sorted(f"{name} {when}" for name in ("words", "decoder") for when in times)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_what_watches_the_whole_process_sees_every_product(family, dtype):
+    """A mode that counts operations, a hook of all modules: in inference as with gradients."""
+    model, counts, called = build("Model", family).to(dtype).eval(), [], []
+    ids = torch.ones(2, 16, dtype=torch.long)  # a length that needs no filling up
+    for with_gradients in (True, False):
+        with torch.set_grad_enabled(with_gradients):
+            with FlopCounterMode(display=False) as counter:
+                model(ids)
+            flops = counter.get_flop_counts()["Global"]
+            counts.append(sum(flops.get(name, 0) for name in (torch.ops.aten.mm, torch.ops.aten.addmm)))
+            hook = register_module_forward_hook(lambda module, *_: called.append(type(module)))
+            model(ids)
+            hook.remove()
+    assert counts[0] == counts[1] > 0 and called[: len(called) // 2] == called[len(called) // 2 :]
 
 
 @pytest.mark.parametrize("where", ["cpu", "disk"])

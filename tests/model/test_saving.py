@@ -83,6 +83,8 @@ WITHOUT_THE_PACKAGE = """
     model.save_pretrained({target!r})
     again = transformers.AutoModelForMaskedLM.from_pretrained({target!r}, trust_remote_code=True)
     assert torch.equal(again(ids).logits, model(ids).logits) and not torch.equal(model(ids).logits, before)
+    detector = transformers.dynamic_module_utils.get_class_from_dynamic_module({detector!r}, {folder!r})
+    detector.from_pretrained({folder!r}).save_pretrained({target!r} + "/detector")
     torch.save(before, {target!r} + "/before.pt")
     torch.save(again(ids).logits.detach(), {target!r} + "/after.pt")
 """
@@ -95,10 +97,12 @@ def test_loads_trains_and_saves_without_the_package(saved, tmp_path):
     auto_map = {name: reference for name, reference in AUTO_MAP.items() if name != "AutoConfig"}
     environment = {name: value for name, value in os.environ.items() if name != "HF_MODULES_CACHE"}
     environment["HF_HOME"] = str(tmp_path / "home")
-    given = dict(ids=ids.tolist(), folder=str(folder), target=str(target), auto_map=auto_map)
+    detector = f"modeling_minibert.MiniBert{DETECTOR}"
+    given = dict(ids=ids.tolist(), folder=str(folder), target=str(target), auto_map=auto_map, detector=detector)
     with Python(tmp_path, environment, with_package=False) as python:
         python.run(WITHOUT_THE_PACKAGE.format(**given))
     assert {file.name for file in target.glob("*.py")} == set(FLAT_FILES)
+    assert {file.name for file in target.glob("detector/*.py")} == set(FLAT_FILES)
     assert json.loads((target / "config.json").read_text())["auto_map"] == AUTO_MAP
     assert torch.equal(torch.load(target / "before.pt"), model(ids).logits)
     assert torch.equal(torch.load(target / "after.pt"), MiniBertForMaskedLM.from_pretrained(target)(ids).logits)

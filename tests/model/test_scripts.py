@@ -159,7 +159,7 @@ def test_evaluation_has_a_loss_and_predictions_of_the_right_shape(head, folder, 
     assert prediction.metrics["test_loss"] == pytest.approx(expected.item(), rel=1e-5)
     vocabulary, length = model.config.vocab_size, 40
     shapes = {
-        "ForPreTraining": [(4, length, vocabulary), (4, 2), (), ()],  # the two terms of the loss come last
+        "ForPreTraining": [(4, length, vocabulary), (4, 2)],  # as of BertForPreTraining: no terms of the loss
         "ForMaskedLM": [(4, length, vocabulary)],
         "ForCausalLM": [(4, length, vocabulary)],
         "ForTokenClassification": [(4, length, 2)],

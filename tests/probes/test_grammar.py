@@ -8,14 +8,14 @@ import pytest
 import torch
 from foreign_tokenizers import foreign_tokenizer
 from tokenizers.processors import TemplateProcessing
-from transformers import BertConfig, BertForMaskedLM, GPT2Config, GPT2LMHeadModel
+from transformers import BertConfig, BertForMaskedLM, FNetConfig, FNetForMaskedLM, GPT2Config, GPT2LMHeadModel
 
 from minibert.configuration_minibert import MiniBertConfig
 from minibert.modeling_minibert import MiniBertForCausalLM, MiniBertForMaskedLM, MiniBertForSequenceClassification
 from minibert.tokenization import train_tokenizer
 from minibert.training.arguments.probes import GrammarArguments, ProbeArguments
 from minibert.training.data.packing import adapt_tokenizer
-from minibert.training.probes.grammar import grammar, read_minimal_pairs, score_sentences
+from minibert.training.probes.grammar import grammar, load_language_model, read_minimal_pairs, score_sentences
 
 PAIRS = [
     ("the cats sleep here", "the cats sleeps here"),
@@ -75,6 +75,14 @@ def test_scores_are_sums_of_log_probabilities(tokenizer, kind, masking):
     for batch_tokens in (1, 40, 4096):
         scores = score_sentences(model, tokenizer, SENTENCES, masking, batch_tokens)
         np.testing.assert_allclose(scores, expected, rtol=1e-5)
+
+
+def test_a_model_that_cannot_leave_padding_out_is_refused(tokenizer, tmp_path):
+    shape = dict(hidden_size=32, num_hidden_layers=1, intermediate_size=64)
+    FNetForMaskedLM(FNetConfig(vocab_size=len(tokenizer), **shape)).save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match="is a FNetForMaskedLM, which takes no attention_mask"):
+        load_language_model(str(tmp_path), torch.float32)
 
 
 def test_decoders_predict_the_first_token_too(tokenizer):

@@ -25,6 +25,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.util import pairwise_cos_sim
 from transformers.modeling_outputs import BaseModelOutput
 
+from ...configuration_minibert import MiniBertConfig
 from ..arguments import check_least, names_that_begin
 from ..arguments.embeddings import BenchEmbedArguments
 from ..arguments.pretraining import CorpusArguments
@@ -174,6 +175,9 @@ def bench_embed(corpus: CorpusArguments, arguments: BenchEmbedArguments) -> dict
     if native.transformers_model is None:
         what = f"{arguments.model!r} holds a {type(native[0]).__name__}, no model of Transformers"
         raise ValueError(f"model: {what}; give a BERT or ModernBERT as sentence-transformers saves it")
+    if isinstance(native.transformers_model.config, MiniBertConfig):
+        use = f"minibert export {arguments.model} FOLDER --format native` makes its peer"
+        raise ValueError(f"model: {arguments.model!r} is a MiniBERT, which is made of what is given; `{use}")
     limit_length(native, arguments.max_length)
     documents = load_documents(**vars(corpus))
     texts = pieces(documents["text"], arguments.texts)

@@ -57,6 +57,8 @@ def bench(corpus: CorpusArguments, arguments: BenchArguments) -> list[dict[str, 
     folder = Path(arguments.output)
     files = {benchmark.name: folder / f"{benchmark.name.replace('/', '.')}.json" for benchmark in benchmarks}
     done = {} if arguments.overwrite else read_results(files, settings)
+    if any(benchmark.name.startswith("train") for benchmark in benchmarks if benchmark.name not in done):
+        _ = run.text  # what is wrong with it is said before any work
     folder.mkdir(parents=True, exist_ok=True)
 
     results = []
@@ -68,12 +70,13 @@ def bench(corpus: CorpusArguments, arguments: BenchArguments) -> list[dict[str, 
         if result is None:
             try:
                 result = measure_benchmark(benchmark, run, arguments.rounds, arguments.benchmark_seconds)
-            except Exception as error:  # the others go on; without a file it runs again next time
+            except Exception as error:  # the others go on
                 failed = {"MiniBERT and its peers": first_line(error)}
                 result = {"benchmark": benchmark.name, "what": benchmark.what, "measured": {}, "failed": failed}
             else:
                 result["settings"] = settings
-                write_json(files[benchmark.name], result)
+                if not _lacks_minibert(result):  # without a file it runs again next time
+                    write_json(files[benchmark.name], result)
             tqdm.write(show(result), file=shown)
         results.append(result)
 
@@ -85,10 +88,14 @@ def bench(corpus: CorpusArguments, arguments: BenchArguments) -> list[dict[str, 
     else:
         print(f"\n{bench_table(results)}\n\n{MFU_FORMULA}\n{FLOPS_FORMULA}")
         print(f"Written: {folder / '*.json'}" + (f", {figure}" if drawn else ""))
-    failed = [result["benchmark"] for result in results if any("MiniB" in name for name in result["failed"])]
+    failed = [result["benchmark"] for result in results if _lacks_minibert(result)]
     if failed:
         raise ValueError(f"failed: {', '.join(failed)}; see above")
     return results
+
+
+def _lacks_minibert(result: dict[str, Any]) -> bool:
+    return any("MiniB" in name for name in result["failed"])
 
 
 def show(result: dict[str, Any]) -> str:

@@ -83,8 +83,8 @@ class Embedder:
         if pooling is not None:
             layers, width = config.num_hidden_layers, config.hidden_size
             model.insert(1, Pooling(width, "mean" if pooling == "last_four" else pooling))
+            model[0].config.output_hidden_states = pooling == "last_four"
             if pooling == "last_four":  # of all layers, the first are the embeddings
-                model[0].config.output_hidden_states = True
                 model.insert(1, WeightedLayerPooling(width, layers, layer_start=max(1, layers - 3)).to(model.device))
         if normalize:
             model.append(Normalize())

@@ -4,6 +4,7 @@ Minimal pairs such as those of BLiMP (Warstadt et al. 2020, arXiv 1912.00582). A
 sentence is its pseudo-log-likelihood (Salazar et al. 2020, arXiv 1910.14659), a decoder's its log-likelihood.
 """
 
+import inspect
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -82,11 +83,14 @@ def read_minimal_pairs(file: str | None, pairs: int) -> list[dict[str, Any]]:
 
 def load_language_model(path: str, dtype: torch.dtype) -> tuple[PreTrainedModel, PreTrainedTokenizerFast]:
     """A masked language model or a decoder of any architecture of Transformers, for inference, and its tokenizer; a
-    ValueError if there is none, or it lacks the head that predicts tokens."""
+    ValueError if there is none, it lacks the head that predicts tokens, or it cannot leave padding out."""
     decoder = any(name.endswith(DECODERS) for name in saved_config(path).architectures or [])
     with reading(path):
         auto = AutoModelForCausalLM if decoder else AutoModelForMaskedLM
         model = load_predictor(path, auto, "tokens", dtype=dtype)
+    if "attention_mask" not in inspect.signature(model.forward).parameters:  # FNet
+        kind = type(model).__name__
+        raise ValueError(f"model: {path!r} is a {kind}, which takes no attention_mask: others' padding would count")
     tokenizer = saved_tokenizer(path)
     check_fast(tokenizer)
     if not decoder and tokenizer.mask_token_id is None:
