@@ -153,7 +153,23 @@ class CheckpointErrors:
         if not self.control.should_training_stop:
             super()._run_epoch(*args, **kwargs)
 
+    def _find_best(self, checkpoint: str) -> None:
+        """The best checkpoint until then lies beside this one, wherever both were moved to: Transformers knows the path
+        of that time only, and forgets one that is not there without a word."""
+        best = TrainerState.load_from_json(str(Path(checkpoint) / "trainer_state.json")).best_model_checkpoint
+        if best is None or not self.args.load_best_model_at_end:
+            return
+        there = [path for path in (Path(checkpoint).with_name(Path(best).name), Path(best)) if path.is_dir()]
+        if not there:
+            raise ValueError(
+                f"resume_from_checkpoint: {Path(best).name}, the best until {checkpoint!r}, is missing; put it beside"
+                " that one, or give --load_best_model_at_end false"
+            )
+        self.state.best_model_checkpoint = str(there[0])
+
     def _load_optimizer_and_scheduler(self, checkpoint):
+        if checkpoint is not None:
+            self._find_best(checkpoint)
         asked = [dict(group) for group in self.optimizer.param_groups]
         use = f"the checkpoint {str(checkpoint)!r} was trained with another; give the arguments of that run"
         try:

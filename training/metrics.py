@@ -123,8 +123,10 @@ class SquadScores(_Metric):
     rows = [(TEXT, datasets.List(TEXT))]
 
     def _compute(self, predictions, references) -> dict[str, float]:
-        rows = zip(predictions, references)
-        best = [np.max([compare_answers(said, true) for true in answers or [""]], axis=0) for said, answers in rows]
+        # as the official script has it: an answer of nothing but articles and marks is none
+        known = [[true for true in answers if normalize_answer(true)] or [""] for answers in references]
+        rows = zip(predictions, known)
+        best = [np.max([compare_answers(said, true) for true in answers], axis=0) for said, answers in rows]
         exact, f1 = np.array(best).T
         scores = {"exact_match": float(exact.mean()), "f1": float(f1.mean())}
         answerable = np.array([bool(answers) for answers in references])

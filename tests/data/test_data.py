@@ -248,6 +248,15 @@ def test_builtin_corpus(write, tmp_path, monkeypatch):
     assert texts() == ["Another docstring, and it is long enough as well."]
 
 
+def test_a_shard_without_rows_is_passed_over(tmp_path):
+    """Spark writes such."""
+    for name, texts in (("0", ["a", "b"]), ("1", [])):
+        datasets.Dataset.from_dict({"text": texts}, datasets.Features({"text": datasets.Value("string")})).to_parquet(
+            tmp_path / f"{name}.parquet"
+        )
+    assert load_documents([str(tmp_path)])["text"][:] == ["a", "b"]
+
+
 # --- bad input, before anything is loaded ---
 
 
@@ -263,12 +272,15 @@ def test_builtin_corpus(write, tmp_path, monkeypatch):
         ("binary.txt", "'binary.txt' is not UTF-8 text: byte 0xff at offset 4"),
         ("broken.jsonl", "'broken.jsonl' cannot be read as jsonl"),
         ("blank.txt", "no text in 'blank.txt': blank"),
+        ("packed", "b.txt.gz' is compressed and would be left out; unpack it"),
     ],
 )
 def test_refused(write, monkeypatch, item, message):
     write("good.txt", "good")
     write("nothing/file.pdf", "no data")
     write("empty.txt", "")
+    write("packed/a.txt", "good")
+    write("packed/b.txt.gz", "packed")
     write("blank.txt", " \n\n\t\n")
     write("binary.txt", b"abc\n\xff\xfe")
     write("broken.jsonl", '{"text": "a"}\n{"text": \n')

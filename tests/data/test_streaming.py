@@ -20,6 +20,7 @@ from transformers import TrainingArguments
 
 from minibert.tokenization import train_tokenizer
 from minibert.training.arguments.pretraining import CorpusArguments, MixtureArguments, StreamingArguments
+from minibert.training.checkpoints import write_manifest
 from minibert.training.cli import main as cli
 from minibert.training.data import mixtures
 from minibert.training.data.collators import EVALUATION_RATE, MaskedLMCollator
@@ -274,6 +275,25 @@ def test_resuming_gives_the_uninterrupted_run_bit_for_bit(folder, tmp_path, monk
     first, second = load_file(whole / "model.safetensors"), load_file(broken / "model.safetensors")
     assert all(torch.equal(first[name], second[name]) for name in first)
     assert "A stream of documents to train on" in capsys.readouterr().out
+
+
+def test_other_readers_do_not_go_on_with_a_stream(folder, tmp_path, capsys):
+    """Each has read a part of its own: rows would be lost, and others come twice."""
+    arguments = ["--max_steps", "2", "--save_strategy", "steps", "--save_steps", "1", "--save_total_limit", "9",
+                 "--eval_strategy", "no", "--resume_from_checkpoint", str(tmp_path / "run/checkpoint-1")]  # fmt: skip
+    data = [folder / "0.txt", folder / "1.txt"]
+    assert pretrain(data, tmp_path / "run", *arguments[:-2]) == 0
+    assert pretrain(data, tmp_path / "a", *arguments, "--dataloader_num_workers", "2") == 2
+    assert "dataloader_num_workers: 2, but the checkpoint" in capsys.readouterr().err
+    path = tmp_path / "run" / "checkpoint-1" / "trainer_state.json"
+    state = json.loads(path.read_text())
+    settings = state["stateful_callbacks"]["SettingsState"]["args"]["settings"]
+    assert settings["processes"] == 1
+    settings["processes"] = 2
+    path.write_text(json.dumps(state))
+    write_manifest(path.parent)
+    assert pretrain(data, tmp_path / "b", *arguments) == 2
+    assert "processes: 1, but the checkpoint" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

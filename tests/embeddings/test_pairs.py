@@ -42,6 +42,9 @@ def test_bad_pairs(tmp_path):
     ]:
         with pytest.raises(ValueError, match=message):
             read_pairs([path], columns)
+    files = [write_rows(tmp_path / f"{top}.jsonl", [dict(sentence1="a", sentence2="b", score=top)]) for top in (5, 1)]
+    with pytest.raises(ValueError, match="data: scores go up to 5 in .*5.jsonl, 1 in .*; give all .* one scale"):
+        read_pairs(files)
     with pytest.raises(ValueError, match="cannot be guessed from a, b of"):
         read_pairs([write_rows(tmp_path / "y.jsonl", [dict(a="1", b="2")])])
     with pytest.raises(ValueError, match="y.jsonl, row 1: there is no column 'c'; columns: a, b"):

@@ -1,5 +1,6 @@
 """`minibert finetune embed`: what is learned of a toy language."""
 
+import itertools
 import json
 import random
 import re
@@ -8,10 +9,12 @@ import shutil
 import numpy as np
 import pytest
 import torch
+from datasets import Dataset
 from embedding_models import save_untrained, write_matches
 from helpers import WORDS, refusal, run, write_rows
 from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer
+from sentence_transformers.base.sampler import NoDuplicatesBatchSampler
 from transformers import AutoTokenizer, Trainer
 
 from minibert import MiniBertConfig, MiniBertForCausalLM, MiniBertForMaskedLM
@@ -127,7 +130,7 @@ def test_the_loss_has_its_scale_and_no_passage_twice_in_a_batch(toy, tmp_path, m
     monkeypatch.setattr(
         SentenceTransformerTrainer, "__init__", lambda self, *_, **given: trainers.append(self) or make(self, **given)
     )
-    rows = [dict(query=f"ask{i} w{i}", positive=f"tell{i % 8}") for i in range(40)]
+    rows = [dict(query=f"ask{i} w{i}", positive=f"tell{i % 20}") for i in range(40)]
     run("finetune", "embed", write_rows(tmp_path / "train.jsonl", rows), "--model", toy / "model", "--output_dir",
         tmp_path / "out", "--max_steps", "1", "--scale", "7", *TRAINING)  # fmt: skip
     (trainer,) = trainers
@@ -135,6 +138,24 @@ def test_the_loss_has_its_scale_and_no_passage_twice_in_a_batch(toy, tmp_path, m
     passages = trainer.train_dataset["second"]
     batches = [[passages[i] for i in batch] for batch in trainer.get_train_dataloader().batch_sampler]
     assert len(batches) > 1 and all(len(set(batch)) == len(batch) for batch in batches)
+
+
+@pytest.mark.parametrize(
+    "kinds, batch_size, advice", [(4, 24, "use 4"), (1, 24, "give data with more texts"), (8, 8, "")]
+)
+def test_batches_that_would_leave_rows_out_are_refused(kinds, batch_size, advice):
+    """sentence-transformers' sampler counts on batches that are full, and an epoch ends where it says."""
+    rows = [dict(first=f"ask{i}", second=f"tell{i % kinds}") for i in range(96)]
+    pairs = Dataset.from_list(rows).shuffle(seed=0)
+    sampler = NoDuplicatesBatchSampler(pairs, batch_size, False, seed=0)
+    trained = sum(map(len, itertools.islice(sampler, len(sampler))))
+    if not advice:
+        training.check_repeated(pairs, batch_size)
+        assert trained > 0.9 * len(pairs)
+        return
+    assert trained < 0.5 * len(pairs)
+    with pytest.raises(ValueError, match=f"per_device_train_batch_size: 24 leaves out .*; {advice}"):
+        training.check_repeated(pairs, batch_size)
 
 
 @pytest.mark.parametrize("task", ["embed", "rerank"])

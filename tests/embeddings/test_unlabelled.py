@@ -155,3 +155,17 @@ def test_refusals(toy, tmp_path, capsys):
     ):
         assert message in refusal(capsys, *given, *arguments)
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    "title, text, rest",
+    [
+        ("Art", "Artists paint.", "Artists paint."),  # no word is cut
+        ("Dog facts", "DOG  FACTS\nA dog barks.", "A dog barks."),  # nor does the title stay for its case or spacing
+        ("Why?", "Why? Because.", "Because."),
+        ("C++ (2011)", "C++ (2011) is old", "is old"),
+        ("东京", "东京是首都。", "是首都。"),  # no spaces are between words
+    ],
+)
+def test_a_title_is_taken_off_its_text(title, text, rest):
+    assert pairs_of([Document(title, text)], ["title"], 9) == [(title, rest)]

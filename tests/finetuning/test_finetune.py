@@ -43,6 +43,7 @@ from minibert.training.cli import main as cli
 from minibert.training.conversion import to_native
 from minibert.training.finetuning import compare
 from minibert.training.finetuning import run as command
+from minibert.training.finetuning.tasks import classification
 from minibert.training.finetuning.tasks.classification import check_entailment, zero_shot
 from minibert.training.finetuning.trainer import TaskTrainer, score, train
 
@@ -899,6 +900,39 @@ def test_sigterm_in_the_last_step_of_an_epoch_keeps_its_evaluation(start, data, 
     assert evaluations == [10] == [state["best_global_step"]]
     monkeypatch.undo()
     assert cli.main(["finetune", "classify", *arguments, "--resume_from_checkpoint", "true"]) == 0
+
+
+def test_the_best_model_until_then_is_found_where_the_run_was_moved_to(start, data, tmp_path, monkeypatch, capsys):
+    """Transformers knows it by its path of before, and forgets what is not there without a word."""
+    step, first = Trainer.training_step, tmp_path / "first"
+
+    def told(trainer, *given):
+        if trainer.state.global_step == 19:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return step(trainer, *given)
+
+    scores = iter([0.9, 0.1])
+    monkeypatch.setattr(Trainer, "training_step", told)
+    monkeypatch.setattr(classification.Classify, "compute_metrics", lambda self, said: {"accuracy": next(scores)})
+    arguments = ["finetune", "classify", "--model", start, "--data", data, *QUICK, "--num_train_epochs", "2",
+                 "--per_device_train_batch_size", "32", "--output_dir"]  # fmt: skip
+    with pytest.raises(SystemExit):
+        cli.main([*arguments, str(first)])
+    monkeypatch.undo()
+    shutil.copytree(first / "checkpoint-20", tmp_path / "alone" / "checkpoint-20")
+    first.rename(tmp_path / "moved")
+    assert cli.main([*arguments, str(tmp_path / "alone"), "--resume_from_checkpoint", "true"]) == 2
+    assert "resume_from_checkpoint: checkpoint-10, the best until" in capsys.readouterr().err
+    assert cli.main([*arguments, str(tmp_path / "moved"), "--resume_from_checkpoint", "true"]) == 0
+    assert report_of(tmp_path / "moved")["best_step"] == 10
+
+
+def test_sentences_without_words_alone_are_refused(start, tmp_path, capsys):
+    train = write_rows(tmp_path / "train.jsonl", [{"tokens": ["a", "b"], "tags": ["O", "B-X"]}] * 4)
+    empty = write_rows(tmp_path / "empty.jsonl", [{"tokens": [], "tags": []}])
+    arguments = ["finetune", "tag", "--model", start, "--train", train, "--output_dir", str(tmp_path / "out"), *QUICK]
+    assert cli.main([*arguments, "--validation", empty]) == 2
+    assert "validation: no row of " in capsys.readouterr().err and not (tmp_path / "out").exists()
 
 
 @pytest.mark.slow

@@ -146,6 +146,10 @@ class TestSplits:
             ({"train": ["{folder}/broken.jsonl"]}, "broken.jsonl' cannot be read as jsonl"),
             ({"train": ["{folder}/nothing.jsonl"]}, "nothing.jsonl' is empty"),
             ({"train": ["{folder}/header.csv"]}, "header.csv' cannot be read as csv: no rows"),
+            ({"train": ["{folder}/twice.csv"]}, "twice.csv' are called 'label'; rename one"),
+            ({"train": ["{folder}/none.parquet"]}, "none.parquet' cannot be read as parquet: no rows"),
+            ({"data": "{folder}/shards"}, "has 1 files of the split train, which 'train-00000-of-00002.jsonl' says"),
+            ({"data": "{folder}/packed"}, "test.jsonl.gz' is compressed and would be left out; unpack it"),
             ({"train": ["{folder}/good.jsonl"], "validation_size": 10}, "leaves none to train on"),
             ({"train": ["{folder}/good.jsonl"], "validation_size": 0}, "holds nothing out"),
             ({"test": ["{folder}/good.jsonl"], "validation_size": 3}, "size: 3 has no effect where nothing is trained"),
@@ -163,6 +167,11 @@ class TestSplits:
         (tmp_path / "broken.jsonl").write_text('{"text": "a"\n{{')
         (tmp_path / "nothing.jsonl").write_text("")
         (tmp_path / "header.csv").write_text("text,label\n")
+        (tmp_path / "twice.csv").write_text("text,label,label\na,0,1\n")
+        datasets.Dataset.from_dict({"text": []}).to_parquet(tmp_path / "none.parquet")
+        for name in ("shards/train-00000-of-00002.jsonl", "packed/train.jsonl", "packed/test.jsonl.gz"):
+            (tmp_path / name).parent.mkdir(exist_ok=True)
+            write(tmp_path / name, ROWS) if name.endswith("l") else (tmp_path / name).write_text("")
         write(tmp_path / "good.jsonl", ROWS)
         write(tmp_path / "names.jsonl", [{"text": "a", "label": "pos"}])
         write(tmp_path / "broader.jsonl", [ROWS[0] | {"id": 1}])

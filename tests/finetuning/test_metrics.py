@@ -161,6 +161,7 @@ class TestAnswers:
         result = score(SquadScores(), ["", "Rome", "Rome", ""], [[], [], ["Rome"], []])
         assert (result["exact_match"], result["f1"]) == (0.75, 0.75)
         assert (result["f1_answerable"], result["f1_unanswerable"]) == (1, pytest.approx(2 / 3))
+        assert score(SquadScores(), ["", ""], [["the", "Rome"], ["the"]])["f1"] == 0.5  # as the official script has it
         assert score(SquadScores(), ["a", "Rome"], [[], ["Rome"]])["f1"] == 1.0  # "a" is nothing, normalized
 
 

@@ -432,6 +432,8 @@ class TestTask:
             ([{"tokens": ["c"], "other": ["O"]}], {}, "tags_column: .*train.jsonl"),
             ([{"tokens": ["c"], "tags": ["NN"]}], {"scheme": "bio"}, "of scheme 'none'"),
             ([{"tokens": ["c"], "tags": ["NN"]}], {"stride": -5}, "stride: -5 is too small; use 0 or more"),
+            ([{"tokens": ["c", "d", "e"], "tags": [*"BIO"]}], {}, "tags: B, I, O are tags of entities without a type"),
+            ([{"tokens": ["c"], "tags": ["O"]}], {}, "the rows to train on have no tag but O; there is"),
         ],
     )  # fmt: skip
     def test_bad_rows_are_named(self, tokenizers, tmp_path, rows, arguments, message):

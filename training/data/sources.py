@@ -12,7 +12,7 @@ import itertools
 import mmap
 import os
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 
 from tqdm.auto import tqdm
@@ -26,6 +26,7 @@ LANGUAGE = re.compile(r"(?P<language>[A-Za-z][\w-]*)=(?P<item>.+)", re.DOTALL)
 BLANK_LINE = re.compile(rb"\n\r?\n\s*\S")
 # How much of a file is looked at in advance when it is to be streamed, and how many rows for a column of strings.
 LOOK_AHEAD = 1 << 24
+PACKED = (".gz", ".bz2", ".xz", ".zst")
 ROWS_TO_SEE = 100
 
 
@@ -107,6 +108,14 @@ def select_text(dataset: DatasetOrStream, name: str | None) -> DatasetOrStream:
     return dataset if name == "text" else dataset.rename_column(name, "text")
 
 
+def check_unpacked(files: Iterable[Path], suffixes: Collection[str]) -> None:
+    """Refuse (ValueError) compressed files among those of a folder that are read by their names."""
+    for file in files:
+        unpacked = file.with_suffix("")
+        if file.suffix.lower() in PACKED and unpacked.suffix.lower() in suffixes and not unpacked.exists():
+            raise ValueError(f"data: {str(file)!r} is compressed and would be left out; unpack it")
+
+
 def files_in(folder: str | Path, suffixes: Collection[str]) -> list[str]:
     """All files under a folder whose names end so, sorted; hidden ones are left out."""
     found, seen = [], set()
@@ -115,6 +124,7 @@ def files_in(folder: str | Path, suffixes: Collection[str]) -> list[str]:
         folders[:] = [] if real in seen else [name for name in folders if not name.startswith(".")]
         names = [] if real in seen else [name for name in names if not name.startswith(".")]
         seen.add(real)  # a link may lead back
+        check_unpacked((Path(root, name) for name in names), suffixes)
         found += [path for path in (Path(root, name) for name in names) if path.suffix.lower() in suffixes]
     return sorted(str(path) for path in found if path.is_file())
 

@@ -8,7 +8,9 @@ pairs in `unlabelled`.
 """
 
 import dataclasses
+import math
 import random
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -57,6 +59,9 @@ LOSSES = {
     "cosent": losses.CoSENTLoss,
 }
 
+# Rows that an epoch may leave out since their texts are in its batches already, of all.
+MOST_LOST = 0.1
+
 
 class EmbeddingTrainer(CheckpointErrors, SentenceTransformerTrainer):
     """Refuses a checkpoint that was trained with other settings of the optimizer."""
@@ -81,6 +86,8 @@ def finetune_embed(how: EmbedTrainingArguments, data: PairArguments, training: T
         raise ValueError(f"chunk_size: {how.chunk_size} is of no use; use 1 or more, with the loss ranking only")
     if not 0 <= how.original_share < 1:
         raise ValueError(f"original_share: {how.original_share} is out of range; use 0 to below 1")
+    if loss == "ranking":
+        check_repeated(pairs, training.train_batch_size)
     task = held_out if scored or isinstance(held_out, Retrieval) else as_retrieval(held_out)
     by_rank = isinstance(task, Retrieval)
 
@@ -103,6 +110,21 @@ def finetune_embed(how: EmbedTrainingArguments, data: PairArguments, training: T
     metric, names = ("ndcg@10", RETRIEVAL) if by_rank else ("spearman", ["spearman", "pearson"])
     evaluator = Measure(lambda model: measure(Embedder(model), task, progress), metric, names)
     return train(EmbeddingTrainer, fields, parts, evaluator, how, data, training, checkpoint)
+
+
+def check_repeated(pairs: Dataset, batch_size: int) -> None:
+    """Refuse (ValueError) batches that leave out rows, since none has a text twice: an epoch ends with as many as the
+    rows would fill, and of a text that stands in more rows, the rest is not trained on."""
+    batches = math.ceil(len(pairs) / batch_size)
+    for name in pairs.column_names:
+        counts = Counter(pairs[name])
+        lost = sum(max(0, count - batches) for count in counts.values())
+        if lost > MOST_LOST * len(pairs):
+            text, most = counts.most_common(1)[0]
+            use = len(pairs) // most
+            advice = f"use {use}" if use > 1 else "give data with more texts to tell apart"
+            given = f"{text[:60]!r} stands in {most} of {len(pairs)} rows, and no batch may have it twice"
+            raise ValueError(f"per_device_train_batch_size: {batch_size} leaves out {lost} rows ({given}); {advice}")
 
 
 def finetune_rerank(how: RerankTrainingArguments, data: PairArguments, training: TrainingArguments) -> TrainingResult:

@@ -15,7 +15,7 @@ from itertools import pairwise
 from datasets import Dataset
 
 from ..data.sentences import BLANK_LINE, split_sentences
-from .data import TABLE_SUFFIXES, not_text, read_table, read_text, split_words, text_files
+from .data import TABLE_SUFFIXES, UNSPACED, not_text, read_table, read_text, split_words, text_files
 
 KINDS = ("title", "adjacent", "dropout")
 
@@ -56,13 +56,19 @@ def cut_into_passages(text: str, words: int) -> list[str]:
     return ["".join(passage).strip() for passage in passages]
 
 
+def without_title(document: Document) -> str:
+    """Its text behind the title, where it begins with that, in whatever case and spacing; words stay whole."""
+    title = r"\s+".join(map(re.escape, document.title.split()))
+    return re.sub(rf"\A{title}(?!(?![{UNSPACED}])\w)", "", document.text, flags=re.IGNORECASE).strip()
+
+
 def make_pairs(documents: Sequence[Document], kinds: Sequence[str], words: int, where: str = "the data") -> Dataset:
     """Pairs of each of the `kinds`, as `read_pairs` gives them, in passages of at most `words` words; none of a kind is
     a ValueError that says why, and `where`."""
     pairs: list[tuple[str, str]] = []
     for kind in kinds:
         if kind == "title":
-            found = [(each.title, each.text.removeprefix(each.title).strip()) for each in documents if each.title]
+            found = [(each.title, without_title(each)) for each in documents if each.title]
             found = [(title, text) for title, text in found if text and re.search(r"\w", title)]
         else:
             passages = (cut_into_passages(each.text, words) for each in documents)

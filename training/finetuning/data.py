@@ -14,6 +14,7 @@ import numpy as np
 
 from ..arguments.finetuning import DataArguments
 from ..data.documents import hold_out
+from ..data.sources import check_unpacked
 from ..data.tables import TABLES, check_table, hub_name, load_files, load_hub, with_numbers
 from ..data.tables import string_columns as _string_columns
 
@@ -152,6 +153,7 @@ def _columns(split: datasets.Dataset) -> str:
 
 def _of_folder(folder: Path) -> dict[str, list[Path]]:
     files: dict[str, list[Path]] = {}
+    check_unpacked(folder.iterdir(), TABLES)
     for file in sorted(folder.iterdir()):
         if file.suffix.lower() in TABLES:
             files.setdefault(SHARD.sub("", file.stem).lower(), []).append(file)
@@ -160,6 +162,10 @@ def _of_folder(folder: Path) -> dict[str, list[Path]]:
         if other := next((file for file in others if _kind(file) != _kind(first)), None):
             two = f"{first.name!r} and {other.name!r}"
             raise ValueError(f"data: {str(folder)!r} has {two}, which are no shards of one table; use --{split} FILE")
+        count = SHARD.search(first.stem)
+        if count and count[2] and int(count[2].removeprefix("-of-")) != len(others) + 1:
+            missing = f"{len(others) + 1} files of the split {split}, which {first.name!r} says are others in number"
+            raise ValueError(f"data: {str(folder)!r} has {missing}; put all of them there, or use --{split} FILE …")
     if found:
         return found
     endings = ", ".join(TABLES)

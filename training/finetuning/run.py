@@ -166,6 +166,9 @@ def prepare(
     print(f"{task.name}: {columns}; rows: {sizes}; inputs of {task.tokenizer.model_max_length:,} tokens at most")
     with first_process_first():
         run.encoded = {name: task.encode(split, training=name == "train") for name, split in splits.items()}
+    for name, rows in run.encoded.items():
+        if not len(rows):
+            raise ValueError(f"{name}: no row of {splits[name][0][FILE]!r} has a word; leave that file out")
     resolve_training(run)
     # What a result depends on: all arguments, as JSON has them; of Transformers', those that are given a value.
     settings = {**vars(task_arguments), **vars(data), **vars(run.arguments)}

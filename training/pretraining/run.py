@@ -173,6 +173,9 @@ def pretrain(
     kept = vars(mixture) | vars(streaming) | vars(row_arguments) | vars(objective_arguments) | vars(objective.masking)
     kept |= steps_of(training) | {name: getattr(training, name) for name in ("data_seed", "train_sampling_strategy")}
     kept |= {name: getattr(optimization, name) for name in ("batch_warmup", "weight_average")}
+    if streaming.streaming:  # every process, and of text every worker, reads a part of its own
+        kept |= {"processes": training.world_size}
+        kept |= {"dataloader_num_workers": training.dataloader_num_workers} if streamed else {}
     kept |= {name: getattr(trainer.model.config, name) for name in MiniBertConfig.__annotations__}
     kept |= {"rows": len(train) if has_length(train) else None, "tokenizer": tokenizer_checksum(tokenizer)}
     kept["text"] = rows_checksum(sample)  # of a stream, of the rows that it begins with

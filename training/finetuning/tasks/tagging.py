@@ -72,6 +72,11 @@ class Tag(Task):
     def learn_labels(self, splits: datasets.DatasetDict, labels: Labels, config: PreTrainedConfig | None) -> Labels:
         asked, data_scheme = self.arguments.scheme, self.arguments.data_scheme
         seen = {tag for rows in labels.values() for row in rows for tag in row}
+        if data_scheme == "auto" and {"B", "I"} <= seen <= {*"BIOESLU"}:
+            use = "write B-X, I-X, …, or give --data_scheme none for classes of words"
+            raise ValueError(
+                f"{self.label_column}: {', '.join(sorted(seen))} are tags of entities without a type; {use}"
+            )
         if data_scheme == "auto":
             known = saved_labels(config) if config is not None and seen <= {schemes.OUTSIDE} else None
             data_scheme = schemes.detect_scheme(known or seen)  # without an entity, any scheme would do
@@ -80,6 +85,10 @@ class Tag(Task):
         if config is None:
             self.scheme = data_scheme if asked == "auto" else asked
             self.labels = schemes.labels_of((tag for row in tags["train"] for tag in row), self.scheme)
+            if self.labels == [schemes.OUTSIDE]:
+                raise ValueError(
+                    f"{self.label_column}: the rows to train on have no tag but O; there is nothing to learn"
+                )
         else:
             self.labels = saved_labels(config)
             if self.labels is None:
