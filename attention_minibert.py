@@ -818,8 +818,8 @@ def project(linear: nn.Module, x: torch.Tensor, act: nn.Module | None = None, ga
         and type(linear.weight) is nn.Parameter
         and linear.weight.dtype == x.dtype
         and not any(m._forward_hooks or m._forward_pre_hooks or "forward" in m.__dict__ for m in modules)
-        and not (torch.nn.modules.module._has_any_global_hook() or torch._C._len_torch_dispatch_stack())
         and not (is_captured(x) or torch.compiler.is_compiling())
+        and not (torch.nn.modules.module._has_any_global_hook() or torch._C._len_torch_dispatch_stack())
     ):
         if not gated:
             return FUSED_LINEAR(x, linear.weight, linear.bias, *fused)

@@ -26,6 +26,7 @@ from transformers import (
     TrainingArguments,
 )
 from transformers.trainer_callback import ExportableState
+from transformers.trainer_utils import SaveStrategy
 
 from .checkpoints import check_same, write_manifest
 from .processes import on_any_rank
@@ -182,6 +183,12 @@ class CheckpointErrors:
                     argument = f"muon_{argument}" if name == "initial_lr" and "parts" in group else argument
                     raise ValueError(f"{argument}: {group[name]} is not {loaded[name]}, and {use}")
 
+    def _evaluate(self, trial, *args, **kwargs):
+        if any(getattr(callback, "received", False) for callback in self.callback_handler.callbacks):
+            self._save_checkpoint(self.model_wrapped, trial)  # the process may be killed before the evaluation ends
+            seal(self.args, self.state)
+        return super()._evaluate(trial, *args, **kwargs)
+
     def _save_checkpoint(self, *args, **kwargs):
         try:
             super()._save_checkpoint(*args, **kwargs)
@@ -200,6 +207,14 @@ def leave_group(before: Callable[[int], None] | None, worker: int) -> None:
         os.setpgrp()
     if before is not None:
         before(worker)
+
+
+def seal(args: TrainingArguments, state: TrainerState) -> None:
+    """Write the manifest of the checkpoint of this step, behind everything else."""
+    checkpoint = Path(args.output_dir) / f"checkpoint-{state.global_step}"
+    PartialState().wait_for_everyone()  # every rank writes the state of its random numbers
+    if state.is_world_process_zero and checkpoint.is_dir():
+        write_manifest(checkpoint)
 
 
 class SaveAndStop(TrainerCallback):
@@ -236,19 +251,17 @@ class SaveAndStop(TrainerCallback):
         self.received = on_any_rank(self.received)
         if self.received:
             args.save_only_model, control.should_save = False, True  # what is saved now can be resumed
-
-    on_epoch_end = on_evaluate
+            if args.save_strategy == SaveStrategy.BEST:  # by which `Trainer` would decide again
+                args.save_strategy = SaveStrategy.STEPS
 
     def on_step_end(self, args, state, control, **kwargs):
         self.on_evaluate(args, state, control)
-        if self.received and args.eval_strategy == "epoch" and float(state.epoch).is_integer():
+        epoch_ends = float(state.epoch).is_integer() or control.should_training_stop
+        if self.received and args.eval_strategy == "epoch" and epoch_ends:
             control.should_save = False  # but behind this epoch's evaluation, which a resumed training would leave out
 
     def on_save(self, args, state, control, **kwargs):
-        checkpoint = Path(args.output_dir) / f"checkpoint-{state.global_step}"
-        PartialState().wait_for_everyone()  # every rank writes the state of its random numbers
-        if state.is_world_process_zero and checkpoint.is_dir():
-            write_manifest(checkpoint)
+        seal(args, state)
         if on_any_rank(self.received) and not args.save_only_model:  # else the next step is saved
             PartialState().wait_for_everyone()  # who ends has the launcher end the others
             if state.is_world_process_zero:

@@ -1,6 +1,7 @@
 """Saved models: what lies at a path, and loading it without news of weights that belong to another head."""
 
 import json
+import os
 import tempfile
 import threading
 from collections.abc import Iterable, Iterator
@@ -21,6 +22,8 @@ VOCABULARIES = (
 # Those of characters or bytes need none. Others, without a file, know special tokens and no word.
 FEWEST_CHARACTERS = 20
 LOADING = threading.RLock()
+if hasattr(os, "register_at_fork"):  # the thread that held it is not in the child
+    os.register_at_fork(after_in_child=LOADING._at_fork_reinit)
 
 
 def saved_config(path: str) -> PreTrainedConfig:

@@ -257,6 +257,19 @@ def test_a_shard_without_rows_is_passed_over(tmp_path):
     assert load_documents([str(tmp_path)])["text"][:] == ["a", "b"]
 
 
+def test_compressed_files_of_a_folder_are_told(write, capsys):
+    write("folder/a.txt", "good")
+    write("folder/b.txt.gz", "packed")
+    write("folder/c.tar.gz", "no table")
+    assert load_documents(["folder"])["text"][:] == ["good"]
+    assert "Left out of 'folder': 1 compressed files ('b.txt.gz', …)" in capsys.readouterr().out
+
+
+def test_columns_without_a_name_may_be_several(write):
+    write("a.csv", "text,,\na,1,2\n")
+    assert load_documents(["a.csv"])["text"][:] == ["a"]
+
+
 # --- bad input, before anything is loaded ---
 
 
@@ -272,15 +285,12 @@ def test_a_shard_without_rows_is_passed_over(tmp_path):
         ("binary.txt", "'binary.txt' is not UTF-8 text: byte 0xff at offset 4"),
         ("broken.jsonl", "'broken.jsonl' cannot be read as jsonl"),
         ("blank.txt", "no text in 'blank.txt': blank"),
-        ("packed", "b.txt.gz' is compressed and would be left out; unpack it"),
     ],
 )
 def test_refused(write, monkeypatch, item, message):
     write("good.txt", "good")
     write("nothing/file.pdf", "no data")
     write("empty.txt", "")
-    write("packed/a.txt", "good")
-    write("packed/b.txt.gz", "packed")
     write("blank.txt", " \n\n\t\n")
     write("binary.txt", b"abc\n\xff\xfe")
     write("broken.jsonl", '{"text": "a"}\n{"text": \n')

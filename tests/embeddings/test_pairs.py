@@ -43,8 +43,10 @@ def test_bad_pairs(tmp_path):
         with pytest.raises(ValueError, match=message):
             read_pairs([path], columns)
     files = [write_rows(tmp_path / f"{top}.jsonl", [dict(sentence1="a", sentence2="b", score=top)]) for top in (5, 1)]
-    with pytest.raises(ValueError, match="data: scores go up to 5 in .*5.jsonl, 1 in .*; give all .* one scale"):
+    with pytest.raises(ValueError, match="data: scores go up to 5 in .*5.jsonl, 1 in .*, as if of several scales"):
         read_pairs(files)
+    unrelated = write_rows(tmp_path / "0.jsonl", [dict(sentence1="a", sentence2="b", score=0)])
+    assert read_pairs([files[0], unrelated])["label"][:] == [1.0, 0.0]
     with pytest.raises(ValueError, match="cannot be guessed from a, b of"):
         read_pairs([write_rows(tmp_path / "y.jsonl", [dict(a="1", b="2")])])
     with pytest.raises(ValueError, match="y.jsonl, row 1: there is no column 'c'; columns: a, b"):

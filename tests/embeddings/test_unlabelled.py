@@ -163,6 +163,7 @@ def test_refusals(toy, tmp_path, capsys):
         ("Art", "Artists paint.", "Artists paint."),  # no word is cut
         ("Dog facts", "DOG  FACTS\nA dog barks.", "A dog barks."),  # nor does the title stay for its case or spacing
         ("Why?", "Why? Because.", "Because."),
+        ("US", "us and them", "us and them"),  # which is another word
         ("C++ (2011)", "C++ (2011) is old", "is old"),
         ("东京", "东京是首都。", "是首都。"),  # no spaces are between words
     ],

@@ -39,6 +39,7 @@ from minibert import (
     train_tokenizer,
 )
 from minibert.training.arguments.finetuning import ZeroShotArguments
+from minibert.training.checkpoints import find_damage
 from minibert.training.cli import main as cli
 from minibert.training.conversion import to_native
 from minibert.training.finetuning import compare
@@ -881,23 +882,38 @@ def test_sigterm_advises_what_can_be_done(start, data, tmp_path, monkeypatch, ca
     assert ("step 1 is saved; go on with --resume_from_checkpoint true" in said) is (seeds == "1")
 
 
-def test_sigterm_in_the_last_step_of_an_epoch_keeps_its_evaluation(start, data, tmp_path, monkeypatch):
-    """By which the best model is chosen, and which a resumed training would leave out."""
-    step = Trainer.training_step
+@pytest.mark.parametrize(
+    "steps, more",
+    [
+        (10, []),
+        (10, ["--save_strategy", "best"]),
+        (15, ["--max_steps", "15"]),  # within an epoch
+        (10, ["--eval_strategy", "steps", "--eval_steps", "10", "--save_strategy", "best"]),
+    ],
+    ids=str,
+)
+def test_sigterm_in_a_step_that_is_due_for_an_evaluation(start, data, tmp_path, monkeypatch, steps, more):
+    """By which the best model is chosen, and which a resumed training would leave out; it may be killed in it."""
+    step, output, found = Trainer.training_step, tmp_path / "out", []
+    evaluate, checkpoint = Trainer.evaluate, output / f"checkpoint-{steps}"
 
     def told(trainer, *given):
-        if trainer.state.global_step == 9:
+        if trainer.state.global_step == steps - 1:
             os.kill(os.getpid(), signal.SIGTERM)
         return step(trainer, *given)
 
     monkeypatch.setattr(Trainer, "training_step", told)
-    arguments = ["--model", start, "--data", data, "--output_dir", str(tmp_path / "out"), *QUICK]
-    arguments += ["--num_train_epochs", "2", "--per_device_train_batch_size", "32"]
-    with pytest.raises(SystemExit):
+    monkeypatch.setattr(
+        Trainer, "evaluate", lambda *given, **named: found.append(find_damage(checkpoint)) or evaluate(*given, **named)
+    )
+    arguments = ["--model", start, "--data", data, "--output_dir", str(output), *QUICK]
+    arguments += ["--num_train_epochs", "2", "--per_device_train_batch_size", "32", *more]
+    with pytest.raises(SystemExit) as stop:
         cli.main(["finetune", "classify", *arguments])
-    state = json.loads((tmp_path / "out" / "checkpoint-10" / "trainer_state.json").read_text())
+    assert stop.value.code == 128 + signal.SIGTERM and found[-1] is None
+    state = json.loads((checkpoint / "trainer_state.json").read_text())
     evaluations = [entry["step"] for entry in state["log_history"] if "eval_loss" in entry]
-    assert evaluations == [10] == [state["best_global_step"]]
+    assert evaluations == ([10, 15] if steps == 15 else [10])
     monkeypatch.undo()
     assert cli.main(["finetune", "classify", *arguments, "--resume_from_checkpoint", "true"]) == 0
 

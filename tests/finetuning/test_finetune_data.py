@@ -148,8 +148,8 @@ class TestSplits:
             ({"train": ["{folder}/header.csv"]}, "header.csv' cannot be read as csv: no rows"),
             ({"train": ["{folder}/twice.csv"]}, "twice.csv' are called 'label'; rename one"),
             ({"train": ["{folder}/none.parquet"]}, "none.parquet' cannot be read as parquet: no rows"),
-            ({"data": "{folder}/shards"}, "has 1 files of the split train, which 'train-00000-of-00002.jsonl' says"),
-            ({"data": "{folder}/packed"}, "test.jsonl.gz' is compressed and would be left out; unpack it"),
+            ({"data": "{folder}/shards"}, "has 1 of the files of the split train that 'train-00000-of-00002.jsonl' is"),
+            ({"data": "{folder}/packed"}, "test.jsonl.gz' is compressed; unpack it, or put it elsewhere"),
             ({"train": ["{folder}/good.jsonl"], "validation_size": 10}, "leaves none to train on"),
             ({"train": ["{folder}/good.jsonl"], "validation_size": 0}, "holds nothing out"),
             ({"test": ["{folder}/good.jsonl"], "validation_size": 3}, "size: 3 has no effect where nothing is trained"),
@@ -182,6 +182,21 @@ class TestSplits:
         with pytest.raises(ValueError) as error:
             load_splits(DataArguments(**given))
         assert said in str(error.value)
+
+    def test_what_is_not_read_is_not_asked_of(self, tmp_path):
+        """Compressed or incomplete: other splits than those wanted, those given, and files of no split."""
+        folder = tmp_path / "folder"
+        folder.mkdir()
+        for path in (folder / "train-00000-of-00002.jsonl", folder / "test.jsonl", tmp_path / "whole.jsonl"):
+            write(path, ROWS)
+        for name in ("raw.jsonl.gz", "dev.jsonl.gz", ".train.jsonl.gz"):
+            (folder / name).write_text("")
+        assert [*load_splits(DataArguments(data=str(folder)), names=("test",))] == ["test"]
+        given = DataArguments(data=str(folder), train=[str(tmp_path / "whole.jsonl")])
+        with pytest.raises(ValueError, match="dev.jsonl.gz' is compressed"):
+            load_splits(given)
+        (folder / "dev.jsonl.gz").unlink()
+        assert {*load_splits(given)} == {"train", "validation", "test"}
 
 
 @pytest.mark.parametrize(

@@ -145,6 +145,11 @@ def test_compiles_into_one_graph(family):
         assert_close(compiled(**inputs).loss, model(**inputs).loss, rtol=1e-4, atol=1e-5)
         assert len(graphs) == 1
     graphs.clear()
+    with torch.no_grad():
+        assert_close(compiled.eval()(IDS).logits, model(IDS).logits, rtol=1e-4, atol=1e-5)
+    assert len(graphs) == 1
+    compiled.train()
+    graphs.clear()
     for length in (11, 10, 9):
         compiled(input_ids=IDS[:, :length], labels=LABELS[:, :length])
     assert len(graphs) <= 1

@@ -7,8 +7,17 @@ import numpy as np
 import pytest
 import torch
 from foreign_tokenizers import foreign_tokenizer
-from tokenizers.processors import TemplateProcessing
-from transformers import BertConfig, BertForMaskedLM, FNetConfig, FNetForMaskedLM, GPT2Config, GPT2LMHeadModel
+from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+from tokenizers.processors import BertProcessing, TemplateProcessing
+from transformers import (
+    BertConfig,
+    BertForMaskedLM,
+    FNetConfig,
+    FNetForMaskedLM,
+    GPT2Config,
+    GPT2LMHeadModel,
+    PreTrainedTokenizerFast,
+)
 
 from minibert.configuration_minibert import MiniBertConfig
 from minibert.modeling_minibert import MiniBertForCausalLM, MiniBertForMaskedLM, MiniBertForSequenceClassification
@@ -93,6 +102,28 @@ def test_decoders_predict_the_first_token_too(tokenizer):
     model = build("decoder", tokenizer)
     scores = [score_sentences(model, each, SENTENCES) for each in (tokenizer, bare)]
     np.testing.assert_allclose(*scores, rtol=1e-5)
+
+
+@torch.no_grad()
+def test_words_of_a_tokenizer_that_marks_their_ends():
+    """They are told by the text alone."""
+    backend = Tokenizer(models.BPE(unk_token="<unk>", end_of_word_suffix="</w>"))
+    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    special = ["<unk>", "<s>", "</s>", "<pad>", "[MASK]"]
+    backend.train_from_iterator(SENTENCES * 9, trainers.BpeTrainer(special_tokens=special, end_of_word_suffix="</w>"))
+    backend.post_processor = BertProcessing(("</s>", 2), ("<s>", 1))
+    names = dict(unk_token="<unk>", cls_token="<s>", sep_token="</s>", pad_token="<pad>", mask_token="[MASK]")
+    herbert = PreTrainedTokenizerFast(tokenizer_object=backend, **names)
+    model = build("modernbert", herbert).double()
+    sentences = ["dogs seep", "a dog sleeps"]
+    expected = [by_hand(model, herbert, sentence, "word") for sentence in sentences]
+    np.testing.assert_allclose(score_sentences(model, herbert, sentences, "word"), expected, rtol=1e-5)
+
+
+def test_words_that_nothing_tells_are_refused():
+    gemma = adapt_tokenizer(foreign_tokenizer("gemma"))
+    with pytest.raises(ValueError, match="masking: no words are known .*; use token"):
+        score_sentences(build("modernbert", gemma), gemma, SENTENCES, "word")
 
 
 @torch.no_grad()

@@ -12,7 +12,7 @@ import itertools
 import mmap
 import os
 import re
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 from tqdm.auto import tqdm
@@ -108,24 +108,23 @@ def select_text(dataset: DatasetOrStream, name: str | None) -> DatasetOrStream:
     return dataset if name == "text" else dataset.rename_column(name, "text")
 
 
-def check_unpacked(files: Iterable[Path], suffixes: Collection[str]) -> None:
-    """Refuse (ValueError) compressed files among those of a folder that are read by their names."""
-    for file in files:
-        unpacked = file.with_suffix("")
-        if file.suffix.lower() in PACKED and unpacked.suffix.lower() in suffixes and not unpacked.exists():
-            raise ValueError(f"data: {str(file)!r} is compressed and would be left out; unpack it")
+def is_packed(file: Path, suffixes: Collection[str]) -> bool:
+    return file.suffix.lower() in PACKED and file.with_suffix("").suffix.lower() in suffixes
 
 
 def files_in(folder: str | Path, suffixes: Collection[str]) -> list[str]:
-    """All files under a folder whose names end so, sorted; hidden ones are left out."""
-    found, seen = [], set()
+    """All files under a folder whose names end so, sorted; hidden ones are left out, of compressed ones it says so."""
+    found, packed, seen = [], [], set()
     for root, folders, names in os.walk(folder, followlinks=True):
         real = os.path.realpath(root)
         folders[:] = [] if real in seen else [name for name in folders if not name.startswith(".")]
         names = [] if real in seen else [name for name in names if not name.startswith(".")]
         seen.add(real)  # a link may lead back
-        check_unpacked((Path(root, name) for name in names), suffixes)
-        found += [path for path in (Path(root, name) for name in names) if path.suffix.lower() in suffixes]
+        paths = [Path(root, name) for name in names]
+        found += [path for path in paths if path.suffix.lower() in suffixes]
+        packed += [path for path in paths if is_packed(path, suffixes)]
+    if packed:
+        print(f"Left out of {str(folder)!r}: {len(packed)} compressed files ({packed[0].name!r}, …); unpack them first")
     return sorted(str(path) for path in found if path.is_file())
 
 

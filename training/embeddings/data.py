@@ -308,10 +308,11 @@ def read_pairs(
         raise ValueError(f"data: {', '.join(sources)} do not have the same kinds of columns")
     whole = {name: [value for part in parts for value in part[name]] for name in parts[0]}
     if "label" in whole:
-        tops = {source: max(part["label"]) for source, part in zip(sources, parts)}
-        if min(tops.values()) <= 1 < max(tops.values()):
+        tops = {source: top for source, part in zip(sources, parts) if (top := max(part["label"])) > 0}
+        if tops and min(tops.values()) <= 1 < max(tops.values()):
             scales = ", ".join(f"{top:g} in {source}" for source, top in tops.items())
-            raise ValueError(f"data: scores go up to {scales}; give all of them on one scale")
+            use = "bring them to one, or put what is of one scale into one file"
+            raise ValueError(f"data: scores go up to {scales}, as if of several scales; {use}")
         largest = max(1.0, *whole["label"])
         whole["label"] = [score / largest for score in whole["label"]]
     return Dataset.from_dict(whole)

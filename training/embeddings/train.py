@@ -8,7 +8,7 @@ pairs in `unlabelled`.
 """
 
 import dataclasses
-import math
+import itertools
 import random
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -20,6 +20,7 @@ from accelerate.utils import extract_model_from_parallel
 from datasets import Dataset
 from sentence_transformers import CrossEncoder, CrossEncoderTrainer, SentenceTransformerTrainer
 from sentence_transformers.base.evaluation import BaseEvaluator
+from sentence_transformers.base.sampler import NoDuplicatesBatchSampler
 from sentence_transformers.cross_encoder.losses import BinaryCrossEntropyLoss
 from sentence_transformers.sentence_transformer import losses
 from sentence_transformers.util import semantic_search
@@ -58,9 +59,6 @@ LOSSES = {
     "cosine": losses.CosineSimilarityLoss,
     "cosent": losses.CoSENTLoss,
 }
-
-# Rows that an epoch may leave out since their texts are in its batches already, of all.
-MOST_LOST = 0.1
 
 
 class EmbeddingTrainer(CheckpointErrors, SentenceTransformerTrainer):
@@ -113,18 +111,20 @@ def finetune_embed(how: EmbedTrainingArguments, data: PairArguments, training: T
 
 
 def check_repeated(pairs: Dataset, batch_size: int) -> None:
-    """Refuse (ValueError) batches that leave out rows, since none has a text twice: an epoch ends with as many as the
-    rows would fill, and of a text that stands in more rows, the rest is not trained on."""
-    batches = math.ceil(len(pairs) / batch_size)
-    for name in pairs.column_names:
-        counts = Counter(pairs[name])
-        lost = sum(max(0, count - batches) for count in counts.values())
-        if lost > MOST_LOST * len(pairs):
-            text, most = counts.most_common(1)[0]
-            use = len(pairs) // most
-            advice = f"use {use}" if use > 1 else "give data with more texts to tell apart"
-            given = f"{text[:60]!r} stands in {most} of {len(pairs)} rows, and no batch may have it twice"
-            raise ValueError(f"per_device_train_batch_size: {batch_size} leaves out {lost} rows ({given}); {advice}")
+    """Say how many rows an epoch leaves out, if they are many, and refuse (ValueError) if it leaves out most: no batch
+    has a text twice, and an epoch ends with as many batches as the rows would fill."""
+    sampler = NoDuplicatesBatchSampler(pairs, batch_size, False)
+    lost = len(pairs) - sum(map(len, itertools.islice(sampler, len(sampler))))
+    if lost <= 0.1 * len(pairs):
+        return
+    text, most = Counter(text for row in pairs for text in {*row.values()}).most_common(1)[0]
+    given = f"{text[:60]!r} stands in {most} of them, and no batch may have it twice"
+    left_out = f"an epoch leaves out {lost:,} of {len(pairs):,} rows ({given})"
+    if lost <= 0.5 * len(pairs):
+        print(f"{left_out}; with less than --per_device_train_batch_size {batch_size} they are fewer")
+    else:
+        advice = f"use {len(pairs) // most} or less" if len(pairs) // most > 1 else "give data with more texts"
+        raise ValueError(f"per_device_train_batch_size: with {batch_size}, {left_out}; {advice}")
 
 
 def finetune_rerank(how: RerankTrainingArguments, data: PairArguments, training: TrainingArguments) -> TrainingResult:

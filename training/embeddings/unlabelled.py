@@ -57,9 +57,11 @@ def cut_into_passages(text: str, words: int) -> list[str]:
 
 
 def without_title(document: Document) -> str:
-    """Its text behind the title, where it begins with that, in whatever case and spacing; words stay whole."""
-    title = r"\s+".join(map(re.escape, document.title.split()))
-    return re.sub(rf"\A{title}(?!(?![{UNSPACED}])\w)", "", document.text, flags=re.IGNORECASE).strip()
+    """Its text behind the title, where it begins with that, in whatever spacing and (it may be another word alone), of
+    several words, in whatever case; words stay whole."""
+    words = document.title.split()
+    title, case = r"\s+".join(map(re.escape, words)), re.IGNORECASE if len(words) > 1 else 0
+    return re.sub(rf"\A{title}(?!(?![{UNSPACED}])\w)", "", document.text, flags=case).strip()
 
 
 def make_pairs(documents: Sequence[Document], kinds: Sequence[str], words: int, where: str = "the data") -> Dataset:

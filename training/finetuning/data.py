@@ -14,7 +14,7 @@ import numpy as np
 
 from ..arguments.finetuning import DataArguments
 from ..data.documents import hold_out
-from ..data.sources import check_unpacked
+from ..data.sources import is_packed
 from ..data.tables import TABLES, check_table, hub_name, load_files, load_hub, with_numbers
 from ..data.tables import string_columns as _string_columns
 
@@ -50,11 +50,13 @@ def load_splits(
     `task` together, and no label that training would then lack. A ValueError where nothing is given, or to no effect,
     or a file cannot be read or is empty."""
     sources: dict[str, list[str | Path] | datasets.Dataset] = {}
+    given = {name: files for name in SPLITS if (files := getattr(arguments, name))}
     if arguments.data is not None:
         data = Path(arguments.data).expanduser()
         is_file = os.path.isfile(data)  # (pathlib raises an OSError for what is too long to be a name)
-        sources = _of_folder(data) if os.path.isdir(data) else {"train": [data]} if is_file else _of_hub(str(data))
-    given = {name: files for name in SPLITS if (files := getattr(arguments, name))}
+        wanted = [name for name in names if name not in given]
+        in_folder = os.path.isdir(data)
+        sources = _of_folder(data, wanted) if in_folder else {"train": [data]} if is_file else _of_hub(str(data))
     if sources and given and not (sources.keys() - given.keys()) & {*names}:
         beside = ", ".join(f"--{name}" for name in given)
         raise ValueError(f"data: {arguments.data!r} has no effect beside {beside}; leave it out")
@@ -151,9 +153,9 @@ def _columns(split: datasets.Dataset) -> str:
     return f"it has {', '.join(name for name in split.column_names if name not in (FILE, ROW))}"
 
 
-def _of_folder(folder: Path) -> dict[str, list[Path]]:
+def _of_folder(folder: Path, wanted: Collection[str]) -> dict[str, list[Path]]:
     files: dict[str, list[Path]] = {}
-    check_unpacked(folder.iterdir(), TABLES)
+    packed = {SHARD.sub("", Path(file.stem).stem).lower(): file for file in folder.iterdir() if is_packed(file, TABLES)}
     for file in sorted(folder.iterdir()):
         if file.suffix.lower() in TABLES:
             files.setdefault(SHARD.sub("", file.stem).lower(), []).append(file)
@@ -162,10 +164,13 @@ def _of_folder(folder: Path) -> dict[str, list[Path]]:
         if other := next((file for file in others if _kind(file) != _kind(first)), None):
             two = f"{first.name!r} and {other.name!r}"
             raise ValueError(f"data: {str(folder)!r} has {two}, which are no shards of one table; use --{split} FILE")
-        count = SHARD.search(first.stem)
-        if count and count[2] and int(count[2].removeprefix("-of-")) != len(others) + 1:
-            missing = f"{len(others) + 1} files of the split {split}, which {first.name!r} says are others in number"
-            raise ValueError(f"data: {str(folder)!r} has {missing}; put all of them there, or use --{split} FILE …")
+        shard, count = SHARD.search(first.stem), len(others) + 1
+        if split in wanted and shard and shard[2] and int(shard[2].removeprefix("-of-")) != count:
+            there = f"{count} of the files of the split {split} that {first.name!r} is one of"
+            raise ValueError(f"data: {str(folder)!r} has {there}; put all there, or use --{split} FILE …")
+    for split, file in _by_split(packed).items():
+        if split in wanted and split not in found:
+            raise ValueError(f"data: {str(file)!r} is compressed; unpack it, or put it elsewhere")
     if found:
         return found
     endings = ", ".join(TABLES)

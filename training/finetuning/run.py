@@ -168,7 +168,7 @@ def prepare(
         run.encoded = {name: task.encode(split, training=name == "train") for name, split in splits.items()}
     for name, rows in run.encoded.items():
         if not len(rows):
-            raise ValueError(f"{name}: no row of {splits[name][0][FILE]!r} has a word; leave that file out")
+            raise ValueError(f"{name}: no row of {splits[name][0][FILE]!r} has a word; use one with words")
     resolve_training(run)
     # What a result depends on: all arguments, as JSON has them; of Transformers', those that are given a value.
     settings = {**vars(task_arguments), **vars(data), **vars(run.arguments)}

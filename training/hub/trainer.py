@@ -20,17 +20,20 @@ class HubReady:
     """
 
     card: CardFacts | None = None  # what the card says; None: what `Trainer` knows of the run
+    of_this_push: tuple[str | None, str | None] = None, None  # the token and the branch that one push was given
 
     def init_hf_repo(self, *args, **kwargs):
         super().init_hf_repo(*args, **kwargs)
-        branch = self.args.hub_revision
+        token, branch = self._token_and_branch()
         if self.is_world_process_zero() and branch:
-            HfApi(token=self.args.hub_token).create_branch(self.hub_model_id, branch=branch, exist_ok=True)
+            HfApi(token=token).create_branch(self.hub_model_id, branch=branch, exist_ok=True)
 
-    def push_to_hub(self, commit_message="End of training", blocking=True, token=None, revision=None, **kwargs):
-        # What is asked of this push alone decides as well which card is there already.
-        self.args.hub_token, self.args.hub_revision = token or self.args.hub_token, revision or self.args.hub_revision
-        return super().push_to_hub(commit_message, blocking, token, revision, **kwargs)
+    def push_to_hub(self, commit_message="End of training", blocking=True, token=None, revision=None, *args, **kwargs):
+        self.of_this_push = token, revision
+        try:
+            return super().push_to_hub(commit_message, blocking, token, revision, *args, **kwargs)
+        finally:
+            self.of_this_push = None, None
 
     def train(self, *args, **kwargs):
         self._prepare_folder()
@@ -63,7 +66,8 @@ class HubReady:
         if not (folder / "config.json").exists():  # an adapter alone, or nothing saved: Trainer knows what to do
             return super().create_model_card(language, license, tags, **given)
         self._prepare_folder()
-        there = hub_card(self.hub_model_id, self.args.hub_revision, self.args.hub_token)
+        token, branch = self._token_and_branch()
+        there = hub_card(self.hub_model_id, branch, token)
         if there.edited and not read_card(folder).edited:
             print(f"The card of {self.hub_model_id} was edited by hand and stays as it is")
             (folder / CARD).write_text(there.text, encoding="utf-8")
@@ -75,7 +79,11 @@ class HubReady:
         base = given.get("finetuned_from") or facts.base_model
         facts.base_model = base or published_name(self.model.config._name_or_path)
         facts.tags = list(dict.fromkeys([*facts.tags, *tags]))
-        save_card(folder, facts, self.hub_model_id, self.args.hub_revision or "main")
+        save_card(folder, facts, self.hub_model_id, branch or "main")
+
+    def _token_and_branch(self) -> tuple[str | None, str | None]:
+        token, branch = self.of_this_push
+        return token or self.args.hub_token, branch or self.args.hub_revision
 
 
 def hub_card(repository: str | None, revision: str | None, token: str | None = None) -> SavedCard:

@@ -6,7 +6,7 @@ sentence is its pseudo-log-likelihood (Salazar et al. 2020, arXiv 1910.14659), a
 
 import inspect
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -111,8 +111,11 @@ def score_sentences(
     Ivanova 2023, arXiv 2305.10588), as else a rare word is easily told from its own pieces. A ValueError names a
     sentence with no token to predict, or with more than the model takes."""
     decoder = type(model).__name__.endswith(DECODERS)
-    starts = word_start_table(tokenizer) if masking == "word" and not decoder else None
-    rows_of = _decoder_row if decoder else partial(_masked_rows, starts=starts)
+    if decoder:
+        rows_of = _decoder_row
+    else:
+        within = _within_words(tokenizer) if masking == "word" else lambda encoding: [False] * len(encoding)
+        rows_of = partial(_masked_rows, within=within)
     numbers: dict[tuple[int, ...], int] = {}  # of sentences that differ in their tokens
     owners: list[int] = []
     # Rows and what is predicted in them: two sentences that differ in one token are one row where that one is masked.
@@ -147,17 +150,29 @@ def score_sentences(
     return scores[owners].numpy()
 
 
+def _within_words(tokenizer: PreTrainedTokenizerFast) -> Callable[[Any], Sequence[bool]]:
+    """Of an encoding, whether each token goes on with the word before it."""
+    try:
+        starts = word_start_table(tokenizer)
+    except ValueError as error:  # of some, the words of a text are known but not told by tokens
+        if len({*tokenizer("a a", add_special_tokens=False).word_ids()}) < 2:
+            raise ValueError(f"masking: no words are known ({error}); use token") from None
+        return lambda encoding: [False, *(a == b is not None for a, b in itertools.pairwise(encoding.word_ids))]
+    return lambda encoding: ~starts[encoding.ids]
+
+
 def _masked_rows(
-    encoding: Any, tokenizer: PreTrainedTokenizerFast, starts: np.ndarray | None
+    encoding: Any, tokenizer: PreTrainedTokenizerFast, within: Callable[[Any], Sequence[bool]]
 ) -> Iterator[tuple[tuple[int, ...], int, int]]:
-    """The sentence once for each of its tokens, with that token masked, and those up to the next that `starts` a word;
-    the token's place and the token."""
+    """The sentence once for each of its tokens, with that token masked, and those behind it that are still `within` its
+    word; the token's place and the token."""
     ids, special, mask = tuple(encoding.ids), encoding.special_tokens_mask, (tokenizer.mask_token_id,)
+    goes_on = within(encoding)
     for place, token in enumerate(ids):
         if special[place]:
             continue
         stop = place + 1
-        while starts is not None and stop < len(ids) and not special[stop] and not starts[ids[stop]]:
+        while stop < len(ids) and not special[stop] and goes_on[stop]:
             stop += 1
         yield (*ids[:place], *mask * (stop - place), *ids[stop:]), place, token
 

@@ -72,7 +72,7 @@ class Tag(Task):
     def learn_labels(self, splits: datasets.DatasetDict, labels: Labels, config: PreTrainedConfig | None) -> Labels:
         asked, data_scheme = self.arguments.scheme, self.arguments.data_scheme
         seen = {tag for rows in labels.values() for row in rows for tag in row}
-        if data_scheme == "auto" and {"B", "I"} <= seen <= {*"BIOESLU"}:
+        if data_scheme == "auto" and config is None and {"B", "I"} <= seen <= {*"BIOESLU"}:
             use = "write B-X, I-X, …, or give --data_scheme none for classes of words"
             raise ValueError(
                 f"{self.label_column}: {', '.join(sorted(seen))} are tags of entities without a type; {use}"
