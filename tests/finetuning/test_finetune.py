@@ -622,7 +622,7 @@ class TestCompare:
         for field, value, there, here in (
             ("learning_rate", "2e-3", "0.001", "0.002"),
             ("label_smoothing_factor", "0.1", "0.0", "0.1"),
-            ("neftune_noise_alpha", "5", "None", "5.0"),
+            ("adam_beta1", "0.8", "0.9", "0.8"),
             ("lr_scheduler_kwargs", '{"a": 1}', "None", "{'a': 1}"),
             ("eval_delay", "1", "0", "1.0"),
         ):

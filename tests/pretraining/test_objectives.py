@@ -438,6 +438,21 @@ def decoder(tmp_path_factory):
     return folder / "run"
 
 
+def test_guidance_reads_all_of_the_text(decoder):
+    """Transformers' own cuts it to the last token unless it is told that there is no cache."""
+    tokenizer, model = AutoTokenizer.from_pretrained(decoder), AutoModelForCausalLM.from_pretrained(decoder)
+    ids = tokenizer("the cat", return_tensors="pt")["input_ids"]
+    given = dict(max_new_tokens=3, do_sample=False, guidance_scale=2.5)
+    found, expected = model.generate(ids, attention_mask=torch.ones_like(ids), **given), ids
+    while expected.shape[1] < found.shape[1]:
+        with torch.no_grad():
+            with_prompt, without = (
+                model(x).logits[:, -1].log_softmax(-1) for x in (expected, expected[:, ids.shape[1] - 1 :])
+            )
+        expected = torch.cat([expected, (without + 2.5 * (with_prompt - without)).argmax(-1, keepdim=True)], 1)
+    assert torch.equal(found, expected)
+
+
 def test_a_decoder_stops_at_the_end_of_a_document(decoder):
     tokenizer, model = AutoTokenizer.from_pretrained(decoder), AutoModelForCausalLM.from_pretrained(decoder)
     assert model.config.eos_token_id == model.generation_config.eos_token_id == tokenizer.sep_token_id

@@ -484,13 +484,15 @@ def test_the_mean_cosine_of_several_states_by_brute_force():
     np.testing.assert_allclose(vectors.contributions(x).sum(-1), wanted, atol=1e-6)
 
 
-def test_errors_point_where_the_cosine_errs():
-    """Of two words with as many pairs of each kind, one has lower cosines throughout: its error is positive."""
+@pytest.mark.parametrize("spread", [1, 1e-3])
+def test_errors_point_where_the_cosine_errs(spread):
+    """Of two words with as many pairs of each kind, one has lower cosines throughout: its error is positive; also where
+    all cosines are nearly the same, as in lower layers."""
     rng = np.random.default_rng(0)
     words = ["often", "seldom"] * 300
     same = np.arange(600) % 4 < 2
     cosines = 0.5 + 0.2 * same - 0.2 * (np.arange(600) % 2 == 0) + 0.02 * rng.normal(size=600)
-    found = similarity.errors_of_words(cosines, same, np.array(words))
+    found = similarity.errors_of_words(1 - spread * (1 - cosines), same, np.array(words))
     assert found["often"] > 0.1 and found["seldom"] < -0.1
     assert found["often"] + found["seldom"] == pytest.approx(0, abs=1e-3)  # logistic regression is right on average
 

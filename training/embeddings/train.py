@@ -192,7 +192,7 @@ def check_pairs_from(how: EmbedTrainingArguments, data: PairArguments) -> None:
         raise ValueError(f"passage_words: {how.passage_words} is of no use; {use}")
     if "dropout" in how.pairs_from:
         config = minibert_config(how.model)
-        if not (config.hidden_dropout or config.attention_dropout):
+        if not (config.hidden_dropout or config.attention_dropout or config.embedding_dropout):
             use = f"`minibert convert {how.model} FOLDER --set hidden_dropout=0.1` makes one of it"
             raise ValueError(f"pairs_from: dropout needs a model that drops units, and {how.model!r} drops none; {use}")
 

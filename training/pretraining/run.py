@@ -64,9 +64,13 @@ def pretrain(
     checkpoint = checkpoint_to_resume(training)
     if training.world_size > 1 and training.accelerator_config.dispatch_batches:
         raise ValueError("accelerator_config: dispatch_batches needs batches of one length; leave it out")
-    for name in ("bf16_full_eval", "fp16_full_eval"):
+    for name, why in (
+        ("bf16_full_eval", "it would leave the model that is saved in half precision"),
+        ("fp16_full_eval", "it would leave the model that is saved in half precision"),
+        ("neftune_noise_alpha", "the length of a row scales its noise, and a batch is one row of all its tokens here"),
+    ):
         if getattr(training, name):
-            raise ValueError(f"{name}: it would leave the model that is saved in half precision; leave it out")
+            raise ValueError(f"{name}: {why}; leave it out")
     strategy = getattr(training, "train_sampling_strategy", "random")
     if streaming.streaming and strategy != "random":
         raise ValueError(f"train_sampling_strategy: {strategy!r} has no effect with --streaming; leave it out")

@@ -16,6 +16,7 @@ import regex  # comes with Transformers; its \w has the vowel signs of Hindi and
 from scipy.stats import linregress, spearmanr
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score, roc_curve
+from sklearn.preprocessing import scale
 from tqdm.auto import tqdm
 
 from ..arguments.pretraining import CorpusArguments
@@ -103,7 +104,8 @@ def show_trend(found: dict[str, float] | None) -> str:
 def errors_of_words(cosines: np.ndarray, same: np.ndarray, words: np.ndarray) -> dict[str, float]:
     """The cosine's error, by word: 1 for the same sense or 0, less the chance of it that the cosine gives (logistic
     regression over all pairs). Positive: the cosine finds the word's uses less alike than they are."""
-    chance = LogisticRegression(C=np.inf).fit(cosines[:, None], same).predict_proba(cosines[:, None])[:, 1]
+    spread = scale(cosines)[:, None]  # cosines that lie close together would end the fit before it begins
+    chance = LogisticRegression(C=np.inf).fit(spread, same).predict_proba(spread)[:, 1]
     return {str(word): float((same - chance)[words == word].mean()) for word in np.unique(words)}
 
 

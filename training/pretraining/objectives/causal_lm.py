@@ -33,6 +33,7 @@ class CausalLM(Objective):
         model = super().model(config, checkpoint)
         for name in ("bos_token_id", "eos_token_id", "pad_token_id"):
             setattr(model.generation_config, name, getattr(config, name))
+        model.generation_config.use_cache = False  # there is none, by which guidance would shorten the text
         return model
 
     def collator(self, tokenizer: PreTrainedTokenizerBase, train: datasets.Dataset) -> MaskedLMCollator:
