@@ -184,7 +184,7 @@ class CheckpointErrors:
                     raise ValueError(f"{argument}: {group[name]} is not {loaded[name]}, and {use}")
 
     def _evaluate(self, trial, *args, **kwargs):
-        if any(getattr(callback, "received", False) for callback in self.callback_handler.callbacks):
+        if on_any_rank(any(getattr(callback, "received", False) for callback in self.callback_handler.callbacks)):
             self._save_checkpoint(self.model_wrapped, trial)  # the process may be killed before the evaluation ends
             seal(self.args, self.state)
         return super()._evaluate(trial, *args, **kwargs)

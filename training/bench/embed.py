@@ -176,8 +176,8 @@ def bench_embed(corpus: CorpusArguments, arguments: BenchEmbedArguments) -> dict
         what = f"{arguments.model!r} holds a {type(native[0]).__name__}, no model of Transformers"
         raise ValueError(f"model: {what}; give a BERT or ModernBERT as sentence-transformers saves it")
     if isinstance(native.transformers_model.config, MiniBertConfig):
-        use = f"minibert export {arguments.model} FOLDER --format native` makes its peer"
-        raise ValueError(f"model: {arguments.model!r} is a MiniBERT, which is made of what is given; `{use}")
+        use = f"`minibert export {arguments.model} FOLDER --format native` makes the model that it is measured against"
+        raise ValueError(f"model: {arguments.model!r} is a MiniBERT already; {use}")
     limit_length(native, arguments.max_length)
     documents = load_documents(**vars(corpus))
     texts = pieces(documents["text"], arguments.texts)

@@ -26,8 +26,8 @@ LANGUAGE = re.compile(r"(?P<language>[A-Za-z][\w-]*)=(?P<item>.+)", re.DOTALL)
 BLANK_LINE = re.compile(rb"\n\r?\n\s*\S")
 # How much of a file is looked at in advance when it is to be streamed, and how many rows for a column of strings.
 LOOK_AHEAD = 1 << 24
-PACKED = (".gz", ".bz2", ".xz", ".zst")
 ROWS_TO_SEE = 100
+PACKED = (".gz", ".bz2", ".xz", ".zst")
 
 
 def language_of(item: str) -> tuple[str | None, str]:

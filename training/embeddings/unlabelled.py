@@ -57,8 +57,8 @@ def cut_into_passages(text: str, words: int) -> list[str]:
 
 
 def without_title(document: Document) -> str:
-    """Its text behind the title, where it begins with that, in whatever spacing and (it may be another word alone), of
-    several words, in whatever case; words stay whole."""
+    """Its text without the title that it begins with: in any spacing, and in any case if that has several words, since
+    "us" is no "US"; never a part of a word."""
     words = document.title.split()
     title, case = r"\s+".join(map(re.escape, words)), re.IGNORECASE if len(words) > 1 else 0
     return re.sub(rf"\A{title}(?!(?![{UNSPACED}])\w)", "", document.text, flags=case).strip()

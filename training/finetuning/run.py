@@ -47,10 +47,7 @@ SCORING = {
 }
 _HALF = "evaluation would leave the model that is saved in half precision; with --bf16 true both compute in bf16"
 SAVING = {
-    "neftune_noise_alpha": (
-        None,
-        "the length of a row scales its noise, and a batch is one row of all its tokens here",
-    ),
+    "neftune_noise_alpha": (None, "the length of a row scales its noise, and a batch here is one row"),
     "bf16_full_eval": (False, _HALF),
     "fp16_full_eval": (False, _HALF),
     "hub_token": (None, "log in with `hf auth login`, or set HF_TOKEN"),

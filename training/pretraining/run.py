@@ -67,7 +67,7 @@ def pretrain(
     for name, why in (
         ("bf16_full_eval", "it would leave the model that is saved in half precision"),
         ("fp16_full_eval", "it would leave the model that is saved in half precision"),
-        ("neftune_noise_alpha", "the length of a row scales its noise, and a batch is one row of all its tokens here"),
+        ("neftune_noise_alpha", "the length of a row scales its noise, and a batch here is one row"),
     ):
         if getattr(training, name):
             raise ValueError(f"{name}: {why}; leave it out")

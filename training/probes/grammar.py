@@ -89,8 +89,8 @@ def load_language_model(path: str, dtype: torch.dtype) -> tuple[PreTrainedModel,
         auto = AutoModelForCausalLM if decoder else AutoModelForMaskedLM
         model = load_predictor(path, auto, "tokens", dtype=dtype)
     if "attention_mask" not in inspect.signature(model.forward).parameters:  # FNet
-        kind = type(model).__name__
-        raise ValueError(f"model: {path!r} is a {kind}, which takes no attention_mask: others' padding would count")
+        kind = f"a {type(model).__name__}, which takes no attention_mask"
+        raise ValueError(f"model: {path!r} is {kind}, so that padding would change its scores; use another one")
     tokenizer = saved_tokenizer(path)
     check_fast(tokenizer)
     if not decoder and tokenizer.mask_token_id is None:
