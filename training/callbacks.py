@@ -186,7 +186,7 @@ class CheckpointErrors:
     def _evaluate(self, trial, *args, **kwargs):
         if on_any_rank(any(getattr(callback, "received", False) for callback in self.callback_handler.callbacks)):
             self._save_checkpoint(self.model_wrapped, trial)  # the process may be killed before the evaluation ends
-            seal(self.args, self.state)
+            complete_checkpoint(self.args, self.state)
         return super()._evaluate(trial, *args, **kwargs)
 
     def _save_checkpoint(self, *args, **kwargs):
@@ -209,7 +209,7 @@ def leave_group(before: Callable[[int], None] | None, worker: int) -> None:
         before(worker)
 
 
-def seal(args: TrainingArguments, state: TrainerState) -> None:
+def complete_checkpoint(args: TrainingArguments, state: TrainerState) -> None:
     """Write the manifest of the checkpoint of this step, behind everything else."""
     checkpoint = Path(args.output_dir) / f"checkpoint-{state.global_step}"
     PartialState().wait_for_everyone()  # every rank writes the state of its random numbers
@@ -261,7 +261,7 @@ class SaveAndStop(TrainerCallback):
             control.should_save = False  # but behind this epoch's evaluation, which a resumed training would leave out
 
     def on_save(self, args, state, control, **kwargs):
-        seal(args, state)
+        complete_checkpoint(args, state)
         if on_any_rank(self.received) and not args.save_only_model:  # else the next step is saved
             PartialState().wait_for_everyone()  # who ends has the launcher end the others
             if state.is_world_process_zero:

@@ -241,9 +241,10 @@ def compare(model: PreTrainedModel, graph: Path, tolerance: float = TOLERANCE) -
         outputs, given = model(**inputs), {name: tensor.numpy() for name, tensor in inputs.items()}
         for name, actual in zip(names, session.run(None, given)):
             actual, expected = torch.from_numpy(actual), outputs[name]
-            real = expected > torch.finfo(expected.dtype).min  # padding that no answer begins in is the lowest number
-            if expected.dim() == 3:
+            if expected.dim() == 3:  # vectors of tokens
                 real = inputs["attention_mask"].bool()
+            else:  # padding that no answer begins in is the lowest number
+                real = expected > torch.finfo(expected.dtype).min
             off = (actual - expected).abs().max().item()
             actual, expected = actual[real].double(), expected[real].double()
             if not off <= tolerance * max(1.0, expected.abs().max().item()):

@@ -54,11 +54,15 @@ def now(device: torch.device) -> float:
     return time.perf_counter()
 
 
-def check_device(training: TrainingArguments) -> None:
-    """Refuse (ValueError) fp16 on a CPU, where Transformers would compute in fp32 without a word; one process for
-    several GPUs: `DataParallel`, which `Trainer` then takes, computes in fp32 whatever was asked for, and the sums of
-    an evaluation are of one model; and the single process that `accelerate launch --num_processes 2 --cpu` starts,
-    which would train with a part of the batch: it has the address at which several meet, but no rank among them."""
+def check_training(training: TrainingArguments) -> None:
+    """Refuse (ValueError) what Transformers would do otherwise than asked, without a word: the noise of NEFTune (Jain
+    et al. 2023, arXiv 2310.05914), which the length of a row scales, while a batch is one row of all its tokens here;
+    fp16 on a CPU, where it computes in fp32; one process for several GPUs: `DataParallel` computes in fp32 whatever was
+    asked for, and the sums of an evaluation are of one model; and the single process that `accelerate launch
+    --num_processes 2 --cpu` starts, which would train with a part of the batch: it has the address at which several
+    meet, but no rank among them."""
+    if training.neftune_noise_alpha is not None:
+        raise ValueError("neftune_noise_alpha: a batch is one row, whose length would scale the noise; leave it out")
     if training.fp16 and training.device.type == "cpu":
         raise ValueError("fp16: True has no effect on a CPU; use --bf16 true, or leave it out")
     if training.n_gpu > 1:

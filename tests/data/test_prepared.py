@@ -362,7 +362,7 @@ def test_refused_before_any_work(text, tmp_path, capsys, monkeypatch):
         (["--num_proc", 2], "num_proc: 2 has no effect with --data"),
         (["--streaming", "--shuffle_buffer", -1], "shuffle_buffer: -1 is too small; use 0 or more"),
         (["--streaming", "--max_steps", 9, "--train_sampling_strategy", "sequential"], "train_sampling_strategy: 'seq"),
-        (["--neftune_noise_alpha", "5"], "neftune_noise_alpha: the length of a row scales its noise"),
+        (["--neftune_noise_alpha", "5"], "neftune_noise_alpha: a batch is one row, whose length"),
         (["--bf16_full_eval", "true"], "bf16_full_eval: it would leave the model that is saved in half precision"),
         (["--tokenizer", slow], "tokenizer: '.*slow' is a CanineTokenizer, in Python alone; give a fast one"),
         (["--text_column", "text"], "text_column: 'text' has no effect with --data"),

@@ -19,6 +19,7 @@ import torch
 from helpers import write_rows
 from huggingface_hub import ModelCard
 from safetensors.torch import load_file
+from toy_reviews import BAD, GOOD, NOUNS, QUICK, sentences
 from transformers import (
     AutoModelForMultipleChoice,
     AutoModelForSequenceClassification,
@@ -36,59 +37,14 @@ from minibert import (
     MiniBertForSequenceClassification,
     MiniBertForTokenClassification,
     MiniBertModel,
-    train_tokenizer,
 )
 from minibert.training.arguments.finetuning import ZeroShotArguments
-from minibert.training.checkpoints import find_damage
 from minibert.training.cli import main as cli
 from minibert.training.conversion import to_native
 from minibert.training.finetuning import compare
 from minibert.training.finetuning import run as command
-from minibert.training.finetuning.tasks import classification
 from minibert.training.finetuning.tasks.classification import check_entailment, zero_shot
 from minibert.training.finetuning.trainer import TaskTrainer, score, train
-
-QUICK = [
-    "--num_train_epochs", "1", "--learning_rate", "1e-2", "--disable_tqdm", "true", "--bf16", "false", "--use_cpu",
-    "true", "--logging_steps", "1",
-]  # fmt: skip
-NOUNS, GOOD, BAD = ("film", "book", "meal", "song"), ("great", "lovely", "fine"), ("awful", "dull", "poor")
-
-
-def sentences(count, seed=0):
-    """(text, whether it is good, whether it is about a film)"""
-    draw = random.Random(seed)
-    for _ in range(count):
-        noun, good = draw.choice(NOUNS), draw.random() < 0.5
-        words = ["the", noun, "was", *(["very"] * draw.randrange(4)), draw.choice(GOOD if good else BAD)]
-        yield " ".join(words), good, noun == "film"
-
-
-@pytest.fixture(scope="module")
-def start(tmp_path_factory):
-    """A tiny BERT as MiniBERT, without dropout and untrained, with its tokenizer."""
-    folder = tmp_path_factory.mktemp("start")
-    texts = [text for text, *_ in sentences(200)]
-    tokenizer = train_tokenizer([*texts, "nothing something new on left right"], vocab_size=120, show_progress=False)
-    torch.manual_seed(0)
-    config = MiniBertConfig.from_tokenizer(
-        tokenizer, "bert", "tiny", hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64,
-        max_position_embeddings=32, hidden_dropout=0.0, attention_dropout=0.0,
-    )  # fmt: skip
-    MiniBertModel(config).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return str(folder)
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    """Texts that are good or bad."""
-    folder = tmp_path_factory.mktemp("data")
-    for seed, (name, count) in enumerate({"train": 320, "validation": 40, "test": 60}.items()):
-        write_rows(folder / f"{name}.jsonl", [
-            {"text": text, "label": "good" if good else "bad"} for text, good, _ in sentences(count, seed)
-        ])  # fmt: skip
-    return str(folder)
 
 
 @pytest.fixture(scope="module")
@@ -830,117 +786,6 @@ def test_what_could_not_be_pushed_is_told_before_the_training(
     given = ["--data", data, "--output_dir", str(tmp_path / "out"), *QUICK, "--push_to_hub", "--hub_model_id", name]
     assert cli.main(["finetune", "classify", "--model", start, *given]) == 2
     assert error in capsys.readouterr().err and not (tmp_path / "out").exists()
-
-
-def test_an_interruption_leaves_the_models_of_the_seeds_that_are_done(start, data, tmp_path, monkeypatch, capsys):
-    done = []
-
-    def trained(*args, **kwargs):
-        if done:
-            raise KeyboardInterrupt
-        done.append(train(*args, **kwargs))
-        return done[0]
-
-    monkeypatch.setattr(command, "train", trained)
-    output = tmp_path / "out"
-    arguments = ["--model", start, "--data", data, "--output_dir", str(output), *QUICK, "--seeds", "2"]
-    assert cli.main(["finetune", "classify", *arguments]) == 130
-    assert "interrupted" in capsys.readouterr().err
-    (checkpoint,) = output.glob("seed-0/checkpoint-*")
-    weights = MiniBertForSequenceClassification.from_pretrained(checkpoint).state_dict()
-    assert all(torch.equal(weight, weights[name]) for name, weight in done[0][0].state_dict().items())
-
-
-@pytest.mark.parametrize(("only_model", "seeds"), [(True, "1"), (False, "1"), (False, "2")])
-def test_a_full_disk_advises_what_can_be_done(start, data, tmp_path, monkeypatch, capsys, only_model, seeds):
-    def full(*_, **__):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(Trainer, "save_model", full)
-    arguments = ["--model", start, "--data", data, "--output_dir", str(tmp_path / "out"), *QUICK, "--max_steps", "1"]
-    arguments += ["--save_only_model", str(only_model).lower(), "--seeds", seeds]
-    assert cli.main(["finetune", "classify", *arguments]) == 2
-    said = capsys.readouterr().err
-    assert "checkpoint-1 could not be written" in said and "No space left" in said
-    resumable = not only_model and seeds == "1"
-    assert ("start again in another folder" in said) is not resumable
-    assert ("--resume_from_checkpoint true" in said) is resumable
-
-
-@pytest.mark.parametrize("seeds", ["1", "2"])
-def test_sigterm_advises_what_can_be_done(start, data, tmp_path, monkeypatch, capsys, seeds):
-    step = Trainer.training_step
-    told = lambda *given: os.kill(os.getpid(), signal.SIGTERM) or step(*given)  # noqa: E731
-    monkeypatch.setattr(Trainer, "training_step", told)
-    arguments = ["--model", start, "--data", data, "--output_dir", str(tmp_path / "out"), *QUICK, "--seeds", seeds]
-    before = signal.getsignal(signal.SIGTERM)
-    with pytest.raises(SystemExit):
-        cli.main(["finetune", "classify", *arguments])
-    signal.signal(signal.SIGTERM, before)
-    said = capsys.readouterr().out
-    assert ("step 1 is saved; start again in another folder" in said) is (seeds == "2")
-    assert ("step 1 is saved; go on with --resume_from_checkpoint true" in said) is (seeds == "1")
-
-
-@pytest.mark.parametrize(
-    "steps, more",
-    [
-        (10, []),
-        (10, ["--save_strategy", "best"]),
-        (15, ["--max_steps", "15"]),  # within an epoch
-        (10, ["--eval_strategy", "steps", "--eval_steps", "10", "--save_strategy", "best"]),
-    ],
-    ids=str,
-)
-def test_sigterm_in_a_step_that_is_due_for_an_evaluation(start, data, tmp_path, monkeypatch, steps, more):
-    """By which the best model is chosen, and which a resumed training would leave out; it may be killed in it."""
-    step, output, found = Trainer.training_step, tmp_path / "out", []
-    evaluate, checkpoint = Trainer.evaluate, output / f"checkpoint-{steps}"
-
-    def told(trainer, *given):
-        if trainer.state.global_step == steps - 1:
-            os.kill(os.getpid(), signal.SIGTERM)
-        return step(trainer, *given)
-
-    monkeypatch.setattr(Trainer, "training_step", told)
-    monkeypatch.setattr(
-        Trainer, "evaluate", lambda *given, **named: found.append(find_damage(checkpoint)) or evaluate(*given, **named)
-    )
-    arguments = ["--model", start, "--data", data, "--output_dir", str(output), *QUICK]
-    arguments += ["--num_train_epochs", "2", "--per_device_train_batch_size", "32", *more]
-    with pytest.raises(SystemExit) as stop:
-        cli.main(["finetune", "classify", *arguments])
-    assert stop.value.code == 128 + signal.SIGTERM and found[-1] is None
-    state = json.loads((checkpoint / "trainer_state.json").read_text())
-    evaluations = [entry["step"] for entry in state["log_history"] if "eval_loss" in entry]
-    assert evaluations == ([10, 15] if steps == 15 else [10])
-    monkeypatch.undo()
-    assert cli.main(["finetune", "classify", *arguments, "--resume_from_checkpoint", "true"]) == 0
-
-
-def test_the_best_model_until_then_is_found_where_the_run_was_moved_to(start, data, tmp_path, monkeypatch, capsys):
-    """Transformers knows it by its path of before, and forgets what is not there without a word."""
-    step, first = Trainer.training_step, tmp_path / "first"
-
-    def told(trainer, *given):
-        if trainer.state.global_step == 19:
-            os.kill(os.getpid(), signal.SIGTERM)
-        return step(trainer, *given)
-
-    scores = iter([0.9, 0.1])
-    monkeypatch.setattr(Trainer, "training_step", told)
-    monkeypatch.setattr(classification.Classify, "compute_metrics", lambda self, said: {"accuracy": next(scores)})
-    arguments = ["finetune", "classify", "--model", start, "--data", data, *QUICK, "--num_train_epochs", "2",
-                 "--per_device_train_batch_size", "32", "--output_dir"]  # fmt: skip
-    with pytest.raises(SystemExit):
-        cli.main([*arguments, str(first)])
-    monkeypatch.undo()
-    shutil.copytree(first / "checkpoint-20", tmp_path / "alone" / "checkpoint-20")
-    first.rename(tmp_path / "moved")
-    assert cli.main([*arguments, str(tmp_path / "alone"), "--resume_from_checkpoint", "true"]) == 2
-    assert "resume_from_checkpoint: checkpoint-10, the best until" in capsys.readouterr().err
-    assert cli.main([*arguments, str(tmp_path / "moved"), "--resume_from_checkpoint", "true"]) == 0
-    assert report_of(tmp_path / "moved")["best_step"] == 10
 
 
 def test_sentences_without_words_alone_are_refused(start, tmp_path, capsys):

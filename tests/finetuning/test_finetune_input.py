@@ -165,7 +165,7 @@ class TestRefused:
     @pytest.mark.parametrize(
         ("kind", "arguments", "said"),
         [
-            ("classes", ["--neftune_noise_alpha", "5"], "neftune_noise_alpha: leave it out; the length of a row"),
+            ("classes", ["--neftune_noise_alpha", "5"], "neftune_noise_alpha: a batch is one row, whose length"),
             ("classes", ["--bf16_full_eval", "true"], "bf16_full_eval: use false; evaluation would leave the model"),
             ("classes", ["--fp16_full_eval", "true"], "fp16_full_eval: use false"),
             ("classes", ["--prediction_loss_only", "true"], "prediction_loss_only: use false"),

@@ -216,7 +216,7 @@ def test_one_process_of_accelerate_launch_is_refused(corpus, tmp_path, capsys, m
     assert "torchrun --nproc_per_node 2" in capsys.readouterr().err and not (tmp_path / "run").exists()
     for name in environment.keys() - alone.keys():
         monkeypatch.delenv(name)
-    precision.check_device(TrainingArguments(str(tmp_path), use_cpu=True))
+    precision.check_training(TrainingArguments(str(tmp_path), use_cpu=True))
 
 
 def test_a_finished_run_is_never_overwritten(run, corpus, capsys):

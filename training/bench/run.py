@@ -75,7 +75,7 @@ def bench(corpus: CorpusArguments, arguments: BenchArguments) -> list[dict[str, 
                 result = {"benchmark": benchmark.name, "what": benchmark.what, "measured": {}, "failed": failed}
             else:
                 result["settings"] = settings
-                if not _lacks_minibert(result):  # without a file it runs again next time
+                if not _minibert_failed(result):  # without a file it runs again next time
                     write_json(files[benchmark.name], result)
             tqdm.write(show(result), file=shown)
         results.append(result)
@@ -88,13 +88,13 @@ def bench(corpus: CorpusArguments, arguments: BenchArguments) -> list[dict[str, 
     else:
         print(f"\n{bench_table(results)}\n\n{MFU_FORMULA}\n{FLOPS_FORMULA}")
         print(f"Written: {folder / '*.json'}" + (f", {figure}" if drawn else ""))
-    failed = [result["benchmark"] for result in results if _lacks_minibert(result)]
+    failed = [result["benchmark"] for result in results if _minibert_failed(result)]
     if failed:
         raise ValueError(f"failed: {', '.join(failed)}; see above")
     return results
 
 
-def _lacks_minibert(result: dict[str, Any]) -> bool:
+def _minibert_failed(result: dict[str, Any]) -> bool:
     return any("MiniB" in name for name in result["failed"])
 
 

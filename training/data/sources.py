@@ -27,7 +27,7 @@ BLANK_LINE = re.compile(rb"\n\r?\n\s*\S")
 # How much of a file is looked at in advance when it is to be streamed, and how many rows for a column of strings.
 LOOK_AHEAD = 1 << 24
 ROWS_TO_SEE = 100
-PACKED = (".gz", ".bz2", ".xz", ".zst")
+COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
 
 
 def language_of(item: str) -> tuple[str | None, str]:
@@ -108,13 +108,13 @@ def select_text(dataset: DatasetOrStream, name: str | None) -> DatasetOrStream:
     return dataset if name == "text" else dataset.rename_column(name, "text")
 
 
-def is_packed(file: Path, suffixes: Collection[str]) -> bool:
-    return file.suffix.lower() in PACKED and file.with_suffix("").suffix.lower() in suffixes
+def is_compressed(file: Path, suffixes: Collection[str]) -> bool:
+    return file.suffix.lower() in COMPRESSED and file.with_suffix("").suffix.lower() in suffixes
 
 
 def files_in(folder: str | Path, suffixes: Collection[str]) -> list[str]:
     """All files under a folder whose names end so, sorted; hidden ones are left out, of compressed ones it says so."""
-    found, packed, seen = [], [], set()
+    found, compressed, seen = [], [], set()
     for root, folders, names in os.walk(folder, followlinks=True):
         real = os.path.realpath(root)
         folders[:] = [] if real in seen else [name for name in folders if not name.startswith(".")]
@@ -122,9 +122,10 @@ def files_in(folder: str | Path, suffixes: Collection[str]) -> list[str]:
         seen.add(real)  # a link may lead back
         paths = [Path(root, name) for name in names]
         found += [path for path in paths if path.suffix.lower() in suffixes]
-        packed += [path for path in paths if is_packed(path, suffixes)]
-    if packed:
-        print(f"Left out of {str(folder)!r}: {len(packed)} compressed files ({packed[0].name!r}, …); unpack them first")
+        compressed += [path for path in paths if is_compressed(path, suffixes)]
+    if compressed:
+        first = compressed[0].name
+        print(f"Left out of {str(folder)!r}: {len(compressed)} compressed files ({first!r}, …); unpack them first")
     return sorted(str(path) for path in found if path.is_file())
 
 

@@ -8,7 +8,6 @@ import glob
 import json
 import os
 import re
-from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -130,10 +129,9 @@ def string_columns(dataset: datasets.Dataset) -> list[str]:
 def _text_columns(file: str, options: dict[str, Any]) -> datasets.Features:
     """All columns as text (`datasets` would take their types from the first 10,000 rows); a ValueError where the first
     row is longer than the header: pandas takes its first cell for the row's name, and moves all others to the left."""
-    header = pd.read_csv(file, nrows=1, header=None, dtype=str, **options)
-    twice = [name for name, count in Counter(header.iloc[0]).items() if name and count > 1]
-    if twice:  # which pandas would call label and label.1
-        raise ValueError(f"two columns of {file!r} are called {twice[0]!r}; rename one")
+    names = pd.read_csv(file, nrows=1, header=None, dtype=str, **options).iloc[0]
+    if any(twice := names.duplicated() & (names != "")):  # which pandas would call label and label.1
+        raise ValueError(f"two columns of {file!r} are called {names[twice].iloc[0]!r}; rename one")
     first = pd.read_csv(file, nrows=1, **options)
     if not isinstance(first.index, pd.RangeIndex):
         raise ValueError(f"a row has more cells than the header ({file!r}); put a cell with a separator in quotes")

@@ -35,7 +35,7 @@ from ..files import write_json
 from ..hub.card import Result, describe_data, facts_from_trainer, published_name, save_card
 from ..hub.push import check_push, push_trained
 from ..loading import check_weights, minibert_config, quietly
-from ..precision import check_device, resolve_precision
+from ..precision import check_training, resolve_precision
 from ..report import plot_embedding_training
 from ..result import TrainingResult
 from .data import Passage, Retrieval, hold_out, read_pairs, read_passages, read_task
@@ -121,7 +121,7 @@ def check_repeated(pairs: Dataset, batch_size: int) -> None:
     given = f"{text[:60]!r} stands in {most} of them, and no batch may have it twice"
     left_out = f"an epoch leaves out {lost:,} of {len(pairs):,} rows ({given})"
     if lost <= 0.5 * len(pairs):
-        print(f"{left_out}; with less than --per_device_train_batch_size {batch_size} they are fewer")
+        print(f"{left_out}; a --per_device_train_batch_size below {batch_size} leaves out fewer")
     else:
         advice = f"use {len(pairs) // most} or less" if len(pairs) // most > 1 else "give data with more texts"
         raise ValueError(f"per_device_train_batch_size: with {batch_size}, {left_out}; {advice}")
@@ -333,7 +333,7 @@ def train(
     """Train and save the model, its card, report.json and training.png. Of several processes one saves: in the others
     the result has no model. `parts` are what the trainer is made of, `fields` those of its arguments that are not the
     user's."""
-    check_device(training)
+    check_training(training)
     training = resolve_precision(training)
     given = {field.name: getattr(training, field.name) for field in dataclasses.fields(training) if field.init}
     metric = training.metric_for_best_model.removeprefix("eval_")

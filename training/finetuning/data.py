@@ -14,7 +14,7 @@ import numpy as np
 
 from ..arguments.finetuning import DataArguments
 from ..data.documents import hold_out
-from ..data.sources import is_packed
+from ..data.sources import is_compressed
 from ..data.tables import TABLES, check_table, hub_name, load_files, load_hub, with_numbers
 from ..data.tables import string_columns as _string_columns
 
@@ -28,7 +28,7 @@ SPLITS = {
     "validation": ("validation", "valid", "val", "dev", "development", "validation_matched", "dev_matched"),
     "test": ("test", "testing", "test_matched"),
 }
-SHARD = re.compile(r"[-_.](v\d+\.)?\d+(-of-\d+)?$")  # train-00000-of-00002.parquet, train-v1.1.json
+SHARD = re.compile(r"[-_.](v\d+\.)?\d+(?:-of-(\d+))?$")  # train-00000-of-00002.parquet, train-v1.1.json
 # The columns of SQuAD on the Hub.
 ANSWERS = {"text": datasets.List(datasets.Value("string")), "answer_start": datasets.List(datasets.Value("int64"))}
 SQUAD = {name: datasets.Value("string") for name in ("id", "title", "context", "question")} | {"answers": ANSWERS}
@@ -155,7 +155,9 @@ def _columns(split: datasets.Dataset) -> str:
 
 def _of_folder(folder: Path, wanted: Collection[str]) -> dict[str, list[Path]]:
     files: dict[str, list[Path]] = {}
-    packed = {SHARD.sub("", Path(file.stem).stem).lower(): file for file in folder.iterdir() if is_packed(file, TABLES)}
+    compressed = {
+        SHARD.sub("", Path(file.stem).stem).lower(): file for file in folder.iterdir() if is_compressed(file, TABLES)
+    }
     for file in sorted(folder.iterdir()):
         if file.suffix.lower() in TABLES:
             files.setdefault(SHARD.sub("", file.stem).lower(), []).append(file)
@@ -165,10 +167,10 @@ def _of_folder(folder: Path, wanted: Collection[str]) -> dict[str, list[Path]]:
             two = f"{first.name!r} and {other.name!r}"
             raise ValueError(f"data: {str(folder)!r} has {two}, which are no shards of one table; use --{split} FILE")
         shard, count = SHARD.search(first.stem), len(others) + 1
-        if split in wanted and shard and shard[2] and int(shard[2].removeprefix("-of-")) != count:
+        if split in wanted and shard and shard[2] and int(shard[2]) != count:
             there = f"{count} of the files of the split {split} that {first.name!r} is one of"
             raise ValueError(f"data: {str(folder)!r} has {there}; put all there, or use --{split} FILE …")
-    for split, file in _by_split(packed).items():
+    for split, file in _by_split(compressed).items():
         if split in wanted and split not in found:
             raise ValueError(f"data: {str(file)!r} is compressed; unpack it, or put it elsewhere")
     if found:

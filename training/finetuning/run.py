@@ -21,7 +21,7 @@ from ..files import write_json
 from ..hub.card import CardFacts, Result, describe_data, facts_from_trainer, headlines, published_name, save_card
 from ..hub.push import check_push, push_trained
 from ..loading import without_bars
-from ..precision import check_device
+from ..precision import check_training
 from ..processes import first_process_first, shares_weights
 from ..report import format_scores
 from ..result import TrainingResult
@@ -47,7 +47,6 @@ SCORING = {
 }
 _HALF = "evaluation would leave the model that is saved in half precision; with --bf16 true both compute in bf16"
 SAVING = {
-    "neftune_noise_alpha": (None, "the length of a row scales its noise, and a batch here is one row"),
     "bf16_full_eval": (False, _HALF),
     "fp16_full_eval": (False, _HALF),
     "hub_token": (None, "log in with `hf auth login`, or set HF_TOKEN"),
@@ -122,7 +121,7 @@ def prepare(
     """Check the arguments and every row (a ValueError where they are bad), and encode the rows. For a plan, these are
     not encoded, and what is wrong with rows is added to `bad` and they are left out."""
     trains = isinstance(arguments, FinetuneArguments)
-    check_device(training)
+    check_training(training)
     if shares_weights(training):
         raise ValueError("fsdp, deepspeed: fine-tuning needs the whole model in every process; leave them out")
     if trains and training.push_to_hub and bad is None:

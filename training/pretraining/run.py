@@ -27,7 +27,7 @@ from ..hub.card import write_card
 from ..loading import minibert_config, saved_tokenizer, without_bars
 from ..optimization.throughput import plan_training
 from ..optimization.trainer import resolve_optimization
-from ..precision import check_device, resolve_precision
+from ..precision import check_training, resolve_precision
 from ..processes import first_process_first, shares_weights
 from ..report import describe_pretraining, plot_losses
 from ..result import TrainingResult
@@ -60,17 +60,13 @@ def pretrain(
         overrides: fields of `MiniBertConfig` that differ from the preset, or from the model to go on from.
     """
     # What can be refused before anything is read.
-    check_device(training)
+    check_training(training)
     checkpoint = checkpoint_to_resume(training)
     if training.world_size > 1 and training.accelerator_config.dispatch_batches:
         raise ValueError("accelerator_config: dispatch_batches needs batches of one length; leave it out")
-    for name, why in (
-        ("bf16_full_eval", "it would leave the model that is saved in half precision"),
-        ("fp16_full_eval", "it would leave the model that is saved in half precision"),
-        ("neftune_noise_alpha", "the length of a row scales its noise, and a batch here is one row"),
-    ):
+    for name in ("bf16_full_eval", "fp16_full_eval"):
         if getattr(training, name):
-            raise ValueError(f"{name}: {why}; leave it out")
+            raise ValueError(f"{name}: it would leave the model that is saved in half precision; leave it out")
     strategy = getattr(training, "train_sampling_strategy", "random")
     if streaming.streaming and strategy != "random":
         raise ValueError(f"train_sampling_strategy: {strategy!r} has no effect with --streaming; leave it out")

@@ -152,12 +152,12 @@ def score_sentences(
 
 def _within_words(tokenizer: PreTrainedTokenizerFast) -> Callable[[Any], Sequence[bool]]:
     """Of an encoding, whether each token goes on with the word before it."""
-    try:
-        starts = word_start_table(tokenizer)
-    except ValueError as error:  # of some, the words of a text are known but not told by tokens
-        if len({*tokenizer("a a", add_special_tokens=False).word_ids()}) < 2:
-            raise ValueError(f"masking: no words are known ({error}); use token") from None
+    if len({*tokenizer("a a", add_special_tokens=False).word_ids()}) == 2:
         return lambda encoding: [False, *(a == b is not None for a, b in itertools.pairwise(encoding.word_ids))]
+    try:  # it does not split texts, as Llama's
+        starts = word_start_table(tokenizer)
+    except ValueError as error:
+        raise ValueError(f"masking: no words are known ({error}); use token") from None
     return lambda encoding: ~starts[encoding.ids]
 
 
