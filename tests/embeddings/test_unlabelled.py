@@ -2,6 +2,7 @@
 
 import json
 import random
+import shutil
 
 import numpy as np
 import pytest
@@ -10,9 +11,9 @@ from embedding_models import save_untrained, write_matches
 from helpers import refusal, run, write_rows
 from transformers import TrainingArguments
 
-from minibert.training.arguments.embeddings import PairArguments
+from minibert.training.arguments.embeddings import EmbedTrainingArguments, PairArguments
 from minibert.training.embeddings.encoders import Embedder
-from minibert.training.embeddings.train import read_training_data
+from minibert.training.embeddings.train import check_pairs_from, read_training_data
 from minibert.training.embeddings.unlabelled import Document, cut_into_passages, make_pairs, read_documents
 
 TOPICS = 24
@@ -170,3 +171,10 @@ def test_refusals(toy, tmp_path, capsys):
 )
 def test_a_title_is_taken_off_its_text(title, text, rest):
     assert pairs_of([Document(title, text)], ["title"], 9) == [(title, rest)]
+
+
+def test_dropout_of_the_embeddings_alone_makes_twins(toy, tmp_path):
+    folder = shutil.copytree(toy / "dropless", tmp_path / "model")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"embedding_dropout": 0.1}))
+    check_pairs_from(EmbedTrainingArguments(model=str(folder), pairs_from=["dropout"]), PairArguments([]))
