@@ -4,6 +4,8 @@ import json
 
 import datasets
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from transformers import BertConfig
 
@@ -168,7 +170,7 @@ class TestSplits:
         (tmp_path / "nothing.jsonl").write_text("")
         (tmp_path / "header.csv").write_text("text,label\n")
         (tmp_path / "twice.csv").write_text("text,label,label\na,0,1\n")
-        datasets.Dataset.from_dict({"text": []}).to_parquet(tmp_path / "none.parquet")
+        pq.write_table(pa.table({"text": pa.array([], pa.string())}), tmp_path / "none.parquet")
         for name in ("shards/train-00000-of-00002.jsonl", "packed/train.jsonl", "packed/test.jsonl.gz"):
             (tmp_path / name).parent.mkdir(exist_ok=True)
             write(tmp_path / name, ROWS) if name.endswith("l") else (tmp_path / name).write_text("")
