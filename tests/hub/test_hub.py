@@ -781,13 +781,15 @@ def test_a_card_edited_on_the_hub_survives_trainer(author, server, folder, tmp_p
     trainer = run({str(tmp_path / "run")!r}, hub_model_id={name!r}, hub_private_repo=True)
     kept = os.environ.pop("HF_TOKEN") if {given == "token"} else None
     trainer.push_to_hub({keywords})
-    assert trainer.args.hub_token is trainer.args.hub_revision is None  # the next push is not this one
+    assert trainer.args.hub_token is None  # which is saved
     if kept:
         os.environ["HF_TOKEN"] = kept
+    trainer.push_to_hub()
     """
     )
     author.run(code)
     repository = server.repositories[name]
+    assert b'revision="main"' in repository.at("main").files["README.md"]  # the next push is not that one
     by_hand = b"---\nlicense: mit\n---\n# Mine\n\nWritten by me, with care, for you.\n"
     repository.commit(branch, "edit", repository.at(branch).files | {"README.md": by_hand})
     author.run(code)
