@@ -172,6 +172,9 @@ class MiniBertConfig(PreTrainedConfig):
                 near = difflib.get_close_matches(name, sorted(known), n=3, cutoff=0.5)
                 hint = f"did you mean {' or '.join(near)}?" if near else f"use one of {', '.join(sorted(known))}"
                 raise ValueError(f"MiniBertConfig has no field {name!r} (given: {value!r}); {hint}")
+        window = kwargs.get("sliding_window")
+        if window is not None and self.local_attention not in (2 * window, 2 * window + 1, type(self).local_attention):
+            raise ValueError(f"sliding_window={window} contradicts local_attention={self.local_attention}; give one")
         if kwargs.get("add_cross_attention"):
             raise ValueError("add_cross_attention=True: MiniBERT has no cross-attention; leave it out")
         given = kwargs.get("torch_dtype") if self.dtype is None else self.dtype
@@ -316,6 +319,8 @@ class MiniBertConfig(PreTrainedConfig):
         """
         if not isinstance(config_dict, dict):
             raise ValueError(f"config: {config_dict!r} is no mapping; give field names with their values")
+        # The kernel, which may be code on the Hub, is the choice of who runs the model, never of its file.
+        config_dict = {key: value for key, value in config_dict.items() if "_implementation" not in str(key)}
         ours = {field.name for field in fields(cls)} | set(cls.attribute_map) | FRAMEWORK_KEYWORDS
         known = {key: value for key, value in config_dict.items() if key in ours}
         unknown = {key: value for key, value in config_dict.items() if key not in ours}

@@ -11,6 +11,7 @@ from transformers import BertConfig, BertForMaskedLM
 
 from minibert import MiniBertConfig, MiniBertForMaskedLM, train_tokenizer
 from minibert.training.cli import main as cli
+from minibert.training.cli import parsing
 from minibert.training.data.builtin_corpus import builtin_files
 
 ROOT = Path(__file__).parent.parent
@@ -67,7 +68,7 @@ def test_snippet(name, snippet, folder, cache, monkeypatch):
 @pytest.mark.parametrize("line", COMMANDS)
 def test_command_is_understood(line, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # where no output folder is in use
-    cli.parse(*cli.split_command(shlex.split(line, comments=True)[1:]))
+    parsing.parse(*cli.split_command(shlex.split(line, comments=True)[1:]))
 
 
 @pytest.mark.parametrize(
@@ -78,7 +79,7 @@ def test_hub_command_is_understood(line, capsys):
     words = shlex.split(line)
     hf.app.main([*words[1:3], "--dry-run", *words[3:]], standalone_mode=False)
     assert "Job not submitted" in "".join(capsys.readouterr())
-    cli.parse(*cli.split_command(shlex.split(words[-1].partition("&& minibert ")[2])))
+    parsing.parse(*cli.split_command(shlex.split(words[-1].partition("&& minibert ")[2])))
 
 
 def test_what_readme_promises():

@@ -53,7 +53,7 @@ def _piece_decoder(backend: Any) -> decoders.Decoder:
     """From one piece of the backend's model to its text, spaces included."""
     suffix = getattr(backend.model, "end_of_word_suffix", None)
     if suffix:
-        raise ValueError(f"tokenizer marks the end of words, with {suffix!r}: which tokens begin one cannot be told")
+        raise ValueError(f"masking: the tokenizer marks where words end ({suffix!r}), not where they begin; use token")
     whole = backend.pre_tokenizer
     parts = whole if isinstance(whole, pre_tokenizers.Sequence) else [whole] if whole else []
     steps = {type(part).__name__: part for part in parts}
@@ -63,4 +63,4 @@ def _piece_decoder(backend: Any) -> decoders.Decoder:
         return decoders.Sequence([decoders.Replace(steps["Metaspace"].replacement, " "), decoders.ByteFallback()])
     kind = f"{type(backend.model).__name__} with pre-tokenizer {', '.join(steps) or 'none'}"
     needed = "a prefix for continuing pieces, or a ByteLevel or Metaspace pre-tokenizer"
-    raise ValueError(f"tokenizer of model {kind} marks no words: it must have {needed}")
+    raise ValueError(f"masking: a tokenizer of model {kind} marks no words (by {needed}); use token")

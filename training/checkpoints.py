@@ -13,6 +13,7 @@ import shutil
 import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -131,9 +132,12 @@ def kept_step(state: Mapping[str, Any], load_best_model_at_end: bool) -> int:
 
 
 def remove_checkpoints(folder: Path) -> None:
-    """Remove the checkpoints of a finished training: its best model is saved elsewhere, and they hold pickles."""
+    """Remove the checkpoints of a finished training (its best model is saved elsewhere, and they hold pickles), and the
+    folder, if nothing else lies there."""
     for path in _checkpoints(folder):
         shutil.rmtree(path)
+    with suppress(OSError):
+        folder.rmdir()
 
 
 def find_damage(checkpoint: Path) -> str | None:

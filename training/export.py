@@ -5,7 +5,6 @@ compared with its usual, unpadded one in onnxruntime before anything is in its p
 `transformers.exporters`, gives the same outputs for every head; it takes a hundred times as long, and onnxscript.)
 """
 
-import importlib.util
 import io
 import logging
 import re
@@ -31,7 +30,6 @@ from .loading import minibert_config, new_folder, quietly
 
 GRAPH, GRAPH_INT8 = "onnx/model.onnx", "onnx/model_quantized.onnx"  # the names that all three engines look for
 ENCODER = "Model"
-OPTIONS = {"onnx": ("head", "int8"), "sentence-transformers": ("pooling", "normalize")}
 # In int8 are word tables and products with weights, but for the second one of each MLP: behind the activation a few
 # values are so large that the others, which share their scale, are lost.
 INT8_OPERATORS, IN_FLOAT = ["MatMul", "Gather"], re.compile(r"/mlp/Wo/|(?<!attention)/output/dense/")  # ours, BERT's
@@ -45,20 +43,14 @@ def export(arguments: ExportArguments) -> Path:
     """Write a saved MiniBERT in another format and return its folder; nothing is left there after an error.
 
     Raises:
-        ValueError: not two paths, no MiniBERT, a target that holds something, an option of another format, a head that
-            is not saved, no native class for these switches; or the graph gives other outputs than the model.
+        ValueError: not two paths, no MiniBERT, a target that holds something, a head that is not saved, no native class
+            for these switches; or the graph gives other outputs than the model.
         ModuleNotFoundError: onnx or onnxruntime is missing.
     """
     source, target = source_and_target(arguments.paths)
-    for format, names in OPTIONS.items():
-        for name in names:
-            if format != arguments.format and getattr(arguments, name) is not None:
-                raise ValueError(f"{name}={getattr(arguments, name)!r} is for format={format!r} only; leave it out")
     if arguments.format == "onnx":
-        missing = [name for name in ("onnx", "onnxruntime") if importlib.util.find_spec(name) is None]
-        if missing:
-            needs = f'format="onnx" needs {" and ".join(missing)}: pip install onnx onnxruntime'
-            raise ModuleNotFoundError(needs, name=missing[0])
+        import onnx  # noqa: F401 - missing it is told before any work
+        import onnxruntime  # noqa: F401
     minibert_config(source)
     if arguments.format == "native":
         return convert(ConvertArguments(paths=arguments.paths))

@@ -7,7 +7,8 @@ import pytest
 from minibert.training.cli import main as cli
 from minibert.training.cli import parsing
 from minibert.training.cli.commands import COMMANDS
-from minibert.training.cli.unused_arguments import CONDITIONS
+from minibert.training.cli.unused_arguments import CONDITIONS, OF_A_RACE
+from minibert.training.race import QUICK
 
 NSP = "--objective mlm+nsp --model bert"
 STREAM = "--data a.txt --streaming --max_steps 5"
@@ -75,11 +76,17 @@ def test_rejected_before_any_work(line, unused, where, instead, tmp_path, capsys
         ("evaluate choose --push_to_hub true", "push_to_hub: True has no effect here"),
         ("evaluate classify --learning_rate 5e-5", "learning_rate: 5e-05 has no effect here"),
         ("evaluate nli --eval_strategy epoch", "eval_strategy: 'epoch' has no effect here"),
+        ("export a b --pooling cls", "pooling: 'cls' has no effect with --format onnx"),
+        ("export a b --format native --int8 true", "int8: True has no effect with --format native"),
+        ("finetune embed a --pairs_from title --columns b", "columns: ['b'] has no effect with --pairs_from title"),
         ("finetune embed a --loss cosine --scale 99", "scale: 99.0 has no effect with --loss cosine"),
         (
             "finetune embed a --validation b --validation_size 5",
             "validation_size: 5.0 has no effect with --validation b",
         ),
+        ("probe neighbours --masked_tokens 5 --uses 3", "uses: 3 has no effect without --words"),
+        ("probe neighbours --masked_tokens 5 --text cat", "text: ['cat'] has no effect without --words"),
+        ("race --quick --steps 100", "steps: 100 has no effect with --quick True"),
         ("probe neighbours cat --recall_at 3", "recall_at: [3] has no effect without --masked_tokens"),
         ("probe similarity --pairs 7", "pairs: 7 has no effect without --uses"),
         ("finetune rerank a --mine_depth 17", "mine_depth: 17 has no effect without --miner"),
@@ -109,11 +116,11 @@ def test_what_has_an_effect_is_not_refused(line):
 
 
 def test_names_of_the_table():
-    commands = [COMMANDS[name] for name in ("pretrain", "tokenizer")]
-    kinds = {item for each in commands for item in each.arguments}
     for kind, conditions in CONDITIONS.items():
-        names = {field.name for item in (kinds if kind in kinds else [kind]) for field in dataclasses.fields(item)}
+        kinds = {item for command in COMMANDS.values() if kind in command.arguments for item in command.arguments}
+        names = {field.name for item in kinds for field in dataclasses.fields(item)}
         assert all({condition.switch, *condition.arguments} <= names for condition in conditions)
+    assert {*OF_A_RACE} == {*QUICK}
 
 
 # --- recipes ---

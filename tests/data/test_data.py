@@ -58,11 +58,15 @@ PARAGRAPHS = "Title\nFirst paragraph.\nSecond.\n\nNext title\nIts paragraph.\n"
         (PARAGRAPHS, "line", ["Title", "First paragraph.", "Second.", "Next title", "Its paragraph."]),
         (PARAGRAPHS, "document", [PARAGRAPHS.strip()]),
         ("one\ntwo", "paragraph", ["one\ntwo"]),
+        ("\none\ntwo\n \t\nthree", "auto", ["one\ntwo", "three"]),
+        ("one\ntwo\n\nthree\r\n \r\nfour\nfive", "auto", ["one\ntwo", "three", "four\nfive"]),
         ("\ufeffone\n \t\nΔύο\n", "line", ["one", "Δύο"]),  # byte order mark, a line of spaces
     ],
 )
 def test_text_layouts(write, content, sample_by, expected):
     assert texts([write("text.txt", content)], sample_by=sample_by) == expected
+    (stream,) = data.load_sources(["text.txt"], sample_by=sample_by, streaming=True)
+    assert [row["text"] for row in stream] == expected
 
 
 @pytest.mark.parametrize("streaming", [False, True])
@@ -129,6 +133,24 @@ def test_a_first_row_that_is_longer_than_the_header(write, tmp_path, name, strea
     write(f"folder/b{name[1:]}", (tmp_path / name).read_text())
     with pytest.raises(ValueError, match=f"one of 2 files .* than the header .'folder/b{name[1:]}'"):
         data.load_sources(["folder"], streaming=streaming)
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+@pytest.mark.parametrize("name", ["a.csv", "a.tsv"])
+def test_a_row_that_is_shorter_than_the_header(write, name, streaming):
+    """What stands behind a line break that no quotes enclose would be another row's, without a text."""
+    file = write(name, "id,text\n0,one\ntwo\n1,three\n".replace(",", "," if name == "a.csv" else "\t"))
+    with pytest.raises(ValueError, match=f"row 2 of '{name}' has 1 cells, the header 2; put a cell with a line break"):
+        data.load_sources([file], streaming=streaming)
+    write(name, 'text\n"one\n two"\n \n\nthree\n')
+    (rows,) = data.load_sources([file], streaming=streaming)
+    assert [row["text"] for row in rows] == ["one\n two", "three"]
+
+
+def test_rows_without_text_are_told(write, capsys):
+    file = write("a.jsonl", '{"text": "one"}\n{"text": null}\n{"id": 3}\n{"text": ""}\n')
+    assert texts([file]) == ["one"]
+    assert "Left out of 'a.jsonl': 2 of 4 rows, which have no text\n" in capsys.readouterr().out
 
 
 def test_files_with_other_columns(write):

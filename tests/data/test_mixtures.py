@@ -311,6 +311,7 @@ def test_fertility_refuses(tmp_path, capsys):
     train_tokenizer(["a b c"], vocab_size=60, show_progress=False).save_pretrained(folder)
     (tmp_path / "de.txt").write_text("eins\nzwei")
     (tmp_path / "fr.txt").write_text("un")
+    (tmp_path / "es.txt").write_text("uno\n\ndos\n\n")
     files = [str(tmp_path / "de.txt"), str(tmp_path / "fr.txt")]
     for arguments, message in (
         (["--data", files[0]], "tokenizers: none given"),
@@ -320,10 +321,14 @@ def test_fertility_refuses(tmp_path, capsys):
             [str(folder), "--data", *files],
             "not parallel: de 2, fr 1 passages; give as many in each",
         ),
+        (
+            [str(folder), "--data", files[0], str(tmp_path / "es.txt")],
+            "not parallel: line 2 is blank in one of",
+        ),
         ([str(folder), "--data", files[0], files[0]], "two files of the language 'de'"),
         ([str(folder), str(folder), "--data", files[0]], "is given twice"),
         ([str(tmp_path / "none"), "--data", files[0]], "cannot be loaded"),
-        ([str(folder), "--data", str(tmp_path / "es.txt")], "es.txt' does not exist"),
+        ([str(folder), "--data", str(tmp_path / "it.txt")], "it.txt' does not exist"),
     ):
         assert cli.main(["fertility", "--output_dir", str(tmp_path / "output"), *arguments]) == 2
         assert message in capsys.readouterr().err

@@ -15,6 +15,7 @@ from processes import Python
 from safetensors.torch import load_file, save_file
 from sentence_transformers import CrossEncoder, SentenceTransformer, SparseEncoder
 from sentence_transformers.sentence_transformer.modules import CNN, Dense, Pooling
+from tokenizers.normalizers import Lowercase
 from transformers import AutoTokenizer, BertForSequenceClassification, BertForTokenClassification, BertModel
 
 from minibert import MiniBertConfig, MiniBertForReplacedTokenDetection
@@ -231,7 +232,9 @@ def test_fingerprint(folders, folder, tmp_path):
     changed.model.transformers_model.layers[2].mlp.Wo.bias.data[0] += 1e-3
     others = [changed, *(Embedder.from_pretrained(folder, **{name: value}) for name, value in
                          dict(pooling="cls", normalize=False, max_length=9).items())]  # fmt: skip
-    assert len({embedder.fingerprint() for embedder in [first, *others]}) == 5
+    lower = Embedder.from_pretrained(folder)
+    lower.model.tokenizer.backend_tokenizer.normalizer = Lowercase()
+    assert len({embedder.fingerprint() for embedder in [first, *others, lower]}) == 6
 
 
 def test_the_fingerprint_follows_what_no_weight_shows(folder, tmp_path):
@@ -374,7 +377,7 @@ def test_embed_refuses(folder, tokenizer, tmp_path, capsys):
     output = ["--output", tmp_path / "x.npy", "--model"]
     for arguments, words in [
         (["--file", tmp_path / "blank.txt", *output, folder], ["text: none in", "blank.txt"]),
-        (["--file", tmp_path / "no.txt", *output, folder], ["no file", "no.txt"]),
+        (["--file", tmp_path / "no.txt", *output, folder], ["No such file", "no.txt"]),
         (["--file", tmp_path / "no.jsonl", *output, folder], ["file: ", "no.jsonl' does not exist"]),
         (["--file", rows, *output, folder], ["rows.jsonl, row 2: text=3 is not text"]),
         (["--file", rows, "--column", "other", *output, folder], ["row 1: there is no column 'other'; columns: text"]),
@@ -394,8 +397,8 @@ def test_embed_refuses(folder, tokenizer, tmp_path, capsys):
         (["katan", "--output", tmp_path / "there.npy/x.npy", "--model", folder], ["there.npy"]),
         (["katan", *output, folder, "--max_length", "65"], ["max_length: 65", "up to 64"]),
         (["katan", *output, tmp_path / "bert"], ["is a bert, not a MiniBERT; `minibert convert"]),
-        (["katan", *output, tmp_path / "task0"], ["MiniBertForSequenceClassification, a reranker or a classifier"]),
-        (["katan", *output, tmp_path / "task1"], ["MiniBertForTokenClassification, a model of another task"]),
+        (["katan", *output, tmp_path / "task0"], ["holds a MiniBertForSequenceClassification; use one of"]),
+        (["katan", *output, tmp_path / "task1"], ["holds a MiniBertForTokenClassification; use one of"]),
         (["katan", "--output", tmp_path / "x.pt", "--model", folder], ["output:", ".safetensors or .npy"]),
         (["katan", "--output", tmp_path / "there.npy", "--model", folder], ["exists already"]),
     ]:

@@ -153,7 +153,7 @@ def test_rerank_refuses(root, tmp_path, capsys):
         ([*model], ["query: none given"]),
         (["katan", *model], ["passages: none given"]),
         (["katan", "--file", tmp_path / "blank.txt", *model], ["text: none in", "blank.txt"]),
-        (["katan", "--file", tmp_path / "no.txt", *model], ["there is no file"]),
+        (["katan", "--file", tmp_path / "no.txt", *model], ["No such file", "no.txt"]),
         (["katan", "lover", "--model", root / "embedder"], ["holds a MiniBertModel; a reranker is a"]),
         (["katan", "lover", "--top_k", "-1", *model], ["top_k: -1 is too small"]),
         (["katan", "lover", "--model", tmp_path / "three"], ["with 3 labels; a reranker is"]),
@@ -220,15 +220,16 @@ def test_evaluation_of_a_reranker(root, data, tmp_path):
 def test_evaluation_refuses(root, data, capsys):
     models = ["--model", root / "reranker", "--embedder", root / "embedder"]
     for arguments, words in [
+        (models, ["data: none given; give a folder with corpus.jsonl"]),
         ([*models, "--data", data, "--weight", "1.5"], ["weight: 1.5 is out of range"]),
         ([*models, "--data", data, "--depth", "0"], ["depth: 0 is too small"]),
-        ([*models, "--data", data / "corpus.jsonl"], ["is no retrieval folder: it has no corpus.jsonl"]),
+        ([*models, "--data", data / "corpus.jsonl"], ["data: ", "corpus.jsonl/corpus.jsonl' does not exist"]),
         (
             [*models, "--data", data, "--split", "dev"],
             ["has none of queries_dev.jsonl, queries/dev.jsonl"],
         ),
         (["--model", root / "embedder", "--embedder", root / "embedder", "--data", data], ["a reranker is a"]),
-        (["--model", root / "reranker", "--embedder", root / "reranker", "--data", data], ["a reranker or a class"]),
+        (["--model", root / "reranker", "--embedder", root / "reranker", "--data", data], ["; use one of MiniBertM"]),
     ]:
         error = refusal(capsys, "evaluate", "rerank", *arguments)
         assert all(word in error for word in words) and "Embedding" not in error, error
@@ -369,7 +370,7 @@ def test_finetune_rerank_refuses(toy, root, data, tmp_path, capsys, monkeypatch)
         ([toy / "scored.jsonl", "--miner", root / "embedder"], ["has no effect on scored pairs"]),
         ([toy / "scored.jsonl", "--corpus", tmp_path / "none.txt"], ["has no effect on scored pairs"]),
         ([few], ["1 different passages are too few for 3 negatives a query; give more by --corpus"]),
-        ([toy / "train.jsonl", "--miner", root / "reranker"], ["a reranker or a classifier"]),
+        ([toy / "train.jsonl", "--miner", root / "reranker"], ["holds a MiniBertForSequenceClassification; use"]),
         ([toy / "train.jsonl", "--metric_for_best_model", "f1"], ["metric_for_best_model: 'f1' is not measured"]),
     ]:
         error = refusal(

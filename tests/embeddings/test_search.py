@@ -4,9 +4,11 @@ import re
 
 import numpy as np
 import pytest
+from embedding_models import MAX_LENGTH
 from helpers import WORDS, refusal, run, write_rows
 from safetensors.numpy import save_file
 from sentence_transformers import SentenceTransformer
+from transformers import AutoTokenizer
 
 from minibert.training.embeddings.data import Passage, read_passages
 from minibert.training.embeddings.encoders import Embedder
@@ -121,6 +123,18 @@ def test_search_is_brute_force_and_updates_embed_only_what_is_new(folder, librar
     np.testing.assert_allclose(updated.vectors, model.encode(texts), atol=1e-5)
 
 
+def test_passages_that_are_not_read_to_their_end_are_counted(folder, library, tmp_path, capsys):
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    for words in (40, 8, 3):
+        texts = [passage.text for passage in read_passages([str(library)], words)]
+        cut = sum(len(tokenizer(text).input_ids) > MAX_LENGTH for text in texts)
+        command = ["search", tmp_path / str(words), "--data", library, "--model", folder, "--passage_words", str(words)]
+        output = run(*command, capsys=capsys)
+        said = f"{cut} of the new ones are longer than the {MAX_LENGTH} tokens that the model reads of a text; cut them"
+        assert (said in output) == ("longer than" in output) == (cut > 0)
+    assert not cut
+
+
 def test_queries_and_passages_have_the_prompts_of_the_model(prompted, folder, library, tmp_path):
     """As sentence-transformers puts them before queries and documents; an index of other prompts is another model's."""
     native, embedder = SentenceTransformer(prompted[0], device="cpu"), Embedder.from_pretrained(prompted[1])
@@ -145,7 +159,7 @@ def test_search_refuses(folders, folder, library, tmp_path, capsys):
         ([], ["none given"]),
         ([index, " "], ["queries: one is empty"]),
         ([index, "katan", "--top_k", "0"], ["top_k: 0 is too small"]),
-        ([tmp_path / "new", "--data", tmp_path / "no", "--model", folder], ["does not exist"]),
+        ([tmp_path / "new", "--data", tmp_path / "no", "--model", folder], ["No such file", "/no'"]),
         ([index, "katan", "--reranker", folder], ["holds a MiniBertModel; a reranker is"]),
     ]:
         error = refusal(capsys, "search", *arguments)

@@ -243,7 +243,7 @@ def test_finetune_embed_refuses_before_it_trains(toy, folder, tmp_path, capsys, 
         ([toy / "train.jsonl", "--push_to_hub", "true", "--hub_model_id", "a/b/c"], ["hub_model_id: 'a/b/c' is no"]),
         ([], ["data: none given"]),
         ([toy / "train.jsonl", "--validation", "missing.csv"], ["validation: 'missing.csv' does not exist"]),
-        ([toy / "train.jsonl", "--validation", toy / "model"], ["validation: ", "is no retrieval folder"]),
+        ([toy / "train.jsonl", "--validation", toy / "model"], ["validation: ", "corpus.jsonl' does not exist"]),
     ]:
         error = refusal(
             capsys,

@@ -145,7 +145,6 @@ def test_refusals(toy, tmp_path, capsys):
     model = ["--model", toy / "model"]
     for arguments, message in (
         ([*model, "--pairs_from", "titles"], "'titles' is unknown; use title, adjacent, dropout"),
-        ([*model, "--pairs_from", "title", "--columns", "title", "text"], "of no use with --pairs_from"),
         ([*model, "--pairs_from", "title", "--loss", "cosent"], "loss: cosent does not fit"),
         (["--model", toy / "dropless", "--pairs_from", "dropout"], "--set hidden_dropout=0.1"),
         ([*model, "--pairs_from", "title", "--validation_size", "600"], "holds out 600 of 600 different documents"),
@@ -177,4 +176,4 @@ def test_dropout_of_the_embeddings_alone_makes_twins(toy, tmp_path):
     folder = shutil.copytree(toy / "dropless", tmp_path / "model")
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | {"embedding_dropout": 0.1}))
-    check_pairs_from(EmbedTrainingArguments(model=str(folder), pairs_from=["dropout"]), PairArguments([]))
+    check_pairs_from(EmbedTrainingArguments(model=str(folder), pairs_from=["dropout"]))

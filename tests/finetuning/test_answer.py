@@ -365,3 +365,17 @@ def test_another_model_in_the_same_folder_answers(folder, tmp_path, monkeypatch)
         AutoTokenizer.from_pretrained(folder / "model").save_pretrained("model")
         scores.add(answer_question("model", "What ?", "The cat", AnswerArguments(max_question_length=12)).score)
     assert len(scores) == 3
+
+
+def test_losses_of_other_softmaxes_are_not_compared(folder, tmp_path, capsys):
+    """Transformers' is over padding, too."""
+    given = ["--model", str(folder / "model"), "--data", str(folder), "--output_dir", str(tmp_path / "out")]
+    speed = ["--max_steps", "1", "--compare", "true", "--compare_rounds", "1", "--compare_batches", "1"]
+    assert cli.main(["finetune", "answer", *given, *CUT, *QUICK, *speed]) == 0
+    said = capsys.readouterr().out.partition("Training Transformers' BertForQuestionAnswering")[2]
+    print(said)
+    table = said.partition("\nvalidation, seed 42\n")[2].partition("\n\n")[0]
+    assert "exact_match" in table.splitlines()[0] and "BertForQuestionAnswering" in table and "loss" not in table
+    done = json.loads((tmp_path / "out" / "compare.json").read_text())
+    trained = [f"{done[name]['trained_parameters']:,} of {name}" for name in ("MiniBERT", "BertForQuestionAnswering")]
+    assert f"parameters trained: {', '.join(trained)}" in said

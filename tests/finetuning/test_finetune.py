@@ -40,6 +40,7 @@ from minibert import (
 )
 from minibert.training.arguments.finetuning import ZeroShotArguments
 from minibert.training.cli import main as cli
+from minibert.training.cli import parsing
 from minibert.training.conversion import to_native
 from minibert.training.finetuning import compare
 from minibert.training.finetuning import run as command
@@ -54,7 +55,7 @@ def training(start, data, tmp_path_factory):
     given = ["--model", start, "--data", data, "--output_dir", str(output), "--num_train_epochs", "2",
              "--learning_rate", "1e-2", "--bf16", "false", "--use_cpu", "true", "--logging_steps", "3"]  # fmt: skip
     with redirect_stdout(StringIO()) as printed, redirect_stderr(StringIO()) as bars:
-        result = command.finetune(*cli.parse("finetune classify", given))
+        result = command.finetune(*parsing.parse("finetune classify", given))
     return result, printed.getvalue(), bars.getvalue()
 
 
@@ -64,7 +65,7 @@ def finished(training):
 
 
 def instances(task, *arguments):
-    return cli.parse(f"finetune {task}", [*QUICK, *arguments])
+    return parsing.parse(f"finetune {task}", [*QUICK, *arguments])
 
 
 def held_out_of(task, model, file):
@@ -131,7 +132,7 @@ class TestClassify:
     def test_evaluate_gives_the_same_figures(self, finished, data, tmp_path, capsys, monkeypatch):
         monkeypatch.setattr("minibert.training.precision.fast_bf16", lambda device: (False, "it is said here"))
         arguments = ["--model", str(finished), "--data", data, "--output_dir", str(tmp_path / "out"), *QUICK[8:]]
-        scores = command.evaluate(*cli.parse("evaluate classify", arguments))
+        scores = command.evaluate(*parsing.parse("evaluate classify", arguments))
         report, expected = report_of(tmp_path / "out"), report_of(finished)
         assert scores == {name: report[name] for name in ("validation", "test")}
         assert report["test"] == pytest.approx(expected["test"]) and "train" not in report

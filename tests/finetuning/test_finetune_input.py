@@ -24,6 +24,7 @@ from transformers import (
 from minibert import MiniBertConfig, MiniBertForSequenceClassification, MiniBertModel, train_tokenizer
 from minibert.training.arguments.finetuning import AnswerArguments
 from minibert.training.cli import main as cli
+from minibert.training.cli import parsing
 from minibert.training.finetuning import run as command
 from minibert.training.finetuning.freezing import SeenEmbedding
 from minibert.training.finetuning.tasks.answering import answer_question
@@ -110,7 +111,7 @@ class TestMetric:
     @pytest.mark.parametrize("kind", TASKS)
     def test_the_legal_names_are_those_of_the_scores(self, given, kind, refused, tmp_path):
         task, arguments = given(kind)
-        run = command.prepare(*cli.parse(f"finetune {task}", arguments))
+        run = command.prepare(*parsing.parse(f"finetune {task}", arguments))
         _, scores = score(run, run.initial_model())
         names = list(scores["validation"])
         assert "loss" in names and run.task.metric_for_best_model in names
@@ -120,7 +121,7 @@ class TestMetric:
         assert error.startswith("metric_for_best_model: 'acuracy' is no metric of")
         assert set(error.split("use one of ")[1].split(", with")[0].split(", ")) == set(names)
         for name in (names[0], f"eval_{names[-1]}"):
-            training = cli.parse(f"finetune {task}", [*arguments, "--metric_for_best_model", name])[-1]
+            training = parsing.parse(f"finetune {task}", [*arguments, "--metric_for_best_model", name])[-1]
             command.resolve_training(dataclasses.replace(run, training=training))
 
     def test_it_trains_by_the_loss(self, given, tmp_path):
@@ -142,7 +143,7 @@ class TestPredictions:
         task, arguments = given(kind, "--per_device_eval_batch_size", "2")
         found = []
         for more in ([], ["--train_sampling_strategy", "group_by_length"]):
-            run = command.prepare(*cli.parse(f"finetune {task}", [*arguments, *more]))
+            run = command.prepare(*parsing.parse(f"finetune {task}", [*arguments, *more]))
             predictions, scores = score(run, run.initial_model())
             found.append((scores["validation"], run.task.decode(predictions["validation"])))
         assert found[0][0] == found[1][0]
@@ -156,7 +157,7 @@ class TestPredictions:
         scores = []
         for model in (start, folder):
             task, arguments = given("classes")
-            run = command.prepare(*cli.parse(f"finetune {task}", [*arguments, "--model", str(model)]))
+            run = command.prepare(*parsing.parse(f"finetune {task}", [*arguments, "--model", str(model)]))
             scores.append(score(run, run.initial_model())[1])
         assert scores[0] == scores[1]
 
@@ -172,6 +173,7 @@ class TestRefused:
             ("classes", ["--dataloader_drop_last", "true"], "dataloader_drop_last: use false"),
             ("classes", ["--eval_do_concat_batches", "false"], "eval_do_concat_batches: use true"),
             ("classes", ["--label_names", "labels"], "label_names: leave it out"),
+            ("choices", ["--include_for_metrics", "inputs"], "include_for_metrics: leave it out; the metrics of"),
             ("classes", ["--dataloader_in_order", "false"], "dataloader_in_order: use true; predictions are known by"),
             ("entities", ["--remove_unused_columns", "false"], "remove_unused_columns: use true; rows carry columns"),
             ("classes", ["--hub_token", "abc"], "hub_token: leave it out; log in"),
@@ -207,7 +209,7 @@ class TestRefused:
         task, arguments = given("classes", "--plan", *arguments)
         assert "use " in refused("finetune", task, arguments)
 
-    @pytest.mark.parametrize("lacks", ["rust", "padding", "files"])
+    @pytest.mark.parametrize("lacks", ["rust", "padding", "agreement", "files"])
     @pytest.mark.parametrize("kind", ["classes", "entities"])
     def test_a_tokenizer_that_cannot_serve(self, start, given, refused, tmp_path, kind, lacks):
         folder = shutil.copytree(start, tmp_path / "model")
@@ -218,6 +220,10 @@ class TestRefused:
             words = dict(word_tokenizer_type="basic", subword_tokenizer_type="character")
             BertJapaneseTokenizer(str(folder / "vocab.txt"), **words).save_pretrained(folder)
             said = "BertJapaneseTokenizer, in Python alone; give a fast one"
+        elif lacks == "agreement":
+            settings = json.loads((folder / "config.json").read_text()) | {"pad_token_id": 7}
+            (folder / "config.json").write_text(json.dumps(settings))
+            said = "has pad_token_id=7 in config.json, 0 in the tokenizer; they must agree"
         elif lacks == "files":
             for file in folder.glob("tokenizer*"):
                 file.unlink()
@@ -277,13 +283,13 @@ def parsed(given):
 
 def test_smoothed_labels_of_classes(given):
     for kind in ("classes", "choices", "words"):
-        command.prepare(*cli.parse(*parsed(given(kind, "--label_smoothing_factor", "0.1"))))
+        command.prepare(*parsing.parse(*parsed(given(kind, "--label_smoothing_factor", "0.1"))))
 
 
 def test_tokens_are_counted_where_that_is_asked_for(given):
-    run = command.prepare(*cli.parse(*parsed(given("classes", "--include_num_input_tokens_seen", "true"))))
+    run = command.prepare(*parsing.parse(*parsed(given("classes", "--include_num_input_tokens_seen", "true"))))
     assert run.training.include_num_input_tokens_seen == "all"
-    run = command.prepare(*cli.parse(*parsed(given("classes"))))
+    run = command.prepare(*parsing.parse(*parsed(given("classes"))))
     assert run.training.include_num_input_tokens_seen == "no"
 
 
@@ -297,7 +303,7 @@ def test_rows_are_tokenized_once(given, kind, tmp_path, cache, monkeypatch):
 
     def prepared(*more):
         """The encoded rows, and the files that they lie in."""
-        encoded = command.prepare(*cli.parse(name, [*arguments, *more])).encoded.values()
+        encoded = command.prepare(*parsing.parse(name, [*arguments, *more])).encoded.values()
         return [split[:] for split in encoded], [split.cache_files for split in encoded]
 
     first = prepared()
@@ -315,7 +321,7 @@ def test_a_value_of_minus_100_counts(given, tmp_path):
     """The loss of a step is its mean over all rows, those of this value too; as a class it would stand for none."""
     name, arguments = parsed(given("values"))
     write_rows(tmp_path / "train.jsonl", [{"text": "ann runs", "score": score} for score in (-100, -100, 0.5, 1)])
-    run = command.prepare(*cli.parse(name, arguments))
+    run = command.prepare(*parsing.parse(name, arguments))
     trainer = TaskTrainer(run, run.initial_model(), trains=True)
     _, count = trainer.get_batch_samples(iter(trainer.get_train_dataloader()), 1, trainer.args.device)
     assert count == 4
@@ -334,7 +340,7 @@ def test_two_segments_for_a_model_of_one(start, given, tmp_path, kind):
 
 def test_low_rank_updates_need_no_table_of_seen_words(given):
     for arguments, kind in (([], SeenEmbedding), (["--lora", "2"], None)):
-        run = command.prepare(*cli.parse(*parsed(given("classes", *arguments))))
+        run = command.prepare(*parsing.parse(*parsed(given("classes", *arguments))))
         model = run.initial_model()
         embedding = model.get_input_embeddings()
         TaskTrainer(run, model, trains=True)

@@ -12,6 +12,7 @@ from transformers import AutoTokenizer
 from minibert import MiniBertConfig, MiniBertForSequenceClassification, MiniBertModel
 from minibert.tokenization import train_tokenizer
 from minibert.training.cli import main as cli
+from minibert.training.cli import parsing
 
 WORDS = [a + b for a in "bdfgklmnprst" for b in "aeiou"]
 
@@ -235,7 +236,7 @@ def test_what_is_given_stands_in_the_recipe(few, encoder, tmp_path):
     recipe = ["--recipe", str(output / "recipe.yaml")]
     given = ["--data", str(few), "--model", str(encoder), "--output_dir", str(output), "--bf16", "false",
              "--disable_tqdm", "true", *GIVEN]  # fmt: skip
-    read, said = (cli.parse("finetune classify", arguments) for arguments in (recipe, given))
+    read, said = (parsing.parse("finetune classify", arguments) for arguments in (recipe, given))
     assert differing(read, said) == {"freeze"} and read[2].freeze == "none"
     page = (output / "plan.md").read_text()
     assert "`lora`: 4 – as given" in page and "`learning_rate`: 0.0001 – as given" in page

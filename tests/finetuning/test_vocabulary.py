@@ -2,11 +2,9 @@
 
 import copy
 
-import accelerate
 import datasets
 import pytest
 import torch
-import torch.nn.utils.prune
 from transformers import AutoModelForSequenceClassification, BertConfig, BertForSequenceClassification
 
 from minibert import MiniBertConfig, MiniBertForSequenceClassification
@@ -93,27 +91,6 @@ def test_what_rests_anyway_is_left_alone(model):
     )
     train_seen_rows(bert, ROWS)
     assert type(bert.get_input_embeddings()) is torch.nn.Embedding
-
-
-def hook(embedding):
-    embedding.register_forward_pre_hook(lambda module, args: None)
-
-
-def prune(embedding):
-    torch.nn.utils.prune.l1_unstructured(embedding, "weight", 0.5)
-
-
-def prune_structured(embedding):
-    torch.nn.utils.prune.ln_structured(embedding, "weight", 0.5, n=2, dim=0)
-
-
-@pytest.mark.parametrize("done", [hook, prune, prune_structured, accelerate.cpu_offload])
-def test_an_embedding_that_is_more_than_a_table_stays(model, done):
-    """What hangs on it (hooks, masks of pruning, weights kept elsewhere) would be lost with it."""
-    embedding = model.get_input_embeddings()
-    done(embedding)
-    train_seen_rows(model, ROWS)
-    assert model.get_input_embeddings() is embedding
 
 
 def test_hooks_on_the_rows_that_train_are_called(model):

@@ -397,6 +397,26 @@ def test_from_pretrained_keeps_unknown_keys_with_a_warning(tmp_path, monkeypatch
     assert json.loads((tmp_path / "again" / "config.json").read_text())["written_by_another"] == [1, 2]
 
 
+@pytest.mark.parametrize(
+    "key", ["attn_implementation", "_attn_implementation", "_attn_implementation_internal", "experts_implementation"]
+)
+def test_a_file_chooses_no_kernel(tmp_path, key):
+    """It might be code of the Hub, and not what the caller asked for."""
+    MiniBertModel(MiniBertConfig.bert("tiny", vocab_size=64)).save_pretrained(tmp_path)
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {key: "somebody/kernel"}))
+    for given in ({}, {"attn_implementation": "eager"}):
+        model = MiniBertModel.from_pretrained(tmp_path, **given)
+        assert model.config._attn_implementation == given.get("attn_implementation", "sdpa")
+    assert "somebody" not in str(vars(MiniBertConfig.from_pretrained(tmp_path)))
+
+
+def test_two_windows_that_contradict_each_other():
+    with pytest.raises(ValueError, match="sliding_window=5 contradicts local_attention=20; give one"):
+        MiniBertConfig(local_attention=20, sliding_window=5)
+    assert MiniBertConfig(local_attention=10, sliding_window=5).sliding_window == 5
+
+
 def test_from_pretrained_of_our_own_file_warns_of_nothing(tmp_path, monkeypatch, caplog):
     MiniBertConfig.bert("tiny", num_labels=3).save_pretrained(tmp_path)
     monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)

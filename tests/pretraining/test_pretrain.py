@@ -25,6 +25,7 @@ import minibert
 from minibert.training import precision
 from minibert.training.arguments.pretraining import MaskingArguments, ObjectiveArguments
 from minibert.training.cli import main as cli
+from minibert.training.cli import parsing
 from minibert.training.pretraining import run as pretraining
 from minibert.training.pretraining.objectives import MaskedLM
 from minibert.training.pretraining.objectives.base import token_score, unigram_baseline
@@ -93,8 +94,8 @@ def test_the_console_shows_a_line_a_log(corpus, tmp_path, capsys):
 
 
 def test_python_gets_what_the_command_saves(corpus, tmp_path):
-    instances = cli.parse("pretrain", ["--data", str(corpus), "--output_dir", str(tmp_path / "run"), "--max_steps", "1",
-                                       *QUICK])  # fmt: skip
+    given = ["--data", str(corpus), "--output_dir", str(tmp_path / "run"), "--max_steps", "1", *QUICK]
+    instances = parsing.parse("pretrain", given)
     result = pretraining.pretrain(*instances)
     assert result.report == json.loads((tmp_path / "run" / "report.json").read_text())
     assert result.output_dir == tmp_path / "run" and len(result.tokenizer) <= result.model.config.vocab_size
@@ -217,6 +218,15 @@ def test_one_process_of_accelerate_launch_is_refused(corpus, tmp_path, capsys, m
     for name in environment.keys() - alone.keys():
         monkeypatch.delenv(name)
     precision.check_training(TrainingArguments(str(tmp_path), use_cpu=True))
+
+
+@pytest.mark.parametrize("name", ["dispatch_batches", "split_batches"])
+def test_batches_that_processes_share_are_refused(name, tmp_path, monkeypatch):
+    training = TrainingArguments(str(tmp_path), use_cpu=True, accelerator_config={name: True})
+    precision.check_training(training)  # one process has them all
+    monkeypatch.setattr(TrainingArguments, "world_size", 2)
+    with pytest.raises(ValueError, match=f"accelerator_config: {name}: every process reads batches of its own"):
+        precision.check_training(training)
 
 
 def test_a_finished_run_is_never_overwritten(run, corpus, capsys):
@@ -356,7 +366,7 @@ def test_a_tokenizer_that_cannot_serve_is_refused_before_rows_are_made(corpus, t
     command = ["pretrain", "--data", str(corpus), "--output_dir", str(tmp_path / "run")]
     command += ["--size", "tiny", "--bf16", "false"]
     for given, said in (
-        (["--tokenizer", str(tmp_path / "t"), "--masking", "whole_word"], "masking: 'whole_word' needs words ("),
+        (["--tokenizer", str(tmp_path / "t"), "--masking", "whole_word"], "masking: a tokenizer of model"),
         (["--tokenizer", str(tmp_path / "padless")], "has no padding token; give it one with"),
     ):
         assert cli.main([*command, *given]) == 2

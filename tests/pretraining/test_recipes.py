@@ -7,6 +7,7 @@ import pytest
 
 import minibert
 from minibert.training.cli import main as cli
+from minibert.training.cli import parsing
 
 RECIPES = sorted((Path(minibert.__file__).parent / "training" / "pretraining" / "recipes").glob("*.yaml"))
 SMALL = [
@@ -73,8 +74,8 @@ def test_a_recipe_that_is_not_there(capsys):
 
 @pytest.mark.parametrize("length", ["--minutes 3", "--max_steps=7"])
 def test_the_length_on_the_command_line_replaces_the_recipes(length):
-    *_, training, overrides = cli.parse("pretrain", ["--recipe", "bert-classic", *length.split()])
+    *_, training, overrides = parsing.parse("pretrain", ["--recipe", "bert-classic", *length.split()])
     assert training.num_train_epochs is None or training.num_train_epochs == 3.0
     assert overrides == {}
-    *_, training, _ = cli.parse("pretrain", ["--recipe", "bert-classic"])
+    *_, training, _ = parsing.parse("pretrain", ["--recipe", "bert-classic"])
     assert training.num_train_epochs == 40

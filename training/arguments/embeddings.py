@@ -96,6 +96,10 @@ class EvaluateArguments:
     columns: list[str] = argument([], "For embed: columns of a table, two texts and the score; by default guessed.")
     result: str | None = argument(None, "JSON file that the figures are written to.")
 
+    def __post_init__(self):
+        if not self.data:
+            raise ValueError("data: none given; give a folder with corpus.jsonl, queries and qrels, or a scored table")
+
 
 @dataclass
 class ReferenceArguments:

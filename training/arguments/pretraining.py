@@ -44,7 +44,9 @@ class CorpusArguments:
 class MixtureArguments:
     """In which proportion several sources are read: every entry of --data is one."""
 
-    weights: list[float] = argument([], "A weight for every entry of --data; by default its number of documents.")
+    weights: list[float] = argument(
+        [], "A weight for every entry of --data: its share of the documents, long or short; by default their number."
+    )
     sampling_alpha: float | None = argument(
         None,
         "Draw sources with p ∝ weight^alpha (0: all alike); by default 0.3 where every entry stands behind its language"

@@ -6,9 +6,7 @@ import sys
 from collections.abc import Sequence
 
 from .commands import COMMANDS
-from .parsing import build_parser, close_matches, parse, run_command
-
-__all__ = ["main", "parse", "split_command"]
+from .parsing import build_parser, close_matches, run_command
 
 # What libraries say of themselves would bury our tables; set these yourself to hear it.
 QUIET = {"HF_DATASETS_DISABLE_PROGRESS_BARS": "1", "TRANSFORMERS_VERBOSITY": "error"}

@@ -28,6 +28,7 @@ from .unused_arguments import reject_training, reject_unused
 
 NO_MEMORY = ("can't allocate memory", "Storage size calculation overflowed", "out of memory")
 LENGTHS = {"num_train_epochs", "max_steps", "minutes"}  # of a training; one given beside a recipe replaces its own
+EXTRAS = ("onnx", "onnxruntime", "peft")  # packages that only some commands need
 PACKAGE = Path(__file__).parents[2]
 TRANSFORMERS = Path(importlib.util.find_spec("transformers").origin).parent
 # `import transformers` takes a second, which the module of its parser does not need.
@@ -44,9 +45,9 @@ def run_command(name: str, argv: Sequence[str] = (), given: Mapping[str, Any] | 
         instances = parse(name, argv, given)
         return getattr(importlib.import_module(f"minibert.training.{module}"), function)(*instances)
     except ModuleNotFoundError as error:
-        if error.name != "peft":
+        if error.name not in EXTRAS:
             raise
-        raise ModuleNotFoundError("this needs peft: pip install peft", name="peft") from error
+        raise ModuleNotFoundError(f"this needs {error.name}: pip install {error.name}", name=error.name) from error
     except Exception as error:
         said, hub = str(error), sys.modules.get("huggingface_hub.errors")
         if hub and isinstance(error, hub.StrictDataclassError):  # a config's refusal

@@ -5,7 +5,7 @@ import os
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
-from ..arguments import embeddings, finetuning, probes
+from ..arguments import embeddings, finetuning, probes, tools
 from ..arguments.pretraining import ROWS_MANIFEST, CorpusArguments, MaskingArguments, TokenizerArguments
 
 
@@ -26,8 +26,8 @@ def _without(switch: str, *arguments: str) -> Condition:
     return Condition(switch, lambda value: not value, f"without --{switch}", arguments)
 
 
-def _with_objective(names: tuple[str, ...], *arguments: str) -> Condition:
-    return Condition("objective", names.__contains__, f"with --objective {', '.join(names)}", arguments)
+def _with_one_of(switch: str, values: tuple[str, ...], *arguments: str) -> Condition:
+    return Condition(switch, values.__contains__, f"with --{switch} {', '.join(values)}", arguments)
 
 
 OF_TOKENIZERS = tuple(field.name for field in dataclasses.fields(TokenizerArguments))
@@ -35,6 +35,7 @@ OF_A_NEW_TOKENIZER = (*OF_TOKENIZERS, "sample_documents")
 OF_TEXT = (
     "text_column", "sample_by", "weights", "sampling_alpha", "num_proc", "extend_vocabulary", *OF_A_NEW_TOKENIZER
 )  # fmt: skip
+OF_A_RACE = ("size", "vocab_size", "steps", "rows", "seq_length", "evaluations", "documents", "turn")
 OF_MASKING = tuple(field.name for field in dataclasses.fields(MaskingArguments))
 
 
@@ -49,14 +50,14 @@ CORPUS = (
     Condition("data", lambda data: len(data) > 1, "with several entries of --data", ("weights", "sampling_alpha")),
     _with("streaming", "shuffle_buffer", "sample_documents"),
     _without("streaming", "num_proc"),
-    _with_objective(("mlm+nsp",), "short_seq_prob"),
-    _with_objective(("rtd",), "generator_size", "discriminator_weight", "generator_temperature"),
-    _with_objective(("mlm", "mlm+nsp", "rtd"), *OF_MASKING),
-    _with_objective(("mlm", "rtd", "clm"), "packing", "num_proc"),
+    _with_one_of("objective", ("mlm+nsp",), "short_seq_prob"),
+    _with_one_of("objective", ("rtd",), "generator_size", "discriminator_weight", "generator_temperature"),
+    _with_one_of("objective", ("mlm", "mlm+nsp", "rtd"), *OF_MASKING),
+    _with_one_of("objective", ("mlm", "rtd", "clm"), "packing", "num_proc"),
     _without("tokenizer", *OF_A_NEW_TOKENIZER),
     _without("model_name_or_path", *OF_A_NEW_TOKENIZER, "model", "size"),
     _with("model_name_or_path", "extend_vocabulary"),
-    _with_objective(("mlm", "mlm+nsp", "clm"), "extend_vocabulary"),
+    _with_one_of("objective", ("mlm", "mlm+nsp", "clm"), "extend_vocabulary"),
     _with("extend", "extend_vocabulary"),
     _without("extend", *OF_TOKENIZERS),
 )
@@ -70,12 +71,20 @@ CONDITIONS = {
         Condition("data", lambda data: not embeddings.is_retrieval(data), "with a table in --data", ("columns",)),
     ),
     embeddings.ReferenceArguments: (_with("reference", "reference_texts"),),
-    embeddings.PairArguments: (_without("validation", "validation_size"),),
+    embeddings.PairArguments: (_without("validation", "validation_size"), _without("pairs_from", "columns")),
     embeddings.EmbedTrainingArguments: (Condition("loss", "cosine".__ne__, "with another --loss", ("scale",)),),
     embeddings.RerankTrainingArguments: (_with("miner", "mine_depth"),),
     finetuning.FinetuneArguments: (_with("compare", "compare_rounds", "compare_batches"),),
-    probes.NeighboursArguments: (_with("masked_tokens", "recall_at"),),
+    tools.ExportArguments: (
+        _with_one_of("format", ("onnx",), "head", "int8"),
+        _with_one_of("format", ("sentence-transformers",), "pooling", "normalize"),
+    ),
+    probes.NeighboursArguments: (
+        _with("words", "text", "uses", "show", "layers", "subwords"),
+        _with("masked_tokens", "recall_at"),
+    ),
     probes.SimilarityArguments: (_with("uses", "pairs"),),
+    tools.RaceArguments: (_without("quick", *OF_A_RACE),),
 }
 # What those of TrainingArguments begin with that count in a training alone.
 OF_TRAINING = (

@@ -101,6 +101,10 @@ def save_rest(source: str, tokenizer: PreTrainedTokenizerBase | None, target: Pa
         if length is not None:
             tokenizer.model_max_length = length
         tokenizer.save_pretrained(target)
+        # The name of the same class that Transformers 4 knows, on which other engines stand.
+        settings = target / "tokenizer_config.json"
+        text = settings.read_text(encoding="utf-8").replace('"TokenizersBackend"', '"PreTrainedTokenizerFast"')
+        settings.write_text(text, encoding="utf-8")
     modules = modules_of(source)
     names = ["modules.json", "config_sentence_transformers.json", *SENTENCE_CONFIGS] if modules else []
     for module in modules[1:]:

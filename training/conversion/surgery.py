@@ -84,12 +84,12 @@ def change(model: PreTrainedModel, changes: Mapping[str, Any]) -> tuple[PreTrain
         said.append(f"new: layers {depth} to {config.num_hidden_layers - 1}, copies of layers 0 to {depth - 1} in turn")
     elif config.num_hidden_layers < depth:
         said.append(f"gone: layers {config.num_hidden_layers} to {depth - 1}")
+    if config.local_attention != model.config.local_attention and "sliding_attention" not in config.layer_types:
+        raise ValueError("set: local_attention has no effect without local layers; set global_attn_every_n_layers too")
     if config.layer_types != model.config.layer_types:
         local = [str(i) for i, kind in enumerate(config.layer_types) if kind == "sliding_attention"]
         reach = f"local layers: {', '.join(local) or 'none'}"
         said.append(f"{reach} ({config.sliding_window} tokens on either side)" if local else reach)
-    elif config.local_attention != model.config.local_attention and "sliding_attention" not in config.layer_types:
-        raise ValueError("set: local_attention has no effect without local layers; set global_attn_every_n_layers too")
     changed.load_state_dict(weights, assign=True)
     changed.tie_weights()
     keep_generation(changed, model)

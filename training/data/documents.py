@@ -6,6 +6,7 @@ import inspect
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
+from itertools import chain
 from pathlib import Path
 
 import datasets
@@ -18,7 +19,7 @@ from transformers import PreTrainedTokenizerFast
 
 from ..loading import without_bars
 from .builtin_corpus import builtin_documents, builtin_files
-from .sentences import sentence_table
+from .sentences import BLANK_LINE, sentence_table
 from .sources import language_of, plan_source, select_text
 from .tables import DatasetOrStream
 
@@ -68,12 +69,17 @@ def load_sources(
     A list in the place of an entry is files and globs that are read one after the other. With `streaming`, documents
     are read as they are asked for, in the order of the files.
     """
-    layout, step = ("auto", sentence_table) if sample_by == "sentence" else (sample_by, strip_blank)
+    layout = "auto" if sample_by == "sentence" else sample_by
     plans = [plan_source([entry] if isinstance(entry, str) else entry, layout, streaming) for entry in data]
     sources = []
-    for loads in plans:
-        texts = (select_text(load(), text_column) for load in loads)
-        parts = [map_tables(text, step, desc="Reading documents", batch_size=1000) for text in texts]
+    for entry, loads in zip(data, plans):
+        parts = []
+        for load in loads:
+            text, paragraphs = select_text(load(), text_column), load.keywords.get("sample_by") == "paragraph"
+            if not streaming and (missing := text.data.table["text"].null_count):
+                print(f"Left out of {entry!r}: {missing:,} of {len(text):,} rows, which have no text")
+            step = sentence_table if sample_by == "sentence" else split_paragraphs if paragraphs else strip_blank
+            parts.append(map_tables(text, step, desc="Reading documents", batch_size=1000))
         sources.append(datasets.concatenate_datasets(parts) if len(parts) > 1 else parts[0])
     return sources
 
@@ -175,6 +181,14 @@ def _call(table: pa.Table, function: Callable[..., pa.Table], revision: str, **k
 def strip_blank(table: pa.Table) -> pa.Table:
     text = pc.utf8_trim_whitespace(table["text"].cast(pa.string()))  # some rows of a stream may hold nothing but null
     return pa.table({"text": text.filter(pc.greater(pc.utf8_length(text), 0))})  # null compares to null: dropped too
+
+
+def split_paragraphs(table: pa.Table) -> pa.Table:
+    """What `datasets` takes for a paragraph ends at an empty line; one of spaces divides paragraphs too."""
+    if pc.any(pc.match_substring_regex(table["text"], BLANK_LINE.pattern)).as_py():
+        parts = chain.from_iterable(map(BLANK_LINE.split, table["text"].to_pylist()))
+        table = pa.table({"text": pa.array(parts, pa.string())})
+    return strip_blank(table)
 
 
 @functools.lru_cache(maxsize=1)

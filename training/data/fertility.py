@@ -20,7 +20,7 @@ from ..loading import saved_tokenizer
 from ..report import format_table, plot_tokens
 from .documents import load_sources
 from .sources import files_in, language_of
-from .tables import LOADERS
+from .tables import LOADERS, TABLES
 
 
 def fertility(arguments: FertilityArguments) -> dict[str, dict[str, dict[str, float]]]:
@@ -97,4 +97,15 @@ def load_passages(data: Sequence[str]) -> dict[str, list[str]]:
     if len(set(counts.values())) > 1 or not all(counts.values()):
         listed = ", ".join(f"{language} {count}" for language, count in counts.items())
         raise ValueError(f"data: the files are not parallel: {listed} passages; give as many in each, one a line")
+    texts = [file for file in files.values() if Path(file).suffix.lower() not in TABLES]
+    blank = [_blank_lines(file) for file in texts]
+    for file, lines in zip(texts, blank):
+        if lines != blank[0]:
+            differs = f"line {min(lines ^ blank[0])} is blank in one of {texts[0]!r} and {file!r} alone"
+            raise ValueError(f"data: the files are not parallel: {differs}; leave it out of both")
     return passages
+
+
+def _blank_lines(file: str) -> set[int]:
+    lines = Path(file).read_text(encoding="utf-8-sig").rstrip().split("\n")
+    return {number for number, line in enumerate(lines, 1) if not line.strip()}

@@ -23,7 +23,7 @@ from .tables import LOADERS, DatasetOrStream, hub_name, load_files, load_hub, st
 # "de=folder": the language that an entry is in.
 LANGUAGE = re.compile(r"(?P<language>[A-Za-z][\w-]*)=(?P<item>.+)", re.DOTALL)
 # Begins with one given byte, which `re` finds a hundred times as fast as one of a class.
-BLANK_LINE = re.compile(rb"\n\r?\n\s*\S")
+BLANK_LINE = re.compile(rb"\n[ \t\r]*\n\s*\S")
 # How much of a file is looked at in advance when it is to be streamed, and how many rows for a column of strings.
 LOOK_AHEAD = 1 << 24
 ROWS_TO_SEE = 100

@@ -4,7 +4,9 @@ In tsv as in csv, a quote that begins a cell encloses it up to the next one that
 as they are, several rows could so become one: such a tsv is refused, which shows in a cell with a tab.
 """
 
+import csv
 import glob
+import itertools
 import json
 import os
 import re
@@ -31,6 +33,7 @@ LOADERS = {
     ".tsv": ("csv", CSV | {"sep": "\t"}),
     ".parquet": ("parquet", {}),
 }
+SHORT_ROWS = 1000  # of a stream that are looked at in advance for missing cells
 TABLES = tuple(suffix for suffix in LOADERS if suffix != ".txt")
 APART = "give files with other ones as entries of their own"
 ENCLOSED = (
@@ -83,7 +86,9 @@ def load_files(
             for file in files if suffix in (".jsonl", ".parquet") and rows.features else ():
                 if not set(_first_columns(file)) <= set(rows.features):
                     raise ValueError(f"{file!r} has other columns than {files[0]!r}; {apart}")
-        elif columns and not as_text:
+        for file in files if columns else ():
+            _check_rows(file, defaults.get("sep", ","), SHORT_ROWS if streamed else None)
+        if columns and not streamed and not as_text:
             (rows,) = with_numbers([rows])
     except (datasets.exceptions.DatasetGenerationError, ValueError) as error:
         named = repr(files[0]) if len(files) == 1 else f"one of {len(files)} files ({files[0]!r}, …)"
@@ -136,6 +141,19 @@ def _text_columns(file: str, options: dict[str, Any]) -> datasets.Features:
     if not isinstance(first.index, pd.RangeIndex):
         raise ValueError(f"a row has more cells than the header ({file!r}); put a cell with a separator in quotes")
     return datasets.Features({name: datasets.Value("string") for name in first.columns})
+
+
+def _check_rows(file: str, separator: str, count: int | None) -> None:
+    """Refuse (ValueError) a row of the first `count` (None: of all) with fewer cells than the header, as behind a line
+    break that no quotes enclose: pandas would take the others for empty."""
+    csv.field_size_limit(2**31 - 1)  # a cell may hold a document; by default it ends after 131,072 characters
+    with open(file, encoding="utf-8-sig", newline="") as lines:
+        rows = (row for row in csv.reader(lines, delimiter=separator) if len(row) > 1 or "".join(row).strip())
+        header = next(rows)
+        for number, row in enumerate(itertools.islice(rows, count), 1):
+            if len(row) < len(header):
+                cells = f"row {number} of {file!r} has {len(row)} cells, the header {len(header)}"
+                raise ValueError(f"{cells}; put a cell with a line break in quotes")
 
 
 def _first_columns(file: str) -> list[str]:

@@ -12,6 +12,7 @@ import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from tqdm.auto import tqdm
 from ...configuration_minibert import MiniBertConfig
 from ..arguments import check_least
 from ..arguments.embeddings import EmbedArguments, PoolingArguments, is_table
+from ..data.documents import tokenizer_backend
 from ..data.packing import group_by_length
 from ..files import whole
 from ..loading import check_weights, minibert_config, reading
@@ -106,11 +108,17 @@ class Embedder:
         prompt = self.model.prompts.get(task or self.model.default_prompt_name)
         return _in_batches(self.model, encode, texts, prompt, batch_tokens, progress)
 
+    def count_cut(self, texts: Sequence[str]) -> int:
+        """How many texts have more tokens than the model reads."""
+        batches = (texts[start : start + 1000] for start in range(0, len(texts), 1000))
+        rows = chain.from_iterable(self.model.tokenizer(batch, verbose=False).input_ids for batch in batches)
+        return sum(len(row) > self.model.max_seq_length for row in rows)
+
     def fingerprint(self) -> str:
         """The same for the same weights, vocabulary and settings, wherever they lie; another one for any other."""
-        vocabulary = sorted(self.model.tokenizer.get_vocab().items())
-        config = self.model.transformers_model.config
-        settings = [self.pooling, self.normalize, self.model.max_seq_length, vocabulary, self.model.truncate_dim]
+        config, tokenizer = self.model.transformers_model.config, self.model.tokenizer
+        settings = [self.pooling, self.normalize, self.model.max_seq_length, self.model.truncate_dim]
+        settings += [tokenizer_backend(tokenizer) if tokenizer.is_fast else sorted(tokenizer.get_vocab().items())]
         settings += [getattr(config, name) for name in OF_CONFIG] + [m.get_config_dict() for m in list(self.model)[1:]]
         settings += [self.model.prompts.get(name) for name in (self.model.default_prompt_name, "document")]
         digest = hashlib.blake2b(json.dumps(settings, sort_keys=True).encode(), digest_size=16)
@@ -229,8 +237,7 @@ def check_encoder(path: str, reranker: bool = False) -> MiniBertConfig:
         given = f"{head} with {config.num_labels} labels" if head == RERANKER else head
         raise ValueError(f"model: {path!r} holds a {given}; a reranker is a {RERANKER} with one")
     if not reranker and head not in TEXT_MODELS:
-        what = "a reranker or a classifier" if head == RERANKER else "a model of another task"
-        raise ValueError(f"model: {path!r} holds a {head}, {what}; use one of {', '.join(TEXT_MODELS)}")
+        raise ValueError(f"model: {path!r} holds a {head}; use one of {', '.join(TEXT_MODELS)}")
     return config
 
 

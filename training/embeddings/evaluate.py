@@ -41,8 +41,6 @@ def evaluate_embed(
     `reference.reference`, if that is given; a ValueError for bad data or a model of another task."""
     check_least(reference, reference_texts=1)
     prepare_result(arguments.result)
-    if not arguments.data:
-        raise ValueError("data: none given; give a folder with corpus.jsonl, queries and qrels, or a scored table")
     task = read_task(arguments.data, arguments.columns, arguments.split)
     if isinstance(task, Dataset) and "label" not in task.column_names:
         raise ValueError(f"data: {arguments.data!r} has no column of scores (name it by --columns)")

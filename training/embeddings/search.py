@@ -108,8 +108,11 @@ def search(arguments: SearchArguments) -> list[list[tuple[Passage, float]]]:
         place = str(Path(model).resolve()) if Path(model).exists() else model
         index = Index.build(passages, embedder, place, index, "Embedding")
         index.save(folder)
-        new = sum(passage.text not in before for passage in passages)
-        print(f"{folder}: {len(passages):,} passages, {new:,} of them new, {index.vectors.shape[1]} numbers each")
+        new = [passage.text for passage in passages if passage.text not in before]
+        print(f"{folder}: {len(passages):,} passages, {len(new):,} of them new, {index.vectors.shape[1]} numbers each")
+        if cut := embedder.count_cut(new):
+            read = f"the {embedder.model.max_seq_length} tokens that the model reads of a text"
+            print(f"{cut:,} of the new ones are longer than {read}; cut them, or use a smaller --passage_words")
     depth = max(arguments.depth, arguments.top_k) if reranker else arguments.top_k
     results = index.search(queries, embedder, depth) if queries else []
     for number, (query, found) in enumerate(zip(queries, results)):

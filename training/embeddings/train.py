@@ -73,7 +73,7 @@ def finetune_embed(how: EmbedTrainingArguments, data: PairArguments, training: T
     """Train an embedding model; the one best on the held-out data is saved for `SentenceTransformer(output_dir)`. A
     ValueError for bad data, a loss that it does not fit, or a model of another task; before any training."""
     checkpoint = checkpoint_to_resume(training)
-    check_pairs_from(how, data)
+    check_pairs_from(how)
     pairs, held_out = read_training_data(data, training, how.pairs_from, how.passage_words or PASSAGE_WORDS)
     scored = "label" in pairs.column_names
     loss = how.loss if how.loss != "auto" else "cosent" if scored else "ranking"
@@ -181,12 +181,10 @@ def finetune_rerank(how: RerankTrainingArguments, data: PairArguments, training:
     return train(RerankerTrainer, fields, parts, evaluator, how, data, training, checkpoint)
 
 
-def check_pairs_from(how: EmbedTrainingArguments, data: PairArguments) -> None:
+def check_pairs_from(how: EmbedTrainingArguments) -> None:
     """Refuse (ValueError), before anything is read, what makes no pairs."""
     if unknown := [kind for kind in how.pairs_from if kind not in KINDS]:
         raise ValueError(f"pairs_from: {unknown[0]!r} is unknown; use {', '.join(KINDS)}, or several of them")
-    if how.pairs_from and data.columns:
-        raise ValueError(f"columns: {' '.join(data.columns)} are of no use with --pairs_from; leave them out")
     if how.passage_words is not None and (how.passage_words < 1 or not {"adjacent", "dropout"} & {*how.pairs_from}):
         use = "use 1 or more, with --pairs_from adjacent or dropout"
         raise ValueError(f"passage_words: {how.passage_words} is of no use; {use}")
@@ -395,7 +393,7 @@ def train(
         "arguments": vars(how) | vars(data),
         "seed": training.seed,
         "learning_rate": training.learning_rate,
-        "batch_size": args.train_batch_size,
+        "batch_size": args.train_batch_size * args.gradient_accumulation_steps * args.world_size,
         "epochs": state.epoch,
         "precision": "bf16" if args.bf16 else "fp16" if args.fp16 else "fp32",
     }

@@ -4,7 +4,6 @@ finished lies in the output folder and is not done again."""
 
 import json
 import statistics
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -46,8 +45,12 @@ def compare(run: Run, ours: dict[str, Any], output: Path) -> None:
         write_json(path, done)
     speed = done["speed"]
     for split in ("validation", "test") if "test" in ours else ("validation",):
-        scores = {name: done[name][split] for name in (OURS, native)}
+        scores = {name: {**done[name][split]} for name in (OURS, native)}
+        for row in scores.values() if run.task.name == "answer" else ():
+            row.pop("loss")  # Transformers' softmax is over padding, too
         print(f"\n{split}, seed {run.training.seed}\n{format_scores(scores)}")
+    trained = [f"{done[name]['trained_parameters']:,} of {name}" for name in (OURS, native)]
+    print(f"\nparameters trained: {', '.join(trained)}")
     measured = f"{speed['rounds']} rounds of {speed['batches']} batches, {speed['padding']:.1%} padding"
     print(f"\ntime of {native} for a training step / time of {OURS}, {measured}")
     ratios = [("median of the rounds", speed["median_ratio"]), ("fastest rounds", speed["minimum_ratio"])]
@@ -68,8 +71,6 @@ def train_native(run: Run, output: Path) -> dict[str, Any]:
     set_seed(run.training.seed)
     report = train(run, native, checkpoint).report
     remove_checkpoints(folder)
-    with suppress(OSError):  # logs lie there
-        folder.rmdir()
     return report
 
 

@@ -209,10 +209,8 @@ def _join(loaded: Sequence[tuple[str, datasets.Dataset]]) -> datasets.Dataset:
             part = part.cast_column(name, whole.features[name])
         try:  # one that only lacks values has the other's type
             whole = datasets.concatenate_datasets([whole, part.select_columns(whole.column_names)])
-        except ValueError:
-            kinds = [(name, part.features[name], kind) for name, kind in whole.features.items()]
-            other = ", ".join(f"{name}: {here}, not {there}" for name, here, there in kinds if here != there)
-            raise ValueError(f"data: {file!r} has other types ({other}) than {files[0]!r}") from None
+        except ValueError as error:
+            raise ValueError(f"data: {file!r} has other types than {files[0]!r}: {error}") from None
     return whole
 
 
@@ -237,13 +235,11 @@ def _located(split: datasets.Dataset, name: str) -> datasets.Dataset:
     return with_column(with_column(split, FILE, [name] * len(split)), ROW, list(range(1, len(split) + 1)))
 
 
-def _hold_out(rows: datasets.Dataset, validation_size: float, seed: int, task: Task | None) -> np.ndarray:
-    """Which training rows to validate on: bool [rows]. Without a task there are no copies."""
-    columns = [rows[column] for column in task.find_texts(rows)[task.copied]] if task else [range(len(rows))]
+def _hold_out(rows: datasets.Dataset, validation_size: float, seed: int, task: Task) -> np.ndarray:
+    """Which training rows to validate on: bool [rows]."""
+    columns = [rows[column] for column in task.find_texts(rows)[task.copied]]
     groups = [json.dumps(row, default=str) for row in zip(*columns)]
     is_held_out = hold_out(datasets.Dataset.from_dict({"text": groups}), validation_size, seed)
-    if task is None:
-        return is_held_out
     classes = task.classes(rows)
     seen = set().union(*(classes[i] for i in np.flatnonzero(~is_held_out)))
     needed = {groups[i] for i in np.flatnonzero(is_held_out) if not classes[i] <= seen}

@@ -108,13 +108,10 @@ class SeenEmbedding(nn.Embedding):
 
 
 def train_seen_rows(model: PreTrainedModel, rows: datasets.Dataset) -> None:
-    """Replace the word vectors of a MiniBERT, if they train at all, by a `SeenEmbedding` of the ids in the encoded
-    `rows`. An embedding that is more than a plain one (offloaded, pruned, with hooks) stays: all that would be lost."""
+    """Replace the word vectors of a MiniBERT that is just loaded, if they train at all, by a `SeenEmbedding` of the ids
+    in the encoded `rows`."""
     embedding = model.get_input_embeddings()
-    if not isinstance(model, MiniBertPreTrainedModel) or type(embedding) is not nn.Embedding:
-        return
-    hooks = embedding._forward_pre_hooks or embedding._forward_hooks or embedding._backward_hooks
-    if not embedding.weight.requires_grad or hooks or hasattr(embedding, "_hf_hook"):
+    if not isinstance(model, MiniBertPreTrainedModel) or not embedding.weight.requires_grad:
         return
     column = rows.select_columns("input_ids").with_format("arrow")[:]["input_ids"]
     ids = pc.list_flatten(column, recursive=True)  # of choices, lists in lists

@@ -5,7 +5,6 @@ import dataclasses
 import importlib
 import json
 from collections.abc import Mapping
-from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -44,6 +43,7 @@ SCORING = {
     "dataloader_in_order": (True, "predictions are known by their place"),
     "remove_unused_columns": (True, "rows carry columns for the scores, which no model takes"),
     "label_names": (None, "the task knows them"),
+    "include_for_metrics": ([], "the metrics of the task need predictions and labels alone"),
 }
 _HALF = "evaluation would leave the model that is saved in half precision; with --bf16 true both compute in bf16"
 SAVING = {
@@ -128,7 +128,7 @@ def prepare(
         check_push(training)
     for field, (value, reason) in (SCORING | SAVING if trains else SCORING).items():
         if getattr(training, field) != value:
-            instead = "leave it out" if value is None else f"use {str(value).lower()}"
+            instead = "leave it out" if value in (None, []) else f"use {str(value).lower()}"
             raise ValueError(f"{field}: {instead}; {reason}")
     if data.train and not trains:
         raise ValueError("train: nothing is trained here; use --validation, --test, or a folder that has them")
@@ -219,8 +219,6 @@ def _train_and_save(run: Run, output: Path, checkpoint: str | None) -> tuple[Any
         _save(run, report, best.predictions, predicted, output)
         for folder in folders.values():  # only now, since nothing else holds their models
             remove_checkpoints(folder)
-            with suppress(OSError):  # the model lies there, or logs
-                folder.rmdir()
         if training.push_to_hub:
             push_trained(training)
     return best.model, report

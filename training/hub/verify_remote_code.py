@@ -28,6 +28,10 @@ def load(folder: str) -> tuple[dict, dict[str, torch.Tensor], tuple]:
     """What was found, the outputs of the saved head by name, and the saved model with its tokenizer."""
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=True)
     config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=True)
+    highest, pads = max(tokenizer.get_vocab().values()), {config.pad_token_id, tokenizer.pad_token_id} - {None}
+    if highest >= config.vocab_size or len(pads) > 1:
+        ids = f"ids up to {highest} for {config.vocab_size} word vectors, padding {pads or 'none'}"
+        raise SystemExit(f"the tokenizer does not fit the model: {ids}")
     saved = config.architectures[0]
     auto_classes = {name: reference.split(".")[-1] for name, reference in config.auto_map.items()}
     del auto_classes["AutoConfig"]

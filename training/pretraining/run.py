@@ -62,8 +62,6 @@ def pretrain(
     # What can be refused before anything is read.
     check_training(training)
     checkpoint = checkpoint_to_resume(training)
-    if training.world_size > 1 and training.accelerator_config.dispatch_batches:
-        raise ValueError("accelerator_config: dispatch_batches needs batches of one length; leave it out")
     for name in ("bf16_full_eval", "fp16_full_eval"):
         if getattr(training, name):
             raise ValueError(f"{name}: it would leave the model that is saved in half precision; leave it out")

@@ -58,7 +58,8 @@ def grammar(probe: ProbeArguments, arguments: GrammarArguments) -> dict[str, Any
         groups = np.array([str(row.get(column, "all")) for row in rows])
         table = [[x, int(sum(groups == x)), 100 * float(points[groups == x].mean())] for x in dict.fromkeys(groups)]
         found[name] = {str(group): percent / 100 for group, _, percent in table}
-    table.append(["all", len(rows), 100 * found["accuracy"]])
+    if PHENOMENON in rows[0]:
+        table.append(["all", len(rows), 100 * found["accuracy"]])
     print(format_table(["phenomenon", "pairs", "accuracy"], table, digits=1))
     return save_results(found, probe, arguments, None, grammar=lambda path: plot_grammar(path, found))
 
@@ -111,6 +112,8 @@ def score_sentences(
     Ivanova 2023, arXiv 2305.10588), as else a rare word is easily told from its own pieces. A ValueError names a
     sentence with no token to predict, or with more than the model takes."""
     decoder = type(model).__name__.endswith(DECODERS)
+    if decoder and masking != "token":
+        raise ValueError(f"masking: {masking!r} has no effect on a decoder; use token")
     if decoder:
         rows_of = _decoder_row
     else:
@@ -154,10 +157,7 @@ def _within_words(tokenizer: PreTrainedTokenizerFast) -> Callable[[Any], Sequenc
     """Of an encoding, whether each token goes on with the word before it."""
     if len({*tokenizer("a a", add_special_tokens=False).word_ids()}) == 2:
         return lambda encoding: [False, *(a == b is not None for a, b in itertools.pairwise(encoding.word_ids))]
-    try:  # it does not split texts, as Llama's
-        starts = word_start_table(tokenizer)
-    except ValueError as error:
-        raise ValueError(f"masking: no words are known ({error}); use token") from None
+    starts = word_start_table(tokenizer)  # it does not split texts, as Llama's
     return lambda encoding: ~starts[encoding.ids]
 
 

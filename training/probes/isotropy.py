@@ -13,13 +13,13 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from scipy.stats import spearmanr
 from sklearn.preprocessing import StandardScaler
 
 from ..arguments.pretraining import CorpusArguments
 from ..arguments.probes import IsotropyArguments, ProbeArguments
 from ..data.documents import load_documents
 from ..embeddings.data import no_text, not_a_number, read_table
+from ..metrics import Spearman
 from ..report import format_table, plot_isotropy
 from .uses import check, draw_sentences, save_results
 from .vectors import Row, contributions, encode_texts, hidden_states, load_model, unit, word_vectors
@@ -89,7 +89,8 @@ def isotropy(corpus: CorpusArguments, probe: ProbeArguments, arguments: Isotropy
         if pairs:
             for figures, (_, first, second) in ((before, raw), (after, scaled)):
                 cosines = (unit(first) * unit(second)).sum(-1)
-                figures["sts_spearman"] = float(spearmanr(cosines, scores).statistic)
+                found = Spearman().compute(predictions=cosines.tolist(), references=scores)
+                figures["sts_spearman"] = found["spearman"]
                 table[-1].append(figures["sts_spearman"])
         states.append({"state": state, "raw": before, "z_scored": after})
 

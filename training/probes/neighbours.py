@@ -19,6 +19,7 @@ from ..arguments.pretraining import CorpusArguments
 from ..arguments.probes import NeighboursArguments, ProbeArguments
 from ..data.documents import load_documents
 from ..data.sentences import sentences
+from ..embeddings.data import UNSPACED
 from ..report import format_table, plot_recall, plot_uses
 from .uses import Use, check, draw_sentences, sample, save_results
 from .vectors import Row, encode_texts, encode_uses, load_model, parse_layers, word_vectors
@@ -27,8 +28,10 @@ BLOCK = 64  # masked positions whose scores for the whole vocabulary are compute
 
 
 def find_uses(texts: Iterable[str], word: str) -> list[Use]:
-    """The first place in each text where the word stands as a whole, whatever its case."""
-    pattern = regex.compile(rf"(?<!\w){regex.escape(word)}(?!\w)", regex.IGNORECASE)
+    """The first place in each text where the word stands as a whole, whatever its case; scripts that put no spaces
+    between words (`UNSPACED`) may go on at once."""
+    letter = rf"(?![{UNSPACED}])\w"
+    pattern = regex.compile(rf"(?<!{letter}){regex.escape(word)}(?!{letter})", regex.IGNORECASE)
     return [Use(text, *match.span(), lemma=word) for text in texts if (match := pattern.search(text))]
 
 
@@ -111,10 +114,8 @@ def neighbours(corpus: CorpusArguments, probe: ProbeArguments, arguments: Neighb
     data, a word that never occurs, no MiniBERT at the path, or no head that predicts masked tokens where it is needed;
     before any work."""
     check(probe, arguments, uses=1, show=1, recall_at=1, masked_tokens=0, seed=0)
-    if not arguments.words and (arguments.text or arguments.masked_tokens == 0):
+    if not arguments.words and not arguments.masked_tokens:
         raise ValueError("words: none given; use words of the corpus, or --masked_tokens N to look masks up")
-    if blank := [word for word in arguments.words if not word.strip()]:
-        raise ValueError(f"words: {blank[0]!r} is blank; use words of the corpus")
     rng = np.random.default_rng(arguments.seed)
     documents = load_documents(**vars(corpus))
     uses, queries = _collect(documents, corpus, arguments, rng) if arguments.words else ([], [])
