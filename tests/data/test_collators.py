@@ -702,7 +702,7 @@ def test_a_tokenizer_without_mask_token_is_refused(tokenizer, tmp_path):
     tokenizer.save_pretrained(tmp_path)
     unmasked = type(tokenizer).from_pretrained(tmp_path)
     unmasked.mask_token = None
-    with pytest.raises(ValueError, match="has no mask token"):
+    with pytest.raises(ValueError, match="does not have a mask token"):
         MaskedLMCollator(unmasked)
 
 

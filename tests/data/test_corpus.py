@@ -95,13 +95,6 @@ def test_unknown_package(package, name):
     assert package not in sys.modules
 
 
-def test_no_documentation(small_library, monkeypatch):
-    monkeypatch.setattr(corpus.sysconfig, "get_paths", lambda: {"stdlib": "no/such/folder"})
-    monkeypatch.setattr(corpus, "_language_reference", lambda: [])
-    with pytest.raises(ValueError, match="built-in corpus is empty.*--data"):
-        read()
-
-
 def test_package_without_source():
     with pytest.raises(ValueError, match="packages.*'sys'.*no Python source"):
         read(["sys"])

@@ -228,11 +228,6 @@ def test_muons_own_rate_is_higher_in_narrow_models_where_nothing_is_said(width, 
     assert rates == {expected} == {training.optimization.muon_learning_rate}
 
 
-def test_muon_needs_blocks():
-    with pytest.raises(ValueError, match="blocks"):
-        muon_optimizer(torch.nn.Linear(3, 3), [], learning_rate=1e-3, muon_learning_rate=1e-3)
-
-
 def test_weights_decay_as_trainer_says_and_both_rates_follow_the_schedule(tmp_path):
     training = trainer(tmp_path, optimization={"optimizer": "muon", "muon_learning_rate": 0.03}, weight_decay=0.1,
                        warmup_steps=2, max_steps=4, adam_beta1=0.8, adam_beta2=0.9, adam_epsilon=1e-5)  # fmt: skip
@@ -524,6 +519,11 @@ def test_measuring_trains_a_model_of_its_own(tmp_path):
         ),
         ({"minutes": 5, "batch_warmup": 100}, {}, "batch_warmup: 100 does not go with --minutes"),
         ({"minutes": 5}, {"restore_callback_states_from_checkpoint": True}, "restore_callback_states_from_checkpoint"),
+        (
+            {},
+            {"lr_scheduler_type": "warmup_stable_decay", "lr_scheduler_kwargs": {"num_warmup_steps": 50}},
+            "lr_scheduler_kwargs: num_warmup_steps has no effect; use --warmup_steps",
+        ),
         ({"batch_warmup": -0.1}, {}, "batch_warmup: -0.1"),
         ({"batch_warmup": 101}, {"max_steps": 100}, "batch_warmup: 101 is more than max_steps=100"),
         ({"batch_warmup": 0.1}, {"per_device_train_batch_size": 1}, "batch_warmup: a batch of one row"),

@@ -191,12 +191,9 @@ def test_a_source_without_another_document_makes_no_pairs(stories, word_tokenize
 
 
 def test_documents_of_one_segment_make_no_pairs(word_tokenizer):
-    with pytest.raises(ValueError, match="none of 3 documents for pairs has two segments"):
-        make_pairs(as_dataset(["w1 w2", "w3", "w4 w5 w6"]), word_tokenizer, 32)
-    with pytest.raises(ValueError, match="2 document\\(s\\) for pairs, all alike; give 2 different ones"):
-        make_pairs(as_dataset(["w1. w2.", "w1. w2."]), word_tokenizer, 32)
-    with pytest.raises(ValueError, match="1 document\\(s\\) for pairs, all alike; give 2 different ones"):
-        make_pairs(as_dataset(["w1. w2."]), word_tokenizer, 32)
+    for texts in (["w1 w2", "w3", "w4 w5 w6"], ["w1. w2.", "w1. w2."], ["w1. w2."]):
+        with pytest.raises(ValueError, match="make no pair; give different ones, of several sentences"):
+            make_pairs(as_dataset(texts), word_tokenizer, 32)
 
 
 class Losses(TrainerCallback):

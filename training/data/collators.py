@@ -116,8 +116,6 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
                 raise ValueError("whole_word_mask: True contradicts masking='span'; leave one of them out")
             self.masking = "whole_word"
             self.whole_word_mask = False  # the parent would warn and mask with [MASK] alone
-        if self.mlm:
-            check_mask_token(self.tokenizer)
         check_masking(self)
         if (self.random_replacement == "unigram") != (self.unigram_counts is not None):
             raise ValueError("unigram_counts: needed with random_replacement='unigram', and only there")

@@ -30,10 +30,7 @@ class WeightAverage(TrainerCallback):
         self.weights = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
         self.average = self._copies()
         if self.checkpoint:  # its model is the average
-            path = Path(self.checkpoint) / TRAINING_WEIGHTS
-            if not path.is_file():
-                raise ValueError(f"weight_average: the checkpoint {self.checkpoint!r} was made without; leave it out")
-            self._put(load_file(path))
+            self._put(load_file(Path(self.checkpoint) / TRAINING_WEIGHTS))
 
     @torch.no_grad()
     def on_step_end(self, args, state, control, **kwargs):

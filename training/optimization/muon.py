@@ -111,9 +111,6 @@ def muon_optimizer(
         decayed: names of the parameters whose weights decay (`Trainer.get_decay_parameter_names`).
         learning_rate, muon_learning_rate: AdamW's and Muon's.
         adamw: AdamW's `betas` and `eps`.
-
-    Raises:
-        ValueError: the model has no MiniBERT blocks, or nothing else, that learns.
     """
     matrices, muon, rest = block_matrices(model), {}, {}
     for name, parameter in model.named_parameters():
@@ -122,6 +119,4 @@ def muon_optimizer(
             options = dict(lr=muon_learning_rate, parts=parts) if parts else dict(lr=learning_rate, **adamw)
             group = dict(params=[], weight_decay=decay, **options)
             (muon if parts else rest).setdefault((parts, decay), group)["params"].append(parameter)
-    if not muon or not rest:
-        raise ValueError("optimizer: muon needs a model whose MiniBERT blocks and embeddings both learn; use adamw")
     return MuonAdamW([*muon.values()], [*rest.values()])

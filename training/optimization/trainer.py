@@ -2,7 +2,6 @@
 
 import dataclasses
 from contextlib import nullcontext
-from pathlib import Path
 
 import torch
 from transformers import TrainingArguments
@@ -10,7 +9,7 @@ from transformers.optimization import get_wsd_schedule
 
 from ..arguments import pretraining as arguments
 from ..processes import shares_weights
-from .averaging import TRAINING_WEIGHTS, WeightAverage
+from .averaging import WeightAverage
 from .clock import TimeBudget
 from .muon import muon_optimizer
 from .schedule import decay_of, rows_in_batch, schedule_arguments
@@ -121,8 +120,6 @@ class OptimizationMixin:
     def train(self, resume_from_checkpoint=None, *args, **kwargs):
         if self.weight_average is not None:
             self.weight_average.checkpoint = resume_from_checkpoint
-        elif resume_from_checkpoint and (Path(resume_from_checkpoint) / TRAINING_WEIGHTS).exists():
-            raise ValueError(f"weight_average: the checkpoint {resume_from_checkpoint!r} was made with it; give it too")
         return super().train(resume_from_checkpoint, *args, **kwargs)
 
     def create_optimizer(self, *args, **kwargs) -> torch.optim.Optimizer:

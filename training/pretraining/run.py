@@ -65,8 +65,7 @@ def pretrain(
     for name in ("bf16_full_eval", "fp16_full_eval"):
         if getattr(training, name):
             raise ValueError(f"{name}: it would leave the model that is saved in half precision; leave it out")
-    strategy = getattr(training, "train_sampling_strategy", "random")
-    if streaming.streaming and strategy != "random":
+    if streaming.streaming and (strategy := training.train_sampling_strategy) != "random":
         raise ValueError(f"train_sampling_strategy: {strategy!r} has no effect with --streaming; leave it out")
     start_from, embedding_init = model_arguments.model_name_or_path, model_arguments.embedding_init
     if start_from and training.learning_rate is None and optimization.optimizer != "muon":

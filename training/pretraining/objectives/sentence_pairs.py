@@ -103,9 +103,8 @@ def make_pairs(
         seq_length: longest row, in tokens.
 
     Raises:
-        ValueError: too few documents have two segments or more, or there is a single document.
+        ValueError: no two different documents, or none with two segments or more.
     """
-    check_segments(documents)
     options = dict(desc="Making pairs", seq_length=seq_length, short_seq_prob=short_seq_prob, seed=seed)
     options |= special_ids(tokenizer) | dict(backend=tokenizer_backend(tokenizer))
     pairs = []
@@ -126,7 +125,7 @@ def by_source(documents: datasets.Dataset) -> dict[str, datasets.Dataset]:
     return {names[number]: documents.select(np.flatnonzero(numbers == number)) for number in np.unique(numbers)}
 
 
-def check_segments(documents: datasets.Dataset, what: str = "for pairs") -> None:
+def check_segments(documents: datasets.Dataset, what: str) -> None:
     """Refuse (ValueError) documents that no pairs can be made of: there is a single one (or copies of one), or none has
     two segments. Of a usual corpus only the first ones are looked at."""
     texts, count = documents["text"], len(documents)
