@@ -172,9 +172,6 @@ class MiniBertConfig(PreTrainedConfig):
                 near = difflib.get_close_matches(name, sorted(known), n=3, cutoff=0.5)
                 hint = f"did you mean {' or '.join(near)}?" if near else f"use one of {', '.join(sorted(known))}"
                 raise ValueError(f"MiniBertConfig has no field {name!r} (given: {value!r}); {hint}")
-        window = kwargs.get("sliding_window")
-        if window is not None and self.local_attention not in (2 * window, 2 * window + 1, type(self).local_attention):
-            raise ValueError(f"sliding_window={window} contradicts local_attention={self.local_attention}; give one")
         if kwargs.get("add_cross_attention"):
             raise ValueError("add_cross_attention=True: MiniBERT has no cross-attention; leave it out")
         given = kwargs.get("torch_dtype") if self.dtype is None else self.dtype

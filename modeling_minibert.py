@@ -542,7 +542,7 @@ def classification_loss(
     if config.problem_type not in losses:
         raise ValueError(f"problem_type={config.problem_type!r}: use single_label_classification, {', '.join(losses)}")
     logits_nc = at_least_fp32(logits_nc)
-    if labels.numel() != logits_nc.numel() or labels.shape[:1] != logits_nc.shape[:1]:
+    if labels.numel() != logits_nc.numel() or labels.shape[:1] not in ((), logits_nc.shape[:1]):
         given, kind = f"{labels.dtype}, of the shape {tuple(labels.shape)}", config.problem_type
         raise ValueError(f"labels: {given}, for problem_type={kind!r}; give {tuple(logits_nc.shape)}")
     labels = labels.to(logits_nc).view(logits_nc.shape)

@@ -299,7 +299,7 @@ def test_fields_by_any_of_their_names():
     [
         ([], "give one: a folder, a Hub name or a class"),
         (["BertForMaskdLM"], "is no model of Transformers or MiniBERT; use one like BertForMaskedLM"),
-        (["no/such/folder"], "is no folder here"),
+        (["no/such/folder"], "does not exist"),
         (["BertModel", "--checks", "nope"], "checks: 'nope' begins no name; use packed position_ids"),
         (["BertModel", "--set", "[1]"], "set: '[1]' is no field=value"),
         (["BertModel", "--set", "{"], "set: '{' is no field=value"),

@@ -291,7 +291,7 @@ def test_refusals(folder, tmp_path, capsys):
     for given, message in (
         ([folder], "paths: 1 given; give a source and a target"),
         ([folder, tmp_path / "full"], "exists already: nothing is overwritten, give a new folder"),
-        ([tmp_path / "nothing", tmp_path / "out"], "is no folder here"),
+        ([tmp_path / "nothing", tmp_path / "out"], "does not exist"),
         ([tmp_path / "full", tmp_path / "out"], "there is none in"),
         ([tmp_path / "bert", tmp_path / "out"], "is a bert, not a MiniBERT"),
         ([folder, tmp_path / "out", "--head", "ForMaskedLM"], "holds a MiniBertModel; use Model\n"),
@@ -305,7 +305,10 @@ def test_refusals(folder, tmp_path, capsys):
 
 def test_a_missing_package_is_named(folder, tmp_path, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "onnx", None)
-    assert refusal(capsys, "export", folder, tmp_path / "out") == "minibert: error: this needs onnx: pip install onnx\n"
+    assert (
+        refusal(capsys, "export", folder, tmp_path / "out")
+        == "minibert: error: this needs onnx: pip install onnx onnxruntime\n"
+    )
 
 
 @needs_onnx

@@ -216,6 +216,10 @@ def _count_characters(texts: Iterable[str], show_progress: bool) -> Counter[str]
     for i, text in enumerate(tqdm(texts, desc="Reading text", unit=" texts", disable=not show_progress, delay=1)):
         if not isinstance(text, str):
             raise ValueError(f"texts[{i}]: of type {type(text).__name__}; use strings")
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise ValueError(f"texts[{i}]: not Unicode text: {error}") from None
         characters.update(text)
     if not any(map(str.strip, characters)):
         raise ValueError("texts: empty; give at least one string that is not blank")

@@ -10,7 +10,7 @@ All raise:
     ValueError: bad input, with the command line's message: the argument, its value and what to use instead; before any
         work, and without touching an output folder that is in use.
     OSError: a file that cannot be read or written.
-    ModuleNotFoundError: a package that only some commands need is missing; says which extra installs it.
+    ModuleNotFoundError: a package that only some commands need is missing; says what to install.
 """
 
 from __future__ import annotations

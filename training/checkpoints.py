@@ -60,6 +60,8 @@ def _checkpoint_to_resume(training: TrainingArguments) -> str | None:
     if given.lower() == "false" or (newest and not _checkpoints(folder)):
         check_unused(folder)
         return None
+    if not newest and not Path(given).is_dir():
+        raise ValueError(f"resume_from_checkpoint: {given!r} is no folder; give a checkpoint's path, or true")
     if not newest and Path(given).resolve().parent != folder.resolve():
         check_unused(folder)
     passed_over = []

@@ -30,6 +30,8 @@ def saved_config(path: str) -> PreTrainedConfig:
     """The config of a model in a folder or on the Hub (its code is never run); a ValueError if there is none."""
     if Path(path).exists() and not (Path(path) / "config.json").exists():
         raise ValueError(f"model: there is none in {path!r} (no config.json)")
+    if not Path(path).exists() and (path.count("/") > 1 or path.startswith((".", "/", "~"))):
+        raise ValueError(f"model: {path!r} does not exist")
     with reading(path):
         try:
             return AutoConfig.from_pretrained(path, trust_remote_code=False)
@@ -47,8 +49,6 @@ def saved_tokenizer(path: str | Path) -> PreTrainedTokenizerBase:
             tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=False)
     except ValueError as error:
         raise ValueError(none if without_files else str(error)) from error
-    except OSError as error:
-        raise OSError(f"no tokenizer {str(path)!r}: {str(error).splitlines()[0]}") from error
     if without_files and len(tokenizer) < FEWEST_CHARACTERS:
         raise ValueError(none)
     longest = tokenizer.model_max_length

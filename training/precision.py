@@ -63,6 +63,8 @@ def check_training(training: TrainingArguments) -> None:
     train with a part of the batch: it has the address at which several meet, but no rank among them."""
     if training.neftune_noise_alpha is not None:
         raise ValueError("neftune_noise_alpha: a batch is one row, whose length would scale the noise; leave it out")
+    if "num_warmup_steps" in (training.lr_scheduler_kwargs or {}):
+        raise ValueError("lr_scheduler_kwargs: num_warmup_steps is given by --warmup_steps; leave it out")
     if training.fp16 and training.device.type == "cpu":
         raise ValueError("fp16: True has no effect on a CPU; use --bf16 true, or leave it out")
     if training.n_gpu > 1:

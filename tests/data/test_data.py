@@ -59,6 +59,7 @@ PARAGRAPHS = "Title\nFirst paragraph.\nSecond.\n\nNext title\nIts paragraph.\n"
         (PARAGRAPHS, "document", [PARAGRAPHS.strip()]),
         ("one\ntwo", "paragraph", ["one\ntwo"]),
         ("\none\ntwo\n \t\nthree", "auto", ["one\ntwo", "three"]),
+        ("one\n\u00a0\ntwo\n\nthree\n \nfour", "auto", ["one\n\u00a0\ntwo", "three", "four"]),
         ("one\ntwo\n\nthree\r\n \r\nfour\nfive", "auto", ["one\ntwo", "three", "four\nfive"]),
         ("\ufeffone\n \t\nΔύο\n", "line", ["one", "Δύο"]),  # byte order mark, a line of spaces
     ],
@@ -140,7 +141,7 @@ def test_a_first_row_that_is_longer_than_the_header(write, tmp_path, name, strea
 def test_a_row_that_is_shorter_than_the_header(write, name, streaming):
     """What stands behind a line break that no quotes enclose would be another row's, without a text."""
     file = write(name, "id,text\n0,one\ntwo\n1,three\n".replace(",", "," if name == "a.csv" else "\t"))
-    with pytest.raises(ValueError, match=f"row 2 of '{name}' has 1 cells, the header 2; put a cell with a line break"):
+    with pytest.raises(ValueError, match=f"row 2 of '{name}' has fewer cells than the header .1 of 2"):
         data.load_sources([file], streaming=streaming)
     write(name, 'text\n"one\n two"\n \n\nthree\n')
     (rows,) = data.load_sources([file], streaming=streaming)

@@ -326,7 +326,8 @@ def test_fertility_refuses(tmp_path, capsys):
             "not parallel: line 2 is blank in one of",
         ),
         ([str(folder), "--data", files[0], files[0]], "two files of the language 'de'"),
-        ([str(tmp_path / "none"), "--data", files[0]], "no tokenizer '"),
+        ([str(folder), str(folder), "--data", files[0]], "is given twice"),
+        ([str(tmp_path / "none"), "--data", files[0]], "cannot be loaded"),
         ([str(folder), "--data", str(tmp_path / "it.txt")], "it.txt' does not exist"),
     ):
         assert cli.main(["fertility", "--output_dir", str(tmp_path / "output"), *arguments]) == 2

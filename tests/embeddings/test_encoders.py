@@ -377,7 +377,7 @@ def test_embed_refuses(folder, tokenizer, tmp_path, capsys):
     output = ["--output", tmp_path / "x.npy", "--model"]
     for arguments, words in [
         (["--file", tmp_path / "blank.txt", *output, folder], ["text: none in", "blank.txt"]),
-        (["--file", tmp_path / "no.txt", *output, folder], ["No such file", "no.txt"]),
+        (["--file", tmp_path / "no.txt", *output, folder], ["no file", "no.txt"]),
         (["--file", tmp_path / "no.jsonl", *output, folder], ["file: ", "no.jsonl' does not exist"]),
         (["--file", rows, *output, folder], ["rows.jsonl, row 2: text=3 is not text"]),
         (["--file", rows, "--column", "other", *output, folder], ["row 1: there is no column 'other'; columns: text"]),

@@ -153,7 +153,7 @@ def test_rerank_refuses(root, tmp_path, capsys):
         ([*model], ["query: none given"]),
         (["katan", *model], ["passages: none given"]),
         (["katan", "--file", tmp_path / "blank.txt", *model], ["text: none in", "blank.txt"]),
-        (["katan", "--file", tmp_path / "no.txt", *model], ["No such file", "no.txt"]),
+        (["katan", "--file", tmp_path / "no.txt", *model], ["there is no file"]),
         (["katan", "lover", "--model", root / "embedder"], ["holds a MiniBertModel; a reranker is a"]),
         (["katan", "lover", "--top_k", "-1", *model], ["top_k: -1 is too small"]),
         (["katan", "lover", "--model", tmp_path / "three"], ["with 3 labels; a reranker is"]),
@@ -223,7 +223,7 @@ def test_evaluation_refuses(root, data, capsys):
         (models, ["data: none given; give a folder with corpus.jsonl"]),
         ([*models, "--data", data, "--weight", "1.5"], ["weight: 1.5 is out of range"]),
         ([*models, "--data", data, "--depth", "0"], ["depth: 0 is too small"]),
-        ([*models, "--data", data / "corpus.jsonl"], ["data: ", "corpus.jsonl/corpus.jsonl' does not exist"]),
+        ([*models, "--data", data / "corpus.jsonl"], ["is no retrieval folder: it has no corpus.jsonl"]),
         (
             [*models, "--data", data, "--split", "dev"],
             ["has none of queries_dev.jsonl, queries/dev.jsonl"],

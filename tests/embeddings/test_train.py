@@ -190,7 +190,7 @@ def test_what_is_pushed_is_the_finished_model(toy, tmp_path, monkeypatch):
     """By `minibert push`, once, without pickles."""
     pushed, output = [], tmp_path / "out"
     monkeypatch.setattr(Trainer, "init_hf_repo", lambda *_, **__: pytest.fail("a repository was created"))
-    monkeypatch.setattr("huggingface_hub.utils._headers.get_token", lambda: "hf_some")
+    monkeypatch.setattr("minibert.training.hub.push.get_token", lambda: "hf_some")
     monkeypatch.setattr("minibert.training.hub.push.push", pushed.append)
     run("finetune", "embed", toy / "train.jsonl", "--model", toy / "model", "--output_dir", output, "--max_steps", "2",
         "--push_to_hub", "true", "--hub_model_id", "me/mine", *TRAINING)  # fmt: skip
@@ -240,10 +240,10 @@ def test_finetune_embed_refuses_before_it_trains(toy, folder, tmp_path, capsys, 
         ([toy / "train.jsonl", "--label_smoothing_factor", "0.1"], ["label_smoothing_factor: it has no effect here"]),
         ([toy / "train.jsonl", "--train_sampling_strategy", "sequential"], ["train_sampling_strategy: it has no eff"]),
         ([toy / "train.jsonl", "--per_device_eval_batch_size", "4"], ["per_device_eval_batch_size: it has no effect"]),
-        ([toy / "train.jsonl", "--push_to_hub", "true", "--hub_model_id", "a/b/c"], ["Repo id must be in", "a/b/c"]),
+        ([toy / "train.jsonl", "--push_to_hub", "true", "--hub_model_id", "a/b/c"], ["hub_model_id: 'a/b/c' is no"]),
         ([], ["data: none given"]),
         ([toy / "train.jsonl", "--validation", "missing.csv"], ["validation: 'missing.csv' does not exist"]),
-        ([toy / "train.jsonl", "--validation", toy / "model"], ["validation: ", "corpus.jsonl' does not exist"]),
+        ([toy / "train.jsonl", "--validation", toy / "model"], ["validation: ", "is no retrieval folder"]),
     ]:
         error = refusal(
             capsys,

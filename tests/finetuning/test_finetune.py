@@ -778,12 +778,12 @@ def test_only_a_finished_training_touches_the_hub(start, data, tmp_path, monkeyp
 
 @pytest.mark.parametrize(
     ("token", "name", "error"),
-    [(None, "me/x", "but no token found"), ("hf_some", "me/x/y", "Repo id must be in the form")],
+    [(None, "me/x", "no token for the Hub"), ("hf_some", "me/x/y", "hub_model_id: 'me/x/y' is no name")],
 )
 def test_what_could_not_be_pushed_is_told_before_the_training(
     start, data, tmp_path, monkeypatch, capsys, token, name, error
 ):
-    monkeypatch.setattr("huggingface_hub.utils._headers.get_token", lambda: token)
+    monkeypatch.setattr("minibert.training.hub.push.get_token", lambda: token)
     given = ["--data", data, "--output_dir", str(tmp_path / "out"), *QUICK, "--push_to_hub", "--hub_model_id", name]
     assert cli.main(["finetune", "classify", "--model", start, *given]) == 2
     assert error in capsys.readouterr().err and not (tmp_path / "out").exists()

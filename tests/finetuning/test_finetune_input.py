@@ -167,6 +167,11 @@ class TestRefused:
         ("kind", "arguments", "said"),
         [
             ("classes", ["--neftune_noise_alpha", "5"], "neftune_noise_alpha: a batch is one row, whose length"),
+            (
+                "classes",
+                ["--lr_scheduler_kwargs", '{"num_warmup_steps": 3}'],
+                "lr_scheduler_kwargs: num_warmup_steps is",
+            ),
             ("classes", ["--bf16_full_eval", "true"], "bf16_full_eval: use false; evaluation would leave the model"),
             ("classes", ["--fp16_full_eval", "true"], "fp16_full_eval: use false"),
             ("classes", ["--prediction_loss_only", "true"], "prediction_loss_only: use false"),
@@ -223,7 +228,7 @@ class TestRefused:
         elif lacks == "agreement":
             settings = json.loads((folder / "config.json").read_text()) | {"pad_token_id": 7}
             (folder / "config.json").write_text(json.dumps(settings))
-            said = "has pad_token_id=7 in config.json, 0 in the tokenizer; they must agree"
+            said = "has pad_token_id=7 in config.json, 0 in the tokenizer; correct the one"
         elif lacks == "files":
             for file in folder.glob("tokenizer*"):
                 file.unlink()

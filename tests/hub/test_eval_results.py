@@ -2,14 +2,14 @@
 
 import pytest
 import yaml
-from helpers import build
+from helpers import build, refusal
 from huggingface_hub import parse_eval_result_entries
 
 from minibert.tokenization import train_tokenizer
 from minibert.training.arguments.tools import PushArguments
 from minibert.training.hub import push as hub_push
 from minibert.training.hub.card import CardFacts, Result, save_card
-from minibert.training.hub.eval_results import write_eval_results
+from minibert.training.hub.eval_results import check_eval_results, write_eval_results
 from minibert.training.hub.files import stage
 
 RESULTS = [
@@ -33,6 +33,7 @@ def folder(tmp_path_factory):
 
 def test_every_benchmark_gets_a_file(tmp_path):
     given = ["f1=me/news:ner", "accuracy=me/news:tokens", "f1=you/other.set:default", "ndcg@10=you/docs:retrieval"]
+    check_eval_results(given)
     write_eval_results(tmp_path, given, RESULTS)
     found = {
         path.relative_to(tmp_path).as_posix(): [
@@ -68,9 +69,10 @@ def test_a_file_by_hand_goes_up_and_is_not_written_over(folder, tmp_path):
 
 
 @pytest.mark.parametrize("text", ["f1", "f1=news:ner", "f1=me/news", "f1=me/news:", "=me/news:ner", "f1=a/b/c:d"])
-def test_what_is_unclear_is_refused(text, tmp_path):
+def test_what_is_unclear_is_refused_first(text, capsys):
     with pytest.raises(ValueError, match="use METRIC=OWNER/DATASET:TASK"):
-        write_eval_results(tmp_path, [text], RESULTS)
+        check_eval_results([text])
+    assert "eval_results" in refusal(capsys, "push", "nowhere", "me/tagger", "--eval_results", text)
 
 
 @pytest.mark.parametrize(("metric", "number"), [("recall", 0), ("loss", 2)])

@@ -409,7 +409,7 @@ def test_a_card_that_the_hub_refuses(author, server, folder, tmp_path):
 @pytest.mark.parametrize(
     ("before", "said"),
     [
-        ("import os; os.environ.pop('HF_TOKEN')", "but no token found"),
+        ("import os; os.environ.pop('HF_TOKEN')", "no token for the Hub"),
         ("import os; os.environ['HF_TOKEN'] = 'hf_wrong'", "Invalid credentials"),
         ("import huggingface_hub; huggingface_hub.constants.ENDPOINT = 'http://127.0.0.1:9'", "refused"),
     ],
@@ -485,7 +485,7 @@ def test_refused_before_anything_is_uploaded(change, said, folder, tmp_path, cap
     assert said in error and len(error.strip().splitlines()) == 1
 
 
-@pytest.mark.parametrize("paths", [[], ["one"], ["a", "b", "c"], ["no/such/folder", "a/b"]])
+@pytest.mark.parametrize("paths", [[], ["one"], ["a", "b", "c"], ["no/such/folder", "a/b"], [".", "a/b/c"]])
 def test_bad_paths(paths, capsys):
     assert cli.main(["push", *paths]) == 2
     assert "paths:" in capsys.readouterr().err

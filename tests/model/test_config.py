@@ -411,12 +411,6 @@ def test_a_file_chooses_no_kernel(tmp_path, key):
     assert "somebody" not in str(vars(MiniBertConfig.from_pretrained(tmp_path)))
 
 
-def test_two_windows_that_contradict_each_other():
-    with pytest.raises(ValueError, match="sliding_window=5 contradicts local_attention=20; give one"):
-        MiniBertConfig(local_attention=20, sliding_window=5)
-    assert MiniBertConfig(local_attention=10, sliding_window=5).sliding_window == 5
-
-
 def test_from_pretrained_of_our_own_file_warns_of_nothing(tmp_path, monkeypatch, caplog):
     MiniBertConfig.bert("tiny", num_labels=3).save_pretrained(tmp_path)
     monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)

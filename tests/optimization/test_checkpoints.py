@@ -136,7 +136,7 @@ def test_the_command_refuses_before_anything_is_read(run, tmp_path, capsys):
     missing = str(tmp_path / "no such file")
     for given, said in (
         (["--resume_from_checkpoint", str(run / "checkpoint-4")], "optimizer.pt is missing"),
-        (["--resume_from_checkpoint", str(run / "checkpoint-9")], "is not whole: trainer_state.json is missing"),
+        (["--resume_from_checkpoint", str(run / "checkpoint-9")], "is no folder; give a checkpoint's path, or true"),
         ([], "holds an unfinished run; go on with --resume_from_checkpoint true"),
     ):
         if not given:

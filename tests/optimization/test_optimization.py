@@ -519,11 +519,6 @@ def test_measuring_trains_a_model_of_its_own(tmp_path):
         ),
         ({"minutes": 5, "batch_warmup": 100}, {}, "batch_warmup: 100 does not go with --minutes"),
         ({"minutes": 5}, {"restore_callback_states_from_checkpoint": True}, "restore_callback_states_from_checkpoint"),
-        (
-            {},
-            {"lr_scheduler_type": "warmup_stable_decay", "lr_scheduler_kwargs": {"num_warmup_steps": 50}},
-            "lr_scheduler_kwargs: num_warmup_steps has no effect; use --warmup_steps",
-        ),
         ({"batch_warmup": -0.1}, {}, "batch_warmup: -0.1"),
         ({"batch_warmup": 101}, {"max_steps": 100}, "batch_warmup: 101 is more than max_steps=100"),
         ({"batch_warmup": 0.1}, {"per_device_train_batch_size": 1}, "batch_warmup: a batch of one row"),

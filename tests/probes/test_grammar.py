@@ -109,12 +109,12 @@ def test_decoders_predict_the_first_token_too(tokenizer):
     np.testing.assert_allclose(*scores, rtol=1e-5)
 
 
-@torch.no_grad()
 def test_a_decoder_masks_no_words(tokenizer):
     with pytest.raises(ValueError, match="masking: 'word' has no effect on a decoder; use token"):
         score_sentences(build("decoder", tokenizer), tokenizer, SENTENCES, "word")
 
 
+@torch.no_grad()
 def test_words_of_a_tokenizer_that_marks_their_ends():
     """They are told by the text alone."""
     backend = Tokenizer(models.BPE(unk_token="<unk>", end_of_word_suffix="</w>"))

@@ -803,7 +803,7 @@ def test_a_seed_gives_the_same_results(folder, corpus, tmp_path):
         ([], "words: none given"),
         (["bank", "--layers", "9"], "layers: '9'"),
         (["bank", "--show", "0"], "show: 0"),
-        (["bank", ""], "the word '' has no token"),
+        (["bank", ""], "words: '' is blank"),
         (["bank", "--seed", "-1"], "seed: -1 is too small; use 0 or more"),
         (["bank", "--masked_tokens", "-1"], "masked_tokens: -1"),
     ],

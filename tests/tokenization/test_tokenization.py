@@ -197,6 +197,7 @@ def test_reload_without_our_code(trained, tmp_path):
         ({"texts": ["", " \n"]}, "texts: empty"),
         ({"texts": ["fine", None]}, r"texts\[1\]: of type NoneType"),
         ({"texts": iter(["fine", "fine", ["batched"]])}, r"texts\[2\]: of type list"),
+        ({"texts": ["fine", "\ud800"]}, r"texts\[1\]: not Unicode text"),
         ({"vocab_size": 0}, "vocab_size: 0 is too small"),
         ({"vocab_size": 260}, "vocab_size: 260 is too small; use at least 261, for 5 special tokens, 256 bytes"),
         ({"min_frequency": 2, "algorithm": "unigram"}, "min_frequency: 2 has no effect with unigram"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -180,7 +181,9 @@ class Text:
         documents = load_documents(**vars(corpus)).shuffle(seed=SEED)
         documents = documents.select(range(min(len(documents), 300 if quick else 20_000)))  # there may be any number
         size = 1000 if quick else TokenizerArguments().vocab_size
-        self.tokenizer = train_tokenizer(documents["text"], vocab_size=size, show_progress=False)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that a small corpus gives fewer tokens does not matter here
+            self.tokenizer = train_tokenizer(documents["text"], vocab_size=size, show_progress=False)
         self.tokenized = tokenize_documents(documents, self.tokenizer)
 
     def natural(self, count: int, batch_size: int, length: int) -> list[Batch]:

@@ -28,7 +28,8 @@ from .unused_arguments import reject_training, reject_unused
 
 NO_MEMORY = ("can't allocate memory", "Storage size calculation overflowed", "out of memory")
 LENGTHS = {"num_train_epochs", "max_steps", "minutes"}  # of a training; one given beside a recipe replaces its own
-EXTRAS = ("onnx", "onnxruntime", "peft")  # packages that only some commands need
+# Packages that only some commands need, and what to install for them.
+EXTRAS = {"peft": "peft", "onnx": "onnx onnxruntime", "onnxruntime": "onnx onnxruntime"}
 PACKAGE = Path(__file__).parents[2]
 TRANSFORMERS = Path(importlib.util.find_spec("transformers").origin).parent
 # `import transformers` takes a second, which the module of its parser does not need.
@@ -47,7 +48,9 @@ def run_command(name: str, argv: Sequence[str] = (), given: Mapping[str, Any] | 
     except ModuleNotFoundError as error:
         if error.name not in EXTRAS:
             raise
-        raise ModuleNotFoundError(f"this needs {error.name}: pip install {error.name}", name=error.name) from error
+        raise ModuleNotFoundError(
+            f"this needs {error.name}: pip install {EXTRAS[error.name]}", name=error.name
+        ) from error
     except Exception as error:
         said, hub = str(error), sys.modules.get("huggingface_hub.errors")
         if hub and isinstance(error, hub.StrictDataclassError):  # a config's refusal
@@ -87,6 +90,7 @@ def parse(name: str, argv: Sequence[str] = (), given: Mapping[str, Any] | None =
     chosen = recipe | given
     *instances, others, words = parser.read(argv, chosen)
     values = {field: value for instance in instances for field, value in vars(instance).items()}
+    values |= {command.positional: words} if words and command.positional else {}
     reject_unused(command.arguments, values, named, recipe.keys() - given.keys())
     if command.training_defaults is not None:
         from ..checkpoints import check_unused

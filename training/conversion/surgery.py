@@ -85,7 +85,9 @@ def change(model: PreTrainedModel, changes: Mapping[str, Any]) -> tuple[PreTrain
     elif config.num_hidden_layers < depth:
         said.append(f"gone: layers {config.num_hidden_layers} to {depth - 1}")
     if config.local_attention != model.config.local_attention and "sliding_attention" not in config.layer_types:
-        raise ValueError("set: local_attention has no effect without local layers; set global_attn_every_n_layers too")
+        raise ValueError(
+            "set: local_attention has no effect without local layers; set global_attn_every_n_layers above 1"
+        )
     if config.layer_types != model.config.layer_types:
         local = [str(i) for i, kind in enumerate(config.layer_types) if kind == "sliding_attention"]
         reach = f"local layers: {', '.join(local) or 'none'}"

@@ -4,6 +4,7 @@ import functools
 import hashlib
 import inspect
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from itertools import chain
@@ -19,13 +20,14 @@ from transformers import PreTrainedTokenizerFast
 
 from ..loading import without_bars
 from .builtin_corpus import builtin_documents, builtin_files
-from .sentences import BLANK_LINE, sentence_table
+from .sentences import sentence_table
 from .sources import language_of, plan_source, select_text
 from .tables import DatasetOrStream
 
 # Documents in one call of the tokenizer: enough to keep every core busy, few enough that the encodings of long
 # documents (100 bytes a token and more) stay small.
 TOKENIZER_BATCH = 512
+SPACES = r"\n[ \t\r]*\n"  # a line of nothing else, as `sources` finds it
 
 
 def load_documents(
@@ -185,8 +187,8 @@ def strip_blank(table: pa.Table) -> pa.Table:
 
 def split_paragraphs(table: pa.Table) -> pa.Table:
     """What `datasets` takes for a paragraph ends at an empty line; one of spaces divides paragraphs too."""
-    if pc.any(pc.match_substring_regex(table["text"], BLANK_LINE.pattern)).as_py():
-        parts = chain.from_iterable(map(BLANK_LINE.split, table["text"].to_pylist()))
+    if pc.any(pc.match_substring_regex(table["text"], SPACES)).as_py():
+        parts = chain.from_iterable(re.split(SPACES, text) for text in table["text"].to_pylist())
         table = pa.table({"text": pa.array(parts, pa.string())})
     return strip_blank(table)
 

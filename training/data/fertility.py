@@ -35,11 +35,17 @@ def fertility(arguments: FertilityArguments) -> dict[str, dict[str, dict[str, fl
     check_folder(output)
     if not paths:
         raise ValueError("tokenizers: none given; use folders or Hub names, such as runs/tokenizer")
+    if repeated := [path for path in paths if paths.count(path) > 1]:
+        raise ValueError(f"tokenizers: {repeated[0]!r} is given twice; leave one out")
     passages = load_passages(arguments.data)
     last = [Path(path).name for path in paths]
     tokenizers = {}
     for path, name in zip(paths, last):
-        tokenizers[name if last.count(name) == 1 else path] = saved_tokenizer(path)
+        try:
+            tokenizers[name if last.count(name) == 1 else path] = saved_tokenizer(path)
+        except (OSError, ValueError) as error:
+            reason = str(error).strip().splitlines()[0]
+            raise ValueError(f"tokenizers: {path!r} cannot be loaded: {reason}") from error
     figures = {
         name: {
             language: count_tokens(tokenizer, texts)

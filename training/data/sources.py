@@ -23,7 +23,7 @@ from .tables import LOADERS, DatasetOrStream, hub_name, load_files, load_hub, st
 # "de=folder": the language that an entry is in.
 LANGUAGE = re.compile(r"(?P<language>[A-Za-z][\w-]*)=(?P<item>.+)", re.DOTALL)
 # Begins with one given byte, which `re` finds a hundred times as fast as one of a class.
-BLANK_LINE = re.compile(rb"\n[ \t\r]*\n\s*\S")
+BLANK_LINE = re.compile(rb"\n[ \t\r]*\n")
 # How much of a file is looked at in advance when it is to be streamed, and how many rows for a column of strings.
 LOOK_AHEAD = 1 << 24
 ROWS_TO_SEE = 100
@@ -144,6 +144,8 @@ def _check_utf8(file: str, limit: int | None) -> None:
 
 def _layout(file: str, limit: int | None) -> str:
     with open(file, "rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as content:
-        text = re.compile(rb"\S").search(content)  # blank lines before it part nothing
-        found = text and BLANK_LINE.search(content, text.start(), min(len(content), limit or len(content)))
+        text, end = re.compile(rb"\S").search(content), len(content)  # blank lines before and behind it part nothing
+        while content[end - 1 : end].isspace():
+            end -= 1
+        found = text and BLANK_LINE.search(content, text.start(), min(end, limit or end))
     return "paragraph" if found else "line"

@@ -60,7 +60,7 @@ def load_files(
 ) -> DatasetOrStream:
     """The rows of files that are read as those ending in `suffix`; `options` are those of `datasets.load_dataset`. Of
     csv and tsv, columns of numbers are such, unless all are wanted `as_text`. A ValueError where files cannot be read,
-    or hold no rows; of a stream, the first row of each file is looked at, the others as they are read."""
+    or hold no rows; of a stream, the first rows of each file are looked at, the others as they are read."""
     loader, defaults = LOADERS[suffix]
     apart = f"{APART}, with --weights" if options.get("streaming") else APART
     try:
@@ -90,7 +90,7 @@ def load_files(
             _check_rows(file, defaults.get("sep", ","), SHORT_ROWS if streamed else None)
         if columns and not streamed and not as_text:
             (rows,) = with_numbers([rows])
-    except (datasets.exceptions.DatasetGenerationError, ValueError) as error:
+    except (datasets.exceptions.DatasetGenerationError, csv.Error, ValueError) as error:
         named = repr(files[0]) if len(files) == 1 else f"one of {len(files)} files ({files[0]!r}, …)"
         reason = "no rows" if "corresponds to no data" in str(error) else _reason(error)
         raise ValueError(f"{field}: {named} cannot be read as {suffix[1:]}: {reason}") from error
@@ -152,8 +152,8 @@ def _check_rows(file: str, separator: str, count: int | None) -> None:
         header = next(rows)
         for number, row in enumerate(itertools.islice(rows, count), 1):
             if len(row) < len(header):
-                cells = f"row {number} of {file!r} has {len(row)} cells, the header {len(header)}"
-                raise ValueError(f"{cells}; put a cell with a line break in quotes")
+                fewer = f"row {number} of {file!r} has fewer cells than the header ({len(row)} of {len(header)})"
+                raise ValueError(f"{fewer}; add empty ones, or put a cell with a line break in quotes")
 
 
 def _first_columns(file: str) -> list[str]:

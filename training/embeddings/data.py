@@ -137,6 +137,8 @@ def read_text(path: Path, newline: str | None = None) -> str:
 def read_lines(file: str | None) -> list[str]:
     """The lines of a text file, or of stdin, empty ones too, so that they keep their numbers; a ValueError if all are
     blank."""
+    if file is not None and not Path(file).expanduser().is_file():
+        raise ValueError(f"file: there is no file {file!r}")
     if file is not None and Path(file).suffix.lower() in (*TABLE_SUFFIXES, ".json"):
         raise ValueError(f"file: {file!r} is a table; give a text file, a text on each line")
     text = sys.stdin.read() if file is None else read_text(Path(file).expanduser())
@@ -151,9 +153,11 @@ def read_lines(file: str | None) -> list[str]:
 
 def text_files(sources: Sequence[str]) -> Iterator[tuple[Path, Path]]:
     """Each source with each of its files of text (a folder is searched through; hidden files left out), in the order of
-    names."""
+    names; a ValueError for one that is not there."""
     for source in sources:
         root = Path(source).expanduser()
+        if not root.exists():
+            raise ValueError(f"data: {source!r} does not exist")
         if root.suffix.lower() == ".json":
             raise ValueError(f"data: {source!r} is JSON in one piece; use jsonl, an object a line")
         for path in sorted(map(Path, files_in(root, TEXT_SUFFIXES + TABLE_SUFFIXES))) if root.is_dir() else [root]:
@@ -249,6 +253,8 @@ def read_retrieval(folder: str, split: str = "test", field: str = "data") -> Ret
         return read_table(str(there[0]), field)
 
     root = Path(folder).expanduser()
+    if not (root / "corpus.jsonl").is_file():
+        raise ValueError(f"{field}: {folder!r} is no retrieval folder: it has no corpus.jsonl")
     corpus = read_table(str(root / "corpus.jsonl"), field)
     queries, judgements = of_split("queries", ".jsonl"), of_split("qrels", ".csv", ".tsv")
     passages = {name: Passage(name, p.text) for name, p in zip(_ids(corpus), _rows_as_passages(corpus, ""))}

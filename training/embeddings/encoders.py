@@ -109,8 +109,9 @@ class Embedder:
         return _in_batches(self.model, encode, texts, prompt, batch_tokens, progress)
 
     def count_cut(self, texts: Sequence[str]) -> int:
-        """How many texts have more tokens than the model reads."""
-        batches = (texts[start : start + 1000] for start in range(0, len(texts), 1000))
+        """How many documents, with their prompt, have more tokens than the model reads."""
+        prompt = self.model.prompts.get("document") or ""
+        batches = ([prompt + text for text in texts[start : start + 1000]] for start in range(0, len(texts), 1000))
         rows = chain.from_iterable(self.model.tokenizer(batch, verbose=False).input_ids for batch in batches)
         return sum(len(row) > self.model.max_seq_length for row in rows)
 

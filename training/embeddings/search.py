@@ -99,7 +99,7 @@ def search(arguments: SearchArguments) -> list[list[tuple[Passage, float]]]:
     fingerprint = embedder.fingerprint()
     if index and fingerprint != index.fingerprint:
         makers = f"{index.model!r} ({index.fingerprint[:8]}), not by {model!r} ({fingerprint[:8]})"
-        raise ValueError(f"index: its vectors were made by {makers}; build a new index for another model")
+        raise ValueError(f"index: its vectors were made by {makers}; build a new index for another model, or version")
 
     if passages is not None:
         root.mkdir(parents=True, exist_ok=True)  # if that fails, it does before the work
@@ -112,7 +112,7 @@ def search(arguments: SearchArguments) -> list[list[tuple[Passage, float]]]:
         print(f"{folder}: {len(passages):,} passages, {len(new):,} of them new, {index.vectors.shape[1]} numbers each")
         if cut := embedder.count_cut(new):
             read = f"the {embedder.model.max_seq_length} tokens that the model reads of a text"
-            print(f"{cut:,} of the new ones are longer than {read}; cut them, or use a smaller --passage_words")
+            print(f"{cut:,} of the new ones are longer than {read}; use shorter rows, or a smaller --passage_words")
     depth = max(arguments.depth, arguments.top_k) if reranker else arguments.top_k
     results = index.search(queries, embedder, depth) if queries else []
     for number, (query, found) in enumerate(zip(queries, results)):

@@ -44,8 +44,11 @@ def check_head(path: str, config: PreTrainedConfig, task: type[Task], needed: bo
 
 def load_tokenizer(path: str, config: PreTrainedConfig, max_length: int | None) -> PreTrainedTokenizerBase:
     """The model's tokenizer, with `model_max_length` set to the longest input: `max_length`, or what both allow. A
-    ValueError (or OSError) if there is none, it does not fit the model, or `max_length` is beyond its positions."""
-    tokenizer = saved_tokenizer(path)
+    ValueError if there is none, it does not fit the model, or `max_length` is beyond the model's positions."""
+    try:
+        tokenizer = saved_tokenizer(path)
+    except (OSError, ValueError) as error:
+        raise ValueError(f"model: no tokenizer in {path!r}: {str(error).splitlines()[0]}") from error
     check_fast(tokenizer)
     if tokenizer.pad_token_id is None:
         raise ValueError(
@@ -56,7 +59,7 @@ def load_tokenizer(path: str, config: PreTrainedConfig, max_length: int | None) 
         raise ValueError(f"model: {path!r} has {config.vocab_size} word vectors, its tokenizer ids up to {size - 1}")
     if getattr(config, "pad_token_id", None) not in (None, tokenizer.pad_token_id):  # a word that would not be trained
         ids = f"pad_token_id={config.pad_token_id} in config.json, {tokenizer.pad_token_id} in the tokenizer"
-        raise ValueError(f"model: {path!r} has {ids}; they must agree")
+        raise ValueError(f"model: {path!r} has {ids}; correct the one that the model was not trained with")
     longest = positions(config)
     if max_length is not None and not 3 <= max_length <= longest:
         raise ValueError(f"max_length: {max_length} is out of range; use 3 up to the model's {longest} positions")

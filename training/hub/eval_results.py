@@ -18,18 +18,25 @@ FOLDER = ".eval_results"
 FORM = re.compile(r"([\w@]+)=([\w.-]+/[\w.-]+):([\w.-]+)")
 
 
+def check_eval_results(given: Sequence[str]) -> None:
+    """A ValueError for what is no METRIC=OWNER/DATASET:TASK."""
+    for text in given:
+        if not FORM.fullmatch(text):
+            raise ValueError(
+                f"eval_results: {text!r} is unclear; use METRIC=OWNER/DATASET:TASK, such as f1=me/news:ner"
+            )
+
+
 def write_eval_results(folder: Path, given: Sequence[str], results: Sequence[Result]) -> None:
     """Write a file for every benchmark: `given` as METRIC=OWNER/DATASET:TASK, the values of `results`, as they are. Of
     several splits that of the test counts.
 
     Raises:
-        ValueError: another form, no such figure, one of several splits, a file that is there already.
+        ValueError: no such figure, one of several splits, a file that is there already.
     """
     benchmarks: dict[str, list[EvalResultEntry]] = {}
     for text in given:
-        if (named := FORM.fullmatch(text)) is None:
-            raise ValueError(f"eval_results: {text!r} is none; use METRIC=OWNER/DATASET:TASK, such as f1=me/news:ner")
-        metric, dataset, task = named.groups()
+        metric, dataset, task = FORM.fullmatch(text).groups()
         found = [result for result in results if result.metric == metric]
         found = [result for result in found if result.split == "test"] or found
         if len(found) != 1:

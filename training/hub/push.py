@@ -13,14 +13,15 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from huggingface_hub import HfApi, ModelCard
-from huggingface_hub.utils import get_token_to_send, validate_repo_id
+from huggingface_hub import HfApi, ModelCard, get_token
+from huggingface_hub.errors import HFValidationError
+from huggingface_hub.utils import validate_repo_id
 from transformers import TrainingArguments
 
 from ..arguments.tools import PushArguments
 from ..report import format_table, plot_losses
 from .card import CARD, FACTS, CardFacts, facts_from_trainer, read_card, save_card
-from .eval_results import write_eval_results
+from .eval_results import check_eval_results, write_eval_results
 from .files import PICKLES, matches, stage
 from .trainer import hub_card
 
@@ -41,7 +42,8 @@ def push(arguments: PushArguments) -> dict[str, Any]:
     if len(arguments.paths) != 2:
         raise ValueError(f"paths: {arguments.paths} given; use two: the model's folder and the repository (owner/name)")
     folder, repository = Path(arguments.paths[0]), arguments.paths[1]
-    validate_repo_id(repository)
+    _check_name(repository, "paths")
+    check_eval_results(arguments.eval_results)
     with tempfile.TemporaryDirectory() as work:
         staged = Path(work) / "staged"
         left_out = stage(folder, staged)
@@ -73,10 +75,10 @@ def push(arguments: PushArguments) -> dict[str, Any]:
 
 
 def check_push(training: TrainingArguments) -> None:
-    """Check before a training what would make pushing its model fail: a ValueError for no name of a repository, an
-    OSError for no token."""
-    validate_repo_id(_repository(training))
-    get_token_to_send(True)
+    """Check before a training what would make pushing its model fail: a ValueError for no name of a repository, or no
+    token."""
+    _check_name(_repository(training), "hub_model_id")
+    _check_token()
 
 
 def push_trained(training: TrainingArguments) -> dict[str, Any]:
@@ -158,7 +160,8 @@ def upload(staged: Path, files: list[str], repository: str, facts: CardFacts | N
         files: those in `staged`, relative to it.
         facts: of a card that is generated; None: the staged one was written by hand.
     """
-    api, revision = HfApi(token=True, library_name="minibert"), arguments.revision  # not without a token
+    _check_token()
+    api, revision = HfApi(library_name="minibert"), arguments.revision
     repository = api.create_repo(repository, private=arguments.private or None, exist_ok=True).repo_id
     if arguments.private and not api.repo_info(repository).private:
         raise ValueError(f"{repository} is there already, and is public: --private cannot be kept")
@@ -218,3 +221,15 @@ def repeat(arguments: PushArguments) -> str:
             values = value if isinstance(value, list) else [value] * (value is not True)
             words += [f"--{each.name}", *values]
     return shlex.join(words)
+
+
+def _check_name(repository: str, field: str) -> None:
+    try:
+        validate_repo_id(repository)
+    except HFValidationError as error:
+        raise ValueError(f"{field}: {repository!r} is no name of a repository: {error}") from None
+
+
+def _check_token() -> None:
+    if get_token() is None:
+        raise ValueError("no token for the Hub (run `hf auth login`, or set HF_TOKEN)")

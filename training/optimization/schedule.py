@@ -23,11 +23,8 @@ def schedule_arguments(training: TrainingArguments, steps: int) -> dict[str, Any
     Where `steps` are not known yet, 0 or less, only shares are checked.
 
     Raises:
-        ValueError: the decay is below 0, warmup and decay together are longer than the training, or the warmup is given
-            in the schedule's own name.
+        ValueError: the decay is below 0, or warmup and decay together are longer than the training.
     """
-    if "num_warmup_steps" in (training.lr_scheduler_kwargs or {}):
-        raise ValueError("lr_scheduler_kwargs: num_warmup_steps has no effect; use --warmup_steps")
     decay, warmup = decay_of(training), training.warmup_steps
     given = f"lr_scheduler_kwargs: num_decay_steps={decay}"
     if not decay >= 0:

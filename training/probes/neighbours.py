@@ -30,8 +30,9 @@ BLOCK = 64  # masked positions whose scores for the whole vocabulary are compute
 def find_uses(texts: Iterable[str], word: str) -> list[Use]:
     """The first place in each text where the word stands as a whole, whatever its case; scripts that put no spaces
     between words (`UNSPACED`) may go on at once."""
-    letter = rf"(?![{UNSPACED}])\w"
-    pattern = regex.compile(rf"(?<!{letter}){regex.escape(word)}(?!{letter})", regex.IGNORECASE)
+    spaced = rf"(?![{UNSPACED}])\w"
+    begins, ends = rf"(?:(?=[{UNSPACED}])|(?<!{spaced}))", rf"(?:(?<=[{UNSPACED}])|(?!{spaced}))"
+    pattern = regex.compile(rf"{begins}{regex.escape(word)}{ends}", regex.IGNORECASE)
     return [Use(text, *match.span(), lemma=word) for text in texts if (match := pattern.search(text))]
 
 
@@ -116,6 +117,8 @@ def neighbours(corpus: CorpusArguments, probe: ProbeArguments, arguments: Neighb
     check(probe, arguments, uses=1, show=1, recall_at=1, masked_tokens=0, seed=0)
     if not arguments.words and not arguments.masked_tokens:
         raise ValueError("words: none given; use words of the corpus, or --masked_tokens N to look masks up")
+    if blank := [word for word in arguments.words if not word.strip()]:
+        raise ValueError(f"words: {blank[0]!r} is blank; use words of the corpus")
     rng = np.random.default_rng(arguments.seed)
     documents = load_documents(**vars(corpus))
     uses, queries = _collect(documents, corpus, arguments, rng) if arguments.words else ([], [])
