@@ -130,7 +130,7 @@ def test_passages_that_are_not_read_to_their_end_are_counted(folder, library, tm
         cut = sum(len(tokenizer(text).input_ids) > MAX_LENGTH for text in texts)
         command = ["search", tmp_path / str(words), "--data", library, "--model", folder, "--passage_words", str(words)]
         output = run(*command, capsys=capsys)
-        said = f"{cut} of the new ones are longer than the {MAX_LENGTH} tokens that the model reads of a text; use short"
+        said = f"{cut} of the new ones are longer than the {MAX_LENGTH} tokens that the model reads of a text; "
         assert (said in output) == ("longer than" in output) == (cut > 0)
     assert not cut
 
