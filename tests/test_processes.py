@@ -197,9 +197,10 @@ def test_one_process_writes(trained):
         one, two = (folder / which / name for which in ("one", "two"))
         files = [{path.relative_to(output).as_posix() for path in output.rglob("*")} for output in (one, two)]
         assert files[0] == files[1] and "model.safetensors" in files[0]
-        if name in PRETRAININGS:
+        if (one / "report.json").exists():
             reports = [json.loads((output / "report.json").read_text()) for output in (one, two)]
             figures = [{k: x for k, x in r.items() if isinstance(x, float) and "seconds" not in k} for r in reports]
+            assert reports[0].get("batch_size") == reports[1].get("batch_size")  # of all processes together
             assert figures[1] == pytest.approx(figures[0], rel=1e-4)
 
 
