@@ -1,6 +1,7 @@
 """What a training takes from where it runs: number format of its processor, number of its processes, time."""
 
 import dataclasses
+import inspect
 import os
 import platform
 import time
@@ -8,10 +9,13 @@ from pathlib import Path
 
 import torch
 from transformers import TrainingArguments
+from transformers.optimization import TYPE_TO_SCHEDULER_FUNCTION
 
 # Caches of kernels that oneDNN and torch make for every new shape in bf16 on CPU, up to 1,024 in either, of 0.2 to 0.5
 # MB each; both read it when they make the first one.
 KERNEL_CACHES = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "256", "LRU_CACHE_CAPACITY": "256"}
+# What a schedule is given by the trainer, not by the user.
+OF_THE_TRAINING = ("optimizer", "num_warmup_steps", "num_training_steps", "last_epoch")
 
 
 def resolve_precision(training: TrainingArguments) -> TrainingArguments:
@@ -60,11 +64,16 @@ def check_training(training: TrainingArguments) -> None:
     fp16 on a CPU, where it computes in fp32; one process for several GPUs: `DataParallel` computes in fp32 whatever was
     asked for, and the sums of an evaluation are of one model; batches that processes share, since what an evaluation
     counts is of whole ones; and the single process that `accelerate launch --num_processes 2 --cpu` starts, which would
-    train with a part of the batch: it has the address at which several meet, but no rank among them."""
+    train with a part of the batch: it has the address at which several meet, but no rank among them. And arguments that
+    the schedule does not have, at which Transformers ends only after all data is read."""
     if training.neftune_noise_alpha is not None:
         raise ValueError("neftune_noise_alpha: a batch is one row, whose length would scale the noise; leave it out")
-    if "num_warmup_steps" in (training.lr_scheduler_kwargs or {}):
-        raise ValueError("lr_scheduler_kwargs: num_warmup_steps is given by --warmup_steps; leave it out")
+    schedule = inspect.signature(TYPE_TO_SCHEDULER_FUNCTION[training.lr_scheduler_type]).parameters
+    usable = [name for name in schedule if name not in OF_THE_TRAINING]
+    unknown = [name for name in training.lr_scheduler_kwargs or {} if name not in usable]
+    if unknown and "kwargs" not in schedule:
+        use = f"use {', '.join(usable) or 'none'}; the warmup is --warmup_steps"
+        raise ValueError(f"lr_scheduler_kwargs: {training.lr_scheduler_type.value} has no {unknown[0]!r}; {use}")
     if training.fp16 and training.device.type == "cpu":
         raise ValueError("fp16: True has no effect on a CPU; use --bf16 true, or leave it out")
     if training.n_gpu > 1:

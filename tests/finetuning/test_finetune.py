@@ -580,7 +580,6 @@ class TestCompare:
             ("learning_rate", "2e-3", "0.001", "0.002"),
             ("label_smoothing_factor", "0.1", "0.0", "0.1"),
             ("adam_beta1", "0.8", "0.9", "0.8"),
-            ("lr_scheduler_kwargs", '{"a": 1}', "None", "{'a': 1}"),
             ("eval_delay", "1", "0", "1.0"),
         ):
             assert cli.main([*arguments[:-1], f"--{field}", value]) == 2

@@ -170,7 +170,12 @@ class TestRefused:
             (
                 "classes",
                 ["--lr_scheduler_kwargs", '{"num_warmup_steps": 3}'],
-                "lr_scheduler_kwargs: num_warmup_steps is",
+                "lr_scheduler_kwargs: linear has no 'num_warmup_steps'; use none; the warmup is --warmup_steps",
+            ),
+            (
+                "classes",
+                ["--lr_scheduler_type", "polynomial", "--lr_scheduler_kwargs", '{"power": 2, "lr_and": 0}'],
+                "lr_scheduler_kwargs: polynomial has no 'lr_and'; use lr_end, power;",
             ),
             ("classes", ["--bf16_full_eval", "true"], "bf16_full_eval: use false; evaluation would leave the model"),
             ("classes", ["--fp16_full_eval", "true"], "fp16_full_eval: use false"),
