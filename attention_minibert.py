@@ -24,6 +24,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.autograd import forward_ad
 from torch.nn import functional as F
 from transformers.activations import ACT2FN
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
@@ -330,7 +331,13 @@ def is_captured(x: torch.Tensor) -> bool:
     and torch.compile on CPU, where no kernel takes documents of any length (on CUDA some do)."""
     if torch.compiler.is_compiling() and not is_torchdynamo_exporting():
         return x.device.type == "cpu"
-    return is_tracing(x) or x.device.type == "meta"
+    return is_traced(x) or x.device.type == "meta"
+
+
+def is_traced(x: torch.Tensor) -> bool:
+    """Whether values cannot be looked at, or operators chosen here would lose derivatives: while a graph is traced,
+    under `torch.func`, and in forward-mode differentiation."""
+    return is_tracing(x) or torch._C._functorch.maybe_current_level() is not None or forward_ad._current_level >= 0
 
 
 def _forward_fill(marked_bs: torch.Tensor, value_bs: torch.Tensor, start: int) -> torch.Tensor:
@@ -776,7 +783,7 @@ class MiniBertDropout(nn.Dropout):
     """`nn.Dropout` with cheap random numbers on CPU."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        if not self.training or self.p == 0 or x.device.type != "cpu" or torch.compiler.is_compiling():
+        if not self.training or self.p == 0 or x.device.type != "cpu" or is_traced(x):
             return super().forward(x)
         return (x * random_keep(x, self.p)).mul_(1 / (1 - self.p))
 
@@ -818,7 +825,7 @@ def project(linear: nn.Module, x: torch.Tensor, act: nn.Module | None = None, ga
         and type(linear.weight) is nn.Parameter
         and linear.weight.dtype == x.dtype
         and not any(m._forward_hooks or m._forward_pre_hooks or "forward" in m.__dict__ for m in modules)
-        and not (is_captured(x) or torch.compiler.is_compiling())
+        and not is_traced(x)
         and not (torch.nn.modules.module._has_any_global_hook() or torch._C._len_torch_dispatch_stack())
     ):
         if not gated:

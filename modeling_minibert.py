@@ -36,7 +36,6 @@ from transformers.modeling_utils import PreTrainedModel
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 from transformers.utils import ModelOutput, can_return_tuple, logging
 from transformers.utils.generic import merge_with_config_defaults
-from transformers.utils.import_utils import is_tracing
 from transformers.utils.output_capturing import capture_outputs
 
 from .attention_minibert import (
@@ -48,6 +47,7 @@ from .attention_minibert import (
     bucket_rows,
     build_linear,
     is_captured,
+    is_traced,
     output_std,
     plan_attention,
     project,
@@ -516,7 +516,7 @@ def cross_entropy(
         if low < 0 or high >= logits.shape[1]:
             known = f"0 to {logits.shape[1] - 1}, or {ignore_index} for none"
             raise ValueError(f"labels: {low if low < 0 else high} is no class; give {known}")
-    if is_tracing(logits) or logits.device.type != "cpu" or not len(logits):
+    if is_traced(logits) or logits.device.type != "cpu" or not len(logits):
         wide = at_least_fp32(logits)
         loss_sum = F.cross_entropy(wide, labels, ignore_index=ignore_index, reduction="sum")
     else:
@@ -584,7 +584,7 @@ class MiniBertLanguageModel(MiniBertPreTrainedModel):
         `masked_lm_positions` are of the unpadded tokens."""
         hidden_td = outputs.unpadded
         if sparse_prediction is None:
-            cannot_look = masked_lm_positions is None and is_tracing(hidden_td)
+            cannot_look = masked_lm_positions is None and is_traced(hidden_td)
             sparse_prediction = self.training and labels_t is not None and not cannot_look
         if sparse_prediction and masked_lm_positions is None and labels_t is not None:
             masked_lm_positions = (labels_t != -100).nonzero().squeeze(1)
@@ -690,10 +690,15 @@ class MiniBertForCausalLM(MiniBertLanguageModel, GenerationMixin):
         self.post_init()
 
     def _finish_states(self, module: nn.Module, inputs: tuple, outputs: Any) -> Any:
-        if not isinstance(outputs, MiniBertModelOutput) or outputs.unpadded is not None:
-            return outputs  # the head comes later, on the tokens that need it
-        outputs.last_hidden_state = self.head(outputs.last_hidden_state)
+        if isinstance(outputs, tuple):
+            return (self.head(outputs[0]), *outputs[1:])
+        if outputs.unpadded is None:  # else the head comes later, on the tokens that need it
+            outputs.last_hidden_state = self.head(outputs.last_hidden_state)
         return outputs
+
+    def get_decoder(self) -> nn.Module:
+        """The blocks (where Transformers takes what is called `decoder`, here the last projection)."""
+        return self.model
 
     def prepare_inputs_for_generation(
         self, input_ids: torch.Tensor, next_sequence_length: int | None = None,

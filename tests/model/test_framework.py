@@ -1,9 +1,12 @@
 """What PyTorch and its neighbours do with a model from outside: hooks, offloading, pruning, functional transformations,
 gradients of gradients, torch.compile."""
 
+import copy
+
 import pytest
 import torch
 from accelerate import cpu_offload, disk_offload
+from torch.autograd import forward_ad
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.modules.module import register_module_forward_hook
 from torch.nn.utils import prune
@@ -98,6 +101,62 @@ def test_functional_gradients(head):
         assert_close(functional[name], torch.zeros_like(parameter) if parameter.grad is None else parameter.grad)
 
 
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("head", ["ForMaskedLM", "ForTokenClassification", "ForSequenceClassification"])
+def test_gradients_of_each_text(head, family):
+    """`vmap` over `grad`, as for differentially private training, gives what `backward` gives for each text alone."""
+    model = build(head, family).train()
+    given, mask = dict(model.named_parameters()), torch.ones_like(IDS).index_fill(1, torch.tensor([10, 11]), 0)
+
+    def loss_of(parameters, ids, mask, labels):
+        return torch.func.functional_call(model, parameters, (ids[None], mask[None]), dict(labels=labels[None])).loss
+
+    labels = TARGETS[head]["labels"]
+    each = torch.func.vmap(torch.func.grad(loss_of), in_dims=(None, 0, 0, 0))(given, IDS, mask, labels)
+    for i in range(len(IDS)):
+        model.zero_grad()
+        loss_of(given, IDS[i], mask[i], labels[i]).backward()
+        for name, parameter in given.items():
+            alone = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+            assert_close(each[name][i], alone, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("with_gradients", [True, False])
+@pytest.mark.parametrize("length", [12, 600])
+def test_derivatives_in_forward_mode(length, with_gradients, family):
+    """Of logits and loss, against differences in float64; in fp32, where operators of oneDNN may multiply."""
+    model = build("ForMaskedLM", family, max_position_embeddings=600, attn_implementation="eager").eval()
+    ids = torch.randint(1, 64, (2, length))
+    words = model.get_input_embeddings()(ids).detach()
+    direction = torch.randn_like(words)
+
+    def outputs(x, model=model):
+        out = model(inputs_embeds=x, labels=ids)
+        return torch.cat((out.logits.flatten(), out.loss[None]))
+
+    double = copy.deepcopy(model).double()
+    with torch.no_grad():
+        ends = [outputs(words.double() + sign * 1e-4 * direction.double(), double) for sign in (1, -1)]
+    expected = (ends[0] - ends[1]) / 2e-4
+    with torch.set_grad_enabled(with_gradients):
+        tangents = [torch.func.jvp(outputs, (words,), (direction,))[1]]
+        with forward_ad.dual_level():
+            tangents.append(forward_ad.unpack_dual(outputs(forward_ad.make_dual(words, direction))).tangent)
+    for tangent in tangents:
+        assert_close(tangent[-1].double(), expected[-1], rtol=1e-3, atol=1e-3)
+        assert (tangent - expected).norm() < 1e-3 * expected.norm()
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_members_of_an_ensemble_drop_units_of_their_own(family):
+    model = build("ForSequenceClassification", family, hidden_dropout=0.5, attn_implementation="eager").train()
+    weights = {name: torch.stack([x, x]) for name, x in model.named_parameters()}
+    run = torch.func.vmap(lambda p: torch.func.functional_call(model, p, (IDS,)).logits, randomness="different")
+    first, second = run(weights)
+    assert not torch.equal(first, second)
+
+
 @pytest.mark.parametrize("head", TARGETS)
 def test_gradients_of_gradients(head, monkeypatch):
     """Against differences of gradients, in float64. (SDPA's fast kernel on CPU has no second derivative; its plain one
@@ -180,5 +239,5 @@ def test_labels_of_32_bits_are_labels_on_every_device(monkeypatch):
     model = build("ForMaskedLM").eval()
     expected = model(IDS, labels=LABELS).loss
     assert model(IDS, labels=LABELS.int()).loss == expected
-    monkeypatch.setattr(modeling, "is_tracing", lambda x: True)
+    monkeypatch.setattr(modeling, "is_traced", lambda x: True)
     assert_close(model(IDS, labels=LABELS.int()).loss, expected)

@@ -107,7 +107,9 @@ def test_the_decoder_of_a_causal_model_makes_logits_of_the_last_states():
     """What TRL, vLLM and fused losses take for granted."""
     model = build("ForCausalLM").eval()
     ids = torch.randint(1, VOCAB, (2, 9))
-    assert_close(model.decoder(model.model(ids).last_hidden_state), model(ids).logits, **CLOSE)
+    assert model.get_decoder() is model.model
+    for states in (model.model(ids).last_hidden_state, model.model(ids, return_dict=False)[0]):
+        assert_close(model.decoder(states), model(ids).logits, **CLOSE)
     assert_close(copy.deepcopy(model).model(ids).last_hidden_state, model.model(ids).last_hidden_state)
 
 
