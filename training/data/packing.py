@@ -4,6 +4,7 @@ A row is `input_ids` and `position_ids` (lists of integers of one length, at mos
 it as `[CLS] … [SEP]`, and `position_ids` restart at 0 with every document, which says where documents begin.
 """
 
+from bisect import bisect_left, insort
 from collections.abc import Iterator, Sequence
 
 import datasets
@@ -121,26 +122,16 @@ def fill_rate(rows: datasets.Dataset, seq_length: int) -> float:
 def best_fit_decreasing(lengths: np.ndarray, capacity: int) -> np.ndarray:
     """The row of every piece, int [pieces], numbered from 0 by their first piece: the longest of the `lengths` (int
     [pieces], each from 1 to `capacity`, a row's) first, each into the fullest row that still has room for it."""
-    rows = np.empty(len(lengths), dtype=np.int64)
-    count = 0
-    # rows_with[r]: rows with r places left. Bit r of `spaces` is set when there is one, so that the tightest fit is
-    # the lowest bit from `length` up: the search costs a few machine words, not a walk over the rows.
-    rows_with: list[list[int]] = [[] for _ in range(capacity)]
-    spaces = 0
+    rows, count = np.empty(len(lengths), dtype=np.int64), 0
+    free: list[tuple[int, int, int]] = []  # rising: places left in a row, minus when it got them, the row's number
     pieces = np.argsort(-lengths, kind="stable")
-    for piece, length in zip(pieces.tolist(), lengths[pieces].tolist()):
-        fitting = spaces >> length
-        if fitting:
-            space = length + (fitting & -fitting).bit_length() - 1
-            row = rows_with[space].pop()
-            if not rows_with[space]:
-                spaces ^= 1 << space
-        else:
-            space, row, count = capacity, count, count + 1
-        left = space - length
-        rows_with[left].append(row)
-        spaces |= 1 << left
-        rows[piece] = row
+    for number, (piece, length) in enumerate(zip(pieces.tolist(), lengths[pieces].tolist())):
+        fullest = bisect_left(free, (length,))
+        if fullest == len(free):
+            free.append((capacity, 0, count))
+            count += 1
+        left, _, rows[piece] = free.pop(fullest)
+        insort(free, (left - length, -number, int(rows[piece])))
 
     _, first_piece = np.unique(rows, return_index=True)
     return np.argsort(np.argsort(first_piece))[rows]  # a row is numbered by the rank of its first piece
