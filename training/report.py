@@ -17,6 +17,7 @@ matplotlib.use("Agg")
 import numpy as np
 from matplotlib import pyplot as plt
 from matplotlib.ticker import LogFormatter
+from sklearn.metrics import confusion_matrix
 
 
 def format_table(header: Sequence[str], rows: Sequence[Sequence[Any]], digits: int = 4) -> str:
@@ -402,17 +403,11 @@ def plot_confusion(
 ) -> None:
     """Draw how often each true class (row) was taken for each class (column); colours are shares of the row. Of more
     than `MOST_CLASSES`, those that are true most often."""
-    references, predictions, title = np.asarray(references), np.asarray(predictions), "Predicted and true classes"
+    kept, title = np.arange(len(labels)), "Predicted and true classes"
     if len(labels) > MOST_CLASSES:
         title += f", {MOST_CLASSES:,} of {len(labels):,}"
-        frequent = np.argsort(-np.bincount(references, minlength=len(labels)), kind="stable")[:MOST_CLASSES]
-        kept, place = np.sort(frequent), np.full(len(labels), -1)
-        place[kept] = np.arange(MOST_CLASSES)
-        references, predictions, labels = place[references], place[predictions], [labels[i] for i in kept]
-        both = (references >= 0) & (predictions >= 0)
-        references, predictions = references[both], predictions[both]
-    counts = np.zeros((len(labels), len(labels)), dtype=np.int64)
-    np.add.at(counts, (references, predictions), 1)
+        kept = np.sort(np.argsort(-np.bincount(references, minlength=len(labels)), kind="stable")[:MOST_CLASSES])
+    counts, labels = confusion_matrix(references, predictions, labels=kept), [labels[i] for i in kept]
     shares = counts / np.maximum(counts.sum(1, keepdims=True), 1)
     side = min(14.0, 2.5 + 0.8 * len(labels))
     with picture(path, title, size=(side + 1, side), grid=None) as axes:
