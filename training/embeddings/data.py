@@ -5,8 +5,6 @@ title), queries_SPLIT.jsonl (_id, text), qrels_SPLIT.csv or .tsv, or qrels/SPLIT
 without SPLIT where one is for all. Every error names the file and the row, counted from 1 without a header.
 """
 
-import csv
-import io
 import json
 import math
 import random
@@ -21,7 +19,7 @@ from datasets import Dataset
 
 from ..arguments.embeddings import TABLE_SUFFIXES, is_retrieval
 from ..data.sources import files_in
-from ..data.tables import ENCLOSED, hub_name, load_files, load_hub, to_number
+from ..data.tables import hub_name, load_files, load_hub, to_number
 
 TEXT_SUFFIXES = (".txt", ".md")
 # The scripts from Thai to Burmese, Khmer, Chinese and Japanese have no spaces between words; here with their marks.
@@ -75,8 +73,8 @@ def read_table(source: str, field: str = "data", split: str = "train") -> Table:
     """The rows of a jsonl, csv, tsv or parquet file, or of a split of a data set of the Hub (owner/name or
     owner/name:config); a ValueError if it is none, which names the argument `field`, or if a row cannot be read.
 
-    Otherwise than where `datasets` reads them, the cells of a csv file stay text, so that an id 007 does, a text of
-    jsonl that is a date too, and what is wrong with a row names it.
+    All cells of csv and tsv stay text, so that an id 007 does; otherwise than where `datasets` reads jsonl, so does a
+    text that is a date, and what is wrong with a row names it.
     """
     path = Path(source).expanduser()
     suffix = path.suffix.lower()
@@ -84,17 +82,16 @@ def read_table(source: str, field: str = "data", split: str = "train") -> Table:
         rows = load_hub(*hub_name(source, field), field, split=split).to_list()
     elif not path.is_file() or suffix not in TABLE_SUFFIXES:
         raise ValueError(f"{field}: {source!r} is no table; use one of {', '.join(TABLE_SUFFIXES)}")
-    elif suffix == ".parquet":
-        rows = load_files([str(path)], suffix, field).to_list()
+    elif suffix != ".jsonl":
+        rows = load_files([str(path)], suffix, field, as_text=True).to_list()
     else:
-        text, rows = read_text(path, newline=""), []
+        text, rows = read_text(path), []
         try:
-            for row in _json_lines(text) if suffix == ".jsonl" else _separated(text, "\t" if suffix == ".tsv" else ","):
+            for row in _json_lines(text):
                 rows.append(row)
-        except (csv.Error, ValueError) as error:
+        except ValueError as error:
             before = "is not JSON: " if isinstance(error, json.JSONDecodeError) else ""
-            advice = f"; {ENCLOSED}" if isinstance(error, csv.Error) else ""
-            raise Table(source, field, rows).error(len(rows) + 1, f"{before}{error}{advice}") from None
+            raise Table(source, field, rows).error(len(rows) + 1, f"{before}{error}") from None
     if not rows:
         raise ValueError(f"{field}: {source!r} has no rows")
     return Table(source, field, rows)
@@ -110,26 +107,10 @@ def _json_lines(text: str) -> Iterator[dict[str, Any]]:
         yield row
 
 
-def _separated(text: str, delimiter: str) -> Iterator[dict[str, str]]:
-    csv.field_size_limit(2**31 - 1)  # a cell may hold a document; by default it ends after 131,072 characters
-    # strict: a quote that is never closed is refused, where otherwise all rows behind it would become one cell
-    rows = filter(None, csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True))
-    header = next(rows, [])
-    if twice := [name for name in header if name and header.count(name) > 1]:
-        raise ValueError(f"two columns are called {twice[0]!r}; rename one")
-    for row in rows:
-        if len(row) != len(header):
-            raise ValueError(f"{len(row)} values, but {len(header)} columns")
-        if delimiter == "\t" and any("\t" in cell for cell in row):
-            raise ValueError(f"a cell of a tsv has a tab; {ENCLOSED}")
-        yield dict(zip(header, row))
-
-
-def read_text(path: Path, newline: str | None = None) -> str:
-    """The text of a UTF-8 file, or a ValueError if it is none; `newline` is that of `open`."""
+def read_text(path: Path) -> str:
+    """The text of a UTF-8 file, or a ValueError if it is none."""
     try:
-        with open(path, encoding="utf-8-sig", newline=newline) as file:
-            return file.read()
+        return path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         raise ValueError(f"{path}: byte {error.start} is not UTF-8 ({error.reason})") from None
 
