@@ -124,6 +124,18 @@ def rows_checksum(rows: Sequence[Mapping[str, Any]]) -> str:
     return f"{len(rows)}, sha256 {hashlib.sha256(text.encode()).hexdigest()[:12]}…"
 
 
+def best_by(training: TrainingArguments, own: str, known: Sequence[str]) -> dict[str, Any]:
+    """The fields that say which of the `known` metrics chooses the best checkpoint: `own`, if the user names none."""
+    metric = training.metric_for_best_model.removeprefix("eval_")
+    if metric == "auto":
+        if training.greater_is_better is False:  # where nothing is said, it is true
+            raise ValueError(f"greater_is_better: false contradicts {own}; name another --metric_for_best_model")
+        return {"metric_for_best_model": own, "greater_is_better": True}
+    if metric not in known:
+        raise ValueError(f"metric_for_best_model: {metric!r} is not measured; use one of {', '.join(known)}")
+    return {"greater_is_better": False} if metric == "mse" else {}  # Transformers knows this of "loss" only
+
+
 def kept_step(state: Mapping[str, Any], load_best_model_at_end: bool) -> int:
     """The step of the model that a training ended with; `state`: its `TrainerState`, by field."""
     # Not best_global_step: where evaluations are more frequent than checkpoints, none may have been saved there.

@@ -30,7 +30,7 @@ from .. import metrics
 from ..arguments import check_least
 from ..arguments.embeddings import EmbedTrainingArguments, PairArguments, RerankTrainingArguments, is_retrieval
 from ..callbacks import CheckpointErrors, EarlyStopping, SettingsState, add_callbacks, steps_of
-from ..checkpoints import checkpoint_to_resume, remove_checkpoints, rows_checksum
+from ..checkpoints import best_by, checkpoint_to_resume, remove_checkpoints, rows_checksum
 from ..files import write_json
 from ..hub.card import Result, describe_data, facts_from_trainer, published_name, save_card
 from ..hub.push import check_push, push_trained
@@ -334,14 +334,8 @@ def train(
     check_training(training)
     training = resolve_precision(training)
     given = {field.name: getattr(training, field.name) for field in dataclasses.fields(training) if field.init}
-    metric = training.metric_for_best_model.removeprefix("eval_")
-    if metric == "auto":
-        metric = evaluator.metric
-        if training.greater_is_better is False:  # where nothing is said, it is true
-            raise ValueError(f"greater_is_better: false contradicts {metric}; name another --metric_for_best_model")
-        given |= {"metric_for_best_model": metric, "greater_is_better": True}
-    if metric not in evaluator.names:
-        raise ValueError(f"metric_for_best_model: {metric!r} is not measured; use one of {', '.join(evaluator.names)}")
+    given |= best_by(training, evaluator.metric, evaluator.names)
+    metric = given["metric_for_best_model"].removeprefix("eval_")
     rows = {part: parts[part] for part in parts if part.endswith("dataset")}
     settings = {name: value for name, value in (vars(how) | vars(data)).items() if name != "patience"}
     settings |= steps_of(training) | {"metric_for_best_model": metric}

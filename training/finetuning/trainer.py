@@ -16,7 +16,7 @@ from transformers import PreTrainedModel, Trainer, TrainerState, TrainingArgumen
 
 from ..arguments.finetuning import DataArguments, EvaluateArguments, FinetuneArguments
 from ..callbacks import AGAIN, CheckpointErrors, ConsoleLog, EarlyStopping, SettingsState, add_callbacks, steps_of
-from ..checkpoints import kept_step, rows_checksum
+from ..checkpoints import best_by, kept_step, rows_checksum
 from ..hub.card import COSTS
 from ..precision import now, resolve_precision
 from .freezing import add_lora, freeze, parameter_groups, restore_embedding, train_seen_rows
@@ -161,17 +161,8 @@ def resolve_training(run: Run) -> None:
     task, training = run.task, run.training
     decided: dict[str, Any] = {}
     if "train" in run.encoded:
-        metric, known = training.metric_for_best_model, ["loss", *task.metric_names(run.splits["validation"])]
-        if metric == "auto":
-            own = task.metric_for_best_model
-            if training.greater_is_better is False:  # where nothing is said, it is true
-                raise ValueError(f"greater_is_better: false contradicts {own}; name another --metric_for_best_model")
-            decided = {"metric_for_best_model": own, "greater_is_better": True}
-        elif metric.removeprefix("eval_") not in known:
-            listed = f"{', '.join(known)}, with or without eval_ before it"
-            raise ValueError(f"metric_for_best_model: {metric!r} is no metric of {task.name}; use one of {listed}")
-        elif metric in ("mse", "eval_mse"):  # Transformers knows this of "loss" only
-            decided = {"greater_is_better": False}
+        known = ["loss", *task.metric_names(run.splits["validation"])]
+        decided = best_by(training, task.metric_for_best_model, known)
         labels = run.encoded["train"].features.get("labels")
         labels, smoothing = getattr(labels, "feature", labels), training.label_smoothing_factor  # the feature of a list
         if smoothing and (labels is None or not labels.dtype.startswith("int")):
