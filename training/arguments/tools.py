@@ -81,7 +81,6 @@ class BenchArguments:
     benchmark_seconds: float = argument(600.0, "Seconds after which a benchmark begins no further round.")
     compile: bool = argument(False, "Compile all models with torch.compile.")
     quick: bool = argument(False, "Tiny models and texts: shows that everything runs, not how fast.")
-    json: bool = argument(False, "Print the results as JSON instead of a table.")
 
 
 @dataclass

@@ -6,7 +6,6 @@ import json
 import platform
 import re
 import statistics
-import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -62,9 +61,8 @@ def bench(corpus: CorpusArguments, arguments: BenchArguments) -> list[dict[str, 
     folder.mkdir(parents=True, exist_ok=True)
 
     results = []
-    shown = sys.stderr if arguments.json else sys.stdout
     warning = " (quick: tiny shapes, the figures mean nothing)" if run.quick else ""
-    print(f"{settings['device']}, {settings['threads']} threads, torch {settings['torch']}{warning}", file=shown)
+    print(f"{settings['device']}, {settings['threads']} threads, torch {settings['torch']}{warning}")
     for benchmark in tqdm(benchmarks, desc="Benchmarks", unit="", disable=None):
         result = done.get(benchmark.name)
         if result is None:
@@ -77,17 +75,13 @@ def bench(corpus: CorpusArguments, arguments: BenchArguments) -> list[dict[str, 
                 result["settings"] = settings
                 if not _minibert_failed(result):  # without a file it runs again next time
                     write_json(files[benchmark.name], result)
-            tqdm.write(show(result), file=shown)
+            tqdm.write(show(result))
         results.append(result)
 
     figure = folder / "bench.png"
     drawn = plot_bench_lengths(results, figure)
-    if arguments.json:
-        formulas = [MFU_FORMULA, FLOPS_FORMULA]
-        print(json.dumps({"settings": settings, "formulas": formulas, "results": results}, ensure_ascii=False))
-    else:
-        print(f"\n{bench_table(results)}\n\n{MFU_FORMULA}\n{FLOPS_FORMULA}")
-        print(f"Written: {folder / '*.json'}" + (f", {figure}" if drawn else ""))
+    print(f"\n{bench_table(results)}\n\n{MFU_FORMULA}\n{FLOPS_FORMULA}")
+    print(f"Written: {folder / '*.json'}" + (f", {figure}" if drawn else ""))
     failed = [result["benchmark"] for result in results if _minibert_failed(result)]
     if failed:
         raise ValueError(f"failed: {', '.join(failed)}; see above")
