@@ -40,7 +40,8 @@ def names_that_begin(argument: str, beginnings: Sequence[str], known: Collection
     """The known names that begin so, in capitals or not; all, if nothing is given. A ValueError for a useless one."""
     for given in beginnings:
         if not any(name.lower().startswith(given.lower()) for name in known):
-            raise ValueError(f"{argument}: {given!r} begins no name; use {', '.join(known)}")
+            use = ", ".join(dict.fromkeys(name.partition("/")[0] for name in known))
+            raise ValueError(f"{argument}: {given!r} begins no name; use {use}")
     return [name for name in known if name.lower().startswith(tuple(map(str.lower, beginnings)) or "")]
 
 

@@ -1,7 +1,6 @@
 """`minibert bench`: run the benchmarks that were asked for, one result file each, then show all of them."""
 
 import dataclasses
-import fnmatch
 import json
 import platform
 import re
@@ -14,7 +13,7 @@ import torch
 import transformers
 from tqdm.auto import tqdm
 
-from ..arguments import check_least
+from ..arguments import check_least, names_that_begin
 from ..arguments.pretraining import CorpusArguments
 from ..arguments.tools import BenchArguments
 from ..checkpoints import check_same
@@ -39,7 +38,8 @@ def bench(corpus: CorpusArguments, arguments: BenchArguments) -> list[dict[str, 
             benchmark or a MiniBERT in it failed.
     """
     device = choose_device(arguments.device)
-    benchmarks = choose_benchmarks(arguments.benchmarks, device)
+    known = [name for name, benchmark in BENCHMARKS.items() if device.type in benchmark.devices]
+    benchmarks = [BENCHMARKS[name] for name in names_that_begin("benchmarks", arguments.benchmarks, known)]
     if arguments.list_benchmarks:
         print("\n".join(f"{benchmark.name:46}  {benchmark.what}" for benchmark in benchmarks))
         return [{"benchmark": benchmark.name, "what": benchmark.what} for benchmark in benchmarks]
@@ -113,21 +113,6 @@ def device_name(device: torch.device) -> str:
     info = Path("/proc/cpuinfo")
     model = re.search(r"model name\s*: *(.+)", info.read_text(errors="replace")) if info.exists() else None
     return model[1].strip() if model else platform.processor() or platform.machine()
-
-
-def choose_benchmarks(patterns: list[str], device: torch.device) -> list[Benchmark]:
-    """Those of this device that the patterns name: a whole name, its beginning up to a "/", or with wildcards."""
-    known = {name: benchmark for name, benchmark in BENCHMARKS.items() if device.type in benchmark.devices}
-    chosen = set()
-    for pattern in patterns or ["*"]:
-        found = {name for name in known if name.startswith(f"{pattern}/") or fnmatch.fnmatchcase(name, pattern)}
-        if not found:
-            works = ", ".join(dict.fromkeys(name.partition("/")[0] for name in known))
-            raise ValueError(
-                f"benchmarks: {pattern!r} is none on {device.type}; use {works}, or a name that --list_benchmarks shows"
-            )
-        chosen |= found
-    return [benchmark for name, benchmark in known.items() if name in chosen]
 
 
 def read_results(files: dict[str, Path], settings: dict[str, Any]) -> dict[str, dict[str, Any]]:
