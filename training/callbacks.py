@@ -39,12 +39,12 @@ STOP_SECONDS = 5
 RESUME, AGAIN = "go on with --resume_from_checkpoint true", "start again in another folder"
 
 
-def add_callbacks(trainer: Trainer, console: ConsoleLog | None = None) -> None:
+def add_callbacks(trainer: Trainer) -> None:
     """Put lines in the place of what `Trainer` prints (a line a log), a manifest into every checkpoint, and one
     where SIGTERM comes."""
     for printer in (PrinterCallback, ProgressCallback):
         trainer.pop_callback(printer)
-    for callback in (console or ConsoleLog(), SaveAndStop(getattr(trainer, "advice", RESUME))):
+    for callback in (ConsoleLog(), SaveAndStop(getattr(trainer, "advice", RESUME))):
         trainer.add_callback(callback)
 
 
@@ -84,7 +84,8 @@ def describe_log(logs: Mapping[str, float]) -> str:
         return "  ".join(f"{name} {value:.4g}" for name, value in shown.items())
     figures = {name.removeprefix("eval_"): value for name, value in logs.items() if name.startswith("eval_")}
     without = ("runtime", "per_second", "preparation_time", "targets")
-    shown = {name: value for name, value in figures.items() if not name.endswith(without)}
+    parts = ("precision_", "recall_", "f1_") if "f1" in figures else ()  # f1_PER and its like
+    shown = {name: x for name, x in figures.items() if not (name.endswith(without) or name.startswith(parts))}
     if any(name.endswith("_loss") for name in shown):  # of which "loss" is a mean over batches
         shown.pop("loss", None)  # of several data sets there is none
     return "evaluation: " + "  ".join(f"{name} {value:.4g}" for name, value in shown.items()) if shown else ""

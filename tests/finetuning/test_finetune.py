@@ -88,12 +88,12 @@ class TestClassify:
 
     def test_it_prints_one_line_an_epoch_and_tables(self, training):
         result, printed, bars = training
-        epochs = [line for line in printed.splitlines() if line.startswith("epoch ")]
-        assert [line.split(":")[0] for line in epochs] == ["epoch 1.00", "epoch 2.00"]
+        epochs = [line for line in printed.splitlines() if "  evaluation: " in line]
+        assert [line.split("  ")[0] for line in epochs] == ["step 10/20", "step 20/20"]
         best = 1 if result.report["best_step"] == 20 else 0
         for name in ("accuracy", "f1_macro"):
-            assert f", {name} {result.report['validation'][name]:.4f}" in epochs[best]
-        assert ", training loss 0." in epochs[0] and ", validation loss " in epochs[0] and "runtime" not in epochs[0]
+            assert f"  {name} {result.report['validation'][name]:.4g}" in epochs[best]
+        assert "evaluation: loss " in epochs[0] and "runtime" not in epochs[0]
         assert "{" not in printed and "it/s" not in bars and "%|" not in bars  # no dictionaries, no bars
 
     def test_its_card_has_few_figures_of_few_digits(self, finished):

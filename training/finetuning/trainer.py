@@ -11,13 +11,11 @@ from typing import Any, NamedTuple
 import datasets
 import torch
 from torch.utils.data import SequentialSampler
-from tqdm.auto import tqdm
 from transformers import PreTrainedModel, Trainer, TrainerState, TrainingArguments, set_seed
 
 from ..arguments.finetuning import DataArguments, EvaluateArguments, FinetuneArguments
-from ..callbacks import AGAIN, CheckpointErrors, ConsoleLog, EarlyStopping, SettingsState, add_callbacks, steps_of
+from ..callbacks import AGAIN, CheckpointErrors, EarlyStopping, SettingsState, add_callbacks, steps_of
 from ..checkpoints import best_by, kept_step, rows_checksum
-from ..hub.card import COSTS
 from ..precision import now, resolve_precision
 from .freezing import add_lora, freeze, parameter_groups, restore_embedding, train_seen_rows
 from .models import load_model
@@ -96,7 +94,7 @@ class TaskTrainer(CheckpointErrors, Trainer):
         options["eval_dataset"] = run.encoded.get("validation", run.encoded.get("test"))
         collator = task.collator_class(task.tokenizer)
         super().__init__(model, training, collator, processing_class=task.tokenizer, **options)
-        add_callbacks(self, EvaluationLog())
+        add_callbacks(self)
 
     def _get_eval_sampler(self, eval_dataset):
         # Predictions are known by their place; `train_sampling_strategy` would order these rows as well.
@@ -127,32 +125,6 @@ class TaskTrainer(CheckpointErrors, Trainer):
             loss = super().prediction_step(model, own, True)[0]
         # Here, as `preprocess_logits_for_metrics` does not see the inputs.
         return loss, None if logits is None else self.task.preprocess_logits(logits, inputs), labels
-
-
-class EvaluationLog(ConsoleLog):
-    """Prints the losses and the task's metrics at each evaluation (without any: at the end of each epoch)."""
-
-    losses: tuple[float, ...] = ()  # since the last line
-
-    def on_log(self, args, state, control, logs=None, **kwargs):
-        self.losses += (logs["loss"],) if "loss" in logs else ()
-
-    def on_evaluate(self, args, state, control, metrics=None, **kwargs):
-        super().on_evaluate(args, state, control, **kwargs)
-        found = {name.removeprefix("eval_"): value for name, value in (metrics or {}).items()}
-        shown = {"training loss": sum(self.losses) / len(self.losses)} if self.losses else {}
-        shown |= {"validation loss": found.pop("loss")} if "loss" in found else {}
-        for name, value in found.items():  # without parts of another one: beside f1, no f1_PER
-            if name not in {*COSTS, "epoch"} and not any(name.startswith(f"{whole}_") for whole in found):
-                shown[name] = value
-        self.losses = ()
-        if state.is_world_process_zero:
-            figures = [f"{name} {value:.4f}" for name, value in shown.items()]
-            tqdm.write(", ".join([f"epoch {state.epoch:.2f}: step {state.global_step} of {state.max_steps}", *figures]))
-
-    def on_epoch_end(self, args, state, control, **kwargs):
-        if args.eval_strategy == "no":
-            self.on_evaluate(args, state, control)
 
 
 def resolve_training(run: Run) -> None:
