@@ -143,9 +143,30 @@ def test_a_row_that_is_shorter_than_the_header(write, name, streaming):
     file = write(name, "id,text\n0,one\ntwo\n1,three\n".replace(",", "," if name == "a.csv" else "\t"))
     with pytest.raises(ValueError, match=f"row 2 of '{name}' has fewer cells than the header .1 of 2"):
         data.load_sources([file], streaming=streaming)
+    rows = "".join(f"{i},one\n" for i in range(2000)).replace(",", "," if name == "a.csv" else "\t")
+    write(name, "id,text\n".replace(",", "," if name == "a.csv" else "\t") + rows + "two\n")
+    with pytest.raises(ValueError, match="row 2001 of"):
+        data.load_sources([file], streaming=streaming)
     write(name, 'text\n"one\n two"\n \n\nthree\n')
     (rows,) = data.load_sources([file], streaming=streaming)
     assert [row["text"] for row in rows] == ["one\n two", "three"]
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_a_column_of_dates_with_another_word_far_down(write, streaming):
+    """Nobody wants the column, and `datasets` reads 10 MB at a time."""
+    rows = [{"text": f"{i} " + "long " * 2000, "date": "2021-01-05"} for i in range(1100)]
+    file = write("a.jsonl", "".join(json.dumps(row) + "\n" for row in [*rows, {"text": "last", "date": "unknown"}]))
+    (found,) = data.load_sources([file], text_column="text", streaming=streaming)
+    assert [row["text"] for row in found] == [*(row["text"].strip() for row in rows), "last"]
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_bytes_far_down_that_are_not_utf8(write, streaming):
+    """A stream ended there, with an error that named no file."""
+    file = write("a.txt", b"a line\n" * 3_000_000 + b"\xff\n")
+    with pytest.raises(ValueError, match="'a.txt' is not UTF-8 text: byte 0xff at offset 21000000"):
+        data.load_sources([file], streaming=streaming)
 
 
 def test_rows_without_text_are_told(write, capsys):

@@ -97,6 +97,39 @@ class TestSplits:
         splits = load_splits(DataArguments(train=files, validation=files[:1]))
         assert splits["train"]["text"] == [row["text"] for row in ROWS + ROWS]
 
+    @pytest.mark.parametrize("name", ["a.jsonl", "a.json"])
+    @pytest.mark.parametrize("indent", [None, 2])
+    def test_rows_of_json_are_as_they_are(self, tmp_path, name, indent):
+        """`datasets` makes moments of texts that are dates, and of a date with a zone another hour."""
+        rows = [
+            {"text": "one", "label": "2021-01-05", "when": "2021-01-05T10:20:30+02:00", "meta": {"a": 1}, "n": 1},
+            {"text": "two", "label": "2021-07-05", "when": "2021-07-05", "meta": "none", "n": 0.5},
+            {"text": "2021-01-05", "label": "2021-01-05", "when": None, "meta": [7], "more": ["x"]},
+        ]
+        path = tmp_path / name
+        lines = json.dumps(rows, indent=indent) if indent or name == "a.json" else "\n".join(map(json.dumps, rows))
+        path.write_text(lines)
+        splits = load_splits(DataArguments(train=[str(path)], validation=[str(path)]))
+        expected = [dict.fromkeys(["text", "label", "when", "meta", "n", "more"]) | row for row in rows]
+        assert [{name: row[name] for name in row if name not in (FILE, ROW)} for row in splits["train"]] == expected
+        splits = Classify(ClassifyArguments(), tokenizer=None).read(splits, None)
+        assert splits["train"].features[LABEL].names == ["2021-01-05", "2021-07-05"]
+
+    @pytest.mark.parametrize(
+        ("content", "said"),
+        [
+            (b'{"text": "a"}\n\n{"text": b}\n', "row 2: is not JSON"),
+            (b'{"text": "a"}\n["b"]\n', "row 2: is no JSON object with columns"),
+            (b'{"text": "a"}\n{"text": "\xff"}\n', "byte 24 is not UTF-8"),
+            (b'[{"text": "a"}, 3]', "row 2: is no JSON object with columns"),
+            (b"\n", "no rows"),
+        ],
+    )
+    def test_bad_json_names_file_and_row(self, tmp_path, content, said):
+        (tmp_path / "a.jsonl").write_bytes(content)
+        with pytest.raises(ValueError, match=f"a.jsonl' cannot be read as jsonl: .*{said}"):
+            load_splits(DataArguments(train=[str(tmp_path / "a.jsonl")], validation=[write(tmp_path / "b.csv", ROWS)]))
+
     @pytest.mark.parametrize("more", [{}, {"train": ["{folder}/a.jsonl"]}])
     def test_a_data_set_of_the_hub_without_the_splits_that_are_looked_for(self, tmp_path, more, monkeypatch):
         rows = datasets.DatasetDict(

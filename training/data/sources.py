@@ -24,9 +24,7 @@ from .tables import LOADERS, DatasetOrStream, hub_name, load_files, load_hub, st
 LANGUAGE = re.compile(r"(?P<language>[A-Za-z][\w-]*)=(?P<item>.+)", re.DOTALL)
 # Begins with one given byte, which `re` finds a hundred times as fast as one of a class.
 BLANK_LINE = re.compile(rb"\n[ \t\r]*\n")
-# How much of a file is looked at in advance when it is to be streamed, and how many rows for a column of strings.
-LOOK_AHEAD = 1 << 24
-ROWS_TO_SEE = 100
+ROWS_TO_SEE = 100  # of a stream, for a column of strings
 COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
 
 
@@ -50,7 +48,7 @@ def is_plain(item: str) -> bool:
 def plan_source(items: Sequence[str], sample_by: str, streaming: bool = False) -> list[Callable[[], DatasetOrStream]]:
     """Check one entry of `data`, or several that are one source, and say how to load it: local files grouped by loader,
     or a data set of the Hub. A ValueError for an entry that does not exist or holds no data, or a file that is not
-    UTF-8 (of one to be streamed, the first `LOOK_AHEAD` bytes are looked at)."""
+    UTF-8."""
     files = []
     for item in items:
         _, item = language_of(item)
@@ -73,15 +71,14 @@ def plan_source(items: Sequence[str], sample_by: str, streaming: bool = False) -
             raise ValueError(f"data: {missing}")
         files += found
 
-    limit = LOOK_AHEAD if streaming else None
     groups: dict[tuple, list[str]] = {}
     for file in tqdm(files, desc="Checking files", unit=" files", delay=1, leave=False):
         suffix = Path(file).suffix.lower()
         suffix = suffix if suffix in LOADERS else ".txt"  # a file given by name may end in anything
         if suffix != ".parquet":
-            _check_utf8(file, limit)
+            _check_utf8(file)
         if os.path.getsize(file):
-            layout = None if suffix != ".txt" else _layout(file, limit) if sample_by == "auto" else sample_by
+            layout = None if suffix != ".txt" else _layout(file) if sample_by == "auto" else sample_by
             groups.setdefault((suffix, layout), []).append(file)
     if not groups:
         raise ValueError(f"data: no text in {', '.join(map(repr, items))}: empty")
@@ -129,23 +126,21 @@ def files_in(folder: str | Path, suffixes: Collection[str]) -> list[str]:
     return sorted(str(path) for path in found if path.is_file())
 
 
-def _check_utf8(file: str, limit: int | None) -> None:
-    """Decode the file, or its first `limit` bytes."""
+def _check_utf8(file: str) -> None:
     with open(file, "rb") as stream:
         try:
             for _ in codecs.iterdecode(iter(functools.partial(stream.read, 1 << 24), b""), "utf-8"):
-                if limit is not None and stream.tell() >= limit:
-                    return
+                pass
         except UnicodeDecodeError as error:
             offset = stream.tell() - len(error.object) + error.start  # of what was read, the end is being decoded
             where = f"byte 0x{error.object[error.start]:02x} at offset {offset}"
             raise ValueError(f"data: {file!r} is not UTF-8 text: {where} ({error.reason})") from None
 
 
-def _layout(file: str, limit: int | None) -> str:
+def _layout(file: str) -> str:
     with open(file, "rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as content:
         text, end = re.compile(rb"\S").search(content), len(content)  # blank lines before and behind it part nothing
         while content[end - 1 : end].isspace():
             end -= 1
-        found = text and BLANK_LINE.search(content, text.start(), min(end, limit or end))
+        found = text and BLANK_LINE.search(content, text.start(), end)
     return "paragraph" if found else "line"

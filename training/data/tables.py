@@ -6,12 +6,12 @@ as they are, several rows could so become one: such a tsv is refused, which show
 
 import csv
 import glob
-import itertools
 import json
 import os
 import re
 from collections.abc import Sequence
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,6 @@ LOADERS = {
     ".tsv": ("csv", CSV | {"sep": "\t"}),
     ".parquet": ("parquet", {}),
 }
-SHORT_ROWS = 1000  # of a stream that are looked at in advance for missing cells
 TABLES = tuple(suffix for suffix in LOADERS if suffix != ".txt")
 APART = "give files with other ones as entries of their own"
 ENCLOSED = (
@@ -59,8 +58,9 @@ def load_files(
     files: Sequence[str], suffix: str, field: str = "data", as_text: bool = False, **options: Any
 ) -> DatasetOrStream:
     """The rows of files that are read as those ending in `suffix`; `options` are those of `datasets.load_dataset`. Of
-    csv and tsv, columns of numbers are such, unless all are wanted `as_text`. A ValueError where files cannot be read,
-    or hold no rows; of a stream, the first rows of each file are looked at, the others as they are read."""
+    csv and tsv, columns of numbers are such, unless all are wanted `as_text`; so are texts of JSON that are dates. A
+    ValueError where files cannot be read, or hold no rows; of a stream, rows are looked at as they are read, but for
+    the first of each file, and the cells of csv and tsv."""
     loader, defaults = LOADERS[suffix]
     apart = f"{APART}, with --weights" if options.get("streaming") else APART
     try:
@@ -69,12 +69,21 @@ def load_files(
         if not full:
             raise ValueError("no rows")
         literal = [glob.escape(os.path.abspath(file)) for file in full]
+        if loader == "json" and as_text:
+            return _from_rows([row for file in files for row in json_rows(Path(file))])
         columns = [_text_columns(file, defaults) for file in files] if loader == "csv" else []
         for file, its in zip(files, columns):
             if set(its) != set(columns[0]):
                 raise ValueError(f"{file!r} has other columns than {files[0]!r}; {apart}")
         if columns and not options.get("streaming"):
             options |= {"features": columns[0]}
+        if loader == "json":  # else a text that is no date, further down in a column of dates, could not be read
+            found = datasets.load_dataset(loader, data_files=literal, split="train", streaming=True).features or {}
+            kinds = {
+                name: datasets.Value("string") if isinstance(kind, datasets.Value) and "time" in kind.dtype else kind
+                for name, kind in found.items()
+            }
+            options |= {"features": datasets.Features(kinds)} if kinds != found else {}
         rows = datasets.load_dataset(loader, data_files=literal, split="train", **defaults, **options)
         streamed = isinstance(rows, datasets.IterableDataset)
         if suffix == ".tsv" and streamed:
@@ -87,7 +96,7 @@ def load_files(
                 if not set(_first_columns(file)) <= set(rows.features):
                     raise ValueError(f"{file!r} has other columns than {files[0]!r}; {apart}")
         for file in files if columns else ():
-            _check_rows(file, defaults.get("sep", ","), SHORT_ROWS if streamed else None)
+            _check_rows(file, defaults.get("sep", ","))
         if columns and not streamed and not as_text:
             (rows,) = with_numbers([rows])
     except (datasets.exceptions.DatasetGenerationError, csv.Error, ValueError) as error:
@@ -95,6 +104,55 @@ def load_files(
         reason = "no rows" if "corresponds to no data" in str(error) else _reason(error)
         raise ValueError(f"{field}: {named} cannot be read as {suffix[1:]}: {reason}") from error
     return rows
+
+
+def read_text(path: Path) -> str:
+    """The text of a UTF-8 file, or a ValueError if it is none."""
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: byte {error.start} is not UTF-8 ({error.reason})") from None
+
+
+def json_rows(path: Path) -> list[dict[str, Any]]:
+    """The objects of a file, one a line or all in a list, as they are (`datasets` takes a text that is a date for one);
+    a ValueError that names the row which is none."""
+    text = read_text(path)
+    try:
+        whole = json.loads(text)
+        rows = [
+            {"text": row} if isinstance(row, str) else row for row in (whole if isinstance(whole, list) else [whole])
+        ]
+    except json.JSONDecodeError:
+        rows = [_parse(line, number) for number, line in enumerate(filter(str.strip, text.split("\n")), 1)]
+    for number, row in enumerate(rows, 1):
+        if not isinstance(row, dict) or not row:
+            raise ValueError(f"row {number}: is no JSON object with columns")
+        if "\\u" in text and re.search("[\ud800-\udfff]", json.dumps(row, ensure_ascii=False)):
+            raise ValueError(f"row {number}: has half of a character (a surrogate without its other half)")
+    return rows
+
+
+def _parse(line: str, number: int) -> Any:
+    try:
+        return json.loads(line)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"row {number}: is not JSON: {error}") from None
+
+
+def _from_rows(rows: Sequence[dict[str, Any]]) -> datasets.Dataset:
+    """A column of values of several kinds is one of JSON."""
+    if not rows:
+        raise ValueError("no rows")
+    columns = []
+    for name in dict.fromkeys(chain.from_iterable(rows)):
+        values = {name: [row.get(name) for row in rows]}
+        try:
+            columns.append(datasets.Dataset.from_dict(values))
+        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
+            features = datasets.Features({name: datasets.Json()})
+            columns.append(datasets.Dataset.from_dict(values, features=features))
+    return datasets.concatenate_datasets(columns, axis=1)
 
 
 def hub_name(item: str, field: str = "data") -> tuple[str, str | None]:
@@ -143,14 +201,14 @@ def _text_columns(file: str, options: dict[str, Any]) -> datasets.Features:
     return datasets.Features({name: datasets.Value("string") for name in first.columns})
 
 
-def _check_rows(file: str, separator: str, count: int | None) -> None:
-    """Refuse (ValueError) a row of the first `count` (None: of all) with fewer cells than the header, as behind a line
-    break that no quotes enclose: pandas would take the others for empty."""
+def _check_rows(file: str, separator: str) -> None:
+    """Refuse (ValueError) a row with fewer cells than the header, as behind a line break that no quotes enclose: pandas
+    would take the others for empty."""
     csv.field_size_limit(2**31 - 1)  # a cell may hold a document; by default it ends after 131,072 characters
     with open(file, encoding="utf-8-sig", newline="") as lines:
         rows = (row for row in csv.reader(lines, delimiter=separator) if len(row) > 1 or "".join(row).strip())
         header = next(rows)
-        for number, row in enumerate(itertools.islice(rows, count), 1):
+        for number, row in enumerate(rows, 1):
             if len(row) < len(header):
                 fewer = f"row {number} of {file!r} has fewer cells than the header ({len(row)} of {len(header)})"
                 raise ValueError(f"{fewer}; add empty ones, or put a cell with a line break in quotes")

@@ -5,7 +5,6 @@ title), queries_SPLIT.jsonl (_id, text), qrels_SPLIT.csv or .tsv, or qrels/SPLIT
 without SPLIT where one is for all. Every error names the file and the row, counted from 1 without a header.
 """
 
-import json
 import math
 import random
 import re
@@ -19,7 +18,7 @@ from datasets import Dataset
 
 from ..arguments.embeddings import TABLE_SUFFIXES, is_retrieval
 from ..data.sources import files_in
-from ..data.tables import hub_name, load_files, load_hub, to_number
+from ..data.tables import hub_name, json_rows, load_files, load_hub, read_text, to_number
 
 TEXT_SUFFIXES = (".txt", ".md")
 # The scripts from Thai to Burmese, Khmer, Chinese and Japanese have no spaces between words; here with their marks.
@@ -73,8 +72,7 @@ def read_table(source: str, field: str = "data", split: str = "train") -> Table:
     """The rows of a jsonl, csv, tsv or parquet file, or of a split of a data set of the Hub (owner/name or
     owner/name:config); a ValueError if it is none, which names the argument `field`, or if a row cannot be read.
 
-    All cells of csv and tsv stay text, so that an id 007 does; otherwise than where `datasets` reads jsonl, so does a
-    text that is a date, and what is wrong with a row names it.
+    All cells of csv and tsv stay text, so that an id 007 does, as does a text of jsonl that is a date.
     """
     path = Path(source).expanduser()
     suffix = path.suffix.lower()
@@ -85,34 +83,13 @@ def read_table(source: str, field: str = "data", split: str = "train") -> Table:
     elif suffix != ".jsonl":
         rows = load_files([str(path)], suffix, field, as_text=True).to_list()
     else:
-        text, rows = read_text(path), []
         try:
-            for row in _json_lines(text):
-                rows.append(row)
+            rows = json_rows(path)
         except ValueError as error:
-            before = "is not JSON: " if isinstance(error, json.JSONDecodeError) else ""
-            raise Table(source, field, rows).error(len(rows) + 1, f"{before}{error}") from None
+            raise ValueError(f"{field}: {source}, {error}") from None
     if not rows:
         raise ValueError(f"{field}: {source!r} has no rows")
     return Table(source, field, rows)
-
-
-def _json_lines(text: str) -> Iterator[dict[str, Any]]:
-    for line in filter(str.strip, text.split("\n")):
-        row = json.loads(line)
-        if not isinstance(row, dict) or not row:
-            raise ValueError("is no JSON object with columns")
-        if "\\u" in line and re.search("[\ud800-\udfff]", json.dumps(row, ensure_ascii=False)):
-            raise ValueError("has half of a character (a surrogate without its other half)")
-        yield row
-
-
-def read_text(path: Path) -> str:
-    """The text of a UTF-8 file, or a ValueError if it is none."""
-    try:
-        return path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path}: byte {error.start} is not UTF-8 ({error.reason})") from None
 
 
 def read_lines(file: str | None) -> list[str]:
