@@ -1,5 +1,6 @@
 """Documents: every source is read as it is documented, refused with its name, split and tokenized without loss."""
 
+import gzip
 import json
 import math
 import os
@@ -326,6 +327,7 @@ def test_columns_without_a_name_may_be_several(write):
         ("nothing", "in the folder 'nothing'"),
         ("empty.txt", "no text in 'empty.txt'"),
         ("binary.txt", "'binary.txt' is not UTF-8 text: byte 0xff at offset 4"),
+        ("text.txt.gz", "'text.txt.gz' is not UTF-8 text: byte 0x8b at offset 1 .*; unpack it first"),
         ("broken.jsonl", "'broken.jsonl' cannot be read as jsonl"),
         ("blank.txt", "no text in 'blank.txt': blank"),
     ],
@@ -336,6 +338,7 @@ def test_refused(write, monkeypatch, item, message):
     write("empty.txt", "")
     write("blank.txt", " \n\n\t\n")
     write("binary.txt", b"abc\n\xff\xfe")
+    write("text.txt.gz", gzip.compress(b"one"))
     write("broken.jsonl", '{"text": "a"}\n{"text": \n')
     loaded = []
     load_dataset = datasets.load_dataset

@@ -112,8 +112,9 @@ class TestSplits:
         splits = load_splits(DataArguments(train=[str(path)], validation=[str(path)]))
         expected = [dict.fromkeys(["text", "label", "when", "meta", "n", "more"]) | row for row in rows]
         assert [{name: row[name] for name in row if name not in (FILE, ROW)} for row in splits["train"]] == expected
-        splits = Classify(ClassifyArguments(), tokenizer=None).read(splits, None)
-        assert splits["train"].features[LABEL].names == ["2021-01-05", "2021-07-05"]
+        task = Classify(ClassifyArguments(), tokenizer=None)
+        task.read(splits, None)
+        assert task.labels == ["2021-01-05", "2021-07-05"]
 
     @pytest.mark.parametrize(
         ("content", "said"),

@@ -134,7 +134,8 @@ def _check_utf8(file: str) -> None:
         except UnicodeDecodeError as error:
             offset = stream.tell() - len(error.object) + error.start  # of what was read, the end is being decoded
             where = f"byte 0x{error.object[error.start]:02x} at offset {offset}"
-            raise ValueError(f"data: {file!r} is not UTF-8 text: {where} ({error.reason})") from None
+            advice = "; unpack it first" if Path(file).suffix.lower() in COMPRESSED else ""
+            raise ValueError(f"data: {file!r} is not UTF-8 text: {where} ({error.reason}){advice}") from None
 
 
 def _layout(file: str) -> str:
