@@ -9,6 +9,7 @@ from pathlib import Path
 
 import torch
 from transformers import TrainingArguments
+from transformers.integrations import get_available_reporting_integrations
 from transformers.optimization import TYPE_TO_SCHEDULER_FUNCTION
 
 # Caches of kernels that oneDNN and torch make for every new shape in bf16 on CPU, up to 1,024 in either, of 0.2 to 0.5
@@ -64,8 +65,8 @@ def check_training(training: TrainingArguments) -> None:
     fp16 on a CPU, where it computes in fp32; one process for several GPUs: `DataParallel` computes in fp32 whatever was
     asked for, and the sums of an evaluation are of one model; batches that processes share, since what an evaluation
     counts is of whole ones; and the single process that `accelerate launch --num_processes 2 --cpu` starts, which would
-    train with a part of the batch: it has the address at which several meet, but no rank among them. And arguments that
-    the schedule does not have, at which Transformers ends only after all data is read."""
+    train with a part of the batch: it has the address at which several meet, but no rank among them. And what ends a
+    training only after all data is read: arguments that the schedule does not have, reports to a missing package."""
     if training.neftune_noise_alpha is not None:
         raise ValueError("neftune_noise_alpha: a batch is one row, whose length would scale the noise; leave it out")
     schedule = inspect.signature(TYPE_TO_SCHEDULER_FUNCTION[training.lr_scheduler_type]).parameters
@@ -74,6 +75,9 @@ def check_training(training: TrainingArguments) -> None:
     if unknown and "kwargs" not in schedule:
         use = f"use {', '.join(usable) or 'none'}; the warmup is --warmup_steps"
         raise ValueError(f"lr_scheduler_kwargs: {training.lr_scheduler_type.value} has no {unknown[0]!r}; {use}")
+    installed = [*get_available_reporting_integrations(), "azure_ml", "flyte"]  # of which it does not always say so
+    if missing := [name for name in training.report_to if name not in installed]:
+        raise ValueError(f"report_to: {missing[0]!r} is no package that is installed here; install it, or leave it out")
     if training.fp16 and training.device.type == "cpu":
         raise ValueError("fp16: True has no effect on a CPU; use --bf16 true, or leave it out")
     if training.n_gpu > 1:

@@ -640,6 +640,8 @@ class TestBadInput:
                 "freeze: '3' is no part of the model; use none, encoder or a number from 1 to 2",
             ),
             ([*good, "--seeds", "0"], "seeds: 0"),
+            ([*good, "--seeds", "2", "--resume_from_checkpoint", "true"], "resume_from_checkpoint: 2 seeds cannot be"),
+            ([*good, "--report_to", "nobody"], "report_to: 'nobody' is no package that is installed here; install it"),
             ([*good, "--label_column", "tag"], "no column 'tag' (it has text, label)"),
             ([*good, "--pair_column", "text"], "pair_column"),
         ):

@@ -74,9 +74,9 @@ def finetune(
         return TrainingResult(None, run.task.tokenizer, plan(run, data, bad), output)
     finished = arguments.compare and (output / REPORT).exists() and (output / "config.json").exists()
     seeds = _unless_planned(arguments).seeds
+    if seeds > 1 and str(training.resume_from_checkpoint or "false").lower() != "false":
+        raise ValueError(f"resume_from_checkpoint: {seeds} seeds cannot be resumed; give each a command of its own")
     checkpoint = None if finished else checkpoint_to_resume(training)
-    if checkpoint is not None and seeds > 1:
-        raise ValueError(f"resume_from_checkpoint: {seeds} seeds cannot be resumed; start again in another folder")
     for folder in _folders(training, seeds).values() if seeds > 1 else ():
         check_unused(folder, one_of_several=True)
     run = prepare(task_arguments, data, arguments, training)
