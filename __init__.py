@@ -8,6 +8,7 @@ registration runs as soon as the Auto classes are there.
 import functools
 import importlib
 import importlib.abc
+import importlib.machinery
 import sys
 
 __version__ = "0.1.0"
@@ -81,8 +82,8 @@ class _AfterImport(importlib.abc.MetaPathFinder):
     def find_spec(self, fullname, path=None, target=None):
         if fullname not in _WATCHED:
             return None
-        found = (finder.find_spec(fullname, path, target) for finder in sys.meta_path if finder is not self)
-        spec = next(filter(None, found), None)
+        # not by all of `sys.meta_path`: two finders of this kind, as after a reload, would ask each other for ever
+        spec = importlib.machinery.PathFinder.find_spec(fullname, path, target)
         if spec is not None:
             spec.loader.exec_module = functools.partial(self.load, spec.loader.exec_module)
         return spec

@@ -15,10 +15,8 @@ All raise:
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterable
 from os import PathLike
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .cli.main import split_command
@@ -26,6 +24,8 @@ from .cli.parsing import argument_names, read_recipe, run_command
 from .result import TrainingResult
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import numpy as np
 
     from .data.prepared import PreparedRows
@@ -96,10 +96,9 @@ def embed(text: str | Iterable[str], **arguments: Any) -> np.ndarray:
         output (str): a new .safetensors or .npy file to save them in as well; by default none.
     """
     given, recipe = {"text": _texts(text), **arguments}, arguments.get("recipe")
-    with tempfile.TemporaryDirectory() as folder:  # the command always writes a file
-        if "output" not in given | (read_recipe(recipe, argument_names("embed")) if recipe else {}):
-            given["output"] = str(Path(folder) / "vectors.npy")
-        return run_command("embed", given=given)
+    if "output" not in given | (read_recipe(recipe, argument_names("embed")) if recipe else {}):
+        given["output"] = ""
+    return run_command("embed", given=given)
 
 
 def search(index: str | PathLike, *queries: str, **arguments: Any) -> list[list[tuple[Any, float]]]:
@@ -137,7 +136,7 @@ def convert(source: str | PathLike, target: str | PathLike, **arguments: Any) ->
             default what it was, or can be.
         set (dict): fields of `MiniBertConfig` that the MiniBERT written has otherwise; what is kept and new is printed.
     """
-    return run_command("convert", given={"paths": [str(source), str(target)], **arguments})
+    return run_command("convert", given={"paths": [source, target], **arguments})
 
 
 def export(source: str | PathLike, target: str | PathLike, **arguments: Any) -> Path:
@@ -149,7 +148,7 @@ def export(source: str | PathLike, target: str | PathLike, **arguments: Any) -> 
         head (str): "Model" for the encoder alone; int8 (bool): an int8 graph too (both "onnx").
         pooling (str), normalize (bool): of "sentence-transformers".
     """
-    return run_command("export", given={"paths": [str(source), str(target)], **arguments})
+    return run_command("export", given={"paths": [source, target], **arguments})
 
 
 def push(folder: str | PathLike, repository: str, **arguments: Any) -> Any:
@@ -159,10 +158,12 @@ def push(folder: str | PathLike, repository: str, **arguments: Any) -> Any:
         repository: "owner/name", or a name of your own.
         dry_run (bool): check everything, upload nothing. revision (str), private (bool), license (str), …
     """
-    return run_command("push", given={"paths": [str(folder), repository], **arguments})
+    return run_command("push", given={"paths": [folder, repository], **arguments})
 
 
 def _texts(texts: str | Iterable[str]) -> list[str]:
+    if hasattr(texts, "keys") or not hasattr(texts, "__iter__"):
+        raise ValueError(f"text: a {type(texts).__name__}; give strings, of a table one column")
     texts = [texts] if isinstance(texts, str) else list(texts)
     if not texts:  # a command would read stdin
         raise ValueError("text: none given; give at least one")

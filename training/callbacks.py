@@ -65,7 +65,11 @@ class ConsoleLog(ProgressCallback):
         super().on_step_end(args, state, control, **kwargs)
 
     def on_prediction_step(self, args, state, control, eval_dataloader=None, **kwargs):
-        if not args.disable_tqdm and sys.stderr.isatty() and len(eval_dataloader or ()) >= BATCHES_WITH_BAR:
+        if (
+            not args.disable_tqdm
+            and getattr(sys.stderr, "isatty", bool)()
+            and len(eval_dataloader or ()) >= BATCHES_WITH_BAR
+        ):
             super().on_prediction_step(args, state, control, eval_dataloader, **kwargs)
 
     def on_log(self, args, state, control, logs=None, **kwargs):

@@ -183,6 +183,7 @@ def quantize(path: Path, target: Path, large: bool = False) -> None:
             copied.CopyFrom(weights[node.input[1]])
             copied.name = node.input[1] = f"{node.input[1]}.decoder"
     kept = [node.name for node in model.graph.node if IN_FLOAT.search(node.name)]
+    before = logging.root.manager.disable
     logging.disable(logging.WARNING)  # it asks for another tool of its own before
     try:
         quantize_dynamic(
@@ -190,7 +191,7 @@ def quantize(path: Path, target: Path, large: bool = False) -> None:
             nodes_to_exclude=kept, use_external_data_format=large,
         )  # fmt: skip
     finally:
-        logging.disable(logging.NOTSET)
+        logging.disable(before)
 
 
 def _move(graph: Path, target: Path, large: bool) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import tempfile
 import threading
 from collections.abc import Iterable, Iterator
@@ -9,6 +10,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
 from safetensors import safe_open
 from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
@@ -166,6 +169,18 @@ def reading(path: str | Path) -> Iterator[None]:
             raise
         said = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
         raise ValueError(f"{str(path)!r} has files that cannot be read ({said}); save or download it again") from error
+
+
+@contextmanager
+def random_state_kept() -> Iterator[None]:
+    """The generators of Python, NumPy and torch are afterwards as before: to measure a model changes nothing."""
+    states = random.getstate(), np.random.get_state()
+    with torch.random.fork_rng():
+        try:
+            yield
+        finally:
+            random.setstate(states[0])
+            np.random.set_state(states[1])
 
 
 @contextmanager

@@ -11,11 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import matplotlib
-
-matplotlib.use("Agg")
 import numpy as np
-from matplotlib import pyplot as plt
+from matplotlib import rc_context
+from matplotlib.figure import Figure
 from matplotlib.ticker import LogFormatter
 from sklearn.metrics import confusion_matrix
 
@@ -51,20 +49,18 @@ def picture(
 ) -> Iterator[Any]:
     """One figure with a title, saved as PNG at the end, with a legend wherever something is labelled: the axes of its
     `panels` as a list, or the only ones. `size` is in inches, `grid` the axis whose ticks have lines ("x", "y", "both",
-    None), `options` are those of `plt.subplots`."""
+    None), `options` are those of `Figure.subplots`."""
     style = {"axes.grid": grid is not None, "axes.grid.axis": grid or "both", "grid.alpha": 0.3}
     style |= {"legend.fontsize": 8, "axes.titlesize": 10, "text.parse_math": False}  # "$a_$" is no formula
-    with plt.rc_context(style):
-        figure, axes = plt.subplots(1, panels or 1, figsize=size, layout="constrained", squeeze=False, **options)
+    with rc_context(style):
+        figure = Figure(size, layout="constrained")  # without pyplot, which would choose how a notebook shows figures
+        axes = figure.subplots(1, panels or 1, squeeze=False, **options)
         figure.suptitle(title)
-        try:
-            yield list(axes[0]) if panels else axes[0, 0]
-            for each in axes[0]:
-                if each.get_legend_handles_labels()[0] and not each.get_legend() and not figure.legends:
-                    each.legend()
-            figure.savefig(path, dpi=120)
-        finally:
-            plt.close(figure)
+        yield list(axes[0]) if panels else axes[0, 0]
+        for each in axes[0]:
+            if each.get_legend_handles_labels()[0] and not each.get_legend() and not figure.legends:
+                each.legend()
+        figure.savefig(path, dpi=120)
 
 
 def _plot_bars(

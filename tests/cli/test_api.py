@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import TrainingArguments
+from transformers import IntervalStrategy, SchedulerType, TrainingArguments
 
 import minibert
 from minibert.training.arguments import finetuning, pretraining, tools
@@ -111,6 +111,24 @@ def test_results_are_handed_on(called):
     assert arguments_of(called, finetuning.DataArguments).test == ["t.jsonl"]
 
 
+def test_a_list_of_no_files_is_refused(called):
+    """As of a glob that matches nothing: without data, the built-in corpus would be trained on."""
+    for call, name in (
+        (minibert.pretrain, "data"), (minibert.prepare, "data"), (lambda **x: minibert.search("idx", **x), "data"),
+        (lambda **x: minibert.finetune("tag", data="a", **x), "validation"),
+        (lambda **x: minibert.evaluate("tag", **x), "test"),
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match=f"{name}: an empty list; give files, or leave it out"):
+            call(**{name: []})
+    assert called.arguments is None
+
+
+def test_enumerations_are_their_values(called):
+    minibert.pretrain(lr_scheduler_type=SchedulerType.COSINE, eval_strategy=IntervalStrategy.STEPS)
+    training = arguments_of(called, TrainingArguments)
+    assert training.lr_scheduler_type == "cosine" and training.eval_strategy == "steps"
+
+
 def test_texts_are_handed_over_as_they_are(called):
     """Also where they look like arguments, are empty, or are not a list."""
     texts = ["--data", "-1", "", "two\nlines", "--"]
@@ -138,6 +156,9 @@ def test_what_is_no_text_is_not_made_one(called):
                 call(["a text", other])
     with pytest.raises(ValueError, match="text: none given"):
         minibert.embed([], model="m")
+    for table in ({"text": ["a"]}, Path("a.txt"), None):
+        with pytest.raises(ValueError, match=f"text: a {type(table).__name__}; give strings, of a table one column"):
+            minibert.embed(table, model="m")
     for call in (minibert.search, minibert.rerank):
         with pytest.raises(ValueError, match="is a list; give strings"):
             call(*["index"] * (call is minibert.search), ["a", "b"], *[["a passage"]] * (call is minibert.rerank))
@@ -147,7 +168,7 @@ def test_a_recipe_may_say_where_vectors_go(called, recipe):
     minibert.embed("one", recipe=recipe("output: kept.npy"))
     assert called.arguments[0].output == "kept.npy"
     minibert.embed("one", recipe=dict(pooling="cls"))
-    assert Path(called.arguments[0].output).name == "vectors.npy"  # in a folder that goes
+    assert called.arguments[0].output == ""  # none is written
 
 
 @pytest.mark.parametrize("argument", ["model", "tokenizer"])

@@ -2,6 +2,7 @@
 
 import dataclasses
 import importlib
+import io
 import re
 import shlex
 import subprocess
@@ -354,6 +355,14 @@ def test_other_errors_are_not_hidden(called):
     called.result = KeyError("a fault of ours")
     with pytest.raises(KeyError):
         cli.main(["fill", "x"])
+
+
+def test_signs_that_a_terminal_does_not_have(called, monkeypatch):
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), encoding="cp1252"))
+    monkeypatch.setattr(sys.modules["minibert.training.stand_in"], "function", lambda *_: print("a → b"))
+    assert cli.main(["mask-stats"]) == 0
+    sys.stdout.flush()
+    assert sys.stdout.buffer.getvalue().strip() == b"a ? b"
 
 
 @pytest.mark.parametrize("result, status", [(None, 0), (0, 0), (1, 1)])

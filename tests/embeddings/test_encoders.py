@@ -71,6 +71,11 @@ def test_batches_side_by_side(folders, monkeypatch):
         assert torch.get_num_threads() == 4 and len(calls) > 20 and calls[0] == (threading.main_thread(), 4)
         assert {number for _, number in calls[1:]} == {1} and len({thread for thread, _ in calls}) == 5
         calls.clear()
+        other = threading.Thread(target=embedder.embed, args=(TEXTS * 5, 60))
+        other.start()  # as in a service, where threads that begin meanwhile would keep the smaller number
+        other.join()
+        assert len(calls) > 20 and set(calls) == {(other, 4)}
+        calls.clear()
         monkeypatch.setattr(embedder.model, "encode", fail)
         with pytest.raises(MemoryError, match="a large batch"):
             embedder.embed(TEXTS * 50, batch_tokens=60)

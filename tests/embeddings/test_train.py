@@ -11,6 +11,7 @@ import torch
 from datasets import Dataset
 from embedding_models import save_untrained, write_matches
 from helpers import WORDS, refusal, run, write_rows
+from matplotlib.figure import Figure
 from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer
 from transformers import AutoTokenizer, Trainer
@@ -314,8 +315,13 @@ def test_a_decoder_becomes_a_reranker(toy, tmp_path, capsys):
 
 
 def test_the_picture_has_a_title_and_no_curve_of_one_point(tmp_path, monkeypatch):
-    figures, close = [], report.plt.close
-    monkeypatch.setattr(report.plt, "close", lambda figure: figures.append(figure) or close(figure))
+    figures, save = [], Figure.savefig
+
+    def collect(figure, *given, **options):
+        figures.append(figure)
+        save(figure, *given, **options)
+
+    monkeypatch.setattr(Figure, "savefig", collect)
     losses = [{"step": step, "loss": 1 / step} for step in (10, 20)]
     for log, labels in [
         ([*losses, {"step": 20, "eval_mrr@10": 0.5}], ["training loss", "mrr@10, held out"]),

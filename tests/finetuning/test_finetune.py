@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import types
 from contextlib import redirect_stderr, redirect_stdout
 from io import StringIO
 from pathlib import Path
@@ -333,6 +334,26 @@ class TestTraining:
         monkeypatch.setattr(type(run.task), "compute_metrics", lambda *_: {"accuracy": next(scores, 0.0)})
         _, report, _, state = train(run, run.initial_model())
         assert state.best_global_step == 10 and report["best_step"] == 20
+
+    def test_what_is_returned_is_what_is_saved(self, start, data, tmp_path):
+        """Without autocast, which the trainer puts around a model; seeds by the names that they have in the file."""
+        given = dict(model=start, data=data, bf16=True, max_steps=2, seeds=2, report_to="none")
+        result = minibert.finetune("classify", **given, output_dir=tmp_path / "out")
+        saved = MiniBertForSequenceClassification.from_pretrained(tmp_path / "out")
+        ids = torch.randint(5, 40, (3, 9))
+        with torch.no_grad():
+            found, expected = result.model.eval()(ids).logits, saved(ids).logits
+        torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-6)
+        assert result.report == report_of(tmp_path / "out")
+
+    def test_measuring_draws_nothing(self, finished, data, tmp_path, monkeypatch):
+        """Also where stderr is another program's log, which is no terminal and does not say so."""
+        monkeypatch.setattr(sys, "stderr", types.SimpleNamespace(write=len, flush=lambda: None))
+        torch.manual_seed(7), random.seed(7), np.random.seed(7)
+        expected = [torch.rand(1).item(), random.random(), np.random.rand()]
+        torch.manual_seed(7), random.seed(7), np.random.seed(7)
+        minibert.evaluate("classify", model=str(finished), data=data, output_dir=tmp_path / "measured")
+        assert [torch.rand(1).item(), random.random(), np.random.rand()] == expected
 
     def test_seeds(self, start, data, tmp_path, capsys):
         output = tmp_path / "out"

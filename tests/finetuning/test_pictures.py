@@ -5,19 +5,22 @@ import tracemalloc
 import numpy as np
 import pytest
 from matplotlib import colors
+from matplotlib.figure import Figure
 
 from minibert.training import report
 
 
 @pytest.fixture
 def figures(monkeypatch):
-    """The figures that are drawn, kept open."""
-    found = []
-    monkeypatch.setattr(report.plt, "close", found.append)
-    yield found
-    monkeypatch.undo()
-    for figure in found:
-        report.plt.close(figure)
+    """The figures that are saved."""
+    found, save = [], Figure.savefig
+
+    def collect(figure, *given, **options):
+        found.append(figure)
+        save(figure, *given, **options)
+
+    monkeypatch.setattr(Figure, "savefig", collect)
+    return found
 
 
 def luminance(color):

@@ -38,6 +38,7 @@ ORDERS = [
     "import minibert; from transformers import BertModel",
 ]
 MORE_ORDERS = [
+    "import minibert, importlib; importlib.reload(minibert); from transformers import BertModel",
     "import minibert, transformers",
     "from transformers import AutoModel; import minibert",
     "import minibert; from transformers import Trainer",
@@ -65,6 +66,18 @@ def test_registration_whichever_is_imported_first(order, tmp_path):
     with Python(tmp_path) as python:
         python.run(order)
         python.run(CHECK)
+
+
+def test_pictures_do_not_choose_how_a_notebook_shows_its_own(tmp_path):
+    with Python(tmp_path) as python:
+        python.run("""
+            import matplotlib
+            matplotlib.use("svg")
+            from minibert.training.report import picture
+            with picture("a.png", "title") as axes:
+                axes.plot([1, 2])
+            assert matplotlib.get_backend() == "svg" and open("a.png", "rb").read(4) == b"\\x89PNG"
+        """)
 
 
 def test_a_model_saves_its_code_without_any_auto_class(tmp_path):

@@ -439,6 +439,7 @@ def test_half_of_the_cores_computes_half_of_a_batch(given, halves, corpus, tmp_p
         fixed |= dict(save_strategy="steps", save_steps=2)
         run = minibert.pretrain(**fixed | given | more, output_dir=tmp_path / name)
         assert torch.get_num_threads() == threads
+        assert "forward" not in vars(run.model)  # no autocast is left on it
         logs = json.loads((tmp_path / name / "trainer_state.json").read_text())["log_history"]
         return [log["loss"] for log in logs if "loss" in log], run.model.state_dict(), list(calls)
 

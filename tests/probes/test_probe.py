@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from helpers import write_rows
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from scipy.stats import spearmanr
 from sklearn.metrics import roc_auc_score
@@ -616,7 +617,7 @@ def figures(monkeypatch):
     def collect(figure, *given, **options):
         save(figure, *given, **options)
         saved[figure.get_suptitle()] = figure
-        renderer = figure.canvas.get_renderer()
+        renderer = FigureCanvasAgg(figure).get_renderer()
         for axis in (axis for axes in figure.axes for axis in (axes.xaxis, axes.yaxis)):
             labels = [label for label in axis.get_ticklabels(which="both") if label.get_text() and label.get_visible()]
             boxes = [label.get_window_extent(renderer) for label in labels if not label.get_rotation()]

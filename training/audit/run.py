@@ -15,7 +15,7 @@ from ... import modeling_minibert
 from ..arguments import names_that_begin
 from ..arguments.tools import AuditArguments
 from ..files import prepare_result, write_result
-from ..loading import quietly, reading, saved_config
+from ..loading import quietly, random_state_kept, reading, saved_config
 from ..report import format_table
 from .checks import CHECKS
 from .texts import NotApplicable
@@ -66,9 +66,9 @@ def audit(arguments: AuditArguments) -> Audit:
         raise ValueError(f"model: {arguments.model!r}; give one: a folder, a Hub name or a class")
     chosen = names_that_begin("checks", arguments.checks, CHECKS)
     prepare_result(arguments.result)
-    model = load(arguments.model[0], arguments.set)
     versions = {"transformers": transformers.__version__, "torch": torch.__version__}
-    with quietly():
+    with random_state_kept(), quietly():
+        model = load(arguments.model[0], arguments.set)
         findings = [examine(model, name) for name in chosen]
     result = Audit(arguments.model[0], type(model).__name__, versions, date.today().isoformat(), findings)
     print(result.table())

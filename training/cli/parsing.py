@@ -9,6 +9,7 @@ import argparse
 import ast
 import dataclasses
 import difflib
+import enum
 import functools
 import importlib.util
 import json
@@ -165,10 +166,14 @@ class Parser(hf_argparser.HfArgumentParser):
                 raise ValueError(f"{action.dest}: --{action.dest} is given twice; give all behind one")
         for field in (field for kind in self.dataclass_types for field in dataclasses.fields(kind)):
             value = values.get(field.name)
+            value = value.value if isinstance(value, enum.Enum) else value
             is_list = isinstance(value, (list, tuple))
-            if callable(value):
-                raise ValueError(f"{field.name}: a {type(value).__name__}; save it, and give the folder's name")
-            texts = [json.dumps(x) if isinstance(x, (bool, dict)) else str(x) for x in (value if is_list else [value])]
+            found = list(value) if is_list else [value]
+            if not found and field.name in ("data", "train", "validation", "test"):  # as of a glob that matches nothing
+                raise ValueError(f"{field.name}: an empty list; give files, or leave it out")
+            if some := next(filter(callable, found), None):
+                raise ValueError(f"{field.name}: a {type(some).__name__}; save it, and give the folder's name")
+            texts = [json.dumps(x) if isinstance(x, (bool, dict)) else str(x) for x in found]
             if value is None:
                 if field.name in values and self.get_default(field.name) is not None:
                     raise ValueError(f"{field.name} has no value; leave it out to keep the default")

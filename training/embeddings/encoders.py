@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -131,13 +132,13 @@ class Embedder:
 
 
 def embed(arguments: EmbedArguments, pooling: PoolingArguments) -> np.ndarray:
-    """The vectors of texts, [texts, width], written to a file: as "embeddings" in a safetensors file, or as npy. Row i
-    is that of text i: empty lines of a file keep their place. A ValueError for no text, a missing column, another kind
-    of output or one that exists, or a model of another task."""
+    """The vectors of texts, [texts, width]; if `output` names a file, written to it: as "embeddings" in a safetensors
+    file, or as npy. Row i is that of text i: empty lines of a file keep their place. A ValueError for no text, a
+    missing column, another kind of output or one that exists, or a model of another task."""
     output = Path(arguments.output)
-    if output.suffix not in (".safetensors", ".npy"):
+    if arguments.output and output.suffix not in (".safetensors", ".npy"):
         raise ValueError(f"output: {arguments.output!r} is no file of vectors; end its name in .safetensors or .npy")
-    if output.exists():
+    if arguments.output and output.exists():
         raise ValueError(f"output: {arguments.output!r} exists already: nothing is overwritten, give a new file")
     check_least(arguments, batch_tokens=1)
     if arguments.text and arguments.file:
@@ -149,10 +150,16 @@ def embed(arguments: EmbedArguments, pooling: PoolingArguments) -> np.ndarray:
     else:
         texts = arguments.text or read_lines(arguments.file)
     embedder = Embedder.from_arguments(pooling)
-    output.parent.mkdir(parents=True, exist_ok=True)  # if that fails, it does before the work
+    if arguments.output:
+        output.parent.mkdir(parents=True, exist_ok=True)  # if that fails, it does before the work
     started = time.perf_counter()
     vectors = embedder.embed(texts, arguments.batch_tokens, progress="Embedding")
     seconds = time.perf_counter() - started
+    scaled = "normalised" if embedder.normalize else "not normalised"
+    made = f"{len(texts):,} texts × {vectors.shape[1]} ({embedder.pooling}, {scaled}) in {seconds:.1f} s"
+    if not arguments.output:
+        print(made)
+        return vectors
     with whole(output) as unfinished:
         if output.suffix == ".npy":
             with open(unfinished, "wb") as file:
@@ -160,8 +167,7 @@ def embed(arguments: EmbedArguments, pooling: PoolingArguments) -> np.ndarray:
         else:
             made_by = {"model": pooling.model, "fingerprint": embedder.fingerprint(), "pooling": embedder.pooling}
             save_file({"embeddings": vectors}, unfinished, metadata=made_by | {"normalize": str(embedder.normalize)})
-    scaled = "normalised" if embedder.normalize else "not normalised"
-    print(f"{len(texts):,} texts × {vectors.shape[1]} ({embedder.pooling}, {scaled}) in {seconds:.1f} s → {output}")
+    print(f"{made} → {output}")
     return vectors
 
 
@@ -205,8 +211,10 @@ def _in_batches(
         batch = [texts[row] for row in rows]
         return method(batch, batch_size=len(batch), show_progress_bar=False)
 
-    # Processes that share the work of an evaluation answer each other in turn.
+    # Processes that share the work of an evaluation answer each other in turn. In a service, threads that begin while
+    # cores are shared would keep their number.
     alone = model.device.type == "cpu" and getattr(model, "_distributed_inference", None) is None
+    alone = alone and threading.current_thread() is threading.main_thread()
     parts, cores = [], torch.get_num_threads() if alone else 1
     with tqdm(total=len(texts), desc=progress, unit=" texts", disable=progress is None) as bar:
         for part in _side_by_side(run, batches, cores):

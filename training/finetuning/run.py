@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from accelerate.utils import extract_model_from_parallel
 from transformers import TrainerState, TrainingArguments
 
 from ..arguments import check_least
@@ -19,7 +20,7 @@ from ..checkpoints import check_unused, checkpoint_to_resume, remove_checkpoints
 from ..files import write_json
 from ..hub.card import CardFacts, Result, describe_data, facts_from_trainer, headlines, published_name, save_card
 from ..hub.push import check_push, push_trained
-from ..loading import without_bars
+from ..loading import random_state_kept, without_bars
 from ..precision import check_training
 from ..processes import first_process_first, shares_weights
 from ..report import format_scores
@@ -89,6 +90,7 @@ def finetune(
         model, report = _train_and_save(run, output, checkpoint)
     if arguments.compare:
         compare(run, report, output)
+    extract_model_from_parallel(model, keep_fp32_wrapper=False)  # else autocast stays on it
     return TrainingResult(model if training.should_save else None, run.task.tokenizer, report, output)
 
 
@@ -101,10 +103,11 @@ def evaluate(
     output = Path(training.output_dir)
     if (output / "config.json").exists():
         raise ValueError(f"output_dir: {str(output)!r} holds a model, whose report would be replaced; give another one")
-    run = prepare(task_arguments, data, arguments, training)
-    model = run.initial_model()
-    predictions, scores = score(run, model)
-    predicted = predict(run, model)
+    with random_state_kept():
+        run = prepare(task_arguments, data, arguments, training)
+        model = run.initial_model()
+        predictions, scores = score(run, model)
+        predicted = predict(run, model)
     if training.should_save:  # of several processes one
         print(f"\n{arguments.model}, {run.task.name}\n{format_scores(scores)}")
         _save(run, {"task": run.task.name, "model": arguments.model} | scores, predictions, predicted, output)
@@ -209,6 +212,7 @@ def _train_and_save(run: Run, output: Path, checkpoint: str | None) -> tuple[Any
             values = {metric: [each[split][metric] for each in reports.values()] for metric in scores}
             spread = {metric: (float(np.mean(found)), float(np.std(found, ddof=1))) for metric, found in values.items()}
             report["mean_and_deviation"][split] = spread
+        report = json.loads(json.dumps(report))  # with the keys that it has in its file
     predicted = predict(run, best.model)
     if training.should_save:  # of several processes one
         best.model.save_pretrained(output)

@@ -11,6 +11,7 @@ from typing import Any
 
 import datasets
 import torch
+from accelerate.utils import extract_model_from_parallel
 from transformers import PreTrainedTokenizerBase, TrainingArguments, set_seed
 from transformers.trainer_utils import has_length
 
@@ -219,7 +220,8 @@ def pretrain(
         (output / "training_args.bin").unlink(missing_ok=True)  # a pickle that nothing needs once training is over
     if budget is not None:
         print(f"Took {budget.elapsed / 60:.1f} of {optimization.minutes:g} minutes")
-    return TrainingResult(trainer.model, tokenizer, report, output)
+    model = extract_model_from_parallel(trainer.model, keep_fp32_wrapper=False)  # else autocast stays on it
+    return TrainingResult(model, tokenizer, report, output)
 
 
 def _write_report(
