@@ -175,7 +175,7 @@ def reading(path: str | Path) -> Iterator[None]:
 def random_state_kept() -> Iterator[None]:
     """The generators of Python, NumPy and torch are afterwards as before: to measure a model changes nothing."""
     states = random.getstate(), np.random.get_state()
-    with torch.random.fork_rng():
+    with torch.random.fork_rng(range(torch.cuda.device_count())):  # left out, of several GPUs it would warn
         try:
             yield
         finally:
