@@ -118,6 +118,7 @@ def json_rows(path: Path) -> list[dict[str, Any]]:
     """The objects of a file, one a line or all in a list, as they are (`datasets` takes a text that is a date for one);
     a ValueError that names the row which is none."""
     text = read_text(path)
+    has_escapes = "\\u" in text
     try:
         whole = json.loads(text)
         rows = [
@@ -128,7 +129,7 @@ def json_rows(path: Path) -> list[dict[str, Any]]:
     for number, row in enumerate(rows, 1):
         if not isinstance(row, dict) or not row:
             raise ValueError(f"row {number}: is no JSON object with columns")
-        if "\\u" in text and re.search("[\ud800-\udfff]", json.dumps(row, ensure_ascii=False)):
+        if has_escapes and re.search("[\ud800-\udfff]", json.dumps(row, ensure_ascii=False)):
             raise ValueError(f"row {number}: has half of a character (a surrogate without its other half)")
     return rows
 
