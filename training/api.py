@@ -15,8 +15,10 @@ All raise:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import tempfile
+from collections.abc import Iterable, Mapping
 from os import PathLike
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .cli.main import split_command
@@ -24,8 +26,6 @@ from .cli.parsing import argument_names, read_recipe, run_command
 from .result import TrainingResult
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     import numpy as np
 
     from .data.prepared import PreparedRows
@@ -96,9 +96,10 @@ def embed(text: str | Iterable[str], **arguments: Any) -> np.ndarray:
         output (str): a new .safetensors or .npy file to save them in as well; by default none.
     """
     given, recipe = {"text": _texts(text), **arguments}, arguments.get("recipe")
-    if "output" not in given | (read_recipe(recipe, argument_names("embed")) if recipe else {}):
-        given["output"] = ""
-    return run_command("embed", given=given)
+    with tempfile.TemporaryDirectory() as folder:  # the command always writes a file
+        if "output" not in given | (read_recipe(recipe, argument_names("embed")) if recipe else {}):
+            given["output"] = str(Path(folder) / "vectors.npy")
+        return run_command("embed", given=given)
 
 
 def search(index: str | PathLike, *queries: str, **arguments: Any) -> list[list[tuple[Any, float]]]:
@@ -162,7 +163,7 @@ def push(folder: str | PathLike, repository: str, **arguments: Any) -> Any:
 
 
 def _texts(texts: str | Iterable[str]) -> list[str]:
-    if hasattr(texts, "keys") or not hasattr(texts, "__iter__"):
+    if isinstance(texts, Mapping) or hasattr(texts, "columns") or not hasattr(texts, "__iter__"):
         raise ValueError(f"text: a {type(texts).__name__}; give strings, of a table one column")
     texts = [texts] if isinstance(texts, str) else list(texts)
     if not texts:  # a command would read stdin

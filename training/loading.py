@@ -173,7 +173,7 @@ def reading(path: str | Path) -> Iterator[None]:
 
 @contextmanager
 def random_state_kept() -> Iterator[None]:
-    """The generators of Python, NumPy and torch are afterwards as before: to measure a model changes nothing."""
+    """The generators of Python, NumPy and torch (CPU and CUDA) are afterwards as before: to measure changes nothing."""
     states = random.getstate(), np.random.get_state()
     with torch.random.fork_rng(range(torch.cuda.device_count())):  # left out, of several GPUs it would warn
         try:

@@ -52,6 +52,13 @@ def _processor_flags() -> set[str]:
     return {flag for line in lines if line.startswith(("flags", "Features")) for flag in line.partition(":")[2].split()}
 
 
+def without_autocast(model: torch.nn.Module) -> torch.nn.Module:
+    """The model with the `forward` of its class, in the place of the one that the trainer wrapped in autocast."""
+    for name in ("forward", "_original_forward"):
+        vars(model).pop(name, None)
+    return model
+
+
 def now(device: torch.device) -> float:
     """The time (s), once the device has done all that it was given."""
     if device.type == "cuda":
@@ -76,7 +83,7 @@ def check_training(training: TrainingArguments) -> None:
         use = f"use {', '.join(usable) or 'none'}; the warmup is --warmup_steps"
         raise ValueError(f"lr_scheduler_kwargs: {training.lr_scheduler_type.value} has no {unknown[0]!r}; {use}")
     installed = [*get_available_reporting_integrations(), "azure_ml", "flyte"]  # of which it does not always say so
-    if missing := [name for name in training.report_to if name not in installed]:
+    if missing := [name for name in training.report_to if name and name not in installed]:
         raise ValueError(f"report_to: {missing[0]!r} is no package that is installed here; install it, or leave it out")
     if training.fp16 and training.device.type == "cpu":
         raise ValueError("fp16: True has no effect on a CPU; use --bf16 true, or leave it out")

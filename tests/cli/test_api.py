@@ -3,6 +3,7 @@
 import shlex
 from pathlib import Path
 
+import pandas
 import pytest
 import torch
 from transformers import IntervalStrategy, SchedulerType, TrainingArguments
@@ -156,7 +157,9 @@ def test_what_is_no_text_is_not_made_one(called):
                 call(["a text", other])
     with pytest.raises(ValueError, match="text: none given"):
         minibert.embed([], model="m")
-    for table in ({"text": ["a"]}, Path("a.txt"), None):
+    minibert.embed(pandas.Series(["a", "b"]), model="m")
+    assert called.arguments[0].text == ["a", "b"]
+    for table in ({"text": ["a"]}, pandas.DataFrame({"text": ["a"]}), Path("a.txt"), None):
         with pytest.raises(ValueError, match=f"text: a {type(table).__name__}; give strings, of a table one column"):
             minibert.embed(table, model="m")
     for call in (minibert.search, minibert.rerank):
@@ -168,7 +171,7 @@ def test_a_recipe_may_say_where_vectors_go(called, recipe):
     minibert.embed("one", recipe=recipe("output: kept.npy"))
     assert called.arguments[0].output == "kept.npy"
     minibert.embed("one", recipe=dict(pooling="cls"))
-    assert called.arguments[0].output == ""  # none is written
+    assert Path(called.arguments[0].output).name == "vectors.npy"  # in a folder that goes
 
 
 @pytest.mark.parametrize("argument", ["model", "tokenizer"])

@@ -362,7 +362,7 @@ def test_signs_that_a_terminal_does_not_have(called, monkeypatch):
     monkeypatch.setattr(sys.modules["minibert.training.stand_in"], "function", lambda *_: print("a → b"))
     assert cli.main(["mask-stats"]) == 0
     sys.stdout.flush()
-    assert sys.stdout.buffer.getvalue().strip() == b"a ? b"
+    assert sys.stdout.buffer.getvalue().strip() == rb"a \u2192 b"
 
 
 @pytest.mark.parametrize("result, status", [(None, 0), (0, 0), (1, 1)])

@@ -343,6 +343,7 @@ class TestTraining:
         ids = torch.randint(5, 40, (3, 9))
         with torch.no_grad():
             found, expected = result.model.eval()(ids).logits, saved(ids).logits
+            assert isinstance(result.model(ids, return_dict=False), tuple)  # the decorators of `forward` are there
         torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-6)
         assert result.report == report_of(tmp_path / "out")
 

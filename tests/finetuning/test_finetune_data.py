@@ -102,15 +102,22 @@ class TestSplits:
     def test_rows_of_json_are_as_they_are(self, tmp_path, name, indent):
         """`datasets` makes moments of texts that are dates, and of a date with a zone another hour."""
         rows = [
-            {"text": "one", "label": "2021-01-05", "when": "2021-01-05T10:20:30+02:00", "meta": {"a": 1}, "n": 1},
-            {"text": "two", "label": "2021-07-05", "when": "2021-07-05", "meta": "none", "n": 0.5},
+            {
+                "text": "one",
+                "label": "2021-01-05",
+                "when": "2021-01-05T10:20:30+02:00",
+                "meta": {"a": 1},
+                "n": 1,
+                "i": {"a": 1},
+            },
+            {"text": "two", "label": "2021-07-05", "when": "2021-07-05", "meta": "none", "n": 0.5, "i": {"b": "x"}},
             {"text": "2021-01-05", "label": "2021-01-05", "when": None, "meta": [7], "more": ["x"]},
         ]
         path = tmp_path / name
         lines = json.dumps(rows, indent=indent) if indent or name == "a.json" else "\n".join(map(json.dumps, rows))
         path.write_text(lines)
         splits = load_splits(DataArguments(train=[str(path)], validation=[str(path)]))
-        expected = [dict.fromkeys(["text", "label", "when", "meta", "n", "more"]) | row for row in rows]
+        expected = [dict.fromkeys(["text", "label", "when", "meta", "n", "i", "more"]) | row for row in rows]
         assert [{name: row[name] for name in row if name not in (FILE, ROW)} for row in splits["train"]] == expected
         task = Classify(ClassifyArguments(), tokenizer=None)
         task.read(splits, None)

@@ -72,7 +72,9 @@ class PushArguments:
 class BenchArguments:
     """Measure speed and memory against Transformers' models on this machine."""
 
-    benchmarks: list[str] = argument([], "Names (see --list_benchmarks), or their beginnings; by default all.")
+    benchmarks: list[str] = argument(
+        [], "Names (see --list_benchmarks), or their beginnings (infer-8192/ is that one alone)."
+    )
     list_benchmarks: bool = argument(False, "Only show what can be measured on the device.")
     output: str = argument("runs/bench", "Folder of the results: a file a benchmark; what is there is not repeated.")
     overwrite: bool = argument(False, "Measure again what is in the folder already.")

@@ -21,9 +21,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     argv = list(sys.argv[1:] if argv is None else argv)
     for name, value in QUIET.items():
         os.environ.setdefault(name, value)
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):  # of Windows and old terminals, many cannot show an arrow
-            stream.reconfigure(errors="replace")
+    if hasattr(sys.stdout, "reconfigure"):  # of Windows and old terminals, many cannot show an arrow
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         rank = int(os.environ.get("RANK", 0))
         with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere if rank > 0 else sys.stdout):

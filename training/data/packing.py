@@ -131,7 +131,8 @@ def best_fit_decreasing(lengths: np.ndarray, capacity: int) -> np.ndarray:
             free.append((capacity, 0, count))
             count += 1
         left, _, rows[piece] = free.pop(fullest)
-        insort(free, (left - length, -number, int(rows[piece])))
+        if left > length:
+            insort(free, (left - length, -number, int(rows[piece])))
 
     _, first_piece = np.unique(rows, return_index=True)
     return np.argsort(np.argsort(first_piece))[rows]  # a row is numbered by the rank of its first piece

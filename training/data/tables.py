@@ -106,10 +106,11 @@ def load_files(
     return rows
 
 
-def read_text(path: Path) -> str:
-    """The text of a UTF-8 file, or a ValueError if it is none."""
+def read_text(path: Path, newline: str | None = None) -> str:
+    """The text of a UTF-8 file, or a ValueError if it is none; `newline` is that of `open`."""
     try:
-        return path.read_text(encoding="utf-8-sig")
+        with open(path, encoding="utf-8-sig", newline=newline) as file:
+            return file.read()
     except UnicodeDecodeError as error:
         raise ValueError(f"{path}: byte {error.start} is not UTF-8 ({error.reason})") from None
 
@@ -124,7 +125,9 @@ def json_rows(path: Path) -> list[dict[str, Any]]:
         rows = [
             {"text": row} if isinstance(row, str) else row for row in (whole if isinstance(whole, list) else [whole])
         ]
-    except json.JSONDecodeError:
+    except json.JSONDecodeError as error:
+        if text.lstrip().startswith("["):
+            raise ValueError(f"is not JSON: {error}") from None
         rows = [_parse(line, number) for number, line in enumerate(filter(str.strip, text.split("\n")), 1)]
     for number, row in enumerate(rows, 1):
         if not isinstance(row, dict) or not row:
@@ -149,10 +152,9 @@ def _from_rows(rows: Sequence[dict[str, Any]]) -> datasets.Dataset:
     for name in dict.fromkeys(chain.from_iterable(rows)):
         values = {name: [row.get(name) for row in rows]}
         try:
-            columns.append(datasets.Dataset.from_dict(values))
-        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
-            features = datasets.Features({name: datasets.Json()})
-            columns.append(datasets.Dataset.from_dict(values, features=features))
+            columns.append(datasets.Dataset.from_dict(values, on_mixed_types="use_json"))
+        except OverflowError:  # whole numbers of more than 64 bits
+            columns.append(datasets.Dataset.from_dict({name: [None if x is None else str(x) for x in values[name]]}))
     return datasets.concatenate_datasets(columns, axis=1)
 
 

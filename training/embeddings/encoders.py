@@ -132,13 +132,13 @@ class Embedder:
 
 
 def embed(arguments: EmbedArguments, pooling: PoolingArguments) -> np.ndarray:
-    """The vectors of texts, [texts, width]; if `output` names a file, written to it: as "embeddings" in a safetensors
-    file, or as npy. Row i is that of text i: empty lines of a file keep their place. A ValueError for no text, a
-    missing column, another kind of output or one that exists, or a model of another task."""
+    """The vectors of texts, [texts, width], written to a file: as "embeddings" in a safetensors file, or as npy. Row i
+    is that of text i: empty lines of a file keep their place. A ValueError for no text, a missing column, another kind
+    of output or one that exists, or a model of another task."""
     output = Path(arguments.output)
-    if arguments.output and output.suffix not in (".safetensors", ".npy"):
+    if output.suffix not in (".safetensors", ".npy"):
         raise ValueError(f"output: {arguments.output!r} is no file of vectors; end its name in .safetensors or .npy")
-    if arguments.output and output.exists():
+    if output.exists():
         raise ValueError(f"output: {arguments.output!r} exists already: nothing is overwritten, give a new file")
     check_least(arguments, batch_tokens=1)
     if arguments.text and arguments.file:
@@ -150,16 +150,10 @@ def embed(arguments: EmbedArguments, pooling: PoolingArguments) -> np.ndarray:
     else:
         texts = arguments.text or read_lines(arguments.file)
     embedder = Embedder.from_arguments(pooling)
-    if arguments.output:
-        output.parent.mkdir(parents=True, exist_ok=True)  # if that fails, it does before the work
+    output.parent.mkdir(parents=True, exist_ok=True)  # if that fails, it does before the work
     started = time.perf_counter()
     vectors = embedder.embed(texts, arguments.batch_tokens, progress="Embedding")
     seconds = time.perf_counter() - started
-    scaled = "normalised" if embedder.normalize else "not normalised"
-    made = f"{len(texts):,} texts × {vectors.shape[1]} ({embedder.pooling}, {scaled}) in {seconds:.1f} s"
-    if not arguments.output:
-        print(made)
-        return vectors
     with whole(output) as unfinished:
         if output.suffix == ".npy":
             with open(unfinished, "wb") as file:
@@ -167,7 +161,8 @@ def embed(arguments: EmbedArguments, pooling: PoolingArguments) -> np.ndarray:
         else:
             made_by = {"model": pooling.model, "fingerprint": embedder.fingerprint(), "pooling": embedder.pooling}
             save_file({"embeddings": vectors}, unfinished, metadata=made_by | {"normalize": str(embedder.normalize)})
-    print(f"{made} → {output}")
+    scaled = "normalised" if embedder.normalize else "not normalised"
+    print(f"{len(texts):,} texts × {vectors.shape[1]} ({embedder.pooling}, {scaled}) in {seconds:.1f} s → {output}")
     return vectors
 
 

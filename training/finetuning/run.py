@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from accelerate.utils import extract_model_from_parallel
 from transformers import TrainerState, TrainingArguments
 
 from ..arguments import check_least
@@ -21,7 +20,7 @@ from ..files import write_json
 from ..hub.card import CardFacts, Result, describe_data, facts_from_trainer, headlines, published_name, save_card
 from ..hub.push import check_push, push_trained
 from ..loading import random_state_kept, without_bars
-from ..precision import check_training
+from ..precision import check_training, without_autocast
 from ..processes import first_process_first, shares_weights
 from ..report import format_scores
 from ..result import TrainingResult
@@ -75,7 +74,7 @@ def finetune(
         return TrainingResult(None, run.task.tokenizer, plan(run, data, bad), output)
     finished = arguments.compare and (output / REPORT).exists() and (output / "config.json").exists()
     seeds = _unless_planned(arguments).seeds
-    if seeds > 1 and str(training.resume_from_checkpoint or "false").lower() != "false":
+    if seeds > 1 and not finished and str(training.resume_from_checkpoint or "false").lower() != "false":
         raise ValueError(f"resume_from_checkpoint: {seeds} seeds cannot be resumed; give each a command of its own")
     checkpoint = None if finished else checkpoint_to_resume(training)
     for folder in _folders(training, seeds).values() if seeds > 1 else ():
@@ -90,8 +89,7 @@ def finetune(
         model, report = _train_and_save(run, output, checkpoint)
     if arguments.compare:
         compare(run, report, output)
-    extract_model_from_parallel(model, keep_fp32_wrapper=False)  # else autocast stays on it
-    return TrainingResult(model if training.should_save else None, run.task.tokenizer, report, output)
+    return TrainingResult(without_autocast(model) if training.should_save else None, run.task.tokenizer, report, output)
 
 
 @without_bars(of_datasets=True)

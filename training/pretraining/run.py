@@ -11,7 +11,6 @@ from typing import Any
 
 import datasets
 import torch
-from accelerate.utils import extract_model_from_parallel
 from transformers import PreTrainedTokenizerBase, TrainingArguments, set_seed
 from transformers.trainer_utils import has_length
 
@@ -28,7 +27,7 @@ from ..hub.card import write_card
 from ..loading import minibert_config, saved_tokenizer, without_bars
 from ..optimization.throughput import plan_training
 from ..optimization.trainer import resolve_optimization
-from ..precision import check_training, resolve_precision
+from ..precision import check_training, resolve_precision, without_autocast
 from ..processes import first_process_first, shares_weights
 from ..report import describe_pretraining, plot_losses
 from ..result import TrainingResult
@@ -220,8 +219,7 @@ def pretrain(
         (output / "training_args.bin").unlink(missing_ok=True)  # a pickle that nothing needs once training is over
     if budget is not None:
         print(f"Took {budget.elapsed / 60:.1f} of {optimization.minutes:g} minutes")
-    model = extract_model_from_parallel(trainer.model, keep_fp32_wrapper=False)  # else autocast stays on it
-    return TrainingResult(model, tokenizer, report, output)
+    return TrainingResult(without_autocast(trainer.model), tokenizer, report, output)
 
 
 def _write_report(
