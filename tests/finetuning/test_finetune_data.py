@@ -190,7 +190,10 @@ class TestSplits:
             ({"train": ["{folder}/broken.jsonl"]}, "broken.jsonl' cannot be read as jsonl"),
             ({"train": ["{folder}/nothing.jsonl"]}, "nothing.jsonl' is empty"),
             ({"train": ["{folder}/header.csv"]}, "header.csv' cannot be read as csv: no rows"),
-            ({"train": ["{folder}/twice.csv"]}, "twice.csv' are called 'label'; rename one"),
+            (
+                {"train": ["{folder}/twice.csv"]},
+                "as csv: two columns are called 'label'; rename one",
+            ),
             ({"train": ["{folder}/none.parquet"]}, "none.parquet' cannot be read as parquet: no rows"),
             ({"data": "{folder}/shards"}, "has 1 of the files of the split train that 'train-00000-of-00002.jsonl' is"),
             ({"data": "{folder}/packed"}, "test.jsonl.gz' is compressed; unpack it, or put it elsewhere"),

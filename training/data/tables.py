@@ -9,14 +9,14 @@ import glob
 import json
 import os
 import re
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import datasets
-import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -63,20 +63,26 @@ def load_files(
     the first of each file, and the cells of csv and tsv."""
     loader, defaults = LOADERS[suffix]
     apart = f"{APART}, with --weights" if options.get("streaming") else APART
+    blamed = files
     try:
-        # `datasets` takes names for patterns, and cannot read parquet without rows
-        full = [file for file in files if suffix != ".parquet" or pq.read_metadata(file).num_rows]
+        if as_text and loader in ("json", "csv"):
+            read = json_rows if loader == "json" else csv_rows
+            return _from_rows([row for file in files for row in read(Path(file))])
+        columns = {}  # of each file of csv that has rows: all of them are read, since pandas alters a row that is none
+        for file in files if loader == "csv" else ():
+            blamed = [file]
+            columns.update((file, [*row]) for row in deque(csv_rows(Path(file)), maxlen=1))
+            if file in columns and set(columns[file]) != set(next(iter(columns.values()))):
+                raise ValueError(f"it has other columns than {next(iter(columns))!r}; {apart}")
+        blamed, full = files, [*columns] if loader == "csv" else files
+        if suffix == ".parquet":  # which `datasets` cannot read without rows
+            full = [file for file in files if pq.read_metadata(file).num_rows]
         if not full:
             raise ValueError("no rows")
+        # `datasets` takes names for patterns
         literal = [glob.escape(os.path.abspath(file)) for file in full]
-        if loader == "json" and as_text:
-            return _from_rows([row for file in files for row in json_rows(Path(file))])
-        columns = [_text_columns(file, defaults) for file in files] if loader == "csv" else []
-        for file, its in zip(files, columns):
-            if set(its) != set(columns[0]):
-                raise ValueError(f"{file!r} has other columns than {files[0]!r}; {apart}")
-        if columns and not options.get("streaming"):
-            options |= {"features": columns[0]}
+        if columns and not options.get("streaming"):  # (`datasets` would take types from the first 10,000 rows)
+            options |= {"features": datasets.Features({name: datasets.Value("string") for name in columns[full[0]]})}
         if loader == "json":  # else a text that is no date, further down in a column of dates, could not be read
             found = datasets.load_dataset(loader, data_files=literal, split="train", streaming=True).features or {}
             kinds = {
@@ -86,21 +92,15 @@ def load_files(
             options |= {"features": datasets.Features(kinds)} if kinds != found else {}
         rows = datasets.load_dataset(loader, data_files=literal, split="train", **defaults, **options)
         streamed = isinstance(rows, datasets.IterableDataset)
-        if suffix == ".tsv" and streamed:
-            rows = rows.with_format("arrow").map(_check_tabs, batched=True).with_format(None)
-        elif suffix == ".tsv":
-            _check_tabs(rows.data.table)
         if streamed:
             next(iter(rows), None)
             for file in files if suffix in (".jsonl", ".parquet") and rows.features else ():
                 if not set(_first_columns(file)) <= set(rows.features):
                     raise ValueError(f"{file!r} has other columns than {files[0]!r}; {apart}")
-        for file in files if columns else ():
-            _check_rows(file, defaults.get("sep", ","))
-        if columns and not streamed and not as_text:
+        if columns and not streamed:
             (rows,) = with_numbers([rows])
-    except (datasets.exceptions.DatasetGenerationError, csv.Error, ValueError) as error:
-        named = repr(files[0]) if len(files) == 1 else f"one of {len(files)} files ({files[0]!r}, …)"
+    except (datasets.exceptions.DatasetGenerationError, ValueError) as error:
+        named = repr(blamed[0]) if len(blamed) == 1 else f"one of {len(files)} files ({files[0]!r}, …)"
         reason = "no rows" if "corresponds to no data" in str(error) else _reason(error)
         raise ValueError(f"{field}: {named} cannot be read as {suffix[1:]}: {reason}") from error
     return rows
@@ -113,6 +113,34 @@ def read_text(path: Path, newline: str | None = None) -> str:
             return file.read()
     except UnicodeDecodeError as error:
         raise ValueError(f"{path}: byte {error.start} is not UTF-8 ({error.reason})") from None
+
+
+def csv_rows(path: Path) -> Iterator[dict[str, str]]:
+    """The rows of a csv or tsv file, all cells as text; a ValueError for one of more or fewer cells than the header, as
+    behind a line break that no quotes enclose, or with quotes that enclose no whole cell. Columns without a name have
+    the one that pandas gives them."""
+    csv.field_size_limit(2**31 - 1)  # a cell may hold a document; by default it ends after 131,072 characters
+    tsv, number = path.suffix.lower() == ".tsv", 0
+    try:
+        with open(path, encoding="utf-8-sig", newline="") as lines:
+            # strict: a quote that is never closed is refused, where otherwise all rows behind it would become one cell
+            rows = csv.reader(lines, strict=True, delimiter="\t" if tsv else ",")
+            rows = (row for row in rows if len(row) > 1 or "".join(row).strip())
+            header = [name or f"Unnamed: {place}" for place, name in enumerate(next(rows, ()))]
+            if twice := [name for name in header if header.count(name) > 1]:
+                raise ValueError(f"two columns are called {twice[0]!r}; rename one")
+            for number, row in enumerate(rows, 1):
+                if len(row) != len(header):
+                    use = "put a cell with a separator or a line break in quotes, and add missing cells"
+                    raise ValueError(f"row {number}: {len(row)} cells, but {len(header)} columns; {use}")
+                if tsv and any("\t" in cell for cell in row):
+                    raise ValueError(f"row {number}: a cell of a tsv has a tab; {ENCLOSED}")
+                yield dict(zip(header, row))
+    except csv.Error as error:
+        raise ValueError(f"row {number + 1}: {error}; {ENCLOSED}") from None
+    except UnicodeDecodeError:
+        read_text(path)  # which says where
+        raise
 
 
 def json_rows(path: Path) -> list[dict[str, Any]]:
@@ -192,31 +220,6 @@ def string_columns(dataset: datasets.Dataset) -> list[str]:
     return [name for name, feature in dataset.features.items() if feature in strings]
 
 
-def _text_columns(file: str, options: dict[str, Any]) -> datasets.Features:
-    """All columns as text (`datasets` would take their types from the first 10,000 rows); a ValueError where the first
-    row is longer than the header: pandas takes its first cell for the row's name, and moves all others to the left."""
-    names = pd.read_csv(file, nrows=1, header=None, dtype=str, **options).iloc[0]
-    if any(twice := names.duplicated() & (names != "")):  # which pandas would call label and label.1
-        raise ValueError(f"two columns of {file!r} are called {names[twice].iloc[0]!r}; rename one")
-    first = pd.read_csv(file, nrows=1, **options)
-    if not isinstance(first.index, pd.RangeIndex):
-        raise ValueError(f"a row has more cells than the header ({file!r}); put a cell with a separator in quotes")
-    return datasets.Features({name: datasets.Value("string") for name in first.columns})
-
-
-def _check_rows(file: str, separator: str) -> None:
-    """Refuse (ValueError) a row with fewer cells than the header, as behind a line break that no quotes enclose: pandas
-    would take the others for empty."""
-    csv.field_size_limit(2**31 - 1)  # a cell may hold a document; by default it ends after 131,072 characters
-    with open(file, encoding="utf-8-sig", newline="") as lines:
-        rows = (row for row in csv.reader(lines, delimiter=separator) if len(row) > 1 or "".join(row).strip())
-        header = next(rows)
-        for number, row in enumerate(rows, 1):
-            if len(row) < len(header):
-                fewer = f"row {number} of {file!r} has fewer cells than the header ({len(row)} of {len(header)})"
-                raise ValueError(f"{fewer}; add empty ones, or put a cell with a line break in quotes")
-
-
 def _first_columns(file: str) -> list[str]:
     """Of a parquet file, or of the first row of jsonl."""
     if file.lower().endswith(".parquet"):
@@ -267,19 +270,8 @@ def with_numbers(parts: Sequence[datasets.Dataset], exact: bool = False) -> list
     return [typed(part) for part in parts] if kinds else [*parts]
 
 
-def _check_tabs(table: pa.Table) -> pa.Table:
-    """`table`; a ValueError where a cell has a tab."""
-    for column in table.columns:
-        if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
-            with_tab = column.filter(pc.match_substring(column, "\t"))
-            if len(with_tab):
-                raise ValueError(f"a cell of a tsv has a tab: {with_tab[0].as_py()[:60]!r}; {ENCLOSED}")
-    return table
-
-
 def _reason(error: BaseException) -> str:
     cause = error.__cause__ or error
     if isinstance(cause, datasets.table.CastError):
         return f"not all of it has the same columns; {APART}"
-    reason = (str(cause).strip().splitlines() or [type(cause).__name__])[0]
-    return f"{reason}; {ENCLOSED}" if "EOF inside string" in reason else reason
+    return (str(cause).strip().splitlines() or [type(cause).__name__])[0]

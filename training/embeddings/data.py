@@ -5,8 +5,6 @@ title), queries_SPLIT.jsonl (_id, text), qrels_SPLIT.csv or .tsv, or qrels/SPLIT
 without SPLIT where one is for all. Every error names the file and the row, counted from 1 without a header.
 """
 
-import csv
-import io
 import math
 import random
 import re
@@ -20,7 +18,7 @@ from datasets import Dataset
 
 from ..arguments.embeddings import TABLE_SUFFIXES, is_retrieval
 from ..data.sources import files_in
-from ..data.tables import ENCLOSED, hub_name, json_rows, load_files, load_hub, read_text, to_number
+from ..data.tables import csv_rows, hub_name, json_rows, load_files, load_hub, read_text, to_number
 
 TEXT_SUFFIXES = (".txt", ".md")
 # The scripts from Thai to Burmese, Khmer, Chinese and Japanese have no spaces between words; here with their marks.
@@ -86,35 +84,12 @@ def read_table(source: str, field: str = "data", split: str = "train") -> Table:
         rows = load_files([str(path)], suffix, field).to_list()
     else:
         try:
-            rows = json_rows(path) if suffix == ".jsonl" else _separated(path, "\t" if suffix == ".tsv" else ",")
+            rows = json_rows(path) if suffix == ".jsonl" else [*csv_rows(path)]
         except ValueError as error:
             raise ValueError(f"{field}: {source}, {error}") from None
     if not rows:
         raise ValueError(f"{field}: {source!r} has no rows")
     return Table(source, field, rows)
-
-
-def _separated(path: Path, delimiter: str) -> list[dict[str, str]]:
-    csv.field_size_limit(2**31 - 1)  # a cell may hold a document; by default it ends after 131,072 characters
-    # strict: a quote that is never closed is refused, where otherwise all rows behind it would become one cell
-    lines = filter(
-        None, csv.reader(io.StringIO(read_text(path, newline=""), newline=""), strict=True, delimiter=delimiter)
-    )
-    rows: list[dict[str, str]] = []
-    try:
-        header = next(lines, [])
-        if twice := [name for name in header if name and header.count(name) > 1]:
-            raise ValueError(f"two columns are called {twice[0]!r}; rename one")
-        for row in lines:
-            if len(row) != len(header):
-                raise ValueError(f"{len(row)} values, but {len(header)} columns")
-            if delimiter == "\t" and any("\t" in cell for cell in row):
-                raise ValueError(f"a cell of a tsv has a tab; {ENCLOSED}")
-            rows.append(dict(zip(header, row)))
-    except (csv.Error, ValueError) as error:
-        advice = f"; {ENCLOSED}" if isinstance(error, csv.Error) else ""
-        raise ValueError(f"row {len(rows) + 1}: {error}{advice}") from None
-    return rows
 
 
 def read_lines(file: str | None) -> list[str]:
