@@ -144,12 +144,11 @@ def test_the_cosine_of_one_token_is_not_lost_in_a_batch(tmp_path, monkeypatch):
 
 
 @needs_onnx
-def test_the_folder(folder, tokenizer, tmp_path, capsys):
+def test_the_folder(folder, tokenizer, tmp_path, capsys, monkeypatch):
     """What engines look for: names, a config that they know, the tokenizer, and an int8 graph near the other."""
-    logging.disable(logging.DEBUG)
+    monkeypatch.setattr(logging.root.manager, "disable", logging.DEBUG)
     said = run("export", folder, tmp_path / "out", capsys=capsys)
     assert logging.root.manager.disable == logging.DEBUG
-    logging.disable(logging.NOTSET)
     assert "onnx/model.onnx: outputs as torch gives them, to " in said
     assert "MiniBertModel as ONNX, for engines that know bert" in said
     files = {path.relative_to(tmp_path / "out").as_posix() for path in (tmp_path / "out").rglob("*") if path.is_file()}

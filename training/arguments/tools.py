@@ -73,7 +73,7 @@ class BenchArguments:
     """Measure speed and memory against Transformers' models on this machine."""
 
     benchmarks: list[str] = argument(
-        [], "Names (see --list_benchmarks), or their beginnings (infer-8192/ is that one alone)."
+        [], "Names, or their beginnings (infer-8192/ is that one alone); by default all of --list_benchmarks."
     )
     list_benchmarks: bool = argument(False, "Only show what can be measured on the device.")
     output: str = argument("runs/bench", "Folder of the results: a file a benchmark; what is there is not repeated.")
