@@ -13,7 +13,7 @@ from transformers import AutoModelForMaskedLM, AutoTokenizer, Trainer, TrainingA
 
 from minibert.training.arguments.pretraining import CorpusArguments
 from minibert.training.arguments.tools import RaceArguments
-from minibert.training.race import HELD_OUT, Turns, compare, prepare, race
+from minibert.training.race import HELD_OUT, Turns, compare, prepare, race, split_documents
 
 
 def run(peer, *points):
@@ -38,6 +38,7 @@ def test_where_a_run_reaches_the_best_run_of_a_peer():
 def test_a_run_that_diverged_is_not_the_best_of_its_peer():
     ended = {"a": run("bert", (1, 1.0, 1, math.nan)), "b": run("bert", (1, 1.0, 1, 5.0))}
     assert compare(ended)["bert"]["run"] == "b"
+    assert compare({"a": ended["a"], "ours": run(None, (1, 1.0, 1, 5.0))}) == {}  # nobody can reach that
 
 
 @pytest.mark.parametrize(
@@ -88,11 +89,43 @@ def test_the_held_out_documents_are_of_all_text(tmp_path):
     for word in ("apple", "stone"):
         (tmp_path / f"{word}.txt").write_text("\n".join(f"{word} {n} {word}" for n in range(400)))
     corpus = CorpusArguments(data=[str(tmp_path / "apple.txt"), str(tmp_path / "stone.txt")])
-    prepare(corpus, RaceArguments(output=str(tmp_path), documents=12, vocab_size=300), {})
+    arguments = RaceArguments(output=str(tmp_path), documents=12, vocab_size=300)
+    prepare(split_documents(corpus, arguments), arguments, {})
     tokenizer, held_out = AutoTokenizer.from_pretrained(tmp_path / "tokenizer"), (tmp_path / HELD_OUT).read_text()
     rows = [row for batch in json.loads(held_out)["batches"] for row in batch["input_ids"]]
     text = " ".join(map(tokenizer.decode, rows))
     assert "apple" in text and "stone" in text
+
+
+def test_a_folder_goes_on_with_the_same_text_alone(tmp_path, monkeypatch, capsys):
+    """What is trained is a stand-in. Of a recipe, the race's own settings are left out, in what is kept of it too."""
+    trained = []
+
+    def train(runs, corpus, arguments):
+        trained.extend(runs)
+        figures = {"bits_per_byte": 1.0, "accuracy": 0.5, **run(None, (1, 1.0, 1, 5.0))}
+        for name, given in runs.items():
+            (tmp_path / "race" / f"{name}.json").write_text(json.dumps(figures | dict(given)))
+
+    monkeypatch.setattr("minibert.training.race._take_turns", train)
+    monkeypatch.setattr("minibert.training.race.plot_race", lambda path, results: None)
+    recipe, text = tmp_path / "wide.yaml", tmp_path / "text.txt"
+    recipe.write_text("size: small\nmax_steps: 7\nweight_decay: 0.1\n")
+
+    def again(word):
+        text.write_text("".join(f"{word} number {n} of these\n" for n in range(300)))
+        arguments = RaceArguments([str(recipe)], peers=[], output=str(tmp_path / "race"), quick=True)
+        return race(CorpusArguments(data=[str(text)]), arguments)
+
+    assert again("apple")["runs"]["wide"]["content"] == {"weight_decay": 0.1}
+    assert f"{recipe}: size, max_steps are those of the race" in capsys.readouterr().out
+    again("apple")
+    assert trained == ["minibert", "wide"]
+    with pytest.raises(ValueError, match="^text: '285, sha256 .*; use another output"):
+        again("stone")
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 99)
+    with pytest.raises(ValueError, match="^threads: 99, but the race in"):
+        again("apple")
 
 
 def test_what_is_done_to_a_model_before_its_first_step_counts(tmp_path):
@@ -138,6 +171,10 @@ def test_a_race(tmp_path):
             targets += (labels != -100).sum()
         assert found["loss"] == pytest.approx((loss / targets).item(), abs=0.01)
         assert 0 < found["bits_per_byte"] < found["loss"] / math.log(2)
+    bad = tmp_path / "bad.yaml"
+    bad.write_text("norm_type: rmsnormm\n")
+    with pytest.raises(ValueError, match="the run 'bad' failed: .*rmsnormm.*bad.log"):
+        race(CorpusArguments(data=[str(tmp_path / "text.txt")]), replace(arguments, recipes=[str(bad)]))
 
     # what is done is not done again
     (out / "bert 0.001.json").write_text(json.dumps({**summary["runs"]["bert 0.001"], "loss": 1.0, "grammar": None}))

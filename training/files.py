@@ -11,7 +11,7 @@ from typing import Any
 @contextmanager
 def whole(path: Path) -> Iterator[Path]:
     """A path to write a file at, which gets the name `path` once it is written: who finds that name finds all of it."""
-    unfinished = path.with_name(f".{path.name}.unfinished")
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}.unfinished")  # another process may write the same
     try:
         yield unfinished
         os.replace(unfinished, path)

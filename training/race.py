@@ -37,7 +37,8 @@ from .arguments.pretraining import CorpusArguments, MixtureArguments, StreamingA
 from .arguments.probes import GrammarArguments, ProbeArguments
 from .arguments.tools import RaceArguments
 from .bench.benchmarks import sparse_masked_lm
-from .checkpoints import check_same
+from .bench.run import choose_device, describe_machine
+from .checkpoints import check_same, rows_checksum
 from .cli.parsing import argument_names, read_recipe
 from .data.documents import tokenize_documents
 from .data.masking import IGNORE_INDEX
@@ -56,6 +57,9 @@ FIXED = ("size", "vocab_size", "steps", "rows", "seq_length", "documents", "seed
 # What a race decides for all runs, beside what `_train_minibert` hands over.
 ALIKE = {field.name for each in (CorpusArguments, MixtureArguments, StreamingArguments) for field in fields(each)}
 ALIKE |= {"validation_size", "tokenizer", "model_name_or_path"}
+# … and what of a recipe it leaves out, and says so.
+ITS_OWN = {"size", "vocab_size", "max_steps", "num_train_epochs", "per_device_train_batch_size", "seq_length", "seed"}
+ITS_OWN |= {"gradient_accumulation_steps", "output_dir", "eval_strategy", "save_strategy"}
 PEERS = ("bert", "modernbert")
 QUICK = dict(size="tiny", vocab_size=1024, steps=12, evaluations=3, documents=40, turn=2, rows=2, seq_length=128)
 
@@ -90,15 +94,20 @@ def race(corpus: CorpusArguments, arguments: RaceArguments) -> dict[str, Any]:
             raise ValueError(f"recipes: {recipe!r} has {alike[0]}, which is the same for all runs; leave it out")
         if (objective := content.get("objective", "mlm")) != "mlm":
             raise ValueError(f"recipes: {recipe!r} has objective: {objective}; use one of masked tokens, mlm")
-        runs[name] = {"recipe": recipe, "content": json.loads(json.dumps(content))}
+        if own := [key for key in content if key in ITS_OWN]:
+            print(f"{recipe}: {', '.join(own)} are those of the race")
+        kept = {key: value for key, value in content.items() if key not in ITS_OWN}
+        runs[name] = {"recipe": recipe, "content": json.loads(json.dumps(kept))}
     settings = asdict(corpus) | {name: getattr(arguments, name) for name in FIXED}
     for name in runs:
         if (folder / name).exists() and not any((folder / f"{name}{end}").exists() for end in (".log", ".json")):
             raise ValueError(f"output: {str(folder / name)!r} is of no race; use another output")
+    documents = split_documents(corpus, arguments)
+    settings |= describe_machine(choose_device("auto")) | {"text": rows_checksum(documents.train)}
     if not (folder / HELD_OUT).exists():
         if any((folder / f"{name}.json").exists() for name in runs):
             raise ValueError(f"output: {str(folder)!r} has runs without their {HELD_OUT}; use another output")
-        prepare(corpus, arguments, settings)
+        prepare(documents, arguments, settings)
     before = json.loads((folder / HELD_OUT).read_text())["settings"]
     check_same(before, settings, f"the race in {str(folder)!r} has", "use another output")
     files = {name: folder / f"{name}.json" for name in runs}
@@ -127,7 +136,7 @@ def compare(results: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any
     loss is as low (between two measurements by a straight line); None where it never is."""
     best: dict[str, dict[str, Any]] = {}
     for peer in PEERS:
-        of_peer = [name for name, run in results.items() if run["peer"] == peer]
+        of_peer = [name for name, run in results.items() if run["peer"] == peer and math.isfinite(run["loss"])]
         if of_peer:
             name = min(of_peer, key=lambda name: _final_loss(results[name]))
             goal = results[name]["curve"][-1]
@@ -179,7 +188,9 @@ def _take_turns(runs: Mapping[str, Mapping[str, Any]], corpus: CorpusArguments, 
         try:
             return lines[name].recv()
         except EOFError:
-            raise ValueError(f"the run {name!r} failed: see {Path(arguments.output) / name}.log") from None
+            log = Path(arguments.output) / f"{name}.log"
+            reason = " ".join(log.read_text(errors="replace").strip().splitlines()[-1:])
+            raise ValueError(f"the run {name!r} failed: {reason} (see {log})") from None
 
     try:
         for name, run in tqdm(runs.items(), desc="Start", unit=" runs"):
@@ -291,16 +302,16 @@ class Turns(TrainerCallback):
 # --- text and models ---
 
 
-def _documents(corpus: CorpusArguments, arguments: RaceArguments) -> CorpusSplits:
+def split_documents(corpus: CorpusArguments, arguments: RaceArguments) -> CorpusSplits:
     """The split that `minibert pretrain` makes too."""
     return prepare_documents(
         corpus, MixtureArguments(), StreamingArguments(), validation_size=0.05, seed=arguments.seed
     )
 
 
-def prepare(corpus: CorpusArguments, arguments: RaceArguments, settings: Mapping[str, Any]) -> None:
+def prepare(documents: CorpusSplits, arguments: RaceArguments, settings: Mapping[str, Any]) -> None:
     """Save the tokenizer, and held-out documents, each cut to a row, with their masks: the same for all runs."""
-    documents, folder = _documents(corpus, arguments), Path(arguments.output)
+    folder = Path(arguments.output)
     tokenizer = train_tokenizer(
         documents.sample["text"], vocab_size=arguments.vocab_size, model_max_length=arguments.seq_length
     )
@@ -324,14 +335,14 @@ def _train_minibert(name, run, corpus, arguments) -> PreTrainedModel:
     length |= dict(seq_length=arguments.seq_length, size=arguments.size, seed=arguments.seed)
     saved = dict(output_dir=folder / name, tokenizer=folder / "tokenizer", eval_strategy="no", save_strategy="no")
     text = {key: value for key, value in asdict(corpus).items() if value != getattr(CorpusArguments(), key)}
-    return pretrain(**text, **length, **saved, recipe=run.get("recipe")).model
+    return pretrain(**text, **length, **saved, recipe=run.get("content")).model
 
 
 def _train_peer(name, run, corpus, arguments) -> PreTrainedModel:
     """Transformers' own model, logits at the masked tokens only, as run_mlm.py trains it: documents joined and cut into
     rows, AdamW, linear decay."""
     tokenizer = AutoTokenizer.from_pretrained(Path(arguments.output) / "tokenizer", trust_remote_code=False)
-    documents = tokenize_documents(_documents(corpus, arguments).train, tokenizer, None)
+    documents = tokenize_documents(split_documents(corpus, arguments).train, tokenizer, None)
     rows = pack_documents(documents, tokenizer, arguments.seq_length, "concatenated").select_columns("input_ids")
     training = TrainingArguments(
         output_dir=str(Path(arguments.output) / name),

@@ -150,6 +150,11 @@ def test_a_mixture_of_languages(sources, capsys, arguments, weights, alpha):
         ]  # fmt: skip
 
 
+def test_it_is_known_whether_documents_repeat(sources):
+    assert prepare(sources).repeats and prepare(sources, weights=[1, 1, 1]).repeats
+    assert not prepare(sources[:1]).repeats and not prepare(sources, sampling_alpha=1.0).repeats
+
+
 @pytest.mark.parametrize("arguments", [{}, {"sampling_alpha": 1.0}, {"weights": [1.0, 2.0, 1.0]}])
 def test_documents_of_several_languages_keep_their_source(sources, arguments):
     documents = prepare(sources, **arguments)

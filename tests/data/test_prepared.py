@@ -286,6 +286,17 @@ def test_a_stream_trains_on_every_row_once_an_epoch(text, tmp_path):
     assert report["epochs"] == 1 and report["steps"] == -(-rows.count("train", "rows") // 16)
 
 
+def test_padding_that_is_the_separator_counts_as_a_token(text, tmp_path):
+    """As GPT-2's tokenizer has it, where padding is made the end of the text."""
+    tokenizer = train_tokenizer(TEXTS[:300], vocab_size=300, show_progress=False)
+    tokenizer.pad_token = tokenizer.sep_token
+    tokenizer.save_pretrained(tmp_path / "tokenizer")
+    made = dict(tokenizer=str(tmp_path / "tokenizer"), seq_length=48, output_dir=str(tmp_path / "rows"))
+    rows = minibert.prepare(data=str(text), **made)
+    report = pretrain(tmp_path / "rows", tmp_path / "run", num_train_epochs=1).report
+    assert report["training_tokens"] == rows.count("train", "tokens")
+
+
 # --- the order of a stream ---
 
 

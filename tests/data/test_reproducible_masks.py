@@ -120,6 +120,19 @@ def test_the_masks_of_a_row_depend_on_seed_epoch_and_row_alone(tokenizer):
     assert labels(0, 0, row, rows) != labels(1, 0, row, rows)
 
 
+@pytest.mark.parametrize("repeat", [True, False])
+def test_a_row_that_repeats_within_an_epoch(tokenizer, tmp_path, repeat):
+    """The copies of a mixture have masks of their own, also in a run that goes on from a checkpoint."""
+    row = max(padded_rows(tokenizer), key=lambda row: len(row["input_ids"]))
+    data = datasets.Dataset.from_list([row] * 36)
+    whole = train(tokenizer, tmp_path, data, masking={"rows_repeat": repeat})
+    masks = [{tuple(row) for row in batch["labels"].tolist()} for batch in whole]
+    assert all(map(len, masks)) and len(set().union(*masks[:9])) == (9 if repeat else 1)
+    resumed = str(tmp_path / "checkpoint-7")
+    rest = train(tokenizer, tmp_path, data, resumed, masking={"rows_repeat": repeat})
+    assert same(whole[-len(rest) :], rest)
+
+
 def test_without_a_seed_masks_come_from_torch(tokenizer):
     rows = padded_rows(tokenizer)[:8]
     collator = MaskedLMCollator(tokenizer)
@@ -167,15 +180,15 @@ class Stream(IterableDataset):
         return iter(self.rows)
 
 
-def train(tokenizer, folder, data, resume=None, evaluation=None, **kwargs):
-    """The batches that a plain Trainer feeds to a model, over 12 steps with a rate that falls from 1 to 0."""
+def train(tokenizer, folder, data, resume=None, evaluation=None, masking=SCHEDULES[1], **kwargs):
+    """The batches that a plain Trainer feeds to a model, over 12 steps; by default at a rate that falls from 1 to 0."""
     torch.manual_seed(0)
     config = BertConfig(
         vocab_size=len(tokenizer), hidden_size=8, num_hidden_layers=1, num_attention_heads=1, intermediate_size=8
     )
     model = Recorder(config)
     model.seen = []
-    collator = MaskedLMCollator(tokenizer, seed=5, **SCHEDULES[1])
+    collator = MaskedLMCollator(tokenizer, seed=5, **masking)
     arguments = dict(
         output_dir=str(folder),
         per_device_train_batch_size=4,

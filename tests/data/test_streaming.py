@@ -140,6 +140,21 @@ def test_it_begins_again_in_another_order(folder):
     assert len(counts) == once and max(counts.values()) <= 5
 
 
+@pytest.mark.parametrize("buffer", [0, 40])
+def test_documents_of_small_files_come_no_more_often(tmp_path, buffer):
+    """A buffer that takes from several files at a time would run through the small ones again and again."""
+    sizes = {"a": 300, "b": 60, "c": 12}
+    for name, size in sizes.items():
+        (tmp_path / f"{name}.txt").write_text("".join(f"{name} document {i}\n" for i in range(size)))
+    train = prepare([tmp_path], shuffle_buffer=buffer).train
+    kept = Counter(text[0] for text in texts(prepare([tmp_path], shuffle_buffer=0).sample))
+    seen = Counter(texts(train, 4 * kept.total() - buffer))
+    assert max(seen.values()) <= 4
+    counts = Counter(text[0] for text in seen.elements())
+    for name, size in kept.items():
+        assert 3 * size - buffer <= counts[name] <= 4 * size, counts
+
+
 def test_without_a_buffer_the_order_is_kept(folder):
     documents = prepare([folder], shuffle_buffer=0, validation_size=0.1)
     (stream,) = load_sources([str(folder)], streaming=True)
@@ -306,6 +321,7 @@ def test_other_readers_do_not_go_on_with_a_stream(folder, tmp_path, capsys):
         (["--max_steps", "5", "--sample_documents", "0"], "sample_documents: 0 is too small; use 1 or more"),
         (["--max_steps", "5", "--static_masking", "true"], "static_masking: True does not go with --streaming"),
         (["--max_steps", "5", "--dataloader_num_workers", "2"], "dataloader_num_workers: 2 for a stream of 1 files"),
+        (["--max_steps", "5", "--data_seed", "7"], "data_seed: 7 has no effect on a stream of text"),
         (
             ["--max_steps", "5", "--model", "bert", "--objective", "mlm+nsp"],
             "streaming: True does not go with --objective mlm+nsp",

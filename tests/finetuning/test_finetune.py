@@ -569,7 +569,8 @@ class TestCompare:
             return train(*given)
 
         monkeypatch.setattr(compare, "train", trained)
-        arguments = ["finetune", "classify", "--model", start, "--data", data, "--output_dir", str(output), *QUICK,
+        data = shutil.copytree(data, tmp_path / "data")
+        arguments = ["finetune", "classify", "--model", start, "--data", str(data), "--output_dir", str(output), *QUICK,
                      "--learning_rate", "1e-3", "--compare", "true", "--compare_rounds", "2", "--compare_batches", "3",
                      "--traceback"]  # fmt: skip
         assert cli.main(arguments) == 0
@@ -608,6 +609,9 @@ class TestCompare:
             assert f"error: {field}: {here}, but the results in {str(output)!r} had {there};" in capsys.readouterr().err
         assert cli.main([*arguments, "--logging_steps", "3", "--dataloader_num_workers", "1"]) == 0
         assert "metrics.json is there already" in capsys.readouterr().out
+        shutil.copy(data / "test.jsonl", data / "train.jsonl")
+        assert cli.main([*arguments[:-1]]) == 2
+        assert "error: text: {'train': '60, sha256 " in capsys.readouterr().err
 
     def test_transformers_model_goes_on_where_it_was_stopped(self, start, data, tmp_path, monkeypatch, capsys):
         output, step = tmp_path / "out", Trainer.training_step

@@ -257,6 +257,20 @@ def test_labels_are_what_differs_from_the_original(tokenizer, rows):
     assert torch.equal(again.replaced[targets] == 0, labels[targets] == token) and (labels[targets] == token).any()
 
 
+def test_only_ordinary_tokens_are_replacements(rows):
+    """Neither the tokenizer's own special tokens beyond [CLS] and its like, nor ids that no token has."""
+    tokenizer = train_tokenizer(sentences(200), "wordpiece", vocab_size=130)
+    tokenizer.add_special_tokens({"extra_special_tokens": [f"<extra_{i}>" for i in range(40)]})
+    objective = OBJECTIVES["rtd"](ObjectiveArguments("rtd"), MaskingArguments(), seed=0)
+    batch = batch_of(objective, tokenizer, rows["padded"], 16)
+    small = dict(hidden_size=32, num_attention_heads=4, num_hidden_layers=2, intermediate_size=48)
+    both = objective.model(MiniBertConfig.from_tokenizer(tokenizer, "modernbert", "tiny", **small), None)
+    with torch.no_grad():
+        both.generator.decoder.bias[130:] = 1e4
+    drawn = both(**batch).corrupted_ids[batch["labels"] != -100]
+    assert len(drawn) > 20 and drawn.max() < 130 and not {*drawn.tolist()} & {*tokenizer.all_special_ids}
+
+
 def test_a_mask_of_the_text_stays(tokenizer):
     _, both = build(tokenizer)
     ids = torch.tensor([[2, 9, tokenizer.mask_token_id, 11, tokenizer.mask_token_id, 3]])

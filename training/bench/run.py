@@ -48,10 +48,7 @@ def bench(corpus: CorpusArguments, arguments: BenchArguments) -> list[dict[str, 
     settings = dataclasses.asdict(run) | {
         "rounds": arguments.rounds,
         "benchmark_seconds": arguments.benchmark_seconds,
-        "device": device_name(device),
-        "torch": torch.__version__,
-        "transformers": transformers.__version__,
-        "threads": torch.get_num_threads(),
+        **describe_machine(device),
     }
     folder = Path(arguments.output)
     files = {benchmark.name: folder / f"{benchmark.name.replace('/', '.')}.json" for benchmark in benchmarks}
@@ -105,6 +102,12 @@ def choose_device(name: str) -> torch.device:
     if name == "cuda" and not torch.cuda.is_available():
         raise ValueError("device: 'cuda' is not there: torch.cuda.is_available() is False; use auto or cpu")
     return torch.device("cuda" if name != "cpu" and torch.cuda.is_available() else "cpu")
+
+
+def describe_machine(device: torch.device) -> dict[str, Any]:
+    """What times depend on."""
+    versions = {"torch": torch.__version__, "transformers": transformers.__version__}
+    return {"device": device_name(device), **versions, "threads": torch.get_num_threads()}
 
 
 def device_name(device: torch.device) -> str:

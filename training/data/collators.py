@@ -57,7 +57,7 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
     columns of the rows, each [batch, sequence].
 
     **Reproducible masks.** With a `seed`, what becomes of a row is a pure function of the seed, the epoch and the row's
-    token ids (of a stream, which may have a row many times, the number of the batch too): the same with any number of
+    token ids (of a stream, or with `rows_repeat`, the number of the batch too): the same with any number of
     ranks, in any batch, after a resumption, and, but for a stream, with any number of workers. Without a seed the masks
     come from torch's global generator. A plain `Trainer` does not tell a collator the epoch, `MaskingProgress` does:
 
@@ -93,6 +93,7 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
             With `mlm` also `masked_lm_positions`, [targets], their places, for which `MiniBertForMaskedLM` would look
             otherwise. The masks are those of the padded batch. A row without `position_ids` is one document. Not for
             several GPUs in one process, among which a batch is split by rows.
+        rows_repeat: an epoch may have the same row many times, with other masks in every batch.
         target_draws: the batch has `target_draws` too, like `labels`: a number drawn for every token from 0 to 2⁵³ - 1,
             by which a model can choose what to put in a target's place. They are as reproducible as the masks.
 
@@ -108,6 +109,7 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
     at_least_one_target: bool | None = None
     static_masking: bool = False
     unpadded: bool = False
+    rows_repeat: bool = False
     target_draws: bool = False
 
     def __post_init__(self):
@@ -128,17 +130,17 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
         vocabulary = list(self.tokenizer.get_vocab().values())
         added = self.tokenizer.added_tokens_decoder.items()
         special = self.tokenizer.all_special_ids + [token_id for token_id, token in added if token.special]
-        self._regular = np.zeros(max(vocabulary) + 1, dtype=bool)  # [V]: may be a target, or a random token
-        self._regular[vocabulary] = True
-        self._regular[special] = False
-        self._word_starts = self._regular if self.masking == "token" else word_start_table(self.tokenizer)  # [V]
+        self.regular = np.zeros(max(vocabulary) + 1, dtype=bool)  # [V]: may be a target, or a random token
+        self.regular[vocabulary] = True
+        self.regular[special] = False
+        self._word_starts = self.regular if self.masking == "token" else word_start_table(self.tokenizer)  # [V]
         self._cumulative = np.concatenate([[0], np.cumsum(self._random_weights())])  # [V + 1]
         self._shared = torch.tensor(_Progress()).share_memory_()
         self._told, self._batches = 0, 0  # of this process: `told` when it last looked, and the batches made since then
 
     def _random_weights(self) -> np.ndarray:
         """int64 [V]: relative frequency of every id as a random token."""
-        weights = self._regular.astype(np.int64)
+        weights = self.regular.astype(np.int64)
         if self.unigram_counts is not None:
             given = np.asarray(self.unigram_counts, dtype=np.int64)[: len(weights)]
             if (given < 0).any():
@@ -157,7 +159,7 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
         Args:
             step, total_steps: optimizer steps done before, and in the whole training (a rate schedule's clock).
             batches_per_step: batches collated for one optimizer step.
-            streamed: the rows are of a stream; the same row gets other masks in another batch.
+            streamed: the rows are of a stream, or repeat; the same row gets other masks in another batch.
         """
         told = self._progress.told + 1
         self._write(_Progress(epoch, step, total_steps, batches_per_step, streamed, told))
@@ -235,14 +237,14 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
         """What the model reads, and the labels, int64 [T], of T tokens: the columns of the rows one after the other,
         the row of every token, and whether it is the first of its document."""
         input_ids, packed = tokens["input_ids"], "position_ids" in tokens
-        if len(input_ids) and not 0 <= input_ids.min() <= input_ids.max() < len(self._regular):
-            found, last = f"{input_ids.min()} to {input_ids.max()}", len(self._regular) - 1
+        if len(input_ids) and not 0 <= input_ids.min() <= input_ids.max() < len(self.regular):
+            found, last = f"{input_ids.min()} to {input_ids.max()}", len(self.regular) - 1
             raise ValueError(f"input_ids: {found} do not fit the tokenizer; use ids from 0 to {last}")
         if not self.mlm:
             # not where the id is that of padding, which may be that of [SEP] too
             ignored = (tokens["attention_mask"] == 0) | (begins & (packed or self.unpadded))
             return input_ids, np.where(ignored, IGNORE_INDEX, input_ids)
-        candidates = self._regular[input_ids] & (tokens["attention_mask"] != 0)
+        candidates = self.regular[input_ids] & (tokens["attention_mask"] != 0)
         if "special_tokens_mask" in tokens:
             candidates &= tokens["special_tokens_mask"] == 0
         one_each = packed if self.at_least_one_target is None else self.at_least_one_target
@@ -381,6 +383,7 @@ class MaskingProgress(TrainerCallback):
                 step = state.global_step - step
             if isinstance(train_dataloader, DataLoaderDispatcher) and not train_dataloader.split_batches:
                 batches_per_step *= args.world_size  # the first rank collates for all
+        streamed |= self.collator.rows_repeat
         self.collator.set_progress(self.epoch, step, state.max_steps, batches_per_step, streamed)
         self.epoch += 1
 

@@ -48,6 +48,7 @@ class CorpusSplits:
     train: DatasetOrStream  # once, or as often as the mixture has it; a stream has no end
     validation: datasets.Dataset  # what is held out, once
     sample: DatasetOrStream  # for a tokenizer, in the same mixture as `train`
+    repeats: bool = True  # whether `train` has some more than once
 
 
 def prepare_documents(
@@ -91,8 +92,8 @@ def prepare_documents(
         columns, needed = ["text", "source"], len(names) * (minimum_validation - 1) + 1  # the pigeonhole principle
     held_out = hold_out(documents, validation_size, seed, needed)
     train = _mix(names, documents.select(np.flatnonzero(~held_out)), mixture.weights, alpha, seed)
-    train = train.select_columns(columns)
-    return CorpusSplits(train, documents.select(np.flatnonzero(held_out)).select_columns(columns), train)
+    repeats, train = len(train) > (~held_out).sum(), train.select_columns(columns)
+    return CorpusSplits(train, documents.select(np.flatnonzero(held_out)).select_columns(columns), train, bool(repeats))
 
 
 def load_sample(corpus: CorpusArguments, mixture: MixtureArguments, streaming: StreamingArguments) -> DatasetOrStream:
@@ -239,7 +240,10 @@ def mix_streams(
     if endless:
         streams = [stream.repeat(None) for stream in streams]
     mixed = _interleave(streams, probabilities, seed) if len(streams) > 1 else streams[0]
-    return mixed.shuffle(seed=seed, buffer_size=buffer) if buffer else mixed
+    # from files that begin again when they end, the buffer takes one after the other: else small ones would count as
+    # much as large ones
+    files = {"max_buffer_input_shards": 1} if endless else {}
+    return mixed.shuffle(seed=seed, buffer_size=buffer, **files) if buffer else mixed
 
 
 def check_stream(training: TrainingArguments) -> None:

@@ -15,7 +15,7 @@ from transformers import TrainerState, TrainingArguments
 from ..arguments import check_least
 from ..arguments.finetuning import UNLESS_PLANNED, DataArguments, EvaluateArguments, FinetuneArguments, TaskArguments
 from ..callbacks import SettingsState
-from ..checkpoints import check_unused, checkpoint_to_resume, remove_checkpoints
+from ..checkpoints import check_unused, checkpoint_to_resume, remove_checkpoints, rows_checksum
 from ..files import write_json
 from ..hub.card import CardFacts, Result, describe_data, facts_from_trainer, headlines, published_name, save_card
 from ..hub.push import check_push, push_trained
@@ -173,6 +173,7 @@ def prepare(
     resolve_training(run)
     # What a result depends on: all arguments, as JSON has them; of Transformers', those that are given a value.
     settings = {**vars(task_arguments), **vars(data), **vars(run.arguments)}
+    settings |= {"text": {name: rows_checksum(rows) for name, rows in run.encoded.items()}}
     settings |= {name: value for name, value in run.training.to_dict().items() if value is not None}
     settings = {name: value for name, value in settings.items() if not name.startswith(NO_SETTINGS)}
     run.settings = json.loads(json.dumps(settings))

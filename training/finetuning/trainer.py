@@ -15,7 +15,7 @@ from transformers import PreTrainedModel, Trainer, TrainerState, TrainingArgumen
 
 from ..arguments.finetuning import DataArguments, EvaluateArguments, FinetuneArguments
 from ..callbacks import AGAIN, CheckpointErrors, EarlyStopping, SettingsState, add_callbacks, steps_of
-from ..checkpoints import best_by, kept_step, rows_checksum
+from ..checkpoints import best_by, kept_step
 from ..precision import now, resolve_precision
 from .freezing import add_lora, freeze, parameter_groups, restore_embedding, train_seen_rows
 from .models import load_model
@@ -42,11 +42,10 @@ class Run:
         """What may not be another when a training is resumed: rows, labels, the model and its parts."""
         kinds = type(self.task.arguments), DataArguments
         names = {field.name for kind in kinds for field in dataclasses.fields(kind)}
-        names |= {"model", "freeze", "lora", "layerwise_lr_decay", "data_seed"}
+        names |= {"model", "freeze", "lora", "layerwise_lr_decay", "data_seed", "text"}
         kept = {name: value for name, value in self.settings.items() if name in names}
         rows = {name: len(split) for name, split in self.splits.items()}
-        kept |= {"labels": list(self.task.labels), "rows": rows}
-        return steps_of(self.training) | kept | {"text": {name: rows_checksum(x) for name, x in self.encoded.items()}}
+        return steps_of(self.training) | kept | {"labels": list(self.task.labels), "rows": rows}
 
     def initial_model(self) -> PreTrainedModel:
         """The model before training: the same for the same seed."""

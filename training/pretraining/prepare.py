@@ -73,7 +73,7 @@ def prepare(
         options = dict(parts=parts, tokenizer=tokenizer, size=size, rows=rows)
         datasets.Dataset.from_list(missing).map(_write, num_proc=rows.num_proc, fn_kwargs=options)
     named = {"data": [describe_data(each) for each in corpus.data]}  # while what is a file can be told
-    write_manifest(folder, rows, plan | named)
+    write_manifest(folder, rows, plan | named | {"repeats": documents.repeats})
     (folder / ROWS_PLAN).unlink()
     prepared = PreparedRows(folder)
     print(f"{prepared.describe()}, saved to {folder}")

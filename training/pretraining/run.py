@@ -87,13 +87,16 @@ def pretrain(
     objective.check(preset, row_arguments, streamed, training.label_smoothing_factor)
     if prepared is not None and not objective.packs_documents:
         raise ValueError(f"data: the rows in {corpus.data[0]!r} have no pairs of segments; give mlm+nsp the text")
+    if streamed and training.data_seed is not None:
+        raise ValueError(f"data_seed: {training.data_seed} has no effect on a stream of text; use seed")
     if streamed:
         check_stream(training)
     tokenizer = read_tokenizer(model_arguments, preset, objective, prepared)
     # The batch is then one row of all its tokens, with `cu_seq_lens_q`: the model has no padding to drop. One row
     # cannot grow by rows; a compiled graph on CPU makes a square of it.
     unpadded = objective.packs_documents and not (optimization.batch_warmup or training.torch_compile)
-    training = dataclasses.replace(resolve_precision(training), include_num_input_tokens_seen="non_padding")
+    counted = "all" if unpadded else "non_padding"  # by the id of padding, which may be that of [SEP] too
+    training = dataclasses.replace(resolve_precision(training), include_num_input_tokens_seen=counted)
     set_seed(training.seed)
 
     # Text, tokenizer, rows; nothing of a stream is kept for other processes
@@ -136,6 +139,9 @@ def pretrain(
         sample = first_rows(mixed, count=SAMPLE_ROWS)
     collator = objective.collator(tokenizer, sample)
     collator.unpadded = unpadded
+    collator.rows_repeat = (
+        documents.repeats if prepared is None else prepared.manifest["arguments"].get("repeats", False)
+    )
 
     # Model and loss
     def build(size: str | None, training: TrainingArguments, **options: Any) -> PretrainingTrainer:

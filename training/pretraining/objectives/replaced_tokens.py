@@ -3,10 +3,11 @@
 import copy
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, Trainer
@@ -59,9 +60,17 @@ class DetectorWithGenerator(MiniBertForReplacedTokenDetection):
         config, narrow: the discriminator's config, and the generator's (see `generator_config`).
         weight: of the discriminator's loss beside the generator's.
         temperature: at which the generator's tokens are sampled.
+        never: ids that it never puts in a target's place, beside the special ones of the config.
     """
 
-    def __init__(self, config: MiniBertConfig, narrow: MiniBertConfig, weight: float, temperature: float):
+    def __init__(
+        self,
+        config: MiniBertConfig,
+        narrow: MiniBertConfig,
+        weight: float,
+        temperature: float,
+        never: Collection[int] = (),
+    ):
         super().__init__(config)
         self.weight, self.temperature = weight, temperature
         self.generator = MiniBertForMaskedLM(narrow)
@@ -76,7 +85,7 @@ class DetectorWithGenerator(MiniBertForReplacedTokenDetection):
         # What is never masked is never a replacement: special tokens, [MASK] above all.
         ids = (getattr(config, name) for name in SPECIAL_IDS)
         special = {i for given in ids if given is not None for i in (given if isinstance(given, list) else [given])}
-        self.register_buffer("never", torch.tensor(sorted(special), dtype=torch.long), persistent=False)
+        self.register_buffer("never", torch.tensor(sorted({*special, *never}), dtype=torch.long), persistent=False)
 
     def projected_tables(self) -> dict[str, torch.Tensor]:
         """The embeddings as the generator sees them, by the names of its own parameters."""
@@ -175,6 +184,7 @@ class ReplacedTokenDetection(MaskedLM):
     model_class = MiniBertForReplacedTokenDetection
     metric = "rtd_loss"
     masking_defaults = {"mlm_probability": 0.15, "mask_replace_prob": 1.0, "random_replace_prob": 0.0}
+    replacements: Sequence[int] = ()  # the ordinary tokens of the last `collator`
 
     def check(self, config: MiniBertConfig, rows: RowArguments, *others) -> None:
         super().check(config, rows, *others)
@@ -188,13 +198,16 @@ class ReplacedTokenDetection(MaskedLM):
         """A generator is always new; the discriminator starts from the checkpoint, if there is one."""
         given = self.arguments
         narrow = generator_config(config, given.generator_size)
-        model = DetectorWithGenerator(config, narrow, given.discriminator_weight, given.generator_temperature)
+        never = {*range(config.vocab_size)} - {*self.replacements} if self.replacements else ()
+        model = DetectorWithGenerator(config, narrow, given.discriminator_weight, given.generator_temperature, never)
         if checkpoint is not None:
             model.load_state_dict(super().model(config, checkpoint).state_dict(), strict=False)
         return model
 
     def collator(self, *args) -> MaskedLMCollator:
-        return dataclasses.replace(super().collator(*args), target_draws=True)
+        made = dataclasses.replace(super().collator(*args), target_draws=True)
+        self.replacements = np.flatnonzero(made.regular).tolist()
+        return made
 
     def counts(self, batch: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         return {"num_tokens_in_batch": batch.get("attention_mask", torch.ones_like(batch["input_ids"])).count_nonzero()}
