@@ -439,16 +439,8 @@ class Plan:
     def to(self, device: torch.device | str | int, non_blocking: bool = False) -> "Plan":
         """The plan with its tensors on another device."""
         moved = copy.copy(self)
-        moved.__dict__.update(_move(self.__dict__, device))
+        moved.__dict__ = torch.utils._pytree.tree_map(lambda x: x.to(device) if hasattr(x, "to") else x, self.__dict__)
         return moved
-
-
-def _move(x: Any, device: torch.device | str | int) -> Any:
-    if isinstance(x, dict):
-        return {name: _move(value, device) for name, value in x.items()}
-    if type(x) in (list, tuple):
-        return type(x)(_move(value, device) for value in x)
-    return x.to(device) if hasattr(x, "to") else x
 
 
 class AttentionPlan(Plan):
