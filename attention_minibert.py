@@ -20,6 +20,7 @@ q queries, k keys, c blocks of a local layer, p places in padded groups of docum
 import copy
 import inspect
 from bisect import bisect_left, insort
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -109,7 +110,8 @@ class Documents:
         self.longest = length if max_length is None else max_length
         self.index_t = self.cu_seqlens = self.real_bs = self.id_bs = None
         self.is_packed, self.may_pack = False, seq_idx is not None or cu_seq_lens is not None
-        self._lengths, self._order = None, None if position_ids is not None else "contiguous"
+        if position_ids is None:
+            self.order = "contiguous"
 
         def rows(x):
             return x.to(device).view(-1, length).expand(batch_size, length)
@@ -171,7 +173,7 @@ class Documents:
         if self.id_bs is None:
             self.cu_seqlens = torch.arange(0, batch_size * length + 1, length, dtype=torch.int32, device=self.device)
             self.id_t = self._row_ids()
-            self.position_t, self._lengths = self.position_bs.flatten(), [length] * batch_size
+            self.position_t, self.lengths = self.position_bs.flatten(), [length] * batch_size
         else:
             self._find()
         return self
@@ -189,25 +191,18 @@ class Documents:
         first_row = (first_t if self.index_t is None else self.index_t[first_t]) // length
         self.is_packed = bool((first_row[1:] == first_row[:-1]).any())
 
-    @property
+    @cached_property
+    @torch.compiler.disable
     def order(self) -> str:
         """How positions go on within documents: "contiguous" (by 1), "rising" or "any"."""
-        if self._order is None:
-            self._order = self._find_order()
-        return self._order
-
-    @torch.compiler.disable
-    def _find_order(self) -> str:
         step = torch.where(self.id_t.diff() == 0, self.position_t.diff(), 1)
         lowest, highest = (int(x) for x in step.aminmax()) if len(step) else (1, 1)
         return "any" if lowest < 1 else "contiguous" if highest == 1 else "rising"
 
-    @property
+    @cached_property
     def lengths(self) -> list[int]:
         """Tokens of each document."""
-        if self._lengths is None:
-            self._lengths = self.cu_seqlens.diff().tolist()
-        return self._lengths
+        return self.cu_seqlens.diff().tolist()
 
     def select(self, x_bs: torch.Tensor) -> torch.Tensor:
         """Unpads a tensor: [batch, length, …] → [tokens, …]"""

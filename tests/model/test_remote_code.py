@@ -13,6 +13,7 @@ HARMLESS = {
     "copy",
     "dataclasses",
     "difflib",
+    "functools",
     "inspect",
     "math",
     "typing",
