@@ -547,11 +547,11 @@ class PackedPlan(AttentionPlan):
     as running it."""
 
     name = "documents packed into rows"
-    several, multiple = True, CPU_ROWS  # may a row hold several documents; rows of one length are a multiple of this
+    several, step, multiple = True, CPU_ROW, CPU_ROWS  # may a row hold several; steps of its length; of their number
 
     def row_length(self, tokens: int) -> int:
         """Length of the row that is begun for a document of so many tokens."""
-        return -(-tokens // CPU_ROW) * CPU_ROW
+        return -(-tokens // self.step) * self.step
 
     def prepare(self):
         documents, device = self.documents, self.documents.device
@@ -625,10 +625,7 @@ class GroupsPlan(PackedPlan):
     """A row for each document, those of like length in one call, for inference on CPU: SDPA's kernel there is at its
     best for rows whose length is a multiple of `CPU_STEP`, and takes up to twice as long for others."""
 
-    name, several, multiple = "documents of like length together", False, 1
-
-    def row_length(self, tokens: int) -> int:
-        return -(-tokens // CPU_STEP) * CPU_STEP
+    name, several, step, multiple = "documents of like length together", False, CPU_STEP, 1
 
 
 class BlocksPlan(AttentionPlan):
