@@ -139,12 +139,10 @@ class Documents:
             real = rows(attention_mask) != 0
         before = _forward_fill(real, columns.expand(batch_size, length), -1)  # column of the real token before this one
         starts = before < 0
-        if seq_idx is not None or cu_seq_lens is not None:
-            if seq_idx is not None:
-                number = rows(seq_idx)
-            else:
-                flat = torch.arange(batch_size * length, device=device)
-                number = torch.bucketize(flat, cu_seq_lens.to(device), right=True).view(batch_size, length)
+        if seq_idx is None and cu_seq_lens is not None:
+            seq_idx = torch.bucketize(torch.arange(real.numel(), device=device), cu_seq_lens.to(device), right=True)
+        if seq_idx is not None:
+            number = rows(seq_idx)
             starts = starts | (number != number.gather(1, before.clamp(min=0)))
         elif position_ids is not None:
             number = rows(position_ids)
