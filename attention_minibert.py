@@ -91,8 +91,8 @@ class Documents:
 
     `real_bs` is None where no `attention_mask` was given; `id_bs` (documents numbered over the batch, -1 at padding)
     where nothing was given, so that every row is one document. `unpad` sets `index_t`, the places of the unpadded
-    tokens in the flattened batch (None: all of it), `id_t`, `position_t`, `cu_seqlens` and `is_packed` (some row holds
-    several documents); one row without padding that comes with `cu_seq_lens` has them from the start.
+    tokens in the flattened batch (None: all of it), `id_t` (before: of each place), `position_t`, `cu_seqlens` and
+    `is_packed` (a row holds several documents); one row without padding that comes with `cu_seq_lens` has them at once.
     """
 
     def __init__(
@@ -119,6 +119,7 @@ class Documents:
         columns = torch.arange(length, device=device)
         if attention_mask is None and position_ids is None and seq_idx is None and cu_seq_lens is None:
             self.position_bs = columns.expand(batch_size, length)
+            self.id_t = torch.arange(batch_size, device=device).unsqueeze(1).expand(batch_size, length).flatten()
             return
         if batch_size == 1 and cu_seq_lens is not None and attention_mask is None and seq_idx is None:
             self.cu_seqlens, self.is_packed = cu_seq_lens.to(device, torch.int32), len(cu_seq_lens) > 2
@@ -153,6 +154,7 @@ class Documents:
         self.real_bs = None if attention_mask is None else real
         # padding is its own document, so that no row of a mask is empty
         self.id_bs = torch.where(real, self.starts_bs.flatten().long().cumsum(0).view_as(real) - 1, -1)
+        self.id_t = self.id_bs.flatten()
         if position_ids is not None:
             self.position_bs = rows(position_ids)
         else:
@@ -170,7 +172,6 @@ class Documents:
         batch_size, length = self.shape
         if self.id_bs is None:
             self.cu_seqlens = torch.arange(0, batch_size * length + 1, length, dtype=torch.int32, device=self.device)
-            self.id_t = self._row_ids()
             self.position_t, self.lengths = self.position_bs.flatten(), [length] * batch_size
         else:
             self._find()
@@ -242,15 +243,9 @@ class Documents:
         length."""
         return x_t.flatten().view(*self.shape, x_t.shape[-1])
 
-    def _row_ids(self) -> torch.Tensor:
-        """[batch · length], the document of each place of the padded batch."""
-        rows = torch.arange(self.shape[0], device=self.device).unsqueeze(1).expand(self.shape)
-        return (rows if self.id_bs is None else self.id_bs).flatten()
-
     def has_next(self) -> torch.Tensor:
         """[tokens], whether the token is followed by another one of its document."""
-        id_t = self._row_ids() if self.cu_seqlens is None else self.id_t
-        return F.pad(id_t, (0, 1), value=-2)[1:] == id_t
+        return F.pad(self.id_t, (0, 1), value=-2)[1:] == self.id_t
 
     def pool(self, hidden_t: torch.Tensor, pooling: str) -> torch.Tensor:
         """The `cls` (first), `last` or `mean` vector of each row, [batch, width]; of each document, [documents, width],
