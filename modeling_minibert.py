@@ -735,7 +735,24 @@ class MiniBertForCausalLM(MiniBertLanguageModel, GenerationMixin):
 # --- classifiers ---
 
 
-class MiniBertClassifier(MiniBertPreTrainedModel):
+class MiniBertHead(MiniBertPreTrainedModel):
+    """What the models with one kind of labels share: `forward`. Their `predict` gives the logits and the loss."""
+
+    output_class: type[ModelOutput]
+
+    @can_return_tuple
+    def forward(
+        self, input_ids: MaybeTensor = None, attention_mask: MaybeTensor = None, token_type_ids: MaybeTensor = None,
+        position_ids: MaybeTensor = None, inputs_embeds: MaybeTensor = None, seq_idx: MaybeTensor = None,
+        labels: MaybeTensor = None, num_items_in_batch: int | torch.Tensor | None = None, **kwargs,
+    ) -> ModelOutput:  # fmt: skip
+        """The inputs of `MiniBertModel`, and `labels` as `predict` describes them."""
+        outputs = self.encode(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, seq_idx, **kwargs)
+        logits, loss = self.predict(outputs, labels, num_items_in_batch)
+        return self.output_class(loss, logits, outputs.hidden_states, outputs.attentions)
+
+
+class MiniBertClassifier(MiniBertHead):
     """What the models that judge sequences, or (`pooled=False`) tokens, share: head, dropout, a linear."""
 
     def __init__(self, config: MiniBertConfig, classes: int, pooled: bool = True):
@@ -754,16 +771,17 @@ class MiniBertClassifier(MiniBertPreTrainedModel):
         """[…, width] → […, classes]"""
         return self.classifier(self.dropout(self.head(states)))
 
-    def classify_rows(self, outputs: MiniBertModelOutput) -> torch.Tensor:
-        """[rows or documents, classes]"""
-        pooled = outputs.pooler_output
-        if pooled is None:
-            pooled = outputs.documents.pool(outputs.unpadded, self.model.pooling)
-        return self.classify(pooled)
+    def pool(self, outputs: MiniBertModelOutput) -> torch.Tensor:
+        """[rows or documents, width]"""
+        if outputs.pooler_output is not None:
+            return outputs.pooler_output
+        return outputs.documents.pool(outputs.unpadded, self.model.pooling)
 
 
-class MiniBertForNextSentencePrediction(MiniBertPreTrainedModel):
-    """The encoder with BERT's next-sentence classifier."""
+class MiniBertForNextSentencePrediction(MiniBertHead):
+    """The encoder with BERT's next-sentence classifier: does segment B follow segment A?"""
+
+    output_class = NextSentencePredictorOutput
 
     def __init__(self, config: MiniBertConfig):
         super().__init__(config)
@@ -771,103 +789,72 @@ class MiniBertForNextSentencePrediction(MiniBertPreTrainedModel):
         self.seq_relationship = build_linear(config.hidden_size, 2, True, config.initializer_range)
         self.post_init()
 
-    @can_return_tuple
-    def forward(
-        self, input_ids: MaybeTensor = None, attention_mask: MaybeTensor = None, token_type_ids: MaybeTensor = None,
-        position_ids: MaybeTensor = None, inputs_embeds: MaybeTensor = None, seq_idx: MaybeTensor = None,
-        labels: MaybeTensor = None, num_items_in_batch: int | torch.Tensor | None = None, **kwargs,
-    ) -> NextSentencePredictorOutput:  # fmt: skip
-        """Predict whether segment B follows segment A.
-
-        Args:
-            labels: [batch]; 0: B follows A, 1: B is random.
-        """
-        outputs = self.encode(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, seq_idx, **kwargs)
+    def predict(self, outputs, labels, num_items_in_batch):
+        """`labels`: [batch]; 0: B follows A, 1: B is random."""
         logits = self.seq_relationship(outputs.pooler_output)
         loss = None if labels is None else cross_entropy(logits, labels.view(-1), num_items_in_batch)
-        return NextSentencePredictorOutput(loss, logits, outputs.hidden_states, outputs.attentions)
+        return logits, loss
 
 
 class MiniBertForSequenceClassification(MiniBertClassifier):
-    """The encoder with a classifier (or regressor) over texts or pairs of texts."""
+    """The encoder with a classifier (or regressor) over texts or pairs of texts: a row, or a document where a row holds
+    several."""
+
+    output_class = SequenceClassifierOutput
 
     def __init__(self, config: MiniBertConfig):
         super().__init__(config, config.num_labels)
 
-    @can_return_tuple
-    def forward(
-        self, input_ids: MaybeTensor = None, attention_mask: MaybeTensor = None, token_type_ids: MaybeTensor = None,
-        position_ids: MaybeTensor = None, inputs_embeds: MaybeTensor = None, seq_idx: MaybeTensor = None,
-        labels: MaybeTensor = None, num_items_in_batch: int | torch.Tensor | None = None, **kwargs,
-    ) -> SequenceClassifierOutput:  # fmt: skip
-        """Classify each row; each document, if rows hold several.
-
-        Args:
-            labels: [batch] class numbers or (`num_labels=1`) values; [batch, num_labels] values or 0/1, floating.
-        """
-        outputs = self.encode(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, seq_idx, **kwargs)
-        logits = self.classify_rows(outputs)
+    def predict(self, outputs, labels, num_items_in_batch):
+        """`labels`: [batch] class numbers or (`num_labels=1`) values; [batch, num_labels] values or 0/1, floating."""
+        logits = self.classify(self.pool(outputs))
         loss = None if labels is None else classification_loss(self.config, logits, labels, num_items_in_batch)
-        return SequenceClassifierOutput(loss, logits, outputs.hidden_states, outputs.attentions)
+        return logits, loss
 
 
 class MiniBertForMultipleChoice(MiniBertClassifier):
-    """The encoder with a score for each of several choices."""
+    """The encoder with a score for each of several choices: of inputs [batch, choices, length], [batch, choices]."""
+
+    output_class = MultipleChoiceModelOutput
 
     def __init__(self, config: MiniBertConfig):
         super().__init__(config, 1)
 
-    @can_return_tuple
-    def forward(
-        self, input_ids: MaybeTensor = None, attention_mask: MaybeTensor = None, token_type_ids: MaybeTensor = None,
-        position_ids: MaybeTensor = None, inputs_embeds: MaybeTensor = None, seq_idx: MaybeTensor = None,
-        labels: MaybeTensor = None, num_items_in_batch: int | torch.Tensor | None = None, **kwargs,
-    ) -> MultipleChoiceModelOutput:  # fmt: skip
-        """Score choices: every input is [batch, choices, length], the logits are [batch, choices].
+    def encode(self, *inputs: MaybeTensor, **kwargs) -> MiniBertModelOutput:
+        """The choices as rows; what is pooled of them is [batch, choices, width]."""
+        outputs = super().encode(*(None if x is None else x.flatten(0, 1) for x in inputs), **kwargs)
+        choices = next(x.shape[1] for x in inputs if x is not None)
+        outputs.pooler_output = self.pool(outputs).unflatten(0, (-1, choices))
+        return outputs
 
-        Args:
-            labels: [batch], the number of the right choice.
-        """
-        choices = (input_ids if inputs_embeds is None else inputs_embeds).shape[1]
-        rows = (
-            None if x is None else x.flatten(0, 1)
-            for x in (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, seq_idx)
-        )
-        outputs = self.encode(*rows, **kwargs)
-        logits = self.classify_rows(outputs).view(-1, choices)
+    def predict(self, outputs, labels, num_items_in_batch):
+        """`labels`: [batch], the number of the right choice."""
+        logits = self.classify(outputs.pooler_output).squeeze(-1)
         loss = None if labels is None else cross_entropy(logits, labels, num_items_in_batch)
-        return MultipleChoiceModelOutput(loss, logits, outputs.hidden_states, outputs.attentions)
+        return logits, loss
 
 
 class MiniBertForTokenClassification(MiniBertClassifier):
     """The encoder with a classifier over tokens (NER, POS)."""
 
+    output_class = TokenClassifierOutput
+
     def __init__(self, config: MiniBertConfig):
         super().__init__(config, config.num_labels, pooled=False)
 
-    @can_return_tuple
-    def forward(
-        self, input_ids: MaybeTensor = None, attention_mask: MaybeTensor = None, token_type_ids: MaybeTensor = None,
-        position_ids: MaybeTensor = None, inputs_embeds: MaybeTensor = None, seq_idx: MaybeTensor = None,
-        labels: MaybeTensor = None, num_items_in_batch: int | torch.Tensor | None = None, **kwargs,
-    ) -> TokenClassifierOutput:  # fmt: skip
-        """Classify tokens.
-
-        Args:
-            labels: [batch, length], -100 where there is nothing to predict.
-        """
-        outputs = self.encode(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, seq_idx, **kwargs)
+    def predict(self, outputs, labels, num_items_in_batch):
+        """`labels`: [batch, length], -100 where there is nothing to predict."""
         logits_tc = self.classify(outputs.unpadded)
         labels_t, count = outputs.documents.select_labels(labels, num_items_in_batch)
         loss = None if labels_t is None else cross_entropy(logits_tc, labels_t, count)
-        logits = outputs.documents.restore(logits_tc)
-        return TokenClassifierOutput(loss, logits, outputs.hidden_states, outputs.attentions)
+        return outputs.documents.restore(logits_tc), loss
 
 
-class MiniBertForReplacedTokenDetection(MiniBertPreTrainedModel):
+class MiniBertForReplacedTokenDetection(MiniBertHead):
     """The encoder with ELECTRA's head (Clark et al. 2020, arXiv 2003.10555): was this token in the text, or did a
-    generator put it there?"""
+    generator put it there? The logits are [batch, length], above 0 where a token looks replaced."""
 
+    output_class = TokenClassifierOutput
     _auto_class = "AutoModelForPreTraining"  # it has none of its own; but it, too, is saved with the code
 
     def __init__(self, config: MiniBertConfig):
@@ -879,18 +866,8 @@ class MiniBertForReplacedTokenDetection(MiniBertPreTrainedModel):
         self.detector = build_linear(config.hidden_size, 1, True, config.initializer_range)
         self.post_init()
 
-    @can_return_tuple
-    def forward(
-        self, input_ids: MaybeTensor = None, attention_mask: MaybeTensor = None, token_type_ids: MaybeTensor = None,
-        position_ids: MaybeTensor = None, inputs_embeds: MaybeTensor = None, seq_idx: MaybeTensor = None,
-        labels: MaybeTensor = None, num_items_in_batch: int | torch.Tensor | None = None, **kwargs,
-    ) -> TokenClassifierOutput:  # fmt: skip
-        """Find replaced tokens: the logits are [batch, length], above 0 where a token looks replaced.
-
-        Args:
-            labels: [batch, length], 1 where a token was replaced, 0 where it was not, -100 where it does not count.
-        """
-        outputs = self.encode(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, seq_idx, **kwargs)
+    def predict(self, outputs, labels, num_items_in_batch):
+        """`labels`: [batch, length], 1 where a token was replaced, 0 where it was not, -100 where it does not count."""
         logits_t1 = self.detector(self.act(self.dense(outputs.unpadded)))
         labels_t, count = outputs.documents.select_labels(labels, num_items_in_batch)
         loss = None
@@ -901,8 +878,7 @@ class MiniBertForReplacedTokenDetection(MiniBertPreTrainedModel):
                 logits_t, labels_t.clamp(min=0).to(logits_t), weight=counted.to(logits_t), reduction="sum"
             )
             loss = mean_loss(loss_sum, counted.sum(), count)
-        logits = outputs.documents.restore(logits_t1).squeeze(-1)
-        return TokenClassifierOutput(loss, logits, outputs.hidden_states, outputs.attentions)
+        return outputs.documents.restore(logits_t1).squeeze(-1), loss
 
 
 class MiniBertForQuestionAnswering(MiniBertClassifier):
