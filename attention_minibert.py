@@ -886,11 +886,10 @@ def rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tenso
     Args:
         cos, sin: [b, s, 1, width], of both numbers of the pairs; the sines of the first ones negative.
     """
-    cos, sin, width = cos.to(x.dtype), sin.to(x.dtype), int(cos.shape[-1])  # to roll by: a traced size is no number
-    rest = [] if width == x.shape[-1] else [x[..., width:]]
-    pairs = x[..., :width] if rest else x
-    pairs = torch.addcmul(pairs * cos, pairs.roll(width // 2, -1), sin)
-    return torch.cat((pairs, *rest), dim=-1) if rest else pairs
+    width = int(cos.shape[-1])  # to roll by: a traced size is no number
+    if width < x.shape[-1]:
+        return torch.cat((rotate(x[..., :width], cos, sin), x[..., width:]), dim=-1)
+    return torch.addcmul(x * cos.to(x.dtype), x.roll(width // 2, -1), sin.to(x.dtype))
 
 
 def eager_attention_forward(
