@@ -28,7 +28,6 @@ from torch import nn
 from torch.autograd import forward_ad
 from torch.nn import functional as F
 from transformers.activations import ACT2FN
-from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.utils import is_flash_attn_2_available
 from transformers.utils.import_utils import is_torchdynamo_exporting, is_tracing
@@ -819,65 +818,6 @@ def output_std(config: MiniBertConfig) -> float:
     """Standard deviation of the projections into the residual stream (Radford et al. 2019; Shoeybi et al. 2019)."""
     depth = 2 * config.num_hidden_layers if config.scaled_output_init else 1
     return config.initializer_range / depth**0.5
-
-
-def rotary_frequencies(width: int, theta: float | torch.Tensor, device: torch.device) -> torch.Tensor:
-    """theta^(-2i / width) (Su et al. 2021, eq. 15), [width / 2], in fp32."""
-    return theta ** -(torch.arange(0, width, 2, device=device, dtype=torch.float32) / width)
-
-
-def rotary_angles(position_bs: torch.Tensor, frequencies: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """cos and sin of the rotary angles (Su et al. 2021, eq. 34), [b, s, 1, frequencies], always in fp32."""
-    angles = position_bs.to(torch.float32)[..., None, None] * frequencies
-    return angles.cos(), angles.sin()
-
-
-def sinusoidal_positions(position_bs: torch.Tensor, width: int) -> torch.Tensor:
-    """The fixed table of Vaswani et al. 2017 (section 3.5), [b, s, width]: sines and cosines interleaved."""
-    cos, sin = rotary_angles(position_bs, rotary_frequencies(width, 10_000.0, position_bs.device))
-    return torch.stack((sin, cos), dim=-1).flatten(2)
-
-
-class MiniBertRotary:
-    """The rotary angles of one kind of layer, scaled as `rope_parameters` say. No module, and numbers instead of
-    buffers: nothing can be lost or rounded when weights are loaded or cast.
-
-    "dynamic" and "longrope" follow the longest text of the batch, as in Transformers: there a text's vectors depend on
-    its neighbours, if one of them is longer than what the model was trained for.
-    """
-
-    def __init__(self, config: MiniBertConfig, layer_type: str):
-        parameters, kind = config.rope_parameters[layer_type], config.rope_parameters[layer_type]["rope_type"]
-        part = parameters.get("partial_rotary_factor") or 1.0
-        self.width = int(config.hidden_size // config.num_attention_heads * part)  # what is turned of a head
-        self.theta, self.scaling = parameters["rope_theta"], 1.0
-        self.factor = parameters["factor"] if kind == "dynamic" else None
-        self.limit, self.frequencies, self.beyond = config.max_position_embeddings, None, None
-        if kind not in ("default", "dynamic"):
-            with torch.device("cpu"):  # models are built on the meta device
-                compute = ROPE_INIT_FUNCTIONS[kind]
-                frequencies, self.scaling = compute(config, "cpu", None, layer_type)
-                self.frequencies = frequencies.tolist()
-                if kind == "longrope":
-                    self.limit = parameters["original_max_position_embeddings"]
-                    self.beyond = compute(config, "cpu", self.limit + 1, layer_type)[0].tolist()
-
-    def __call__(self, position_bs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """What `rotate` takes, [b, s, 1, width] each."""
-        device, theta, length = position_bs.device, self.theta, None
-        if self.factor is not None or self.beyond is not None:
-            length = F.pad(position_bs.flatten(), (0, 1)).max() + 1  # there may be no token
-        if self.factor is not None:  # the base of "NTK-aware" scaling grows with the length
-            grown = (self.factor * length / self.limit - (self.factor - 1)) ** (self.width / (self.width - 2))
-            theta = torch.where(length > self.limit, theta * grown, theta)
-        if self.frequencies is None:
-            frequencies = rotary_frequencies(self.width, theta, device)
-        else:
-            frequencies = torch.tensor(self.frequencies, device=device)
-        if self.beyond is not None:
-            frequencies = torch.where(length > self.limit, torch.tensor(self.beyond, device=device), frequencies)
-        cos, sin = rotary_angles(position_bs, frequencies)
-        return torch.cat((cos, cos), dim=-1) * self.scaling, torch.cat((-sin, sin), dim=-1) * self.scaling
 
 
 def rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:

@@ -43,7 +43,6 @@ from .attention_minibert import (
     InterfacePlan,
     MiniBertAttention,
     MiniBertDropout,
-    MiniBertRotary,
     bucket_rows,
     build_linear,
     is_captured,
@@ -52,77 +51,16 @@ from .attention_minibert import (
     plan_attention,
     project,
     repeat_last,
-    sinusoidal_positions,
 )
 from .configuration_minibert import MiniBertConfig
+from .embeddings_minibert import MiniBertEmbeddings, MiniBertRotary, build_norm
 
 MaybeTensor = torch.Tensor | None
 
 logger = logging.get_logger(__name__)
 
 
-def build_norm(config: MiniBertConfig, width: int | None = None) -> nn.Module:
-    width = width or config.hidden_size
-    if config.norm_type == "rmsnorm":
-        return nn.RMSNorm(width, eps=config.norm_eps)
-    return nn.LayerNorm(width, eps=config.norm_eps, bias=config.norm_bias)
-
-
-# --- embedding, MLP, block ---
-
-
-def look_up(table: nn.Embedding, ids: torch.Tensor, name: str) -> torch.Tensor:
-    """Rows of a table; a ValueError for what it does not have (on CPU: elsewhere it would mean to wait)."""
-    if ids.dtype not in (torch.long, torch.int):
-        raise ValueError(f"{name} has the type {ids.dtype}: give torch.long")
-    rows = getattr(table, "num_embeddings", None)  # what an adapter wraps may not say it
-    if rows and ids.device.type == "cpu" and ids.numel() and not is_captured(ids):
-        low, high = map(int, ids.aminmax())
-        if low < 0 or high >= rows:
-            raise ValueError(f"{name} has {low if low < 0 else high}: give numbers from 0 to {rows - 1}")
-    return table(ids)
-
-
-class MiniBertEmbeddings(nn.Module):
-    """Words, plus learned or sinusoidal positions and segments where there are some; norm, dropout, projection."""
-
-    def __init__(self, config: MiniBertConfig):
-        super().__init__()
-        width = config.embedding_size or config.hidden_size
-        if not -1 < (config.pad_token_id or 0) < config.vocab_size:
-            raise ValueError(f"pad_token_id={config.pad_token_id}: it must be below vocab_size={config.vocab_size}")
-        self.tok_embeddings = nn.Embedding(config.vocab_size, width, padding_idx=config.pad_token_id)
-        self.position_embeddings = None
-        if config.position_embedding_type == "absolute":
-            self.position_embeddings = nn.Embedding(config.max_position_embeddings, width)
-        self.sinusoidal = config.position_embedding_type == "sinusoidal"
-        self.token_type_embeddings = None
-        if config.type_vocab_size:
-            self.token_type_embeddings = nn.Embedding(config.type_vocab_size, width)
-        self.norm = build_norm(config, width) if config.embedding_norm else nn.Identity()
-        rate = config.hidden_dropout if config.embedding_dropout is None else config.embedding_dropout
-        self.dropout, self.projection = MiniBertDropout(rate), nn.Identity()
-        if width != config.hidden_size:
-            self.projection = build_linear(width, config.hidden_size, True, config.initializer_range)
-
-    def forward(
-        self,
-        input_ids: torch.Tensor | None,
-        inputs_embeds: torch.Tensor | None,
-        token_type_ids: torch.Tensor | None,
-        position_ids: torch.Tensor,
-    ) -> torch.Tensor:
-        """[b, s, d]; of unpadded tokens [1, t, d]"""
-        x = look_up(self.tok_embeddings, input_ids, "input_ids") if inputs_embeds is None else inputs_embeds
-        if self.token_type_embeddings is not None:
-            if token_type_ids is None:
-                token_type_ids = position_ids.new_zeros(1, 1)
-            x = x + look_up(self.token_type_embeddings, token_type_ids, "token_type_ids")
-        if self.position_embeddings is not None:
-            x = x + look_up(self.position_embeddings, position_ids, "position_ids")
-        elif self.sinusoidal:
-            x = x + sinusoidal_positions(position_ids, x.shape[-1]).to(x.dtype)
-        return self.projection(self.dropout(self.norm(x)))
+# --- the block ---
 
 
 class MiniBertMLP(nn.Module):

@@ -15,8 +15,8 @@ from torch.nn import functional as F
 from torch.testing import assert_close
 from transformers import DynamicCache, default_data_collator
 
-from minibert.attention_minibert import rotary_angles, rotary_frequencies, rotate
-from minibert.modeling_minibert import sinusoidal_positions
+from minibert.attention_minibert import rotate
+from minibert.embeddings_minibert import rotary_angles, rotary_frequencies, sinusoidal_positions
 from minibert.training.audit.checks import check_accumulation, check_no_target, check_positions, check_precision
 from minibert.training.audit.texts import (
     CHOICES,

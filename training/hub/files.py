@@ -11,7 +11,7 @@ from mmap import ACCESS_READ, mmap
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-CODE = ("configuration_minibert.py", "attention_minibert.py", "modeling_minibert.py")
+CODE = ("configuration_minibert.py", "attention_minibert.py", "embeddings_minibert.py", "modeling_minibert.py")
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.pkl", "*.pickle", "*.ckpt", "*.joblib")  # optimizer state is among them
 LEFT_OUT = (
     *PICKLES, "checkpoint-*", "checkpoint_manifest.json", "__pycache__", "events.out.tfevents*",
