@@ -877,6 +877,7 @@ class MiniBertAttention(nn.Module):
         width, bias = config.hidden_size, config.attention_bias
         self.Wqkv = build_linear(width, 3 * width, bias, config.initializer_range)
         self.Wo = build_linear(width, width, bias, output_std(config))
+        self.dropout = nn.Dropout(config.attention_dropout)  # its rate, for kernels that drop by themselves
 
     def forward(
         self,

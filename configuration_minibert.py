@@ -172,8 +172,6 @@ class MiniBertConfig(PreTrainedConfig):
                 near = difflib.get_close_matches(name, sorted(known), n=3, cutoff=0.5)
                 hint = f"did you mean {' or '.join(near)}?" if near else f"use one of {', '.join(sorted(known))}"
                 raise ValueError(f"MiniBertConfig has no field {name!r} (given: {value!r}); {hint}")
-        if kwargs.get("add_cross_attention"):
-            raise ValueError("add_cross_attention=True: MiniBERT has no cross-attention; leave it out")
         given = kwargs.get("torch_dtype") if self.dtype is None else self.dtype
         if not isinstance(getattr(torch, given, "") if isinstance(given, str) else given, torch.dtype | None):
             raise ValueError(f"dtype={given!r}: use the name of a type of torch, such as float32")
@@ -213,6 +211,8 @@ class MiniBertConfig(PreTrainedConfig):
             if not condition:
                 raise ValueError(f"{field}={getattr(self, field)!r}: {instead}")
 
+        others = getattr(self, "add_cross_attention", False)  # which some set on a config that is there
+        require(not others, "add_cross_attention", "MiniBERT has no cross-attention; leave it out")
         for field in ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size",
                       "max_position_embeddings", "global_attn_every_n_layers"):  # fmt: skip
             require(getattr(self, field) >= 1, field, "it must be at least 1")

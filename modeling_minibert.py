@@ -95,9 +95,9 @@ class MiniBertLayer(GradientCheckpointingLayer):
         self.dropout = MiniBertDropout(config.hidden_dropout)
 
     @property
-    def kind(self) -> tuple[str, bool]:
-        """Layers of one kind share an attention plan: those of one pattern, unless some are frozen in eval mode."""
-        return self.attention_type, self.attn.training
+    def kind(self) -> tuple[str, float]:
+        """Layers of one kind share an attention plan: those of one pattern that drop as much now."""
+        return self.attention_type, self.attn.dropout.p if self.attn.training else 0.0
 
     def forward(self, hidden_states: torch.Tensor, **kwargs) -> torch.Tensor:
         if self.pre_norm:
@@ -258,9 +258,9 @@ class MiniBertModel(MiniBertPreTrainedModel):
         Returns:
             `last_hidden_state` [batch, length, width], zero at padding; `pooler_output` [rows or documents, width].
         """
-        for name in ("past_key_values", "cache"):  # up to Transformers 5.23, and since
+        for name in ("past_key_values", "cache", "encoder_hidden_states"):  # "cache" is since Transformers 5.24
             if kwargs.get(name) is not None:
-                raise ValueError(f"{name}: there is no cache; give the whole text at every step")
+                raise ValueError(f"{name}: there is no cache and no cross-attention; give the whole text at every step")
         columns = dict(token_type_ids=token_type_ids, position_ids=position_ids, seq_idx=seq_idx)
         inputs = self._check_inputs(input_ids, inputs_embeds, attention_mask, columns)
         mask_2d = attention_mask if attention_mask is not None and attention_mask.dim() == 2 else None
@@ -347,7 +347,7 @@ class MiniBertModel(MiniBertPreTrainedModel):
             keywords = keywords | dict.fromkeys(("cu_seq_lens_q", "cu_seq_lens_k"), documents.cu_seqlens)
             keywords = keywords | dict.fromkeys(("max_length_q", "max_length_k"), documents.longest)
         for kind in {layer.kind for layer in self.layers}:
-            window, dropout = self.windows[kind[0]], self.config.attention_dropout if kind[1] else 0.0
+            window, dropout = self.windows[kind[0]], kind[1]
             if unpadded and backend == "sdpa":
                 dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype
                 plans[kind] = plan_attention(documents, window, causal, dropout, dtype, self.head_width)

@@ -641,6 +641,10 @@ def test_attention_drops_in_training_alone(implementation):
     assert not torch.equal(model.train()(inputs_embeds=x).last_hidden_state, expected)
     model.layers.eval()
     assert torch.equal(model(inputs_embeds=x).last_hidden_state, expected)
+    for module in model.train().modules():  # the usual way to switch it off
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+    assert torch.equal(model(inputs_embeds=x).last_hidden_state, expected)
 
 
 # --- what a caller's own mask may hold ---

@@ -380,8 +380,13 @@ def test_saved_config_serves_every_auto_class_and_holds_no_machine_choice(tmp_pa
 
 
 def test_cross_attention_is_refused():
-    with pytest.raises(ValueError, match="add_cross_attention=True: MiniBERT has no cross-attention"):
+    said = "add_cross_attention=True: MiniBERT has no cross-attention"
+    with pytest.raises(StrictDataclassError, match=said):
         MiniBertConfig(add_cross_attention=True)
+    config = MiniBertConfig(add_cross_attention=False)
+    config.add_cross_attention = True  # as sentence-transformers' DenoisingAutoEncoderLoss does
+    with pytest.raises(ValueError, match=said):
+        MiniBertForMaskedLM(config)
 
 
 def test_from_pretrained_keeps_unknown_keys_with_a_warning(tmp_path, monkeypatch, caplog):

@@ -431,3 +431,5 @@ def test_bad_input_is_refused():
         with pytest.raises(ValueError, match=f"^{name}: there is no cache"):
             decoder(ids[:, -1:], **{name: DynamicCache()})
         assert torch.equal(decoder.generate(ids, **{name: DynamicCache()}, **settings), generated)
+    with pytest.raises(ValueError, match="^encoder_hidden_states: there is .* no cross-attention"):
+        decoder(ids, encoder_hidden_states=torch.zeros(1, 3, 32))

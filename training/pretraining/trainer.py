@@ -38,7 +38,6 @@ class PretrainingTrainer(OptimizationMixin, HubReady, CheckpointErrors, Trainer)
         while they compute."""
         model, args = self.model, self.args
         drops = any(module.p for module in model.modules() if isinstance(module, torch.nn.Dropout))
-        drops |= bool(model.config.attention_dropout)
         other = drops or args.label_smoothing_factor or args.torch_compile or args.auto_find_batch_size
         alone = args.device.type == "cpu" and torch.get_num_threads() % 2 == 0 and args.world_size == 1
         return self.objective.name == "mlm" and args.optim in ADAMW and alone and not other
