@@ -127,8 +127,8 @@ def test_intervals_cover_the_truth(collator):
     ("arguments", "message"),
     [
         (["--tokens", "0"], "tokens: 0"),
-        (["--kinds", "words"], "kinds: 'words' is not known; use one of token, whole_word, span"),
-        (["--algorithms", "char"], "algorithms: 'char' is not known; use one of wordpiece, bpe, unigram"),
+        (["--kinds", "words"], "kinds: 'words' begins no name; use token, whole_word, span"),
+        (["--algorithms", "char"], "algorithms: 'char' begins no name; use wordpiece, bpe, unigram"),
         (["--mlm_probability", "1.5"], "mlm_probability: 1.5 is no rate; use a number from 0 to 1"),
         (["--data", "missing.txt"], "'missing.txt' does not exist"),
     ],

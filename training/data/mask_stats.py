@@ -10,7 +10,7 @@ from tqdm.auto import tqdm
 
 from ...tokenization import train_tokenizer
 from ...tokenization.train import ALGORITHMS
-from ..arguments import check_least
+from ..arguments import check_least, names_that_begin
 from ..arguments.pretraining import CorpusArguments, MaskStatsArguments
 from ..checkpoints import check_folder
 from ..report import format_table, plot_rates
@@ -54,10 +54,8 @@ def mask_stats(corpus: CorpusArguments, arguments: MaskStatsArguments) -> int:
     Raises:
         ValueError: bad arguments, or no text, before anything is trained or masked.
     """
-    for name, known in (("algorithms", ALGORITHMS), ("kinds", MASKING_KINDS)):
-        for given in getattr(arguments, name):
-            if given not in known:
-                raise ValueError(f"{name}: {given!r} is not known; use one of {', '.join(known)}")
+    algorithms = names_that_begin("algorithms", arguments.algorithms, ALGORITHMS)
+    kinds = names_that_begin("kinds", arguments.kinds, MASKING_KINDS)
     check_least(arguments, tokens=1)
     if not 0 <= arguments.mlm_probability <= 1:
         raise ValueError(f"mlm_probability: {arguments.mlm_probability} is no rate; use a number from 0 to 1")
@@ -69,10 +67,10 @@ def mask_stats(corpus: CorpusArguments, arguments: MaskStatsArguments) -> int:
     # at_least_one_target would lift the rate of short documents
     options = dict(mlm_probability=arguments.mlm_probability, seed=arguments.seed, at_least_one_target=False)
     lines, drawn = [], {}
-    for algorithm in arguments.algorithms:
+    for algorithm in algorithms:
         tokenizer = train_tokenizer(documents["text"], algorithm=algorithm, vocab_size=VOCAB_SIZE)
         rows = pack_documents(tokenize_documents(documents, tokenizer), tokenizer, SEQ_LENGTH).with_format("numpy")
-        for kind in arguments.kinds:
+        for kind in kinds:
             collator = MaskedLMCollator(tokenizer, masking=kind, **options)
             counts = count_outcomes(collator, rows, max(arguments.tokens), f"{algorithm}, {kind}")
             totals = np.cumsum(counts[:, 0])
