@@ -12,7 +12,7 @@ import tempfile
 import warnings
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import redirect_stdout
+from contextlib import redirect_stdout, suppress
 from pathlib import Path
 
 import torch
@@ -108,22 +108,13 @@ def _write_onnx(source: str, written: Path, head: str | None, int8: bool) -> str
     if int8:
         _, cosine = compare(model, written / GRAPH_INT8, tolerance=float("inf"))
         print(f"{GRAPH_INT8}: cosine of the outputs for random tokens to those in fp32, {cosine:.4f} at least")
-    known = _save_config(model, written)
-    save_rest(source, tokenizer, written)
-    return f"{type(model).__name__} as ONNX, for engines that know {known}"
-
-
-def _save_config(model: PreTrainedModel, written: Path) -> str:
-    """Save the config that most engines know: of Transformers' own class, if there is one of this model; else ours. Its
-    `model_type`."""
-    try:
-        with quietly():
-            named = to_native(model)
-    except (ValueError, StrictDataclassError):  # the second: of an id that the native config wants
-        named = model
+    named = model  # by the config that most engines know: of Transformers' own class, if there is one of this model
+    with suppress(ValueError, StrictDataclassError), quietly():  # the second: of an id that the native config wants
+        named = to_native(model)
     named.config.architectures = [type(named).__name__]
     named.config.save_pretrained(written)
-    return named.config.model_type
+    save_rest(source, tokenizer, written)
+    return f"{type(model).__name__} as ONNX, for engines that know {named.config.model_type}"
 
 
 def graph_inputs(model: PreTrainedModel) -> dict[str, dict[int, str]]:
