@@ -74,7 +74,7 @@ def build(tokenizer, architecture="modernbert", masking=None, fields=None, **arg
                  hidden_dropout=0.0, attention_dropout=0.0, max_position_embeddings=64,
                  initializer_range=0.1)  # fmt: skip
     config = MiniBertConfig.from_tokenizer(tokenizer, architecture, "tiny", **small | (fields or {}))
-    objective.check(config, RowArguments(seq_length=64).decided())
+    objective.check(config, RowArguments(0.05, 64, "packed"))
     torch.manual_seed(0)
     return objective, objective.model(config, None)
 

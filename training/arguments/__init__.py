@@ -6,7 +6,7 @@ one of those. Our defaults for them stand here too.
 
 import json
 from collections.abc import Collection, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from typing import Any
 
 # Our defaults for the fields of TrainingArguments, where they are not the library's own; commands have more of them.
@@ -25,6 +25,12 @@ def argument(default: Any, help: str) -> Any:
     if isinstance(default, list):
         return field(default_factory=default.copy, metadata={"help": help})
     return field(default=default, metadata={"help": help})
+
+
+def decide(arguments: Any, **defaults: Any) -> Any:
+    """The arguments with these values for what the user left undecided (None), as far as they have it."""
+    undecided = {name: value for name, value in defaults.items() if getattr(arguments, name, value) is None}
+    return replace(arguments, **undecided)
 
 
 def check_least(arguments: Any, **least: float) -> None:

@@ -1,8 +1,6 @@
 """The arguments of text, tokenizers and pretraining, and of the commands around it; nothing here may import torch."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from . import TRAINING_DEFAULTS, argument, check_least
@@ -85,10 +83,6 @@ class RowArguments:
         " each other.",
     )
     num_proc: int | None = argument(None, "Processes that prepare the data; the tokenizer uses all cores by itself.")
-
-    def decided(self) -> RowArguments:
-        """With the defaults for what is undecided."""
-        return replace(self, **{name: x for name, x in UNLESS_PREPARED.items() if getattr(self, name) is None})
 
 
 @dataclass

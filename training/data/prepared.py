@@ -25,6 +25,7 @@ import pyarrow.parquet as pq
 from torch.utils.data import Dataset, Sampler
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
+from ..arguments import decide
 from ..arguments.pretraining import ROWS_MANIFEST, UNLESS_PREPARED, CorpusArguments, RowArguments
 from ..checkpoints import check_same
 from ..files import whole, write_json
@@ -75,7 +76,7 @@ def write_part(
         part: its number, of which the shards have their names.
         rows: `validation_size` is a share.
     """
-    texts, rows, folder, held_out = iter(texts), rows.decided(), Path(folder), []
+    texts, rows, folder, held_out = iter(texts), decide(rows, **UNLESS_PREPARED), Path(folder), []
     if not 0 < rows.validation_size < 1:
         raise ValueError(f"validation_size: {rows.validation_size} of a part of the text; use a share between 0 and 1")
     for number, chunk in enumerate(iter(lambda: list(islice(texts, shard_documents)), [])):
@@ -113,7 +114,7 @@ def write_manifest(folder: str | Path, rows: RowArguments, arguments: dict[str, 
         found = shards[split] = {path.name: shard_counts(path) for path in sorted(folder.glob(f"{split}-*.parquet"))}
         if not found or None in found.values():
             raise ValueError(f"{str(folder)!r} has no whole shard {split}-….parquet, or a broken one; prepare it again")
-    made = {name: getattr(rows.decided(), name) for name in UNLESS_PREPARED}
+    made = {name: getattr(decide(rows, **UNLESS_PREPARED), name) for name in UNLESS_PREPARED}
     manifest = made | {"tokenizer_sha256": tokenizer_checksum(tokenizer), "arguments": arguments} | shards
     write_json(folder / ROWS_MANIFEST, manifest)
 

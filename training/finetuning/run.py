@@ -1,7 +1,6 @@
 """`minibert finetune TASK` and `minibert evaluate TASK`: rows → model inputs → `Trainer` → metrics and a saved model.
 What differs between tasks stands in their `Task`."""
 
-import dataclasses
 import importlib
 import json
 from collections.abc import Mapping
@@ -12,7 +11,7 @@ from typing import Any
 import numpy as np
 from transformers import TrainerState, TrainingArguments
 
-from ..arguments import check_least
+from ..arguments import check_least, decide
 from ..arguments.finetuning import UNLESS_PLANNED, DataArguments, EvaluateArguments, FinetuneArguments, TaskArguments
 from ..callbacks import SettingsState
 from ..checkpoints import check_unused, checkpoint_to_resume, remove_checkpoints, rows_checksum
@@ -73,7 +72,7 @@ def finetune(
         run = prepare(task_arguments, data, arguments, training, bad)
         return TrainingResult(None, run.task.tokenizer, plan(run, data, bad), output)
     finished = arguments.compare and (output / REPORT).exists() and (output / "config.json").exists()
-    seeds = _unless_planned(arguments).seeds
+    seeds = decide(arguments, **UNLESS_PLANNED).seeds
     if seeds > 1 and not finished and str(training.resume_from_checkpoint or "false").lower() != "false":
         raise ValueError(f"resume_from_checkpoint: {seeds} seeds cannot be resumed; give each a command of its own")
     checkpoint = None if finished else checkpoint_to_resume(training)
@@ -161,7 +160,7 @@ def prepare(
     if bad is not None:
         run.splits |= {} if blank is None else {"test": blank}
         return run
-    run.arguments, run.training = _unless_planned(arguments), _unless_planned(training)
+    run.arguments, run.training = decide(arguments, **UNLESS_PLANNED), decide(training, **UNLESS_PLANNED)
     sizes = ", ".join(f"{len(split):,} {name}" for name, split in splits.items())
     columns = f"columns {', '.join(task.text_columns)} → {task.label_column}"
     print(f"{task.name}: {columns}; rows: {sizes}; inputs of {task.tokenizer.model_max_length:,} tokens at most")
@@ -310,12 +309,6 @@ def check_arguments(arguments: FinetuneArguments, training: TrainingArguments, l
     ):
         if refused:
             raise ValueError(f"{name}: {getattr(arguments, name)!r} {why}")
-
-
-def _unless_planned(instance: Any) -> Any:
-    """The arguments with what the user left undecided."""
-    undecided = {name: value for name, value in UNLESS_PLANNED.items() if getattr(instance, name, value) is None}
-    return dataclasses.replace(instance, **undecided)
 
 
 def _folders(training: TrainingArguments, seeds: int) -> dict[int, Path]:

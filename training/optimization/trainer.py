@@ -7,6 +7,7 @@ import torch
 from transformers import TrainingArguments
 from transformers.optimization import get_wsd_schedule
 
+from ..arguments import decide
 from ..arguments import pretraining as arguments
 from ..processes import shares_weights
 from .averaging import WeightAverage
@@ -39,13 +40,12 @@ def resolve_optimization(
     """
     by_clock, optim, whole = optimization.minutes is not None, training.optim.value, not shares_weights(training)
     name = optimization.optimizer or ("muon" if prefers_muon and whole and optim in ADAMW else "adamw")
-    muon, rate, muon_rate = name == "muon", training.learning_rate, optimization.muon_learning_rate
-    if muon and muon_rate is None:
-        muon_rate = rate  # or, if that is open too, what the width of the model says (`create_optimizer`)
+    muon, muon_rate = name == "muon", optimization.muon_learning_rate
+    if muon and muon_rate is None:  # and if both are, what the width of the model says (`create_optimizer`)
+        muon_rate = training.learning_rate
     optimization = dataclasses.replace(optimization, optimizer=name, muon_learning_rate=muon_rate)
-    decay = arguments.WEIGHT_DECAYS[name] if training.weight_decay is None else training.weight_decay
-    rate = arguments.LEARNING_RATES[name] if rate is None else rate
-    training = dataclasses.replace(training, learning_rate=rate, weight_decay=decay)
+    rates, decays = arguments.LEARNING_RATES, arguments.WEIGHT_DECAYS
+    training = decide(training, learning_rate=rates[name], weight_decay=decays[name])
     warmup, average, scheduler = optimization.batch_warmup, optimization.weight_average, training.lr_scheduler_type
     other_clock = checkpoint is not None and not by_clock and TimeBudget.saved_in(checkpoint)
     refused = {
@@ -81,8 +81,7 @@ def resolve_optimization(
     if scheduler == WARMUP_STABLE_DECAY:
         schedule_arguments(training, training.max_steps)
     if not by_clock:
-        undecided = {name: x for name, x in arguments.UNLESS_MINUTES.items() if getattr(training, name) is None}
-        return optimization, dataclasses.replace(training, **undecided), None
+        return optimization, decide(training, **arguments.UNLESS_MINUTES), None
     decay = decay_of(training) if scheduler == WARMUP_STABLE_DECAY else None
     budget = TimeBudget(optimization.minutes, training.warmup_steps, decay)
     if checkpoint is not None:

@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 from transformers import PreTrainedTokenizerFast
 
 from ...tokenization import train_tokenizer
+from ..arguments import decide
 from ..arguments import pretraining as arguments
 from ..arguments.pretraining import ROWS_MANIFEST, ROWS_PLAN
 from ..checkpoints import check_same, check_unused
@@ -30,7 +31,8 @@ def prepare(
 ) -> PreparedRows:
     """Write the rows that `minibert pretrain` would make of the same text with the same seed. What a run left that was
     killed is kept; a ValueError, before any work, if the folder holds something else."""
-    rows, folder, size = rows.decided(), Path(command.output_dir), command.shard_documents
+    rows = decide(rows, **arguments.UNLESS_PREPARED)
+    folder, size = Path(command.output_dir), command.shard_documents
     check_packing(rows.packing, rows.seq_length)
     check_unused(folder)
     if (folder / ROWS_MANIFEST).exists() or (any(folder.glob("*.parquet")) and not (folder / ROWS_PLAN).exists()):

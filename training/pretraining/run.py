@@ -17,6 +17,7 @@ from transformers.trainer_utils import has_length
 from ...configuration_minibert import BERT_SIZES, MiniBertConfig, vocabulary_size
 from ...modeling_minibert import MiniBertModel
 from ...tokenization import Extension, extend_tokenizer, train_tokenizer
+from ..arguments import decide
 from ..arguments import pretraining as arguments
 from ..callbacks import SettingsState, steps_of
 from ..checkpoints import checkpoint_to_resume, rows_checksum
@@ -83,7 +84,9 @@ def pretrain(
     preset = resolve_config(model_arguments, overrides)
     prepared = PreparedRows.find(corpus.data)
     streamed = streaming.streaming and prepared is None  # text
-    row_arguments = row_arguments.decided() if prepared is None else prepared.arguments(row_arguments)
+    row_arguments = (
+        prepared.arguments(row_arguments) if prepared else decide(row_arguments, **arguments.UNLESS_PREPARED)
+    )
     objective.check(preset, row_arguments, streamed, training.label_smoothing_factor)
     if prepared is not None and not objective.packs_documents:
         raise ValueError(f"data: the rows in {corpus.data[0]!r} have no pairs of segments; give mlm+nsp the text")

@@ -1,7 +1,6 @@
 """What an objective has to say: its rows, its model, its collator, its figures."""
 
 import abc
-import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,6 +12,7 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, Trainer
 
 from ....configuration_minibert import MiniBertConfig
+from ...arguments import decide
 from ...arguments.pretraining import MaskingArguments, ObjectiveArguments, RowArguments
 from ...data.collators import MaskedLMCollator
 from ...data.documents import tokenize_documents
@@ -39,8 +39,7 @@ class Objective(abc.ABC):
 
     def __init__(self, arguments: ObjectiveArguments, masking: MaskingArguments, seed: int):
         self.arguments, self.seed = arguments, seed
-        unsaid = {name: share for name, share in self.masking_defaults.items() if getattr(masking, name) is None}
-        self.masking = dataclasses.replace(masking, **unsaid)
+        self.masking = decide(masking, **self.masking_defaults)
 
     def check(
         self, config: MiniBertConfig, rows: RowArguments, streaming: bool = False, label_smoothing: float = 0.0
