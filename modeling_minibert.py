@@ -673,17 +673,21 @@ class MiniBertForCausalLM(MiniBertLanguageModel, GenerationMixin):
 # --- classifiers ---
 
 
+# (sentence-transformers reads names of outputs from annotations.)
+HeadOutput = NextSentencePredictorOutput | SequenceClassifierOutput | MultipleChoiceModelOutput | TokenClassifierOutput
+
+
 class MiniBertHead(MiniBertPreTrainedModel):
     """What the models with one kind of labels share: `forward`. Their `predict` gives the logits and the loss."""
 
-    output_class: type[ModelOutput]
+    output_class: type[HeadOutput]
 
     @can_return_tuple
     def forward(
         self, input_ids: MaybeTensor = None, attention_mask: MaybeTensor = None, token_type_ids: MaybeTensor = None,
         position_ids: MaybeTensor = None, inputs_embeds: MaybeTensor = None, seq_idx: MaybeTensor = None,
         labels: MaybeTensor = None, num_items_in_batch: int | torch.Tensor | None = None, **kwargs,
-    ) -> ModelOutput:  # fmt: skip
+    ) -> HeadOutput:  # fmt: skip
         """The inputs of `MiniBertModel`, and `labels` as `predict` describes them."""
         outputs = self.encode(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, seq_idx, **kwargs)
         logits, loss = self.predict(outputs, labels, num_items_in_batch)
