@@ -380,19 +380,18 @@ def test_memory_benchmark(run, monkeypatch):
     assert (ratio["numerator"], ratio["median"]) == ("MiniBertModel", 0.25)
 
 
-@pytest.mark.parametrize(("status", "reason"), [(-9, "killed by the system: out of memory"), (-11, "exit status -11")])
-def test_a_process_that_ends(run, monkeypatch, status, reason):
-    """Its end of the line is closed."""
-    context = measure.get_context("spawn")
-    process = types.SimpleNamespace(start=lambda: None, join=lambda: None, kill=lambda: None, exitcode=status)
-    monkeypatch.setattr(context, "Process", lambda **_: process, raising=False)
-    monkeypatch.setattr(measure, "get_context", lambda _: context)
+@pytest.mark.parametrize(
+    ("status", "stderr", "reason"),
+    [
+        (-9, "", "killed by the system: out of memory"),
+        (1, "Traceback …\nRuntimeError: can't allocate memory\n", "RuntimeError: can't allocate memory"),
+        (-11, "", "exit status -11"),
+    ],
+)
+def test_a_process_that_fails(run, monkeypatch, status, stderr, reason):
+    done = types.SimpleNamespace(returncode=status, stdout="", stderr=stderr)
+    monkeypatch.setattr(measure.subprocess, "run", lambda *arguments, **keywords: done)
     assert measure.probe(NAMES[0], "MiniBertModel", run, limit=1.0) == {"failed": reason}
-
-
-@pytest.mark.slow
-def test_a_process_that_fails(run):
-    assert measure.probe(NAMES[0], "no such model", run, limit=300.0) == {"failed": "KeyError: 'no such model'"}
 
 
 def test_a_process_that_takes_too_long(run):

@@ -1,19 +1,25 @@
-"""Times in interleaved rounds, the machine's matrix-product rate, and peak memory in a process of its own."""
+"""Times in interleaved rounds, the machine's matrix-product rate, and peak memory in a process of its own.
+
+Run as a module (`python -m minibert.training.bench.measure`) it is that process.
+"""
 
 import ctypes
 import dataclasses
 import gc
+import json
 import math
+import os
 import re
+import subprocess
+import sys
 import time
 from collections.abc import Callable
-from multiprocessing import get_context
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from ..arguments.pretraining import CorpusArguments
 from ..precision import now
 from .benchmarks import BENCHMARKS
 from .work import Run
@@ -116,32 +122,33 @@ def _status(name: str) -> int:
 def probe(benchmark: str, name: str, run: Run, limit: float) -> dict[str, Any]:
     """Run one step of a benchmark once in a fresh process; {"bytes": peak memory of its last call, "attention": …}, or
     {"failed": why}."""
-    context = get_context("spawn")
-    line, theirs = context.Pipe()
-    given = benchmark, name, dataclasses.replace(run), theirs  # without texts that were read
-    process = context.Process(target=_probed, args=given, daemon=True)
-    process.start()
-    theirs.close()
+    task = json.dumps(dataclasses.asdict(run) | {"device": str(run.device)})
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    command = [sys.executable, "-m", __name__, benchmark, name, task]
     try:
-        return line.recv() if line.poll(limit) else {"failed": f"not done within {limit:g} s"}
-    except EOFError:
-        process.join()
-        status = process.exitcode
-        return {"failed": "killed by the system: out of memory" if status == -9 else f"exit status {status}"}
-    finally:
-        process.kill()
+        done = subprocess.run(command, capture_output=True, text=True, timeout=limit, env=environment)
+    except subprocess.TimeoutExpired:
+        return {"failed": f"not done within {limit:g} s"}
+    if done.returncode == -9:
+        return {"failed": "killed by the system: out of memory"}
+    if done.returncode:
+        return {"failed": ([f"exit status {done.returncode}", *done.stderr.strip().splitlines()])[-1]}
+    return json.loads(done.stdout.splitlines()[-1])
 
 
-def _probed(benchmark: str, name: str, run: Run, line: Connection) -> None:
-    """What that process does. Calls before the last one warm up."""
+def main(benchmark: str, name: str, task: str) -> None:
+    """The process that `probe` starts. Calls before the last one warm up."""
     if (score := Path("/proc/self/oom_score_adj")).exists():
         score.write_text("1000")  # should memory run out, this process goes, not the one that waits
-    try:
-        work = BENCHMARKS[benchmark].build(run)
-        step = work.steps[name]()
-        for number in range(work.calls - 1):
-            step(number)
-        used = peak_memory(lambda: step(work.calls - 1), run.device)
-        line.send({"bytes": used, "attention": getattr(step, "attention", dict)()})
-    except Exception as error:
-        line.send({"failed": first_line(error)})
+    run = Run(**json.loads(task))
+    run.device, run.corpus = torch.device(run.device), CorpusArguments(**run.corpus)
+    work = BENCHMARKS[benchmark].build(run)
+    step = work.steps[name]()
+    for number in range(work.calls - 1):
+        step(number)
+    used = peak_memory(lambda: step(work.calls - 1), run.device)
+    print(json.dumps({"bytes": used, "attention": getattr(step, "attention", dict)()}))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
