@@ -859,7 +859,7 @@ def eager_attention_forward(
     elif attention_mask is not None:
         scores = (scores + attention_mask).clamp(min=lowest)
     probs = F.softmax(scores, dim=-1, dtype=torch.promote_types(scores.dtype, torch.float32)).to(query.dtype)
-    probs = F.dropout(probs, dropout, module.training)
+    probs = F.dropout(probs, dropout)
     return torch.matmul(probs, value).transpose(1, 2).contiguous(), probs
 
 

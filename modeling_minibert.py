@@ -97,7 +97,8 @@ class MiniBertLayer(GradientCheckpointingLayer):
     @property
     def kind(self) -> tuple[str, float]:
         """Layers of one kind share an attention plan: those of one pattern that drop as much now."""
-        return self.attention_type, self.attn.dropout.p if self.attn.training else 0.0
+        dropout = self.attn.dropout
+        return self.attention_type, getattr(dropout, "p", 0.0) if dropout.training else 0.0
 
     def forward(self, hidden_states: torch.Tensor, **kwargs) -> torch.Tensor:
         if self.pre_norm:
@@ -678,7 +679,7 @@ HeadOutput = NextSentencePredictorOutput | SequenceClassifierOutput | MultipleCh
 
 
 class MiniBertHead(MiniBertPreTrainedModel):
-    """What the models with one kind of labels share: `forward`. Their `predict` gives the logits and the loss."""
+    """What the models with one kind of labels share: `forward`. Their `_predict` gives the logits and the loss."""
 
     output_class: type[HeadOutput]
 
@@ -688,9 +689,9 @@ class MiniBertHead(MiniBertPreTrainedModel):
         position_ids: MaybeTensor = None, inputs_embeds: MaybeTensor = None, seq_idx: MaybeTensor = None,
         labels: MaybeTensor = None, num_items_in_batch: int | torch.Tensor | None = None, **kwargs,
     ) -> HeadOutput:  # fmt: skip
-        """The inputs of `MiniBertModel`, and `labels` as `predict` describes them."""
+        """The inputs of `MiniBertModel`, and `labels` as `_predict` describes them."""
         outputs = self.encode(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, seq_idx, **kwargs)
-        logits, loss = self.predict(outputs, labels, num_items_in_batch)
+        logits, loss = self._predict(outputs, labels, num_items_in_batch)
         return self.output_class(loss, logits, outputs.hidden_states, outputs.attentions)
 
 
@@ -713,7 +714,7 @@ class MiniBertClassifier(MiniBertHead):
         """[…, width] → […, classes]"""
         return self.classifier(self.dropout(self.head(states)))
 
-    def pool(self, outputs: MiniBertModelOutput) -> torch.Tensor:
+    def _pool(self, outputs: MiniBertModelOutput) -> torch.Tensor:
         """[rows or documents, width]"""
         if outputs.pooler_output is not None:
             return outputs.pooler_output
@@ -731,7 +732,7 @@ class MiniBertForNextSentencePrediction(MiniBertHead):
         self.seq_relationship = build_linear(config.hidden_size, 2, True, config.initializer_range)
         self.post_init()
 
-    def predict(self, outputs, labels, num_items_in_batch):
+    def _predict(self, outputs, labels, num_items_in_batch):
         """`labels`: [batch]; 0: B follows A, 1: B is random."""
         logits = self.seq_relationship(outputs.pooler_output)
         loss = None if labels is None else cross_entropy(logits, labels.view(-1), num_items_in_batch)
@@ -747,9 +748,9 @@ class MiniBertForSequenceClassification(MiniBertClassifier):
     def __init__(self, config: MiniBertConfig):
         super().__init__(config, config.num_labels)
 
-    def predict(self, outputs, labels, num_items_in_batch):
+    def _predict(self, outputs, labels, num_items_in_batch):
         """`labels`: [batch] class numbers or (`num_labels=1`) values; [batch, num_labels] values or 0/1, floating."""
-        logits = self.classify(self.pool(outputs))
+        logits = self.classify(self._pool(outputs))
         loss = None if labels is None else classification_loss(self.config, logits, labels, num_items_in_batch)
         return logits, loss
 
@@ -766,10 +767,10 @@ class MiniBertForMultipleChoice(MiniBertClassifier):
         """The choices as rows; what is pooled of them is [batch, choices, width]."""
         outputs = super().encode(*(None if x is None else x.flatten(0, 1) for x in inputs), **kwargs)
         choices = next(x.shape[1] for x in inputs if x is not None)
-        outputs.pooler_output = self.pool(outputs).unflatten(0, (-1, choices))
+        outputs.pooler_output = self._pool(outputs).unflatten(0, (-1, choices))
         return outputs
 
-    def predict(self, outputs, labels, num_items_in_batch):
+    def _predict(self, outputs, labels, num_items_in_batch):
         """`labels`: [batch], the number of the right choice."""
         logits = self.classify(outputs.pooler_output).squeeze(-1)
         loss = None if labels is None else cross_entropy(logits, labels, num_items_in_batch)
@@ -784,7 +785,7 @@ class MiniBertForTokenClassification(MiniBertClassifier):
     def __init__(self, config: MiniBertConfig):
         super().__init__(config, config.num_labels, pooled=False)
 
-    def predict(self, outputs, labels, num_items_in_batch):
+    def _predict(self, outputs, labels, num_items_in_batch):
         """`labels`: [batch, length], -100 where there is nothing to predict."""
         logits_tc = self.classify(outputs.unpadded)
         labels_t, count = outputs.documents.select_labels(labels, num_items_in_batch)
@@ -808,7 +809,7 @@ class MiniBertForReplacedTokenDetection(MiniBertHead):
         self.detector = build_linear(config.hidden_size, 1, True, config.initializer_range)
         self.post_init()
 
-    def predict(self, outputs, labels, num_items_in_batch):
+    def _predict(self, outputs, labels, num_items_in_batch):
         """`labels`: [batch, length], 1 where a token was replaced, 0 where it was not, -100 where it does not count."""
         logits_t1 = self.detector(self.act(self.dense(outputs.unpadded)))
         labels_t, count = outputs.documents.select_labels(labels, num_items_in_batch)

@@ -59,7 +59,7 @@ ALIKE = {field.name for each in (CorpusArguments, MixtureArguments, StreamingArg
 ALIKE |= {"validation_size", "tokenizer", "model_name_or_path"}
 # … and what of a recipe it leaves out, and says so.
 ITS_OWN = {"size", "vocab_size", "max_steps", "num_train_epochs", "per_device_train_batch_size", "seq_length", "seed"}
-ITS_OWN |= {"gradient_accumulation_steps", "output_dir", "eval_strategy", "save_strategy"}
+ITS_OWN |= {"minutes", "gradient_accumulation_steps", "output_dir", "eval_strategy", "save_strategy"}
 PEERS = ("bert", "modernbert")
 QUICK = dict(size="tiny", vocab_size=1024, steps=12, evaluations=3, documents=40, turn=2, rows=2, seq_length=128)
 
@@ -102,14 +102,19 @@ def race(corpus: CorpusArguments, arguments: RaceArguments) -> dict[str, Any]:
     for name in runs:
         if (folder / name).exists() and not any((folder / f"{name}{end}").exists() for end in (".log", ".json")):
             raise ValueError(f"output: {str(folder / name)!r} is of no race; use another output")
+    settings |= describe_machine(choose_device("auto")) | {"text": None}
+    before = json.loads((folder / HELD_OUT).read_text())["settings"] if (folder / HELD_OUT).exists() else None
+    another = f"the race in {str(folder)!r} has", "use another output"
+    if before is not None:
+        check_same(before | {"text": None}, settings, *another)
+    elif any((folder / f"{name}.json").exists() for name in runs):
+        raise ValueError(f"output: {str(folder)!r} has runs without their {HELD_OUT}; use another output")
     documents = split_documents(corpus, arguments)
-    settings |= describe_machine(choose_device("auto")) | {"text": rows_checksum(documents.train)}
-    if not (folder / HELD_OUT).exists():
-        if any((folder / f"{name}.json").exists() for name in runs):
-            raise ValueError(f"output: {str(folder)!r} has runs without their {HELD_OUT}; use another output")
+    settings["text"] = rows_checksum(documents.train)
+    if before is None:
         prepare(documents, arguments, settings)
-    before = json.loads((folder / HELD_OUT).read_text())["settings"]
-    check_same(before, settings, f"the race in {str(folder)!r} has", "use another output")
+    else:
+        check_same(before, settings, *another)
     files = {name: folder / f"{name}.json" for name in runs}
     done = {name: json.loads(path.read_text()) for name, path in files.items() if path.exists()}
     for name, run in done.items():

@@ -207,6 +207,13 @@ def test_streamed_files_with_other_columns(write, suffix, cache):
 
 
 @pytest.mark.parametrize("streaming", [False, True])
+def test_a_csv_file_that_is_given_twice(write, streaming):
+    files = [write("a.csv", "text\none\ntwo\n"), write("b.csv", "text\nthree\n")]
+    (rows,) = data.load_sources([[files[0], *files]], streaming=streaming)
+    assert sorted(row["text"] for row in rows) == ["one", "one", "three", "two", "two"]
+
+
+@pytest.mark.parametrize("streaming", [False, True])
 @pytest.mark.parametrize("other", ["text\ntwo\n", "text,label,source\ntwo,1,web\n"])
 def test_csv_files_with_other_columns(write, other, streaming):
     """A column that the first file lacks was dropped without a word."""

@@ -152,6 +152,7 @@ def test_a_mixture_of_languages(sources, capsys, arguments, weights, alpha):
 
 def test_it_is_known_whether_documents_repeat(sources):
     assert prepare(sources).repeats and prepare(sources, weights=[1, 1, 1]).repeats
+    assert prepare([source.partition("=")[2] for source in (*sources, sources[0])]).repeats
     assert not prepare(sources[:1]).repeats and not prepare(sources, sampling_alpha=1.0).repeats
 
 

@@ -7,6 +7,7 @@ import threading
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from embedding_models import MAX_LENGTH, convert, random_bert, save_untrained
@@ -331,6 +332,16 @@ def test_a_cell_may_hold_a_long_document(tmp_path):
     table = tmp_path / "x.csv"
     table.write_text(f"text,n\n{'katan ' * 40_000},1\n")
     assert [len(text) for text in read_table(str(table)).column("text")] == [240_000]
+
+
+def test_blank_cells_of_one_column_are_rows(tmp_path):
+    """As pandas writes and reads them: row i of the vectors is that of text i."""
+    table = tmp_path / "texts.csv"
+    pd.DataFrame({"text": ["one", "", "three"]}).to_csv(table, index=False)
+    with open(table, "a") as file:
+        file.write("\n\nfour\n")
+    assert read_table(str(table)).column("text") == pd.read_csv(table, keep_default_na=False)["text"].tolist()
+    assert read_table(str(table)).column("text") == ["one", "", "three", "four"]
 
 
 def test_a_folder_that_lacks_weights_is_refused(folder, tmp_path, capsys):

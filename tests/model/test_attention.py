@@ -645,6 +645,14 @@ def test_attention_drops_in_training_alone(implementation):
         if isinstance(module, torch.nn.Dropout):
             module.p = 0.0
     assert torch.equal(model(inputs_embeds=x).last_hidden_state, expected)
+    model = MiniBertModel(config).eval()
+    expected = model(inputs_embeds=x).last_hidden_state
+    for layer in model.layers:  # Monte Carlo dropout (Gal & Ghahramani 2016) has nothing else in training mode
+        layer.attn.dropout.train()
+    assert not torch.equal(model(inputs_embeds=x).last_hidden_state, expected)
+    for layer in model.train().layers:
+        layer.attn.dropout = layer.dropout = torch.nn.Identity()
+    assert torch.equal(model(inputs_embeds=x).last_hidden_state, expected)
 
 
 # --- what a caller's own mask may hold ---

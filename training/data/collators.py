@@ -93,9 +93,9 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
             With `mlm` also `masked_lm_positions`, [targets], their places, for which `MiniBertForMaskedLM` would look
             otherwise. The masks are those of the padded batch. A row without `position_ids` is one document. Not for
             several GPUs in one process, among which a batch is split by rows.
-        rows_repeat: an epoch may have the same row many times, with other masks in every batch.
         target_draws: the batch has `target_draws` too, like `labels`: a number drawn for every token from 0 to 2⁵³ - 1,
             by which a model can choose what to put in a target's place. They are as reproducible as the masks.
+        rows_repeat: an epoch may have the same row many times, with other masks in every batch.
 
     Raises:
         ValueError: for a tokenizer without mask token, and settings that are wrong or contradict each other.
@@ -109,8 +109,8 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
     at_least_one_target: bool | None = None
     static_masking: bool = False
     unpadded: bool = False
-    rows_repeat: bool = False
     target_draws: bool = False
+    rows_repeat: bool = False
 
     def __post_init__(self):
         if self.whole_word_mask:

@@ -92,8 +92,9 @@ def prepare_documents(
         columns, needed = ["text", "source"], len(names) * (minimum_validation - 1) + 1  # the pigeonhole principle
     held_out = hold_out(documents, validation_size, seed, needed)
     train = _mix(names, documents.select(np.flatnonzero(~held_out)), mixture.weights, alpha, seed)
-    repeats, train = len(train) > (~held_out).sum(), train.select_columns(columns)
-    return CorpusSplits(train, documents.select(np.flatnonzero(held_out)).select_columns(columns), train, bool(repeats))
+    repeats = len(train) > (~held_out).sum() or len(set(corpus.data)) < len(corpus.data)
+    train, held_out = (part.select_columns(columns) for part in (train, documents.select(np.flatnonzero(held_out))))
+    return CorpusSplits(train, held_out, train, bool(repeats))
 
 
 def load_sample(corpus: CorpusArguments, mixture: MixtureArguments, streaming: StreamingArguments) -> DatasetOrStream:

@@ -106,7 +106,8 @@ def write_manifest(folder: str | Path, rows: RowArguments, arguments: dict[str, 
 
     Args:
         rows: how they were made.
-        arguments: what else is worth knowing of it, for people; `data`, for the cards of models.
+        arguments: what else is worth knowing of it, for people; `data`, for the cards of models; `repeats`, whether the
+            text has documents more than once, whose rows are then masked anew each time.
     """
     folder, tokenizer = Path(folder), AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
     shards = {}

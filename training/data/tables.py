@@ -65,16 +65,15 @@ def load_files(
     apart = f"{APART}, with --weights" if options.get("streaming") else APART
     blamed = files
     try:
-        if as_text and loader in ("json", "csv"):
-            read = json_rows if loader == "json" else csv_rows
-            return _from_rows([row for file in files for row in read(Path(file))])
+        if as_text and loader == "json":
+            return _from_rows([row for file in files for row in json_rows(Path(file))])
         columns = {}  # of each file of csv that has rows: all of them are read, since pandas alters a row that is none
         for file in files if loader == "csv" else ():
             blamed = [file]
             columns.update((file, [*row]) for row in deque(csv_rows(Path(file)), maxlen=1))
             if file in columns and set(columns[file]) != set(next(iter(columns.values()))):
                 raise ValueError(f"it has other columns than {next(iter(columns))!r}; {apart}")
-        blamed, full = files, [*columns] if loader == "csv" else files
+        blamed, full = files, [file for file in files if loader != "csv" or file in columns]
         if suffix == ".parquet":  # which `datasets` cannot read without rows
             full = [file for file in files if pq.read_metadata(file).num_rows]
         if not full:
@@ -97,7 +96,7 @@ def load_files(
             for file in files if suffix in (".jsonl", ".parquet") and rows.features else ():
                 if not set(_first_columns(file)) <= set(rows.features):
                     raise ValueError(f"{file!r} has other columns than {files[0]!r}; {apart}")
-        if columns and not streamed:
+        if columns and not streamed and not as_text:
             (rows,) = with_numbers([rows])
     except (datasets.exceptions.DatasetGenerationError, ValueError) as error:
         named = repr(blamed[0]) if len(blamed) == 1 else f"one of {len(files)} files ({files[0]!r}, …)"
@@ -120,12 +119,13 @@ def csv_rows(path: Path) -> Iterator[dict[str, str]]:
     behind a line break that no quotes enclose, or with quotes that enclose no whole cell. Columns without a name have
     the one that pandas gives them."""
     csv.field_size_limit(2**31 - 1)  # a cell may hold a document; by default it ends after 131,072 characters
-    tsv, number = path.suffix.lower() == ".tsv", 0
+    tsv, number, header = path.suffix.lower() == ".tsv", 0, []
     try:
         with open(path, encoding="utf-8-sig", newline="") as lines:
             # strict: a quote that is never closed is refused, where otherwise all rows behind it would become one cell
             rows = csv.reader(lines, strict=True, delimiter="\t" if tsv else ",")
-            rows = (row for row in rows if len(row) > 1 or "".join(row).strip())
+            # without blank lines; but in a table of one column, a cell may be blank
+            rows = (row for row in rows if len(row) > 1 or (row and (len(header) == 1 or row[0].strip())))
             header = [name or f"Unnamed: {place}" for place, name in enumerate(next(rows, ()))]
             if twice := [name for name in header if header.count(name) > 1]:
                 raise ValueError(f"two columns are called {twice[0]!r}; rename one")

@@ -35,7 +35,7 @@ REQUIRED = ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_con
 
 
 def write_code(folder: str | Path) -> None:
-    """Put the three code files of this package into `folder`, in the place of what is there."""
+    """Put the code files of this package into `folder`, in the place of what is there."""
     for name in CODE:
         (Path(folder) / name).unlink(missing_ok=True)  # may be a link
         shutil.copyfile(ROOT / name, Path(folder) / name)

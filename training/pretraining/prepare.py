@@ -63,6 +63,8 @@ def prepare(
         tokenizer.save_pretrained(folder)
         write_json(folder / ROWS_PLAN, plan)
 
+    for half in folder.glob(".*.unfinished"):  # of a run that was killed
+        half.unlink()
     shards = [
         dict(split=split, start=start, path=str(folder / f"{split}-{start // size:05d}.parquet"))
         for split, part in parts.items()
