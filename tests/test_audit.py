@@ -230,6 +230,8 @@ def test_what_a_class_cannot_be_asked():
     [
         ("DistilBertForMaskedLM", dict(sinusoidal_pos_embds=True), "new weights", "pass"),
         ("RoFormerForMaskedLM", {}, "lacking weights", "pass"),
+        ("FunnelForMaskedLM", {}, "new weights", "pass"),
+        ("Qwen3ForSequenceClassification", {}, "positions shifted", "pass"),
         ("ElectraForPreTraining", {}, "padding right", "pass"),
         ("ElectraForPreTraining", {}, "no target", "not applicable"),
         ("CLIPTextModel", {}, "positions shifted", "not applicable"),
@@ -237,7 +239,8 @@ def test_what_a_class_cannot_be_asked():
     ],
 )
 def test_what_other_classes_do_otherwise(kind, fields, check, verdict):
-    """Fixed tables have no spread, ELECTRA knows no -100, not every table of positions is called so."""
+    """Fixed tables have no spread, other weights are not centred at 0, keys may have fewer heads, ELECTRA knows no
+    -100, not every table of positions is called so."""
     assert examine(load(kind, fields), check).verdict == verdict
 
 

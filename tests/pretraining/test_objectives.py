@@ -88,6 +88,8 @@ def test_segments_are_lines_and_sentences():
     assert split_sentences("“Yes!” he said. 'No.' And (so.) “Go!”")[:3] == ["“Yes!” he said.", "'No.'", "And (so.)"]
     assert split_sentences('“Oui !” était-ce. "Да!" сказал') == ["“Oui !” était-ce.", '"Да!" сказал']
     assert split_sentences("今日は。明日も。") == ["今日は。", "明日も。"]
+    assert split_sentences("「はい。」と彼は言った。そして帰った。") == ["「はい。」と彼は言った。", "そして帰った。"]
+    assert split_sentences("هل هذا سؤال؟ نعم. یہ ایک ہے۔ دوسرا۔") == ["هل هذا سؤال؟", "نعم.", "یہ ایک ہے۔", "دوسرا۔"]
 
 
 def test_pairs_are_what_their_labels_say(stories, word_tokenizer, pairs):
@@ -121,12 +123,16 @@ def test_pairs_are_what_their_labels_say(stories, word_tokenizer, pairs):
     assert min(seen.values()) > 50
 
 
-def test_pairs_are_balanced_and_length_does_not_tell(pairs):
+def test_pairs_are_balanced_and_form_does_not_tell(stories, word_tokenizer):
+    """Neither the lengths of the segments nor whether the second one ends with a sentence."""
+    pairs = make_pairs(as_dataset(stories[0] * 12), word_tokenizer, seq_length=32, short_seq_prob=0.1, seed=1)
     labels = np.array(pairs["next_sentence_label"])
     assert abs(labels.mean() - 0.5) < 5 * 0.5 / math.sqrt(len(labels))
-    lengths = np.array([len(ids) for ids in pairs["input_ids"]])
-    spread = lengths.std() * math.sqrt(1 / (labels == 0).sum() + 1 / (labels == 1).sum())
-    assert abs(lengths[labels == 0].mean() - lengths[labels == 1].mean()) < 5 * spread + 1
+    b = np.array([sum(segments) for segments in pairs["token_type_ids"]])
+    a = np.array([len(segments) for segments in pairs["token_type_ids"]]) - b
+    for x in (a, b, a + b, np.array([ids[-2] == 5 for ids in pairs["input_ids"]])):
+        spread = x.std() * math.sqrt(1 / (labels == 0).sum() + 1 / (labels == 1).sum())
+        assert abs(x[labels == 0].mean() - x[labels == 1].mean()) < 4 * spread
 
 
 def test_pairs_follow_the_seed(stories, word_tokenizer, pairs):

@@ -201,7 +201,7 @@ def check_initialisation(model: PreTrainedModel, lacking: bool) -> tuple[float, 
             found[name] = math.inf
         else:
             zero = wanted == 0 if wanted.dim() < 2 else ~wanted.flatten(1).any(1)  # the row of the padding
-            alike = deviation(parameter[~zero], wanted[~zero].double().std().item())
+            alike = deviation(parameter[~zero] - wanted[~zero].mean(), wanted[~zero].double().std().item())
             found[name] = math.inf if parameter[zero].any() else alike
     value, name = worst(found)
     std, wanted = (each.std(correction=0) for each in (new.get_parameter(name), expected[name]))

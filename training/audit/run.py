@@ -95,8 +95,8 @@ def examine(model: PreTrainedModel, name: str) -> Finding:
 
 
 # A class's own defaults otherwise; weights large enough for everything to show.
-TINY = dict(vocab_size=96, hidden_size=64, num_hidden_layers=3, num_attention_heads=4, intermediate_size=64,
-            hidden_dim=64, embedding_size=64, max_position_embeddings=64, local_attention=8,
+TINY = dict(vocab_size=96, hidden_size=64, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=4,
+            intermediate_size=64, hidden_dim=64, embedding_size=64, max_position_embeddings=64, local_attention=8,
             attention_window=8, initializer_range=0.2)  # fmt: skip
 
 

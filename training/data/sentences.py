@@ -9,7 +9,11 @@ import pyarrow as pa
 from tqdm.auto import tqdm
 
 # Where a line is cut into sentences: behind the marks that end one, and what closes there before a capital.
-SENTENCE_END = re.compile(r"(?<=[.!?…。！？।])\s+|(?<=[.!?…][”’\"')])\s+(?=[A-Z\d“‘\"'(])|(?<=[。！？])")
+SENTENCE_END = re.compile(
+    r"(?<=[.!?…।۔؟።։။។。！？｡])\s+"
+    r"|(?<=[.!?…][”’\"')])\s+(?=[A-Z\d“‘\"'(])"
+    r"|(?<=[。！？｡])(?![”’」』）])"
+)
 BLANK_LINE = re.compile(r"\n\s*\n")  # a single line break may be nothing but a full line
 
 

@@ -152,10 +152,11 @@ def _pairs(
     documents = [[ids for ids in (next(tokens) for _ in document) if ids] for document in documents]
     texts = [text for text, document in zip(texts, documents) if document]
     documents = [document for document in documents if document]
+    behind = [np.cumsum([*map(len, document)][::-1])[::-1] for document in documents]
     generator = np.random.default_rng([seed, zlib.crc32("".join(flat).encode())])
     ids, segments, labels = [], [], []
     for number in range(len(documents)) if len(set(texts)) > 1 else ():
-        for a, b, label in _pairs_of(documents, texts, number, seq_length - 3, short_seq_prob, generator):
+        for a, b, label in _pairs_of(documents, behind, texts, number, seq_length - 3, short_seq_prob, generator):
             ids.append([cls_token_id, *a, sep_token_id, *b, sep_token_id])
             segments.append([0] * (len(a) + 2) + [1] * (len(b) + 1))
             labels.append(label)
@@ -165,13 +166,15 @@ def _pairs(
 
 def _pairs_of(
     documents: list[list[list[int]]],
+    behind: list[np.ndarray],
     texts: list[str],
     number: int,
     room: int,
     short_seq_prob: float,
     generator: np.random.Generator,
 ) -> Iterator[tuple[list[int], list[int], int]]:
-    """The pairs (A, B, label) that begin in one document; A and B together hold at most `room` tokens."""
+    """The pairs (A, B, label) that begin in one document; A and B together hold at most `room` tokens. `behind` are the
+    tokens from each segment to the end of its document."""
     document, position = documents[number], 0
     while position < len(document):
         target = room
@@ -194,9 +197,10 @@ def _pairs_of(
             other = number
             while texts[other] == texts[number]:  # a mixture has documents of small sources more than once
                 other = int(generator.integers(len(documents)))
-            segments = documents[other]
-            needed, b = len(b), []
-            for segment in segments[int(generator.integers(len(segments))) :]:
+            # Whole segments, for the room that B had: so neither lengths nor ends tell the label.
+            needed, b = min(len(b), target - len(a)), []
+            start = generator.integers(max(np.count_nonzero(behind[other] >= needed), 1))
+            for segment in documents[other][start:]:
                 b += segment
                 if len(b) >= needed:
                     break
