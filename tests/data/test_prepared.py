@@ -286,6 +286,27 @@ def test_a_stream_trains_on_every_row_once_an_epoch(text, tmp_path):
     assert report["epochs"] == 1 and report["steps"] == -(-rows.count("train", "rows") // 16)
 
 
+@pytest.mark.parametrize("weights, repeats", [([1.0, 9.0], True), ([], False)])
+def test_it_is_known_whether_documents_repeat(tmp_path, monkeypatch, weights, repeats):
+    """Of text, and of rows that were made of it: copies are masked anew."""
+    files = [tmp_path / "long.txt", tmp_path / "short.txt"]
+    files[0].write_text("\n".join(TEXTS[:200]))
+    files[1].write_text("\n".join(TEXTS[200:230]))
+    data = dict(data=list(map(str, files)), weights=weights)
+    minibert.prepare(**data, **MADE, output_dir=str(tmp_path / "rows"))
+    seen = []
+
+    def built(*given, data_collator, **options):
+        seen.append(data_collator.rows_repeat)
+        raise ValueError("enough")
+
+    monkeypatch.setattr("minibert.training.pretraining.run.PretrainingTrainer", built)
+    for given in (data | MADE, dict(data=str(tmp_path / "rows"))):
+        with pytest.raises(ValueError, match="enough"):
+            minibert.pretrain(**given, **SMALL, output_dir=str(tmp_path / "run"))
+    assert seen == [repeats, repeats]
+
+
 def test_padding_that_is_the_separator_counts_as_a_token(text, tmp_path):
     """As GPT-2's tokenizer has it, where padding is made the end of the text."""
     tokenizer = train_tokenizer(TEXTS[:300], vocab_size=300, show_progress=False)
