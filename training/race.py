@@ -102,7 +102,7 @@ def race(corpus: CorpusArguments, arguments: RaceArguments) -> dict[str, Any]:
     for name in runs:
         if (folder / name).exists() and not any((folder / f"{name}{end}").exists() for end in (".log", ".json")):
             raise ValueError(f"output: {str(folder / name)!r} is of no race; use another output")
-    settings |= describe_machine(choose_device("auto")) | {"text": None}
+    settings |= describe_machine(choose_device("auto"))
     before = json.loads((folder / HELD_OUT).read_text())["settings"] if (folder / HELD_OUT).exists() else None
     another = f"the race in {str(folder)!r} has", "use another output"
     if before is not None:

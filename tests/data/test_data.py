@@ -114,6 +114,7 @@ def test_tables(write, tmp_path):
     [
         (['" hello there\tpos', "one\tneg", '" two\tpos'], "row 1: '\\t' expected after '\"'"),
         (["one\tpos", '" hello there\tneg', "two\tpos"], "row 2: unexpected end of data"),
+        (['" hello there\tpos', 'one "\tneg'], "row 1: a cell of a tsv has a tab"),
         (["one\tpos", '"He" said it\tneg'], "row 2: '\t' expected after '\"'"),
     ],
 )

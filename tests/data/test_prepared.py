@@ -296,14 +296,14 @@ def test_it_is_known_whether_documents_repeat(tmp_path, monkeypatch, weights, re
     minibert.prepare(**data, **MADE, output_dir=str(tmp_path / "rows"))
     seen = []
 
-    def built(*given, data_collator, **options):
+    def built(*others, data_collator, **options):
         seen.append(data_collator.rows_repeat)
         raise ValueError("enough")
 
     monkeypatch.setattr("minibert.training.pretraining.run.PretrainingTrainer", built)
-    for given in (data | MADE, dict(data=str(tmp_path / "rows"))):
+    for read in (data | MADE, dict(data=str(tmp_path / "rows"))):
         with pytest.raises(ValueError, match="enough"):
-            minibert.pretrain(**given, **SMALL, output_dir=str(tmp_path / "run"))
+            minibert.pretrain(**read, **SMALL, output_dir=str(tmp_path / "run"))
     assert seen == [repeats, repeats]
 
 
