@@ -211,8 +211,8 @@ class MiniBertConfig(PreTrainedConfig):
             if not condition:
                 raise ValueError(f"{field}={getattr(self, field)!r}: {instead}")
 
-        others = getattr(self, "add_cross_attention", False)  # which some set on a config that is there
-        require(not others, "add_cross_attention", "MiniBERT has no cross-attention; leave it out")
+        crossed = getattr(self, "add_cross_attention", False)  # which some set on a config that is there
+        require(not crossed, "add_cross_attention", "MiniBERT has no cross-attention; leave it out")
         for field in ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size",
                       "max_position_embeddings", "global_attn_every_n_layers"):  # fmt: skip
             require(getattr(self, field) >= 1, field, "it must be at least 1")
