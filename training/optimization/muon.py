@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from ...modeling_minibert import MiniBertLayer
+from ..precision import fast_bf16
 
 # The first polynomials a x + b x³ + c x⁵ of the Polar Express (Amsel et al. 2025, arXiv 2505.16932, algorithm 1), which
 # bring singular values to 1 in fewer steps than one polynomial over and over; 1.01 is its margin for rounding.
@@ -57,15 +58,17 @@ class MuonAdamW(torch.optim.Optimizer):
                 momentum = self.state[p]["momentum_buffer"]
                 momentum.lerp_(p.grad, 1 - MOMENTUM)
                 p.mul_(1 - group["lr"] * group["weight_decay"])
-                nesterov = p.grad.lerp(momentum, MOMENTUM).bfloat16()
+                nesterov = p.grad.lerp(momentum, MOMENTUM)
                 for matrix, update in zip(p.chunk(group["parts"]), nesterov.chunk(group["parts"])):
                     rate = 0.2 * group["lr"] * max(matrix.shape) ** 0.5
                     if len(matrix) > matrix.shape[1]:
                         matrix, update = matrix.T, update.T
                     alike.setdefault((matrix.shape, matrix.device), []).append((matrix, update, rate))
-        for members in alike.values():
+        for (_, device), members in alike.items():
             matrices, updates, rates = zip(*members)
-            for matrix, update, rate in zip(matrices, orthogonalize(torch.stack(updates)), rates):
+            # Where no instruction multiplies bf16, its products take a hundred times as long as those of fp32.
+            dtype = torch.bfloat16 if fast_bf16(device.type)[0] else torch.float32
+            for matrix, update, rate in zip(matrices, orthogonalize(torch.stack(updates).to(dtype)), rates):
                 matrix.sub_(update, alpha=rate)
 
 
