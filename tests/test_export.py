@@ -7,6 +7,7 @@ import logging
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import transformers
@@ -43,6 +44,12 @@ def onnx_outputs(graph, **inputs) -> dict[str, torch.Tensor]:
     given = {node.name: inputs[node.name].numpy() for node in session.get_inputs()}
     assert given.keys() == inputs.keys()
     return dict(zip(names, map(torch.from_numpy, session.run(None, given))))
+
+
+def onnx_weights(graph: Path) -> list[np.ndarray]:
+    import onnx
+
+    return [onnx.numpy_helper.to_array(tensor) for tensor in onnx.load(graph).graph.initializer]
 
 
 def inputs_of(head: str, side: str, segments: bool, rows: int = 3, length: int = 13) -> dict[str, torch.Tensor]:
@@ -90,6 +97,8 @@ def test_the_graph_of_every_head(family, head, tmp_path):
     exporting.trace(model, tmp_path / "model.onnx")
     assert not model.training
     exporting.quantize(tmp_path / "model.onnx", tmp_path / "int8.onnx")
+    in_int8 = [weights for weights in onnx_weights(tmp_path / "int8.onnx") if weights.dtype == "int8"]
+    assert in_int8 and all(abs(weights.astype(int)).max() <= 64 for weights in in_int8)  # 2 · 64 · 255 is below 2 ** 15
     for side, rows, length in (("right", 3, 13), ("left", 3, 13), ("left", 1, 1)):
         inputs = inputs_of(head, side, model.config.type_vocab_size > 1, rows, length)
         actual = onnx_outputs(tmp_path / "model.onnx", **inputs)

@@ -493,6 +493,18 @@ def test_bench_returns_its_results(corpus, tmp_path):
     assert {"benchmark": result["benchmark"], "what": result["what"]} in listed
 
 
+@pytest.mark.parametrize("fast", [True, False])
+def test_bf16_where_it_is_slow_is_measured_only_by_name(fast, corpus, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(measure, "fast_bf16", lambda device: (fast, "no bf16 here"))
+    tried = []
+    monkeypatch.setattr(bench_run, "measure_benchmark", lambda benchmark, *given: tried.append(benchmark.name) or 1 / 0)
+    for names in ([], ["train-natural/bert-mini/bf16"]):
+        with pytest.raises(ValueError, match="failed: "):
+            bench_run.bench(corpus, BenchArguments(names, device="cpu", output=str(tmp_path)))
+        assert any(name.endswith("bf16") for name in tried) == (fast or bool(names))
+        assert ("no bf16 here" in capsys.readouterr().out) == (not fast and not names)
+
+
 def test_training_benchmark(bench, tmp_path):
     assert bench("train-natural/bert-mini/bf16") == 0
     result = json.loads((tmp_path / "runs/bench/train-natural.bert-mini.bf16.json").read_text())

@@ -114,8 +114,10 @@ def fake_engine(name, clock):
     return opened
 
 
-def test_the_command(folder, corpus, monkeypatch, tmp_path, capsys):
-    """The first round does not count, cosines and ratios are to the original, what fails is named."""
+@pytest.mark.parametrize("bf16", [True, False])
+def test_the_command(bf16, folder, corpus, monkeypatch, tmp_path, capsys):
+    """The first round does not count, cosines and ratios are to the original, what fails or takes too long is named."""
+    monkeypatch.setattr("minibert.training.bench.measure.fast_bf16", lambda device: (bf16, "no bf16 here"))
     clock = types.SimpleNamespace(now=0.0)
     fakes = {name: (fake_engine(name, clock), packages) for name, (_, packages) in ENGINES.items()}
     monkeypatch.setattr(bench, "ENGINES", fakes)
@@ -136,8 +138,8 @@ def test_the_command(folder, corpus, monkeypatch, tmp_path, capsys):
         "onnxruntime fp32": "onnxruntime not installed",
         "onnxruntime int8": "onnxruntime not installed",
         "OpenVINO": "RuntimeError: no such processor",
-        f"{ORIGINAL} bf16": "RuntimeError: out of memory",
-        "MiniBERT bf16": "RuntimeError: out of memory",
+        f"{ORIGINAL} bf16": "RuntimeError: out of memory" if bf16 else "no bf16 here",
+        "MiniBERT bf16": "RuntimeError: out of memory" if bf16 else "no bf16 here",
     }
     assert json.loads((tmp_path / "r.json").read_text("utf-8")) == result
     shown = capsys.readouterr().out

@@ -73,7 +73,9 @@ class BenchArguments:
     """Measure speed and memory against Transformers' models on this machine."""
 
     benchmarks: list[str] = argument(
-        [], "Names, or their beginnings (infer-8192/ is that one alone); by default all of --list_benchmarks."
+        [],
+        "Names, or their beginnings (infer-8192/ is that one alone); by default all of --list_benchmarks, none in bf16 "
+        "on a processor without instructions for it.",
     )
     list_benchmarks: bool = argument(False, "Only show what can be measured on the device.")
     output: str = argument("runs/bench", "Folder of the results: a file a benchmark; what is there is not repeated.")

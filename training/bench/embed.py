@@ -23,6 +23,7 @@ import numpy as np
 import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.util import pairwise_cos_sim
+from tqdm.auto import trange
 from transformers.modeling_outputs import BaseModelOutput
 
 from ...configuration_minibert import MiniBertConfig
@@ -37,7 +38,7 @@ from ..export import graph_inputs, quantize, trace
 from ..files import prepare_result, write_result
 from ..loading import quietly
 from ..report import format_table
-from .measure import _status, first_line
+from .measure import _status, first_line, slow_in_bf16
 from .run import device_name
 from .work import SEED
 
@@ -181,7 +182,8 @@ def bench_embed(corpus: CorpusArguments, arguments: BenchEmbedArguments) -> dict
     limit_length(native, arguments.max_length)
     documents = load_documents(**vars(corpus))
     texts = pieces(documents["text"], arguments.texts)
-    skipped = {}
+    slow, why = slow_in_bf16([] if arguments.engines else chosen, "cpu")
+    skipped = dict.fromkeys(slow, why)
     for name in chosen:
         if lacking := [package for package in ENGINES[name][1] if importlib.util.find_spec(package) is None]:
             skipped[name] = f"{', '.join(lacking)} not installed"
@@ -210,7 +212,8 @@ def bench_embed(corpus: CorpusArguments, arguments: BenchEmbedArguments) -> dict
             return found
 
         started = of_each(open_engine, folder, arguments.max_length, texts)
-        rounds = [of_each(embed_texts) for _ in range(arguments.rounds + 1)][1:]  # the first round warms up
+        steps = trange(arguments.rounds + 1, desc="Rounds", unit="", disable=None)
+        rounds = [of_each(embed_texts) for _ in steps][1:]  # the first one warms up
         closed = of_each(results)
     measured, vectors = {}, {}
     for name, ((memory, found), _) in closed.items():

@@ -13,18 +13,25 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from ..arguments.pretraining import CorpusArguments
-from ..precision import now
+from ..precision import fast_bf16, now
 from .benchmarks import BENCHMARKS
 from .work import Run
 
 Step = Callable[[int], Any]
+
+
+def slow_in_bf16(names: Iterable[str], device: str) -> tuple[list[str], str]:
+    """Which names end in bf16, if the machine has no instructions for it and would take a hundred times as long as in
+    fp32; and why."""
+    fast, why = fast_bf16(device)
+    return [name for name in names if name.endswith("bf16") and not fast], why
 
 
 def seconds(step: Step, device: torch.device, number: int, repeats: int = 1) -> float:

@@ -20,7 +20,7 @@ from ..checkpoints import check_same
 from ..files import write_json
 from ..report import bench_table, plot_bench_lengths
 from .benchmarks import BENCHMARKS
-from .measure import first_line, interleave, matrix_product, probe
+from .measure import first_line, interleave, matrix_product, probe, slow_in_bf16
 from .work import FLOPS_FORMULA, MFU_FORMULA, Benchmark, Run, Work
 
 MATRIX_PRODUCT = "matrix product"
@@ -39,7 +39,12 @@ def bench(corpus: CorpusArguments, arguments: BenchArguments) -> list[dict[str, 
     """
     device = choose_device(arguments.device)
     known = [name for name, benchmark in BENCHMARKS.items() if device.type in benchmark.devices]
-    benchmarks = [BENCHMARKS[name] for name in names_that_begin("benchmarks", arguments.benchmarks, known)]
+    chosen = names_that_begin("benchmarks", arguments.benchmarks, known)
+    slow, why = slow_in_bf16(chosen, device.type)
+    if slow and not (arguments.benchmarks or arguments.list_benchmarks or arguments.quick):
+        print(f"Without those in bf16 ({why}); --benchmarks takes their names")
+        chosen = [name for name in chosen if name not in slow]
+    benchmarks = [BENCHMARKS[name] for name in chosen]
     if arguments.list_benchmarks:
         print("\n".join(f"{benchmark.name:46}  {benchmark.what}" for benchmark in benchmarks))
         return [{"benchmark": benchmark.name, "what": benchmark.what} for benchmark in benchmarks]
