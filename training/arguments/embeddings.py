@@ -193,8 +193,8 @@ class BenchEmbedArguments:
     max_length: int = argument(256, "Cut texts off after this many tokens.")
     engines: list[str] = argument(
         [],
-        "Names of the engines, or their beginnings; by default all, none in bf16 on a processor without instructions for "
-        "it.",
+        "Names of the engines, or their beginnings; by default all, none in bf16 on a processor without instructions "
+        "for it.",
     )
     rounds: int = argument(5, "Rounds, in each of which all engines embed all texts; median and best are shown.")
     result: str | None = argument(None, "JSON file that the figures are written to.")
