@@ -17,6 +17,7 @@ from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrained
 from transformers.utils import logging
 
 from ..configuration_minibert import MiniBertConfig
+from .precision import dtype_of_saved
 
 # The files that a tokenizer's words may be in.
 VOCABULARIES = (
@@ -72,8 +73,10 @@ def minibert_config(path: str) -> MiniBertConfig:
 def load_reported(
     model_class: Any, path: str | Path, head: bool = True, **options: Any
 ) -> tuple[PreTrainedModel, list[str]]:
-    """`model_class.from_pretrained` without remote code, and `check_complete`: the model, and its weights that are new,
-    by name."""
+    """`model_class.from_pretrained` without remote code (in `dtype_of_saved` where none is given) and `check_complete`:
+    the model, and its weights that are new, by name."""
+    if "dtype" not in options:
+        options["dtype"] = dtype_of_saved(saved_config(str(path)))
     # A head may have another width in another task (`embedding_size`).
     options |= dict(output_loading_info=True, trust_remote_code=False, ignore_mismatched_sizes=not head)
     model, report = model_class.from_pretrained(path, **options)

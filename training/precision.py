@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import torch
-from transformers import TrainingArguments
+from transformers import PreTrainedConfig, TrainingArguments
 from transformers.integrations import get_available_reporting_integrations
 from transformers.optimization import TYPE_TO_SCHEDULER_FUNCTION
 
@@ -25,6 +25,8 @@ def resolve_precision(training: TrainingArguments) -> TrainingArguments:
     if training.bf16 is None and not training.fp16:
         bf16, reason = fast_bf16(training.device.type)
         print(f"Computing in {'bf16' if bf16 else 'fp32'}: {reason}")
+    elif bf16 and not (said := fast_bf16(training.device.type))[0]:
+        print(f"bf16: {said[1]}; a product takes up to a hundred times as long as in fp32")
     for name, kernels in KERNEL_CACHES.items() if bf16 else ():
         os.environ.setdefault(name, kernels)
     # without use_cpu Transformers refuses bf16 where there is no GPU
@@ -43,6 +45,13 @@ def fast_bf16(device: str | None = None) -> tuple[bool, str]:
         if flag in _processor_flags():
             return True, f"the processor has {flag}"
     return False, f"the processor ({platform.machine()}) shows no bf16 instructions"
+
+
+def dtype_of_saved(config: PreTrainedConfig) -> torch.dtype | str:
+    """What a saved model computes in where nothing is said: "auto", as it was saved, but fp32 where that is in 16 bits
+    and a processor has no instructions for them."""
+    slow = config.dtype == torch.float16 or (config.dtype == torch.bfloat16 and not fast_bf16("cpu")[0])
+    return torch.float32 if slow and not torch.accelerator.is_available() else "auto"
 
 
 def _processor_flags() -> set[str]:

@@ -19,7 +19,8 @@ from sentence_transformers.sentence_transformer.modules import CNN, Dense, Pooli
 from tokenizers.normalizers import Lowercase
 from transformers import AutoTokenizer, BertForSequenceClassification, BertForTokenClassification, BertModel
 
-from minibert import MiniBertConfig, MiniBertForReplacedTokenDetection
+from minibert import MiniBertConfig, MiniBertForReplacedTokenDetection, MiniBertModel
+from minibert.training import precision
 from minibert.training.arguments.embeddings import (
     EmbedArguments,
     PoolingArguments,
@@ -27,6 +28,7 @@ from minibert.training.arguments.embeddings import (
 from minibert.training.cli import main as cli
 from minibert.training.embeddings.data import read_passages, read_table
 from minibert.training.embeddings.encoders import Embedder, embed
+from minibert.training.loading import load_whole
 
 TEXTS = [*sentences(40), "", "Katan, LOVER! (unseen ünicode)", "katan"]
 
@@ -95,6 +97,27 @@ def test_in_bf16(folders, tmp_path):
     np.testing.assert_allclose(vectors[0], expected, atol=1e-4)
     assert vectors[1].dtype == np.float32 and not np.allclose(vectors[1], expected, atol=1e-4)
     assert torch.cosine_similarity(torch.tensor(vectors[1]), torch.tensor(expected)).min() > 0.99
+
+
+@pytest.mark.skipif(torch.accelerator.is_available(), reason="a GPU computes in 16 bits")
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_weights_in_16_bits_where_the_processor_is_slow_at_them(dtype, folders, tmp_path, monkeypatch):
+    """Computed in fp32, unless it is asked for otherwise; the same model to an index."""
+    shutil.copytree(folders["mean", True][1], tmp_path / "half")
+    MiniBertModel.from_pretrained(tmp_path / "half").to(dtype).save_pretrained(tmp_path / "half")
+    embedders = []
+    for flags in ({"avx512f", "amx_bf16"}, {"avx2"}):
+        monkeypatch.setattr(precision, "_processor_flags", lambda flags=flags: flags)
+        half, asked = (
+            Embedder.from_arguments(PoolingArguments(model=str(tmp_path / "half"), dtype=name))
+            for name in (None, str(dtype).removeprefix("torch."))
+        )
+        expected = torch.bfloat16 if dtype == torch.bfloat16 and "amx_bf16" in flags else torch.float32
+        assert half.model.transformers_model.dtype == load_whole(MiniBertModel, tmp_path / "half").dtype == expected
+        assert asked.model.transformers_model.dtype == dtype
+        embedders += [half, asked]
+    assert len({embedder.fingerprint() for embedder in embedders}) == 1
+    assert embedders[0].fingerprint() != Embedder.from_pretrained(folders["mean", True][1]).fingerprint()
 
 
 def test_the_files_of_older_versions_are_read(folders, tmp_path):

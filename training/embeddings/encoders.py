@@ -32,6 +32,7 @@ from ..data.documents import tokenizer_backend
 from ..data.packing import group_by_length
 from ..files import whole
 from ..loading import check_weights, minibert_config, reading
+from ..precision import dtype_of_saved
 from ..threads import shared_cores
 from .data import not_text, read_lines, read_table
 
@@ -77,7 +78,8 @@ class Embedder:
         with reading(path):
             if pooling is None:
                 check_dense(path)
-            model = SentenceTransformer(path, model_kwargs=model_kwargs or {"add_pooling_layer": False})
+            model_kwargs = {"dtype": dtype_of_saved(config)} | (model_kwargs or {"add_pooling_layer": False})
+            model = SentenceTransformer(path, model_kwargs=model_kwargs)
         check_weights(path, model[0].auto_model)
         limit_length(model, max_length)
         replaced = (Pooling, WeightedLayerPooling) * (pooling is not None) + (Normalize,) * (normalize is not None)
@@ -95,7 +97,7 @@ class Embedder:
 
     @classmethod
     def from_arguments(cls, given: PoolingArguments) -> Embedder:
-        model_kwargs = {"add_pooling_layer": False, "dtype": given.dtype or "auto"}
+        model_kwargs = {"add_pooling_layer": False} | ({"dtype": given.dtype} if given.dtype else {})
         return cls.from_pretrained(given.model, given.pooling, given.normalize, given.max_length, **model_kwargs)
 
     def embed(
@@ -127,7 +129,7 @@ class Embedder:
         weights = [self.model.transformers_model.state_dict(), *(m.state_dict() for m in list(self.model)[1:])]
         for name, tensor in (item for state in weights for item in sorted(state.items())):
             digest.update(name.encode())
-            digest.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy())
+            digest.update(tensor.detach().cpu().float().contiguous().view(torch.uint8).numpy())  # fp32 elsewhere
         return digest.hexdigest()
 
 
@@ -168,9 +170,9 @@ def embed(arguments: EmbedArguments, pooling: PoolingArguments) -> np.ndarray:
 
 def open_reranker(path: str) -> CrossEncoder:
     """A cross-encoder: how well a passage answers a query, from reading both at once; a ValueError if it is none."""
-    check_encoder(path, reranker=True)
+    config = check_encoder(path, reranker=True)
     with reading(path):
-        model = CrossEncoder(path)
+        model = CrossEncoder(path, model_kwargs={"dtype": dtype_of_saved(config)})
     check_weights(path, model.transformers_model)
     limit_length(model)
     return model
