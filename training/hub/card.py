@@ -151,7 +151,9 @@ def render_card(folder: str | Path, facts: CardFacts, repository: str, revision:
         purpose, task = SENTENCE_TRANSFORMERS[kind]
     name = repository.rstrip("/").split("/")[-1]
     results = headlines(facts.results)
-    data = [part.strip().split(":")[0] for part in (facts.data or "").split(",")]
+    # [language=]item[:config], as `--data` takes them
+    languages, data = zip(*(part.split(":")[0].strip().rpartition("=")[::2] for part in (facts.data or "").split(",")))
+    codes = [name for name in dict.fromkeys(languages) if re.fullmatch("[a-z]{2,3}", name)]
     measured = [
         EvalResult(
             task or "other", re.sub(r"[^\w./-]+", "-", result.dataset).strip("-").lower(), result.dataset,
@@ -161,7 +163,7 @@ def render_card(folder: str | Path, facts: CardFacts, repository: str, revision:
     ]  # fmt: skip
     metadata = ModelCardData(
         library_name="sentence-transformers" if kind in SENTENCE_TRANSFORMERS else "transformers", pipeline_tag=task,
-        license=facts.license, language=facts.language, base_model=published_name(facts.base_model),
+        license=facts.license, language=facts.language or codes or None, base_model=published_name(facts.base_model),
         datasets=[each for each in data if published_name(each)] or None,
         tags=list(dict.fromkeys(["minibert", *facts.tags])),
         model_name=name if results else None, eval_results=measured or None,
