@@ -28,8 +28,8 @@ Step = Callable[[int], Any]
 
 
 def slow_in_bf16(names: Iterable[str], device: str) -> tuple[list[str], str]:
-    """Which names end in bf16, if the machine has no instructions for it and would take a hundred times as long as in
-    fp32; and why."""
+    """Which names end in bf16, if the device is slow at it (a processor without instructions for it takes a hundred
+    times as long as in fp32); and why."""
     fast, why = fast_bf16(device)
     return [name for name in names if name.endswith("bf16") and not fast], why
 
