@@ -1,7 +1,6 @@
 """What a training takes from where it runs: number format of its processor, number of its processes, time."""
 
 import dataclasses
-import functools
 import inspect
 import os
 import platform
@@ -27,7 +26,7 @@ def resolve_precision(training: TrainingArguments) -> TrainingArguments:
         bf16, reason = fast_bf16(training.device.type)
         print(f"Computing in {'bf16' if bf16 else 'fp32'}: {reason}")
     elif bf16 and training.device.type == "cpu" and not (said := fast_bf16("cpu"))[0]:
-        print(f"bf16: {said[1]}; a product takes up to a hundred times as long as in fp32")
+        print(f"bf16: {said[1]}; products take up to a hundred times as long as in fp32; leave it out")
     for name, kernels in KERNEL_CACHES.items() if bf16 else ():
         os.environ.setdefault(name, kernels)
     # without use_cpu Transformers refuses bf16 where there is no GPU
@@ -55,7 +54,6 @@ def dtype_of_saved(config: PreTrainedConfig) -> torch.dtype | str:
     return torch.float32 if slow and not torch.accelerator.is_available() else "auto"
 
 
-@functools.cache  # with many cores the file is long, and Muon asks at every step
 def _processor_flags() -> set[str]:
     """What Linux says the processor can do (`flags` on x86, `Features` on Arm); nothing elsewhere."""
     cpuinfo = Path("/proc/cpuinfo")

@@ -138,8 +138,8 @@ def test_the_command(bf16, folder, corpus, monkeypatch, tmp_path, capsys):
         "onnxruntime fp32": "onnxruntime not installed",
         "onnxruntime int8": "onnxruntime not installed",
         "OpenVINO": "RuntimeError: no such processor",
-        f"{ORIGINAL} bf16": "RuntimeError: out of memory" if bf16 else "no bf16 here",
-        "MiniBERT bf16": "RuntimeError: out of memory" if bf16 else "no bf16 here",
+        f"{ORIGINAL} bf16": "RuntimeError: out of memory" if bf16 else "no bf16 here; --engines takes its name",
+        "MiniBERT bf16": "RuntimeError: out of memory" if bf16 else "no bf16 here; --engines takes its name",
     }
     assert json.loads((tmp_path / "r.json").read_text("utf-8")) == result
     shown = capsys.readouterr().out

@@ -183,7 +183,7 @@ def bench_embed(corpus: CorpusArguments, arguments: BenchEmbedArguments) -> dict
     documents = load_documents(**vars(corpus))
     texts = pieces(documents["text"], arguments.texts)
     slow, why = slow_in_bf16([] if arguments.engines else chosen, "cpu")
-    skipped = dict.fromkeys(slow, why)
+    skipped = dict.fromkeys(slow, f"{why}; --engines takes its name")
     for name in chosen:
         if lacking := [package for package in ENGINES[name][1] if importlib.util.find_spec(package) is None]:
             skipped[name] = f"{', '.join(lacking)} not installed"

@@ -78,7 +78,8 @@ class Embedder:
         with reading(path):
             if pooling is None:
                 check_dense(path)
-            model_kwargs = {"dtype": dtype_of_saved(config)} | (model_kwargs or {"add_pooling_layer": False})
+            model_kwargs = model_kwargs or {"add_pooling_layer": False}
+            model_kwargs["dtype"] = model_kwargs.get("dtype") or dtype_of_saved(config)
             model = SentenceTransformer(path, model_kwargs=model_kwargs)
         check_weights(path, model[0].auto_model)
         limit_length(model, max_length)
@@ -97,7 +98,7 @@ class Embedder:
 
     @classmethod
     def from_arguments(cls, given: PoolingArguments) -> Embedder:
-        model_kwargs = {"add_pooling_layer": False} | ({"dtype": given.dtype} if given.dtype else {})
+        model_kwargs = {"add_pooling_layer": False, "dtype": given.dtype}
         return cls.from_pretrained(given.model, given.pooling, given.normalize, given.max_length, **model_kwargs)
 
     def embed(

@@ -153,7 +153,7 @@ def render_card(folder: str | Path, facts: CardFacts, repository: str, revision:
     results = headlines(facts.results)
     # [language=]item[:config], as `--data` takes them
     languages, data = zip(*(part.split(":")[0].strip().rpartition("=")[::2] for part in (facts.data or "").split(",")))
-    codes = [name for name in dict.fromkeys(languages) if re.fullmatch("[a-z]{2,3}", name)]
+    codes = [code for code in dict.fromkeys(languages) if re.fullmatch("[a-z]{2,3}", code)]
     measured = [
         EvalResult(
             task or "other", re.sub(r"[^\w./-]+", "-", result.dataset).strip("-").lower(), result.dataset,

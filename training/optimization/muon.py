@@ -38,6 +38,9 @@ class MuonAdamW(torch.optim.Optimizer):
 
     def __init__(self, muon_groups: list[dict[str, Any]], adamw_groups: list[dict[str, Any]]):
         self._adamw = torch.optim.AdamW(adamw_groups, fused=True)
+        # Where no instruction multiplies bf16, its products take a hundred times as long as those of fp32.
+        devices = {p.device.type for group in muon_groups for p in group["params"]}
+        self._dtype = torch.bfloat16 if all(fast_bf16(device)[0] for device in devices) else torch.float32
         # AdamW's first: what `Trainer` logs is the learning rate of the first group.
         super().__init__([*self._adamw.param_groups, *muon_groups], {})
 
@@ -58,17 +61,15 @@ class MuonAdamW(torch.optim.Optimizer):
                 momentum = self.state[p]["momentum_buffer"]
                 momentum.lerp_(p.grad, 1 - MOMENTUM)
                 p.mul_(1 - group["lr"] * group["weight_decay"])
-                nesterov = p.grad.lerp(momentum, MOMENTUM)
+                nesterov = p.grad.lerp(momentum, MOMENTUM).to(self._dtype)
                 for matrix, update in zip(p.chunk(group["parts"]), nesterov.chunk(group["parts"])):
                     rate = 0.2 * group["lr"] * max(matrix.shape) ** 0.5
                     if len(matrix) > matrix.shape[1]:
                         matrix, update = matrix.T, update.T
                     alike.setdefault((matrix.shape, matrix.device), []).append((matrix, update, rate))
-        for (_, device), members in alike.items():
+        for members in alike.values():
             matrices, updates, rates = zip(*members)
-            # Where no instruction multiplies bf16, its products take a hundred times as long as those of fp32.
-            dtype = torch.bfloat16 if fast_bf16(device.type)[0] else torch.float32
-            for matrix, update, rate in zip(matrices, orthogonalize(torch.stack(updates).to(dtype)), rates):
+            for matrix, update, rate in zip(matrices, orthogonalize(torch.stack(updates)), rates):
                 matrix.sub_(update, alpha=rate)
 
 
