@@ -41,6 +41,7 @@ def onnx_outputs(graph, **inputs) -> dict[str, torch.Tensor]:
 
     session = onnxruntime.InferenceSession(str(graph))
     names = [output.name for output in session.get_outputs()]
+    assert all(isinstance(output.shape[0], str) for output in session.get_outputs())  # any batch
     given = {node.name: inputs[node.name].numpy() for node in session.get_inputs()}
     assert given.keys() == inputs.keys()
     return dict(zip(names, map(torch.from_numpy, session.run(None, given))))

@@ -6,12 +6,11 @@ import re
 import tempfile
 import unicodedata
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from tokenizers import Tokenizer
-from tokenizers.decoders import Decoder
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 # What a new Unigram piece is worth more than the pieces it replaces, for each piece saved: far below what tells two
@@ -91,8 +90,7 @@ def extend_tokenizer(tokenizer: PreTrainedTokenizerBase, texts: Iterable[str], w
         for word, count in counts.items()
         if len(before[word]) > 1 and not any(p.id == unknown or BYTE_PIECE.fullmatch(p.value) for p in before[word])
     }
-    added = {token.content for token in backend.get_added_tokens_decoder().values()}
-    wanted = {word for word in saved if _is_word(word, backend.decoder, added)}
+    wanted = {word for word in saved if _is_word(word, backend)}
     chosen = sorted(wanted, key=lambda word: (-saved[word], word))[:words]
     if not chosen:
         raise ValueError("extend_vocabulary: the tokenizer cuts no word of the text; leave it out")
@@ -130,12 +128,14 @@ def _count_words(backend: Tokenizer, texts: Iterable[str]) -> tuple[Counter[str]
     return counts, max(between_spaces, 1)
 
 
-def _is_word(piece: str, decoder: Decoder | None, added: Collection[str]) -> bool:
-    """Letters, marks and digits, with a letter among them; behind the mark of a space, if it has one. No added token:
-    those are found in a text before its words."""
-    text = (piece if decoder is None else decoder.decode([piece])).strip()
+def _is_word(piece: str, backend: Tokenizer) -> bool:
+    """Letters, marks and digits, with a letter among them; behind the mark of a space, if it has one. No added token,
+    nor one with such a part: those are found in a text before its words."""
+    text = (piece if backend.decoder is None else backend.decoder.decode([piece])).strip()
     kinds = {unicodedata.category(character)[0] for character in text}
-    return "L" in kinds <= {"L", "M", "N"} and text not in added
+    if not "L" in kinds <= {"L", "M", "N"}:
+        return False
+    return backend.get_added_tokens_decoder().keys().isdisjoint(backend.encode(text, add_special_tokens=False).ids)
 
 
 def _add_words(model: dict[str, Any], added_tokens: list[dict], words: dict[str, list], first: int) -> None:

@@ -149,7 +149,10 @@ def trace(model: PreTrainedModel, path: Path) -> None:
     for an operator that ONNX does not have."""
     axes = graph_inputs(model)
     _, inputs = next(_samples(model))
-    options = dict(input_names=list(axes), output_names=list(model(**inputs)), dynamic_axes=axes, opset_version=OPSET)
+    options = dict(input_names=list(axes), output_names=list(model(**inputs)), opset_version=OPSET)
+    options["dynamic_axes"] = axes
+    if isinstance(model, modeling_minibert.MiniBertForMultipleChoice):  # whose shape is else taken for fixed
+        options["dynamic_axes"] = axes | {"logits": {0: "batch", 1: "choices"}}
     outputs = _Outputs(model, list(axes)).eval()  # what is in training mode would be left so
     torch.onnx.register_custom_op_symbolic("aten::rms_norm", _rms_norm, OPSET)
     with warnings.catch_warnings(), redirect_stdout(io.StringIO()):

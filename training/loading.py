@@ -22,6 +22,7 @@ from .precision import dtype_of_saved
 # The files that a tokenizer's words may be in.
 VOCABULARIES = (
     "tokenizer.json", "vocab.txt", "vocab.json", "sentencepiece.bpe.model", "spiece.model", "tokenizer.model",
+    "bpe.codes",
 )  # fmt: skip
 # Those of characters or bytes need none. Others, without a file, know special tokens and no word.
 FEWEST_CHARACTERS = 20

@@ -308,13 +308,42 @@ def test_functions_that_minibert_does_not_have_are_refused(model_class, fields, 
         from_native(native)
 
 
-def test_a_checkpoint_that_names_no_class_is_refused(tmp_path):
-    transformers.BertModel(BertConfig(**TINY)).save_pretrained(tmp_path)
-    path = tmp_path / "config.json"
+def name_classes(folder, names: list[str] | None) -> None:
+    path = folder / "config.json"
     saved = json.loads(path.read_text())
     del saved["architectures"]
-    path.write_text(json.dumps(saved))
-    with pytest.raises(ValueError, match="names the classes"):
+    path.write_text(json.dumps(saved if names is None else saved | {"architectures": names}))
+
+
+@pytest.mark.parametrize(
+    ("saved", "ours", "left"),
+    [
+        ("BertModel", "Model", ""),
+        ("BertForMaskedLM", "ForMaskedLM", ""),
+        ("BertForPreTraining", "ForPreTraining", ""),
+        ("ElectraForPreTraining", "ForReplacedTokenDetection", ""),
+        ("BertForTokenClassification", "Model", "classifier.weight"),  # as every classifier calls it
+    ],
+)
+def test_a_checkpoint_that_names_no_class_is_known_by_its_weights(saved, ours, left, tmp_path, monkeypatch, caplog):
+    """As those of the first BERTs, whose config.json says but how large they are."""
+    model_class = getattr(transformers, saved)
+    native = model_class(model_class.config_class(**TINY)).eval()
+    native.save_pretrained(tmp_path)
+    name_classes(tmp_path, None)
+    monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)
+    model = from_native(tmp_path)
+    assert type(model) is getattr(minibert, f"MiniBert{ours}")
+    assert (left in caplog.text) if left else ("left out" not in caplog.text)
+    ids = torch.arange(1, 9).view(1, -1)
+    expected = (native.bert if left else native)(ids)[0]
+    torch.testing.assert_close(model(ids)[0], expected, rtol=0, atol=1e-6)
+
+
+def test_a_checkpoint_that_names_two_classes_is_refused(tmp_path):
+    transformers.BertModel(BertConfig(**TINY)).save_pretrained(tmp_path)
+    name_classes(tmp_path, ["BertModel", "BertForMaskedLM"])
+    with pytest.raises(ValueError, match="names the classes.*'BertForMaskedLM'.*leave the right one"):
         from_native(tmp_path)
 
 
@@ -486,3 +515,30 @@ def test_a_tokenizer_without_its_config_goes_along(tmp_path):
     convert(ConvertArguments([str(tmp_path / "bert"), str(tmp_path / "converted")]))
     converted = transformers.AutoTokenizer.from_pretrained(tmp_path / "converted")
     assert converted("a good book")["input_ids"] == tokenizer("a good book")["input_ids"]
+
+
+def test_bertweet_keeps_its_merges(tmp_path):
+    """Transformers writes them without their counts, and takes the last field of a line for one."""
+    source, target = tmp_path / "source", tmp_path / "target"
+    shape = dict(hidden_size=32, num_hidden_layers=1, num_attention_heads=4, intermediate_size=48)
+    transformers.RobertaModel(transformers.RobertaConfig(vocab_size=60, **shape)).save_pretrained(source)
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    words = [f"{letter}@@ 10" for letter in letters] + [f"{letter} 10" for letter in letters] + ["the 5"]
+    (source / "vocab.txt").write_text("\n".join(words) + "\n")
+    (source / "bpe.codes").write_text("t h 10\nth e</w> 8\n")
+    (source / "tokenizer_config.json").write_text('{"tokenizer_class": "BertweetTokenizer"}')
+    convert(ConvertArguments([str(source), str(target)]))
+    ids = [transformers.AutoTokenizer.from_pretrained(folder)("the")["input_ids"] for folder in (source, target)]
+    assert ids[0] == ids[1] and len(ids[0]) == 3
+
+
+def test_a_damaged_list_of_modules_is_named(tmp_path):
+    (tmp_path / "modules.json").write_text("{")
+    with pytest.raises(ValueError, match=f"{tmp_path}.*cannot be read"):
+        folders.modules_of(str(tmp_path))
+
+
+def test_a_model_that_was_to_return_attentions_comes_back(tmp_path):
+    """Which Transformers saves of its eager implementation alone."""
+    native = transformers.BertModel(BertConfig(**TINY, output_attentions=True, attn_implementation="eager"))
+    to_native(from_native(native)).save_pretrained(tmp_path)

@@ -127,6 +127,17 @@ def test_added_tokens_keep_their_ids(tokenizer, tmp_path):
         assert {600, 601} < {*ids} and [old for i in ids for old in extension.pieces.get(i, [i])] == ids_of(given, text)
 
 
+def test_words_with_an_added_token_in_them_are_not_added(tokenizer):
+    """It is found before the words are, so that they would never be whole."""
+    given = copy.deepcopy(tokenizer)
+    given.add_tokens(["visco"])
+    extended = extend_tokenizer(given, DOMAIN, 3).tokenizer
+    new = [token.strip("Ġ▁") for token in extended.convert_ids_to_tokens(range(len(given), len(extended)))]
+    assert {"hypersonicity", "aeroelastic"} < {*new} and not any("visco" in word for word in new)
+    for word in new:
+        assert ids_of(extended, f"a {word}")[-1] >= len(given)
+
+
 def test_a_tokenizer_without_an_unknown_token():
     """None is no token, though a vocabulary may have a piece that is spelled so."""
     pieces = [*sorted(pre_tokenizers.ByteLevel.alphabet()), "No", "ne", "None"]

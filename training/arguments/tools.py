@@ -20,7 +20,8 @@ class ConvertArguments:
     set: list[str] = argument(
         [],
         "Change the MiniBERT that is written, field=value (position_embedding_type=rope local_attention=128): what is"
-        " kept and what is new is printed; a field that means nothing for trained weights is refused.",
+        " kept and what is new is printed; a field that means nothing for trained weights is refused. Mappings as JSON:"
+        """ 'rope_parameters={"rope_type": "yarn", "factor": 2.0}'.""",
     )
 
     def __post_init__(self):

@@ -20,6 +20,7 @@ logger = logging.get_logger(__name__)
 CARRIED_IF_THERE = ("sentence_transformers", "sbert_ce_default_activation_function")
 # Fields of every config that say nothing of the model, or that `Architecture.fields` has for all.
 HOUSEKEEPING = {"architectures", "auto_map", "model_type", "transformers_version", "num_labels", "torch_dtype"}
+HOUSEKEEPING |= {"output_attentions"}  # which no implementation but the eager one can be saved with
 
 CLASSIFIERS = ("ForSequenceClassification", "ForMultipleChoice", "ForTokenClassification", "ForQuestionAnswering")
 

@@ -9,22 +9,27 @@ from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerB
 from ... import modeling_minibert
 from ...configuration_minibert import MiniBertConfig, vocabulary_size
 from ..loading import quietly, reading, saved_config
-from .architecture import logger
-from .families import find_architecture
+from .architecture import CLASSIFIERS, logger
+from .families import ARCHITECTURES, find_architecture
 
 
-def load(path: str | Path, tokenizer: PreTrainedTokenizerBase | None = None) -> PreTrainedModel:
+def load(
+    path: str | Path, tokenizer: PreTrainedTokenizerBase | None = None, class_name: str | None = None
+) -> PreTrainedModel:
     """Load a checkpoint with the class that its config names. Weights of another head of the same family are left out,
-    with a message.
+    with a message. Where none is named, as in the first BERTs, it is the encoder with the head of its pretraining, if
+    there are weights of one.
 
     Raises:
-        ValueError: no class is named or several, one that is not convertible, weights that are missing, unknown or of
+        ValueError: several classes are named, one that is not convertible, weights that are missing, unknown or of
             another shape, a `tokenizer` with more tokens than there are word vectors.
     """
     config = saved_config(str(path))
-    names = config.architectures or []
+    names = [class_name] if class_name else config.architectures or []
+    if not names and config.model_type in ARCHITECTURES:
+        names = [ARCHITECTURES[config.model_type].classes["Model"]]
     if len(names) != 1:
-        raise ValueError(f"{path}: its config names the classes {names}; load the right one and pass the model")
+        raise ValueError(f"{path}: its config names the classes {names}; leave the right one in 'architectures' there")
     if config.model_type == MiniBertConfig.model_type:
         module, classes = modeling_minibert, modeling_minibert.__all__[1:]
     else:
@@ -42,6 +47,12 @@ def load(path: str | Path, tokenizer: PreTrainedTokenizerBase | None = None) -> 
         known = _weights_of([getattr(module, name) for name in classes], config)
         other = [key for key in unexpected if key.removeprefix(f"{model.base_model_prefix}.") in known]
         unexpected = [key for key in unexpected if key not in other]
+    if other and not (class_name or config.architectures):
+        pretrained = [name for head, name in architecture.classes.items() if head not in CLASSIFIERS]
+        weights = {key.removeprefix(f"{model.base_model_prefix}.") for key in other}
+        fitting = [name for name in pretrained if weights <= _weights_of([getattr(module, name)], config)]
+        if fitting:
+            return load(path, tokenizer, fitting[0])
     shapes = [f"{name} {list(there)} instead of {list(here)}" for name, there, here in report["mismatched_keys"]]
     size = 0 if tokenizer is None else vocabulary_size(tokenizer)
     too_many = [f"ids up to {size - 1} for {config.vocab_size} word vectors"] if size > config.vocab_size else []

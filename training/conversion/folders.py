@@ -91,7 +91,8 @@ def find_file(source: str, name: str) -> str | None:
 def modules_of(source: str) -> list[dict[str, str]]:
     """The modules of which sentence-transformers makes a model, the encoder first; none if it does not know it."""
     modules = find_file(source, "modules.json")
-    return json.loads(Path(modules).read_text(encoding="utf-8")) if modules else []
+    with reading(source):
+        return json.loads(Path(modules).read_text(encoding="utf-8")) if modules else []
 
 
 def save_rest(source: str, tokenizer: PreTrainedTokenizerBase | None, target: Path, length: int | None = None) -> None:
@@ -101,6 +102,10 @@ def save_rest(source: str, tokenizer: PreTrainedTokenizerBase | None, target: Pa
         if length is not None:
             tokenizer.model_max_length = length
         tokenizer.save_pretrained(target)
+        # A tokenizer in Python may write another vocabulary than it reads: BERTweet's loses merges.
+        for name in VOCABULARIES if not tokenizer.is_fast else ():
+            if file := find_file(source, name):
+                shutil.copyfile(file, target / name)
         # The name of the same class that Transformers 4 knows, on which other engines stand.
         settings = target / "tokenizer_config.json"
         text = settings.read_text(encoding="utf-8").replace('"TokenizersBackend"', '"PreTrainedTokenizerFast"')
