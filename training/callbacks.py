@@ -1,7 +1,5 @@
 """What our trainers do at every log and every checkpoint."""
 
-from __future__ import annotations
-
 import functools
 import json
 import os

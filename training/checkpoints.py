@@ -85,13 +85,13 @@ def _checkpoint_to_resume(training: TrainingArguments) -> str | None:
     )
 
 
-def check_folder(folder: Path) -> None:
+def check_folder(folder: Path, argument: str = "output_dir") -> None:
     """Refuse (ValueError) an output folder that is a file, or that nothing can be written in."""
     if folder.is_file():
-        raise ValueError(f"output_dir: {str(folder)!r} is a file; give a folder, existing or new")
+        raise ValueError(f"{argument}: {str(folder)!r} is a file; give a folder, existing or new")
     there = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
     if not os.access(there, os.W_OK | os.X_OK):
-        raise ValueError(f"output_dir: nothing can be written in {str(there)!r}; give another one")
+        raise ValueError(f"{argument}: nothing can be written in {str(there)!r}; give another one")
 
 
 def check_unused(folder: Path, one_of_several: bool = False) -> None:

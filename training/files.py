@@ -19,6 +19,11 @@ def whole(path: Path) -> Iterator[Path]:
         unfinished.unlink(missing_ok=True)  # half of it
 
 
+def holds_something(folder: Path) -> bool:
+    """Whether a folder has any file but what `whole` and `new_folder` left there when they were killed."""
+    return not all(path.name.startswith(".") and "unfinished" in path.name for path in folder.iterdir())
+
+
 def write_json(path: Path, value: Any) -> None:
     """Write `value` as JSON, `whole`."""
     with whole(path) as unfinished:

@@ -17,6 +17,7 @@ from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrained
 from transformers.utils import logging
 
 from ..configuration_minibert import MiniBertConfig
+from .files import holds_something
 from .precision import dtype_of_saved
 
 # The files that a tokenizer's words may be in.
@@ -126,7 +127,7 @@ def check_weights(path: str, model: PreTrainedModel, head: bool = True) -> None:
 
 def check_new(target: Path) -> None:
     """Refuse (a ValueError) a target that holds something."""
-    if target.exists() and not (target.is_dir() and not any(target.iterdir())):
+    if target.exists() and not (target.is_dir() and not holds_something(target)):
         raise ValueError(f"target {str(target)!r} exists already: nothing is overwritten, give a new folder")
 
 

@@ -76,13 +76,8 @@ def now(device: torch.device) -> float:
 
 
 def check_training(training: TrainingArguments) -> None:
-    """Refuse (ValueError) what Transformers would do otherwise than asked, without a word: the noise of NEFTune (Jain
-    et al. 2023, arXiv 2310.05914), which the length of a row scales, while a batch is one row of all its tokens here;
-    fp16 on a CPU, where it computes in fp32; one process for several GPUs: `DataParallel` computes in fp32 whatever was
-    asked for, and the sums of an evaluation are of one model; batches that processes share, since what an evaluation
-    counts is of whole ones; and the single process that `accelerate launch --num_processes 2 --cpu` starts, which would
-    train with a part of the batch: it has the address at which several meet, but no rank among them. And what ends a
-    training only after all data is read: arguments that the schedule does not have, reports to a missing package."""
+    """Refuse (ValueError) what Transformers would do otherwise than asked, without a word, and what would end a
+    training only after all data is read."""
     if training.neftune_noise_alpha is not None:
         raise ValueError("neftune_noise_alpha: a batch is one row, whose length would scale the noise; leave it out")
     schedule = inspect.signature(TYPE_TO_SCHEDULER_FUNCTION[training.lr_scheduler_type]).parameters
@@ -96,13 +91,13 @@ def check_training(training: TrainingArguments) -> None:
         raise ValueError(f"report_to: {missing[0]!r} is no package that is installed here; install it, or leave it out")
     if training.fp16 and training.device.type == "cpu":
         raise ValueError("fp16: True has no effect on a CPU; use --bf16 true, or leave it out")
-    if training.n_gpu > 1:
+    if training.n_gpu > 1:  # `DataParallel` computes in fp32 whatever was asked for
         launch = f"`torchrun --nproc_per_node {training.n_gpu} -m minibert.training.cli …`"
         raise ValueError(
             f"{training.n_gpu} GPUs need a process each: {launch}; or choose one by CUDA_VISIBLE_DEVICES=0"
         )
     shared = [name for name in ("dispatch_batches", "split_batches") if getattr(training.accelerator_config, name)]
-    if training.world_size > 1 and shared:
+    if training.world_size > 1 and shared:  # what an evaluation counts is of whole batches
         raise ValueError(f"accelerator_config: {shared[0]}: every process reads batches of its own here; leave it out")
     launched = os.environ.get("ACCELERATE_USE_CPU", "").lower() == "true" and "MASTER_PORT" in os.environ
     ranks = ("RANK", "WORLD_SIZE", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE")

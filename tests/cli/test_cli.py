@@ -200,6 +200,25 @@ def test_words_without_a_flag(line):
     assert fill == arguments.FillArguments(text=["one text", "two"], top_k=3)
 
 
+def test_the_home_folder_where_shells_leave_it(monkeypatch, recipe):
+    """Behind "=", in a recipe and in Python; what is read as text stays as it is."""
+    monkeypatch.setenv("HOME", "/h")
+    embed, pooling = parse("embed", "--output=~/v.npy --model=~/m", "~/x", "y = ~")
+    assert (embed.output, pooling.model, embed.text) == ("/h/v.npy", "/h/m", ["~/x", "y = ~"])
+    line = f"--recipe {recipe('output_dir: ~/runs')} --data ~/a de=~/b c~d"
+    given = pretrain(line)
+    assert given.data == ["/h/a", "de=/h/b", "c~d"] and given.training.output_dir == "/h/runs"
+    (convert,) = parse("convert", "~/a ~/b")
+    assert convert.paths == ["/h/a", "/h/b"]
+    (search,) = parsing.parse("search", given={"words": ["~/index", "~/query"], "data": ["~/a"]})
+    assert search.words == ["~/index", "~/query"] and search.data == ["/h/a"]
+
+
+def test_bytes_that_are_no_text_are_refused(capsys):
+    """As Python hands on the names of old disks, and what is typed into other terminals."""
+    assert "'caf\\udce9' is not UTF-8" in refusal(capsys, "fill", "caf\udce9", "--model", "x")
+
+
 def test_words_beside_their_own_flag_are_refused(capsys):
     assert "text: given with and without --text" in refusal(capsys, "fill", "one", "--text", "two")
 

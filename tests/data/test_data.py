@@ -337,6 +337,7 @@ def test_columns_without_a_name_may_be_several(write):
         ("empty.txt", "no text in 'empty.txt'"),
         ("binary.txt", "'binary.txt' is not UTF-8 text: byte 0xff at offset 4"),
         ("text.txt.gz", "'text.txt.gz' is not UTF-8 text: byte 0x8b at offset 1 .*; unpack it first"),
+        ("saved", "'saved' was written by `save_to_disk`; write it by `to_parquet`"),
         ("broken.jsonl", "'broken.jsonl' cannot be read as jsonl"),
         ("blank.txt", "no text in 'blank.txt': blank"),
     ],
@@ -344,6 +345,7 @@ def test_columns_without_a_name_may_be_several(write):
 def test_refused(write, monkeypatch, item, message):
     write("good.txt", "good")
     write("nothing/file.pdf", "no data")
+    datasets.Dataset.from_list([{"text": "one"}]).save_to_disk("saved")
     write("empty.txt", "")
     write("blank.txt", " \n\n\t\n")
     write("binary.txt", b"abc\n\xff\xfe")

@@ -321,6 +321,17 @@ def test_embed_writes_what_was_asked_for(folder, tmp_path, capsys, monkeypatch):
     assert "3 texts × 32 (mean, normalised)" in capsys.readouterr().out
 
 
+def test_stdin_that_is_no_text_is_named(folder, tmp_path, capsys, monkeypatch):
+    """Whatever the locale: in C, Python would let such bytes pass, and the tokenizer would not."""
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"caf\xe9\n"), errors="surrogateescape"))
+    error = refusal(capsys, "embed", "--model", folder, "--output", tmp_path / "v.npy")
+    assert "text: byte 3 of stdin is not UTF-8" in error
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO("\ufeffkatan\n".encode()), errors="surrogateescape"))
+    run("embed", "--model", folder, "--output", tmp_path / "stdin.npy")
+    run("embed", "katan", "--model", folder, "--output", tmp_path / "text.npy")
+    np.testing.assert_array_equal(np.load(tmp_path / "stdin.npy"), np.load(tmp_path / "text.npy"))
+
+
 def test_only_line_feeds_end_a_line(folder, tmp_path, capsys):
     """So that vector i is that of line i as an editor counts; an argument is one text."""
     lines = tmp_path / "lines.txt"

@@ -1,6 +1,7 @@
 """`minibert search`: the index against brute force."""
 
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -145,6 +146,27 @@ def test_queries_and_passages_have_the_prompts_of_the_model(prompted, folder, li
         assert [passage.id for passage, _ in found] == [passages[i].id for i in np.argsort(-expected)[:3]]
         np.testing.assert_allclose([cosine for _, cosine in found], -np.sort(-expected)[:3], atol=1e-5)
     assert index.fingerprint != Embedder.from_pretrained(folder).fingerprint()
+
+
+def test_an_index_that_was_not_finished_is_begun_anew(folder, library, tmp_path, capsys, monkeypatch):
+    """Whoever was killed while it was written leaves a hidden file. Empty files are no passages, nor in the way."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    left = tmp_path / "index" / ".index.safetensors.123.unfinished"
+    left.parent.mkdir()
+    left.touch()
+    (library / "empty.jsonl").touch()
+    output = run("search", "~/index", "--data", library, "--model", folder, capsys=capsys)
+    assert "passages" in output and (tmp_path / "index" / "index.safetensors").exists()
+
+
+def test_where_nothing_can_be_written_nothing_is_embedded(folder, library, tmp_path, capsys, monkeypatch):
+    run("search", tmp_path / "index", "--data", library, "--model", folder)
+    monkeypatch.setattr("os.access", lambda path, mode: Path(path) != tmp_path / "index")
+    monkeypatch.setattr(Embedder, "embed", None)
+    error = refusal(capsys, "search", tmp_path / "index", "--data", library, "--model", folder)
+    assert f"index: nothing can be written in '{tmp_path / 'index'}'" in error
+    error = refusal(capsys, "embed", "katan", "--model", folder, "--output", tmp_path / "index" / "new" / "v.npy")
+    assert f"output: nothing can be written in '{tmp_path / 'index'}'" in error
 
 
 def test_search_refuses(folders, folder, library, tmp_path, capsys):

@@ -49,3 +49,6 @@ def test_targets_are_smoothed_as_torch_does(kind, tmp_path):
     count = (labels != -100).sum()
     losses = [trainer.compute_loss(trainer.model, part, num_items_in_batch=count) for part in parts]
     torch.testing.assert_close(sum(losses), expected)
+    plain = cross_entropy(logits.reshape(-1, logits.shape[-1]), labels.flatten())  # as `minibert evaluate` has it
+    assert abs(trainer.evaluate(encoded["train"])["eval_loss"] - plain) < 1e-5
+    torch.testing.assert_close(trainer.compute_loss(trainer.model.train(), dict(batch)), expected)

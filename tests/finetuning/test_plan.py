@@ -278,3 +278,19 @@ def test_without_a_plan_what_is_not_given_is_as_documented(few, encoder, tmp_pat
     settings = json.loads((tmp_path / "out" / "metrics.json").read_text())["settings"]
     for name in ("freeze", "seeds", "patience", "per_device_train_batch_size", "learning_rate", "num_train_epochs"):
         assert f"--{name} {settings[name]}" in printed
+
+
+@pytest.mark.parametrize("task", ["tag", "classify"])
+def test_shares_of_labels_are_of_words_and_of_rows(task, encoder, tmp_path):
+    """Not of the tokens that a word is cut into, nor of all labels that rows have."""
+    if task == "tag":
+        rows = [{"tokens": [WORDS[0], "q" * 9, WORDS[1]], "tags": ["O", "B-X", "O"]}] * 8
+        given, shares = ["--align", "all"], ["O | 66.7% (16)", "B-X | 33.3% (8)"]
+    else:
+        rows = [{"text": WORDS[i], "label": ["art", "film"] if i % 2 else ["film"]} for i in range(7)]
+        rows.append({"text": WORDS[7], "label": []})
+        given, shares = [], ["film | 87.5% (7)", "art | 37.5% (3)"]
+    file = write_rows(tmp_path / "train.jsonl", rows)
+    assert run(tmp_path, encoder, tmp_path / "plan", "--plan", "--validation", file, *given, task=task) == 0
+    page = (tmp_path / "plan" / "plan.md").read_text()
+    assert all(f"| {share} |" in page for share in shares), page

@@ -18,7 +18,7 @@ from transformers.dynamic_module_utils import get_imports, get_relative_import_f
 import minibert.modeling_minibert as modeling
 from minibert.configuration_minibert import AUTO_MAP, MiniBertConfig
 from minibert.modeling_minibert import MiniBertForMaskedLM, MiniBertModel
-from minibert.training.loading import load_reported, new_folder, quietly
+from minibert.training.loading import check_new, load_reported, new_folder, quietly
 
 FLAT_FILES = ("configuration_minibert.py", "attention_minibert.py", "embeddings_minibert.py", "modeling_minibert.py")
 ROOT = Path(modeling.__file__).parent
@@ -172,6 +172,14 @@ def test_a_folder_is_made_where_an_empty_one_is(tmp_path, monkeypatch):
             (folder / "inner" / "x").write_text("y")
         assert [path.name for path in place.iterdir()] == ["inner"] and (place / "inner" / "x").read_text() == "y"
     assert (tmp_path / "link").is_symlink()
+
+
+def test_what_a_killed_command_left_is_in_the_way_of_none(tmp_path):
+    (tmp_path / ".unfinishedabc").mkdir()
+    check_new(tmp_path)
+    (tmp_path / ".hidden").touch()
+    with pytest.raises(ValueError, match="exists already"):
+        check_new(tmp_path)
 
 
 def test_a_head_of_another_width_is_new_in_another_task(tmp_path):

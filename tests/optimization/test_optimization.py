@@ -496,6 +496,7 @@ def test_measuring_trains_a_model_of_its_own(tmp_path):
         return Tuned(tiny(hidden_size=16 * size), training, train_dataset=rows(), eval_dataset=rows(8))
 
     training = arguments(tmp_path, eval_strategy="epoch", save_strategy="epoch", gradient_accumulation_steps=2)
+    training.include_num_input_tokens_seen = "all"
     found = measure(make, 1, training, 4)
     assert found.rows == 4 and found.tokens == 4 * 12 and found.seconds > 0
     assert not list(tmp_path.glob("checkpoint-*"))

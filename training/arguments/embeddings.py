@@ -16,12 +16,12 @@ def is_table(file: str | None) -> bool:
 
 def has_splits(source: str) -> bool:
     """Whether this is a retrieval folder, or a data set of the Hub."""
-    return is_retrieval(source) or not (is_table(source) or Path(source).expanduser().exists())
+    return is_retrieval(source) or not (is_table(source) or Path(source).exists())
 
 
 def is_retrieval(source: str) -> bool:
     """Whether this is a folder, which can only be a retrieval folder here."""
-    return Path(source).expanduser().is_dir()
+    return Path(source).is_dir()
 
 
 @dataclass

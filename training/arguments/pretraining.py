@@ -178,7 +178,9 @@ class OptimizationArguments:
         f" {MUON_LEARNING_RATE:g}, or {MUON_LEARNING_RATE:g} · {MUON_WIDTH} / hidden_size if that is more.",
     )
     batch_warmup: float = argument(
-        0.0, "Batches grow from an eighth of their rows to all over so many steps, or below 1 that share of all; 0: no."
+        0.0,
+        "Batches grow from an eighth of their rows to all over so many steps, or below 1 that share of all; the other"
+        " rows of these batches are left out, and epochs count them. 0: no.",
     )
     weight_average: float | None = argument(None, "Decay (0.999) of averaged weights that are evaluated and saved.")
     minutes: float | None = argument(

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import sys
 from collections.abc import Sequence
 
@@ -23,7 +24,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.environ.setdefault(name, value)
     if hasattr(sys.stdout, "reconfigure"):  # of Windows and old terminals, many cannot show an arrow
         sys.stdout.reconfigure(errors="backslashreplace")
+    if hasattr(sys.stdin, "reconfigure"):
+        sys.stdin.reconfigure(encoding="utf-8-sig", errors="strict")
     try:
+        for word in argv:
+            if re.search("[\ud800-\udfff]", word):  # what Python makes of other bytes, and no tokenizer takes
+                raise ValueError(f"{word!r} is not UTF-8; give it in UTF-8, of a file or folder another name")
         rank = int(os.environ.get("RANK", 0))
         with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere if rank > 0 else sys.stdout):
             status = run([argument for argument in argv if argument != "--traceback"])

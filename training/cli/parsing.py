@@ -13,6 +13,7 @@ import enum
 import functools
 import importlib.util
 import json
+import os
 import re
 import sys
 import typing
@@ -29,6 +30,7 @@ from .unused_arguments import reject_training, reject_unused
 
 NO_MEMORY = ("can't allocate memory", "Storage size calculation overflowed", "out of memory")
 LENGTHS = {"num_train_epochs", "max_steps", "minutes"}  # of a training; one given beside a recipe replaces its own
+TEXTS = {"text", "words"}  # arguments of what is read; all others may be paths
 # Packages that only some commands need, and what to install for them.
 EXTRAS = {"peft": "peft", "onnx": "onnx onnxruntime", "onnxruntime": "onnx onnxruntime"}
 PACKAGE = Path(__file__).parents[2]
@@ -109,6 +111,7 @@ def parse(name: str, argv: Sequence[str] = (), given: Mapping[str, Any] | None =
             raise _unknown_argument(name, word[2:], known)
         if not command.positional:
             raise ValueError(f"unexpected {word!r}; use --NAME VALUE, of the names that 'minibert {name} --help' shows")
+    words = words if command.positional in TEXTS else [*map(at_home, words)]
     if words and command.positional in named:
         raise ValueError(f"{command.positional}: given with and without --{command.positional}; give all in one way")
     for instance in instances if words else ():
@@ -145,7 +148,7 @@ class Parser(hf_argparser.HfArgumentParser):
 
     def _get_value(self, action: argparse.Action, text: str) -> Any:
         try:
-            return super()._get_value(action, text)
+            return super()._get_value(action, text if action.dest in TEXTS else at_home(text))
         except argparse.ArgumentError as error:
             # a flag needs no value, but takes the word behind it for one
             remedy = f"; put {text!r} in front of it, if it belongs elsewhere" if action.const is True else ""
@@ -269,6 +272,12 @@ def close_matches(word: str, known: Iterable[str], prefix: str = "") -> str:
 # --- values ---
 
 
+def at_home(value: str) -> str:
+    """A path with the home folder in the place of "~", which shells leave in `--data=~/text` and `de=~/text`."""
+    language, equals, path = value.rpartition("=")
+    return f"{language}{equals}{os.path.expanduser(path)}"
+
+
 class _Yaml12Loader(yaml.SafeLoader):
     """Numbers and truth values of YAML 1.2. PyYAML reads YAML 1.1, which takes 1e-5 for a string, `no` for false, 1:30
     for 90 and 010 for 8."""
@@ -315,7 +324,8 @@ def read_recipe(given: str | Path | Mapping[str, Any], known: set[str]) -> dict[
     if isinstance(given, Mapping):
         file, recipe = "recipe", dict(given)
     else:
-        file = Path(str(given)) if Path(str(given)).is_file() else ours.get(str(given))
+        file = Path(at_home(str(given)))
+        file = file if file.is_file() else ours.get(str(given))
         if file is None:
             raise ValueError(
                 f"recipe: {str(given)!r} is no file{close_matches(str(given), ours)}; use a YAML file, or one of"

@@ -40,7 +40,7 @@ OF_MASKING = tuple(field.name for field in dataclasses.fields(MaskingArguments))
 
 
 def _has_rows(data: list[str]) -> bool:
-    return any(os.path.exists(os.path.join(os.path.expanduser(item), ROWS_MANIFEST)) for item in data)
+    return any(os.path.exists(os.path.join(item, ROWS_MANIFEST)) for item in data)
 
 
 CORPUS = (

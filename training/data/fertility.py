@@ -84,7 +84,6 @@ def load_passages(data: Sequence[str]) -> dict[str, list[str]]:
     files: dict[str, str] = {}
     for item in data:
         language, path = language_of(item)
-        path = os.path.expanduser(path)
         for file in files_in(path, LOADERS) if os.path.isdir(path) else [path]:
             if (name := language or Path(file).stem) in files:
                 raise ValueError(f"data: two files of the language {name!r}; give one, or name it (de2=file.txt)")

@@ -142,7 +142,7 @@ class PreparedRows:
     """
 
     def __init__(self, folder: str | Path):
-        self.folder = Path(folder).expanduser()
+        self.folder = Path(folder)
         try:
             self.manifest = json.loads((self.folder / ROWS_MANIFEST).read_text(encoding="utf-8"))
             self.made = {name: self.manifest[name] for name in UNLESS_PREPARED}
@@ -158,7 +158,7 @@ class PreparedRows:
     def find(cls, data: Sequence[str]) -> PreparedRows | None:
         """What `--data` names, if that is prepared rows and not text; a ValueError if it is both."""
         # (pathlib raises an OSError for what is too long to be a name)
-        found = [item for item in data if os.path.isfile(os.path.join(os.path.expanduser(item), ROWS_MANIFEST))]
+        found = [item for item in data if os.path.isfile(os.path.join(item, ROWS_MANIFEST))]
         if found and len(data) > 1:
             raise ValueError(f"data: {found[0]!r} holds prepared rows; give them alone, without {len(data) - 1} others")
         return cls(found[0]) if found else None

@@ -25,14 +25,13 @@ LANGUAGE = re.compile(r"(?P<language>[A-Za-z][\w-]*)=(?P<item>.+)", re.DOTALL)
 # Begins with one given byte, which `re` finds a hundred times as fast as one of a class.
 BLANK_LINE = re.compile(rb"\n[ \t\r]*\n")
 ROWS_TO_SEE = 100  # of a stream, for a column of strings
-COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
+COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".zip")
 
 
 def language_of(item: str) -> tuple[str | None, str]:
     """The language of an entry `language=item` (None where it names none) and the entry without it."""
     named = LANGUAGE.fullmatch(item)
-    path = os.path.expanduser(item)
-    if named is None or os.path.exists(path) or any(glob.iglob(path, recursive=True)):  # a path may have a "=" in it
+    if named is None or os.path.exists(item) or any(glob.iglob(item, recursive=True)):  # a path may have a "=" in it
         return None, item
     return named["language"], named["item"]
 
@@ -40,7 +39,6 @@ def language_of(item: str) -> tuple[str | None, str]:
 def is_plain(item: str) -> bool:
     """Whether an entry is a file or a glob, of no language: neither a folder nor a data set of the Hub."""
     language, path = language_of(item)
-    path = os.path.expanduser(path)
     is_file = os.path.isfile(path) or glob.has_magic(path) or Path(path).suffix in LOADERS
     return language is None and is_file and not os.path.isdir(path)
 
@@ -51,22 +49,23 @@ def plan_source(items: Sequence[str], sample_by: str, streaming: bool = False) -
     UTF-8."""
     files = []
     for item in items:
-        _, item = language_of(item)
-        path = os.path.expanduser(item)
+        _, path = language_of(item)
         if os.path.isfile(os.path.join(path, ROWS_MANIFEST)):
-            raise ValueError(f"data: {item!r} holds prepared rows; they are for `minibert pretrain`, here give text")
+            raise ValueError(f"data: {path!r} holds prepared rows; they are for `minibert pretrain`, here give text")
         if os.path.isfile(os.path.join(path, ROWS_PLAN)):
-            raise ValueError(f"data: {item!r} holds unfinished rows; `minibert prepare` finishes them")
+            raise ValueError(f"data: {path!r} holds unfinished rows; `minibert prepare` finishes them")
+        if any(os.path.isfile(os.path.join(path, name)) for name in ("state.json", "dataset_dict.json")):
+            raise ValueError(f"data: {path!r} was written by `save_to_disk`; write it by `to_parquet`, and give that")
         if os.path.isdir(path):
             found = files_in(path, LOADERS)
-            missing = f"no file with a name ending in {', '.join(LOADERS)} in the folder {item!r}"
+            missing = f"no file with a name ending in {', '.join(LOADERS)} in the folder {path!r}"
         elif os.path.exists(path):
             found = [path]
         elif glob.has_magic(path):
             found = sorted(file for file in glob.glob(path, recursive=True) if os.path.isfile(file))
-            missing = f"no file matches {item!r}"
+            missing = f"no file matches {path!r}"
         else:
-            return [functools.partial(load_hub, *hub_name(item), split="train", streaming=streaming)]
+            return [functools.partial(load_hub, *hub_name(path), split="train", streaming=streaming)]
         if not found:
             raise ValueError(f"data: {missing}")
         files += found

@@ -45,7 +45,7 @@ HUB_NAME = re.compile(r"(?P<name>[\w-][\w.-]*(/[\w-][\w.-]*)?)(:(?P<config>[\w.-
 def check_table(file: str | Path, field: str = "data") -> None:
     """Refuse a file that is not there, empty or no table by its name, without reading it: a ValueError that names the
     argument `field`."""
-    path = Path(file).expanduser()
+    path = Path(file)
     if not os.path.isfile(path):  # (pathlib raises an OSError for what is too long to be a name)
         raise ValueError(f"{field}: {str(file)!r} is no file")
     if path.suffix.lower() not in TABLES:

@@ -74,7 +74,7 @@ def read_table(source: str, field: str = "data", split: str = "train") -> Table:
 
     All cells of csv and tsv stay text, so that an id 007 does, as does a text of jsonl that is a date.
     """
-    path = Path(source).expanduser()
+    path = Path(source)
     suffix = path.suffix.lower()
     if not path.exists():
         rows = load_hub(*hub_name(source, field), field, split=split).to_list()
@@ -95,11 +95,14 @@ def read_table(source: str, field: str = "data", split: str = "train") -> Table:
 def read_lines(file: str | None) -> list[str]:
     """The lines of a text file, or of stdin, empty ones too, so that they keep their numbers; a ValueError if all are
     blank."""
-    if file is not None and not Path(file).expanduser().is_file():
+    if file is not None and not Path(file).is_file():
         raise ValueError(f"file: there is no file {file!r}")
     if file is not None and Path(file).suffix.lower() in (*TABLE_SUFFIXES, ".json"):
         raise ValueError(f"file: {file!r} is a table; give a text file, a text on each line")
-    text = sys.stdin.read() if file is None else read_text(Path(file).expanduser())
+    try:
+        text = sys.stdin.read() if file is None else read_text(Path(file))
+    except UnicodeDecodeError as error:
+        raise ValueError(f"text: byte {error.start} of stdin is not UTF-8 ({error.reason})") from None
     if not text.strip():
         raise ValueError(f"text: none in {'stdin' if file is None else repr(file)}")
     # by line feeds alone: `splitlines` also cuts at form feeds, U+2028 and others, where no editor counts a line
@@ -110,16 +113,17 @@ def read_lines(file: str | None) -> list[str]:
 
 
 def text_files(sources: Sequence[str]) -> Iterator[tuple[Path, Path]]:
-    """Each source with each of its files of text (a folder is searched through; hidden files left out), in the order of
-    names; a ValueError for one that is not there."""
+    """Each source with each of its files of text (a folder is searched through; hidden and empty files left out), in
+    the order of names; a ValueError for one that is not there."""
     for source in sources:
-        root = Path(source).expanduser()
+        root = Path(source)
         if not root.exists():
             raise ValueError(f"data: {source!r} does not exist")
         if root.suffix.lower() == ".json":
             raise ValueError(f"data: {source!r} is JSON in one piece; use jsonl, an object a line")
         for path in sorted(map(Path, files_in(root, TEXT_SUFFIXES + TABLE_SUFFIXES))) if root.is_dir() else [root]:
-            yield root, path
+            if path == root or path.stat().st_size:
+                yield root, path
 
 
 @dataclass(frozen=True)
@@ -210,7 +214,7 @@ def read_retrieval(folder: str, split: str = "test", field: str = "data") -> Ret
             raise ValueError(f"{field}: {folder!r} has none of {', '.join(names)}")
         return read_table(str(there[0]), field)
 
-    root = Path(folder).expanduser()
+    root = Path(folder)
     if not (root / "corpus.jsonl").is_file():
         raise ValueError(f"{field}: {folder!r} is no retrieval folder: it has no corpus.jsonl")
     corpus = read_table(str(root / "corpus.jsonl"), field)

@@ -28,6 +28,7 @@ from tqdm.auto import tqdm
 from ...configuration_minibert import MiniBertConfig
 from ..arguments import check_least
 from ..arguments.embeddings import EmbedArguments, PoolingArguments, is_table
+from ..checkpoints import check_folder
 from ..data.documents import tokenizer_backend
 from ..data.packing import group_by_length
 from ..files import whole
@@ -143,6 +144,7 @@ def embed(arguments: EmbedArguments, pooling: PoolingArguments) -> np.ndarray:
         raise ValueError(f"output: {arguments.output!r} is no file of vectors; end its name in .safetensors or .npy")
     if output.exists():
         raise ValueError(f"output: {arguments.output!r} exists already: nothing is overwritten, give a new file")
+    check_folder(output.parent, "output")
     check_least(arguments, batch_tokens=1)
     if arguments.text and arguments.file:
         raise ValueError("file: give texts or a file, not both")
@@ -153,7 +155,7 @@ def embed(arguments: EmbedArguments, pooling: PoolingArguments) -> np.ndarray:
     else:
         texts = arguments.text or read_lines(arguments.file)
     embedder = Embedder.from_arguments(pooling)
-    output.parent.mkdir(parents=True, exist_ok=True)  # if that fails, it does before the work
+    output.parent.mkdir(parents=True, exist_ok=True)
     started = time.perf_counter()
     vectors = embedder.embed(texts, arguments.batch_tokens, progress="Embedding")
     seconds = time.perf_counter() - started

@@ -21,7 +21,8 @@ from sentence_transformers.util import semantic_search
 
 from ..arguments import check_least
 from ..arguments.embeddings import RerankArguments, SearchArguments
-from ..files import whole
+from ..checkpoints import check_folder
+from ..files import holds_something, whole
 from ..loading import reading
 from .data import Passage, read_lines, read_passages
 from .encoders import Embedder, open_reranker, score_pairs
@@ -51,18 +52,18 @@ class Index:
         return cls(passages, np.stack([old[passage.text] for passage in passages]), model, embedder.fingerprint())
 
     @classmethod
-    def load(cls, folder: str) -> Index:
+    def load(cls, folder: str | Path) -> Index:
         """Read an index; a ValueError if there is none, or its file is damaged."""
         file = Path(folder, FILE)
         if not file.is_file():
             advice = "build one in a new folder by --data"
-            raise ValueError(f"index: {folder!r} has no {FILE} (older versions had others); {advice}")
+            raise ValueError(f"index: {str(folder)!r} has no {FILE} (older versions had others); {advice}")
         with reading(file), safe_open(file, "np") as saved:
             passages = [Passage(*row) for row in json.loads(saved.get_tensor("passages").tobytes())]
             made_by = saved.metadata()
             return cls(passages, saved.get_tensor("vectors"), made_by["model"], made_by["fingerprint"])
 
-    def save(self, folder: str) -> None:
+    def save(self, folder: str | Path) -> None:
         """Write the index, in the place of the one that is there, if any."""
         passages = json.dumps([(passage.id, passage.text) for passage in self.passages]).encode()
         tensors = {"vectors": self.vectors, "passages": np.frombuffer(passages, np.uint8)}
@@ -87,11 +88,13 @@ def search(arguments: SearchArguments) -> list[list[tuple[Passage, float]]]:
     check_least(arguments, top_k=1, depth=1, passage_words=1)
     if not all(query.strip() for query in queries):
         raise ValueError("queries: one is empty; give some words")
-    root = Path(folder)
+    root = Path(folder).expanduser()
     there = (root / FILE).is_file()
-    if arguments.data and not there and root.exists() and (not root.is_dir() or any(root.iterdir())):
+    if arguments.data:
+        check_folder(root, "index")
+    if arguments.data and not there and root.exists() and holds_something(root):
         raise ValueError(f"index: {folder!r} exists and is no index; give a new folder")
-    index = Index.load(folder) if there or not arguments.data else None
+    index = Index.load(root) if there or not arguments.data else None
     model = arguments.model or (index.model if index else "runs/embed")
     passages = read_passages(arguments.data, arguments.passage_words) if arguments.data else None
     reranker = open_reranker(arguments.reranker) if arguments.reranker else None
@@ -102,12 +105,12 @@ def search(arguments: SearchArguments) -> list[list[tuple[Passage, float]]]:
         raise ValueError(f"index: its vectors were made by {makers}; build a new index for another model, or version")
 
     if passages is not None:
-        root.mkdir(parents=True, exist_ok=True)  # if that fails, it does before the work
+        root.mkdir(parents=True, exist_ok=True)
         before = {passage.text for passage in index.passages} if index else set()
         # a path that holds wherever the index is used; a Hub name stays
         place = str(Path(model).resolve()) if Path(model).exists() else model
         index = Index.build(passages, embedder, place, index, "Embedding")
-        index.save(folder)
+        index.save(root)
         new = [passage.text for passage in passages if passage.text not in before]
         print(f"{folder}: {len(passages):,} passages, {len(new):,} of them new, {index.vectors.shape[1]} numbers each")
         if cut := embedder.count_cut(new):

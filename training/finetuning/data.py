@@ -52,7 +52,7 @@ def load_splits(
     sources: dict[str, list[str | Path] | datasets.Dataset] = {}
     given = {name: files for name in SPLITS if (files := getattr(arguments, name))}
     if arguments.data is not None:
-        data = Path(arguments.data).expanduser()
+        data = Path(arguments.data)
         is_file = os.path.isfile(data)  # (pathlib raises an OSError for what is too long to be a name)
         wanted = [name for name in names if name not in given]
         in_folder = os.path.isdir(data)
@@ -68,11 +68,7 @@ def load_splits(
     if not holds_out and arguments.validation_size != DataArguments.validation_size:
         why = "rows to validate on are given" if "validation" in sources else "nothing is trained"
         raise ValueError(f"validation_size: {arguments.validation_size} has no effect where {why}; leave it out")
-    local = {
-        name: [Path(file).expanduser() for file in source]
-        for name, source in sources.items()
-        if isinstance(source, list)
-    }
+    local = {name: [*map(Path, source)] for name, source in sources.items() if isinstance(source, list)}
     files = [file for files in local.values() for file in files]
     for file in files:
         check_table(file)  # before a large one is loaded

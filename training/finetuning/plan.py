@@ -17,7 +17,7 @@ from transformers import PreTrainedConfig, TrainingArguments
 from ...configuration_minibert import MODERNBERT_SIZES, MiniBertConfig
 from ..arguments.finetuning import FINETUNE_DEFAULTS, DataArguments, FinetuneArguments
 from .data import FILE, ROW, BadRow
-from .tasks.base import Task
+from .tasks.base import LABEL, Task
 from .trainer import Run, TaskTrainer, resolve_training, seconds_of_steps, training_batches
 
 RECIPE, PAGE = "recipe.yaml", "plan.md"
@@ -34,6 +34,7 @@ class Survey(NamedTuple):
     rows: int
     lengths: np.ndarray  # tokens of every input, [inputs]
     labels: Counter  # how often each occurs
+    labelled: int  # rows, or words, that may have them
     answers: dict[bytes, set[str]]  # the labels that each different input occurs with
     repeated: int  # inputs that were there before
 
@@ -47,7 +48,7 @@ def plan(run: Run, data: DataArguments, bad: list[str]) -> dict[str, Any]:
     task.tokenizer.model_max_length = 10**6  # to see the lengths as they are
     run.encoded = {name: task.encode(split, training=True) for name, split in run.splits.items()}
     resolve_training(run)
-    surveys = {name: look(task, len(run.splits[name]), split) for name, split in run.encoded.items()}
+    surveys = {name: look(task, run.splits[name], split) for name, split in run.encoded.items()}
     given = given_for_training(arguments, training)
     if task.arguments.max_length is not None:
         given["max_length"] = task.arguments.max_length
@@ -119,22 +120,22 @@ def read_without_bad_rows(
                 splits = datasets.DatasetDict({**splits, name: split.select(good)})
 
 
-def look(task: Task, rows: int, encoded: datasets.Dataset) -> Survey:
-    """Count lengths, labels and repeated inputs of an encoded split."""
+def look(task: Task, examples: datasets.Dataset, encoded: datasets.Dataset) -> Survey:
+    """Count labels of a split as `Task.read` returned it, lengths and repeated inputs as `Task.encode` did."""
     # What the model reads as one text each: the choices of a row, or the row.
     parts = [ids if ids and isinstance(ids[0], list) else [ids] for ids in encoded["input_ids"]]
     labels = encoded["labels"][:] if "labels" in encoded.column_names else [None] * len(parts)
     answers: dict[bytes, set[str]] = defaultdict(set)
     for row, label in zip(parts, labels):
         answers[np.concatenate([np.asarray(ids, dtype=np.int32) for ids in row]).tobytes()].add(json.dumps(label))
-    names, counts = list(task.labels), Counter()
-    for label in labels if len(names) > 1 else []:
-        ids = label if isinstance(label, list) else [label]
-        if ids and isinstance(ids[0], float):  # several labels: 0 or 1 for each
-            ids = np.flatnonzero(ids)
-        counts.update(names[i] for i in ids if i >= 0)
+    counts, labelled = Counter(), 0
+    for label in examples[LABEL] if len(task.labels) > 1 else []:
+        several = isinstance(label, list) and label and isinstance(label[0], float)  # labels: 0 or 1 for each
+        of_row = np.flatnonzero(label) if several else label if isinstance(label, list) else [label]
+        counts.update(each if isinstance(each, str) else task.labels[each] for each in of_row)
+        labelled += 1 if several else len(of_row)
     lengths = np.array([len(ids) for row in parts for ids in row])
-    return Survey(rows, lengths, counts, answers, len(parts) - len(answers))
+    return Survey(len(examples), lengths, counts, labelled, answers, len(parts) - len(answers))
 
 
 def propose(task: Task, survey: Survey, limit: int, given: dict[str, Any]) -> dict[str, tuple[Any, str]]:
@@ -190,7 +191,7 @@ def describe_data(surveys: dict[str, Survey], bad: list[str]) -> list[str]:
         lines += [f"Bad rows, left out here, and to be mended before training ({len(bad)}):\n"]
         lines += [*(f"- {said}" for said in bad), ""]
     if counts := train.labels:
-        rows = [(label, f"{count / counts.total():.1%} ({count:,})") for label, count in counts.most_common(20)]
+        rows = [(label, f"{count / train.labelled:.1%} ({count:,})") for label, count in counts.most_common(20)]
         rows += [(f"… {len(counts) - 20} more", "")] if len(counts) > 20 else []
         lines += _table(("label", "share in train"), rows)
     return lines

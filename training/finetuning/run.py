@@ -17,7 +17,7 @@ from ..callbacks import SettingsState
 from ..checkpoints import check_unused, checkpoint_to_resume, remove_checkpoints, rows_checksum
 from ..files import write_json
 from ..hub.card import CardFacts, Result, describe_data, facts_from_trainer, headlines, published_name, save_card
-from ..hub.push import check_push, push_trained
+from ..hub.push import check_push, push, push_arguments
 from ..loading import random_state_kept, without_bars
 from ..precision import check_training, without_autocast
 from ..processes import first_process_first, shares_weights
@@ -222,7 +222,7 @@ def _train_and_save(run: Run, output: Path, checkpoint: str | None) -> tuple[Any
         for folder in folders.values():  # only now, since nothing else holds their models
             remove_checkpoints(folder)
         if training.push_to_hub:
-            push_trained(training)
+            push(push_arguments(training))
     return best.model, report
 
 
@@ -271,7 +271,7 @@ def _card(run: Run, report: dict[str, Any], state: TrainerState) -> CardFacts:
     def source(split: str) -> str:
         """Where its rows are from: files of its own, files to train on (some rows are held out), or all the data."""
         file, given = run.splits[split][0][FILE], (run.settings[name] for name in (split, "train"))
-        whose = (files for files in given if file in {str(Path(each).expanduser()) for each in files})
+        whose = (files for files in given if file in {str(Path(each)) for each in files})
         return describe_data(", ".join(next(whose, [run.settings["data"]])))
 
     data = describe_data(", ".join(filter(None, [run.settings["data"], *run.settings["train"]])))

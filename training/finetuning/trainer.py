@@ -109,9 +109,15 @@ class TaskTrainer(CheckpointErrors, Trainer):
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
         for module in self.resting:
             module.eval()
-        # In evaluation `Trainer` weighs the losses of ranks by rows: what it counts is not to be of other ranks.
-        counted = num_items_in_batch if model.training else None
-        return super().compute_loss(model, inputs, return_outputs, counted)
+        smoother = self.label_smoother
+        if not model.training:
+            # `Trainer` weighs the losses of ranks by rows: what it counts is not to be of other ranks. And it smooths
+            # what is held out as well, whose loss would then not be the one of `minibert evaluate`.
+            num_items_in_batch = self.label_smoother = None
+        try:
+            return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
+        finally:
+            self.label_smoother = smoother
 
     def prediction_step(self, model, inputs, *args, **kwargs):
         loss, logits, labels = super().prediction_step(model, inputs, *args, **kwargs)

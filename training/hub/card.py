@@ -94,6 +94,7 @@ class SavedCard:
     text: str = ""
     facts: CardFacts | None = None  # that it was made of, if they are known
     edited: bool = False  # since; `read_card` takes one that is not ours for edited
+    uploaded: bool = False  # as it is, or taken from the Hub
 
 
 # --- cards and folders ---
@@ -117,13 +118,25 @@ def read_card(folder: str | Path) -> SavedCard:
     path, kept = Path(folder) / CARD, Path(folder) / FACTS
     if not path.exists():
         return SavedCard()
-    text = path.read_text(encoding="utf-8")
+    text, uploaded = path.read_text(encoding="utf-8"), False
     try:
         state = json.loads(kept.read_text(encoding="utf-8"))
+        uploaded = state.get("uploaded") == _checksum(text)
         results = [Result(**result) for result in state["facts"].pop("results")]
-        return SavedCard(text, CardFacts(**state["facts"], results=results), state["sha256"] != _checksum(text))
-    except (OSError, ValueError, KeyError, TypeError):  # there is none, it was edited, or a later version wrote it
-        return SavedCard(text, edited=True)
+        facts = CardFacts(**state["facts"], results=results)
+        return SavedCard(text, facts, state["sha256"] != _checksum(text), uploaded)
+    # there is none, it was edited, or a later version wrote it
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return SavedCard(text, edited=True, uploaded=uploaded)
+
+
+def mark_uploaded(folder: Path) -> None:
+    """Note in model_card.json that the README.md of `folder`, written by hand, is what is on the Hub, so that a later
+    one is no other person's."""
+    card, path = read_card(folder), folder / FACTS
+    state = {} if card.facts is None else json.loads(path.read_text(encoding="utf-8"))
+    path.unlink(missing_ok=True)  # a link
+    path.write_text(json.dumps(state | {"uploaded": _checksum(card.text)}, indent=1) + "\n", encoding="utf-8")
 
 
 def _checksum(text: str) -> str:

@@ -20,12 +20,14 @@ from transformers import TrainingArguments
 
 from ..arguments.tools import PushArguments
 from ..report import format_table, plot_losses
-from .card import CARD, FACTS, CardFacts, facts_from_trainer, read_card, save_card
+from .card import CARD, FACTS, CardFacts, facts_from_trainer, mark_uploaded, read_card, save_card
 from .eval_results import check_eval_results, write_eval_results
 from .files import PICKLES, matches, stage
 from .trainer import hub_card
 
 SCRIPT = Path(__file__).with_name("verify_remote_code.py")
+# What a model that was there before may have left, and would be read instead of this one, or around it.
+REPLACED = ["model.safetensors", "model.safetensors.index.json", "adapter_config.json", "modules.json"]
 
 
 def push(arguments: PushArguments) -> dict[str, Any]:
@@ -81,10 +83,10 @@ def check_push(training: TrainingArguments) -> None:
     _check_token()
 
 
-def push_trained(training: TrainingArguments) -> dict[str, Any]:
-    """`push` of what a training has saved, to where its arguments say."""
+def push_arguments(training: TrainingArguments) -> PushArguments:
+    """Those of pushing what a training has saved to where its own arguments say."""
     paths, private = [training.output_dir, _repository(training)], bool(training.hub_private_repo)
-    return push(PushArguments(paths, revision=training.hub_revision, private=private))
+    return PushArguments(paths, revision=training.hub_revision, private=private)
 
 
 def _repository(training: TrainingArguments) -> str:
@@ -115,9 +117,8 @@ def prepare_card(folder: Path, staged: Path, repository: str, arguments: PushArg
         return None
     state = json.loads(saved.read_text(encoding="utf-8")) if saved.exists() else {"global_step": 0, "log_history": []}
     history = state["log_history"]
-    if card.facts is not None:
-        facts = card.facts
-    else:
+    facts = card.facts
+    if facts is None:
         facts = facts_from_trainer(state)
         if not facts.results and any("eval_loss" in entry for entry in history):
             print(
@@ -170,7 +171,7 @@ def upload(staged: Path, files: list[str], repository: str, facts: CardFacts | N
     before = api.repo_info(repository, revision=revision).sha
     card = hub_card(repository, revision)
     keep = card.edited and not arguments.overwrite_card
-    if keep and facts is None and card.text != (staged / CARD).read_text(encoding="utf-8"):
+    if keep and facts is None and not card.uploaded and card.text != (staged / CARD).read_text(encoding="utf-8"):
         raise ValueError(
             f"{CARD} was edited by hand both here and on the Hub: `hf download {repository} {CARD} --local-dir FOLDER` "
             f"takes the Hub's, `hf upload {repository} FOLDER/{CARD} {CARD}` puts yours there, --overwrite-card writes "
@@ -178,7 +179,11 @@ def upload(staged: Path, files: list[str], repository: str, facts: CardFacts | N
         )
     commit_files = partial(api.upload_folder, repo_id=repository, folder_path=staged, revision=revision)
     cards = [CARD, FACTS]  # the library skips a commit that changes nothing
-    commit = commit_files(commit_message=arguments.commit_message, ignore_patterns=cards if facts else None)
+    if facts is None:
+        mark_uploaded(staged)
+    commit = commit_files(
+        commit_message=arguments.commit_message, ignore_patterns=cards if facts else None, delete_patterns=REPLACED
+    )
     if keep and facts is not None:
         print(f"The card of {repository} was edited by hand on the Hub and stays as it is (--overwrite-card)")
     elif facts is not None:

@@ -6,7 +6,17 @@ from pathlib import Path
 from huggingface_hub import HfApi
 from huggingface_hub.errors import RemoteEntryNotFoundError, RepositoryNotFoundError, RevisionNotFoundError
 
-from .card import CARD, FACTS, CardFacts, SavedCard, facts_from_trainer, published_name, read_card, save_card
+from .card import (
+    CARD,
+    FACTS,
+    CardFacts,
+    SavedCard,
+    facts_from_trainer,
+    mark_uploaded,
+    published_name,
+    read_card,
+    save_card,
+)
 from .files import write_code, write_gitignore
 
 
@@ -23,7 +33,10 @@ class HubReady:
     of_this_push: tuple[str | None, str | None] = None, None  # the token and the branch that one push was given
 
     def init_hf_repo(self, *args, **kwargs):
-        super().init_hf_repo(*args, **kwargs)
+        try:
+            super().init_hf_repo(*args, **kwargs)
+        except Exception as error:  # the libraries below have their own for a dead line
+            raise OSError(f"push_to_hub: {' '.join(str(error).split())}") from error
         token, branch = self._token_and_branch()
         if self.is_world_process_zero() and branch:
             HfApi(token=token).create_branch(self.hub_model_id, branch=branch, exist_ok=True)
@@ -67,10 +80,11 @@ class HubReady:
             return super().create_model_card(language, license, tags, **given)
         self._prepare_folder()
         token, branch = self._token_and_branch()
-        there = hub_card(self.hub_model_id, branch, token)
-        if there.edited and not read_card(folder).edited:
+        there, here = hub_card(self.hub_model_id, branch, token), read_card(folder)
+        if there.edited and (not here.edited or here.uploaded):
             print(f"The card of {self.hub_model_id} was edited by hand and stays as it is")
             (folder / CARD).write_text(there.text, encoding="utf-8")
+            mark_uploaded(folder)
             return
         tags, data = ([x] if isinstance(x, str) else x or [] for x in (tags, given.get("dataset")))
         facts = self.card or facts_from_trainer(vars(self.state), self.args, ", ".join(data) or None)
@@ -91,6 +105,8 @@ def hub_card(repository: str | None, revision: str | None, token: str | None = N
         return SavedCard()
     api = HfApi(token=token)
     try:
+        # At a commit: of a branch, what was downloaded before is taken where the Hub does not answer.
+        revision = api.repo_info(repository, revision=revision).sha
         path = api.hf_hub_download(repository, CARD, revision=revision)
     except (RemoteEntryNotFoundError, RevisionNotFoundError, RepositoryNotFoundError):
         return SavedCard()

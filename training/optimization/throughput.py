@@ -59,7 +59,6 @@ def measure(make_trainer: MakeTrainer, size: str, training: TrainingArguments, r
     short = dict(max_steps=UNTIMED_STEPS + TIMED_STEPS, per_device_train_batch_size=rows, gradient_accumulation_steps=1)
     short |= dict(eval_strategy="no", eval_on_start=False, save_strategy="no", load_best_model_at_end=False)
     short |= dict(logging_strategy="no", report_to="none", push_to_hub=False, disable_tqdm=True)
-    short |= dict(include_num_input_tokens_seen="non_padding")
     trainer = make_trainer(size, dataclasses.replace(training, **short))
     timer = _StepTimer()
     trainer.add_callback(timer)

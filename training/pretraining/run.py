@@ -25,6 +25,7 @@ from ..data.mixtures import SAMPLE_ROWS, check_stream, check_workers, first_rows
 from ..data.prepared import PreparedRows, StreamOrder, texts_of, tokenizer_checksum
 from ..files import write_json
 from ..hub.card import write_card
+from ..hub.push import push_arguments, repeat
 from ..loading import minibert_config, saved_tokenizer, without_bars
 from ..optimization.throughput import plan_training
 from ..optimization.trainer import resolve_optimization
@@ -221,8 +222,8 @@ def pretrain(
     try:
         if training.push_to_hub:
             trainer.push_to_hub()
-    except OSError as error:
-        again = f"minibert push {output} {training.hub_model_id or output.name}"
+    except Exception as error:  # every library below has its own for a dead line or a refusal
+        again = repeat(push_arguments(training))
         raise ValueError(f"{' '.join(str(error).split())}; {output} is whole; to try again: {again}") from error
     finally:
         (output / "training_args.bin").unlink(missing_ok=True)  # a pickle that nothing needs once training is over
