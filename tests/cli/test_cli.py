@@ -208,8 +208,8 @@ def test_the_home_folder_where_shells_leave_it(monkeypatch, recipe):
     line = f"--recipe {recipe('output_dir: ~/runs')} --data ~/a de=~/b c~d"
     given = pretrain(line)
     assert given.data == ["/h/a", "de=/h/b", "c~d"] and given.training.output_dir == "/h/runs"
-    (convert,) = parse("convert", "~/a ~/b")
-    assert convert.paths == ["/h/a", "/h/b"]
+    (convert,) = parse("convert", "~/a ~")
+    assert convert.paths == ["/h/a", "~"]
     (search,) = parsing.parse("search", given={"words": ["~/index", "~/query"], "data": ["~/a"]})
     assert search.words == ["~/index", "~/query"] and search.data == ["/h/a"]
 

@@ -275,7 +275,7 @@ def close_matches(word: str, known: Iterable[str], prefix: str = "") -> str:
 def at_home(value: str) -> str:
     """A path with the home folder in the place of "~", which shells leave in `--data=~/text` and `de=~/text`."""
     language, equals, path = value.rpartition("=")
-    return f"{language}{equals}{os.path.expanduser(path)}"
+    return f"{language}{equals}{os.path.expanduser(path)}" if path.startswith("~/") else value
 
 
 class _Yaml12Loader(yaml.SafeLoader):

@@ -29,7 +29,7 @@ def load(
     if not names and config.model_type in ARCHITECTURES:
         names = [ARCHITECTURES[config.model_type].classes["Model"]]
     if len(names) != 1:
-        raise ValueError(f"{path}: its config names the classes {names}; leave the right one in 'architectures' there")
+        raise ValueError(f"{path}: its config names the classes {names}; name one, in its 'architectures'")
     if config.model_type == MiniBertConfig.model_type:
         module, classes = modeling_minibert, modeling_minibert.__all__[1:]
     else:
