@@ -90,7 +90,9 @@ def extend_tokenizer(tokenizer: PreTrainedTokenizerBase, texts: Iterable[str], w
         for word, count in counts.items()
         if len(before[word]) > 1 and not any(p.id == unknown or BYTE_PIECE.fullmatch(p.value) for p in before[word])
     }
-    wanted = {word for word in saved if _is_word(word, backend)}
+    plain = Tokenizer.from_str(backend.to_str())
+    plain.no_padding()  # as a tokenizer may be saved; it would be an added token in every word
+    wanted = {word for word in saved if _is_word(word, plain)}
     chosen = sorted(wanted, key=lambda word: (-saved[word], word))[:words]
     if not chosen:
         raise ValueError("extend_vocabulary: the tokenizer cuts no word of the text; leave it out")

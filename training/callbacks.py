@@ -23,6 +23,7 @@ from transformers import (
     TrainerState,
     TrainingArguments,
 )
+from transformers.trainer import DEFAULT_PROGRESS_CALLBACK
 from transformers.trainer_callback import ExportableState
 from transformers.trainer_utils import SaveStrategy
 
@@ -40,7 +41,7 @@ RESUME, AGAIN = "go on with --resume_from_checkpoint true", "start again in anot
 def add_callbacks(trainer: Trainer) -> None:
     """Put lines in the place of what `Trainer` prints (a line a log), a manifest into every checkpoint, and one
     where SIGTERM comes."""
-    for printer in (PrinterCallback, ProgressCallback):
+    for printer in (PrinterCallback, DEFAULT_PROGRESS_CALLBACK):  # in notebooks that is a table
         trainer.pop_callback(printer)
     for callback in (ConsoleLog(), SaveAndStop(getattr(trainer, "advice", RESUME))):
         trainer.add_callback(callback)

@@ -3,6 +3,8 @@
 import shlex
 from pathlib import Path
 
+import datasets
+import numpy as np
 import pandas
 import pytest
 import torch
@@ -179,6 +181,26 @@ def test_objects_are_no_names(argument, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ValueError, match=f"{argument}: a Linear; save it, and give the folder's name"):
         minibert.pretrain(**{argument: torch.nn.Linear(2, 2)})
+
+
+def test_data_in_memory_is_no_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rows = datasets.Dataset.from_dict({"text": ["a", "b"], "label": [0, 1]})
+    for given in (rows, datasets.DatasetDict(train=rows), {"a"}, (name for name in "ab")):
+        kind = "Dataset" if isinstance(given, dict) else type(given).__name__
+        with pytest.raises(ValueError, match=f"data: a {kind}; save it"):
+            minibert.finetune("classify", data=given)
+
+
+def test_numbers_and_arrays_of_numpy(called):
+    scheduler = {"x": np.ones(2)}
+    minibert.pretrain(num_hidden_layers=np.int64(2), learning_rate=np.float32(0.5), lr_scheduler_kwargs=scheduler)
+    assert called.arguments[-1] == {"num_hidden_layers": 2} and type(called.arguments[-1]["num_hidden_layers"]) is int
+    assert called.arguments[-2].learning_rate == 0.5 and called.arguments[-2].lr_scheduler_kwargs == {"x": [1.0, 1.0]}
+    minibert.convert("a", "b", set={"max_position_embeddings": np.int64(64)})
+    assert called.arguments[0].set == {"max_position_embeddings": 64}
+    minibert.finetune("classify", train="x", labels=np.array(["no", "yes"]))
+    assert called.arguments[0].labels == ["no", "yes"]
 
 
 def test_unknown_task():

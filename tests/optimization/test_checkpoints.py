@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import Trainer, TrainingArguments
+from transformers import ProgressCallback, Trainer, TrainingArguments
 
 from minibert import MiniBertConfig, MiniBertForMaskedLM
 from minibert.training.callbacks import add_callbacks
@@ -19,14 +19,20 @@ from minibert.training.cli import main as cli
 FILES = ("model.safetensors", "optimizer.pt", "scheduler.pt", "rng_state.pth", "trainer_state.json")
 
 
-def make_trainer(folder, kind=Trainer):
+def make_trainer(folder, kind=Trainer, **given):
     torch.manual_seed(0)
     config = MiniBertConfig(
         vocab_size=40, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=24
     )
     ids = torch.randint(5, 40, (16, 12))
     training = TrainingArguments(
-        str(folder), use_cpu=True, disable_tqdm=True, save_strategy="steps", save_steps=2, max_steps=4, report_to="none"
+        str(folder),
+        use_cpu=True,
+        save_strategy="steps",
+        save_steps=2,
+        max_steps=4,
+        report_to="none",
+        **{"disable_tqdm": True} | given,
     )
     rows = [{"input_ids": row, "labels": row} for row in ids]
     return kind(MiniBertForMaskedLM(config), training, train_dataset=rows)
@@ -150,3 +156,17 @@ def test_a_sound_manifest_lists_every_file(saved):
     if (checkpoint / MANIFEST).exists():
         listed = json.loads((checkpoint / MANIFEST).read_text())
         assert set(listed) == {path.name for path in checkpoint.iterdir()} - {MANIFEST}
+
+
+def test_the_table_of_notebooks_goes(tmp_path, monkeypatch):
+    """It shows the mean loss of batches, as the held-out one."""
+
+    class Table(ProgressCallback):
+        pass
+
+    for place in ("transformers.trainer", "minibert.training.callbacks"):
+        monkeypatch.setattr(f"{place}.DEFAULT_PROGRESS_CALLBACK", Table)
+    trainer = make_trainer(tmp_path, disable_tqdm=False)
+    before = [type(callback) for callback in trainer.callback_handler.callbacks]
+    add_callbacks(trainer)
+    assert Table in before and Table not in [type(callback) for callback in trainer.callback_handler.callbacks]

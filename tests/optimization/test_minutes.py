@@ -156,7 +156,7 @@ def measured(monkeypatch, seconds_per_row, tokens=500, overhead=0.0, memory=10**
     """Stands for the machine: a step takes so many seconds a row, by size, beside the overhead."""
     seen = []
 
-    def measure(make_trainer, size, training, rows):
+    def measure(make_trainer, size, training, rows, left=None):
         seen.append((size, rows))
         if rows > memory:
             raise torch.OutOfMemoryError("no memory")

@@ -508,6 +508,27 @@ def test_measuring_trains_a_model_of_its_own(tmp_path):
     assert size == 2 and made == [(1, 4), (1, 4), (2, 4)] and planned.gradient_accumulation_steps == 2
 
 
+def test_measuring_ends_where_no_training_fits(tmp_path, monkeypatch):
+    """A step of a minute says enough after three, where a minute is left."""
+    clock = iter(range(0, 6000, 60))
+    monkeypatch.setattr("minibert.training.optimization.throughput.now", lambda _: next(clock))
+    training, steps = arguments(tmp_path), []
+
+    class Steps(TrainerCallback):
+        def on_step_begin(self, args, state, control, **kwargs):
+            steps.append(state.global_step + 1)
+
+    def make(size, training):
+        return Tuned(tiny(), training, train_dataset=rows(), callbacks=[Steps()])
+
+    training.include_num_input_tokens_seen = "all"
+    assert measure(make, 1, training, 4, left=61).seconds == 60 and steps == [1, 2, 3]
+    assert measure(make, 1, training, 4, left=601).seconds == 60 and len(steps) == 3 + 6
+    given = dataclasses.replace(training, per_device_train_batch_size=4)
+    with pytest.raises(ValueError, match="minutes: they are as good as over"):
+        plan_training(TimeBudget(1.01), make, [1], given, 32, 8)
+
+
 # --- bad input ---
 
 

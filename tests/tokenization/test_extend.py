@@ -138,6 +138,15 @@ def test_words_with_an_added_token_in_them_are_not_added(tokenizer):
         assert ids_of(extended, f"a {word}")[-1] >= len(given)
 
 
+def test_a_tokenizer_that_pads(tokenizer):
+    """As those of sentence-transformers are saved."""
+    given = copy.deepcopy(tokenizer)
+    given.backend_tokenizer.enable_padding(length=128, pad_id=given.pad_token_id, pad_token=given.pad_token)
+    padded, plain = (extend_tokenizer(each, DOMAIN, 3) for each in (given, tokenizer))
+    assert padded.pieces == plain.pieces and padded.figures() == plain.figures()
+    assert padded.tokenizer.backend_tokenizer.padding["length"] == 128
+
+
 def test_a_tokenizer_without_an_unknown_token():
     """None is no token, though a vocabulary may have a piece that is spelled so."""
     pieces = [*sorted(pre_tokenizers.ByteLevel.alphabet()), "No", "ne", "None"]

@@ -35,7 +35,9 @@ class PoolingArguments:
     normalize: bool | None = argument(None, "Give vectors the length 1; by default as the model was saved, else not.")
     max_length: int | None = argument(None, "Cut texts off after this many tokens; by default as the model was saved.")
     dtype: Literal["float32", "bfloat16"] | None = argument(
-        None, "What to compute in, bfloat16 being faster on processors with AMX; by default as the model was saved."
+        None,
+        "What to compute in, bfloat16 being faster on processors with AMX; by default as the model was saved, float32"
+        " where the processor is slow in 16 bits.",
     )
 
 

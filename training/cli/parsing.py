@@ -30,6 +30,7 @@ from .unused_arguments import reject_training, reject_unused
 
 NO_MEMORY = ("can't allocate memory", "Storage size calculation overflowed", "out of memory")
 LENGTHS = {"num_train_epochs", "max_steps", "minutes"}  # of a training; one given beside a recipe replaces its own
+PLAIN = (str, int, float, list, dict, os.PathLike, type(None))  # what values can be; true and false are numbers
 TEXTS = {"text", "words"}  # arguments of what is read; all others may be paths
 # Packages that only some commands need, and what to install for them.
 EXTRAS = {"peft": "peft", "onnx": "onnx onnxruntime", "onnxruntime": "onnx onnxruntime"}
@@ -78,7 +79,7 @@ def parse(name: str, argv: Sequence[str] = (), given: Mapping[str, Any] | None =
     Raises:
         ValueError: an unknown argument or recipe key (with close matches), a bad value, or one without effect.
     """
-    command, known, given = COMMANDS[name], argument_names(name), dict(given or {})
+    command, known, given = COMMANDS[name], argument_names(name), _plain(given or {})
     # --no_… of the command line is refused below, where it belongs to no argument
     unknown = given.keys() - known | {each for each in _flags(argv) if not {each, each.removeprefix("no_")} & known}
     for each in sorted(unknown):
@@ -174,8 +175,9 @@ class Parser(hf_argparser.HfArgumentParser):
             found = list(value) if is_list else [value]
             if not found and field.name in ("data", "train", "validation", "test"):  # as of a glob that matches nothing
                 raise ValueError(f"{field.name}: an empty list; give files, or leave it out")
-            if some := next(filter(callable, found), None):
-                raise ValueError(f"{field.name}: a {type(some).__name__}; save it, and give the folder's name")
+            parts = [part for x in found for part in (x.values() if isinstance(x, dict) else [x])]
+            if objects := [part for part in parts if not isinstance(part, PLAIN)]:
+                raise ValueError(f"{field.name}: a {type(objects[0]).__name__}; save it, and give the folder's name")
             texts = [json.dumps(x) if isinstance(x, (bool, dict)) else str(x) for x in found]
             if value is None:
                 if field.name in values and self.get_default(field.name) is not None:
@@ -270,6 +272,14 @@ def close_matches(word: str, known: Iterable[str], prefix: str = "") -> str:
 
 
 # --- values ---
+
+
+def _plain(value: Any) -> Any:
+    """NumPy's and torch's numbers and arrays, and the columns of tables, as Python's; also within lists."""
+    value = value.tolist() if hasattr(value, "tolist") else value
+    if isinstance(value, Mapping):
+        return {key: _plain(each) for key, each in value.items()}
+    return [*map(_plain, value)] if isinstance(value, (list, tuple)) else value
 
 
 def at_home(value: str) -> str:

@@ -12,7 +12,7 @@ from transformers import Trainer, TrainerCallback, TrainingArguments, set_seed
 from ..callbacks import SaveAndStop
 from ..checkpoints import check_same
 from ..precision import now
-from ..processes import of_first_rank
+from ..processes import of_first_rank, on_any_rank
 from .clock import TimeBudget
 
 # Where a size has caught up with the one below it, in the same time (docs/record.md). Embeddings, which cost next to
@@ -42,11 +42,17 @@ class Throughput(NamedTuple):
 
 
 class _StepTimer(TrainerCallback):
-    def __init__(self):
+    """Stops early where no training fits into the seconds that are `left`: each step may take as long as all of it."""
+
+    def __init__(self, left: float = math.inf):
+        self.left = left
         self.ends: list[tuple[float, float]] = []
 
     def on_step_end(self, args, state, control, **kwargs):
         self.ends.append((now(args.device), state.num_input_tokens_seen))
+        seconds = np.diff([end for end, _ in self.ends])
+        too_long = len(seconds) >= UNTIMED_STEPS and LEAST_STEPS * seconds.min() > self.left
+        control.should_training_stop |= on_any_rank(bool(too_long))
 
     def step(self) -> tuple[float, float]:
         """Seconds of a step, of which a stall may have taken some longer, and its tokens."""
@@ -54,13 +60,15 @@ class _StepTimer(TrainerCallback):
         return float(np.median(seconds)), float(tokens.mean())
 
 
-def measure(make_trainer: MakeTrainer, size: str, training: TrainingArguments, rows: int) -> Throughput:
+def measure(
+    make_trainer: MakeTrainer, size: str, training: TrainingArguments, rows: int, left: float = math.inf
+) -> Throughput:
     """Train a throw-away model of a size for a few steps, as the real one will be: rows, optimizer, precision."""
     short = dict(max_steps=UNTIMED_STEPS + TIMED_STEPS, per_device_train_batch_size=rows, gradient_accumulation_steps=1)
     short |= dict(eval_strategy="no", eval_on_start=False, save_strategy="no", load_best_model_at_end=False)
     short |= dict(logging_strategy="no", report_to="none", push_to_hub=False, disable_tqdm=True)
     trainer = make_trainer(size, dataclasses.replace(training, **short))
-    timer = _StepTimer()
+    timer = _StepTimer(left)
     trainer.add_callback(timer)
     trainer.remove_callback(SaveAndStop)  # nobody goes on from here
     trainer.train()
@@ -68,9 +76,11 @@ def measure(make_trainer: MakeTrainer, size: str, training: TrainingArguments, r
     return Throughput(parameters, rows, *of_first_rank(timer.step()))
 
 
-def saturate(make_trainer: MakeTrainer, size: str, training: TrainingArguments, most: float = MOST_ROWS) -> Throughput:
+def saturate(
+    make_trainer: MakeTrainer, size: str, training: TrainingArguments, most: float = MOST_ROWS, left: float = math.inf
+) -> Throughput:
     """`measure` with as many rows as keep the machine busy, up to `most`, or as fit into its memory."""
-    found = measure(make_trainer, size, training, FIRST_ROWS)
+    found = measure(make_trainer, size, training, FIRST_ROWS, left)
     while found.seconds <= BUSY and 2 * found.rows <= most:
         try:
             larger = measure(make_trainer, size, training, 2 * found.rows)
@@ -107,10 +117,11 @@ def plan_training(
     given, ranks, found = training.per_device_train_batch_size, training.world_size, None
     most = train_rows / STEPS_IN_EPOCH / ranks
     for size in () if budget.plan else sizes:
+        left = of_first_rank(budget.left)
         if given is None:
-            measured = saturate(make_trainer, size, training, min(most, MOST_ROWS))
+            measured = saturate(make_trainer, size, training, min(most, MOST_ROWS), left)
         else:
-            measured = measure(make_trainer, size, training, given)
+            measured = measure(make_trainer, size, training, given, left)
         speed = measured.tokens / measured.seconds
         affordable = speed * of_first_rank(budget.left) / measured.parameters
         print(
