@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import ProgressCallback, Trainer, TrainingArguments
+from transformers import Trainer, TrainerCallback, TrainingArguments
 
 from minibert import MiniBertConfig, MiniBertForMaskedLM
 from minibert.training.callbacks import add_callbacks
@@ -161,7 +161,7 @@ def test_a_sound_manifest_lists_every_file(saved):
 def test_the_table_of_notebooks_goes(tmp_path, monkeypatch):
     """It shows the mean loss of batches, as the held-out one."""
 
-    class Table(ProgressCallback):
+    class Table(TrainerCallback):
         pass
 
     for place in ("transformers.trainer", "minibert.training.callbacks"):
