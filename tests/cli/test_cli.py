@@ -361,12 +361,14 @@ def refused_field():
         return error
 
 
-@pytest.mark.parametrize("error", [ValueError("one\n  two"), FileNotFoundError("one two"), refused_field()])
+@pytest.mark.parametrize(
+    "error", [ValueError("one\n  two"), FileNotFoundError("one two"), ImportError("one two"), refused_field()]
+)
 def test_errors_of_a_command(called, capsys, error):
     called.result = error
     assert cli.main(["fill", "x"]) == 2
     assert capsys.readouterr().err == f"minibert: error: {' '.join(str(error).split())}\n"
-    with pytest.raises((ValueError, OSError)):  # a config's own errors, too, become a ValueError
+    with pytest.raises((ValueError, OSError, ImportError)):  # a config's own errors, too, become a ValueError
         cli.main(["fill", "x", "--traceback"])
 
 

@@ -172,7 +172,8 @@ def test_other_rates_are_not_resumed(toy, tmp_path, capsys, task):
     again = [*command, "--resume_from_checkpoint", "true"]
     said = refusal(capsys, *again, "--weight_decay", "0.5")
     assert "weight_decay: 0.5 is not" in said and "was trained with another" in said
-    for name, value in {"seed": "5", "per_device_train_batch_size": "12", "validation_size": "30"}.items():
+    others = {"seed": "5", "data_seed": "5", "per_device_train_batch_size": "12", "validation_size": "30"}
+    for name, value in others.items():
         said = refusal(capsys, *again, f"--{name}", value)
         assert f"error: {name}" in said and "was trained with" in said
     file.write_text(file.read_text().replace("ask", "tell"))

@@ -16,8 +16,8 @@ QUIET = {"HF_DATASETS_DISABLE_PROGRESS_BARS": "1", "TRANSFORMERS_VERBOSITY": "er
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command line (by default the process's own) and return the exit status.
 
-    Bad input (ValueError, OSError) and a package that is missing are printed as one line and give 2; `--traceback`
-    shows where it came from instead. Of several processes (torchrun, accelerate launch) only the first one prints.
+    Bad input (ValueError, OSError) and a package that is missing (ImportError) are printed as one line and give 2;
+    `--traceback` shows where it came from instead. Of several processes (torchrun, accelerate launch) only the first one prints.
     """
     argv = list(sys.argv[1:] if argv is None else argv)
     for name, value in QUIET.items():
@@ -39,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if distributed and distributed.is_available() and distributed.is_initialized():
             distributed.destroy_process_group()
         return status
-    except (KeyboardInterrupt, ValueError, OSError, ModuleNotFoundError) as error:
+    except (KeyboardInterrupt, ValueError, OSError, ImportError) as error:
         if "--traceback" in argv:
             raise
         if isinstance(error, KeyboardInterrupt):
