@@ -17,7 +17,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run a command line (by default the process's own) and return the exit status.
 
     Bad input (ValueError, OSError) and a package that is missing (ImportError) are printed as one line and give 2;
-    `--traceback` shows where it came from instead. Of several processes (torchrun, accelerate launch) only the first one prints.
+    `--traceback` shows where it came from instead. Of several processes (torchrun, accelerate launch) only the first
+    one prints.
     """
     argv = list(sys.argv[1:] if argv is None else argv)
     for name, value in QUIET.items():
