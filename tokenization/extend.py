@@ -6,7 +6,7 @@ import re
 import tempfile
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from pathlib import Path
 from typing import Any
 
@@ -92,7 +92,8 @@ def extend_tokenizer(tokenizer: PreTrainedTokenizerBase, texts: Iterable[str], w
     }
     plain = Tokenizer.from_str(backend.to_str())
     plain.no_padding()  # as a tokenizer may be saved; it would be an added token in every word
-    wanted = {word for word in saved if _is_word(word, plain)}
+    added = plain.get_added_tokens_decoder().keys()
+    wanted = {word for word in saved if _is_word(word, plain, added)}
     chosen = sorted(wanted, key=lambda word: (-saved[word], word))[:words]
     if not chosen:
         raise ValueError("extend_vocabulary: the tokenizer cuts no word of the text; leave it out")
@@ -130,14 +131,14 @@ def _count_words(backend: Tokenizer, texts: Iterable[str]) -> tuple[Counter[str]
     return counts, max(between_spaces, 1)
 
 
-def _is_word(piece: str, backend: Tokenizer) -> bool:
+def _is_word(piece: str, backend: Tokenizer, added: Set[int]) -> bool:
     """Letters, marks and digits, with a letter among them; behind the mark of a space, if it has one. No added token,
     nor one with such a part: those are found in a text before its words."""
     text = (piece if backend.decoder is None else backend.decoder.decode([piece])).strip()
     kinds = {unicodedata.category(character)[0] for character in text}
     if not "L" in kinds <= {"L", "M", "N"}:
         return False
-    return backend.get_added_tokens_decoder().keys().isdisjoint(backend.encode(text, add_special_tokens=False).ids)
+    return added.isdisjoint(backend.encode(text, add_special_tokens=False).ids)
 
 
 def _add_words(model: dict[str, Any], added_tokens: list[dict], words: dict[str, list], first: int) -> None:

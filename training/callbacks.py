@@ -108,7 +108,8 @@ def steps_of(training: TrainingArguments) -> dict[str, Any]:
     """What decides which rows a step has, and which one is the best: not another when a training is resumed."""
     size = training.train_batch_size * training.gradient_accumulation_steps * training.world_size
     batch = "per_device_train_batch_size · gradient_accumulation_steps · processes"
-    return {"seed": training.seed, batch: size, "metric_for_best_model": training.metric_for_best_model}
+    same = ("seed", "data_seed", "metric_for_best_model")
+    return {batch: size} | {name: getattr(training, name) for name in same}
 
 
 class SettingsState(TrainerCallback, ExportableState):

@@ -30,7 +30,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         for word in argv:
             if re.search("[\ud800-\udfff]", word):  # what Python makes of other bytes, and no tokenizer takes
-                raise ValueError(f"{word!r} is not UTF-8; give it in UTF-8, of a file or folder another name")
+                raise ValueError(f"{word!r} is not UTF-8; give text in UTF-8, and rename a file or folder")
         rank = int(os.environ.get("RANK", 0))
         with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere if rank > 0 else sys.stdout):
             status = run([argument for argument in argv if argument != "--traceback"])

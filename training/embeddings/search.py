@@ -92,8 +92,8 @@ def search(arguments: SearchArguments) -> list[list[tuple[Passage, float]]]:
     there = (root / FILE).is_file()
     if arguments.data:
         check_folder(root, "index")
-    if arguments.data and not there and root.exists() and holds_something(root):
-        raise ValueError(f"index: {folder!r} exists and is no index; give a new folder")
+        if not there and root.exists() and holds_something(root):
+            raise ValueError(f"index: {folder!r} exists and is no index; give a new folder")
     index = Index.load(root) if there or not arguments.data else None
     model = arguments.model or (index.model if index else "runs/embed")
     passages = read_passages(arguments.data, arguments.passage_words) if arguments.data else None

@@ -338,7 +338,7 @@ def train(
     metric = given["metric_for_best_model"].removeprefix("eval_")
     rows = {part: parts[part] for part in parts if part.endswith("dataset")}
     settings = {name: value for name, value in (vars(how) | vars(data)).items() if name != "patience"}
-    settings |= steps_of(training) | {"metric_for_best_model": metric, "data_seed": training.data_seed}
+    settings |= steps_of(training) | {"metric_for_best_model": metric}
     settings["rows"] = {part: len(rows[part]) for part in rows}
     if not getattr(how, "miner", None):  # of which other machines may mine others
         settings["text"] = {part: rows_checksum(rows[part]) for part in rows}

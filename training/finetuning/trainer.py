@@ -42,7 +42,7 @@ class Run:
         """What may not be another when a training is resumed: rows, labels, the model and its parts."""
         kinds = type(self.task.arguments), DataArguments
         names = {field.name for kind in kinds for field in dataclasses.fields(kind)}
-        names |= {"model", "freeze", "lora", "layerwise_lr_decay", "data_seed", "text"}
+        names |= {"model", "freeze", "lora", "layerwise_lr_decay", "text"}
         kept = {name: value for name, value in self.settings.items() if name in names}
         rows = {name: len(split) for name, split in self.splits.items()}
         return steps_of(self.training) | kept | {"labels": list(self.task.labels), "rows": rows}

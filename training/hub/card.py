@@ -94,7 +94,7 @@ class SavedCard:
     text: str = ""
     facts: CardFacts | None = None  # that it was made of, if they are known
     edited: bool = False  # since; `read_card` takes one that is not ours for edited
-    uploaded: bool = False  # as it is, or taken from the Hub
+    uploaded: bool = False  # this very text was put on the Hub by `minibert push`, or comes from there
 
 
 # --- cards and folders ---

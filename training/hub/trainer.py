@@ -35,11 +35,11 @@ class HubReady:
     def init_hf_repo(self, *args, **kwargs):
         try:
             super().init_hf_repo(*args, **kwargs)
+            token, branch = self._token_and_branch()
+            if self.is_world_process_zero() and branch:
+                HfApi(token=token).create_branch(self.hub_model_id, branch=branch, exist_ok=True)
         except Exception as error:  # the libraries below have their own for a dead line
             raise OSError(f"push_to_hub: {' '.join(str(error).split())}") from error
-        token, branch = self._token_and_branch()
-        if self.is_world_process_zero() and branch:
-            HfApi(token=token).create_branch(self.hub_model_id, branch=branch, exist_ok=True)
 
     def push_to_hub(self, commit_message="End of training", blocking=True, token=None, revision=None, *args, **kwargs):
         self.of_this_push = token, revision

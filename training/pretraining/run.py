@@ -178,7 +178,7 @@ def pretrain(
         begin_with_word_vectors(trainer.model, rows_of_ids, tokenizer.all_special_ids, training.seed)
     # What decides rows, masks and weights: a checkpoint may fit what has another meaning.
     kept = vars(mixture) | vars(streaming) | vars(row_arguments) | vars(objective_arguments) | vars(objective.masking)
-    kept |= steps_of(training) | {name: getattr(training, name) for name in ("data_seed", "train_sampling_strategy")}
+    kept |= steps_of(training) | {"train_sampling_strategy": training.train_sampling_strategy}
     kept |= {name: getattr(optimization, name) for name in ("batch_warmup", "weight_average")}
     if streaming.streaming:  # every process, and of text every worker, reads a part of its own
         kept |= {"processes": training.world_size}
