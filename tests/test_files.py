@@ -7,7 +7,8 @@ import pytest
 from minibert.training import race
 from minibert.training.arguments.pretraining import CorpusArguments
 from minibert.training.arguments.tools import RaceArguments
-from minibert.training.files import write_json
+from minibert.training.cli import main as cli
+from minibert.training.files import claimed, whole, write_json
 
 
 def half(path, *_, **__):
@@ -25,6 +26,28 @@ def test_json_that_breaks_off_is_not_there(tmp_path, monkeypatch):
     monkeypatch.undo()
     assert [path.name for path in tmp_path.iterdir()] == ["a.json"]  # and no half of it
     assert (tmp_path / "a.json").read_text() == '{\n "a": 1\n}\n' and not (tmp_path / "b.json").exists()
+
+
+def test_a_full_disk_is_named_with_the_file(tmp_path):
+    with (
+        pytest.raises(OSError, match="a.npy' could not be written: 3 requested and 2 written"),
+        whole(tmp_path / "a.npy"),
+    ):
+        raise OSError("3 requested and 2 written")
+
+
+@pytest.mark.parametrize("command", ["pretrain", "prepare", "finetune classify", "finetune embed", "finetune rerank"])
+def test_two_processes_do_not_write_in_one_folder(command, tmp_path, capsys):
+    """Each would overwrite the other's checkpoints and model."""
+    output, refused = tmp_path / "a" / "b", f"output_dir: another process is writing in '{tmp_path / 'a' / 'b'}'; wait"
+    words = [*command.split(), "--output_dir", str(output), "--data", str(tmp_path / "nowhere.txt")]
+    words += ["--model", "nowhere"] if "finetune" in command else []
+    with claimed(output):
+        assert cli.main(words) == 2 and refused in capsys.readouterr().err
+    assert not (tmp_path / "a").exists()  # nothing was written there
+    output.mkdir(parents=True)
+    assert cli.main(words) == 2 and "nowhere" in capsys.readouterr().err  # it is free again
+    assert output.exists()
 
 
 def test_held_out_masks_of_a_race_that_break_off_are_made_again(tmp_path, monkeypatch):

@@ -3,9 +3,14 @@
 import json
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None
 
 
 @contextmanager
@@ -15,8 +20,38 @@ def whole(path: Path) -> Iterator[Path]:
     try:
         yield unfinished
         os.replace(unfinished, path)
+    except OSError as error:  # of a full disk, NumPy and others do not say what file it is
+        raise OSError(f"{str(path)!r} could not be written: {error}") from error
     finally:
         unfinished.unlink(missing_ok=True)  # half of it
+
+
+@contextmanager
+def claimed(folder: Path) -> Iterator[None]:
+    """While this process writes in a folder, no other one does: it gets a ValueError. The system frees a folder whose
+    process was killed. Windows and some network file systems have no such locks: there two get in."""
+    if fcntl is None:
+        yield
+        return
+    made = [path for path in (folder, *folder.parents) if not path.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    held = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(held)
+        raise ValueError(
+            f"output_dir: another process is writing in {str(folder)!r}; wait for it, or give another one"
+        ) from None
+    except OSError:  # a file system without locks
+        pass
+    try:
+        yield
+    finally:
+        os.close(held)
+        for path in made:  # those in which nothing was written
+            with suppress(OSError):
+                path.rmdir()
 
 
 def holds_something(folder: Path) -> bool:

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import torch
-from transformers import PreTrainedConfig, TrainingArguments
+from transformers import PreTrainedConfig, Trainer, TrainingArguments
 from transformers.integrations import get_available_reporting_integrations
 from transformers.optimization import TYPE_TO_SCHEDULER_FUNCTION
 
@@ -75,6 +75,16 @@ def now(device: torch.device) -> float:
     return time.perf_counter()
 
 
+def _optimizer(training: TrainingArguments) -> str | None:
+    """The class of `--optim` and what it is called with; None if it needs the model for that, or cannot read them."""
+    try:
+        return str(Trainer.get_optimizer_cls_and_kwargs(training))
+    except ImportError as error:
+        raise ValueError(f"optim: {error}") from error
+    except (NotImplementedError, TypeError, ValueError):
+        return None
+
+
 def check_training(training: TrainingArguments) -> None:
     """Refuse (ValueError) what Transformers would do otherwise than asked, without a word, and what would end a
     training only after all data is read."""
@@ -86,6 +96,9 @@ def check_training(training: TrainingArguments) -> None:
     if unknown and "kwargs" not in schedule:
         use = f"use {', '.join(usable) or 'none'}; the warmup is --warmup_steps"
         raise ValueError(f"lr_scheduler_kwargs: {training.lr_scheduler_type.value} has no {unknown[0]!r}; {use}")
+    optimizer, plain = _optimizer(training), _optimizer(dataclasses.replace(training, optim_args=None))
+    if training.optim_args and plain and optimizer in (plain, None):
+        raise ValueError(f"optim_args: {training.optim_args!r} means nothing to {training.optim.value}; leave it out")
     installed = [*get_available_reporting_integrations(), "azure_ml", "flyte"]  # of which it does not always say so
     if missing := [name for name in training.report_to if name and name not in installed]:
         raise ValueError(f"report_to: {missing[0]!r} is no package that is installed here; install it, or leave it out")

@@ -668,6 +668,9 @@ class TestBadInput:
             ([*good, "--seeds", "0"], "seeds: 0"),
             ([*good, "--seeds", "2", "--resume_from_checkpoint", "true"], "resume_from_checkpoint: 2 seeds cannot be"),
             ([*good, "--report_to", "nobody"], "report_to: 'nobody' is no package that is installed here; install it"),
+            ([*good, "--optim", "lomo"], "optim: You need to install `lomo_optim`"),
+            ([*good, "--optim_args", "a=1"], "optim_args: 'a=1' means nothing to adamw_torch"),
+            ([*good, "--optim", "sgd", "--optim_args", "momentum"], "optim_args: 'momentum' means nothing to sgd"),
             ([*good, "--label_column", "tag"], "no column 'tag' (it has text, label)"),
             ([*good, "--pair_column", "text"], "pair_column"),
         ):

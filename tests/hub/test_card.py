@@ -354,6 +354,8 @@ def test_facts_of_a_trainer(tmp_path):
     assert facts.training["steps"] == "20 (1.00 epochs)" and facts.training["time"] == "1.5 minutes"
     assert facts.training["batch"] == "8 sequences" and "0.0003" in facts.training["optimizer"]
     assert torch.__version__ in facts.training["software"] and facts.training["hardware"].startswith("cpu")
+    found = dataclasses.replace(arguments, auto_find_batch_size=True)  # and perhaps a smaller one than was asked for
+    assert "batch" not in facts_from_trainer(state, found).training
     assert facts_from_trainer({"global_step": 0, "log_history": []}) == CardFacts()
     two = [{f"eval_{name}_loss": value, f"eval_{name}_runtime": 3.0, f"eval_{name}_steps_per_second": 3.0, "step": 20}
            for name, value in (("news", 1.0), ("web", 2.0))]  # fmt: skip

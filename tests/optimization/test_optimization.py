@@ -6,6 +6,7 @@ import itertools
 import math
 import re
 import shutil
+import types
 
 import pytest
 import torch
@@ -332,6 +333,24 @@ def test_batches_grow_and_the_steps_stay(workers, tmp_path):
     tokens = [after - before for before, after in zip([0, *seen.tokens], seen.tokens)]
     # an eighth, then 7/8 more over 8 steps; 12 tokens a row
     assert [count // 12 for count in tokens] == [1, 1, 2, 3, 4, 5, 6, 7] + 8 * [8]
+
+
+def test_batches_grow_to_the_size_that_fits(tmp_path):
+    """Of `--auto_find_batch_size`, which begins anew with a smaller one."""
+    seen, forward = Seen(), MiniBertForMaskedLM.forward
+
+    def small(self, input_ids, **inputs):
+        if len(input_ids) > 5:
+            seen.tokens.clear()
+            raise RuntimeError("CUDA out of memory.")
+        return forward(self, input_ids, **inputs)
+
+    run = trainer(tmp_path, optimization={"batch_warmup": 0.5}, max_steps=8, callbacks=[seen],
+                  auto_find_batch_size=True, include_num_input_tokens_seen="all")  # fmt: skip
+    run.model.forward = types.MethodType(small, run.model)
+    run.train()
+    rows = [(after - before) // 12 for before, after in zip([0, *seen.tokens], seen.tokens)]
+    assert rows == [1, 1, 2, 3, 5, 5, 2, 5]  # the seventh ends the epoch: 32 rows are 6 batches of 5, and 2
 
 
 def test_a_short_batch_is_the_beginning_of_the_full_one(tmp_path):

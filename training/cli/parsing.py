@@ -18,6 +18,7 @@ import re
 import sys
 import typing
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -25,6 +26,7 @@ import yaml
 from safetensors import SafetensorError
 
 from ..arguments import argument
+from ..files import claimed
 from .commands import COMMANDS
 from .unused_arguments import reject_training, reject_unused
 
@@ -48,7 +50,9 @@ def run_command(name: str, argv: Sequence[str] = (), given: Mapping[str, Any] | 
     module, _, function = COMMANDS[name].function.partition(":")
     try:
         instances = parse(name, argv, given)
-        return getattr(importlib.import_module(f"minibert.training.{module}"), function)(*instances)
+        run = getattr(importlib.import_module(f"minibert.training.{module}"), function)
+        with _output_of(name, instances):
+            return run(*instances)
     except ModuleNotFoundError as error:
         if error.name not in EXTRAS:
             raise
@@ -67,6 +71,15 @@ def run_command(name: str, argv: Sequence[str] = (), given: Mapping[str, Any] | 
         else:
             raise
         raise OSError(f"{what}: {' '.join(said.split())[:200]}") from error
+
+
+def _output_of(name: str, instances: Sequence[Any]) -> AbstractContextManager:
+    """Of a command that goes on in its output folder where it was killed, that folder, `claimed` by the first rank."""
+    goes_on = name == "prepare" or (COMMANDS[name].training_defaults and not name.startswith("evaluate"))
+    values = {key: value for each in instances if not isinstance(each, dict) for key, value in vars(each).items()}
+    if not goes_on or values.get("plan") or int(os.environ.get("RANK", 0)) > 0:
+        return nullcontext()
+    return claimed(Path(values["output_dir"]))
 
 
 def parse(name: str, argv: Sequence[str] = (), given: Mapping[str, Any] | None = None) -> list[Any]:

@@ -85,6 +85,8 @@ def finetune_embed(how: EmbedTrainingArguments, data: PairArguments, training: T
     if not 0 <= how.original_share < 1:
         raise ValueError(f"original_share: {how.original_share} is out of range; use 0 to below 1")
     if loss == "ranking":
+        if training.data_seed is not None:
+            raise ValueError(f"data_seed: {training.data_seed} has no effect on pairs without scores; use seed")
         check_repeated(pairs, training.train_batch_size)
     task = held_out if scored or isinstance(held_out, Retrieval) else as_retrieval(held_out)
     by_rank = isinstance(task, Retrieval)
@@ -387,7 +389,7 @@ def train(
         "arguments": vars(how) | vars(data),
         "seed": training.seed,
         "learning_rate": training.learning_rate,
-        "batch_size": args.train_batch_size * args.gradient_accumulation_steps * args.world_size,
+        "batch_size": state.train_batch_size * args.gradient_accumulation_steps * args.world_size,
         "epochs": state.epoch,
         "precision": "bf16" if args.bf16 else "fp16" if args.fp16 else "fp32",
     }

@@ -239,7 +239,7 @@ def describe_training(training: TrainingArguments) -> dict[str, str]:
     optimizer, schedule = (getattr(each, "value", each) for each in (training.optim, training.lr_scheduler_type))
     rates = f"learning rate {training.learning_rate:g}, {schedule} schedule, weight decay {training.weight_decay:g}"
     return {
-        "batch": f"{batch} sequences",
+        **({} if training.auto_find_batch_size else {"batch": f"{batch} sequences"}),  # found: `training` does not know
         "optimizer": f"{optimizer}, {rates}",
         "precision": "bf16" if training.bf16 else "fp16" if training.fp16 else "fp32",
         "seed": str(training.seed),

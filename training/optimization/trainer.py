@@ -157,7 +157,7 @@ class OptimizationMixin:
             share_done = self.budget.progress if self.budget else self.state.global_step / self.state.max_steps
             warmed = (self.state.global_step if warmup >= 1 else share_done) / warmup
             if warmed < 1:
-                rows = rows_in_batch(self.args.train_batch_size, warmed)
+                rows = rows_in_batch(self._train_batch_size, warmed)
                 epoch_iterator = ({name: column[:rows] for name, column in batch.items()} for batch in epoch_iterator)
         return super().get_batch_samples(epoch_iterator, *args, **kwargs)
 
