@@ -202,6 +202,7 @@ def read_training_data(
 ) -> tuple[Dataset, Dataset | Retrieval]:
     """What is trained on, and what the best checkpoint is chosen on; of text without pairs those of `pairs_from` are
     made, with passages of `words` words at most."""
+    check_training(training)
     check_least(data, patience=0)
     for name in NO_EFFECT:
         if getattr(training, name) != TrainingArguments.__dataclass_fields__[name].default:
@@ -333,7 +334,6 @@ def train(
     """Train and save the model, its card, report.json and training.png. Of several processes one saves: in the others
     the result has no model. `parts` are what the trainer is made of, `fields` those of its arguments that are not the
     user's."""
-    check_training(training)
     training = resolve_precision(training)
     given = {field.name: getattr(training, field.name) for field in dataclasses.fields(training) if field.init}
     given |= best_by(training, evaluator.metric, evaluator.names)
