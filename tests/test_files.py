@@ -1,5 +1,8 @@
 """Files whose existence says that something is done: all of them is there, or nothing."""
 
+import os
+import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -48,6 +51,20 @@ def test_two_processes_do_not_write_in_one_folder(command, tmp_path, capsys):
     output.mkdir(parents=True)
     assert cli.main(words) == 2 and "nowhere" in capsys.readouterr().err  # it is free again
     assert output.exists()
+
+
+def test_a_folder_is_free_when_its_process_is_killed(tmp_path):
+    """Also while a worker of that one lives on, as those of `datasets` do."""
+
+    if (process := os.fork()) == 0:
+        with claimed(tmp_path / "rows"):
+            if os.fork() == 0:
+                time.sleep(10)
+                os._exit(0)
+            os.kill(os.getpid(), signal.SIGKILL)
+    assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == -signal.SIGKILL
+    with claimed(tmp_path / "rows"):
+        pass
 
 
 def test_held_out_masks_of_a_race_that_break_off_are_made_again(tmp_path, monkeypatch):

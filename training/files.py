@@ -12,6 +12,18 @@ try:
 except ImportError:  # Windows
     fcntl = None
 
+CLAIMS: set[int] = set()  # descriptors of the folders that this process has `claimed`
+
+
+def _drop_claims() -> None:
+    """In a process that is forked, such as a worker, which may outlive one that is killed."""
+    while CLAIMS:
+        os.close(CLAIMS.pop())
+
+
+if fcntl is not None:
+    os.register_at_fork(after_in_child=_drop_claims)
+
 
 @contextmanager
 def whole(path: Path) -> Iterator[Path]:
@@ -45,10 +57,13 @@ def claimed(folder: Path) -> Iterator[None]:
         ) from None
     except OSError:  # a file system without locks
         pass
+    CLAIMS.add(held)
     try:
         yield
     finally:
-        os.close(held)
+        if held in CLAIMS:
+            CLAIMS.remove(held)
+            os.close(held)
         for path in made:  # those in which nothing was written
             with suppress(OSError):
                 path.rmdir()
