@@ -11,6 +11,7 @@ import torch
 from helpers import write_rows
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tokenizers import Tokenizer
 from transformers import AutoTokenizer
 
 from minibert import MiniBertConfig, MiniBertForQuestionAnswering, MiniBertModel
@@ -337,6 +338,8 @@ def test_it_learns_a_handful_by_heart_and_answers_alone(folder):
     assert cli.main(["finetune", "answer", "--model", model, *given, *CUT, *TRAIN, *QUICK]) == 0
     report = json.loads((output / "metrics.json").read_text())
     assert report["validation"]["f1"] > 0.9
+    backend = Tokenizer.from_file(str(output / "tokenizer.json"))
+    assert backend.truncation is backend.padding is None  # that of questions would be an error for longer texts
     assert (output / "predictions.png").stat().st_size > 3000
     right = 0
     arguments = AnswerArguments(max_length=40, stride=10, max_question_length=12)

@@ -319,9 +319,19 @@ def test_fill_refuses_what_it_cannot_fill(run, tmp_path, capsys):
         assert said in capsys.readouterr().err
 
 
+def break_off(tokenizer, folder, **_):
+    """As `tokenizers` does on a full disk."""
+    (folder / "tokenizer.json").write_text("{")
+    raise Exception("No space left on device (os error 28)")
+
+
 def test_tokenizer_command(corpus, tmp_path, capsys):
     output = str(tmp_path / "tokenizer")
     command = ["tokenizer", "--data", str(corpus), "--algorithm", "bpe", "--vocab_size", "300", "--output_dir", output]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(PreTrainedTokenizerFast, "save_pretrained", break_off)
+        assert cli.main(command) == 2
+    assert "is the disk full" in capsys.readouterr().err and not (tmp_path / "tokenizer").exists()
     assert cli.main(command) == 0
     assert "300 tokens" in capsys.readouterr().out
     assert cli.main(command) == 2

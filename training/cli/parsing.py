@@ -31,6 +31,7 @@ from .commands import COMMANDS
 from .unused_arguments import reject_training, reject_unused
 
 NO_MEMORY = ("can't allocate memory", "Storage size calculation overflowed", "out of memory")
+NOT_WRITTEN = ("PytorchStreamWriter", "inline_container", "(os error ")  # of torch, and of `tokenizers`
 LENGTHS = {"num_train_epochs", "max_steps", "minutes"}  # of a training; one given beside a recipe replaces its own
 PLAIN = (str, int, float, list, dict, os.PathLike, type(None))  # what values can be; true and false are numbers
 TEXTS = {"text", "words"}  # arguments of what is read; all others may be paths
@@ -66,8 +67,8 @@ def run_command(name: str, argv: Sequence[str] = (), given: Mapping[str, Any] | 
         # Errors of no class of their own, where it is the machine's limits, or a file's.
         if isinstance(error, MemoryError) or any(words in said for words in NO_MEMORY):
             what = "the memory is too small; use a smaller model, batch or seq_length"
-        elif isinstance(error, SafetensorError) or "PytorchStreamWriter" in said:
-            what = "a file of weights could not be read or written; is the disk full, or the file damaged?"
+        elif isinstance(error, SafetensorError) or any(words in said for words in NOT_WRITTEN):
+            what = "a file could not be read or written; is the disk full, or the file damaged?"
         else:
             raise
         raise OSError(f"{what}: {' '.join(said.split())[:200]}") from error

@@ -8,7 +8,7 @@ from ...tokenization import extend_tokenizer, train_tokenizer
 from ..arguments import pretraining as arguments
 from ..checkpoints import check_folder
 from ..data.mixtures import load_sample
-from ..loading import saved_tokenizer
+from ..loading import new_folder, saved_tokenizer
 
 
 def train(
@@ -32,7 +32,8 @@ def train(
         extension = extend_tokenizer(given, documents["text"], command.extend_vocabulary)
         trained = extension.tokenizer
         print(extension.describe())
-    trained.save_pretrained(output)
+    with new_folder(output) as written:
+        trained.save_pretrained(written)
     example = next(iter(documents))["text"].splitlines()[0][:80]
     print(f"{len(trained):,} tokens, saved to {output}\n{example}\n{' '.join(trained.tokenize(example))}")
     return trained
