@@ -35,6 +35,8 @@ FRAMEWORK_KEYWORDS = {
 
 SPECIAL_IDS = tuple(f"{name}_token_id" for name in ("pad", "unk", "cls", "sep", "mask", "bos", "eos"))
 
+MOST_LAYERS = 10_000  # lists of that length follow
+
 DEFAULT_ROPE_THETA = {"full_attention": 160_000.0, "sliding_attention": 10_000.0}
 # What each kind of RoPE scaling needs, and what it may have, beside rope_theta and partial_rotary_factor; in the words
 # of Transformers' ROPE_INIT_FUNCTIONS.
@@ -70,6 +72,11 @@ MODERNBERT_SIZES = {
 def vocabulary_size(tokenizer) -> int:
     """Word vectors that a tokenizer needs: its highest id plus 1, more than its tokens where ids are left out."""
     return max(tokenizer.get_vocab().values(), default=-1) + 1
+
+
+def attention_pattern(depth: int, every: int) -> list[str]:
+    """`layer_types` of so many layers, of which layer i attends globally if i % every == 0."""
+    return ["sliding_attention" if i % max(every, 1) else "full_attention" for i in range(depth)]
 
 
 @strict
@@ -125,7 +132,7 @@ class MiniBertConfig(PreTrainedConfig):
     rope_parameters: dict[str, Any] | None = None
 
     # --- attention pattern ---
-    # Layer i attends globally if i % n == 0; 1: every layer does. Decides `layer_types` when a config is built.
+    # Layer i attends globally if i % n == 0; 1: every layer does. Decides `layer_types`, unless others are given.
     global_attn_every_n_layers: int = 3
     layer_types: list[str] | None = None  # "full_attention" | "sliding_attention" a layer; None: from the line above
     local_attention: int = 128  # window of the local layers: token i sees token j if |i - j| <= local_attention // 2
@@ -178,14 +185,21 @@ class MiniBertConfig(PreTrainedConfig):
         names = self.id2label
         if names is not None and not (isinstance(names, dict) and all(str(number).isdecimal() for number in names)):
             raise ValueError(f"id2label={names!r}: use a mapping from numbers to names")
-        if self.num_hidden_layers > 10_000:  # lists of that length follow
-            raise ValueError(f"num_hidden_layers={self.num_hidden_layers!r}: it must be at most 10000")
-        if self.layer_types is None and self.global_attn_every_n_layers > 0:
-            self.layer_types = [
-                "sliding_attention" if i % self.global_attn_every_n_layers else "full_attention"
-                for i in range(self.num_hidden_layers)
-            ]
+        if self.num_hidden_layers > MOST_LAYERS:
+            raise ValueError(f"num_hidden_layers={self.num_hidden_layers!r}: it must be at most {MOST_LAYERS}")
+        if self.layer_types is None:
+            self.layer_types = attention_pattern(self.num_hidden_layers, self.global_attn_every_n_layers)
         super().__post_init__(**kwargs)
+
+    def __setattr__(self, name: str, value: Any):
+        """With the depth, or the rhythm of global layers, `layer_types` that follow them change too."""
+        follow = False
+        if name in ("num_hidden_layers", "global_attn_every_n_layers") and "layer_types" in self.__dict__:
+            now = attention_pattern(self.num_hidden_layers, self.global_attn_every_n_layers)
+            follow = self.layer_types == now and value in range(1, MOST_LAYERS + 1)
+        super().__setattr__(name, value)
+        if follow:
+            self.layer_types = attention_pattern(self.num_hidden_layers, self.global_attn_every_n_layers)
 
     def convert_rope_params_to_dict(self, **kwargs) -> dict[str, Any]:
         """Fill in the default bases, and what is given for both kinds of layers. (Transformers calls this while a
@@ -337,8 +351,7 @@ class MiniBertConfig(PreTrainedConfig):
             overrides["rope_parameters"] = given
         if {"num_hidden_layers", "global_attn_every_n_layers"} & overrides.keys() and "layer_types" not in overrides:
             every, depth = known.get("global_attn_every_n_layers", 3), known.get("num_hidden_layers", 22)
-            derived = ["sliding_attention" if i % every else "full_attention" for i in range(depth)]
-            if known.get("layer_types") == derived:
+            if known.get("layer_types") == attention_pattern(depth, every):
                 del known["layer_types"]
         if unknown:
             logger.warning(f"MiniBertConfig keeps keys that it does not know: {', '.join(sorted(unknown))}")

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
 from accelerate import PartialState
-from safetensors import SafetensorError
 from tqdm.auto import tqdm
 from transformers import (
     EarlyStoppingCallback,
@@ -25,6 +25,7 @@ from transformers import (
 )
 from transformers.trainer import DEFAULT_PROGRESS_CALLBACK
 from transformers.trainer_callback import ExportableState
+from transformers.trainer_pt_utils import LengthGroupedSampler
 from transformers.trainer_utils import SaveStrategy
 
 from .checkpoints import check_same, write_manifest
@@ -105,11 +106,16 @@ class EarlyStopping(EarlyStoppingCallback):
 
 
 def steps_of(training: TrainingArguments) -> dict[str, Any]:
-    """What decides which rows a step has, and which one is the best: not another when a training is resumed."""
+    """What decides which rows a step has, what it does to the weights, and which one is the best: not another when a
+    training is resumed."""
     size = training.train_batch_size * training.gradient_accumulation_steps * training.world_size
     batch = "per_device_train_batch_size · gradient_accumulation_steps · processes"
-    same = ("seed", "data_seed", "metric_for_best_model")
-    return {batch: size} | {name: getattr(training, name) for name in same}
+    by_metric, schedule = ("reduce_lr_on_plateau", "greedy"), training.lr_scheduler_type.value
+    kinds = {"optim": training.optim.value.removesuffix("_fused")}
+    kinds |= {"lr_scheduler_type": schedule if schedule in by_metric else "one by steps"}
+    same = ("learning_rate", "weight_decay", "adam_beta1", "adam_beta2", "adam_epsilon", "seed", "data_seed")
+    same += ("train_sampling_strategy", "metric_for_best_model")
+    return {batch: size} | kinds | {name: getattr(training, name) for name in same}
 
 
 class SettingsState(TrainerCallback, ExportableState):
@@ -134,15 +140,10 @@ class SettingsState(TrainerCallback, ExportableState):
             check_same(saved, now, use, "give the arguments of that run")
 
 
-# What an optimizer takes from its checkpoint, whatever it was built with, and the arguments that say it.
-RESUMED = {"initial_lr": "learning_rate", "weight_decay": "weight_decay", "eps": "adam_epsilon"}
-RESUMED |= {"betas": "adam_beta1, adam_beta2"}
-
-
 class CheckpointErrors:
-    """For a `Trainer`: a checkpoint that cannot be written is an OSError that names it; one that was trained with
-    another optimizer, or other settings of it, which would win without a word, is a ValueError; from the last one of a
-    training there is no further step. Whoever handled SIGTERM before a training does so again after it."""
+    """For a `Trainer`: a checkpoint that cannot be written is an OSError that names it; one of another optimizer is a
+    ValueError; from the last one of a training there is no further step; rows grouped by length have the same order
+    when it is resumed. Whoever handled SIGTERM before a training does so again after it."""
 
     advice = RESUME
 
@@ -176,17 +177,19 @@ class CheckpointErrors:
     def _load_optimizer_and_scheduler(self, checkpoint):
         if checkpoint is not None:
             self._find_best(checkpoint)
-        asked = [dict(group) for group in self.optimizer.param_groups]
-        use = f"the checkpoint {str(checkpoint)!r} was trained with another; give the arguments of that run"
         try:
             super()._load_optimizer_and_scheduler(checkpoint)
         except ValueError as error:
+            use = f"the checkpoint {str(checkpoint)!r} was trained with another; give the arguments of that run"
             raise ValueError(f"optimizer: {use} ({error})") from error
-        for group, loaded in zip(asked, self.optimizer.param_groups):
-            for name, argument in RESUMED.items():
-                if name in group and group[name] != loaded.get(name, group[name]):
-                    argument = f"muon_{argument}" if name == "initial_lr" and "parts" in group else argument
-                    raise ValueError(f"{argument}: {group[name]} is not {loaded[name]}, and {use}")
+
+    def _get_train_sampler(self, *args, **kwargs):
+        sampler, training = super()._get_train_sampler(*args, **kwargs), self.args
+        if isinstance(sampler, LengthGroupedSampler):  # which has no seed
+            seed = training.seed if training.data_seed is None else training.data_seed
+            sampler.generator = torch.Generator()
+            sampler.set_epoch = lambda epoch: sampler.generator.manual_seed(seed + epoch)
+        return sampler
 
     def _evaluate(self, trial, *args, **kwargs):
         if on_any_rank(any(getattr(callback, "received", False) for callback in self.callback_handler.callbacks)):
@@ -197,7 +200,7 @@ class CheckpointErrors:
     def _save_checkpoint(self, *args, **kwargs):
         try:
             super()._save_checkpoint(*args, **kwargs)
-        except (OSError, RuntimeError, SafetensorError) as error:  # the second is what `torch.save` raises
+        except Exception as error:  # torch, `safetensors` and `tokenizers` have their own for a full disk
             name = f"checkpoint-{self.state.global_step}"
             raise OSError(
                 f"{name} could not be written to {self.args.output_dir!r} ({str(error).splitlines()[0]}); what was"

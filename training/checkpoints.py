@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 import shutil
 import zipfile
@@ -19,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError, safe_open
 
-from .files import write_json
+from .files import check_folder, write_json
 
 if TYPE_CHECKING:
     from transformers import TrainingArguments
@@ -79,35 +78,32 @@ def _checkpoint_to_resume(training: TrainingArguments) -> str | None:
     if not any(_is_complete(each / name) for each in _checkpoints(folder) for name in (MANIFEST, "trainer_state.json")):
         print(f"Beginning anew: of {passed_over[0].partition(':')[0]} nothing but a part was written")
         return None
+    _check_unfinished(folder)
     raise ValueError(
         f"resume_from_checkpoint: there is no whole checkpoint in {str(folder)!r} ({'; '.join(passed_over)}); start"
         " again in another folder"
     )
 
 
-def check_folder(folder: Path, argument: str = "output_dir") -> None:
-    """Refuse (ValueError) an output folder that is a file, or that nothing can be written in."""
-    if folder.is_file():
-        raise ValueError(f"{argument}: {str(folder)!r} is a file; give a folder, existing or new")
-    there = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
-    if not os.access(there, os.W_OK | os.X_OK):
-        raise ValueError(f"{argument}: nothing can be written in {str(there)!r}; give another one")
-
-
 def check_unused(folder: Path, one_of_several: bool = False) -> None:
     """`check_folder`; and one that holds a finished or an unfinished run is refused too. `one_of_several`: it is for a
     run that is a part of another one."""
     check_folder(folder)
+    _check_unfinished(folder)
     last = next(iter(_checkpoints(folder)), None)
-    # A push in mid-run leaves a config, too; the state is saved at the end.
-    if (folder / "config.json").exists() and (last is None or (folder / "trainer_state.json").exists()):
-        raise ValueError(f"output_dir: {str(folder)!r} holds a finished model; give another one, or remove it")
     if last is not None:
         holds_more = any(any(last.glob(name)) for name in OPTIMIZER)  # than a model
         goes_on = "go on with --resume_from_checkpoint true, " if holds_more and not one_of_several else ""
         raise ValueError(
             f"output_dir: {str(folder)!r} holds an unfinished run; {goes_on}give another one, or remove it"
         )
+
+
+def _check_unfinished(folder: Path) -> None:
+    # A push in mid-run leaves a config, too; a report is saved at the end, before checkpoints are removed.
+    finished = not _checkpoints(folder) or any((folder / name).exists() for name in ("report.json", "metrics.json"))
+    if (folder / "config.json").exists() and finished:
+        raise ValueError(f"output_dir: {str(folder)!r} holds a finished model; give another one, or remove it")
 
 
 def check_same(before: Mapping[str, Any], now: Mapping[str, Any], made: str, use: str) -> None:

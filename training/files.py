@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -12,6 +13,7 @@ try:
 except ImportError:  # Windows
     fcntl = None
 
+HALF_WRITTEN = re.compile(r"\..*unfinished.*|\.tmp.*")  # by `whole`, `new_folder` and `safetensors`
 CLAIMS: set[int] = set()  # descriptors of the folders that this process has `claimed`
 
 
@@ -70,8 +72,8 @@ def claimed(folder: Path) -> Iterator[None]:
 
 
 def holds_something(folder: Path) -> bool:
-    """Whether a folder has any file but what `whole` and `new_folder` left there when they were killed."""
-    return not all(path.name.startswith(".") and "unfinished" in path.name for path in folder.iterdir())
+    """Whether a folder has any file but the `HALF_WRITTEN` ones of a process that was killed."""
+    return not all(HALF_WRITTEN.fullmatch(path.name) for path in folder.iterdir())
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -80,11 +82,21 @@ def write_json(path: Path, value: Any) -> None:
         unfinished.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
 
 
+def check_folder(folder: Path, argument: str = "output_dir") -> None:
+    """Refuse (ValueError) an output folder that is a file, or that nothing can be written in."""
+    if folder.is_file():
+        raise ValueError(f"{argument}: {str(folder)!r} is a file; give a folder, existing or new")
+    there = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise ValueError(f"{argument}: nothing can be written in {str(there)!r}; give another one")
+
+
 def prepare_result(path: str | None) -> None:
     """Make the folder of the JSON file that is asked for, before there are figures to lose."""
     if path is not None:
         if Path(path).is_dir():
             raise ValueError(f"result: {path!r} is a folder; give a JSON file")
+        check_folder(Path(path).parent, "result")
         Path(path).parent.mkdir(parents=True, exist_ok=True)
 
 

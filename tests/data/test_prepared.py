@@ -143,6 +143,11 @@ def test_a_run_that_was_stopped_goes_on_at_its_next_shard(text, tmp_path, monkey
         pretrain(folder, tmp_path / "run")
     with pytest.raises(ValueError, match="seq_length: 32, but the unfinished rows in .* are made with 48; give that"):
         prepare(text, folder, seq_length=32)
+    given = text.read_text()
+    text.write_text("\n".join(reversed(given.split("\n"))))  # of as many bytes
+    with pytest.raises(ValueError, match="train_text: .*, but the unfinished rows in .* are made with"):
+        prepare(text, folder)
+    text.write_text(given)
     first, second = (folder / name for name in written)
     first.write_bytes(first.read_bytes()[:-100])
     before = second.stat().st_mtime_ns

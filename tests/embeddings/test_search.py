@@ -154,6 +154,7 @@ def test_an_index_that_was_not_finished_is_begun_anew(folder, library, tmp_path,
     left = tmp_path / "index" / ".index.safetensors.123.unfinished"
     left.parent.mkdir()
     left.touch()
+    left.with_name(".tmpG1x9aB").touch()  # of `safetensors`
     (library / "empty.jsonl").touch()
     output = run("search", "~/index", "--data", library, "--model", folder, capsys=capsys)
     assert "passages" in output and (tmp_path / "index" / "index.safetensors").exists()
@@ -167,6 +168,8 @@ def test_where_nothing_can_be_written_nothing_is_embedded(folder, library, tmp_p
     assert f"index: nothing can be written in '{tmp_path / 'index'}'" in error
     error = refusal(capsys, "embed", "katan", "--model", folder, "--output", tmp_path / "index" / "new" / "v.npy")
     assert f"output: nothing can be written in '{tmp_path / 'index'}'" in error
+    error = refusal(capsys, "audit", folder, "--result", tmp_path / "index" / "audit.json")
+    assert f"result: nothing can be written in '{tmp_path / 'index'}'" in error
 
 
 def test_search_refuses(folders, folder, library, tmp_path, capsys):

@@ -290,9 +290,16 @@ class TestTraining:
         """Those of the checkpoint would win without a word."""
         run = self.prepare(start, data, tmp_path, "--save_only_model", "false")
         train(run, run.initial_model())
-        for argument, value in (("learning_rate", "0.5"), ("weight_decay", "0.5"), ("adam_beta1", "0.5")):
+        for argument, value in (
+            ("learning_rate", "0.5"),
+            ("weight_decay", "0.5"),
+            ("adam_beta1", "0.5"),
+            ("optim", "sgd"),
+            ("lr_scheduler_type", "greedy"),
+            ("train_sampling_strategy", "sequential"),
+        ):
             run = self.prepare(start, data, tmp_path / "again", f"--{argument}", value)
-            with pytest.raises(ValueError, match=f"^{argument}.*0.5.* trained with another"):
+            with pytest.raises(ValueError, match=f"^{argument}: '?{value}'?, but the checkpoint .* was trained with"):
                 train(run, run.initial_model(), str(tmp_path / "checkpoint-10"))
 
     def test_other_rows_or_labels_are_not_resumed(self, start, data, tmp_path):

@@ -7,6 +7,7 @@ import signal
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from toy_reviews import QUICK
 from transformers import Trainer
 
@@ -103,6 +104,22 @@ def test_sigterm_in_a_step_that_is_due_for_an_evaluation(start, data, tmp_path, 
     assert evaluations == {15: [10, 15], 10: [5, 10] if "5" in more else [10]}[steps]
     monkeypatch.undo()
     assert cli.main(["finetune", "classify", *arguments, "--resume_from_checkpoint", "true"]) == 0
+
+
+def test_rows_grouped_by_length_come_in_the_same_order_when_resumed(start, data, tmp_path):
+    arguments = ["finetune", "classify", "--model", start, "--data", data, *QUICK, "--num_train_epochs", "3",
+                 "--per_device_train_batch_size", "32", "--train_sampling_strategy", "group_by_length",
+                 "--eval_strategy", "no", "--save_strategy", "steps", "--save_steps", "15",
+                 "--load_best_model_at_end", "false"]  # fmt: skip
+    whole, again = tmp_path / "whole", tmp_path / "again"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(command, "remove_checkpoints", lambda folder: None)
+        assert cli.main([*arguments, "--output_dir", str(whole)]) == 0
+    shutil.copytree(whole / "checkpoint-15", again / "checkpoint-15")
+    assert json.loads((whole / "checkpoint-15/trainer_state.json").read_text())["epoch"] == 1.5
+    assert cli.main([*arguments, "--output_dir", str(again), "--resume_from_checkpoint", "true"]) == 0
+    ours, theirs = (load_file(folder / "model.safetensors") for folder in (whole, again))
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
 
 
 def test_the_best_model_until_then_is_found_where_the_run_was_moved_to(start, data, tmp_path, monkeypatch, capsys):

@@ -19,6 +19,7 @@ from minibert import (
     modeling_minibert,
     train_tokenizer,
 )
+from minibert.training.hub import card
 from minibert.training.hub.card import (
     HEADS,
     CardFacts,
@@ -267,6 +268,21 @@ def test_a_card_is_written_anew_until_somebody_edits_it(saved, capsys):
     assert read_card(folder).edited and not save_card(folder, FACTS)
     path.unlink()
     assert not read_card(folder).text
+
+
+@pytest.mark.parametrize("broken", ["write_json", "whole"])
+def test_a_card_that_breaks_off_is_not_taken_for_one_by_hand(broken, saved, monkeypatch):
+    folder = saved("MiniBertForMaskedLM")
+    assert save_card(folder, FACTS)
+
+    def full(*_):
+        raise OSError("disk full")
+
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="disk full"):
+        patch.setattr(card, broken, full)
+        save_card(folder, dataclasses.replace(FACTS, license="mit"))
+    assert not read_card(folder).edited
+    assert save_card(folder, FACTS) and read_card(folder).facts == FACTS
 
 
 def test_other_line_ends_are_no_edit(saved):

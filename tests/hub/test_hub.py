@@ -541,8 +541,8 @@ def test_what_is_staged(folder, tmp_path):
     """No pickle, no optimizer state, no checkpoint; what the author put there besides comes along."""
     copy = copy_of(folder, tmp_path)
     for name in ("training_args.bin", "optimizer.pt", "rng_state.pth", "x.pkl", "checkpoint-5/model.safetensors",
-                 "test_predictions.jsonl", "report.json", "onnx/model.onnx", ".git/config",
-                 "1_Pooling/config.json"):  # fmt: skip
+                 "test_predictions.jsonl", "report.json", ".tmpAbc12", ".report.json.7.unfinished",
+                 "onnx/model.onnx", ".git/config", "1_Pooling/config.json"):  # fmt: skip
         (copy / name).parent.mkdir(exist_ok=True)
         (copy / name).write_text("{}")
     (copy / "modeling_minibert.py").unlink()
@@ -553,7 +553,7 @@ def test_what_is_staged(folder, tmp_path):
     }  # fmt: skip
     assert set(left_out) == {
         "training_args.bin", "optimizer.pt", "rng_state.pth", "x.pkl", "checkpoint-5/model.safetensors",
-        "test_predictions.jsonl", "report.json",
+        "test_predictions.jsonl", "report.json", ".tmpAbc12", ".report.json.7.unfinished",
     }  # fmt: skip
 
 

@@ -439,6 +439,22 @@ def test_an_overridden_depth_rebuilds_the_pattern_unless_it_was_chosen(tmp_path)
         MiniBertConfig.from_pretrained(tmp_path / "chosen", num_hidden_layers=7)
 
 
+@pytest.mark.parametrize("preset", ["bert", "modernbert"])
+def test_a_depth_that_is_set_later_rebuilds_the_pattern_too(preset, tmp_path):
+    """As run_mlm.py does with `--config_overrides`, and whoever cuts layers off a model."""
+    config = getattr(MiniBertConfig, preset)("tiny", vocab_size=40)
+    config.update_from_string("num_hidden_layers=5")
+    built = getattr(MiniBertConfig, preset)("tiny", vocab_size=40, num_hidden_layers=5)
+    assert config.layer_types == built.layer_types and len(MiniBertModel(config).layers) == 5
+    config.global_attn_every_n_layers = 4
+    assert [kind == "full_attention" for kind in config.layer_types] == [True, False, False, False, True]
+    config.save_pretrained(tmp_path)
+    chosen = MiniBertConfig(num_hidden_layers=2, layer_types=["sliding_attention"] * 2)
+    chosen.num_hidden_layers = 3
+    with pytest.raises(ValueError, match="layer_types has 2 entries, num_hidden_layers=3"):
+        MiniBertModel(chosen)
+
+
 # --- from a tokenizer ---
 
 

@@ -98,6 +98,17 @@ def test_a_missing_or_half_written_file(name, cut, run, capsys):
         resumed(run)
 
 
+@pytest.mark.parametrize("report", ["report.json", "metrics.json"])
+def test_a_finished_run_whose_checkpoints_are_being_removed_is_no_unfinished_one(report, run):
+    for name in ("config.json", report):
+        (run / name).write_text("{}")
+    (run / "checkpoint-4" / "scheduler.pt").unlink()
+    shutil.rmtree(run / "checkpoint-2")
+    for given in ("true", None):
+        with pytest.raises(ValueError, match="holds a finished model"):
+            resumed(run, given)
+
+
 def test_a_manifest_notices_changed_bytes(run):
     path = run / "checkpoint-4" / "optimizer.pt"
     content = bytearray(path.read_bytes())

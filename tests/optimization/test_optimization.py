@@ -253,6 +253,14 @@ def test_weights_decay_as_trainer_says_and_both_rates_follow_the_schedule(tmp_pa
     assert [entry["learning_rate"] for entry in training.state.log_history if "loss" in entry][1] == 0.005
 
 
+def test_schedules_that_end_above_zero_go_with_muon(tmp_path):
+    """They take the end for a share of the rate that the optimizer was made with."""
+    training = trainer(tmp_path, optimization={"optimizer": "muon", "muon_learning_rate": 0.03}, learning_rate=0.02,
+                       lr_scheduler_type="polynomial", lr_scheduler_kwargs={"lr_end": 0.01}, max_steps=4)  # fmt: skip
+    training.train()
+    assert {group["lr"] for group in training.optimizer.optimizer.param_groups} == {0.01, 0.015}
+
+
 # --- kill and resume ---
 
 

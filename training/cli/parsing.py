@@ -31,7 +31,7 @@ from .commands import COMMANDS
 from .unused_arguments import reject_training, reject_unused
 
 NO_MEMORY = ("can't allocate memory", "Storage size calculation overflowed", "out of memory")
-NOT_WRITTEN = ("PytorchStreamWriter", "inline_container", "(os error ")  # of torch, and of `tokenizers`
+NOT_WRITTEN = ("PytorchStreamWriter", "inline_container", "iostream error", "(os error ")  # the last: `tokenizers`
 LENGTHS = {"num_train_epochs", "max_steps", "minutes"}  # of a training; one given beside a recipe replaces its own
 PLAIN = (str, int, float, list, dict, os.PathLike, type(None))  # what values can be; true and false are numbers
 TEXTS = {"text", "words"}  # arguments of what is read; all others may be paths

@@ -80,7 +80,8 @@ def to_native(model: PreTrainedModel, architecture: str | None = None) -> PreTra
     """
     config, head = model.config, type(model).__name__.removeprefix("MiniBert")
     if not isinstance(config, MiniBertConfig):
-        raise ValueError(f"model is a {type(model).__name__}, not a MiniBERT model")
+        again = "; load it again, now that minibert is imported" * (config.model_type == MiniBertConfig.model_type)
+        raise ValueError(f"model is a {type(model).__name__}, not a MiniBERT model of this package{again}")
     recorded = architecture or config.converted_from
     if recorded is not None and recorded not in ARCHITECTURES:
         raise ValueError(f"architecture={recorded!r} is unknown; use {' or '.join(ARCHITECTURES)}")

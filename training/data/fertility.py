@@ -15,7 +15,7 @@ from tqdm.auto import tqdm
 from transformers import PreTrainedTokenizerBase
 
 from ..arguments.pretraining import FertilityArguments
-from ..checkpoints import check_folder
+from ..files import check_folder
 from ..loading import saved_tokenizer
 from ..report import format_table, plot_tokens
 from .documents import load_sources

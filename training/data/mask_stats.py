@@ -12,7 +12,7 @@ from ...tokenization import train_tokenizer
 from ...tokenization.train import ALGORITHMS
 from ..arguments import check_least, names_that_begin
 from ..arguments.pretraining import CorpusArguments, MaskStatsArguments
-from ..checkpoints import check_folder
+from ..files import check_folder
 from ..report import format_table, plot_rates
 from .collators import MaskedLMCollator
 from .documents import load_documents, tokenize_documents

@@ -28,10 +28,9 @@ from tqdm.auto import tqdm
 from ...configuration_minibert import MiniBertConfig
 from ..arguments import check_least
 from ..arguments.embeddings import EmbedArguments, PoolingArguments, is_table
-from ..checkpoints import check_folder
 from ..data.documents import tokenizer_backend
 from ..data.packing import group_by_length
-from ..files import whole
+from ..files import check_folder, whole
 from ..loading import check_weights, minibert_config, reading
 from ..precision import dtype_of_saved
 from ..threads import shared_cores

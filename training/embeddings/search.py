@@ -21,8 +21,7 @@ from sentence_transformers.util import semantic_search
 
 from ..arguments import check_least
 from ..arguments.embeddings import RerankArguments, SearchArguments
-from ..checkpoints import check_folder
-from ..files import holds_something, whole
+from ..files import check_folder, holds_something, whole
 from ..loading import reading
 from .data import Passage, read_lines, read_passages
 from .encoders import Embedder, open_reranker, score_pairs

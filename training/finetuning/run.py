@@ -13,9 +13,8 @@ from transformers import TrainerState, TrainingArguments
 
 from ..arguments import check_least, decide
 from ..arguments.finetuning import UNLESS_PLANNED, DataArguments, EvaluateArguments, FinetuneArguments, TaskArguments
-from ..callbacks import SettingsState
 from ..checkpoints import check_unused, checkpoint_to_resume, remove_checkpoints, rows_checksum
-from ..files import write_json
+from ..files import check_folder, write_json
 from ..hub.card import CardFacts, Result, describe_data, facts_from_trainer, headlines, published_name, save_card
 from ..hub.push import check_push, push, push_arguments
 from ..loading import random_state_kept, without_bars
@@ -98,6 +97,7 @@ def evaluate(
     """The metrics by name of a fine-tuned model, for every split that is given except the training split. A ValueError
     for bad input, before any work."""
     output = Path(training.output_dir)
+    check_folder(output)
     if (output / "config.json").exists():
         raise ValueError(f"output_dir: {str(output)!r} holds a model, whose report would be replaced; give another one")
     with random_state_kept():
@@ -184,8 +184,6 @@ def _train_and_save(run: Run, output: Path, checkpoint: str | None) -> tuple[Any
     folders = _folders(training, run.arguments.seeds)
     reports: dict[int, dict[str, Any]] = {}
     best_rank = None
-    if checkpoint is not None:
-        SettingsState(run.resume_settings).check(checkpoint)
     for seed, folder in folders.items():
         seeded = run.replace(seed=seed, output_dir=str(folder))
         trained = train(seeded, seeded.initial_model(), checkpoint)

@@ -149,6 +149,8 @@ def resolve_training(run: Run) -> None:
 
 def train(run: Run, model: PreTrainedModel, checkpoint: str | None = None) -> Trained:
     """Train `model` (in place, or merged back into it), and measure it."""
+    if checkpoint is not None:
+        SettingsState(run.resume_settings).check(checkpoint)
     parameters = model.num_parameters()
     trainer = TaskTrainer(run, model, trains=True)
     trained_parameters = trainer.model.num_parameters(only_trainable=True)

@@ -26,6 +26,7 @@ from ... import modeling_minibert
 from ...configuration_minibert import MiniBertConfig
 from ..arguments.pretraining import MaskingArguments
 from ..checkpoints import kept_step
+from ..files import whole, write_json
 from ..loading import saved_tokenizer
 
 TEMPLATE = Path(__file__).parents[2] / "hub_card.md"
@@ -108,9 +109,10 @@ def save_card(folder: str | Path, facts: CardFacts, repository: str | None = Non
         print(f"{path} was edited by hand and stays as it is (`minibert push --overwrite-card` writes a new one)")
         return False
     text = render_card(folder, facts, repository or str(folder), revision)
-    path.write_text(text, encoding="utf-8")
-    kept = {"sha256": _checksum(text), "facts": dataclasses.asdict(facts)}
-    path.with_name(FACTS).write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
+    path.unlink(missing_ok=True)  # a process may end between the two files, and a card without facts is one by hand
+    write_json(path.with_name(FACTS), {"sha256": _checksum(text), "facts": dataclasses.asdict(facts)})
+    with whole(path) as unfinished:
+        unfinished.write_text(text, encoding="utf-8")
     return True
 
 

@@ -14,7 +14,8 @@ ROOT = Path(__file__).parents[2]
 CODE = ("configuration_minibert.py", "attention_minibert.py", "embeddings_minibert.py", "modeling_minibert.py")
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.pkl", "*.pickle", "*.ckpt", "*.joblib")  # optimizer state is among them
 LEFT_OUT = (
-    *PICKLES, "checkpoint-*", "checkpoint_manifest.json", "__pycache__", "events.out.tfevents*",
+    *PICKLES, ".tmp*", ".*unfinished*",  # half-written
+    "checkpoint-*", "checkpoint_manifest.json", "__pycache__", "events.out.tfevents*",
     "test_predictions.jsonl",  # the user's rows, as they were given
     # the card has the figures; these, paths of this machine too
     "report.json", "metrics.json", "compare.json", "trainer_state.json",

@@ -42,7 +42,8 @@ class MuonAdamW(torch.optim.Optimizer):
         devices = {p.device.type for group in muon_groups for p in group["params"]}
         self._dtype = torch.bfloat16 if all(fast_bf16(device)[0] for device in devices) else torch.float32
         # AdamW's first: what `Trainer` logs is the learning rate of the first group.
-        super().__init__([*self._adamw.param_groups, *muon_groups], {})
+        groups = [*self._adamw.param_groups, *muon_groups]
+        super().__init__(groups, {"lr": groups[0]["lr"]})  # schedules that end above 0 take their share of it
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:

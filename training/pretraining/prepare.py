@@ -1,11 +1,11 @@
 """`minibert prepare`: text → tokenizer → rows on disk, made once for all trainings."""
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
 
 import datasets
-import pyarrow.compute as pc
 from transformers import PreTrainedTokenizerFast
 
 from ...tokenization import train_tokenizer
@@ -13,6 +13,7 @@ from ..arguments import decide
 from ..arguments import pretraining as arguments
 from ..arguments.pretraining import ROWS_MANIFEST, ROWS_PLAN
 from ..checkpoints import check_same, check_unused
+from ..data.documents import text_digests
 from ..data.mixtures import prepare_documents
 from ..data.packing import WINDOW, adapt_tokenizer, check_packing
 from ..data.prepared import SPLITS, PreparedRows, shard_counts, write_manifest, write_shard
@@ -49,7 +50,7 @@ def prepare(
     chosen = (corpus, mixture, rows, command, *([] if tokenizer else [tokenizer_arguments]))
     plan = {name: value for each in chosen for name, value in vars(each).items()}
     del plan["num_proc"], plan["output_dir"]
-    plan |= {f"{split}_bytes": _bytes(part) for split, part in parts.items()}
+    plan |= {f"{split}_text": _checksum(part) for split, part in parts.items()}
     if (folder / ROWS_PLAN).exists():
         before = json.loads((folder / ROWS_PLAN).read_text(encoding="utf-8"))
         check_same(
@@ -99,6 +100,9 @@ def _write(
     print(f"{path.name}: {counts['documents']:,} documents, {sum(counts['rows']):,} rows", flush=True)
 
 
-def _bytes(documents: datasets.Dataset) -> int:
-    batches = documents.with_format("arrow").iter(batch_size=WINDOW)
-    return sum(pc.sum(pc.binary_length(batch["text"])).as_py() for batch in batches)
+def _checksum(documents: datasets.Dataset) -> str:
+    """Of all texts in their order."""
+    digest = hashlib.sha256()
+    for batch in documents.iter(batch_size=WINDOW):
+        digest.update(text_digests(batch["text"], seed=0).tobytes())
+    return digest.hexdigest()

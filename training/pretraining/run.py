@@ -178,8 +178,8 @@ def pretrain(
         begin_with_word_vectors(trainer.model, rows_of_ids, tokenizer.all_special_ids, training.seed)
     # What decides rows, masks and weights: a checkpoint may fit what has another meaning.
     kept = vars(mixture) | vars(streaming) | vars(row_arguments) | vars(objective_arguments) | vars(objective.masking)
-    kept |= steps_of(training) | {"train_sampling_strategy": training.train_sampling_strategy}
-    kept |= {name: getattr(optimization, name) for name in ("batch_warmup", "weight_average")}
+    kept |= steps_of(training) | {"embedding_init": embedding_init}
+    kept |= {name: getattr(optimization, name) for name in ("muon_learning_rate", "batch_warmup", "weight_average")}
     if streaming.streaming:  # every process, and of text every worker, reads a part of its own
         kept |= {"processes": training.world_size}
         kept |= {"dataloader_num_workers": training.dataloader_num_workers} if streamed else {}

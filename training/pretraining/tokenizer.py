@@ -6,8 +6,8 @@ from transformers import PreTrainedTokenizerBase
 
 from ...tokenization import extend_tokenizer, train_tokenizer
 from ..arguments import pretraining as arguments
-from ..checkpoints import check_folder
 from ..data.mixtures import load_sample
+from ..files import check_folder
 from ..loading import new_folder, saved_tokenizer
 
 

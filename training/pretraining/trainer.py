@@ -7,7 +7,6 @@ from contextlib import nullcontext
 import torch
 from torch.utils.data import DataLoader, Dataset
 from transformers import PreTrainedModel, Trainer
-from transformers.trainer_pt_utils import LengthGroupedSampler
 
 from ..callbacks import CheckpointErrors, add_callbacks, leave_group
 from ..checkpoints import kept_step
@@ -92,11 +91,7 @@ class PretrainingTrainer(OptimizationMixin, HubReady, CheckpointErrors, Trainer)
         seed = args.seed if args.data_seed is None else args.data_seed
         if isinstance(rows, StreamedRows):
             return StreamOrder(rows, self._train_batch_size, args.world_size, seed, lambda: int(self.state.epoch or 0))
-        sampler = super()._get_train_sampler(rows)
-        if isinstance(sampler, LengthGroupedSampler):  # which has no seed: a resumed epoch would have another order
-            sampler.generator = torch.Generator()
-            sampler.set_epoch = lambda epoch: sampler.generator.manual_seed(seed + epoch)
-        return sampler
+        return super()._get_train_sampler(rows)
 
     def get_eval_dataloader(self, eval_dataset=None):
         # Not accelerate's, which gives ranks some rows again, to fill up their last batches.

@@ -12,10 +12,10 @@ import numpy as np
 from ..arguments import check_least
 from ..arguments.pretraining import CorpusArguments
 from ..arguments.probes import ProbeArguments
-from ..checkpoints import check_folder
 from ..data.sentences import sentences
 from ..data.tables import to_number
 from ..embeddings.data import blank, read_table
+from ..files import check_folder
 
 DOCUMENTS = 5000  # which random sentences come from (or as many as sentences asked for), however large the corpus is
 CONTEXT = 50  # characters shown of a text on either side of the word
