@@ -39,18 +39,27 @@ def test_a_full_disk_is_named_with_the_file(tmp_path):
         raise OSError("3 requested and 2 written")
 
 
-@pytest.mark.parametrize("command", ["pretrain", "prepare", "finetune classify", "finetune embed", "finetune rerank"])
-def test_two_processes_do_not_write_in_one_folder(command, tmp_path, capsys):
+def test_two_processes_do_not_write_in_one_folder(tmp_path, capsys):
     """Each would overwrite the other's checkpoints and model."""
-    output, refused = tmp_path / "a" / "b", f"output_dir: another process is writing in '{tmp_path / 'a' / 'b'}'; wait"
-    words = [*command.split(), "--output_dir", str(output), "--data", str(tmp_path / "nowhere.txt")]
-    words += ["--model", "nowhere"] if "finetune" in command else []
-    with claimed(output):
-        assert cli.main(words) == 2 and refused in capsys.readouterr().err
-    assert not (tmp_path / "a").exists()  # nothing was written there
-    output.mkdir(parents=True)
-    assert cli.main(words) == 2 and "nowhere" in capsys.readouterr().err  # it is free again
-    assert output.exists()
+    output, (ready, is_ready), (over, is_over) = tmp_path / "out", os.pipe(), os.pipe()
+    commands = []
+    for command in ("pretrain", "prepare", "finetune classify", "finetune embed", "finetune rerank"):
+        words = [*command.split(), "--output_dir", str(output), "--data", str(tmp_path / "nowhere.txt")]
+        commands.append([*words, *(["--model", "nowhere"] if "finetune" in command else [])])
+    if (other := os.fork()) == 0:
+        with claimed(tmp_path / "b" / ".." / "out"):
+            os.write(is_ready, b".")
+            os.read(over, 1)
+        os._exit(0)
+    os.read(ready, 1)
+    for words in commands:
+        assert cli.main(words) == 2
+        assert f"output_dir: another process is writing in '{output}'; wait" in capsys.readouterr().err
+    os.write(is_over, b".")
+    os.waitpid(other, 0)
+    for words in commands:
+        assert cli.main(words) == 2 and "nowhere" in capsys.readouterr().err  # it is free again
+    assert not output.exists()
 
 
 def test_a_folder_is_free_when_its_process_is_killed(tmp_path):

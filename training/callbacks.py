@@ -201,9 +201,9 @@ class CheckpointErrors:
         try:
             super()._save_checkpoint(*args, **kwargs)
         except Exception as error:  # torch, `safetensors` and `tokenizers` have their own for a full disk
-            name = f"checkpoint-{self.state.global_step}"
+            name, reason = f"checkpoint-{self.state.global_step}", (str(error) or type(error).__name__).splitlines()[0]
             raise OSError(
-                f"{name} could not be written to {self.args.output_dir!r} ({str(error).splitlines()[0]}); what was"
+                f"{name} could not be written to {self.args.output_dir!r} ({reason}); what was"
                 f" saved before is whole: make room, and {AGAIN if self.args.save_only_model else self.advice}"
             ) from error
 

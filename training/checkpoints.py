@@ -100,6 +100,7 @@ def check_unused(folder: Path, one_of_several: bool = False) -> None:
 
 
 def _check_unfinished(folder: Path) -> None:
+    """Refuse (ValueError) a folder that holds a finished run."""
     # A push in mid-run leaves a config, too; a report is saved at the end, before checkpoints are removed.
     finished = not _checkpoints(folder) or any((folder / name).exists() for name in ("report.json", "metrics.json"))
     if (folder / "config.json").exists() and finished:

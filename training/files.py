@@ -1,10 +1,12 @@
 """Files that are there only when they are whole, so that one that is there can be taken for done."""
 
+import hashlib
 import json
 import os
 import re
+import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +16,6 @@ except ImportError:  # Windows
     fcntl = None
 
 HALF_WRITTEN = re.compile(r"\..*unfinished.*|\.tmp.*")  # by `whole`, `new_folder` and `safetensors`
-CLAIMS: set[int] = set()  # descriptors of the folders that this process has `claimed`
-
-
-def _drop_claims() -> None:
-    """In a process that is forked, such as a worker, which may outlive one that is killed."""
-    while CLAIMS:
-        os.close(CLAIMS.pop())
-
-
-if fcntl is not None:
-    os.register_at_fork(after_in_child=_drop_claims)
 
 
 @contextmanager
@@ -42,33 +33,22 @@ def whole(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def claimed(folder: Path) -> Iterator[None]:
-    """While this process writes in a folder, no other one does: it gets a ValueError. The system frees a folder whose
-    process was killed. Windows and some network file systems have no such locks: there two get in."""
+    """While this process writes in a folder, no other one of this machine does: it gets a ValueError. (On Windows two
+    get in.) The system frees what a killed process had claimed, also while workers of that one live on."""
     if fcntl is None:
         yield
         return
-    made = [path for path in (folder, *folder.parents) if not path.exists()]
-    folder.mkdir(parents=True, exist_ok=True)
-    held = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(held)
-        raise ValueError(
-            f"output_dir: another process is writing in {str(folder)!r}; wait for it, or give another one"
-        ) from None
-    except OSError:  # a file system without locks
-        pass
-    CLAIMS.add(held)
-    try:
-        yield
-    finally:
-        if held in CLAIMS:
-            CLAIMS.remove(held)
-            os.close(held)
-        for path in made:  # those in which nothing was written
-            with suppress(OSError):
-                path.rmdir()
+    name = f"minibert-{os.getuid()}-{hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:16]}.lock"
+    with open(Path(tempfile.gettempdir(), name), "w") as lock:
+        try:
+            fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # flock's locks would be the workers' too
+        except (BlockingIOError, PermissionError):
+            use = "wait for it, or give another one"
+            raise ValueError(f"output_dir: another process is writing in {str(folder)!r}; {use}") from None
+        try:
+            yield
+        finally:
+            Path(lock.name).unlink(missing_ok=True)
 
 
 def holds_something(folder: Path) -> bool:

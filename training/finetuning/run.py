@@ -212,8 +212,9 @@ def _train_and_save(run: Run, output: Path, checkpoint: str | None) -> tuple[Any
     predicted = predict(run, best.model)
     if training.should_save:  # of several processes one
         best.model.save_pretrained(output)
-        plain = run.task.tokenizer.backend_tokenizer  # it keeps what the last call asked for, and others would do that
-        plain.no_truncation(), plain.no_padding()
+        backend = run.task.tokenizer.backend_tokenizer  # else its file says what the last call asked for
+        backend.no_truncation()
+        backend.no_padding()
         run.task.tokenizer.save_pretrained(output)
         best.state.save_to_json(str(output / LOG))
         save_card(output, _card(run, report, best.state))
