@@ -109,8 +109,8 @@ def test_sigterm_in_a_step_that_is_due_for_an_evaluation(start, data, tmp_path, 
 def test_rows_grouped_by_length_come_in_the_same_order_when_resumed(start, data, tmp_path):
     arguments = ["finetune", "classify", "--model", start, "--data", data, *QUICK, "--num_train_epochs", "3",
                  "--per_device_train_batch_size", "32", "--train_sampling_strategy", "group_by_length",
-                 "--eval_strategy", "no", "--save_strategy", "steps", "--save_steps", "15",
-                 "--load_best_model_at_end", "false"]  # fmt: skip
+                 "--eval_strategy", "no", "--save_strategy", "steps", "--save_steps", "15", "--save_total_limit", "9",
+                 "--save_only_model", "false", "--load_best_model_at_end", "false"]  # fmt: skip
     whole, again = tmp_path / "whole", tmp_path / "again"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(command, "remove_checkpoints", lambda folder: None)
