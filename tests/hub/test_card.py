@@ -280,7 +280,7 @@ def test_a_card_that_breaks_off_is_not_taken_for_one_by_hand(broken, saved, monk
 
     with monkeypatch.context() as patch, pytest.raises(OSError, match="disk full"):
         patch.setattr(card, broken, full)
-        save_card(folder, dataclasses.replace(FACTS, license="mit"))
+        save_card(folder, dataclasses.replace(FACTS, license="gpl-3.0"))
     assert not read_card(folder).edited
     assert save_card(folder, FACTS) and read_card(folder).facts == FACTS
 
