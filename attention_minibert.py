@@ -421,7 +421,12 @@ def choose_kernel(device: torch.device, dtype: torch.dtype, dropout: float, quer
 
 
 class Plan:
-    """How layers attend. With `device_map`, accelerate moves it to the device of each layer as it does tensors."""
+    """How layers attend: by the function registered for its `backend`, or if there is none by the plan itself, called
+    alike. With `device_map`, accelerate moves it to the device of each layer as it does tensors."""
+
+    backend: str = "eager"  # which none is registered for
+    mask: torch.Tensor | None = None
+    keywords: dict[str, Any] = {}
 
     def to(self, device: torch.device | str | int, non_blocking: bool = False) -> "Plan":
         """The plan with its tensors on another device."""
@@ -462,10 +467,10 @@ class AttentionPlan(Plan):
         """[tokens, heads, head width] three times → [tokens, heads, head width]"""
         raise NotImplementedError
 
-    def __call__(self, module: nn.Module, q_bshd, k_bshd, v_bshd) -> tuple[torch.Tensor, None]:
+    def __call__(self, module: nn.Module, q_bhsd, k_bhsd, v_bhsd, *_, **__) -> tuple[torch.Tensor, None]:
         """The same with a leading dimension of 1. Rows behind the tokens (shape bucketing) are left alone."""
-        out = self.attend(*(x[0, : self.tokens] for x in (q_bshd, k_bshd, v_bshd)))
-        behind = q_bshd.shape[1] - self.tokens
+        out = self.attend(*(x[0].transpose(0, 1)[: self.tokens] for x in (q_bhsd, k_bhsd, v_bhsd)))
+        behind = q_bhsd.shape[2] - self.tokens
         if behind:
             out = F.pad(out, (0, 0, 0, 0, 0, behind))
         return out.unsqueeze(0), None
@@ -675,10 +680,8 @@ class InterfacePlan(Plan):
         rows = "unpadded tokens" if "cu_seq_lens_q" in keywords else "padded rows"
         self.reason = f"attn_implementation={backend!r} on {rows}"
 
-    def __call__(self, module: nn.Module, q_bshd, k_bshd, v_bshd) -> tuple[torch.Tensor, torch.Tensor | None]:
-        attend = ALL_ATTENTION_FUNCTIONS.get_interface(self.backend, eager_attention_forward)
-        qkv = (x.transpose(1, 2) for x in (q_bshd, k_bshd, v_bshd))
-        return attend(module, *qkv, self.mask, dropout=self.dropout, scaling=module.scaling, **self.keywords)
+    def __call__(self, *args, **kwargs) -> tuple[torch.Tensor, torch.Tensor]:
+        return eager_attention_forward(*args, **kwargs)
 
 
 def plan_attention(
@@ -890,6 +893,8 @@ class MiniBertAttention(nn.Module):
         shape, heads, width = hidden_states.shape[:2], self.config.num_attention_heads, hidden_states.shape[-1]
         qk, v = project(self.Wqkv, hidden_states).split((2 * width, width), dim=-1)
         qk, v = qk.view(*shape, 2 * heads, self.head_width), v.view(*shape, heads, self.head_width)
-        q, k = (qk if rotary is None else rotate(qk, *rotary)).split(heads, dim=2)
-        out, probs = plan(self, q, k, v)
+        qk = qk if rotary is None else rotate(qk, *rotary)
+        q, k, v = (x.transpose(1, 2) for x in (*qk.split(heads, dim=2), v))
+        attend = ALL_ATTENTION_FUNCTIONS.get_interface(plan.backend, plan)  # vLLM reads the source for this call
+        out, probs = attend(self, q, k, v, plan.mask, dropout=plan.dropout, scaling=self.scaling, **plan.keywords)
         return project(self.Wo, out.reshape(hidden_states.shape)), probs

@@ -1,7 +1,10 @@
 """What libraries around Transformers do with a MiniBERT (docs/ecosystem.md): each against what the model itself gives.
 More of them: `embeddings/` (sentence-transformers, CrossEncoder), `test_peft_targets.py`, `test_export.py`."""
 
+import ast
+import inspect
 import sys
+import textwrap
 import types
 from itertools import pairwise
 
@@ -299,7 +302,6 @@ def test_what_vllm_needs_of_a_class(fields, folder_of, monkeypatch):
     assert "AutoModel" in config.to_dict()["auto_map"] and MiniBertModel.is_backend_compatible()
     monkeypatch.setitem(ALL_ATTENTION_FUNCTIONS._global_mapping, "vllm", _vllm)
     config._attn_implementation = "vllm"
-    config.embedding_size = config.hidden_size  # where it finds None it stops (`--hf-overrides`)
     with torch.device("meta"):
         model = AutoModel.from_config(config)
     model.load_state_dict(expected.state_dict(), assign=True)
@@ -309,6 +311,11 @@ def test_what_vllm_needs_of_a_class(fields, folder_of, monkeypatch):
                 setattr(parent, name, _Linear(child))
     attentions = [module for module in model.modules() if getattr(module, "is_causal", True) is False]
     assert [module.layer_idx for module in attentions] == list(range(config.num_hidden_layers))
+    # it reads the source for the one call of what `ALL_ATTENTION_FUNCTIONS` gives
+    nodes = list(ast.walk(ast.parse(textwrap.dedent(inspect.getsource(type(attentions[0]).forward)))))
+    looked_up = [x for x in nodes if isinstance(x, ast.Assign) and "ALL_ATTENTION_FUNCTIONS" in ast.unparse(x.value)]
+    named = {x.targets[0].id for x in looked_up}
+    assert len([x for x in nodes if isinstance(x, ast.Call) and getattr(x.func, "id", None) in named]) == 1
     requests = [torch.randint(1, 61, (n,)) for n in (9, 1, 14)]
     bounds = [0, 9, 10, 24]
     instances = {
