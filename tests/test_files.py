@@ -11,7 +11,7 @@ from minibert.training import race
 from minibert.training.arguments.pretraining import CorpusArguments
 from minibert.training.arguments.tools import RaceArguments
 from minibert.training.cli import main as cli
-from minibert.training.files import claimed, whole, write_json
+from minibert.training.files import lock_folder, printable, use_writable_cache, whole, write_json
 
 
 def half(path, *_, **__):
@@ -47,14 +47,14 @@ def test_two_processes_do_not_write_in_one_folder(tmp_path, capsys):
         words = [*command.split(), "--output_dir", str(output), "--data", str(tmp_path / "nowhere.txt")]
         commands.append([*words, *(["--model", "nowhere"] if "finetune" in command else [])])
     if (other := os.fork()) == 0:
-        with claimed(tmp_path / "b" / ".." / "out"):
+        with lock_folder(tmp_path / "b" / ".." / "out"):
             os.write(is_ready, b".")
             os.read(over, 1)
         os._exit(0)
     os.read(ready, 1)
     for words in commands:
         assert cli.main(words) == 2
-        assert f"output_dir: another process is writing in '{output}'; wait" in capsys.readouterr().err
+        assert f"another process is writing in '{output}'; wait" in capsys.readouterr().err
     os.write(is_over, b".")
     os.waitpid(other, 0)
     for words in commands:
@@ -66,14 +66,58 @@ def test_a_folder_is_free_when_its_process_is_killed(tmp_path):
     """Also while a worker of that one lives on, as those of `datasets` do."""
 
     if (process := os.fork()) == 0:
-        with claimed(tmp_path / "rows"):
+        with lock_folder(tmp_path / "rows"):
             if os.fork() == 0:
                 time.sleep(10)
                 os._exit(0)
             os.kill(os.getpid(), signal.SIGKILL)
     assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == -signal.SIGKILL
-    with claimed(tmp_path / "rows"):
+    with lock_folder(tmp_path / "rows"):
         pass
+
+
+def test_a_lock_follows_no_link_and_leaves_nothing(tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / ".minibert.lock").symlink_to(tmp_path / "notes.txt")
+    with pytest.raises(OSError), lock_folder(tmp_path / "out"):
+        pass
+    assert (tmp_path / "notes.txt").read_text() == "mine"
+    with lock_folder(tmp_path / "new"), lock_folder(tmp_path / "new"):  # by a command, and by what it calls
+        pass
+    assert not (tmp_path / "new").exists()
+
+
+def test_the_lock_does_not_depend_on_the_temporary_folder(tmp_path):
+    """Two jobs of a cluster have one each."""
+    import subprocess
+    import sys
+
+    code = f"from minibert.training.files import lock_folder\nwith lock_folder({str(tmp_path / 'out')!r}): pass"
+    with lock_folder(tmp_path / "out"):
+        other = [sys.executable, "-c", code]
+        result = subprocess.run(other, env=os.environ | {"TMPDIR": str(tmp_path)}, capture_output=True, text=True)
+    assert "ValueError: another process is writing in" in result.stderr
+
+
+def test_texts_do_not_steer_the_terminal():
+    hostile = "a\x1b[31mred\x07\r\nb\x9b2J \u202eevil\u2066 \u200f\ud800\U000e0041"
+    shown = printable(hostile)
+    assert shown == r"a\x1b[31mred\x07\r\nb\x9b2J \u202eevil\u2066 \u200f\ud800\U000e0041"
+    for text in ("schön", "में", "ไทย", "日本語", "👩\u200d👧", "می\u200cخواهم"):  # joiners belong to scripts
+        assert printable(text) == text
+
+
+@pytest.mark.parametrize(("home", "writable"), [("~", True), ("/home/of/nobody", False)])
+def test_without_a_home_the_cache_is_temporary(home, writable, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("os.path.expanduser", lambda path: path.replace("~", home))
+    monkeypatch.setattr("os.access", lambda *_: writable)
+    monkeypatch.setattr("tempfile.mkdtemp", lambda prefix: str(tmp_path))
+    for name in ("HF_HOME", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HF_HOME", "")  # restored afterwards
+    use_writable_cache()
+    assert os.environ["HF_HOME"] == str(tmp_path) and "cannot be written" in capsys.readouterr().err
 
 
 def test_held_out_masks_of_a_race_that_break_off_are_made_again(tmp_path, monkeypatch):

@@ -1,12 +1,12 @@
 """Files that are there only when they are whole, so that one that is there can be taken for done."""
 
-import hashlib
 import json
 import os
 import re
+import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,13 @@ try:
 except ImportError:  # Windows
     fcntl = None
 
-HALF_WRITTEN = re.compile(r"\..*unfinished.*|\.tmp.*")  # by `whole`, `new_folder` and `safetensors`
+LOCK = ".minibert.lock"
+# The files of a killed process: half-written by `whole`, `new_folder` and `safetensors`, and its lock.
+HALF_WRITTEN = re.compile(rf"\..*unfinished.*|\.tmp.*|{re.escape(LOCK)}")
+_locked: set[Path] = set()  # by this process
+UNPRINTABLE = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e007f]"
+)
 
 
 @contextmanager
@@ -32,23 +38,58 @@ def whole(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def claimed(folder: Path) -> Iterator[None]:
-    """While this process writes in a folder, no other one of this machine does: it gets a ValueError. (On Windows two
-    get in.) The system frees what a killed process had claimed, also while workers of that one live on."""
-    if fcntl is None:
+def lock_folder(folder: str | Path) -> Iterator[None]:
+    """Lock an output folder, which is made if there is none: another process that locks it gets a ValueError. The
+    system frees it when this process ends, however that happens. On Windows, nothing is locked."""
+    folder = Path(folder)
+    check_folder(folder)
+    path, new = folder.resolve() / LOCK, not folder.exists()
+    if fcntl is None or path in _locked:  # by a caller
         yield
         return
-    name = f"minibert-{os.getuid()}-{hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:16]}.lock"
-    with open(Path(tempfile.gettempdir(), name), "w") as lock:
+    folder.mkdir(parents=True, exist_ok=True)
+    # `filelock`, which comes with `datasets`, cannot do this: forked workers inherit its `flock`, so that the folder of
+    # a killed training stays locked as long as one of them lives; and on NFS no other machine sees it. In the folder
+    # itself, as two jobs may have different temporary folders; O_NOFOLLOW, as a link may be planted there.
+    lock = os.open(path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
         try:
-            fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # flock's locks would be the workers' too
+            fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            taken = not path.exists() or path.stat().st_ino != os.fstat(lock).st_ino  # another one has just ended
         except (BlockingIOError, PermissionError):
-            use = "wait for it, or give another one"
-            raise ValueError(f"output_dir: another process is writing in {str(folder)!r}; {use}") from None
+            taken = True
+        except OSError:  # a file system without locks
+            taken = False
+        if taken:
+            raise ValueError(f"another process is writing in {str(folder)!r}; wait for it, or give another folder")
+        _locked.add(path)
         try:
             yield
         finally:
-            Path(lock.name).unlink(missing_ok=True)
+            _locked.remove(path)
+            path.unlink(missing_ok=True)
+            with suppress(OSError):  # it holds something
+                if new:
+                    folder.rmdir()
+    finally:
+        os.close(lock)
+
+
+def printable(text: object) -> str:
+    """Text from a file as a terminal may show it, on one line: control characters (line ends and terminal escapes among
+    them), marks that change the direction of writing, and invisible tags become Python escapes."""
+    return UNPRINTABLE.sub(lambda match: match[0].encode("unicode_escape").decode(), str(text))
+
+
+def use_writable_cache() -> None:
+    """Set HF_HOME to a temporary folder where the cache of Hugging Face's libraries cannot be written, as for a user
+    without a home in a container. Call this before the libraries are imported."""
+    cache = os.environ.get("HF_HOME") or os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    existing = next(path for path in (Path(cache).absolute(), *Path(cache).absolute().parents) if path.exists())
+    if cache.startswith("~") or not os.access(existing, os.W_OK | os.X_OK):
+        os.environ["HF_HOME"] = tempfile.mkdtemp(prefix="minibert-cache-")
+        use = f"what is downloaded goes to {os.environ['HF_HOME']!r}; set HF_HOME to keep it"
+        print(f"{cache!r} cannot be written: {use}", file=sys.stderr)
 
 
 def holds_something(folder: Path) -> bool:

@@ -17,7 +17,7 @@ from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrained
 from transformers.utils import logging
 
 from ..configuration_minibert import MiniBertConfig
-from .files import holds_something
+from .files import holds_something, lock_folder
 from .precision import dtype_of_saved
 
 # The files that a tokenizer's words may be in.
@@ -133,17 +133,15 @@ def check_new(target: Path) -> None:
 
 @contextmanager
 def new_folder(target: Path) -> Iterator[Path]:
-    """A folder to write in, which becomes `target` at the end, and of which an error leaves nothing."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    there = target.exists()  # and empty; it may be a link, a mount, or the folder that we are in
-    with tempfile.TemporaryDirectory(dir=target if there else target.parent, prefix=".unfinished") as folder:
-        written = Path(folder, target.resolve().name)
-        written.mkdir()
-        yield written
-        for path in list(written.iterdir()) if there else ():
-            path.rename(target / path.name)
-        if not there:
-            written.rename(target)
+    """A folder to write in. At the end, its files move to `target`, which is new or empty; an error leaves nothing."""
+    with lock_folder(target):
+        check_new(target)  # once more: another process may have finished here
+        with tempfile.TemporaryDirectory(dir=target, prefix=".unfinished") as folder:
+            written = Path(folder, target.resolve().name)
+            written.mkdir()
+            yield written
+            for path in list(written.iterdir()):
+                path.rename(target / path.name)
 
 
 @contextmanager

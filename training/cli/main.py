@@ -6,6 +6,7 @@ import re
 import sys
 from collections.abc import Sequence
 
+from ..files import use_writable_cache
 from .commands import COMMANDS
 from .parsing import build_parser, close_matches, run_command
 
@@ -23,6 +24,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     argv = list(sys.argv[1:] if argv is None else argv)
     for name, value in QUIET.items():
         os.environ.setdefault(name, value)
+    use_writable_cache()
     if hasattr(sys.stdout, "reconfigure"):  # of Windows and old terminals, many cannot show an arrow
         sys.stdout.reconfigure(errors="backslashreplace")
     if hasattr(sys.stdin, "reconfigure"):

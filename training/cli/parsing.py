@@ -26,7 +26,7 @@ import yaml
 from safetensors import SafetensorError
 
 from ..arguments import argument
-from ..files import claimed
+from ..files import lock_folder
 from .commands import COMMANDS
 from .unused_arguments import reject_training, reject_unused
 
@@ -75,12 +75,12 @@ def run_command(name: str, argv: Sequence[str] = (), given: Mapping[str, Any] | 
 
 
 def _output_of(name: str, instances: Sequence[Any]) -> AbstractContextManager:
-    """Of a command that goes on in its output folder where it was killed, that folder, `claimed` by the first rank."""
+    """Lock the output folder of a training or of `prepare`, in the first of several processes."""
     goes_on = name == "prepare" or (COMMANDS[name].training_defaults and not name.startswith("evaluate"))
     values = {key: value for each in instances if not isinstance(each, dict) for key, value in vars(each).items()}
     if not goes_on or values.get("plan") or int(os.environ.get("RANK", 0)) > 0:
         return nullcontext()
-    return claimed(Path(values["output_dir"]))
+    return lock_folder(Path(values["output_dir"]))
 
 
 def parse(name: str, argv: Sequence[str] = (), given: Mapping[str, Any] | None = None) -> list[Any]:

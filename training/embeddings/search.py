@@ -21,7 +21,7 @@ from sentence_transformers.util import semantic_search
 
 from ..arguments import check_least
 from ..arguments.embeddings import RerankArguments, SearchArguments
-from ..files import check_folder, holds_something, whole
+from ..files import check_folder, holds_something, lock_folder, whole
 from ..loading import reading
 from .data import Passage, read_lines, read_passages
 from .encoders import Embedder, open_reranker, score_pairs
@@ -104,12 +104,12 @@ def search(arguments: SearchArguments) -> list[list[tuple[Passage, float]]]:
         raise ValueError(f"index: its vectors were made by {makers}; build a new index for another model, or version")
 
     if passages is not None:
-        root.mkdir(parents=True, exist_ok=True)
         before = {passage.text for passage in index.passages} if index else set()
         # a path that holds wherever the index is used; a Hub name stays
         place = str(Path(model).resolve()) if Path(model).exists() else model
-        index = Index.build(passages, embedder, place, index, "Embedding")
-        index.save(root)
+        with lock_folder(root):
+            index = Index.build(passages, embedder, place, index, "Embedding")
+            index.save(root)
         new = [passage.text for passage in passages if passage.text not in before]
         print(f"{folder}: {len(passages):,} passages, {len(new):,} of them new, {index.vectors.shape[1]} numbers each")
         if cut := embedder.count_cut(new):
