@@ -3,6 +3,8 @@
 import json
 import os
 import random
+import signal
+import sys
 import tempfile
 import threading
 from collections.abc import Iterable, Iterator
@@ -35,6 +37,7 @@ if hasattr(os, "register_at_fork"):  # the thread that held it is not in the chi
 def saved_config(path: str) -> PreTrainedConfig:
     """The config of a model in a folder or on the Hub (its code is never run); a ValueError if there is none."""
     if Path(path).exists() and not (Path(path) / "config.json").exists():
+        check_no_adapter(Path(path))
         raise ValueError(f"model: there is none in {path!r} (no config.json)")
     if not Path(path).exists() and (path.count("/") > 1 or path.startswith((".", "/", "~"))):
         raise ValueError(f"model: {path!r} does not exist")
@@ -46,8 +49,19 @@ def saved_config(path: str) -> PreTrainedConfig:
             raise ValueError(f"{where}: {str(error).splitlines()[0]}") from error
 
 
+def check_no_adapter(folder: Path) -> None:
+    """Refuse (a ValueError) a folder in which peft saved an adapter without its model."""
+    if (folder / "adapter_config.json").exists():
+        raise ValueError(
+            f"model: {str(folder)!r} holds an adapter without its model. Merge the two and save the result:"
+            " peft.AutoPeftModel.from_pretrained(folder).merge_and_unload().save_pretrained(new_folder)"
+        )
+
+
 def saved_tokenizer(path: str | Path) -> PreTrainedTokenizerBase:
     """The tokenizer in a folder or on the Hub (its code is never run); a ValueError or an OSError if there is none."""
+    if Path(path).is_dir() and not Path(path, "config.json").exists():
+        check_no_adapter(Path(path))
     without_files = Path(path).is_dir() and not any(Path(path, name).exists() for name in VOCABULARIES)
     none = f"{str(path)!r} holds no tokenizer; tokenizer.save_pretrained(folder) writes it"
     try:
@@ -126,15 +140,31 @@ def check_weights(path: str, model: PreTrainedModel, head: bool = True) -> None:
 
 
 def check_new(target: Path) -> None:
-    """Refuse (a ValueError) a target that holds something."""
+    """Refuse (a ValueError) a target that holds something, or that is a link to nothing."""
+    if target.is_symlink() and not target.exists():
+        raise ValueError(f"target {str(target)!r} is a link to {os.readlink(target)!r}, which does not exist")
     if target.exists() and not (target.is_dir() and not holds_something(target)):
         raise ValueError(f"target {str(target)!r} exists already: nothing is overwritten, give a new folder")
 
 
 @contextmanager
+def ended_by_sigterm() -> Iterator[None]:
+    """SIGTERM ends the program as an exception does, so that what is unfinished is removed."""
+    if threading.current_thread() is not threading.main_thread():  # which alone may set what a signal does
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before or signal.SIG_DFL)
+
+
+@contextmanager
 def new_folder(target: Path) -> Iterator[Path]:
-    """A folder to write in. At the end, its files move to `target`, which is new or empty; an error leaves nothing."""
-    with lock_folder(target):
+    """A folder to write in. At the end, its files move to `target`, which is new or empty. An error or
+    SIGTERM leaves nothing."""
+    with ended_by_sigterm(), lock_folder(target):
         check_new(target)  # once more: another process may have finished here
         with tempfile.TemporaryDirectory(dir=target, prefix=".unfinished") as folder:
             written = Path(folder, target.resolve().name)

@@ -3,6 +3,8 @@
 import copy
 import json
 import logging
+import os
+import signal
 from pathlib import Path
 from typing import get_args
 
@@ -24,6 +26,7 @@ from parity import (
     check_parity,
     make_native,
 )
+from processes import Python
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, models
 from transformers import AutoModelForMaskedLM, AutoTokenizer, BertConfig, PreTrainedTokenizerFast
@@ -33,7 +36,7 @@ from minibert.configuration_minibert import MiniBertConfig
 from minibert.tokenization import train_tokenizer
 from minibert.training.arguments.tools import Architecture, ConvertArguments
 from minibert.training.conversion import ARCHITECTURES, convert, folders, from_native, to_native
-from minibert.training.loading import saved_tokenizer
+from minibert.training.loading import saved_config, saved_tokenizer
 
 PRESETS = ["bert", "modernbert"]
 # What the code of all families shares is shown by some of them; the rest is slow.
@@ -382,6 +385,44 @@ def test_nothing_is_left_of_a_conversion_that_breaks_off(tmp_path, monkeypatch):
     with pytest.raises(OSError, match="disk full"):
         convert(ConvertArguments(paths=[str(tmp_path / "source"), str(tmp_path / "target")]))
     assert [path.name for path in tmp_path.iterdir()] == ["source"]
+
+
+def test_sigterm_leaves_nothing_of_a_conversion(tmp_path, monkeypatch):
+    """Not even the folder that was being written; afterwards the signal does what it did before."""
+    make_native("bert", "plain", "ForMaskedLM").save_pretrained(tmp_path / "source")
+    monkeypatch.setattr(folders, "save_rest", lambda *_: os.kill(os.getpid(), signal.SIGTERM))
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(SystemExit, match="143"):
+        convert(ConvertArguments(paths=[str(tmp_path / "source"), str(tmp_path / "target")]))
+    assert [path.name for path in tmp_path.iterdir()] == ["source"]
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_who_converts_second_is_told(tmp_path, monkeypatch):
+    make_native("bert", "plain", "ForMaskedLM").save_pretrained(tmp_path / "source")
+    with Python(tmp_path) as python:
+        python.run("""
+            from pathlib import Path
+            from minibert.training.loading import new_folder
+            writing = new_folder(Path("target"))
+            writing.__enter__()
+        """)
+        with pytest.raises(ValueError, match="another process is writing in '.*target'"):
+            convert(ConvertArguments(paths=[str(tmp_path / "source"), str(tmp_path / "target")]))
+
+
+def test_a_link_to_nothing_is_no_target(tmp_path):
+    make_native("bert", "plain", "ForMaskedLM").save_pretrained(tmp_path / "source")
+    (tmp_path / "target").symlink_to("nowhere")
+    with pytest.raises(ValueError, match="target' is a link to 'nowhere', which does not exist"):
+        convert(ConvertArguments(paths=[str(tmp_path / "source"), str(tmp_path / "target")]))
+
+
+@pytest.mark.parametrize("function", [saved_config, saved_tokenizer])
+def test_an_adapter_without_its_model_is_named(tmp_path, function):
+    (tmp_path / "adapter_config.json").write_text("{}")
+    with pytest.raises(ValueError, match="holds an adapter without its model. Merge the two"):
+        function(str(tmp_path))
 
 
 def test_weights_of_another_head_are_left_out_with_a_message(tmp_path, monkeypatch, caplog):

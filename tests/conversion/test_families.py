@@ -3,6 +3,7 @@ sentence-transformers."""
 
 import json
 import logging
+import shutil
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ import torch
 import transformers
 from helpers import sentences
 from parity import LENGTH, TOLERANCE, VOCAB, assert_same_weights, make_native, make_rows
-from sentence_transformers import SentenceTransformer
+from sentence_transformers import MultiVectorEncoder, SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Dense, Normalize, Pooling, Transformer
 from transformers import ModernBertConfig
 
@@ -114,6 +115,34 @@ def test_a_folder_of_sentence_transformers(architecture, tmp_path):
     np.testing.assert_allclose(embedder.embed(texts), expected, atol=1e-5)
     np.testing.assert_allclose(SentenceTransformer(str(again), device="cpu").encode(texts), expected, atol=1e-6)
     assert_same_weights(SentenceTransformer(str(again), device="cpu")[0].auto_model, native)
+
+
+def test_a_late_interaction_model(tmp_path):
+    """MiniBERT has no vectors of masked tokens, which queries of some are filled up with. Others convert."""
+    tokenizer = train_tokenizer(sentences(200), vocab_size=80, model_max_length=40, show_progress=False)
+    make_native("bert", "plain", "Model", vocab_size=len(tokenizer)).save_pretrained(tmp_path / "bert")
+    tokenizer.save_pretrained(tmp_path / "bert")
+    queries = sentences(4, seed=1)
+    for attend in (False, True):
+        model, folder = MultiVectorEncoder(str(tmp_path / "bert"), device="cpu"), tmp_path / f"attend-{attend}"
+        model[0].query_expansion = {"strategy": "fixed", "attend": attend, "length": 32}
+        model.save_pretrained(str(folder))
+    ours = convert(ConvertArguments(paths=[str(folder), str(tmp_path / "ours")]))
+    actual = MultiVectorEncoder(str(ours), device="cpu").encode_query(queries)
+    for vectors, expected in zip(actual, model.encode_query(queries)):
+        np.testing.assert_allclose(vectors, expected, atol=1e-5)
+    for number, settings in enumerate((None, {}, {"attend_to_expansion_tokens": True}, {"do_query_expansion": False})):
+        source = tmp_path / "attend-False"
+        if settings is not None:  # as PyLate saves them
+            source = shutil.copytree(tmp_path / "bert", tmp_path / f"pylate-{number}")
+            marks = {"model_type": "ColBERT", "query_prefix": "[Q] "}
+            (source / "config_sentence_transformers.json").write_text(json.dumps(marks | settings))
+        paths = [str(source), str(tmp_path / f"target-{number}")]
+        if settings:
+            convert(ConvertArguments(paths=paths))
+            continue
+        with pytest.raises(ValueError, match="queries are filled up with tokens that nothing attends to"):
+            convert(ConvertArguments(paths=paths))
 
 
 DISTIL = dict(dropout=0.1, attention_dropout=0.2, qa_dropout=0.3, seq_classif_dropout=0.4)

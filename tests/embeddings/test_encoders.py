@@ -389,6 +389,21 @@ def test_a_folder_that_lacks_weights_is_refused(folder, tmp_path, capsys):
     assert "lacks the weights layers.1.mlp.Wi.weight" in message and not (tmp_path / "x.npy").exists()
 
 
+def test_vectors_that_are_no_numbers_are_not_written(folder, library, tmp_path, capsys):
+    """Of a model whose training diverged, or of one text alone; scores of rerankers likewise."""
+    shutil.copytree(folder, tmp_path / "nan")
+    weights = load_file(tmp_path / "nan/model.safetensors")
+    word = AutoTokenizer.from_pretrained(folder)("lover", add_special_tokens=False).input_ids[0]
+    weights["embeddings.tok_embeddings.weight"][word] = float("nan")
+    save_file(weights, tmp_path / "nan/model.safetensors", {"format": "pt"})
+    model = ["--model", tmp_path / "nan"]
+    error = refusal(capsys, "embed", "katan", "lover", *model, "--output", tmp_path / "x.npy")
+    assert "no finite numbers for 1 of 2 texts, the first of them text 2: 'lover'" in error
+    assert "no finite numbers for" in refusal(capsys, "search", tmp_path / "index", "--data", library, *model)
+    assert not (tmp_path / "x.npy").exists() and not (tmp_path / "index/index.safetensors").exists()
+    run("embed", "katan", *model, "--output", tmp_path / "x.npy")
+
+
 def test_a_sparse_encoder_is_refused(tmp_path, capsys):
     """sentence-transformers would pool the states of its encoder, unasked."""
     save_untrained(tmp_path / "model", sentences(200), length=32)

@@ -282,7 +282,7 @@ def test_negatives(root, monkeypatch):
     assert find_near([uneven], pool, embedder, depth=6)["a query"] == nearest[12:18]
     given = pairs_of(list(pairs["first"]), list(pairs["second"]), pool[-20:])
     assert [row[0] for row in draw_negatives(given, near, pool, 4, 5, seed=0)] == pool[-20:]
-    with pytest.raises(ValueError, match="3 different passages are too few for 4 negatives"):
+    with pytest.raises(ValueError, match="3 different passages are too few for 4 a query; use --negatives 2"):
         draw_negatives(pairs, None, pool[:3], 4, 5, seed=0)
     drawn = draw_negatives(pairs, None, pool[20:24], 4, 5, seed=0)  # enough, since no query has its passages there
     assert all(sorted(found) == sorted(pool[20:24]) for found in drawn)
@@ -358,6 +358,14 @@ def test_what_is_held_out_is_no_negative_in_training(toy, tmp_path, monkeypatch)
             "--negatives", "4", "--validation_size", "60", *TRAINING)  # fmt: skip
 
 
+def test_few_passages_are_as_many_negatives_as_there_are(toy, tmp_path, capsys):
+    """Of what is held out too, where others are ranked among 20."""
+    pairs = [dict(query=f"ask{i % 9} ask{i}", positive=f"right{i % 4}") for i in range(30)]
+    run("finetune", "rerank", write_rows(tmp_path / "few.jsonl", pairs), "--model", toy / "model", "--output_dir",
+        tmp_path / "out", "--negatives", "1", "--max_steps", "1", *TRAINING)  # fmt: skip
+    assert "each passage among 3 negatives" in capsys.readouterr().out
+
+
 def test_training_on_scores_and_further(toy, tmp_path):
     """A reranker may be trained further: the second run begins where the first ended."""
     for number, model in enumerate((toy / "model", tmp_path / "0")):
@@ -381,7 +389,7 @@ def test_finetune_rerank_refuses(toy, root, data, tmp_path, capsys, monkeypatch)
         ([toy / "scored.jsonl", "--negatives", "7"], ["negatives: 7 has no effect on scored pairs; leave it out"]),
         ([toy / "scored.jsonl", "--miner", root / "embedder"], ["has no effect on scored pairs"]),
         ([toy / "scored.jsonl", "--corpus", tmp_path / "none.txt"], ["has no effect on scored pairs"]),
-        ([few], ["1 different passages are too few for 3 negatives a query; give more by --corpus"]),
+        ([few], ["negatives: 1 different passages are too few for 3 a query; give more by --corpus"]),
         ([toy / "train.jsonl", "--miner", root / "reranker"], ["holds a MiniBertForSequenceClassification; use"]),
         ([toy / "train.jsonl", "--metric_for_best_model", "f1"], ["metric_for_best_model: 'f1' is not measured"]),
     ]:

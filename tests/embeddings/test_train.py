@@ -13,7 +13,7 @@ from embedding_models import save_untrained, write_matches
 from helpers import WORDS, refusal, run, write_rows
 from matplotlib.figure import Figure
 from safetensors.torch import load_file, save_file
-from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer
+from sentence_transformers import CrossEncoder, SentenceTransformer, SentenceTransformerTrainer
 from transformers import AutoTokenizer, Trainer
 
 from minibert import MiniBertConfig, MiniBertForCausalLM, MiniBertForMaskedLM
@@ -88,6 +88,22 @@ def test_figures_are_of_the_model_that_is_saved(toy, tmp_path):
     run("evaluate", "embed", "--model", tmp_path / "out", "--data", toy / "test", "--result", tmp_path / "after.json")
     after = json.loads((tmp_path / "after.json").read_text())["metrics"]
     assert json.loads((tmp_path / "out/report.json").read_text())["after"] == pytest.approx(after)
+
+
+@pytest.mark.parametrize("task", ["embed", "rerank"])
+def test_short_texts_in_training_do_not_make_a_model_of_short_texts(toy, tmp_path, task, monkeypatch):
+    lengths, make = [], training.Measure.__call__
+
+    def measure(self, model, *given, **more):
+        lengths.append(model.max_seq_length)
+        return make(self, model, *given, **more)
+
+    monkeypatch.setattr(training.Measure, "__call__", measure)
+    run("finetune", task, toy / "train.jsonl", "--model", toy / "model", "--output_dir", tmp_path / "out",
+        "--max_steps", "1", "--max_length", "7", *TRAINING)  # fmt: skip
+    assert lengths[0] == lengths[-1] == 16 and 7 in lengths
+    saved = (SentenceTransformer if task == "embed" else CrossEncoder)(str(tmp_path / "out"), device="cpu")
+    assert saved.max_seq_length == 16
 
 
 @pytest.mark.parametrize("loss", [pytest.param("cosine", marks=pytest.mark.slow), "cosent"])

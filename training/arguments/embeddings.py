@@ -59,8 +59,7 @@ class SearchArguments:
     words: list[str] = argument([], "The index (a folder), then queries; also given without --words.")
     data: list[str] = argument(
         [],
-        "Folders and files to search (txt, md, jsonl, csv, tsv, parquet). Passages of the index that"
-        " are not in them are removed.",
+        "Folders and files to build the index of (txt, md, jsonl, csv, tsv, parquet). It replaces one that is there.",
     )
     model: str | None = argument(
         None, "The embedding model; by default the one that the index was built with, for a new one runs/embed."
@@ -71,6 +70,10 @@ class SearchArguments:
     top_k: int = argument(5, "Passages found for a query.")
     reranker: str | None = argument(None, "A reranker that puts the passages found in order.")
     depth: int = argument(50, "Passages that the reranker reads for a query.")
+    max_length: int | None = argument(
+        None, "Cut texts off after this many tokens, in a new index; by default as the model was saved."
+    )
+    dtype: Literal["float32", "bfloat16"] | None = argument(None, "What to compute in; see `minibert embed`.")
 
 
 @dataclass
@@ -137,7 +140,11 @@ class PairArguments:
     )
     validation_size: float = argument(0.05, "Without it: queries held out, a share (below 1) or their number.")
     patience: int | None = argument(None, "Evaluations without a better one before it stops; 0: never (default: 3).")
-    max_length: int | None = argument(None, "Cut texts off after this many tokens; by default as the model was saved.")
+    max_length: int | None = argument(
+        None,
+        "Cut texts off after this many tokens in training; by default as the model was saved. The trained model reads"
+        " as much as before.",
+    )
 
 
 @dataclass

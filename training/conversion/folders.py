@@ -3,6 +3,7 @@
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 from huggingface_hub import hf_hub_download, is_offline_mode
 from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
@@ -22,6 +23,11 @@ FILES = ("tokenizer_config.json", *VOCABULARIES)  # of a tokenizer
 SENTENCE_CONFIGS = tuple(
     f"sentence_{name}_config.json" for name in ("bert", "roberta", "distilbert", "camembert", "xlm-roberta")
 )
+# By any of these, sentence-transformers knows a model that PyLate saved.
+PYLATE_SETTINGS = {
+    "query_length", "document_length", "do_query_expansion", "attend_to_expansion_tokens", "attend_to_mask_tokens",
+    "query_prefix", "document_prefix", "skiplist_words",
+}  # fmt: skip
 MODULE_CONFIGS = {"CNN": "cnn_config.json", "LSTM": "lstm_config.json"}  # of the other modules: config.json
 
 
@@ -40,6 +46,7 @@ def convert(arguments: ConvertArguments) -> Path:
         raise ValueError(f"architecture={arguments.architecture!r} is for a MiniBERT source; {source!r} is none")
     if arguments.architecture and arguments.set:
         raise ValueError(f"set: it changes a MiniBERT; leave architecture={arguments.architecture!r} out")
+    check_query_expansion(source)
     tokenizer = tokenizer_of(source)
     loaded = load(source, tokenizer)
     model = loaded if ours else from_native(loaded)
@@ -93,6 +100,36 @@ def modules_of(source: str) -> list[dict[str, str]]:
     modules = find_file(source, "modules.json")
     with reading(source):
         return json.loads(Path(modules).read_text(encoding="utf-8")) if modules else []
+
+
+def check_query_expansion(source: str) -> None:
+    """Refuse a late-interaction model (ColBERT) that scores by query tokens which its attention mask leaves out.
+
+    MiniBERT computes no vectors of masked tokens, so most of a query's vectors would be zero. (sentence-transformers
+    refuses FlashAttention for the same reason.)
+
+    Raises:
+        ValueError: `query_expansion` of sentence-transformers, or the settings of PyLate, say so.
+    """
+
+    def read(name: str) -> dict[str, Any]:
+        file = find_file(source, name)
+        with reading(source):
+            return dict(json.loads(Path(file).read_text(encoding="utf-8"))) if file else {}
+
+    if not (whole := read("config_sentence_transformers.json")):
+        return
+    settings = [whole, *map(read, SENTENCE_CONFIGS)]
+    expansion = next((given["query_expansion"] for given in settings if given.get("query_expansion")), None)
+    if "query_expansion" not in whole and PYLATE_SETTINGS & whole.keys():  # PyLate, which expands by default
+        attend = whole.get("attend_to_expansion_tokens", whole.get("attend_to_mask_tokens"))
+        expansion = {"attend": attend} if whole.get("do_query_expansion") is not False else None
+    if expansion and not expansion.get("attend"):
+        raise ValueError(
+            f"{source!r} is a late-interaction model whose queries are filled up with tokens that nothing attends to"
+            " (query_expansion with attend=False). MiniBERT computes no vectors of masked tokens, so it cannot be"
+            " converted; one trained with attend=True can be"
+        )
 
 
 def save_rest(source: str, tokenizer: PreTrainedTokenizerBase | None, target: Path, length: int | None = None) -> None:

@@ -113,17 +113,31 @@ def read_lines(file: str | None) -> list[str]:
 
 
 def text_files(sources: Sequence[str]) -> Iterator[tuple[Path, Path]]:
-    """Each source with each of its files of text (a folder is searched through; hidden and empty files left out), in
-    the order of names; a ValueError for one that is not there."""
+    """Each source with each of its files of text (a folder is searched through; hidden and empty files left out, and
+    others with a word), in the order of names; a ValueError for one that is not there, or a file of another kind."""
     for source in sources:
         root = Path(source)
         if not root.exists():
             raise ValueError(f"data: {source!r} does not exist")
         if root.suffix.lower() == ".json":
             raise ValueError(f"data: {source!r} is JSON in one piece; use jsonl, an object a line")
-        for path in sorted(map(Path, files_in(root, TEXT_SUFFIXES + TABLE_SUFFIXES))) if root.is_dir() else [root]:
+        if root.is_file() and root.suffix and root.suffix.lower() not in TEXT_SUFFIXES + TABLE_SUFFIXES:
+            use = ", ".join(TEXT_SUFFIXES + TABLE_SUFFIXES)
+            raise ValueError(f"data: {source!r} ends in none of {use}; convert it to text first")
+        paths = sorted(map(Path, files_in(root, TEXT_SUFFIXES + TABLE_SUFFIXES))) if root.is_dir() else [root]
+        if root.is_dir() and (skipped := _other_files(root, {*paths})):
+            named = ", ".join(map(repr, skipped[:5])) + ", …" * (len(skipped) > 5)
+            print(f"Skipped {len(skipped)} files of {source!r}, which are neither text nor tables: {named}")
+        for path in paths:
             if path == root or path.stat().st_size:
                 yield root, path
+
+
+def _other_files(root: Path, known: set[Path]) -> list[str]:
+    """The names of the files in a folder that are not `known`, without hidden ones and indexes of ours."""
+    paths = (path for path in sorted(root.rglob("*")) if path not in known and path.suffix != ".safetensors")
+    names = [path.relative_to(root) for path in paths if path.is_file()]
+    return [str(name) for name in names if not any(part.startswith(".") for part in name.parts)]
 
 
 @dataclass(frozen=True)

@@ -98,8 +98,8 @@ class Embedder:
 
     @classmethod
     def from_arguments(cls, given: PoolingArguments) -> Embedder:
-        model_kwargs = {"add_pooling_layer": False, "dtype": given.dtype}
-        return cls.from_pretrained(given.model, given.pooling, given.normalize, given.max_length, **model_kwargs)
+        options = loading_options(given.dtype)
+        return cls.from_pretrained(given.model, given.pooling, given.normalize, given.max_length, **options)
 
     def embed(
         self, texts: Sequence[str], batch_tokens: int = 16384, progress: str | None = None, task: str | None = None
@@ -130,7 +130,8 @@ class Embedder:
         weights = [self.model.transformers_model.state_dict(), *(m.state_dict() for m in list(self.model)[1:])]
         for name, tensor in (item for state in weights for item in sorted(state.items())):
             digest.update(name.encode())
-            digest.update(tensor.detach().cpu().float().contiguous().view(torch.uint8).numpy())  # fp32 elsewhere
+            # as rounded to 16 bits: in whatever dtype a model computes, it is the same model
+            digest.update(tensor.detach().cpu().bfloat16().contiguous().view(torch.uint8).numpy())
         return digest.hexdigest()
 
 
@@ -168,6 +169,11 @@ def embed(arguments: EmbedArguments, pooling: PoolingArguments) -> np.ndarray:
     scaled = "normalised" if embedder.normalize else "not normalised"
     print(f"{len(texts):,} texts × {vectors.shape[1]} ({embedder.pooling}, {scaled}) in {seconds:.1f} s → {output}")
     return vectors
+
+
+def loading_options(dtype: str | None) -> dict[str, Any]:
+    """The options of `AutoModel.from_pretrained` for an encoder that computes in this dtype (None: as it was saved)."""
+    return {"add_pooling_layer": False, "dtype": dtype}
 
 
 def open_reranker(path: str) -> CrossEncoder:
@@ -219,7 +225,15 @@ def _in_batches(
         for part in _side_by_side(run, batches, cores):
             parts.append(part)
             bar.update(len(part))
-    return np.concatenate(parts)[np.argsort(np.concatenate(batches))].astype(np.float32, copy=False)
+    rows = np.concatenate(parts)[np.argsort(np.concatenate(batches))].astype(np.float32, copy=False)
+    bad = ~np.isfinite(rows).reshape(len(rows), -1).all(axis=1)
+    if bad.any():
+        first = int(bad.argmax())
+        raise ValueError(
+            f"model: it gives no finite numbers for {bad.sum():,} of {len(rows):,} texts, the first of them text"
+            f" {first + 1}: {texts[first]!r:.80}; its training diverged, or its weights are damaged"
+        )
+    return rows
 
 
 def _side_by_side(run: Callable[[Any], Any], batches: Sequence, cores: int) -> Iterator:
@@ -261,7 +275,15 @@ def check_dense(path: str) -> None:
 def limit_length(model: SentenceTransformer | CrossEncoder, tokens: int | None = None) -> None:
     """Cut texts off after so many tokens (None: as the model was saved, and never after more than it takes); a
     ValueError for more than the model takes, or too few for a text."""
-    most = model.transformers_model.config.max_position_embeddings
+    check_length(model, tokens)
+    model.max_seq_length = tokens or min(model.max_seq_length, most_tokens(model))
+
+
+def check_length(model: SentenceTransformer | CrossEncoder, tokens: int | None) -> None:
+    most = most_tokens(model)
     if tokens is not None and not 3 <= tokens <= most:
         raise ValueError(f"max_length: {tokens} is out of range; use 3 up to {most}, which the model takes")
-    model.max_seq_length = tokens or min(model.max_seq_length, most)
+
+
+def most_tokens(model: SentenceTransformer | CrossEncoder) -> int:
+    return model.transformers_model.config.max_position_embeddings

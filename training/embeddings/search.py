@@ -24,7 +24,7 @@ from ..arguments.embeddings import RerankArguments, SearchArguments
 from ..files import check_folder, holds_something, lock_folder, whole
 from ..loading import reading
 from .data import Passage, read_lines, read_passages
-from .encoders import Embedder, open_reranker, score_pairs
+from .encoders import Embedder, loading_options, open_reranker, score_pairs
 
 FILE = "index.safetensors"
 
@@ -37,18 +37,16 @@ class Index:
     vectors: np.ndarray  # [passages, width], each of length 1
     model: str  # where it was
     fingerprint: str  # what it is known by
+    max_length: int  # where it cut texts off, in tokens
 
     @classmethod
-    def build(
-        cls, passages: list[Passage], embedder: Embedder, model: str, known: Index | None = None, bar: str | None = None
-    ) -> Index:
-        """The index of `passages`; those whose text `known`, of the same model, has are not embedded again."""
-        old = dict(zip((passage.text for passage in known.passages), known.vectors)) if known else {}
-        new = list(dict.fromkeys(passage.text for passage in passages if passage.text not in old))
-        if new:
-            vectors = embedder.embed(new, progress=bar, task="document")
-            old |= dict(zip(new, vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)))
-        return cls(passages, np.stack([old[passage.text] for passage in passages]), model, embedder.fingerprint())
+    def build(cls, passages: list[Passage], embedder: Embedder, model: str, progress: str | None = None) -> Index:
+        """Embed passages, each text once."""
+        row_of = {text: row for row, text in enumerate(dict.fromkeys(passage.text for passage in passages))}
+        vectors = embedder.embed(list(row_of), progress=progress, task="document")
+        vectors /= np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
+        vectors = vectors[[row_of[passage.text] for passage in passages]]
+        return cls(passages, vectors, model, embedder.fingerprint(), embedder.model.max_seq_length)
 
     @classmethod
     def load(cls, folder: str | Path) -> Index:
@@ -60,25 +58,35 @@ class Index:
         with reading(file), safe_open(file, "np") as saved:
             passages = [Passage(*row) for row in json.loads(saved.get_tensor("passages").tobytes())]
             made_by = saved.metadata()
-            return cls(passages, saved.get_tensor("vectors"), made_by["model"], made_by["fingerprint"])
+            vectors, length = saved.get_tensor("vectors"), int(made_by["max_length"])
+            index = cls(passages, vectors, made_by["model"], made_by["fingerprint"], length)
+        if index.vectors.shape[:-1] != (len(passages),) or not np.isfinite(index.vectors).all():
+            shape = f"vectors of shape {list(index.vectors.shape)} for {len(passages):,} passages"
+            raise ValueError(f"index: {str(file)!r} is damaged ({shape}, or NaN among them); build it again")
+        return index
 
     def save(self, folder: str | Path) -> None:
         """Write the index, in the place of the one that is there, if any."""
         passages = json.dumps([(passage.id, passage.text) for passage in self.passages]).encode()
         tensors = {"vectors": self.vectors, "passages": np.frombuffer(passages, np.uint8)}
         with whole(Path(folder, FILE)) as unfinished:
-            save_file(tensors, unfinished, metadata={"model": self.model, "fingerprint": self.fingerprint})
+            made_by = {"model": self.model, "fingerprint": self.fingerprint, "max_length": str(self.max_length)}
+            save_file(tensors, unfinished, metadata=made_by)
 
     def search(self, queries: Sequence[str], embedder: Embedder, k: int = 10) -> list[list[tuple[Passage, float]]]:
         """The `k` passages of highest cosine for every query, with the cosines, best first."""
-        found = semantic_search(embedder.embed(queries, task="query"), self.vectors, top_k=k)
+        vectors = embedder.embed(queries, task="query")
+        if vectors.shape[1] != self.vectors.shape[1]:
+            widths = f"{self.vectors.shape[1]} numbers, the model gives {vectors.shape[1]}"
+            raise ValueError(f"index: it is damaged: its vectors have {widths}; build it again")
+        found = semantic_search(vectors, self.vectors, top_k=k)
         return [[(self.passages[hit["corpus_id"]], hit["score"]) for hit in hits] for hits in found]
 
 
 def search(arguments: SearchArguments) -> list[list[tuple[Passage, float]]]:
-    """Build an index or bring it up to date, if there is data for it; then answer the queries: for each the passages
-    found with their scores, best first, `top_k` of them. A ValueError for no index, nothing to do, an index of another
-    model, or a folder that holds something else."""
+    """Build an index, if there is data for it (in the place of the one that is there, if any); then answer the queries:
+    for each the passages found with their scores, best first, `top_k` of them. A ValueError for no index, nothing to
+    do, an index of another model, or a folder that holds something else."""
     if not arguments.words:
         raise ValueError("index: none given; give the index (a folder), then queries")
     folder, *queries = arguments.words
@@ -88,33 +96,18 @@ def search(arguments: SearchArguments) -> list[list[tuple[Passage, float]]]:
     if not all(query.strip() for query in queries):
         raise ValueError("queries: one is empty; give some words")
     root = Path(folder).expanduser()
-    there = (root / FILE).is_file()
-    if arguments.data:
-        check_folder(root, "index")
-        if not there and root.exists() and holds_something(root):
-            raise ValueError(f"index: {folder!r} exists and is no index; give a new folder")
-    index = Index.load(root) if there or not arguments.data else None
-    model = arguments.model or (index.model if index else "runs/embed")
-    passages = read_passages(arguments.data, arguments.passage_words) if arguments.data else None
     reranker = open_reranker(arguments.reranker) if arguments.reranker else None
-    embedder = Embedder.from_pretrained(model)
-    fingerprint = embedder.fingerprint()
-    if index and fingerprint != index.fingerprint:
-        makers = f"{index.model!r} ({index.fingerprint[:8]}), not by {model!r} ({fingerprint[:8]})"
-        raise ValueError(f"index: its vectors were made by {makers}; build a new index for another model, or version")
-
-    if passages is not None:
-        before = {passage.text for passage in index.passages} if index else set()
-        # a path that holds wherever the index is used; a Hub name stays
-        place = str(Path(model).resolve()) if Path(model).exists() else model
-        with lock_folder(root):
-            index = Index.build(passages, embedder, place, index, "Embedding")
-            index.save(root)
-        new = [passage.text for passage in passages if passage.text not in before]
-        print(f"{folder}: {len(passages):,} passages, {len(new):,} of them new, {index.vectors.shape[1]} numbers each")
-        if cut := embedder.count_cut(new):
-            read = f"the {embedder.model.max_seq_length} tokens that the model reads of a text"
-            print(f"{cut:,} of the new ones are longer than {read}; use shorter rows, or a smaller --passage_words")
+    if arguments.data:
+        index, embedder = _build(root, arguments)
+    else:
+        index = Index.load(root)
+        embedder = _open_embedder(arguments.model or index.model, arguments, index.max_length)
+        if (fingerprint := embedder.fingerprint()) != index.fingerprint:
+            given = f"{arguments.model or index.model!r} ({fingerprint[:8]})"
+            makers = f"{index.model!r} ({index.fingerprint[:8]}) with max_length={index.max_length}, not by {given}"
+            raise ValueError(
+                f"index: its vectors were made by {makers}; build a new index for another model, or version"
+            )
     depth = max(arguments.depth, arguments.top_k) if reranker else arguments.top_k
     results = index.search(queries, embedder, depth) if queries else []
     for number, (query, found) in enumerate(zip(queries, results)):
@@ -125,6 +118,31 @@ def search(arguments: SearchArguments) -> list[list[tuple[Passage, float]]]:
         for passage, score in results[number]:
             print(f"  {score:6.3f}  {passage.id}\n{textwrap.shorten(passage.text, 240, placeholder=' …')}\n")
     return results
+
+
+def _build(root: Path, arguments: SearchArguments) -> tuple[Index, Embedder]:
+    """Build and save an index in a new folder, or one that holds an index."""
+    check_folder(root, "index")
+    if root.exists() and not (root / FILE).is_file() and holds_something(root):
+        raise ValueError(f"index: {str(root)!r} exists and is no index; give a new folder")
+    passages = read_passages(arguments.data, arguments.passage_words)
+    model = arguments.model or (Index.load(root).model if (root / FILE).is_file() else "runs/embed")
+    embedder = _open_embedder(model, arguments)
+    # a path that holds wherever the index is used; a Hub name stays
+    place = str(Path(model).resolve()) if Path(model).exists() else model
+    with lock_folder(root):
+        index = Index.build(passages, embedder, place, "Embedding")
+        index.save(root)
+    print(f"{root}: {len(passages):,} passages, {index.vectors.shape[1]} numbers each")
+    if cut := embedder.count_cut([passage.text for passage in passages]):
+        read = f"the {embedder.model.max_seq_length} tokens that the model reads of a text"
+        print(f"{cut:,} of them are longer than {read}; use shorter rows, or a smaller --passage_words")
+    return index, embedder
+
+
+def _open_embedder(model: str, arguments: SearchArguments, max_length: int | None = None) -> Embedder:
+    length = arguments.max_length or max_length
+    return Embedder.from_pretrained(model, None, None, length, **loading_options(arguments.dtype))
 
 
 def rank(reranker: CrossEncoder, query: str, texts: Sequence[str], top_k: int | None) -> list[tuple[int, float]]:

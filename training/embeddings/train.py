@@ -39,7 +39,7 @@ from ..precision import check_training, resolve_precision
 from ..report import plot_embedding_training
 from ..result import TrainingResult
 from .data import Passage, Retrieval, hold_out, read_pairs, read_passages, read_task
-from .encoders import RERANKER, Embedder, check_encoder, limit_length, score_pairs
+from .encoders import RERANKER, Embedder, check_encoder, check_length, limit_length, score_pairs
 from .evaluate import KS, RETRIEVAL, measure, print_table
 from .unlabelled import KINDS, make_pairs, read_documents
 
@@ -92,7 +92,8 @@ def finetune_embed(how: EmbedTrainingArguments, data: PairArguments, training: T
     by_rank = isinstance(task, Retrieval)
 
     set_seed(training.seed)
-    model = Embedder.from_pretrained(how.model, how.pooling, True, data.max_length, **WEIGHTS).model
+    model = Embedder.from_pretrained(how.model, how.pooling, True, **WEIGHTS).model
+    check_length(model, data.max_length)
     loss_class, options = LOSSES[loss], {} if loss == "cosine" else {"scale": how.scale}
     if loss == "ranking":  # among the passages of the whole batch, whichever process has them
         options["gather_across_devices"] = training.world_size > 1
@@ -154,8 +155,9 @@ def finetune_rerank(how: RerankTrainingArguments, data: PairArguments, training:
         depth = max(how.mine_depth, VALIDATION_NEGATIVES)
         near = find_near([pairs, held_out], pool, Embedder.from_pretrained(how.miner), depth) if how.miner else None
         rows = label_rows(pairs, draw_negatives(pairs, near, known, how.negatives, how.mine_depth, training.seed))
-        harder = draw_negatives(held_out, near, pool, VALIDATION_NEGATIVES, depth, training.seed)
-        among = f", each passage among {VALIDATION_NEGATIVES} negatives"
+        count = min(VALIDATION_NEGATIVES, most_negatives(held_out, pool))  # fewer in a small corpus
+        harder = draw_negatives(held_out, near, pool, count, depth, training.seed)
+        among = f", each passage among {count} negatives"
 
     set_seed(training.seed)
     with quietly():
@@ -164,7 +166,8 @@ def finetune_rerank(how: RerankTrainingArguments, data: PairArguments, training:
         weights = WEIGHTS | {"ignore_mismatched_sizes": not is_reranker}  # another task's head may be of another width
         model = CrossEncoder(how.model, num_labels=1, model_kwargs=weights, config_kwargs=as_reranker)
     check_weights(how.model, model.transformers_model, head=is_reranker)
-    limit_length(model, data.max_length)
+    limit_length(model)
+    check_length(model, data.max_length)
     progress = None if training.disable_tqdm else "Reranking"
 
     def measure_reranker(model: CrossEncoder) -> dict[str, float]:
@@ -264,15 +267,21 @@ def passages_of(*parts: Dataset) -> dict[str, set[str]]:
     return right
 
 
+def most_negatives(pairs: Dataset, pool: Sequence[str]) -> int:
+    """How many texts of `pool` are neither the query nor one of its passages, of the query that has the fewest."""
+    allowed = set(pool)
+    return len(allowed) - max(len(allowed & {query, *own}) for query, own in passages_of(pairs).items())
+
+
 def draw_negatives(
     pairs: Dataset, near: dict[str, list[str]] | None, pool: Sequence[str], count: int, depth: int, seed: int
 ) -> list[list[str]]:
     """For every pair, `count` texts of `pool` that are neither its query nor one of the query's passages: from the
     `depth` nearest, or from all (a ValueError if they are too few). A negative that the pair came with is the first."""
     right, allowed = passages_of(pairs), set(pool)
-    if len(allowed) - max(len(allowed & {query, *own}) for query, own in right.items()) < count:
-        use = "give more by --corpus"
-        raise ValueError(f"corpus: {len(pool)} different passages are too few for {count} negatives a query; {use}")
+    if (most := most_negatives(pairs, pool)) < max(count, 1):
+        use = f"use --negatives {most}, or give more passages by --corpus" if most > 0 else "give more by --corpus"
+        raise ValueError(f"negatives: {len(pool)} different passages are too few for {count} a query; {use}")
     chance = random.Random(seed)
     drawn = []
     third = [[text] for text in pairs["third"]] if "third" in pairs.column_names else [[]] * len(pairs)
@@ -364,7 +373,10 @@ def train(
     # al. 2023 ("LM-Cocktail", arXiv 2311.13534).
     share = how.original_share if isinstance(how, EmbedTrainingArguments) else 0.0
     original = {name: tensor.clone() for name, tensor in trainer.model.state_dict().items() if share}
+    saved_length = trainer.model.max_seq_length
+    limit_length(trainer.model, data.max_length or saved_length)
     result = trainer.train(resume_from_checkpoint=checkpoint)
+    limit_length(trainer.model, saved_length)  # short texts in training do not make a model of short texts
     state = trainer.state
     for name, tensor in trainer.model.state_dict().items() if share else ():
         tensor.lerp_(original[name], share)
