@@ -38,7 +38,7 @@ SMALL = dict(
 )  # fmt: skip
 PRETRAININGS = {
     "mlm": dict(),
-    "accumulated": dict(gradient_accumulation_steps=2, optimizer="adamw", weight_average=0.9),
+    "accumulated": dict(gradient_accumulation_steps=2, optimizer="adamw"),
     "mlm+nsp": dict(objective="mlm+nsp", model="bert"),
     "rtd": dict(objective="rtd"),
     "clm": dict(objective="clm"),

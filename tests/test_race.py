@@ -149,11 +149,11 @@ def test_a_race(tmp_path):
     lines = (f"the {names[i % 5]} sat under a {names[i // 5 % 5]} and then {i} more of them came" for i in range(300))
     (tmp_path / "text.txt").write_text("\n".join(lines))
     out = tmp_path / "race"
-    (tmp_path / "averaged.yaml").write_text("weight_average: 0.9\n")
-    recipes = [str(tmp_path / "averaged.yaml")]
+    (tmp_path / "slower.yaml").write_text("learning_rate: 0.0005\n")
+    recipes = [str(tmp_path / "slower.yaml")]
     arguments = RaceArguments(recipes, peers=["bert"], learning_rates=[1e-3], output=str(out), quick=True)
     summary = race(CorpusArguments(data=[str(tmp_path / "text.txt")]), arguments)
-    assert {*summary["runs"]} == {"minibert", "bert 0.001", "averaged"} and (out / "race.png").exists()
+    assert {*summary["runs"]} == {"minibert", "bert 0.001", "slower"} and (out / "race.png").exists()
     losses = [found["loss"] for found in summary["runs"].values()]
     assert losses == sorted(losses)
     for name, found in summary["runs"].items():
@@ -187,8 +187,8 @@ def test_a_race(tmp_path):
     assert all(run["grammar"] in (0.0, 0.5, 1.0) for run in more["runs"].values())
     with pytest.raises(ValueError, match="^seed: 1, but the race in .* has 0; use another output"):
         race(CorpusArguments(data=[str(tmp_path / "text.txt")]), replace(arguments, seed=1))
-    (tmp_path / "averaged.yaml").write_text("weight_average: 0.8\n")
+    (tmp_path / "slower.yaml").write_text("learning_rate: 0.0004\n")
     with pytest.raises(
-        ValueError, match="^weight_average: 0.8, but the run 'averaged' in .* had 0.9; use another name"
+        ValueError, match="^learning_rate: 0.0004, but the run 'slower' in .* had 0.0005; use another name"
     ):
         race(CorpusArguments(data=[str(tmp_path / "text.txt")]), arguments)

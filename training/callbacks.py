@@ -44,7 +44,7 @@ def add_callbacks(trainer: Trainer) -> None:
     where SIGTERM comes."""
     for printer in (PrinterCallback, DEFAULT_PROGRESS_CALLBACK):  # in notebooks that is a table
         trainer.pop_callback(printer)
-    for callback in (ConsoleLog(), SaveAndStop(getattr(trainer, "advice", RESUME))):
+    for callback in (ConsoleLog(getattr(trainer, "budget", None)), SaveAndStop(getattr(trainer, "advice", RESUME))):
         trainer.add_callback(callback)
 
 
@@ -53,6 +53,11 @@ class ConsoleLog(ProgressCallback):
     evaluation; and in a terminal (without `--disable_tqdm`) a bar below them."""
 
     since = (0, 0.0)  # tokens seen, and the time, at the last log
+
+    def __init__(self, budget: Any = None):
+        """`budget`: the `TimeBudget` of a training by the clock, the number of whose steps is not known before."""
+        super().__init__()
+        self.budget = budget
 
     def on_train_begin(self, args, state, control, **kwargs):
         self.current_step, self.since = 0, (state.num_input_tokens_seen, time.perf_counter())
@@ -78,7 +83,10 @@ class ConsoleLog(ProgressCallback):
             text += f"  {(state.num_input_tokens_seen - tokens) / (now - before):,.0f} tokens/s"
         self.since = state.num_input_tokens_seen, now
         if state.is_world_process_zero and text:
-            tqdm.write(f"step {state.global_step:>{len(str(state.max_steps))}}/{state.max_steps}  {text}")
+            done = f"step {state.global_step:>{len(str(state.max_steps))}}/{state.max_steps}"
+            if self.budget is not None:
+                done = f"step {state.global_step} ({self.budget.progress:.0%})"
+            tqdm.write(f"{done}  {text}")
 
 
 def describe_log(logs: Mapping[str, float]) -> str:

@@ -23,7 +23,6 @@ STREAM = "--data a.txt --streaming --max_steps 5"
         (f"{NSP} --discriminator-weight=50", "discriminator_weight: 50.0", "with --objective mlm+nsp", "rtd"),
         ("--objective clm --generator_temperature 2", "generator_temperature: 2.0", "with --objective clm", "rtd"),
         ("--objective clm --mlm_probability 0.15", "mlm_probability: 0.15", "with --objective clm", "mlm, mlm+nsp"),
-        ("--objective clm --static_masking false", "static_masking: False", "with --objective clm", "mlm, mlm+nsp"),
         ("--objective clm --rate_points 1:0.2", "rate_points: {1.0: 0.2}", "with --objective clm", "mlm, mlm+nsp"),
         (f"{NSP} --packing packed", "packing: 'packed'", "with --objective mlm+nsp", "with --objective mlm, rtd, clm"),
         (f"{NSP} --num_proc 2", "num_proc: 2", "with --objective mlm+nsp", "with --objective mlm, rtd, clm"),

@@ -319,7 +319,6 @@ def test_other_readers_do_not_go_on_with_a_stream(folder, tmp_path, capsys):
         (["--max_steps", "5", "--validation_size", "1e-9"], "validation_size: 1e-09 holds no document"),
         (["--max_steps", "5", "--shuffle_buffer", "-1"], "shuffle_buffer: -1 is too small; use 0 or more"),
         (["--max_steps", "5", "--sample_documents", "0"], "sample_documents: 0 is too small; use 1 or more"),
-        (["--max_steps", "5", "--static_masking", "true"], "static_masking: True does not go with --streaming"),
         (["--max_steps", "5", "--dataloader_num_workers", "2"], "dataloader_num_workers: 2 for a stream of 1 files"),
         (["--max_steps", "5", "--data_seed", "7"], "data_seed: 7 has no effect on a stream of text"),
         (

@@ -419,7 +419,7 @@ def test_the_card_of_a_pretraining_run(objective, saved, tmp_path):
         "training_tokens": 123456, "training_seconds": 120.0, "parameters": 1, "precision": "fp32",
     } | ({"nsp_accuracy": 0.9} if objective == "mlm+nsp" else {})  # fmt: skip
     recipe = {"seq_length": 128, "packing": "packed", "masking": "span", "mlm_probability": 0.3,
-              "optimizer": "adamw", "weight_average": None, "static_masking": False}  # fmt: skip
+              "optimizer": "adamw"}  # fmt: skip
     training = TrainingArguments(str(tmp_path), use_cpu=True, hub_model_id="owner/model")
     facts = write_card(folder, report, "some text", recipe, training)
     card, kept = (folder / "README.md").read_text(), read_card(folder)

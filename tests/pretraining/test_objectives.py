@@ -366,28 +366,6 @@ def test_smoothed_labels_are_those_of_the_masks(tmp_path, word_tokenizer, pairs)
     assert losses.logs[0]["loss"] == pytest.approx(expected.item(), rel=1e-3)
 
 
-@pytest.mark.parametrize("static", [True, False])
-def test_static_masks_are_the_same_in_every_epoch(static, tmp_path, word_tokenizer, pairs):
-    """Those of a training in which an epoch is never over; each row keeps its masks."""
-    masking = MaskingArguments(static_masking=static)
-    objective = OBJECTIVES["mlm"](ObjectiveArguments(), masking, seed=3)
-    rows = pairs.select(range(8)).select_columns("input_ids")
-    collator = objective.collator(word_tokenizer, rows)
-    collated, call = [], collator.torch_call
-    collator.torch_call = lambda examples: collated.append(call(examples)) or collated[-1]
-    config = MiniBertConfig.from_tokenizer(word_tokenizer, "modernbert", "tiny", num_hidden_layers=1, hidden_size=32)
-    training = TrainingArguments(
-        str(tmp_path), per_device_train_batch_size=8, num_train_epochs=3, train_sampling_strategy="sequential",
-        save_strategy="no", use_cpu=True, disable_tqdm=True,
-    )  # fmt: skip
-    PretrainingTrainer(
-        objective.model(config, None), training, objective=objective, data_collator=collator, train_dataset=rows
-    ).train()
-    first, *others = collated
-    assert len(others) == 2 and (first["labels"] != -100).any()
-    assert all(torch.equal(first["labels"], batch["labels"]) for batch in others) == static
-
-
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory):
     draw = random.Random(1)
@@ -536,12 +514,7 @@ def test_bad_input(masked_lm, corpus, word_tokenizer, tmp_path, capsys, monkeypa
         (["--objective", "mlm+nsp", "--model", "bert", "--short_seq_prob", "1.5"], "short_seq_prob: 1.5"),
         (["--objective", "mlm+nsp", "--model", "bert", "--packing", "concatenated"], "packing: 'concatenated'"),
         (["--objective", "clm", "--is_causal", "false"], "is_causal: False does not go with --objective clm"),
-        (["--objective", "clm", "--static_masking", "true"], "static_masking: True"),
         (["--objective", "clm", "--masking", "span"], "masking: 'span' has no effect with --objective clm"),
-        (
-            ["--static_masking", "true", "--rate_schedule", "linear", "--rate_points", "1:0.3"],
-            "rate_schedule: 'linear' does not go with --static_masking",
-        ),
         (
             ["--objective", "mlm+nsp", "--model", "bert", "--data", str(single)],
             "none of 57 documents to train on has two segments",

@@ -109,16 +109,6 @@ def test_python_gets_what_the_command_saves(corpus, tmp_path):
     torch.testing.assert_close(result.model.eval()(ids).logits, opened(ids).logits)  # no autocast is left on it
 
 
-@pytest.mark.parametrize("objective", ["mlm", "rtd"])
-def test_batches_grow_by_rows(objective, corpus, tmp_path):
-    """16 rows of up to 64 tokens; of the first three batches 2, 6 and 11 rows."""
-    assert cli.main(["pretrain", "--data", str(corpus), "--output_dir", str(tmp_path / "run"), "--max_steps", "4",
-                     "--batch_warmup", "3", "--eval_strategy", "no", "--save_strategy", "no", "--objective", objective,
-                     *QUICK]) == 0  # fmt: skip
-    tokens = json.loads((tmp_path / "run" / "report.json").read_text())["training_tokens"]
-    assert 35 * 48 < tokens <= 35 * 64
-
-
 def test_fill_knows_the_language(run, capsys):
     text = "the red cat number 7 always [MASK] near the old roof at night"
     assert cli.main(["fill", text, "--model", str(run), "--top_k", "2"]) == 0
@@ -409,7 +399,7 @@ def test_what_a_training_is_resumed_with_must_be_that_of_its_checkpoint(corpus, 
 
     (tmp_path / "text.txt").write_text(corpus.read_text().replace("cat", "cow"))
     (tmp_path / "turned.txt").write_text("\n\n".join(reversed(corpus.read_text().split("\n\n"))))
-    assert train("whole") == train("averaged", weight_average=0.9) == 0
+    assert train("whole") == 0
     for before, changed, named in (
         ("whole", dict(model="minibert"), "local_attention: 6"),
         ("whole", dict(data=tmp_path / "text.txt"), "tokenizer: "),
@@ -424,10 +414,7 @@ def test_what_a_training_is_resumed_with_must_be_that_of_its_checkpoint(corpus, 
         ("whole", dict(embedding_init="cooccurrence"), "embedding_init: 'cooccurrence'"),
         ("whole", dict(per_device_train_batch_size=8), "per_device_train_batch_size"),
         ("whole", dict(mlm_probability=0.2), "mlm_probability: 0.2"),
-        ("whole", dict(batch_warmup=2), "batch_warmup: 2"),
         ("whole", dict(train_sampling_strategy="group_by_length"), "train_sampling_strategy: "),
-        ("whole", dict(weight_average=0.9), "weight_average: 0.9"),
-        ("averaged", {}, "weight_average: None"),
     ):
         checkpoint = str(tmp_path / before / "checkpoint-1")
         assert train("other", resume_from_checkpoint=checkpoint, **changed) == 2
@@ -443,7 +430,6 @@ def test_what_a_training_is_resumed_with_must_be_that_of_its_checkpoint(corpus, 
         ({}, True),
         ({"gradient_accumulation_steps": 3}, True),
         ({"attention_dropout": 0.1}, False),  # whose draws threads would take in turns by chance
-        ({"batch_warmup": 0.5}, False),  # with padding
         ({"packing": "concatenated", "per_device_train_batch_size": 1}, False),  # one document
         ({"objective": "rtd"}, False),  # two models that share weights
     ],

@@ -491,7 +491,6 @@ def test_what_the_user_says_about_masks_holds(tokenizer):
             "discriminator_weight: -1.0 does not go with --objective rtd; use 0 or more, at most",
         ),
         (["--is_causal", "true"], "is_causal: True does not go with --objective rtd"),
-        (["--static_masking", "true"], "static_masking: True does not go with --objective rtd"),
     ],
 )
 def test_bad_input_is_refused_before_any_work(arguments, said, corpus, tmp_path, capsys):

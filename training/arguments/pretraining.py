@@ -5,9 +5,8 @@ from typing import Any, Literal
 
 from . import TRAINING_DEFAULTS, argument, check_least
 
-# What --minutes chooses where the user did not: fields of transformers.TrainingArguments, and the size.
-UNLESS_MINUTES: dict[str, Any] = {"num_train_epochs": 2.0, "per_device_train_batch_size": 4}
-SIZE_UNLESS_MINUTES = "mini"
+# Fields of transformers.TrainingArguments where the user gives none.
+UNLESS_GIVEN: dict[str, Any] = {"num_train_epochs": 2.0, "per_device_train_batch_size": 4}
 # By optimizer, where the user gives none; beside Muon's own it is that of the embeddings, norms and heads.
 LEARNING_RATES = {"adamw": 1e-3, "muon": 2e-3}
 TRAINED_LEARNING_RATE = 1e-4  # AdamW's for a model that is trained already: what is for a new one would undo it
@@ -99,9 +98,7 @@ class ModelArguments:
     model: Literal["bert", "modernbert", "minibert"] = argument(
         "minibert", "The preset: the two published ones, or ModernBERT with what is known to learn faster."
     )
-    size: Literal["tiny", "mini", "small", "medium", "base", "large"] | None = argument(
-        None, f"The preset's size; by default {SIZE_UNLESS_MINUTES}, with --minutes what the time is enough for."
-    )
+    size: Literal["tiny", "mini", "small", "medium", "base", "large"] = argument("mini", "The preset's size.")
     tokenizer: str | None = argument(None, "A trained tokenizer (folder or Hub name) instead of one trained here.")
     model_name_or_path: str | None = argument(
         None, "A trained MiniBERT (folder or Hub name) to go on from; fields that keep its weights' shapes can change."
@@ -133,7 +130,6 @@ class MaskingArguments:
     )
     rate_points: list[str] = argument([], "Points share-of-the-training:rate of the schedule, such as 0.5:0.2 1:0.15.")
     at_least_one_target: bool | None = argument(None, "Every document gets a target; by default so, but for mlm+nsp.")
-    static_masking: bool = argument(False, "Draw the masks once rather than anew every epoch.")
 
     def __post_init__(self):
         """`rate_points` from `["0.5:0.2", "1:0.15"]` to `{0.5: 0.2, 1.0: 0.15}`."""
@@ -177,19 +173,10 @@ class OptimizationArguments:
         "Muon's own; by default --learning_rate, which its updates fit, and without that"
         f" {MUON_LEARNING_RATE:g}, or {MUON_LEARNING_RATE:g} · {MUON_WIDTH} / hidden_size if that is more.",
     )
-    batch_warmup: float = argument(
-        0.0,
-        "Batches grow from an eighth of their rows to all over so many steps, or below 1 that share of all; the other"
-        " rows of these batches are left out, and epochs count them. 0: no.",
-    )
-    weight_average: float | None = argument(None, "Decay (0.999) of averaged weights that are evaluated and saved.")
     minutes: float | None = argument(
         None,
         "Train for so long, reading the data and evaluating included, instead of for --max_steps or --num_train_epochs,"
-        " with the schedule (linear or warmup_stable_decay) by the clock. --size and --per_device_train_batch_size,"
-        " where not given, follow from the speed measured first. Without it: "
-        + ", ".join(f"--{name} {value}" for name, value in UNLESS_MINUTES.items())
-        + ".",
+        " with the linear schedule by the clock.",
     )
 
 
@@ -244,7 +231,7 @@ class MaskStatsArguments:
 
 PRETRAIN_DEFAULTS: dict[str, Any] = TRAINING_DEFAULTS | {
     "output_dir": "runs/minibert",
-    "per_device_train_batch_size": None,  # undecided, and so is num_train_epochs: see UNLESS_MINUTES
+    "per_device_train_batch_size": None,  # undecided, and so is num_train_epochs: see UNLESS_GIVEN
     "per_device_eval_batch_size": 8,
     "learning_rate": None,  # see LEARNING_RATES
     "warmup_steps": 0.06,

@@ -1,4 +1,4 @@
-"""Training that ends on time: the schedule is laid by the clock, not by steps."""
+"""Training that ends on time: the linear schedule is laid by the clock, not by steps."""
 
 import math
 import statistics
@@ -13,45 +13,41 @@ from transformers.trainer_callback import ExportableState, TrainerState
 from transformers.trainer_utils import has_length
 
 from ..processes import of_first_rank
-from .schedule import DECAY_SHARE, rate_factor
 
-# Time is granted once more, this share of all of it, where a stall ate it before the end (the decay, if there is one).
-GRACE = 0.025
+# The share of the time that is kept for the evaluation at the end, until one was measured.
+EVALUATION_SHARE = 0.05
 RECENT_STEPS = 5
 
 
 class TimeBudget(TrainerCallback, ExportableState):
-    """A training of so many minutes, whose learning rate follows the clock.
+    """A training of so many minutes, whose learning rate follows the clock: up over the share `warmup`, then down to 0.
 
     How far the schedule has come is its `progress`, 0 to 1. Before every step the time that is left, less what the
     evaluation at the end will take, is divided by the median time of recent steps: n steps will fit, and the next one
     takes the schedule 1/n of the way that remains. So progress is the share of time that has passed while steps have
     one length; after a stall, what remains of the schedule is spread over the time that remains; and n = 1 is the last
-    step, with the learning rate at 0. A wrong estimate moves the end by at most a step.
+    step, with the learning rate at 0. A wrong estimate moves the end by at most a step. The first step, in which much
+    is made once, is not timed, and does not move the schedule.
 
-    Time counts from when this object is made, so reading the data is in it, and goes on from where it stood when
-    training is resumed. `TrainerState.max_steps` and `num_train_epochs` are kept at what is expected as things stand,
-    and of a stream, which has no epochs, `epoch` at the progress.
+    Time counts from when this object is made, and goes on from where it stood when training is resumed.
+    `TrainerState.max_steps` and `num_train_epochs` are kept at what is expected as things stand, and of a stream, which
+    has no epochs, `epoch` at the progress.
 
     Args:
         minutes: all the time there is, above 0 (else a ValueError).
-        warmup, decay: see `rate_factor`.
+        warmup: share of the time.
         clock: seconds since any moment.
     """
 
-    def __init__(
-        self, minutes: float, warmup: float = 0.0, decay: float | None = None, clock: Callable = time.monotonic
-    ):
+    def __init__(self, minutes: float, warmup: float = 0.0, clock: Callable[[], float] = time.monotonic):
         if not 0 < minutes < math.inf:
-            raise ValueError(f"minutes: {minutes} is no time to train in; give a number above 0")
+            raise ValueError(f"minutes must be positive, got {minutes}")
         self.seconds = 60.0 * minutes
-        self.deadline = self.seconds  # of the training itself, on the scale of `elapsed`, with the reserve
-        self.warmup, self.decay = warmup, decay
-        self.clock, self.start, self.before = clock, clock(), 0.0
+        self.warmup, self.clock, self.start, self.before = warmup, clock, clock(), 0.0
         self.durations: deque[float] = deque(maxlen=RECENT_STEPS)
-        self.reserve = 0.0
+        self.last: float | None = None  # when the last step ended; none was timed yet
+        self.reserve = EVALUATION_SHARE * self.seconds
         self.progress = self.following = 0.0  # before and after the next step
-        self.plan: dict[str, Any] = {}
 
     @property
     def elapsed(self) -> float:
@@ -59,46 +55,37 @@ class TimeBudget(TrainerCallback, ExportableState):
         return self.before + self.clock() - self.start
 
     @property
-    def left(self) -> float:
-        """Seconds that are left, with the evaluation at the end."""
-        return max(self.seconds - self.elapsed, 0.0)
-
-    @property
     def factor(self) -> float:
         """On the learning rate of the next step: the schedule's in the middle of it."""
-        return rate_factor((self.progress + self.following) / 2, self.warmup, self.decay)
+        middle = (self.progress + self.following) / 2
+        return middle / self.warmup if middle < self.warmup else max(1 - middle, 0.0) / (1 - self.warmup)
 
-    def expect(self, seconds_per_step: float, reserve: float) -> None:
-        """Say, before the first step, how long a step will take, and the evaluation at the end."""
-        self.durations.append(seconds_per_step)
-        self.reserve = reserve
-
-    def look_ahead(self) -> int:
-        """Steps that will fit from now on, at least 1; decides where the next one takes the schedule."""
-        elapsed = self.elapsed
-        if self.progress < 1 - (DECAY_SHARE if self.decay is None else self.decay):
-            self.deadline = max(self.deadline, elapsed + self.reserve + GRACE * self.seconds)
-        remaining = self.deadline - self.reserve - elapsed
+    def look_ahead(self) -> int | None:
+        """Steps that will fit from now on, at least 1, None as long as none was timed; decides where the next one takes
+        the schedule."""
+        if not self.durations:
+            return None
+        remaining = self.seconds - self.reserve - self.elapsed
         steps = of_first_rank(max(1, round(remaining / statistics.median(self.durations))))
         self.following = self.progress + (1 - self.progress) / steps
         return steps
 
-    def begin(self) -> int:
+    def begin(self) -> int | None:
         """The first step, or the first after a resumption, comes next: how many will fit."""
-        self.last = self.elapsed
+        self.last = None
         return self.look_ahead()
 
-    def step(self) -> int:
-        """A step was done: how many more will fit, 0 after the last."""
-        before, self.last = self.last, self.elapsed
-        self.durations.append(self.last - before)
-        self.progress = self.following
+    def step(self) -> int | None:
+        """A step was done: how many more will fit, 0 after the last, None where that is not known yet."""
+        now, before = self.elapsed, self.last
+        self.last, self.progress = now, self.following
+        if before is not None:
+            self.durations.append(now - before)
         return self.look_ahead() if self.progress < 1 else 0
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint keeps, in trainer_state.json."""
-        kept = dict(reserve=self.reserve, progress=self.progress, plan=self.plan)
-        kept |= dict(before=self.elapsed, durations=list(self.durations))
+        kept = dict(reserve=self.reserve, progress=self.progress, before=self.elapsed, durations=list(self.durations))
         return {"attributes": kept}
 
     @staticmethod
@@ -116,22 +103,28 @@ class TimeBudget(TrainerCallback, ExportableState):
         vars(self).update(saved)
 
     def on_train_begin(self, args, state, control, **kwargs):
-        state.max_steps = state.global_step + self.begin()
-        state.compute_steps(args, state.max_steps)
+        self._expect(self.begin(), state.global_step, args, state)
 
     def on_optimizer_step(self, args, state, control, **kwargs):
-        state.max_steps = state.global_step + 1 + self.step()
+        known = bool(self.durations)
+        self._expect(self.step(), state.global_step + 1, None if known else args, state)
+
+    def _expect(self, more: int | None, done: int, args: Any, state: TrainerState) -> None:
+        if more is not None:
+            state.max_steps = done + more
+            if args is not None:  # the intervals that are given as shares of the training
+                state.compute_steps(args, state.max_steps)
 
     def on_step_end(self, args, state, control, train_dataloader=None, **kwargs):
-        if has_length(train_dataloader):
-            state.num_train_epochs = math.ceil(state.epoch * state.max_steps / state.global_step)
-        else:
+        if not has_length(train_dataloader):
             state.epoch, state.num_train_epochs = self.progress, 1
+        elif self.durations:
+            state.num_train_epochs = math.ceil(state.epoch * state.max_steps / state.global_step)
         self.on_epoch_end(args, state, control)
 
     def on_epoch_end(self, args, state, control, **kwargs):
         if control.should_evaluate and self.progress < 1:  # no evaluation that leaves no time for the last one
-            control.should_evaluate = of_first_rank(self.elapsed + 2 * self.reserve <= self.deadline)
+            control.should_evaluate = of_first_rank(self.elapsed + 2 * self.reserve <= self.seconds)
 
     def on_evaluate(self, args, state, control, metrics=None, **kwargs):
         self.reserve = metrics.get("eval_runtime", self.reserve)

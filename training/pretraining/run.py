@@ -4,7 +4,6 @@ What the model learns, and from what rows, is the objective's (`objectives`); ho
 """
 
 import dataclasses
-import math
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ import torch
 from transformers import PreTrainedTokenizerBase, TrainingArguments, set_seed
 from transformers.trainer_utils import has_length
 
-from ...configuration_minibert import BERT_SIZES, MiniBertConfig, vocabulary_size
+from ...configuration_minibert import MiniBertConfig, vocabulary_size
 from ...modeling_minibert import MiniBertModel
 from ...tokenization import Extension, extend_tokenizer, train_tokenizer
 from ..arguments import decide
@@ -27,7 +26,6 @@ from ..files import write_json
 from ..hub.card import write_card
 from ..hub.push import push_arguments, repeat
 from ..loading import minibert_config, saved_tokenizer, without_bars
-from ..optimization.throughput import plan_training
 from ..optimization.trainer import resolve_optimization
 from ..precision import check_training, resolve_precision, without_autocast
 from ..processes import first_process_first, shares_weights
@@ -96,9 +94,9 @@ def pretrain(
     if streamed:
         check_stream(training)
     tokenizer = read_tokenizer(model_arguments, preset, objective, prepared)
-    # The batch is then one row of all its tokens, with `cu_seq_lens_q`: the model has no padding to drop. One row
-    # cannot grow by rows; a compiled graph on CPU makes a square of it.
-    unpadded = objective.packs_documents and not (optimization.batch_warmup or training.torch_compile)
+    # The batch is then one row of all its tokens, with `cu_seq_lens_q`: the model has no padding to drop. A compiled
+    # graph on CPU would make a square of it.
+    unpadded = objective.packs_documents and not training.torch_compile
     counted = "all" if unpadded else "non_padding"  # by the id of padding, which may be that of [SEP] too
     training = dataclasses.replace(resolve_precision(training), include_num_input_tokens_seen=counted)
     set_seed(training.seed)
@@ -148,30 +146,17 @@ def pretrain(
     )
 
     # Model and loss
-    def build(size: str | None, training: TrainingArguments, **options: Any) -> PretrainingTrainer:
-        config = resolve_config(dataclasses.replace(model_arguments, size=size), overrides, tokenizer)
-        model = objective.model(config, start_from)
-        if extension is not None:
-            extend_embeddings(model, extension.pieces)
-        data = dict(data_collator=collator, train_dataset=train, eval_dataset=validation, processing_class=tokenizer)
-        return PretrainingTrainer(model, training, objective=objective, **data, **options)
-
-    size = model_arguments.size
-    if budget is not None:
-        measured = dataclasses.replace(optimization, batch_warmup=0.0, weight_average=None)
-        size, training = plan_training(
-            budget,
-            lambda size, short: build(size, short, optimization=measured),
-            [size or start_from] if size or start_from else list(BERT_SIZES),
-            training,
-            math.inf if streamed else len(train),
-            len(validation),
-        )
+    config = resolve_config(model_arguments, overrides, tokenizer)
+    model = objective.model(config, start_from)
+    if extension is not None:
+        extend_embeddings(model, extension.pieces)
     batch = training.train_batch_size * training.world_size
     if training.dataloader_drop_last and has_length(train) and len(train) < batch:
         few = f"drops all {len(train):,} rows, less than a batch ({batch:,})"
         raise ValueError(f"dataloader_drop_last: True {few}; use false")
-    trainer = build(size, training, optimization=optimization, budget=budget)
+    data = dict(data_collator=collator, train_dataset=train, eval_dataset=validation, processing_class=tokenizer)
+    options = dict(objective=objective, optimization=optimization, budget=budget)
+    trainer = PretrainingTrainer(model, training, **data, **options)
     if embedding_init == "cooccurrence" and checkpoint is None:
         print("Counting which tokens stand next to each other, for the first word embeddings")
         rows_of_ids = (row["input_ids"] for row in sample)
@@ -179,7 +164,7 @@ def pretrain(
     # What decides rows, masks and weights: a checkpoint may fit what has another meaning.
     kept = vars(mixture) | vars(streaming) | vars(row_arguments) | vars(objective_arguments) | vars(objective.masking)
     kept |= steps_of(training) | {"embedding_init": embedding_init}
-    kept |= {name: getattr(optimization, name) for name in ("muon_learning_rate", "batch_warmup", "weight_average")}
+    kept |= {"muon_learning_rate": optimization.muon_learning_rate}
     if streaming.streaming:  # every process, and of text every worker, reads a part of its own
         kept |= {"processes": training.world_size}
         kept |= {"dataloader_num_workers": training.dataloader_num_workers} if streamed else {}
@@ -268,7 +253,7 @@ def resolve_config(
 ) -> MiniBertConfig:
     """The config of the model that is trained: that of the one to go on from, or a preset with the vocabulary and the
     ids of the tokenizer, as soon as there is one; a ValueError where `overrides` change the shapes of its weights."""
-    path, size = model_arguments.model_name_or_path, model_arguments.size or arguments.SIZE_UNLESS_MINUTES
+    path, size = model_arguments.model_name_or_path, model_arguments.size
     if path is None and tokenizer is None:
         return getattr(MiniBertConfig, model_arguments.model)(size, **overrides)
     if path is None:

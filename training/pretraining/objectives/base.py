@@ -50,9 +50,6 @@ class Objective(abc.ABC):
             raise ValueError(f"is_causal: {config.is_causal} {wrong}; use {causal}")
         if label_smoothing and self.name != "mlm":
             raise ValueError(f"label_smoothing_factor: {label_smoothing} {wrong}, whose loss it would break; use 0")
-        if self.masking.static_masking and (streaming or self.name != "mlm"):
-            wrong = "does not go with --streaming" if streaming else wrong
-            raise ValueError(f"static_masking: True {wrong}; use False")
         if streaming and not self.packs_documents:
             raise ValueError(f"streaming: True {wrong}; use False")
         check_packing(rows.packing, rows.seq_length)

@@ -27,8 +27,6 @@ class MaskedLM(Objective):
     def check(self, config: MiniBertConfig, rows: RowArguments, *others) -> None:
         super().check(config, rows, *others)
         check_masking(self.masking)
-        if self.masking.static_masking and self.masking.rate_schedule != "constant":
-            raise ValueError(f"rate_schedule: {self.masking.rate_schedule!r} does not go with --static_masking")
 
     def prepare_tokenizer(self, tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
         tokenizer = super().prepare_tokenizer(tokenizer)
