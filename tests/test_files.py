@@ -7,9 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from minibert.training import race
-from minibert.training.arguments.pretraining import CorpusArguments
-from minibert.training.arguments.tools import RaceArguments
 from minibert.training.cli import main as cli
 from minibert.training.files import lock_folder, printable, use_writable_cache, whole, write_json
 
@@ -118,19 +115,3 @@ def test_without_a_home_the_cache_is_temporary(home, writable, tmp_path, monkeyp
     monkeypatch.setenv("HF_HOME", "")  # restored afterwards
     use_writable_cache()
     assert os.environ["HF_HOME"] == str(tmp_path) and "cannot be written" in capsys.readouterr().err
-
-
-def test_held_out_masks_of_a_race_that_break_off_are_made_again(tmp_path, monkeypatch):
-    (tmp_path / "text.txt").write_text("\n".join(f"a cat sat under {i} trees" for i in range(100)))
-    corpus = CorpusArguments(data=[str(tmp_path / "text.txt")])
-    monkeypatch.setattr(Path, "write_text", half)
-    with pytest.raises(OSError, match="disk full"):
-        race.race(corpus, RaceArguments(output=str(tmp_path / "race"), quick=True))
-    assert not (tmp_path / "race" / race.HELD_OUT).exists()
-
-
-def test_runs_of_a_race_without_their_held_out_rows_are_refused(tmp_path):
-    """They would count as runs of the race that is begun."""
-    (tmp_path / "minibert.json").write_text("{}")
-    with pytest.raises(ValueError, match="^output: .* has runs without their held_out.json; use another output"):
-        race.race(CorpusArguments(), RaceArguments(output=str(tmp_path), quick=True))

@@ -119,7 +119,6 @@ def test_code_beside_a_model_is_not_run(model, trap, tmp_path, capsys):
     for command in (
         ["fill", "ka [MASK]", "--model", model],
         ["embed", "ka lo", "--model", model, "--output", tmp_path / "vectors.npy"],
-        ["fertility", "--data", text, "--tokenizers", model],
         ["pretrain", *pretraining, "--output_dir", tmp_path / "run", "--bf16", "false"],
     ):
         cli.main(list(map(str, command)))

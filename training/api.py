@@ -118,16 +118,6 @@ def rerank(query: str, passages: Iterable[str], **arguments: Any) -> list[tuple[
     return run_command("rerank", given={"words": [*_texts([query]), *_texts(passages)], **arguments})
 
 
-def audit(model: str | PathLike, **arguments: Any) -> Any:
-    """Measure what must hold for any encoder of Transformers (docs/audit.md); returns its findings, one a check.
-
-    Args:
-        model: a folder, a Hub name, or the name of a class, of which a tiny model is built.
-        set (dict): fields of that class's config; checks (list[str]): only those that begin so.
-    """
-    return run_command("audit", given={"model": [str(model)], **arguments})
-
-
 def convert(source: str | PathLike, target: str | PathLike, **arguments: Any) -> Any:
     """Convert a saved BERT, ModernBERT, RoBERTa … to MiniBERT, or back, bit for bit; its tokenizer goes along.
 

@@ -332,7 +332,6 @@ def test_recipe_that_is_not_there():
         ("pretrain --qqqqq", "unknown argument --qqqqq of 'minibert pretrain'$"),
         ("pretrain --num_labels 3", "unknown argument --num_labels"),  # of the library's base class, not of the model
         ("pretrain stray", "unexpected 'stray'"),
-        ("bench --quick infer-8192", "argument --quick: .*; put 'infer-8192' in front of it, if it belongs elsewhere"),
         ("pretrain --max_steps x", "--max_steps.*invalid int value: 'x'"),
         ("pretrain --packing tight", "--packing: invalid choice: 'tight'"),
         ("pretrain --seq_length", "--seq_length.*expected one argument"),
@@ -381,7 +380,7 @@ def test_other_errors_are_not_hidden(called):
 def test_signs_that_a_terminal_does_not_have(called, monkeypatch):
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), encoding="cp1252"))
     monkeypatch.setattr(sys.modules["minibert.training.stand_in"], "function", lambda *_: print("a → b"))
-    assert cli.main(["mask-stats"]) == 0
+    assert cli.main(["fill"]) == 0
     sys.stdout.flush()
     assert sys.stdout.buffer.getvalue().strip() == rb"a \u2192 b"
 
@@ -389,7 +388,7 @@ def test_signs_that_a_terminal_does_not_have(called, monkeypatch):
 @pytest.mark.parametrize("result, status", [(None, 0), (0, 0), (1, 1)])
 def test_exit_status(called, result, status):
     called.result = result
-    assert cli.main(["mask-stats"]) == status
+    assert cli.main(["fill"]) == status
 
 
 def test_bf16_needs_no_accelerator(monkeypatch):
@@ -406,25 +405,8 @@ def test_a_missing_extra_is_named(tmp_path, monkeypatch, capsys):
     assert capsys.readouterr().err == "minibert: error: this needs peft: pip install peft\n"
 
 
-@pytest.mark.parametrize("group", ["finetune", "evaluate", "probe"])
+@pytest.mark.parametrize("group", ["finetune", "evaluate"])
 def test_help_of_a_group_names_its_commands(group, capsys):
     assert cli.main([group, "--help"]) == 0
     out = capsys.readouterr().out
     assert all((name in out) == (name.split()[0] == group) for name in COMMANDS if " " in name)
-
-
-def test_a_list_of_a_recipe_takes_no_words_of_the_command_line(tmp_path):
-    (tmp_path / "r.yaml").write_text("masked_tokens: 9\nrecall_at: [1, 5]\n")
-    for argv, given in (
-        (["bank", "--recipe", str(tmp_path / "r.yaml")], {}),
-        (["bank"], {"masked_tokens": 9, "recall_at": [1, 5]}),
-    ):
-        *_, probe = parsing.parse("probe neighbours", argv, given)
-        assert probe.words == ["bank"] and probe.recall_at == [1, 5]
-    with pytest.raises(ValueError, match="argument --recall_at.*: invalid int value: 'x'"):
-        parsing.parse("probe neighbours", ["bank"], {"recall_at": ["x"]})
-
-
-def test_a_no_form_that_does_not_exist_is_unknown():
-    with pytest.raises(ValueError, match="unknown argument --no_quick of 'minibert bench'; close matches: --quick"):
-        parsing.parse("bench", ["--no_quick"])

@@ -7,8 +7,7 @@ import pytest
 from minibert.training.cli import main as cli
 from minibert.training.cli import parsing
 from minibert.training.cli.commands import COMMANDS
-from minibert.training.cli.unused_arguments import CONDITIONS, OF_A_RACE
-from minibert.training.race import QUICK
+from minibert.training.cli.unused_arguments import CONDITIONS
 
 NSP = "--objective mlm+nsp --model bert"
 STREAM = "--data a.txt --streaming --max_steps 5"
@@ -60,10 +59,6 @@ def test_rejected_before_any_work(line, unused, where, instead, tmp_path, capsys
         ("tokenizer --shuffle_buffer 5", "shuffle_buffer: 5 has no effect without --streaming"),
         ("tokenizer --data a --weights 2", "weights: [2.0] has no effect with --data a"),
         ("tokenizer --sample_by line", "sample_by: 'line' has no effect without --data"),
-        ("probe isotropy --text_column text", "text_column: 'text' has no effect without --data"),
-        ("probe neighbours cat --data a --packages numpy", "packages: ['numpy'] has no effect with --data a"),
-        ("mask-stats --sample_by line", "sample_by: 'line' has no effect without --data"),
-        ("bench --text_column text", "text_column: 'text' has no effect without --data"),
         ("embed cat --column nonsense", "column: 'nonsense' has no effect without --file"),
         ("embed --file a.txt --column text", "column: 'text' has no effect with --file a.txt"),
         ("search index cat --depth 3", "depth: 3 has no effect without --reranker"),
@@ -83,11 +78,6 @@ def test_rejected_before_any_work(line, unused, where, instead, tmp_path, capsys
             "finetune embed a --validation b --validation_size 5",
             "validation_size: 5.0 has no effect with --validation b",
         ),
-        ("probe neighbours --masked_tokens 5 --uses 3", "uses: 3 has no effect without --words"),
-        ("probe neighbours --masked_tokens 5 --text cat", "text: ['cat'] has no effect without --words"),
-        ("race --quick --steps 100", "steps: 100 has no effect with --quick True"),
-        ("probe neighbours cat --recall_at 3", "recall_at: [3] has no effect without --masked_tokens"),
-        ("probe similarity --pairs 7", "pairs: 7 has no effect without --uses"),
         ("finetune rerank a --mine_depth 17", "mine_depth: 17 has no effect without --miner"),
     ],
 )
@@ -119,7 +109,6 @@ def test_names_of_the_table():
         kinds = {item for command in COMMANDS.values() if kind in command.arguments for item in command.arguments}
         names = {field.name for item in kinds for field in dataclasses.fields(item)}
         assert all({condition.switch, *condition.arguments} <= names for condition in conditions)
-    assert {*OF_A_RACE} == {*QUICK}
 
 
 # --- recipes ---

@@ -363,7 +363,7 @@ def test_refused(write, monkeypatch, item, message):
 
 
 def test_an_unknown_layout_is_refused(write, capsys):
-    said = refusal(capsys, "mask-stats", "--data", write("two.txt", "one\ntwo"), "--sample_by", "word")
+    said = refusal(capsys, "tokenizer", "--data", write("two.txt", "one\ntwo"), "--sample_by", "word")
     assert "sample_by" in said and "invalid choice: 'word'" in said
 
 

@@ -1,22 +1,20 @@
 """Mixtures: sources are drawn as their sizes, weights and alpha say, nothing is lost, and bad ones are refused."""
 
-import json
 import math
 import os
 from collections import Counter
 from pathlib import Path
 
-import matplotlib.image
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from transformers import AutoTokenizer
 
 from minibert.tokenization import train_tokenizer
 from minibert.training.arguments.pretraining import CorpusArguments, MixtureArguments, StreamingArguments
 from minibert.training.cli import main as cli
 from minibert.training.data.documents import hold_out, load_documents, tokenize_documents
-from minibert.training.data.fertility import count_tokens
 from minibert.training.data.mixtures import draw_documents, load_sample, prepare_documents, sampling_probabilities
 from minibert.training.data.packing import pack_documents
 
@@ -255,39 +253,7 @@ def test_a_path_may_have_an_equals_sign(tmp_path, monkeypatch):
         assert load_documents([item])["text"][:] == ["eins", "zwei"]
 
 
-# --- minibert tokenizer and minibert fertility ---
-
-
-def test_commands(sources, tmp_path, capsys):
-    parallel = tmp_path / "parallel"
-    parallel.mkdir()
-    (parallel / "tr.TXT").write_text("tr document number one\ntr two\n")
-    (parallel / ".hidden.txt").write_text("what an editor leaves")
-    (parallel / "de.txt").write_text("de document\nnumber of de\n")
-    folders = [str(tmp_path / name) for name in ("balanced", "natural")]
-    for folder, alpha in zip(folders, ("0.3", "1")):
-        command = ["tokenizer", "--data", *sources, "--sampling_alpha", alpha, "--algorithm", "unigram"]
-        assert cli.main([*command, "--vocab_size", "320", "--output_dir", folder]) == 0
-    capsys.readouterr()
-    output = tmp_path / "fertility"
-    assert cli.main(["fertility", *folders, "--data", str(parallel), "--output_dir", str(output)]) == 0
-    figures = json.loads((output / "fertility.json").read_text())
-    assert list(figures) == ["balanced", "natural"] and list(figures["natural"]) == ["de", "tr"]
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0].split() == ["tokens", "per", "passage", "balanced", "natural"]
-    row = next(line.split() for line in lines if line.startswith("tr "))
-    assert row[1:] == [f"{figures[name]['tr']['tokens_per_passage']:.1f}" for name in figures]
-    assert sum(line.startswith("mean ") for line in lines) == 4 and any("unknown share" in line for line in lines)
-    assert matplotlib.image.imread(output / "fertility.png").std() > 0.05
-
-
-def test_counted_by_hand():
-    passages = ["one two", "one, three four", "ß"]
-    tokenizer = train_tokenizer(["one two , three four"] * 9, vocab_size=60, show_progress=False)
-    found = count_tokens(tokenizer, passages)
-    # one two | one , three four | [UNK]: 7 tokens in 3 passages, 6 words and 23 characters.
-    expected = {"tokens_per_passage": 7 / 3, "tokens_per_word": 7 / 6, "tokens_per_character": 7 / 23}
-    assert found == pytest.approx({**expected, "unknown_share": 1 / 7})
+# --- minibert tokenizer ---
 
 
 @pytest.mark.slow
@@ -301,41 +267,16 @@ def test_languages_with_little_text_gain(tmp_path):
     for alpha, folder in folders.items():
         command = ["tokenizer", "--data", *sources, "--sampling_alpha", alpha, "--algorithm", "unigram"]
         assert cli.main([*command, "--vocab_size", "12000", "--output_dir", folder]) == 0
-    command = ["fertility", *folders.values(), "--data", str(data / "parallel"), "--output_dir", str(tmp_path / "out")]
-    assert cli.main(command) == 0
-    figures = json.loads((tmp_path / "out" / "fertility.json").read_text())
-    balanced, natural = figures["0.3"], figures["1"]
-    assert len(balanced) == 12
+    texts = {
+        language: (data / "parallel" / f"{language}.txt").read_text().splitlines()
+        for language in ("ar", "el", "hi", "ru", "th", "tr", "de", "en")
+    }
+    tokenizers = {alpha: AutoTokenizer.from_pretrained(folder) for alpha, folder in folders.items()}
+
+    def tokens(alpha: str, language: str) -> int:
+        return sum(map(len, tokenizers[alpha](texts[language])["input_ids"]))
+
     for language in ("ar", "el", "hi", "ru", "th", "tr"):
-        assert balanced[language]["tokens_per_passage"] < 0.97 * natural[language]["tokens_per_passage"]
+        assert tokens("0.3", language) < 0.97 * tokens("1", language)
     for language in ("de", "en"):
-        assert balanced[language]["tokens_per_passage"] > natural[language]["tokens_per_passage"]
-
-
-def test_fertility_refuses(tmp_path, capsys):
-    folder = tmp_path / "tokenizer"
-    train_tokenizer(["a b c"], vocab_size=60, show_progress=False).save_pretrained(folder)
-    (tmp_path / "de.txt").write_text("eins\nzwei")
-    (tmp_path / "fr.txt").write_text("un")
-    (tmp_path / "es.txt").write_text("uno\n\ndos\n\n")
-    files = [str(tmp_path / "de.txt"), str(tmp_path / "fr.txt")]
-    for arguments, message in (
-        (["--data", files[0]], "tokenizers: none given"),
-        ([str(folder)], "data: no file of passages"),
-        ([str(folder), "--data", *files, "--output_dir", files[0]], "is a file; give a folder"),
-        (
-            [str(folder), "--data", *files],
-            "not parallel: de 2, fr 1 passages; give as many in each",
-        ),
-        (
-            [str(folder), "--data", files[0], str(tmp_path / "es.txt")],
-            "not parallel: line 2 is blank in one of",
-        ),
-        ([str(folder), "--data", files[0], files[0]], "two files of the language 'de'"),
-        ([str(folder), str(folder), "--data", files[0]], "is given twice"),
-        ([str(tmp_path / "none"), "--data", files[0]], "cannot be loaded"),
-        ([str(folder), "--data", str(tmp_path / "it.txt")], "it.txt' does not exist"),
-    ):
-        assert cli.main(["fertility", "--output_dir", str(tmp_path / "output"), *arguments]) == 2
-        assert message in capsys.readouterr().err
-        assert not (tmp_path / "output").exists()
+        assert tokens("0.3", language) > tokens("1", language)

@@ -215,8 +215,6 @@ def test_where_nothing_can_be_written_nothing_is_embedded(folder, library, tmp_p
     assert f"index: nothing can be written in '{tmp_path / 'index'}'" in error
     error = refusal(capsys, "embed", "katan", "--model", folder, "--output", tmp_path / "index" / "new" / "v.npy")
     assert f"output: nothing can be written in '{tmp_path / 'index'}'" in error
-    error = refusal(capsys, "audit", folder, "--result", tmp_path / "index" / "audit.json")
-    assert f"result: nothing can be written in '{tmp_path / 'index'}'" in error
 
 
 def test_search_refuses(folders, folder, library, tmp_path, capsys):

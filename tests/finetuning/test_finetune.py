@@ -39,13 +39,11 @@ from minibert import (
     MiniBertForTokenClassification,
     MiniBertModel,
 )
-from minibert.training.arguments.finetuning import ZeroShotArguments
 from minibert.training.cli import main as cli
 from minibert.training.cli import parsing
 from minibert.training.conversion import to_native
 from minibert.training.finetuning import compare
 from minibert.training.finetuning import run as command
-from minibert.training.finetuning.tasks.classification import check_entailment, zero_shot
 from minibert.training.finetuning.trainer import TaskTrainer, score, train
 
 
@@ -449,7 +447,7 @@ class TestStart:
 
 
 class TestOtherTasks:
-    def test_nli_and_zero_shot(self, start, tmp_path, capsys):
+    def test_nli(self, start, tmp_path):
         """Entailed is that the noun of the premise is what the hypothesis is about."""
         draw, rows = random.Random(0), []
         for text, *_ in sentences(480, 5):
@@ -462,47 +460,6 @@ class TestOtherTasks:
             str(output), *QUICK, "--max_steps", "30", "--traceback",
         ]) == 0  # fmt: skip
         assert AutoModelForSequenceClassification.from_pretrained(output).config.label2id["entailment"] == 1
-        capsys.readouterr()
-        asked = ["zero-shot", "the film was great", "--labels", "film", "book", "--hypothesis", "the {}"]
-        assert cli.main([*asked, "--model", str(output)]) == 0
-        text, *lines = capsys.readouterr().out.splitlines()
-        assert text == "the film was great" and sorted(line.split()[1] for line in lines) == ["book", "film"]
-        shares = [float(line.split()[0].rstrip("%")) for line in lines]
-        assert sum(shares) == pytest.approx(100, abs=0.2) and shares == sorted(shares, reverse=True)
-        (scores,) = zero_shot(ZeroShotArguments([text], ["film", "book"], str(output), "the {}"))
-        assert [f"{score:6.1%}  {label}" for label, score in scores.items()] == [line[2:] for line in lines]
-
-    def test_zero_shot_needs_a_model_of_entailment(self, finished, start, capsys):
-        for model, said in ((str(finished), "labels: bad, good"), (start, "MiniBertModel")):
-            assert cli.main(["zero-shot", "text", "--labels", "a", "b", "--model", model]) == 2
-            error = capsys.readouterr().err
-            assert "tells no entailment" in error and said in error
-        assert cli.main(["zero-shot", "text", "--labels", "a", "--model", str(finished)]) == 2
-
-    @pytest.mark.parametrize("hypothesis", ["no place", "{} and {}", "{x}", "{", "{} }"])
-    def test_a_hypothesis_has_one_place_for_the_label(self, hypothesis, capsys):
-        assert cli.main(["zero-shot", "text", "--labels", "a", "b", "--hypothesis", hypothesis]) == 2
-        assert "use one {} for the label" in capsys.readouterr().err
-
-    @pytest.mark.parametrize(
-        ("labels", "legal"),
-        [
-            (["contradiction", "entailment", "neutral"], True),
-            (["contradiction", "neutral", "entailment"], True),
-            (["Entailment", "neutral", "contradiction"], True),
-            (["not_entailment", "entailment"], True),
-            (["neutral", "entailment", "contradiction"], False),
-            (["entailment", "contradiction", "Neutral"], False),
-        ],
-    )
-    def test_several_labels_are_compared_with_contradiction(self, labels, legal):
-        config = MiniBertConfig(id2label=dict(enumerate(labels)), architectures=["MiniBertForSequenceClassification"])
-        check_entailment("m", config, multi_label=False)
-        if legal:
-            check_entailment("m", config, multi_label=True)
-        else:
-            with pytest.raises(ValueError, match="multi_label: .* would compare entailment with neutral"):
-                check_entailment("m", config, multi_label=True)
 
     def test_choose(self, start, tmp_path):
         """Right is the choice that is good."""

@@ -273,9 +273,6 @@ class TestRefused:
         assert "lacks the weights model.layers.1.attn.Wo.bias" in refused("finetune", task, arguments)
         with pytest.raises(ValueError, match="lacks the weights classifier.bias"):
             answer_question(start, "runs", "ann runs")
-        labels = dict(id2label={0: "entailment", 1: "other"}, architectures=["MiniBertForSequenceClassification"])
-        MiniBertConfig.from_pretrained(start, **labels).save_pretrained(tmp_path / "cut")
-        assert cli.main(["zero-shot", "x", "--labels", "a", "b", "--model", str(tmp_path / "cut")]) == 2
 
     def test_evaluate(self, start, refused, tmp_path):
         train = write_rows(tmp_path / "train.jsonl", rows_of("classes"))

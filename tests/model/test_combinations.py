@@ -10,12 +10,11 @@ import random
 
 import pytest
 import torch
+from encoder_texts import LENGTHS, Texts
 from helpers import LABELS, VOCAB, build
 from model.test_modeling import LAYOUTS
 from torch import Tensor
 from torch.nn import functional as F
-
-from minibert.training.audit.texts import LENGTHS, Texts
 
 SWITCHES = {
     "head": ("ForMaskedLM", "ForSequenceClassification"),

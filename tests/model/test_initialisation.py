@@ -7,12 +7,12 @@ import math
 
 import pytest
 import torch
+from encoder_checks import deviation, load_without
 from helpers import BERT, FAMILIES, HEADS, VOCAB, build
 
 import minibert.modeling_minibert as modeling
 from minibert.configuration_minibert import MiniBertConfig
 from minibert.modeling_minibert import MiniBertForMaskedLM
-from minibert.training.audit.checks import deviation, load_without
 from minibert.training.conversion import to_native
 
 

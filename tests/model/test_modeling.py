@@ -10,15 +10,8 @@ import math
 
 import pytest
 import torch
-from helpers import BERT, FAMILIES, HEADS, LABELS, VOCAB, build
-from torch.nn import functional as F
-from torch.testing import assert_close
-from transformers import DynamicCache, default_data_collator
-
-from minibert.attention_minibert import rotate
-from minibert.embeddings_minibert import rotary_angles, rotary_frequencies, sinusoidal_positions
-from minibert.training.audit.checks import check_accumulation, check_no_target, check_positions, check_precision
-from minibert.training.audit.texts import (
+from encoder_checks import check_accumulation, check_no_target, check_positions, check_precision
+from encoder_texts import (
     CHOICES,
     Texts,
     difference,
@@ -29,6 +22,13 @@ from minibert.training.audit.texts import (
     make_layouts,
     worst,
 )
+from helpers import BERT, FAMILIES, HEADS, LABELS, VOCAB, build
+from torch.nn import functional as F
+from torch.testing import assert_close
+from transformers import DynamicCache, default_data_collator
+
+from minibert.attention_minibert import rotate
+from minibert.embeddings_minibert import rotary_angles, rotary_frequencies, sinusoidal_positions
 
 CLOSE = dict(rtol=1e-5, atol=1e-5)
 

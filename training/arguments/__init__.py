@@ -5,7 +5,6 @@ one of those. Our defaults for them stand here too.
 """
 
 import json
-from collections.abc import Collection, Sequence
 from dataclasses import field, replace
 from typing import Any
 
@@ -40,15 +39,6 @@ def check_least(arguments: Any, **least: float) -> None:
         for number in value if isinstance(value, list) else [value]:
             if number is not None and number < minimum:
                 raise ValueError(f"{name}: {number} is too small; use {minimum} or more")
-
-
-def names_that_begin(argument: str, beginnings: Sequence[str], known: Collection[str]) -> list[str]:
-    """The known names that begin so, in capitals or not; all, if nothing is given. A ValueError for a useless one."""
-    for given in beginnings:
-        if not any(name.lower().startswith(given.lower()) for name in known):
-            use = ", ".join(dict.fromkeys(name.partition("/")[0] for name in known))
-            raise ValueError(f"{argument}: {given!r} begins no name; use {use}")
-    return [name for name in known if name.lower().startswith(tuple(map(str.lower, beginnings)) or "")]
 
 
 def to_mapping(name: str, given: list[str]) -> dict[str, Any]:

@@ -191,19 +191,3 @@ EMBED_DEFAULTS: dict[str, Any] = TRAINING_DEFAULTS | {
     "metric_for_best_model": "auto",  # nDCG, MRR or Spearman's correlation, by the data
 }
 RERANK_DEFAULTS = EMBED_DEFAULTS | {"output_dir": "runs/rerank", "per_device_train_batch_size": 32}
-
-
-@dataclass
-class BenchEmbedArguments:
-    """Measure how fast texts become vectors, against other engines that are installed."""
-
-    model: str = argument("", "A BERT or ModernBERT as sentence-transformers saves it: a folder or a Hub name.")
-    texts: int = argument(1000, "Number of texts: pieces of the data, 60 words on average.")
-    max_length: int = argument(256, "Cut texts off after this many tokens.")
-    engines: list[str] = argument(
-        [],
-        "Names of the engines, or their beginnings; by default all, none in bf16 on a processor without instructions "
-        "for it.",
-    )
-    rounds: int = argument(5, "Rounds, in each of which all engines embed all texts; median and best are shown.")
-    result: str | None = argument(None, "JSON file that the figures are written to.")

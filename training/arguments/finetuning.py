@@ -139,17 +139,6 @@ class AnswerArguments(TaskArguments):
     answers_column: str | None = argument(None, "The column of {text: […], answer_start: […]}, as in SQuAD; guessed.")
 
 
-@dataclass
-class ZeroShotArguments:
-    """Classify texts by any labels, with a fine-tuned model of entailment."""
-
-    text: list[str] = argument([], "Texts to classify; also given without --text.")
-    labels: list[str] = argument([], "Candidate labels.")
-    model: str = argument("runs/finetune", "A model fine-tuned with `minibert finetune nli`: a folder or a Hub name.")
-    hypothesis: str = argument("This example is {}.", "The hypothesis; {} stands for a label.")
-    multi_label: bool = argument(False, "Judge every label by itself instead of one against the others.")
-
-
 FINETUNE_DEFAULTS: dict[str, Any] = TRAINING_DEFAULTS | {
     "output_dir": "runs/finetune",
     "seed": 0,

@@ -200,33 +200,12 @@ class PrepareArguments:
 
 
 @dataclass
-class FertilityArguments:
-    """Count the tokens that tokenizers make of the same text in several languages."""
-
-    tokenizers: list[str] = argument([], "Tokenizers to compare: folders or Hub names; also without --tokenizers.")
-    data: list[str] = argument([], "The same passages, one a line: files named by their languages, or folders of them.")
-    output_dir: str = argument("runs/fertility", "Folder for the table and the plot.")
-
-
-@dataclass
 class FillArguments:
     """Fill the masks in a text with a trained model."""
 
     text: list[str] = argument([], "Text with [MASK] in it; also given without --text.")
     model: str = argument("runs/minibert", "The trained model: a folder or a Hub name.")
     top_k: int = argument(5, "Candidates shown for every mask.")
-
-
-@dataclass
-class MaskStatsArguments:
-    """Observe how often tokens are masked, against what is expected."""
-
-    tokens: list[int] = argument([10_000, 1_000_000], "Numbers of tokens to observe.")
-    algorithms: list[str] = argument(["wordpiece", "bpe", "unigram"], "Tokenizers to train and observe.")
-    kinds: list[str] = argument(["token", "whole_word", "span"], "Kinds of masking to observe.")
-    mlm_probability: float = argument(0.15, "Expected share of masked tokens.")
-    seed: int = argument(0, "Seed of the masks.")
-    output_dir: str = argument("runs/mask-stats", "Folder for the table and the plot.")
 
 
 PRETRAIN_DEFAULTS: dict[str, Any] = TRAINING_DEFAULTS | {

@@ -1,4 +1,4 @@
-"""The arguments of the commands around trained models: convert, export, push, bench, audit, race."""
+"""The arguments of the commands around trained models: convert, export, push."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -67,58 +67,3 @@ class PushArguments:
     )
     commit_message: str = argument("Upload a MiniBERT model", "The message of the commit.")
     dry_run: bool = argument(False, "Check everything and show what would be uploaded, but upload nothing.")
-
-
-@dataclass
-class BenchArguments:
-    """Measure speed and memory against Transformers' models on this machine."""
-
-    benchmarks: list[str] = argument(
-        [],
-        "Names, or their beginnings (infer-8192/ is that one alone); by default all of --list_benchmarks, none in bf16 "
-        "on a processor without instructions for it.",
-    )
-    list_benchmarks: bool = argument(False, "Only show what can be measured on the device.")
-    output: str = argument("runs/bench", "Folder of the results: a file a benchmark; what is there is not repeated.")
-    overwrite: bool = argument(False, "Measure again what is in the folder already.")
-    device: Literal["auto", "cpu", "cuda"] = argument("auto", "Where to measure; auto: cuda if there is one.")
-    rounds: int = argument(5, "Rounds beside the first, in each of which all models run; median and minimum are shown.")
-    benchmark_seconds: float = argument(600.0, "Seconds after which a benchmark begins no further round.")
-    compile: bool = argument(False, "Compile all models with torch.compile.")
-    quick: bool = argument(False, "Tiny models and texts: shows that everything runs, not how fast.")
-
-
-@dataclass
-class AuditArguments:
-    """Measure what must hold for any encoder of Transformers: packing, padding, losses, initialisation, precision."""
-
-    model: list[str] = argument(
-        [], "A folder, a Hub name, or a class (BertForMaskedLM), built tiny; also without --model."
-    )
-    set: list[str] = argument([], "Fields of the config of a class, field=value (num_hidden_layers=2).")
-    checks: list[str] = argument([], "Names of the checks, or their beginnings; by default all.")
-    result: str | None = argument(None, "JSON file that the findings are written to.")
-
-    def __post_init__(self):
-        self.set = to_mapping("set", self.set)
-
-
-@dataclass
-class RaceArguments:
-    """Measure what the same steps teach MiniBERT and Transformers' own models."""
-
-    recipes: list[str] = argument([], "Recipes that run beside MiniBERT's default: names or YAML files.")
-    peers: list[str] = argument(["bert", "modernbert"], "Transformers' models to run against, each trained plainly.")
-    learning_rates: list[float] = argument([5e-4, 1e-3, 2e-3], "Learning rates that every peer is trained with.")
-    size: Literal["tiny", "mini", "small", "medium", "base", "large"] = argument("mini", "The size of all models.")
-    vocab_size: int = argument(8192, "Size of the vocabulary that is trained for all.")
-    steps: int = argument(500, "Optimizer steps of every run.")
-    rows: int = argument(4, "Rows of a step.")
-    seq_length: int = argument(512, "Longest row, in tokens.")
-    evaluations: int = argument(10, "How often the held-out loss is measured, evenly over the steps.")
-    documents: int = argument(400, "Held-out documents at most.")
-    turn: int = argument(5, "Steps that a run takes before it is the next one's turn.")
-    seed: int = argument(0, "Seed of the split, the rows, the weights and the masks.")
-    grammar: str | None = argument(None, "Minimal pairs (BLiMP) that every trained model is measured on as well.")
-    output: str = argument("runs/race", "Folder for the results, one file a run; a run whose file is there is done.")
-    quick: bool = argument(False, "Tiny models, few steps, one learning rate: shows that all runs, not who learns.")

@@ -6,7 +6,7 @@ Nothing here may import torch: `--help` reads it.
 from dataclasses import dataclass
 from typing import Any
 
-from ..arguments import embeddings, finetuning, pretraining, probes, tools
+from ..arguments import embeddings, finetuning, pretraining, tools
 
 
 @dataclass
@@ -33,7 +33,6 @@ class Command:
 # What the command of several arguments' dataclasses would repeat.
 TEXT = (pretraining.CorpusArguments, pretraining.MixtureArguments)
 ROWS = (pretraining.RowArguments, pretraining.TokenizerArguments)
-PROBE = (pretraining.CorpusArguments, probes.ProbeArguments)
 TASKS = {
     "classify": finetuning.ClassifyArguments,
     "nli": finetuning.NliArguments,
@@ -64,15 +63,9 @@ COMMANDS = {
         (*TEXT, pretraining.StreamingArguments, pretraining.TokenizerArguments, pretraining.TokenizerCommandArguments),
     ),
     "prepare": Command("pretraining.prepare:prepare", (*TEXT, *ROWS, pretraining.PrepareArguments)),
-    "fertility": Command("data.fertility:fertility", (pretraining.FertilityArguments,), "tokenizers"),
     "convert": Command("conversion:convert", (tools.ConvertArguments,), "paths"),
     "export": Command("export:export", (tools.ExportArguments,), "paths"),
     "push": Command("hub.push:push", (tools.PushArguments,), "paths"),
-    "probe neighbours": Command("probes.neighbours:neighbours", (*PROBE, probes.NeighboursArguments), "words"),
-    "probe wsd": Command("probes.wsd:wsd", (probes.ProbeArguments, probes.WsdArguments)),
-    "probe similarity": Command("probes.similarity:similarity", (*PROBE, probes.SimilarityArguments)),
-    "probe isotropy": Command("probes.isotropy:isotropy", (*PROBE, probes.IsotropyArguments)),
-    "probe grammar": Command("probes.grammar:grammar", (probes.ProbeArguments, probes.GrammarArguments)),
     **{
         f"{name} {task}": Command(
             f"finetuning.run:{name}",
@@ -86,12 +79,6 @@ COMMANDS = {
         )
         for task, arguments in TASKS.items()
     },
-    "zero-shot": Command("finetuning.tasks.classification:zero_shot", (finetuning.ZeroShotArguments,), "text"),
-    "mask-stats": Command("data.mask_stats:mask_stats", (pretraining.CorpusArguments, pretraining.MaskStatsArguments)),
-    "bench": Command("bench.run:bench", (pretraining.CorpusArguments, tools.BenchArguments), "benchmarks"),
-    "bench embed": Command("bench.embed:bench_embed", (pretraining.CorpusArguments, embeddings.BenchEmbedArguments)),
-    "audit": Command("audit.run:audit", (tools.AuditArguments,), "model"),
-    "race": Command("race:race", (pretraining.CorpusArguments, tools.RaceArguments), "recipes"),
     "embed": Command(
         "embeddings.encoders:embed",
         (embeddings.EmbedArguments, embeddings.PoolingArguments),

@@ -5,7 +5,7 @@ import os
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
-from ..arguments import embeddings, finetuning, probes, tools
+from ..arguments import embeddings, finetuning, tools
 from ..arguments.pretraining import ROWS_MANIFEST, CorpusArguments, MaskingArguments, TokenizerArguments
 
 
@@ -35,7 +35,6 @@ OF_A_NEW_TOKENIZER = (*OF_TOKENIZERS, "sample_documents")
 OF_TEXT = (
     "text_column", "sample_by", "weights", "sampling_alpha", "num_proc", "extend_vocabulary", *OF_A_NEW_TOKENIZER
 )  # fmt: skip
-OF_A_RACE = ("size", "vocab_size", "steps", "rows", "seq_length", "evaluations", "documents", "turn")
 OF_MASKING = tuple(field.name for field in dataclasses.fields(MaskingArguments))
 
 
@@ -79,12 +78,6 @@ CONDITIONS = {
         _with_one_of("format", ("onnx",), "head", "int8"),
         _with_one_of("format", ("sentence-transformers",), "pooling", "normalize"),
     ),
-    probes.NeighboursArguments: (
-        _with("words", "text", "uses", "show", "layers", "subwords"),
-        _with("masked_tokens", "recall_at"),
-    ),
-    probes.SimilarityArguments: (_with("uses", "pairs"),),
-    tools.RaceArguments: (_without("quick", *OF_A_RACE),),
 }
 # What those of TrainingArguments begin with that count in a training alone.
 OF_TRAINING = (

@@ -1,6 +1,5 @@
 """Classify texts or pairs of texts (one class, several labels, or a value); entailment, and `zero-shot` through it."""
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -8,16 +7,13 @@ from typing import Any, ClassVar
 import datasets
 import numpy as np
 import torch
-from transformers import AutoModelForSequenceClassification, PreTrainedConfig, pipeline
+from transformers import PreTrainedConfig, pipeline
 
 from ....modeling_minibert import MiniBertForSequenceClassification
-from ...arguments.finetuning import ZeroShotArguments
 from ...data.tables import to_number
-from ...loading import load_whole, reading, saved_tokenizer
 from ...metrics import F1, Accuracy, MatthewsCorrelation, Pearson, Spearman
 from ...report import plot_confusion, plot_scores, plot_values
 from ..data import FILE, as_list, bad_value, each_row, find_column, string_columns
-from ..models import read_config, trained_for
 from .base import LABEL, Labels, Pairs, Predictions, Task, saved_labels, shortened
 
 PAIRS = (
@@ -235,43 +231,6 @@ class Nli(Classify):
             use = "give them in the order of their numbers, as --labels entailment neutral contradiction"
             raise ValueError(f"labels: {self.label_column!r} has no names for its labels; {use}")
         return read
-
-
-def zero_shot(arguments: ZeroShotArguments) -> list[dict[str, float]]:
-    """How well labels that no model was trained for fit each text, through entailment (Yin et al. 2019), printed too:
-    for each text its labels with probabilities, best first. A ValueError for no text or labels, a hypothesis without
-    {}, or a model that does not tell entailment."""
-    if not arguments.text:
-        raise ValueError("text: none given; use one text or more")
-    if len(arguments.labels) < (1 if arguments.multi_label else 2):
-        raise ValueError("labels: too few given; use --labels and two or more (one with --multi_label true)")
-    if arguments.hypothesis.count("{}") != 1 or re.search("[{}]", arguments.hypothesis.replace("{}", "")):
-        raise ValueError(f"hypothesis: {arguments.hypothesis!r}; use one {{}} for the label, and no other braces")
-    check_entailment(arguments.model, read_config(arguments.model), arguments.multi_label)
-    with reading(arguments.model):
-        model = load_whole(AutoModelForSequenceClassification, arguments.model)
-        tokenizer = saved_tokenizer(arguments.model)
-    classifier = pipeline("zero-shot-classification", model, tokenizer=tokenizer, trust_remote_code=False)
-    options = {"hypothesis_template": arguments.hypothesis, "multi_label": arguments.multi_label}
-    found = [classifier(text, arguments.labels, **options) for text in arguments.text]
-    for said in found:
-        shares = [f"  {score:6.1%}  {label}" for label, score in zip(said["labels"], said["scores"])]
-        print(said["sequence"], *shares, sep="\n")
-    return [dict(zip(said["labels"], said["scores"])) for said in found]
-
-
-def check_entailment(path: str, config: PreTrainedConfig, multi_label: bool) -> None:
-    """Refuse (a ValueError) a model whose labels do not say which one is entailment; the pipeline finds it by its
-    beginning, "entail". With `multi_label`, it compares it with the first label, or if it is that with the last one."""
-    labels = [str(config.id2label[i]) for i in sorted(config.id2label)]
-    entails, named = [label.lower().startswith("entail") for label in labels], f"labels: {', '.join(labels)}"
-    if trained_for(config) != "ForSequenceClassification" or not any(entails):
-        known = f"class {(config.architectures or ['none'])[0]}, {named}"
-        raise ValueError(f"model: {path!r} tells no entailment ({known}); train one with `minibert finetune nli`")
-    if multi_label and labels[-1 if entails[0] else 0].lower().startswith("neutral"):
-        use = "a model whose first label is contradiction, or whose first one is entailment and last one contradiction"
-        said = f"Transformers' pipeline would compare entailment with neutral in {path!r}"
-        raise ValueError(f"multi_label: {said} ({named}); use {use}")
 
 
 def _plain(split: datasets.Dataset, column: str) -> list[Any]:

@@ -12,28 +12,25 @@ import numpy as np
 import torch
 from torch.nn.utils.rnn import pad_sequence
 from tqdm.auto import tqdm
-from transformers import PreTrainedTokenizerFast
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
+from uses import Use
 
-from ...modeling_minibert import MiniBertForMaskedLM, MiniBertModel, MiniBertPreTrainedModel
-from ..arguments.probes import LAYERS_HELP
-from ..data.packing import check_fast, group_by_length
-from ..loading import load_predictor, load_whole, minibert_config, reading, saved_tokenizer
-from .uses import Use
+from minibert import MiniBertForMaskedLM, MiniBertModel, MiniBertPreTrainedModel
+from minibert.training.data.packing import group_by_length
+
+LAYERS_HELP = "last, last_four_mean, last_four_sum, a state's number (0: embeddings), or a range's mean (2-5)."
+SUBWORDS_HELP = "A word of several tokens is their mean, or the first of them."
 
 
 def load_model(path: str, masked_lm: bool = False) -> tuple[MiniBertPreTrainedModel, PreTrainedTokenizerFast]:
-    """A saved MiniBERT (a folder or Hub name) in evaluation mode, on the GPU if there is one: the encoder, or with its
-    MLM head; and its tokenizer, whose `model_max_length` is the longest row that both were made for. A ValueError if
-    there is no MiniBERT, or no such head."""
-    config = minibert_config(path)
-    with reading(path):
-        if masked_lm:
-            model = load_predictor(path, MiniBertForMaskedLM, dtype=torch.float32)
-        else:
-            model = load_whole(MiniBertModel, path, add_pooling_layer=False, dtype=torch.float32)
-    tokenizer = saved_tokenizer(path)
-    check_fast(tokenizer)
-    tokenizer.model_max_length = min(config.max_position_embeddings, tokenizer.model_max_length)
+    """A saved MiniBERT in evaluation mode, on the GPU if there is one: the encoder, or with its MLM head; and its
+    tokenizer, whose `model_max_length` is the longest row that both were made for."""
+    if masked_lm:
+        model = MiniBertForMaskedLM.from_pretrained(path, dtype=torch.float32)
+    else:
+        model = MiniBertModel.from_pretrained(path, add_pooling_layer=False, dtype=torch.float32)
+    tokenizer = AutoTokenizer.from_pretrained(path)
+    tokenizer.model_max_length = min(model.config.max_position_embeddings, tokenizer.model_max_length)
     return model.eval().to("cuda" if torch.cuda.is_available() else "cpu"), tokenizer
 
 

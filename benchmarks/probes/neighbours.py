@@ -1,28 +1,27 @@
-"""`minibert probe neighbours`: the uses of a word that lie nearest to one another, and masked tokens looked up in the
+"""The uses of a word that lie nearest to one another, and masked tokens looked up in the
 embedding matrix as if it were an index of the vocabulary."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import datasets
 import numpy as np
 import regex  # comes with Transformers; its \w has the vowel signs of Hindi and the like, that of re has not
 import torch
+from pictures import plot_recall, plot_uses
 from sentence_transformers.util import semantic_search
 from sklearn.decomposition import PCA
 from transformers import PreTrainedTokenizerFast
+from uses import Corpus, Probe, Use, draw_sentences, option, parse, sample, save_results
+from vectors import LAYERS_HELP, SUBWORDS_HELP, Row, encode_texts, encode_uses, load_model, parse_layers, word_vectors
 
-from ...modeling_minibert import MiniBertForMaskedLM
-from ..arguments.pretraining import CorpusArguments
-from ..arguments.probes import NeighboursArguments, ProbeArguments
-from ..data.documents import load_documents
-from ..data.sentences import sentences
-from ..embeddings.data import UNSPACED
-from ..report import format_table, plot_recall, plot_uses
-from .uses import Use, check, draw_sentences, sample, save_results
-from .vectors import Row, encode_texts, encode_uses, load_model, parse_layers, word_vectors
+from minibert import MiniBertForMaskedLM
+from minibert.training.data.sentences import sentences
+from minibert.training.embeddings.data import UNSPACED
+from minibert.training.report import format_table
 
 BLOCK = 64  # masked positions whose scores for the whole vocabulary are computed together
 
@@ -109,18 +108,29 @@ def retrieval(model, tokenizer, rows, right, batch_tokens: int, at: Sequence[int
     return {"count": len(right), "recall": recall}
 
 
-def neighbours(corpus: CorpusArguments, probe: ProbeArguments, arguments: NeighboursArguments) -> dict[str, Any]:
+@dataclass
+class Arguments:
+    words: list[str] = option([], "Words whose uses in the corpus are compared; also given without --words.")
+    text: list[str] = option([], "Sentences with one of the words, to show its nearest uses of; by default drawn.")
+    uses: int = option(500, "Uses of a word that are taken from the corpus at most, drawn at random.")
+    show: int = option(5, "Nearest uses shown; without --text also the number of uses shown for every word.")
+    layers: str = option("last_four_mean", f"The vector of a word: {LAYERS_HELP}")
+    subwords: Literal["mean", "first"] = option("mean", SUBWORDS_HELP)
+    masked_tokens: int = option(0, "Tokens of the corpus to mask and look up in the embedding matrix.")
+    recall_at: list[int] = option([1, 5, 10, 100], "Ranks k at which the recall of masked tokens is measured.")
+    seed: int = option(0, "Seed of the uses and masks that are drawn.")
+    output_dir: str = option("runs/probe-neighbours", "Folder for the results and plots.")
+
+
+def main(corpus: Corpus, probe: Probe, arguments: Arguments) -> dict[str, Any]:
     """Print the nearest uses, or the recall of masked tokens, or both; write plots and `results.json`, which is
-    returned: "uses" (how many of every word) and "nearest" of words, "masked_tokens". A ValueError for bad arguments or
-    data, a word that never occurs, no MiniBERT at the path, or no head that predicts masked tokens where it is needed;
-    before any work."""
-    check(probe, arguments, uses=1, show=1, recall_at=1, masked_tokens=0, seed=0)
+    returned: "uses" (how many of every word) and "nearest" of words, "masked_tokens"."""
     if not arguments.words and not arguments.masked_tokens:
         raise ValueError("words: none given; use words of the corpus, or --masked_tokens N to look masks up")
     if blank := [word for word in arguments.words if not word.strip()]:
         raise ValueError(f"words: {blank[0]!r} is blank; use words of the corpus")
     rng = np.random.default_rng(arguments.seed)
-    documents = load_documents(**vars(corpus))
+    documents = corpus.documents()
     uses, queries = _collect(documents, corpus, arguments, rng) if arguments.words else ([], [])
     model, tokenizer = load_model(probe.model, masked_lm=arguments.masked_tokens > 0)
     layers = parse_layers(arguments.layers, model.config.num_hidden_layers)
@@ -151,7 +161,7 @@ def neighbours(corpus: CorpusArguments, probe: ProbeArguments, arguments: Neighb
 
 
 def _collect(
-    documents: datasets.Dataset, corpus: CorpusArguments, arguments: NeighboursArguments, rng: np.random.Generator
+    documents: datasets.Dataset, corpus: Corpus, arguments: Arguments, rng: np.random.Generator
 ) -> tuple[list[Use], list[int]]:
     """The uses of all words, and which of them are queries: the sentences given, or the first of every word."""
     source = ", ".join(corpus.data) or "the built-in corpus"
@@ -173,3 +183,7 @@ def _collect(
     if len(uses) < 2:
         raise ValueError(f"words: {uses[0].lemma!r} occurs once only in {source}; two uses are needed to compare")
     return uses, queries
+
+
+if __name__ == "__main__":
+    main(*parse(__doc__, Corpus, Probe, Arguments))

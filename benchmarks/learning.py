@@ -1,22 +1,30 @@
-"""`minibert race`: what the same steps on the same machine teach MiniBERT and Transformers' own models.
+"""What the same steps on the same machine teach MiniBERT and Transformers' own models.
+
+    python benchmarks/learning.py --data my-text/ --recipes mine.yaml --grammar blimp.jsonl --output runs/learning
 
 All runs read the same text with the same tokenizer and are measured on the same held-out documents under the same
 masks. Each is a process of its own, and only one trains at a time, a few steps in turn, so that a machine that stalls
 stalls them all; what counts as seconds is the time of training steps, and of what is done to the model before them.
+A run that is done has a file in the output folder and is not repeated.
 """
 
 import json
 import math
 import os
+import random
 import shutil
 from collections.abc import Mapping
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, dataclass, replace
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+import datasets
 import torch
+from common import Corpus, choose_device, describe_machine, option, parse
+from grammar import measure_accuracy, read_minimal_pairs
+from torch.nn import functional as F
 from tqdm.auto import tqdm
 from transformers import (
     AutoTokenizer,
@@ -28,111 +36,76 @@ from transformers import (
     set_seed,
     trainer,
 )
+from workloads import sparse_masked_lm
 
-from ..configuration_minibert import MiniBertConfig
-from ..tokenization import train_tokenizer
-from .api import pretrain
-from .arguments import check_least
-from .arguments.pretraining import CorpusArguments, MixtureArguments, StreamingArguments
-from .arguments.probes import GrammarArguments, ProbeArguments
-from .arguments.tools import RaceArguments
-from .bench.benchmarks import sparse_masked_lm
-from .bench.run import choose_device, describe_machine
-from .checkpoints import check_same, rows_checksum
-from .cli.parsing import argument_names, read_recipe
-from .data.documents import tokenize_documents
-from .data.masking import IGNORE_INDEX
-from .data.mixtures import CorpusSplits, prepare_documents
-from .data.packing import pack_documents
-from .files import write_json
-from .precision import fast_bf16, now
-from .pretraining.objectives.base import token_score
-from .probes.grammar import grammar, read_minimal_pairs
-from .report import format_table, plot_race
+from minibert import MiniBertConfig, pretrain, train_tokenizer
+from minibert.training.data.documents import tokenize_documents
+from minibert.training.data.packing import pack_documents
+from minibert.training.files import write_json
+from minibert.training.precision import fast_bf16, now
+from minibert.training.report import format_table, picture
 
 MLM_PROBABILITY = 0.15
-HELD_OUT = "held_out.json"
+HELD_OUT, TEXT = "held_out.json", "train.jsonl"
 # What must be alike for runs to be compared.
-FIXED = ("size", "vocab_size", "steps", "rows", "seq_length", "documents", "seed")
-# What a race decides for all runs, beside what `_train_minibert` hands over.
-ALIKE = {field.name for each in (CorpusArguments, MixtureArguments, StreamingArguments) for field in fields(each)}
-ALIKE |= {"validation_size", "tokenizer", "model_name_or_path"}
-# … and what of a recipe it leaves out, and says so.
-ITS_OWN = {"size", "vocab_size", "max_steps", "num_train_epochs", "per_device_train_batch_size", "seq_length", "seed"}
-ITS_OWN |= {"minutes", "gradient_accumulation_steps", "output_dir", "eval_strategy", "save_strategy"}
+FIXED = ("data", "size", "vocab_size", "steps", "rows", "seq_length", "documents", "seed")
 PEERS = ("bert", "modernbert")
 QUICK = dict(size="tiny", vocab_size=1024, steps=12, evaluations=3, documents=40, turn=2, rows=2, seq_length=128)
 
 
-def race(corpus: CorpusArguments, arguments: RaceArguments) -> dict[str, Any]:
-    """Train all, in turns; print a table; write `race.json`, `race.png` and a file for each run.
+@dataclass
+class Arguments(Corpus):
+    recipes: list[str] = option([], "Recipes that run beside MiniBERT's default: names or YAML files.")
+    peers: list[str] = option(["bert", "modernbert"], "Transformers' models to run against, each trained plainly.")
+    learning_rates: list[float] = option([5e-4, 1e-3, 2e-3], "Learning rates that every peer is trained with.")
+    size: Literal["tiny", "mini", "small", "medium", "base", "large"] = option("mini", "The size of all models.")
+    vocab_size: int = option(8192, "Size of the vocabulary that is trained for all.")
+    steps: int = option(500, "Optimizer steps of every run.")
+    rows: int = option(4, "Rows of a step.")
+    seq_length: int = option(512, "Longest row, in tokens.")
+    evaluations: int = option(10, "How often the held-out loss is measured, evenly over the steps.")
+    documents: int = option(400, "Held-out documents: so many, but at most one in twenty.")
+    turn: int = option(5, "Steps that a run takes before it is the next one's turn.")
+    seed: int = option(0, "Seed of the split, the rows, the weights and the masks.")
+    grammar: str | None = option(None, "Minimal pairs (BLiMP) that every trained model is measured on as well.")
+    output: str = option("runs/learning", "Folder for the results, one file a run; a run whose file is there is done.")
+    quick: bool = option(False, "Tiny models, few steps, one learning rate: shows that all runs, not who learns.")
+
+
+def main(arguments: Arguments) -> dict[str, Any]:
+    """Train all, in turns; print a table; write `results.json`, `loss.png` and a file for each run.
 
     Returns:
         by run: its `curve` (step, tokens, seconds, flops, loss), `loss`, `bits_per_byte`, and against each peer at its
         best learning rate the share of the peer's seconds and tokens after which it has the peer's final loss.
-
-    Raises:
-        ValueError: bad arguments, or a folder of another race, before any work; later, that a run failed, with the file
-            that says why.
     """
     if arguments.quick:
         arguments = replace(arguments, **QUICK, learning_rates=arguments.learning_rates[:1])
-    check_least(arguments, steps=1, rows=1, evaluations=1, documents=1, turn=1)
     folder = Path(arguments.output)
     runs: dict[str, dict[str, Any]] = {"minibert": {}}
     for peer in arguments.peers:
-        if peer not in PEERS:
-            raise ValueError(f"peers: {peer!r}; use {', '.join(PEERS)}")
         runs |= {f"{peer} {rate:g}": {"peer": peer, "learning_rate": rate} for rate in arguments.learning_rates}
+    runs |= {Path(recipe).stem: {"recipe": recipe} for recipe in arguments.recipes}
     if arguments.grammar:
         read_minimal_pairs(arguments.grammar, 1)
-    for recipe in arguments.recipes:
-        name, content = Path(recipe).stem, read_recipe(recipe, argument_names("pretrain"))
-        if name in runs or name in ("held_out", "race", "tokenizer"):
-            raise ValueError(f"recipes: {recipe!r} would be another {name!r} in {arguments.output!r}; use another name")
-        if alike := sorted(content.keys() & ALIKE):
-            raise ValueError(f"recipes: {recipe!r} has {alike[0]}, which is the same for all runs; leave it out")
-        if (objective := content.get("objective", "mlm")) != "mlm":
-            raise ValueError(f"recipes: {recipe!r} has objective: {objective}; use one of masked tokens, mlm")
-        if own := [key for key in content if key in ITS_OWN]:
-            print(f"{recipe}: {', '.join(own)} are those of the race")
-        kept = {key: value for key, value in content.items() if key not in ITS_OWN}
-        runs[name] = {"recipe": recipe, "content": json.loads(json.dumps(kept))}
-    settings = asdict(corpus) | {name: getattr(arguments, name) for name in FIXED}
-    for name in runs:
-        if (folder / name).exists() and not any((folder / f"{name}{end}").exists() for end in (".log", ".json")):
-            raise ValueError(f"output: {str(folder / name)!r} is of no race; use another output")
-    settings |= describe_machine(choose_device("auto"))
-    before = json.loads((folder / HELD_OUT).read_text())["settings"] if (folder / HELD_OUT).exists() else None
-    another = f"the race in {str(folder)!r} has", "use another output"
-    if before is not None:
-        check_same(before | {"text": None}, settings, *another)
-    elif any((folder / f"{name}.json").exists() for name in runs):
-        raise ValueError(f"output: {str(folder)!r} has runs without their {HELD_OUT}; use another output")
-    documents = split_documents(corpus, arguments)
-    settings["text"] = rows_checksum(documents.train)
-    if before is None:
-        prepare(documents, arguments, settings)
-    else:
-        check_same(before, settings, *another)
+    settings = {name: getattr(arguments, name) for name in FIXED} | describe_machine(choose_device())
+    if not (folder / HELD_OUT).exists():
+        prepare(arguments, settings)
+    elif (before := json.loads((folder / HELD_OUT).read_text())["settings"]) != settings:
+        raise ValueError(f"{folder} has runs with {before}, not {settings}; use another --output")
     files = {name: folder / f"{name}.json" for name in runs}
-    done = {name: json.loads(path.read_text()) for name, path in files.items() if path.exists()}
-    for name, run in done.items():
-        made = f"the run {name!r} in {str(folder)!r} had"
-        check_same(run.get("content", {}), runs[name].get("content", {}), made, "use another name for the recipe")
-    _take_turns({name: run for name, run in runs.items() if name not in done}, corpus, arguments)
+    take_turns({name: run for name, run in runs.items() if not files[name].exists()}, arguments)
     results = {name: json.loads(path.read_text()) for name, path in files.items()}
     for name, result in results.items() if arguments.grammar else ():
         if result.get("grammar_data") != arguments.grammar:
-            probed = GrammarArguments(arguments.grammar, 100, output_dir=str(folder / name / "grammar"))
-            accuracy = grammar(ProbeArguments(str(folder / name)), probed)["accuracy"]
+            accuracy = measure_accuracy(str(folder / name), arguments.grammar, pairs=100)["accuracy"]
             result |= {"grammar": accuracy, "grammar_data": arguments.grammar}
             write_json(files[name], result)
     results = dict(sorted(results.items(), key=lambda item: _final_loss(item[1])))
     summary = {"arguments": asdict(arguments), "runs": results, "best": compare(results)}
-    write_json(folder / "race.json", summary)
-    plot_race(folder / "race.png", results)
-    print(race_table(summary))
+    write_json(folder / "results.json", summary)
+    plot_losses(folder / "loss.png", results)
+    print(results_table(summary))
     return summary
 
 
@@ -164,7 +137,7 @@ def _reached(curve: list[dict[str, float]], goal: dict[str, float]) -> dict[str,
     return None
 
 
-def race_table(summary: Mapping[str, Any]) -> str:
+def results_table(summary: Mapping[str, Any]) -> str:
     """The runs as aligned text, best loss first."""
     best = summary["best"]
     header = ["run", "loss", "bits per byte", "accuracy", "tokens", "seconds", "tokens/s", "grammar"]
@@ -185,7 +158,7 @@ def race_table(summary: Mapping[str, Any]) -> str:
 # --- taking turns ---
 
 
-def _take_turns(runs: Mapping[str, Mapping[str, Any]], corpus: CorpusArguments, arguments: RaceArguments) -> None:
+def take_turns(runs: Mapping[str, Mapping[str, Any]], arguments: Arguments) -> None:
     """Train the runs, each in a process of its own, of which one at a time gets the word."""
     context, lines, processes = get_context("spawn"), {}, []
 
@@ -195,12 +168,12 @@ def _take_turns(runs: Mapping[str, Mapping[str, Any]], corpus: CorpusArguments, 
         except EOFError:
             log = Path(arguments.output) / f"{name}.log"
             reason = " ".join(log.read_text(errors="replace").strip().splitlines()[-1:])
-            raise ValueError(f"the run {name!r} failed: {reason} (see {log})") from None
+            raise RuntimeError(f"the run {name!r} failed: {reason} (see {log})") from None
 
     try:
         for name, run in tqdm(runs.items(), desc="Start", unit=" runs"):
             lines[name], theirs = context.Pipe()
-            process = context.Process(target=_run, args=(name, run, corpus, arguments, theirs), daemon=True)
+            process = context.Process(target=train_run, args=(name, run, arguments, theirs), daemon=True)
             process.start()
             theirs.close()
             processes.append(process)
@@ -219,9 +192,7 @@ def _take_turns(runs: Mapping[str, Mapping[str, Any]], corpus: CorpusArguments, 
             process.join(10) if not lines else process.terminate()
 
 
-def _run(
-    name: str, run: Mapping[str, Any], corpus: CorpusArguments, arguments: RaceArguments, line: Connection
-) -> None:
+def train_run(name: str, run: Mapping[str, Any], arguments: Arguments, line: Connection) -> None:
     """One run, in its own process; what it prints goes to a log file."""
     folder = Path(arguments.output)
     log = os.open(folder / f"{name}.log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
@@ -232,8 +203,8 @@ def _run(
     turns = Turns(line, arguments, batches)
     trainer.DEFAULT_CALLBACKS.append(turns)  # of this process: the only way into a training that a recipe describes
     shutil.rmtree(folder / name, ignore_errors=True)  # of a run that was not finished
-    model = (_train_peer if "peer" in run else _train_minibert)(name, run, corpus, arguments)
-    turns.measure(*turns.end, model)  # as it was saved: with averaged weights, where there are some
+    model = (train_peer if "peer" in run else train_minibert)(name, run, arguments)
+    turns.measure(*turns.end, model)  # as it was saved
     last = turns.curve[-1]
     result = {
         "peer": run.get("peer"),
@@ -255,7 +226,7 @@ class Turns(TrainerCallback):
     (Kaplan et al. 2020, arXiv 2001.08361), at every measurement.
     """
 
-    def __init__(self, line: Connection, arguments: RaceArguments, batches: list[dict[str, torch.Tensor]]):
+    def __init__(self, line: Connection, arguments: Arguments, batches: list[dict[str, torch.Tensor]]):
         self.line, self.batches, self.curve, self.seconds = line, batches, [], 0.0
         self.turn, self.every = arguments.turn, math.ceil(arguments.steps / arguments.evaluations)
 
@@ -291,9 +262,13 @@ class Turns(TrainerCallback):
             batch = {name: x.to(model.device) for name, x in batch.items()}
             with torch.autocast(model.device.type, torch.bfloat16, enabled=args.bf16):
                 logits = model(**batch).logits
+            labels = batch["labels"][batch["labels"] != -100]
             if logits.dim() == 3:  # else they are of the masked tokens alone
-                logits = logits[batch["labels"] != IGNORE_INDEX]
-            sums += token_score(logits, batch["labels"]).cpu()
+                logits = logits[batch["labels"] != -100]
+            loss = F.cross_entropy(logits.float(), labels, reduction="sum")
+            sums += (
+                torch.stack([loss, (logits.argmax(-1) == labels).sum(), loss.new_tensor(len(labels))]).double().cpu()
+            )
         model.train()
         loss, right, targets = sums.tolist()
         tokens = int(state.num_input_tokens_seen)
@@ -307,21 +282,19 @@ class Turns(TrainerCallback):
 # --- text and models ---
 
 
-def split_documents(corpus: CorpusArguments, arguments: RaceArguments) -> CorpusSplits:
-    """The split that `minibert pretrain` makes too."""
-    return prepare_documents(
-        corpus, MixtureArguments(), StreamingArguments(), validation_size=0.05, seed=arguments.seed
-    )
-
-
-def prepare(documents: CorpusSplits, arguments: RaceArguments, settings: Mapping[str, Any]) -> None:
-    """Save the tokenizer, and held-out documents, each cut to a row, with their masks: the same for all runs."""
+def prepare(arguments: Arguments, settings: Mapping[str, Any]) -> None:
+    """Save the documents to train on, the tokenizer, and held-out documents, each cut to a row, with their masks: the
+    same for all runs."""
     folder = Path(arguments.output)
-    tokenizer = train_tokenizer(
-        documents.sample["text"], vocab_size=arguments.vocab_size, model_max_length=arguments.seq_length
-    )
+    documents = Corpus(arguments.data).documents()["text"][:]
+    different = sorted(set(documents))
+    random.Random(arguments.seed).shuffle(different)
+    texts = different[: max(1, min(arguments.documents, len(different) // 20))]
+    train = [text for text in documents if text not in {*texts}]
+    folder.mkdir(parents=True, exist_ok=True)
+    datasets.Dataset.from_dict({"text": train}).to_json(folder / TEXT)
+    tokenizer = train_tokenizer(train, vocab_size=arguments.vocab_size, model_max_length=arguments.seq_length)
     tokenizer.save_pretrained(folder / "tokenizer")
-    texts = documents.validation.shuffle(seed=arguments.seed)["text"][: arguments.documents]
     rows = tokenizer(texts, truncation=True, return_special_tokens_mask=True)
     length = sum(len(text[: max(e for _, e in row.offsets)].encode()) for text, row in zip(texts, rows.encodings))
     tokens = sum(mask.count(0) for mask in rows["special_tokens_mask"])
@@ -333,24 +306,27 @@ def prepare(documents: CorpusSplits, arguments: RaceArguments, settings: Mapping
     write_json(folder / HELD_OUT, held_out)
 
 
-def _train_minibert(name, run, corpus, arguments) -> PreTrainedModel:
-    """`minibert pretrain` with its defaults, or a recipe."""
+def train_minibert(name: str, run: Mapping[str, Any], arguments: Arguments) -> PreTrainedModel:
+    """`minibert pretrain` with its defaults, or a recipe. A few of the documents are held out for its own report."""
     folder = Path(arguments.output)
     length = dict(max_steps=arguments.steps, per_device_train_batch_size=arguments.rows, gradient_accumulation_steps=1)
-    length |= dict(seq_length=arguments.seq_length, size=arguments.size, seed=arguments.seed)
-    saved = dict(output_dir=folder / name, tokenizer=folder / "tokenizer", eval_strategy="no", save_strategy="no")
-    text = {key: value for key, value in asdict(corpus).items() if value != getattr(CorpusArguments(), key)}
-    return pretrain(**text, **length, **saved, recipe=run.get("content")).model
+    length |= dict(seq_length=arguments.seq_length, size=arguments.size, seed=arguments.seed, validation_size=8)
+    saved = dict(
+        output_dir=str(folder / name), tokenizer=str(folder / "tokenizer"), eval_strategy="no", save_strategy="no"
+    )
+    return pretrain(data=[str(folder / TEXT)], **length, **saved, recipe=run.get("recipe")).model
 
 
-def _train_peer(name, run, corpus, arguments) -> PreTrainedModel:
+def train_peer(name: str, run: Mapping[str, Any], arguments: Arguments) -> PreTrainedModel:
     """Transformers' own model, logits at the masked tokens only, as run_mlm.py trains it: documents joined and cut into
     rows, AdamW, linear decay."""
-    tokenizer = AutoTokenizer.from_pretrained(Path(arguments.output) / "tokenizer", trust_remote_code=False)
-    documents = tokenize_documents(split_documents(corpus, arguments).train, tokenizer, None)
+    folder = Path(arguments.output)
+    tokenizer = AutoTokenizer.from_pretrained(folder / "tokenizer", trust_remote_code=False)
+    documents = datasets.load_dataset("json", data_files=str(folder / TEXT), split="train")
+    documents = tokenize_documents(documents, tokenizer, None)
     rows = pack_documents(documents, tokenizer, arguments.seq_length, "concatenated").select_columns("input_ids")
     training = TrainingArguments(
-        output_dir=str(Path(arguments.output) / name),
+        output_dir=str(folder / name),
         max_steps=arguments.steps,
         per_device_train_batch_size=arguments.rows,
         learning_rate=run["learning_rate"],
@@ -369,3 +345,19 @@ def _train_peer(name, run, corpus, arguments) -> PreTrainedModel:
     peer.save_model()
     tokenizer.save_pretrained(training.output_dir)
     return peer.model
+
+
+def plot_losses(path: str | Path, results: Mapping[str, Mapping[str, Any]]) -> None:
+    """Held-out loss over seconds of training and over tokens, a curve a run."""
+    with picture(path, "Held-out loss at 15 % masks", panels=2, size=(11, 4.5), sharey=True) as panels:
+        for axes, axis in zip(panels, ("seconds", "tokens")):
+            for name, run in results.items():
+                x, y = ([point[key] for point in run["curve"]] for key in (axis, "loss"))
+                label = f"{name}: {run['loss']:.2f}" if axis == "seconds" else None
+                axes.plot(x, y, "--" if run["peer"] else "-", marker=".", label=label)
+            axes.set_xlabel(f"{axis} of training")
+        panels[0].set_ylabel("loss")
+
+
+if __name__ == "__main__":
+    main(*parse(__doc__, Arguments))

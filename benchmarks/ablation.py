@@ -1,7 +1,6 @@
-#!/usr/bin/env python3
-"""What each hand-made optimisation brings: steps with it and with the plain call in its place, in turn on the same batches.
+"""What each hand-made optimisation brings: steps with it and with the plain call in its place, on the same batches.
 
-    .ci/ablation [--rounds 15] [--cells WORDS …] [--checkout FOLDER]
+    python benchmarks/ablation.py [--rounds 15] [--cells WORDS …] [--checkout FOLDER]
 
 Run it with a Python that has the package. Prints a Markdown table: median time with it, and the ratios of the time
 without it to that, of medians and of minima. With `--checkout`, a folder that holds another state of the project under
@@ -16,6 +15,7 @@ import statistics
 import subprocess
 import sys
 import time
+from functools import partial
 from unittest import mock
 
 import torch
@@ -42,15 +42,22 @@ def sentences(vocab_size: int, seed: int) -> dict[str, torch.Tensor]:
     return dict(input_ids=ids, attention_mask=mask, labels=torch.randint(0, 2, (32,), generator=generator))
 
 
+def rows_of(vocab_size: int, tokens: int):
+    """The packed batch of a number, of seven lengths in turn."""
+    return lambda number: packed(vocab_size, tokens - 37 * (number % 7), number)
+
+
 # family, head, vocabulary, the batch of a number, bf16
 CELLS = {
-    "pretrain modernbert-mini 8192 bf16": ("modernbert", "MaskedLM", 8192, lambda s: packed(8192, 4096 - 37 * (s % 7), s), True),
-    "pretrain minibert-mini 8192 bf16": ("minibert", "MaskedLM", 8192, lambda s: packed(8192, 4096 - 37 * (s % 7), s), True),
-    "pretrain modernbert-mini 50368 bf16": ("modernbert", "MaskedLM", 50368, lambda s: packed(50368, 4096 - 37 * (s % 7), s), True),
-    "pretrain bert-mini 30522 bf16": ("bert", "MaskedLM", 30522, lambda s: packed(30522, 4096 - 37 * (s % 7), s), True),
-    "pretrain modernbert-mini 8192 fp32": ("modernbert", "MaskedLM", 8192, lambda s: packed(8192, 2048 - 37 * (s % 7), s), False),
-    "finetune bert-mini 30522 bf16": ("bert", "SequenceClassification", 30522, lambda s: sentences(30522, s), True),
-    "finetune modernbert-mini 50368 bf16": ("modernbert", "SequenceClassification", 50368, lambda s: sentences(50368, s), True),
+    "pretrain modernbert-mini 8192 bf16": ("modernbert", "MaskedLM", 8192, rows_of(8192, 4096), True),
+    "pretrain minibert-mini 8192 bf16": ("minibert", "MaskedLM", 8192, rows_of(8192, 4096), True),
+    "pretrain modernbert-mini 50368 bf16": ("modernbert", "MaskedLM", 50368, rows_of(50368, 4096), True),
+    "pretrain bert-mini 30522 bf16": ("bert", "MaskedLM", 30522, rows_of(30522, 4096), True),
+    "pretrain modernbert-mini 8192 fp32": ("modernbert", "MaskedLM", 8192, rows_of(8192, 2048), False),
+    "finetune bert-mini 30522 bf16": ("bert", "SequenceClassification", 30522, partial(sentences, 30522), True),
+    "finetune modernbert-mini 50368 bf16": (
+        "modernbert", "SequenceClassification", 50368, partial(sentences, 50368), True,
+    ),
 }  # fmt: skip
 
 

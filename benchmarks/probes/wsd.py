@@ -1,4 +1,4 @@
-"""`minibert probe wsd`: which sense a word has, told from the nearest of its labelled uses.
+"""Which sense a word has, told from the nearest of its labelled uses.
 
 Sense vectors are means over labelled uses, and the nearest one by cosine wins (1-NN: Peters et al. 2018, section 5.3;
 Loureiro and Jorge 2019). Beside it stand a bag of words with logistic regression, which sees no vectors at all, and the
@@ -14,9 +14,10 @@ from functools import lru_cache, partial
 from itertools import product
 from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
+from pictures import plot_wsd
 from sklearn.dummy import DummyClassifier
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
@@ -24,11 +25,10 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 from tqdm.auto import tqdm
+from uses import Probe, Use, option, parse, read_uses, save_results
+from vectors import LAYERS_HELP, SUBWORDS_HELP, Layers, encode_uses, load_model, parse_layers, unit, word_vectors
 
-from ..arguments.probes import ProbeArguments, WsdArguments
-from ..report import format_table, plot_wsd
-from .uses import Use, check, read_uses, save_results
-from .vectors import Layers, encode_uses, load_model, parse_layers, unit, word_vectors
+from minibert.training.report import format_table
 
 VECTORS = ("word", "sentence", "word + sentence")
 SCALINGS = ("raw", "z-scored", "centred by word", "z-scored by word")
@@ -149,11 +149,19 @@ def choose(known: Split, validation: Split, num_layers: int) -> tuple[dict[str, 
     return {name: max(family, key=tried.get) for name, family in families.items()}, tried
 
 
-def wsd(probe: ProbeArguments, arguments: WsdArguments) -> dict[str, Any]:
+@dataclass
+class Arguments:
+    train: str | None = option(None, "Labelled uses (columns tokens, target_index, lemma, sense) to learn from.")
+    test: list[str] = option([], "Files that are measured.")
+    validation: str | None = option(None, "Labelled uses that the best setting is chosen on; without it none is.")
+    layers: list[str] = option(["last_four_mean"], f"The vector of a word: {LAYERS_HELP} Several are measured each.")
+    subwords: Literal["mean", "first"] = option("mean", SUBWORDS_HELP)
+    output_dir: str = option("runs/probe-wsd", "Folder for the results and the plot.")
+
+
+def main(probe: Probe, arguments: Arguments) -> dict[str, Any]:
     """Measure; print tables; write `wsd.png` and `results.json`, which is returned: "accuracy" of every method on every
-    file, with "above_bag_of_words" on those of the test; the "best" settings and all "tried". A ValueError for bad
-    arguments, files or rows, or no MiniBERT at the path, before any work."""
-    check(probe, arguments)
+    file, with "above_bag_of_words" on those of the test; the "best" settings and all "tried"."""
     for field in ("train", "test"):
         if not getattr(arguments, field):
             raise ValueError(f"{field}: none given; use a file with the columns tokens, target_index, lemma, sense")
@@ -163,9 +171,8 @@ def wsd(probe: ProbeArguments, arguments: WsdArguments) -> dict[str, Any]:
     if len({"train", *names}) <= len(names):
         names = files
     measured = names[len(validation) :]
-    known = Split(read_uses(arguments.train, "train"))
-    fields = ["validation"] * len(validation) + ["test"] * len(arguments.test)
-    splits = {name: Split(read_uses(file, field)) for name, file, field in zip(names, files, fields)}
+    known = Split(read_uses(arguments.train))
+    splits = {name: Split(read_uses(file)) for name, file in zip(names, files)}
     model, tokenizer = load_model(probe.model)
     layers = [parse_layers(name, model.config.num_hidden_layers) for name in arguments.layers]
     everything = {"train": known, **splits}
@@ -224,3 +231,7 @@ def wsd(probe: ProbeArguments, arguments: WsdArguments) -> dict[str, Any]:
     }
     draw = partial(plot_wsd, file=first, words=words, accuracy=of_words, curves=curves)
     return save_results(results, probe, arguments, None, wsd=draw)
+
+
+if __name__ == "__main__":
+    main(*parse(__doc__, Probe, Arguments))

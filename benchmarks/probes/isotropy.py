@@ -1,4 +1,4 @@
-"""`minibert probe isotropy`: how alike the vectors of random tokens are, which dimensions make them so, and what
+"""How alike the vectors of random tokens are, which dimensions make them so, and what
 z-scoring changes.
 
 Random vectors have a mean cosine near 0 in an isotropic space, and far above in a contextual one (Ethayarajh 2019). It
@@ -8,21 +8,18 @@ others but left out of what is measured: so the STS correlation is not quite tha
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
+from pictures import plot_isotropy
+from scipy.stats import spearmanr
 from sklearn.preprocessing import StandardScaler
+from uses import Corpus, Probe, draw_sentences, option, parse, read_table, save_results
+from vectors import Row, contributions, encode_texts, hidden_states, load_model, unit, word_vectors
 
-from ..arguments.pretraining import CorpusArguments
-from ..arguments.probes import IsotropyArguments, ProbeArguments
-from ..data.documents import load_documents
-from ..embeddings.data import no_text, not_a_number, read_table
-from ..metrics import Spearman
-from ..report import format_table, plot_isotropy
-from .uses import check, draw_sentences, save_results
-from .vectors import Row, contributions, encode_texts, hidden_states, load_model, unit, word_vectors
+from minibert.training.report import format_table
 
 ROGUE = 3
 
@@ -49,26 +46,27 @@ def corpus_moments(model, rows: Sequence[Row], batch_tokens: int) -> list[Standa
     return scalers
 
 
-def isotropy(corpus: CorpusArguments, probe: ProbeArguments, arguments: IsotropyArguments) -> dict[str, Any]:
+@dataclass
+class Arguments:
+    tokens: int = option(2000, "Random tokens compared, one a sentence; as many more give means and deviations.")
+    sts: str | None = option(None, "Sentence pairs (columns sentence1, sentence2, score) to measure the effect on.")
+    seed: int = option(0, "Seed of the sentences and tokens that are drawn.")
+    output_dir: str = option("runs/probe-isotropy", "Folder for the results and plots.")
+
+
+def main(corpus: Corpus, probe: Probe, arguments: Arguments) -> dict[str, Any]:
     """Measure every state; print a table; write `isotropy.png` and `results.json`, which is returned: "states" has the
-    figures of every state, "raw" and "z_scored". A ValueError for bad arguments, files or rows, or no MiniBERT at the
-    path, before any work."""
-    check(probe, arguments, tokens=2, seed=0)
-    sts = read_table(arguments.sts, "sts") if arguments.sts else None
-    pairs = {name: sts.column(name, no_text) for name in ("sentence1", "sentence2")} if sts else {}
-    scores = list(map(float, sts.column("score", not_a_number))) if sts else []
+    figures of every state, "raw" and "z_scored"."""
+    sts = read_table(arguments.sts) if arguments.sts else []
+    pairs = {name: [row[name] for row in sts] for name in ("sentence1", "sentence2")} if sts else {}
+    scores = [float(row["score"]) for row in sts]
     rng = np.random.default_rng(arguments.seed)
-    texts = draw_sentences(load_documents(**vars(corpus)), 2 * arguments.tokens, rng)
+    texts = draw_sentences(corpus.documents(), 2 * arguments.tokens, rng)
     model, tokenizer = load_model(probe.model)
     rows = [row for row in encode_texts(tokenizer, texts) if row]
     if len(rows) < 4:
         raise ValueError(f"data: {len(rows)} sentences; at least 4 are needed")
     sides = [encode_texts(tokenizer, texts) for texts in pairs.values()]
-    for name, encoded in zip(pairs, sides):
-        if None in encoded:
-            row = encoded.index(None)
-            raise sts.error(row + 1, f"{name}: the text {pairs[name][row]!r} has no token")
-
     # means and deviations come from other sentences than the tokens that are compared
     half = len(rows) // 2
     rows, others = rows[:half], rows[half:]
@@ -89,8 +87,7 @@ def isotropy(corpus: CorpusArguments, probe: ProbeArguments, arguments: Isotropy
         if pairs:
             for figures, (_, first, second) in ((before, raw), (after, scaled)):
                 cosines = (unit(first) * unit(second)).sum(-1)
-                found = Spearman().compute(predictions=cosines.tolist(), references=scores)
-                figures["sts_spearman"] = found["spearman"]
+                figures["sts_spearman"] = float(spearmanr(cosines, scores).statistic)
                 table[-1].append(figures["sts_spearman"])
         states.append({"state": state, "raw": before, "z_scored": after})
 
@@ -102,3 +99,7 @@ def isotropy(corpus: CorpusArguments, probe: ProbeArguments, arguments: Isotropy
         print(f"STS: Spearman over {len(scores):,} pairs, sentences as the mean of their tokens without special ones.")
     found = {"tokens": half, "sentences_for_moments": len(others), "sts_pairs": len(scores), "states": states}
     return save_results(found, probe, arguments, corpus, isotropy=partial(plot_isotropy, states=states, rogue=ROGUE))
+
+
+if __name__ == "__main__":
+    main(*parse(__doc__, Corpus, Probe, Arguments))

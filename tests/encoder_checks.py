@@ -1,4 +1,4 @@
-"""The checks of an audit: functions of a model that give a number, and what it was measured on.
+"""What must hold for any encoder of Transformers: functions of a model that give a number, and what it was measured on.
 
 The number must not exceed the check's limit. Nothing is compared with what the model itself gives in the same way: a
 batch with each text alone, a loss with its formula, weights with what `_init_weights` makes of each module.
@@ -13,17 +13,13 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file, save_file
-from torch import Tensor, nn
-from transformers import PreTrainedModel, PrinterCallback, Trainer, TrainingArguments
-
-from ..loading import quietly
-from .texts import (
+import transformers
+from encoder_texts import (
     CHOICES,
     TOKEN_KINDS,
     Layout,
@@ -44,6 +40,12 @@ from .texts import (
     values,
     worst,
 )  # fmt: skip
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel, PrinterCallback, Trainer, TrainingArguments
+
+import minibert
+from minibert.training.loading import quietly
 
 
 def check_layout(model: PreTrainedModel, name: str) -> tuple[float, str]:
@@ -370,3 +372,76 @@ CHECKS = {
     ),
     "half precision, large": Check("No NaN from large inputs in fp16, bf16", lambda m: check_precision(m, True), 0.0),
 }
+
+
+# --- a model by its name, and the verdict of a check ---
+
+
+@dataclass
+class Finding:
+    check: str
+    truth: str
+    measured: float | None  # None: not applicable
+    limit: float
+    verdict: str  # "pass", "fail" or "not applicable"
+    note: str
+
+
+def examine(model: PreTrainedModel, name: str) -> Finding:
+    """One check of a model; an exception in it is a failure."""
+    check = CHECKS[name]
+    try:
+        measured, note = check.measure(model)
+    except NotApplicable as reason:
+        return Finding(name, check.truth, None, check.limit, "not applicable", str(reason))
+    except Exception as error:
+        measured, note = math.inf, f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+    model.zero_grad()
+    verdict = "pass" if measured <= check.limit else "fail"
+    return Finding(name, check.truth, measured, check.limit, verdict, note)
+
+
+# A class's own defaults otherwise; weights large enough for everything to show.
+TINY = dict(vocab_size=96, hidden_size=64, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=4,
+            intermediate_size=64, hidden_dim=64, embedding_size=64, max_position_embeddings=64, local_attention=8,
+            attention_window=8, initializer_range=0.2)  # fmt: skip
+
+
+def load(name: str, given: dict[str, Any] | None = None) -> PreTrainedModel:
+    """A saved model, or a tiny random one of a class; in fp32, without dropout.
+
+    Args:
+        given: fields of the config of a class.
+    """
+    model_class, saved = _class(name), False
+    if model_class is not None:
+        config = tiny_config(model_class.config_class, given or {})
+    elif given:
+        raise ValueError(f"--set is for a class, not for the saved model {name!r}")
+    else:
+        config, saved = AutoConfig.from_pretrained(name), True
+        model_class = _class(config.architectures[0])
+    for field_name, value in list(vars(config).items()):
+        if "drop" in field_name and type(value) in (int, float):
+            setattr(config, field_name, 0.0)
+    if saved:
+        return model_class.from_pretrained(name, config=config, dtype=torch.float32).eval()
+    torch.manual_seed(0)
+    return model_class(config).eval()
+
+
+def _class(name: str) -> type[PreTrainedModel] | None:
+    """The class of this name, if it is the name of one."""
+    if Path(name).exists() or not name.isidentifier() or name == name.lower():
+        return None
+    return getattr(minibert, name, None) or getattr(transformers, name)
+
+
+def tiny_config(config_class: type[PreTrainedConfig], given: dict[str, Any]) -> PreTrainedConfig:
+    known, aliases = [each.name for each in fields(config_class)], config_class.attribute_map
+    given = {aliases.get(key, key): value for key, value in given.items()}
+    chosen = {aliases.get(key, key): value for key, value in TINY.items() if aliases.get(key, key) in known}
+    # what is None or 0 stays it
+    special = [name for name in known if name.endswith("_token_id") and getattr(config_class, name, None)]
+    chosen |= {name: i for i, name in enumerate(special, 1)}
+    return config_class(**chosen | given)

@@ -1,4 +1,6 @@
-"""`minibert bench embed`: texts to vectors by MiniBERT and by other engines, the same weights, texts and tokenizer.
+"""Texts to vectors by MiniBERT and by other engines: the same weights, texts and tokenizer.
+
+    python benchmarks/embedding.py --model sentence-transformers/all-MiniLM-L6-v2
 
 Each engine lives in a process of its own, so that start-up and memory are its own; they take turns, so that what else
 the machine does hits all of them. Where an engine computes last states only, sentence-transformers tokenizes, makes
@@ -14,6 +16,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
+from dataclasses import dataclass
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
@@ -21,26 +24,28 @@ from typing import Any
 
 import numpy as np
 import torch
+from common import (
+    Corpus,
+    device_name,
+    first_line,
+    memory_of_process,
+    names_beginning_with,
+    option,
+    parse,
+    slow_in_bf16,
+)
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.util import pairwise_cos_sim
 from tqdm.auto import trange
 from transformers.modeling_outputs import BaseModelOutput
+from workloads import SEED
 
-from ...configuration_minibert import MiniBertConfig
-from ..arguments import check_least, names_that_begin
-from ..arguments.embeddings import BenchEmbedArguments
-from ..arguments.pretraining import CorpusArguments
-from ..arguments.tools import ConvertArguments
-from ..conversion import convert
-from ..data.documents import load_documents
-from ..embeddings.encoders import Embedder, limit_length
-from ..export import graph_inputs, quantize, trace
-from ..files import prepare_result, write_result
-from ..loading import quietly
-from ..report import format_table
-from .measure import _status, first_line, slow_in_bf16
-from .run import device_name
-from .work import SEED
+from minibert import MiniBertConfig, convert
+from minibert.training.embeddings.encoders import Embedder, limit_length
+from minibert.training.export import graph_inputs, quantize, trace
+from minibert.training.files import write_json
+from minibert.training.loading import quietly
+from minibert.training.report import format_table
 
 MEAN_WORDS, SPREAD, LONGEST = 60, 0.8, 400  # lengths of texts are log-normal: many short ones, a few long ones
 ORIGINAL = "sentence-transformers"
@@ -148,40 +153,37 @@ def embed_texts(name: str) -> float:
 
 def results(name: str) -> tuple[int, np.ndarray]:
     """The peak memory of the process in bytes (0 where the system does not say), and the vectors."""
-    return _status("VmHWM") if Path("/proc/self/status").exists() else 0, embedded[name]
+    return memory_of_process("VmHWM"), embedded[name]
 
 
-# --- the command ---
+# --- the comparison ---
 
 
-def bench_embed(corpus: CorpusArguments, arguments: BenchEmbedArguments) -> dict[str, Any]:
+@dataclass
+class Arguments:
+    model: str = option("", "A BERT or ModernBERT as sentence-transformers saves it: a folder or a Hub name.")
+    texts: int = option(1000, "Number of texts: pieces of the data, 60 words on average.")
+    max_length: int = option(256, "Cut texts off after this many tokens.")
+    engines: list[str] = option([], "Names or their beginnings; by default all, none in bf16 where that is slow.")
+    rounds: int = option(5, "Rounds, in each of which all engines embed all texts; median and best are shown.")
+    output: str = option("runs/embedding.json", "JSON file of the results.")
+
+
+def main(corpus: Corpus, arguments: Arguments) -> dict[str, Any]:
     """Measure the engines that are installed, and show what each gives.
 
     Returns:
         "engines": by name, texts per second of each round ("rates"), "startup" in seconds up to the first vector, peak
         "memory" of the process in bytes (0 where the system does not say) and the smallest "cosine" to the vectors of
         the original; "skipped": why, by name; "settings".
-
-    Raises:
-        ValueError: no model, no or too little text, an unknown engine, a length that the model does not take; after the
-            work, that no engine did it.
     """
-    if not arguments.model:
-        raise ValueError("model: none given; give a BERT or ModernBERT as sentence-transformers saves it")
-    check_least(arguments, texts=1, rounds=1)
-    chosen = names_that_begin("engines", arguments.engines, ENGINES)
-    prepare_result(arguments.result)
+    chosen = names_beginning_with(arguments.engines, ENGINES)
     with quietly():
         native = SentenceTransformer(arguments.model, device="cpu")
-    if native.transformers_model is None:
-        what = f"{arguments.model!r} holds a {type(native[0]).__name__}, no model of Transformers"
-        raise ValueError(f"model: {what}; give a BERT or ModernBERT as sentence-transformers saves it")
-    if isinstance(native.transformers_model.config, MiniBertConfig):
-        use = f"`minibert export {arguments.model} FOLDER --format native` makes the model that it is measured against"
-        raise ValueError(f"model: {arguments.model!r} is a MiniBERT already; {use}")
+    if native.transformers_model is None or isinstance(native.transformers_model.config, MiniBertConfig):
+        raise ValueError(f"{arguments.model!r} is no BERT or ModernBERT as sentence-transformers saves it")
     limit_length(native, arguments.max_length)
-    documents = load_documents(**vars(corpus))
-    texts = pieces(documents["text"], arguments.texts)
+    texts = pieces(corpus.documents()["text"], arguments.texts)
     slow, why = slow_in_bf16([] if arguments.engines else chosen, "cpu")
     skipped = dict.fromkeys(slow, f"{why}; --engines takes its name")
     for name in chosen:
@@ -195,7 +197,7 @@ def bench_embed(corpus: CorpusArguments, arguments: BenchEmbedArguments) -> dict
         folder = Path(temporary)
         with quietly():
             native.save(str(folder / "native"))
-        convert(ConvertArguments(paths=[str(folder / "native"), str(folder / "minibert")]))
+        convert(folder / "native", folder / "minibert")
         export_graphs(folder, chosen)
         pools = {name: stack.enter_context(ProcessPoolExecutor(1, get_context("spawn"), silence)) for name in chosen}
 
@@ -231,8 +233,8 @@ def bench_embed(corpus: CorpusArguments, arguments: BenchEmbedArguments) -> dict
     for name, why in skipped.items():
         print(f"{name}: left out ({why})")
     if not measured:
-        raise ValueError("engines: none embedded the texts; see above")
-    write_result(result, arguments.result)
+        raise RuntimeError("no engine embedded the texts; see above")
+    write_json(Path(arguments.output), result)
     return result
 
 
@@ -244,7 +246,7 @@ def pieces(documents: Sequence[str], number: int) -> list[str]:
         if len(words) > 200_000:
             break
     if len(words) < LONGEST:
-        raise ValueError(f"data: {len(words)} words are too few for texts of {LONGEST}; give more text")
+        raise ValueError(f"{len(words)} words are too few for texts of {LONGEST}; give more text")
     rng = np.random.default_rng(SEED)
     lengths = rng.lognormal(np.log(MEAN_WORDS) - SPREAD**2 / 2, SPREAD, number).round().clip(3, LONGEST).astype(int)
     return [" ".join(words[start : start + n]) for n in lengths for start in [rng.integers(len(words) - n + 1)]]
@@ -261,3 +263,7 @@ def show(measured: dict[str, dict[str, Any]]) -> str:
         cosine = f"{entry['cosine']:.5f}" if "cosine" in entry else None
         rows.append((name, *speeds, relative, f"{entry['startup']:.1f}", f"{entry['memory'] / 2**20:.0f}", cosine))
     return format_table(header, rows)
+
+
+if __name__ == "__main__":
+    main(*parse(__doc__, Corpus, Arguments))

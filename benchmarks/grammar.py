@@ -1,31 +1,40 @@
-"""`minibert probe grammar`: does a language model prefer the grammatical one of two sentences that differ in one point?
+"""Does a language model prefer the grammatical one of two sentences that differ in one point?
 
-Minimal pairs such as those of BLiMP (Warstadt et al. 2020, arXiv 1912.00582). A masked language model's score of a
-sentence is its pseudo-log-likelihood (Salazar et al. 2020, arXiv 1910.14659), a decoder's its log-likelihood.
+    python benchmarks/grammar.py --model MODEL --data blimp.jsonl --pairs 100
+
+Minimal pairs such as those of BLiMP (Warstadt et al. 2020, arXiv 1912.00582), for any language model of Transformers. A
+masked language model's score of a sentence is its pseudo-log-likelihood (Salazar et al. 2020, arXiv 1910.14659), a
+decoder's its log-likelihood.
 """
 
 import inspect
 import itertools
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
+from common import option, parse, read_table
 from torch.nn import functional as F
 from tqdm.auto import tqdm
-from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, PreTrainedModel, PreTrainedTokenizerFast
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoModelForMaskedLM,
+    AutoTokenizer,
+    PreTrainedModel,
+    PreTrainedTokenizerFast,
+)
 
-from ...modeling_minibert import MiniBertLanguageModel
-from ...tokenization.words import word_start_table
-from ..arguments.probes import GrammarArguments, ProbeArguments
-from ..data.packing import check_fast, group_by_length
-from ..embeddings.data import no_text, read_table
-from ..loading import load_predictor, reading, saved_config, saved_tokenizer
-from ..precision import fast_bf16
-from ..report import format_table, plot_grammar
-from .uses import check, save_results
+from minibert.modeling_minibert import MiniBertLanguageModel
+from minibert.tokenization.words import word_start_table
+from minibert.training.data.packing import group_by_length
+from minibert.training.files import write_json
+from minibert.training.precision import fast_bf16
+from minibert.training.report import format_table, picture
 
 DECODERS = ("CausalLM", "LMHeadModel")  # what the names of their classes end in
 COLUMNS = ("sentence_good", "sentence_bad")
@@ -41,39 +50,53 @@ class Target(NamedTuple):
     sentence: int
 
 
-def grammar(probe: ProbeArguments, arguments: GrammarArguments) -> dict[str, Any]:
-    """Measure; print a table; write a plot and `results.json`, which is returned: `accuracy` over all `pairs` (a tie is
-    a half), and that of each of the file's `paradigms` and `phenomena`. A ValueError for bad arguments or rows, or a
-    model without a head for tokens, before any work."""
-    check(probe, arguments, pairs=0)
-    rows = read_minimal_pairs(arguments.data, arguments.pairs)
-    bf16 = fast_bf16()[0] if arguments.bf16 is None else arguments.bf16
-    arguments = replace(arguments, bf16=bf16)  # as it is saved beside the figures
-    model, tokenizer = load_language_model(probe.model, torch.bfloat16 if bf16 else torch.float32)
+@dataclass
+class Arguments:
+    model: str = option("runs/minibert", "A masked language model or a decoder: a folder or a Hub name.")
+    data: str = option("blimp.jsonl", "A table: sentence_good, sentence_bad, and UID, linguistics_term to group by.")
+    pairs: int = option(0, "Pairs of each UID at most, evenly spaced; 0: all.")
+    masking: Literal["token", "word"] = option(
+        "token", "Mask one token at a time, or with it those behind it in its word (Kauf & Ivanova 2023)."
+    )
+    batch_tokens: int = option(4096, "Tokens in a batch, padding included.")
+    bf16: bool | None = option(None, "Compute in bf16; by default where the hardware is fast at it.")
+    output_dir: str = option("runs/grammar", "Folder for the results and the plot.")
+
+
+def main(arguments: Arguments) -> dict[str, Any]:
+    """Measure; print a table; write a plot and `results.json`."""
+    found = measure_accuracy(**{name: x for name, x in vars(arguments).items() if name != "output_dir"})
+    rows = [[name, 100 * share] for name, share in found["phenomena"].items()]
+    print(format_table(["phenomenon", "accuracy"], [*rows, ["all", 100 * found["accuracy"]]], digits=1))
+    folder = Path(arguments.output_dir)
+    folder.mkdir(parents=True, exist_ok=True)
+    write_json(folder / "results.json", {"arguments": asdict(arguments), **found})
+    plot(folder / "grammar.png", found)
+    return found
+
+
+def measure_accuracy(
+    model: str, data: str, pairs: int = 0, masking: str = "token", batch_tokens: int = 4096, bf16: bool | None = None
+) -> dict[str, Any]:
+    """`accuracy` over all `pairs` (a tie is a half), and that of each of the file's `paradigms` and `phenomena`."""
+    rows = read_minimal_pairs(data, pairs)
+    bf16 = fast_bf16()[0] if bf16 is None else bf16
+    language_model, tokenizer = load_language_model(model, torch.bfloat16 if bf16 else torch.float32)
     sentences = [row[column] for row in rows for column in COLUMNS]
-    scores = score_sentences(model, tokenizer, sentences, arguments.masking, probe.batch_tokens).reshape(-1, 2)
+    scores = score_sentences(language_model, tokenizer, sentences, masking, batch_tokens).reshape(-1, 2)
     points = (scores[:, 0] > scores[:, 1]) + 0.5 * (scores[:, 0] == scores[:, 1])
     found: dict[str, Any] = {"pairs": len(rows), "accuracy": float(points.mean())}
     for name, column in (("paradigms", PARADIGM), ("phenomena", PHENOMENON)):
         groups = np.array([str(row.get(column, "all")) for row in rows])
-        table = [[x, int(sum(groups == x)), 100 * float(points[groups == x].mean())] for x in dict.fromkeys(groups)]
-        found[name] = {str(group): percent / 100 for group, _, percent in table}
-    if PHENOMENON in rows[0]:
-        table.append(["all", len(rows), 100 * found["accuracy"]])
-    print(format_table(["phenomenon", "pairs", "accuracy"], table, digits=1))
-    return save_results(found, probe, arguments, None, grammar=lambda path: plot_grammar(path, found))
+        found[name] = {str(x): float(points[groups == x].mean()) for x in dict.fromkeys(groups)}
+    return found
 
 
-def read_minimal_pairs(file: str | None, pairs: int) -> list[dict[str, Any]]:
+def read_minimal_pairs(file: str, pairs: int) -> list[dict[str, Any]]:
     """The rows of a table with the columns sentence_good and sentence_bad; of each paradigm at most `pairs`, evenly
-    spaced (0: all). A ValueError for no file, a missing column or an empty sentence."""
-    if file is None:
-        raise ValueError("data: give a table with the columns sentence_good and sentence_bad, such as BLiMP's")
-    table = read_table(file)
-    for column in COLUMNS:
-        table.column(column, no_text)
+    spaced (0: all)."""
     groups: dict[Any, list[dict[str, Any]]] = {}
-    for row in table.rows:
+    for row in read_table(file):
         groups.setdefault(row.get(PARADIGM), []).append(row)
     rows = []
     for group in groups.values():
@@ -83,19 +106,15 @@ def read_minimal_pairs(file: str | None, pairs: int) -> list[dict[str, Any]]:
 
 
 def load_language_model(path: str, dtype: torch.dtype) -> tuple[PreTrainedModel, PreTrainedTokenizerFast]:
-    """A masked language model or a decoder of any architecture of Transformers, for inference, and its tokenizer; a
-    ValueError if there is none, it lacks the head that predicts tokens, or it cannot leave padding out."""
-    decoder = any(name.endswith(DECODERS) for name in saved_config(path).architectures or [])
-    with reading(path):
-        auto = AutoModelForCausalLM if decoder else AutoModelForMaskedLM
-        model = load_predictor(path, auto, "tokens", dtype=dtype)
+    """A masked language model or a decoder of any architecture of Transformers, for inference, and its tokenizer."""
+    decoder = any(name.endswith(DECODERS) for name in AutoConfig.from_pretrained(path).architectures or [])
+    auto = AutoModelForCausalLM if decoder else AutoModelForMaskedLM
+    model, loaded = auto.from_pretrained(path, dtype=dtype, output_loading_info=True)
+    if loaded["missing_keys"]:
+        raise ValueError(f"{path!r} has no head that predicts tokens")
     if "attention_mask" not in inspect.signature(model.forward).parameters:  # FNet
-        kind = f"a {type(model).__name__}, which takes no attention_mask"
-        raise ValueError(f"model: {path!r} is {kind}, so that padding would change its scores; use another one")
-    tokenizer = saved_tokenizer(path)
-    check_fast(tokenizer)
-    if not decoder and tokenizer.mask_token_id is None:
-        raise ValueError(f"model: the tokenizer of {path!r} has no mask token, and the model is no decoder")
+        raise ValueError(f"{path!r} is a {type(model).__name__}, which takes no attention_mask: padding would count")
+    tokenizer = AutoTokenizer.from_pretrained(path)
     return model.eval().to("cuda" if torch.cuda.is_available() else "cpu"), tokenizer
 
 
@@ -201,3 +220,18 @@ def _logits(model: PreTrainedModel, batch: list[tuple[tuple[int, ...], list[Targ
     if unpadded:  # the vocabulary at the targets alone
         return model.predict_tokens(model.encode(**inputs), None, True, masked_lm_positions=places)[0]
     return model(**inputs).logits.flatten(0, 1)[places]
+
+
+def plot(path: str | Path, results: Mapping[str, Any]) -> None:
+    """The accuracy of each phenomenon as a bar, beside chance and the mean over all pairs."""
+    names, values = zip(*sorted(results["phenomena"].items(), key=lambda item: item[1]))
+    with picture(path, "Grammatical against ungrammatical sentences", size=(8, 1.5 + 0.3 * len(names))) as axes:
+        axes.barh(names, values)
+        axes.axvline(0.5, color="grey", linestyle=":", label="chance")
+        label = f"all {results['pairs']:,} pairs: {results['accuracy']:.1%}"
+        axes.axvline(results["accuracy"], color="black", label=label)
+        axes.set(xlim=(0, 1), xlabel="accuracy")
+
+
+if __name__ == "__main__":
+    main(*parse(__doc__, Arguments))

@@ -1,22 +1,18 @@
-"""`minibert audit`: a sound model passes every check, and every check finds the model that breaks it."""
+"""The checks of `encoder_checks`: a sound model passes every check, and every check finds the model that breaks it."""
 
-import json
 import math
 import sys
 
 import pytest
 import torch
-from helpers import BERT, FAMILIES, HEADS, build, refusal, run
+from encoder_checks import CHECKS, examine, load
+from helpers import BERT, FAMILIES, HEADS, build
 from torch import nn
 from transformers import BertConfig, BertForMaskedLM
 from transformers import initialization as init
 from transformers.models.bert.modeling_bert import BertPredictionHeadTransform
 
-import minibert
 from minibert import MiniBertForMaskedLM
-from minibert.training.audit.checks import CHECKS
-from minibert.training.audit.run import examine, load
-from minibert.training.cli import main as cli
 
 QUICK = [name for name in CHECKS if name != "reload"]
 
@@ -260,34 +256,6 @@ def test_a_check_that_breaks_is_a_failure():
     assert (finding.verdict, finding.measured, finding.note) == ("fail", math.inf, "RuntimeError: no way")
 
 
-# --- the command ---
-
-
-def test_the_command_shows_and_saves_and_says_whether_all_holds(tmp_path, capsys):
-    result = tmp_path / "audit.json"
-    shown = run("audit", "MiniBertForMaskedLM", "--checks", "padding", "--result", result, capsys=capsys)
-    saved = json.loads(result.read_text())
-    assert [each["check"] for each in saved["findings"]] == ["padding right", "padding left"]
-    assert saved["failed"] == [] and all(each["check"] in shown for each in saved["findings"])
-    line = ["audit", "BertForMaskedLM", "--checks", "no target", "padding left", "--result", str(result)]
-    assert cli.main(line) == 1
-    saved = json.loads(result.read_text(), parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
-    assert saved["failed"] == ["padding left", "no target"] and saved["findings"][1]["measured"] == "nan"
-
-
-def test_a_saved_model_and_the_python_function(tmp_path, capsys):
-    """Its own weights: a model that was poisoned fails, the same one before passes."""
-    model = build("ForMaskedLM")
-    model.save_pretrained(tmp_path)
-    found = minibert.audit(tmp_path, checks=["padding"])
-    assert found.class_name == "MiniBertForMaskedLM" and not found.failed and found.exit_status == 0
-    model.model.final_norm.weight.data[0] = math.nan
-    model.save_pretrained(tmp_path)
-    assert minibert.audit(tmp_path, checks=["padding"]).failed == ["padding right", "padding left"]
-    assert minibert.audit("BertModel", set=dict(num_hidden_layers=1), checks=["padding right"]).failed == []
-    capsys.readouterr()
-
-
 def test_fields_by_any_of_their_names():
     """Also those that Transformers understands and that are no fields of the class."""
     given = dict(num_hidden_layers=1, num_labels=5, attn_implementation="eager")
@@ -295,25 +263,3 @@ def test_fields_by_any_of_their_names():
     assert (config.n_layers, config.num_labels, config._attn_implementation) == (1, 5, "eager")
     assert load("EuroBertModel", dict(rope_theta=7.0)).config.rope_parameters["rope_theta"] == 7.0
     assert load("DebertaV2Model", dict(relative_attention=True, position_buckets=16)).encoder.position_buckets == 16
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ([], "give one: a folder, a Hub name or a class"),
-        (["BertForMaskdLM"], "is no model of Transformers or MiniBERT; use one like BertForMaskedLM"),
-        (["no/such/folder"], "does not exist"),
-        (["BertModel", "--checks", "nope"], "checks: 'nope' begins no name; use packed position_ids"),
-        (["BertModel", "--set", "[1]"], "set: '[1]' is no field=value"),
-        (["BertModel", "--set", "{"], "set: '{' is no field=value"),
-        (["AutoModel"], "'AutoModel' is no model of Transformers or MiniBERT; use one like PeAudioModel"),
-        (["BertModel", "--set", "hidden_size=7"], "hidden size (7)"),
-        (
-            ["BertModel", "--set", "num_hiden_layers=1"],
-            "BertConfig has no field 'num_hiden_layers'; use one like num_hidden_layers",
-        ),
-        (["BertModel", "--result", "."], "result: '.' is a folder; give a JSON file"),
-    ],
-)
-def test_bad_input_is_refused(words, message, capsys):
-    assert message in refusal(capsys, "audit", *words)

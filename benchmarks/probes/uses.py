@@ -1,6 +1,7 @@
 """What the probes read: words in their contexts, labelled or found in a corpus; and how they begin and end."""
 
 import json
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -9,13 +10,10 @@ from typing import Any
 import datasets
 import numpy as np
 
-from ..arguments import check_least
-from ..arguments.pretraining import CorpusArguments
-from ..arguments.probes import ProbeArguments
-from ..data.sentences import sentences
-from ..data.tables import to_number
-from ..embeddings.data import blank, read_table
-from ..files import check_folder
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from common import Corpus, option, parse, read_table  # noqa: F401 (for the probes, which cannot see `common`)
+
+from minibert.training.data.sentences import sentences
 
 DOCUMENTS = 5000  # which random sentences come from (or as many as sentences asked for), however large the corpus is
 CONTEXT = 50  # characters shown of a text on either side of the word
@@ -43,26 +41,27 @@ class Use:
         return f"{before}[{self.word}]{after}"
 
 
-def read_uses(file: str, field: str) -> list[Use]:
+@dataclass
+class Probe:
+    model: str = option("runs/minibert", "A saved MiniBERT: a folder or a Hub name.")
+    batch_tokens: int = option(4096, "Tokens in a batch, padding included.")
+
+
+def read_uses(file: str) -> list[Use]:
     """The rows of a file with the columns tokens (a list, or words between spaces), target_index (counted from 0),
-    lemma and sense; `field` is the argument that names the file. A ValueError says which file, column or row is bad.
+    lemma and sense.
 
     The words become running text, with spaces between them: a byte-level tokenizer such as ModernBERT's would read the
     words of a list as if they were parts of one."""
     uses = []
-    table = read_table(file, field)
-    columns = [table.column(name, blank) for name in ("tokens", "target_index", "lemma", "sense")]
-    for number, (tokens, given, lemma, sense) in enumerate(zip(*columns), 1):
-        tokens = tokens.split() if isinstance(tokens, str) else tokens
-        target = to_number(given)
-        if not isinstance(tokens, list) or not tokens or not all(isinstance(token, str) for token in tokens):
-            raise table.error(number, f"tokens {tokens!r}; use a list of words, or words between spaces")
-        if not target.is_integer() or not 0 <= target < len(tokens):
-            raise table.error(number, f"target_index {given!r}; use 0 to {len(tokens) - 1}, one of the tokens")
-        start = sum(len(token) + 1 for token in tokens[: int(target)])
-        stop = start + len(tokens[int(target)])
-        name = f"{field}: {file}, row {number}"
-        uses.append(Use(" ".join(tokens), start, stop, str(lemma), str(sense), name))
+    for number, row in enumerate(read_table(file), 1):
+        tokens = row["tokens"].split() if isinstance(row["tokens"], str) else row["tokens"]
+        target = int(row["target_index"])
+        if not 0 <= target < len(tokens):
+            raise ValueError(f"{file}, row {number}: target_index {target} is not one of {len(tokens)} tokens")
+        start = sum(len(token) + 1 for token in tokens[:target])
+        name = f"{file}, row {number}"
+        uses.append(Use(" ".join(tokens), start, start + len(tokens[target]), row["lemma"], str(row["sense"]), name))
     return uses
 
 
@@ -81,15 +80,8 @@ def sample(items: Sequence[Any], count: int, rng: np.random.Generator) -> list[A
     return [items[place] for place in np.sort(rng.choice(len(items), count, replace=False))]
 
 
-def check(probe: ProbeArguments, arguments: Any, **least: int) -> None:
-    """`check_least` of both, and `check_folder`."""
-    check_least(probe, batch_tokens=1)
-    check_least(arguments, **least)
-    check_folder(Path(arguments.output_dir))
-
-
 def save_results(
-    found: dict[str, Any], probe: ProbeArguments, arguments: Any, corpus: CorpusArguments | None, **pictures: Callable
+    found: dict[str, Any], probe: Probe, arguments: Any, corpus: Corpus | None, **pictures: Callable
 ) -> dict[str, Any]:
     """Write what was found and from what as `results.json`, every picture (a function of the path) as a PNG of its
     name, say where, and return the results."""

@@ -1,23 +1,27 @@
-"""`minibert mask-stats`: what share of real tokens the collator masks, replaces and keeps, against what it should."""
+"""What share of real tokens the collator masks, replaces and keeps, against what it should.
 
+    python benchmarks/probes/mask_stats.py --data my-text/ --tokens 1000000
+
+The exit status is 1 when a rate lies more than `TOLERANCE` standard errors off.
+"""
+
+import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from pictures import plot_rates
 from torch.utils.data import DataLoader
 from tqdm.auto import tqdm
+from uses import Corpus, option, parse
 
-from ...tokenization import train_tokenizer
-from ...tokenization.train import ALGORITHMS
-from ..arguments import check_least, names_that_begin
-from ..arguments.pretraining import CorpusArguments, MaskStatsArguments
-from ..files import check_folder
-from ..report import format_table, plot_rates
-from .collators import MaskedLMCollator
-from .documents import load_documents, tokenize_documents
-from .masking import IGNORE_INDEX, MASKING_KINDS
-from .packing import pack_documents
+from minibert import MaskedLMCollator, train_tokenizer
+from minibert.training.data.documents import tokenize_documents
+from minibert.training.data.masking import IGNORE_INDEX
+from minibert.training.data.packing import pack_documents
+from minibert.training.report import format_table
 
 # A rate this many standard errors from its expected value is wrong rather than unlucky (chance: 6 in 10 million).
 TOLERANCE = 5.0
@@ -44,33 +48,29 @@ class Rate(NamedTuple):
         return 1.96 * self.standard_error
 
 
-def mask_stats(corpus: CorpusArguments, arguments: MaskStatsArguments) -> int:
-    """Print and draw the rates for each tokenizer (trained on the corpus), kind of masking and number of tokens; table
-    and plot go to `arguments.output_dir` as `mask-stats.txt` and `mask-stats.png`.
+@dataclass
+class Arguments:
+    tokens: list[int] = option([10_000, 1_000_000], "Numbers of tokens to observe.")
+    algorithms: list[str] = option(["wordpiece", "bpe", "unigram"], "Tokenizers to train and observe.")
+    kinds: list[str] = option(["token", "whole_word", "span"], "Kinds of masking to observe.")
+    mlm_probability: float = option(0.15, "Expected share of masked tokens.")
+    seed: int = option(0, "Seed of the masks.")
+    output_dir: str = option("runs/mask-stats", "Folder for the table and the plot.")
 
-    Returns:
-        The process's exit status: 1 when a rate lies more than `TOLERANCE` standard errors off, else 0.
 
-    Raises:
-        ValueError: bad arguments, or no text, before anything is trained or masked.
-    """
-    algorithms = names_that_begin("algorithms", arguments.algorithms, ALGORITHMS)
-    kinds = names_that_begin("kinds", arguments.kinds, MASKING_KINDS)
-    check_least(arguments, tokens=1)
-    if not 0 <= arguments.mlm_probability <= 1:
-        raise ValueError(f"mlm_probability: {arguments.mlm_probability} is no rate; use a number from 0 to 1")
+def main(corpus: Corpus, arguments: Arguments) -> int:
+    """Print and draw the rates for each tokenizer (trained on the corpus), kind of masking and number of tokens."""
     folder = Path(arguments.output_dir)
-    check_folder(folder)
-    documents = load_documents(**vars(corpus))
+    documents = corpus.documents()
     folder.mkdir(parents=True, exist_ok=True)
 
     # at_least_one_target would lift the rate of short documents
     options = dict(mlm_probability=arguments.mlm_probability, seed=arguments.seed, at_least_one_target=False)
     lines, drawn = [], {}
-    for algorithm in algorithms:
+    for algorithm in arguments.algorithms:
         tokenizer = train_tokenizer(documents["text"], algorithm=algorithm, vocab_size=VOCAB_SIZE)
         rows = pack_documents(tokenize_documents(documents, tokenizer), tokenizer, SEQ_LENGTH).with_format("numpy")
-        for kind in kinds:
+        for kind in arguments.kinds:
             collator = MaskedLMCollator(tokenizer, masking=kind, **options)
             counts = count_outcomes(collator, rows, max(arguments.tokens), f"{algorithm}, {kind}")
             totals = np.cumsum(counts[:, 0])
@@ -135,3 +135,7 @@ def rates(collator: MaskedLMCollator, counts: np.ndarray) -> dict[str, Rate]:
         total = max(whole.sum(), 1)
         found[name] = Rate(share, part.sum() / total, np.sqrt(((part - share * whole) ** 2).sum()) / total)
     return found
+
+
+if __name__ == "__main__":
+    sys.exit(main(*parse(__doc__, Corpus, Arguments)))

@@ -1,4 +1,4 @@
-"""`minibert probe similarity`: the same word in two contexts, and what the cosine of its two vectors is worth.
+"""The same word in two contexts, and what the cosine of its two vectors is worth.
 
 With labelled uses, pairs of the same and of different senses are told apart by the cosine: of static vectors (the
 embedding matrix), and of contextual ones. Then two questions of Zhou et al. 2022 ("Problems with cosine as a measure of
@@ -8,24 +8,23 @@ therefore err in one direction?
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import regex  # comes with Transformers; its \w has the vowel signs of Hindi and the like, that of re has not
+from pictures import plot_frequency, plot_senses
 from scipy.stats import linregress, spearmanr
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score, roc_curve
 from sklearn.preprocessing import scale
 from tqdm.auto import tqdm
+from uses import Corpus, Probe, Use, option, parse, read_uses, sample, save_results
+from vectors import SUBWORDS_HELP, contributions, encode_uses, load_model, static_vectors, unit, word_vectors
 
-from ..arguments.pretraining import CorpusArguments
-from ..arguments.probes import ProbeArguments, SimilarityArguments
-from ..data.documents import load_documents
-from ..data.sentences import sentences
-from ..report import format_table, plot_frequency, plot_senses
-from .uses import Use, check, read_uses, sample, save_results
-from .vectors import contributions, encode_uses, load_model, static_vectors, unit, word_vectors
+from minibert.training.data.sentences import sentences
+from minibert.training.report import format_table
 
 WORD = regex.compile(r"\w+")
 BANDS = 10  # of frequency, each spanning the same factor, which words are drawn from alike
@@ -177,18 +176,28 @@ def tell_senses(
     }
 
 
-def similarity(corpus: CorpusArguments, probe: ProbeArguments, arguments: SimilarityArguments) -> dict[str, Any]:
+@dataclass
+class Arguments:
+    uses: str | None = option(None, "Labelled uses (columns tokens, target_index, lemma, sense), paired at random.")
+    pairs: int = option(4000, "Pairs of uses, half of them of the same sense.")
+    subwords: Literal["mean", "first"] = option("mean", SUBWORDS_HELP)
+    words: int = option(300, "Words of the corpus, spread over the frequencies, whose uses are compared.")
+    uses_per_word: int = option(10, "Uses of each of these words.")
+    seed: int = option(0, "Seed of the pairs, words and uses that are drawn.")
+    output_dir: str = option("runs/probe-similarity", "Folder for the results and plots.")
+
+
+def main(corpus: Corpus, probe: Probe, arguments: Arguments) -> dict[str, Any]:
     """Measure; print tables; write plots and `results.json`, which is returned: "senses" (with labelled uses) and
-    "frequency". A ValueError for bad arguments, files or rows, or no MiniBERT at the path, before any work."""
-    check(probe, arguments, pairs=1, words=1, uses_per_word=2, seed=0)
+    "frequency"."""
     rng = np.random.default_rng(arguments.seed)
-    uses = read_uses(arguments.uses, "uses") if arguments.uses else []
+    uses = read_uses(arguments.uses) if arguments.uses else []
     pairs, same = make_pairs(uses, arguments.pairs, rng)
     kinds = np.bincount(same, minlength=2)
     if uses and kinds.min() < 2:  # the threshold of the accuracy is chosen on half of each kind
         given = f"{kinds[1]} pairs of uses of the same sense and {kinds[0]} of different ones"
         raise ValueError(f"uses: {arguments.uses!r} gives {given}; use words with several uses of several senses")
-    texts = list(sentences(load_documents(**vars(corpus))))
+    texts = list(sentences(corpus.documents()))
     counts = Counter(word for text in texts for word in WORD.findall(text.lower()))
     words = draw_words(counts, arguments.uses_per_word, arguments.words, rng)
     found = draw_uses(texts, words, arguments.uses_per_word, rng)
@@ -222,3 +231,7 @@ def similarity(corpus: CorpusArguments, probe: ProbeArguments, arguments: Simila
     print(f"{len(found)} words of the corpus, {arguments.uses_per_word} uses each.")
     pictures["frequency"] = partial(plot_frequency, frequency=frequency, alike=alike, slopes=slopes)
     return save_results(results, probe, arguments, corpus, **pictures)
+
+
+if __name__ == "__main__":
+    main(*parse(__doc__, Corpus, Probe, Arguments))

@@ -1,1 +1,0 @@
-"""What must hold for any encoder of Transformers, measured."""

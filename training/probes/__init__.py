@@ -1,1 +1,0 @@
-"""What the vectors know: `minibert probe`."""
