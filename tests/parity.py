@@ -2,18 +2,16 @@
 
 Most of them count columns where MiniBERT counts real tokens, so the native model is handed the same rows with their
 real tokens moved to the left; what it gives is compared with what MiniBERT gives at the real positions of the rows as
-they were. NeoBERT, which Transformers does not have, is the formulas of `neobert`.
+they were.
 """
 
 import copy
 
 import torch
-from neobert import use_formulas
+import transformers
 from torch.nn import functional as F
 
 from minibert.training.conversion import ARCHITECTURES, from_native
-
-use_formulas()
 
 BATCH, LENGTH, VOCAB, CHOICES, LABELS = 4, 64, 97, 2, 3
 TOLERANCE = dict(rtol=0, atol=1e-5)
@@ -76,16 +74,10 @@ SHAPES = {
                        rope_parameters=dict(rope_type="default", rope_theta=30.0), attention_bias=True, mlp_bias=True,
                        classifier_pooling="mean", tie_word_embeddings=True, rms_norm_eps=1e-3),
     },
-    "neobert": {
-        "plain": dict(hidden_size=32, num_hidden_layers=3, num_attention_heads=4, intermediate_size=48, norm_eps=1e-5),
-        "deep": dict(hidden_size=24, num_hidden_layers=4, num_attention_heads=2, intermediate_size=40, norm_eps=1e-3,
-                     pad_token_id=7),
-    },
 }  # fmt: skip
 SHAPES["xlm-roberta"] = SHAPES["camembert"] = {"plain": SHAPES["roberta"]["plain"]}
 FIELDS = {  # of every model of the architecture
     "eurobert": dict(pad_token_id=0, bos_token_id=2, eos_token_id=3, mask_token_id=4),
-    "neobert": dict(classifier_dropout=0.0),
     "distilbert": dict(dropout=0.0, attention_dropout=0.0, seq_classif_dropout=0.0, qa_dropout=0.0),
     "modernbert": dict(pad_token_id=0, bos_token_id=None, eos_token_id=3, cls_token_id=2, sep_token_id=3),
 }
@@ -105,7 +97,7 @@ def make_native(architecture: str, shape: str, head: str, seed: int = 0, **field
     config = found.config_class(**given)
     config._attn_implementation = "eager"
     torch.manual_seed(seed)
-    model = getattr(found.module, found.classes[head])(config).eval()
+    model = getattr(transformers, found.classes[head])(config).eval()
     for parameter in model.parameters():
         parameter.data += 0.1 * torch.randn_like(parameter) * (2 if parameter.ndim == 1 else 1)
     for name, twin in (model._tied_weights_keys or {}).items():

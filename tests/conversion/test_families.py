@@ -184,7 +184,7 @@ def test_dropout_is_carried_over_and_other_places_are_said(
     assert {name: getattr(again.config, name) for name in rates} == rates
 
 
-@pytest.mark.parametrize("architecture", ["distilbert", "electra", "roberta", "nomic_bert", "eurobert", "neobert"])
+@pytest.mark.parametrize("architecture", ["distilbert", "electra", "roberta", "nomic_bert", "eurobert"])
 def test_a_head_that_was_trained_later_goes_back_too(architecture, tmp_path):
     """A masked LM that was converted, then a classifier of its weights: the native class with equal outputs."""
     from_native(make_native(architecture, "plain", "ForMaskedLM")).save_pretrained(tmp_path)

@@ -7,7 +7,7 @@ from . import argument, to_mapping
 
 Architecture = Literal[
     "bert", "modernbert", "roberta", "xlm-roberta", "camembert", "distilbert", "electra", "nomic_bert",
-    "jina_embeddings_v3", "eurobert", "neobert",
+    "jina_embeddings_v3", "eurobert",
 ]  # fmt: skip
 
 

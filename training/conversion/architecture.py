@@ -3,7 +3,6 @@
 import base64
 import copy
 import re
-from types import ModuleType
 from typing import Any, ClassVar
 
 import torch
@@ -48,7 +47,6 @@ class Architecture:
     it must do otherwise of the methods."""
 
     config_class: type[PreTrainedConfig]
-    module: ModuleType = transformers  # where its classes are
     classes: dict[str, str]  # MiniBERT's head (its class name without prefix) → the native class
     fields: dict[str, str | None]  # native config field → MiniBERT's of the same meaning; None: there is none
     head_fields: ClassVar[dict[str, dict[str, str | None]]] = {}  # the same of one head; None: it has no effect there
@@ -67,7 +65,7 @@ class Architecture:
         number = layer[0] if layer else ".N."
         key = module.replace(number, ".N.")
         natives = self.modules.get(f"{head}.{key}") or self.modules.get(key, (key,))
-        prefix = getattr(self.module, self.classes["Model"]).base_model_prefix
+        prefix = getattr(transformers, self.classes["Model"]).base_model_prefix
         return [re.sub("^model[.]", f"{prefix}.", f"{native.replace('.N.', number)}.{kind}") for native in natives]
 
     def join(self, name: str, parts: list[torch.Tensor], native: PreTrainedConfig) -> torch.Tensor:

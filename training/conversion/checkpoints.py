@@ -4,6 +4,7 @@ import copy
 from pathlib import Path
 
 import torch
+import transformers
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from ... import modeling_minibert
@@ -34,7 +35,7 @@ def load(
         module, classes = modeling_minibert, modeling_minibert.__all__[1:]
     else:
         architecture, _ = find_architecture(names[0], config)
-        module, classes = architecture.module, architecture.classes.values()
+        module, classes = transformers, architecture.classes.values()
     model_class = getattr(module, names[0], None)
     if model_class is None:
         raise ValueError(f"{path}: its config names the class {names[0]}, which {module.__name__} does not have")

@@ -2,7 +2,7 @@
 
 from transformers import PreTrainedConfig
 
-from . import bert, compact, eurobert, modernbert, neobert, rotary
+from . import bert, distilbert, electra, eurobert, jina_embeddings_v3, modernbert, nomic_bert, roberta
 from .architecture import Architecture
 
 # In the order in which `to_native` tries them for a model that was never converted.
@@ -11,15 +11,14 @@ ARCHITECTURES: dict[str, Architecture] = {
     for architecture in (
         bert.BertArchitecture,
         modernbert.ModernBertArchitecture,
-        bert.RobertaArchitecture,
-        bert.XLMRobertaArchitecture,
-        bert.CamembertArchitecture,
-        compact.DistilBertArchitecture,
-        compact.ElectraArchitecture,
-        rotary.NomicBertArchitecture,
-        rotary.JinaEmbeddingsV3Architecture,
+        roberta.RobertaArchitecture,
+        roberta.XLMRobertaArchitecture,
+        roberta.CamembertArchitecture,
+        distilbert.DistilBertArchitecture,
+        electra.ElectraArchitecture,
+        nomic_bert.NomicBertArchitecture,
+        jina_embeddings_v3.JinaEmbeddingsV3Architecture,
         eurobert.EuroBertArchitecture,
-        neobert.NeoBertArchitecture,
     )
 }
 

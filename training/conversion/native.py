@@ -11,6 +11,7 @@ import inspect
 from pathlib import Path
 
 import torch
+import transformers
 from transformers import PreTrainedModel
 
 from ... import modeling_minibert
@@ -104,7 +105,7 @@ def to_native(model: PreTrainedModel, architecture: str | None = None) -> PreTra
     ids = {name: getattr(config, name) for name in SPECIAL_IDS}
     fields |= {name: i for name, i in ids.items() if i is not None or hasattr(target.config_class(), name)}
     native_config = target.config_class(**copy.deepcopy(fields | target.native_fields(config, head)))
-    native_class = getattr(target.module, target.classes[head])
+    native_class = getattr(transformers, target.classes[head])
     pooler = "add_pooling_layer" in inspect.signature(native_class).parameters  # no config field
     native = native_class(native_config, **({"add_pooling_layer": model.pooler is not None} if pooler else {}))
 
