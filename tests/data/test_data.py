@@ -17,7 +17,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from minibert.tokenization import train_tokenizer
 from minibert.training.data import documents as data
 from minibert.training.data.documents import hold_out, load_documents, tokenize_documents
-from minibert.training.data.tables import load_files
+from minibert.training.data.tables import ReadError, read_table, with_numbers
 
 pytestmark = pytest.mark.usefixtures("cache")
 
@@ -108,60 +108,96 @@ def test_tables(write, tmp_path):
     assert texts(["."]) == ["NA", "a, b\n\nc"] * 5
 
 
+def read(data_files, streaming, **options):
+    """The texts of one entry."""
+    (rows,) = data.load_sources([data_files], streaming=streaming, **options)
+    return [row["text"] for row in rows]
+
+
 @pytest.mark.parametrize("streaming", [False, True])
 @pytest.mark.parametrize(
     ("rows", "said"),
     [
-        (['" hello there\tpos', "one\tneg", '" two\tpos'], "row 1: '\\t' expected after '\"'"),
-        (["one\tpos", '" hello there\tneg', "two\tpos"], "row 2: unexpected end of data"),
-        (['" hello there\tpos', 'one "\tneg'], "row 1: a cell of a tsv has a tab"),
-        (["one\tpos", '"He" said it\tneg'], "row 2: '\t' expected after '\"'"),
+        (['" hello there\tpos', "one\tneg", '" two\tpos'], "line 2: '\t' expected after '\"'"),
+        (["one\tpos", '" hello there\tneg', "two\tpos"], "line 3: unexpected end of data"),
+        (['" hello there\tpos', 'one "\tneg'], "line 2: a cell of a tsv has a tab"),
+        (["one\tpos", '"He" said it\tneg'], "line 3: '\t' expected after '\"'"),
     ],
 )
 def test_rows_that_a_quote_would_swallow(write, rows, said, streaming):
     """A tsv with quotes that are but characters, as benchmarks are published in, loses no row unsaid."""
     file = write("a.tsv", "text\tlabel\n" + "".join(f"{row}\n" for row in rows))
-    with pytest.raises(ValueError, match=f"a.tsv' cannot be read as tsv: .*{said}.*; a quote that begins a cell"):
-        data.load_sources([file], streaming=streaming)
+    with pytest.raises(ReadError, match=f"a.tsv, {said}.*; a quote that begins a cell"):
+        read(file, streaming)
 
 
 @pytest.mark.parametrize("streaming", [False, True])
 @pytest.mark.parametrize("name", ["a.csv", "a.tsv"])
-def test_a_first_row_that_is_longer_than_the_header(write, tmp_path, name, streaming):
-    """pandas takes its first cell for the name of the row, and moves the others under the wrong header."""
-    cells = [["text", "label"], ["one", " more", "pos"], ["two", "neg"]]
-    file = write(name, "".join(("," if name == "a.csv" else "\t").join(row) + "\n" for row in cells))
-    with pytest.raises(ValueError, match=f"{name}' cannot be read as .*: row 1: 3 cells, but 2 columns"):
-        data.load_sources([file], streaming=streaming)
-    write(f"folder/{name}", "text\n")
-    write(f"folder/b{name[1:]}", (tmp_path / name).read_text())
-    with pytest.raises(ValueError, match=f"'folder/b{name[1:]}' cannot be read as .*: row 1: 3 cells"):
-        data.load_sources(["folder"], streaming=streaming)
+def test_rows_of_another_length_than_the_header(write, name, streaming):
+    """pandas takes the first cell of a longer one for its name, and moves the others under the wrong header."""
+
+    def table(*rows):
+        return write(name, "".join(("," if name == "a.csv" else "\t").join(row) + "\n" for row in rows))
+
+    file = table(["text", "label"], ["one", " more", "pos"], ["two", "neg"])
+    with pytest.raises(ReadError, match=f"{name}, line 2: 3 cells, but 2 columns"):
+        read(file, streaming)
+    file = table(["id", "text"], *([str(i), "one"] for i in range(2000)), ["two"])
+    with pytest.raises(ReadError, match=f"{name}, line 2002: 1 cells, but 2 columns"):
+        read(file, streaming)
+    assert read(write(name, 'text\n"one\n two"\n \n\nthree\n'), streaming) == ["one\n two", "three"]
 
 
 @pytest.mark.parametrize("streaming", [False, True])
-@pytest.mark.parametrize("name", ["a.csv", "a.tsv"])
-def test_a_row_that_is_shorter_than_the_header(write, name, streaming):
-    """What stands behind a line break that no quotes enclose would be another row's, without a text."""
-    file = write(name, "id,text\n0,one\ntwo\n1,three\n".replace(",", "," if name == "a.csv" else "\t"))
-    with pytest.raises(ValueError, match=f"{name}' cannot be read as .*: row 2: 1 cells, but 2 columns"):
-        data.load_sources([file], streaming=streaming)
-    rows = "".join(f"{i},one\n" for i in range(2000)).replace(",", "," if name == "a.csv" else "\t")
-    write(name, "id,text\n".replace(",", "," if name == "a.csv" else "\t") + rows + "two\n")
-    with pytest.raises(ValueError, match="row 2001: 1 cells"):
-        data.load_sources([file], streaming=streaming)
-    write(name, 'text\n"one\n two"\n \n\nthree\n')
-    (rows,) = data.load_sources([file], streaming=streaming)
-    assert [row["text"] for row in rows] == ["one\n two", "three"]
+@pytest.mark.parametrize("suffix", [".jsonl", ".parquet", ".csv"])
+def test_only_the_column_of_the_text_is_read(write, suffix, streaming):
+    """Others may have any type, change it far down, or be there in some files only."""
+    values = [None] * 2500 + ["2021-01-05", "unknown", 3, {"a": [1, "b"]}, {}]
+    rows = [{"text": f"text {i} " + "long " * 40} | ({} if value == {} else {"note": value}) for i, value in
+            enumerate(values)]  # fmt: skip
+    if suffix == ".parquet":
+        for name, part in (
+            ("a", [{"text": "one", "note": 1}]),
+            ("b", [{"text": "two"}]),
+            ("c", [{"x": 1.5, "text": "three"}]),
+        ):
+            datasets.Dataset.from_list(part).to_parquet(write(f"folder/{name}.parquet", ""))
+        assert read("folder", streaming) == ["one", "two", "three"]
+    elif suffix == ".csv":
+        write("folder/a.csv", "text,label\none,0\n")
+        write("folder/b.csv", "source,text,label\nweb,two,1\n")
+        write("folder/c.csv", "text\n3\n")
+        assert read("folder", streaming) == ["one", "two", "3"]
+    else:
+        file = write("a.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+        assert read(file, streaming) == [row["text"].strip() for row in rows]
+        write("folder/a.jsonl", '{"text": "one"}\n')
+        write("folder/b.jsonl", '{"text": "two", "source": "web"}\n')
+        assert read("folder", streaming) == ["one", "two"]
 
 
 @pytest.mark.parametrize("streaming", [False, True])
-def test_a_column_of_dates_with_another_word_far_down(write, streaming):
-    """Nobody wants the column, and `datasets` reads 10 MB at a time."""
-    rows = [{"text": f"{i} " + "long " * 2000, "date": "2021-01-05"} for i in range(1100)]
-    file = write("a.jsonl", "".join(json.dumps(row) + "\n" for row in [*rows, {"text": "last", "date": "unknown"}]))
-    (found,) = data.load_sources([file], text_column="text", streaming=streaming)
-    assert [row["text"] for row in found] == [*(row["text"].strip() for row in rows), "last"]
+@pytest.mark.parametrize("suffix", [".jsonl", ".csv"])
+def test_a_row_that_cannot_be_read_is_named_by_its_line(write, suffix, streaming):
+    """Also far down, where a reader's blocks have begun anew; and it stays a `ReadError` in a worker."""
+    lines = [json.dumps({"text": f"line {i} " + "some words of a text " * 40}) for i in range(1, 2001)]
+    broken = {"text": '{"text": "cut off here', "[1]": "[1]", "3": '{"text": 3}', "half": '{"text": "\\ud83d"}'}
+    if suffix == ".csv":
+        lines, broken = [f"line {i},{i}" for i in range(1, 2001)], {"cells": "a,b,c"}
+        lines[0] = "text,number"
+    for bad in broken.values():
+        file = write(f"t{suffix}", "\n".join([*lines[:1899], bad, *lines[1900:]]))
+        with pytest.raises(ReadError, match=f"t{suffix}, line 1900: "):
+            read(file, streaming)
+
+
+def test_a_file_without_the_column_is_refused(write):
+    write("folder/a.jsonl", '{"text": "one"}\n')
+    for name, content in (("b.jsonl", '{"body": "two"}\n'), ("b.csv", "body\ntwo\n")):
+        file = write(f"folder/{name}", content)
+        with pytest.raises(ReadError, match="b.jsonl' has no column 'text'; it has body"):
+            load_documents(["folder"])
+    assert texts([file]) == ["two"]
 
 
 @pytest.mark.parametrize("streaming", [False, True])
@@ -178,35 +214,6 @@ def test_rows_without_text_are_told(write, capsys):
     assert "Left out of 'a.jsonl': 2 of 4 rows, which have no text\n" in capsys.readouterr().out
 
 
-def test_files_with_other_columns(write):
-    """One entry has one set of columns; of several entries each has its own."""
-    write("folder/a.jsonl", '{"text": "one"}\n')
-    write("folder/b.jsonl", '{"text": "two", "source": "web"}\n')
-    said = "one of 2 files .'folder/a.jsonl'.* not all of it has the same columns; give files with other"
-    with pytest.raises(ValueError, match=said):
-        load_documents(["folder"])
-    assert texts(["folder/a.jsonl", "folder/b.jsonl"]) == ["one", "two"]
-
-
-@pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
-def test_streamed_files_with_other_columns(write, suffix, cache):
-    """They stopped a training where they were reached. A column may be missing, as on disk."""
-    for name, row in (("a", {"text": "one", "n": 1}), ("b", {"text": "two"}), ("c", {"text": "three", "source": "x"})):
-        path = write(f"folder/{name}{suffix}", "\n" + json.dumps(row) + "\n")
-        if suffix == ".parquet":
-            datasets.Dataset.from_list([row]).to_parquet(path)
-    with pytest.raises(ValueError, match=f"'folder/c{suffix}' has other columns than 'folder/a.*own, with --weights"):
-        data.load_sources(["folder"], streaming=True)
-    entries = [f"folder/{name}{suffix}" for name in "abc"]
-    (stream,) = data.load_sources([entries[:2]], streaming=True)
-    assert [row["text"] for row in stream] == ["one", "two"]
-    assert [row["text"] for each in data.load_sources(entries, streaming=True) for row in each] == [
-        "one",
-        "two",
-        "three",
-    ]
-
-
 @pytest.mark.parametrize("streaming", [False, True])
 def test_a_csv_file_that_is_given_twice(write, streaming):
     files = [write("a.csv", "text\none\ntwo\n"), write("b.csv", "text\nthree\n")]
@@ -214,24 +221,79 @@ def test_a_csv_file_that_is_given_twice(write, streaming):
     assert sorted(row["text"] for row in rows) == ["one", "one", "three", "two", "two"]
 
 
-@pytest.mark.parametrize("streaming", [False, True])
-@pytest.mark.parametrize("other", ["text\ntwo\n", "text,label,source\ntwo,1,web\n"])
-def test_csv_files_with_other_columns(write, other, streaming):
-    """A column that the first file lacks was dropped without a word."""
-    write("folder/a.csv", "text,label\none,0\n")
-    write("folder/b.csv", other)
-    with pytest.raises(ValueError, match="folder/b.csv' .*: it has other columns than 'folder/a.csv'; give files with"):
-        data.load_sources(["folder"], streaming=streaming)
+@pytest.mark.parametrize("suffix", [".txt", ".jsonl", ".csv", ".parquet"])
+def test_a_file_that_changed_and_kept_its_time_is_read_again(write, suffix, tmp_path):
+    for text in ("first", "other"):
+        file = write(f"a{suffix}", {".jsonl": f'{{"text": "{text}"}}\n', ".csv": f"text\n{text}\n"}.get(suffix, text))
+        if suffix == ".parquet":
+            datasets.Dataset.from_dict({"text": [text]}).to_parquet(file)
+        os.utime(file, (1e9, 1e9))
+        assert texts([file]) == [text]
+        if suffix in (".parquet", ".csv"):
+            assert read_table(file)["text"][:] == [text]
+
+
+def test_tables_are_read_as_they_are(write, tmp_path):
+    """Ids, dates and words such as NA stay text; JSON may have values of any kinds; and what is loaded is taken."""
+    table = read_table(write("a.csv", "id,date,text\n007,2021-01-05,NA\n08,,two\n"))
+    assert table[:] == {"id": ["007", "08"], "date": ["2021-01-05", ""], "text": ["NA", "two"]}
+    rows = [{"id": 1, "date": "2021-01-05", "label": "a"}, {"id": 2**70, "label": ["b", 3]}]
+    for name in ("a.jsonl", "a.ndjson", "a.jsonlines"):
+        table = read_table(write(name, "".join(json.dumps(row) + "\n\n" for row in rows)), ["label", "date"])
+        assert table[:] == {"label": ["a", ["b", 3]], "date": ["2021-01-05", None]}
+    assert read_table(write("a.json", json.dumps(rows, indent=1)))["label"][:] == ["a", ["b", 3]]
+    assert read_table(write("b.json", json.dumps(rows[0], indent=1)))[:] == {k: [x] for k, x in rows[0].items()}
+    assert read_table(write("c.json", '["one", "two"]'))["text"][:] == ["one", "two"]
+    loaded = datasets.Dataset.from_dict({"text": ["x"], "n": [1]})
+    loaded.to_parquet(tmp_path / "a.parquet")
+    for source in (loaded, datasets.DatasetDict(train=loaded), str(tmp_path / "a.parquet")):
+        assert read_table(source, ["text"])[:] == {"text": ["x"]}
+    assert read_table(["a.csv", write("b.csv", "text,id,date\nthree,9,\n")])["text"][:] == ["NA", "two", "three"]
+    for source, said in (
+        ("missing.jsonl", "'missing.jsonl' does not exist"),
+        (write("x.txt", "a"), "'x.txt' is no table; use a file that ends in one of .json, "),
+        (write("e.jsonl", "\n"), "'e.jsonl' has no rows"),
+        (["a.csv", "c.json"], "'c.json' has the columns text, but 'a.csv' has id, date, text"),
+        (write("d.json", "[" * 100_000), "d.json, line 1: it is nested too deeply"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            read_table(source)
+    with pytest.raises(ValueError, match="train: 'a.csv' has no column 'label'; it has id, date, text"):
+        read_table("a.csv", ["text", "label"], field="train")
 
 
 def test_types_are_those_of_the_whole_table(write):
-    """Not of its first 10,000 rows: a cell behind them made the file unreadable, or its column of other words."""
+    """Not of its first 10,000 rows."""
     rows = [f"row {i},{['True', 'False', 'Unknown'][i % 3]},{i % 90},1.50" for i in range(10_000)]
-    table = load_files([write("a.csv", "\n".join(["text,label,age,weight", *rows, "more,True,, 2", ""]))], ".csv")
+    file = write("a.csv", "\n".join(["text,label,age,weight", *rows, "more,True,, 2", ""]))
+    (table,) = with_numbers([read_table(file)])
     assert set(table["label"]) == {"True", "False", "Unknown"} and table[10_000]["age"] == ""
     assert table["weight"][-2:] == [1.5, 2.0]
-    kinds = load_files([write("b.csv", "a,b,c,d\n1,True,x,0.5\n2,FALSE,3,4\n")], ".csv").features
-    assert [kinds[name].dtype for name in "abcd"] == ["int64", "bool", "string", "float64"]
+
+
+@pytest.mark.parametrize("name", ["corpus.ndjson", "corpus.jsonlines", "corpus.dump", "CORPUS.NDJSON"])
+def test_json_lines_under_other_names(write, capsys, name):
+    """Their keys were trained on as prose."""
+    file = write(name, '{"id": 1, "url": "https://example.org", "text": "caf\\u00e9"}\n' * 2)
+    assert texts([file]) == ["café"] * 2
+    assert ("'corpus.dump' is read as JSON lines" in capsys.readouterr().out) == (name == "corpus.dump")
+
+
+def test_text_under_other_names_is_looked_into(write, capsys):
+    assert texts([write("notes.md", "# Title\n\none\n")]) == ["# Title", "one"]
+    assert "'notes.md' is read as plain text" in capsys.readouterr().out
+    assert texts([write("a.txt", '{"text": "one"}\n')]) == ['{"text": "one"}']
+    assert "'a.txt' looks like JSON lines, and is read as text" in capsys.readouterr().out
+    for name, content in (("a.html", "\n<p>one"), ("b.xml", "one"), ("c.page", "<!doctype html>"), ("d", "<?xml ?>")):
+        with pytest.raises(ValueError, match=f"'{name}' is markup .*; extract its text, or name it .txt"):
+            load_documents([write(name, content)])
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_data_sets_that_are_loaded(streaming):
+    loaded = datasets.Dataset.from_dict({"content": ["x", " ", "y"], "n": [1, 2, 3]})
+    loaded = loaded.to_iterable_dataset() if streaming else loaded
+    assert read(loaded, streaming) == ["x", "y"]
 
 
 def test_text_column(write):
@@ -241,8 +303,8 @@ def test_text_column(write):
     assert texts(["two.csv"], text_column="body") == ["world"]
     with pytest.raises(ValueError, match="text_column: which column.*title, body"):
         load_documents(["two.csv"])
-    with pytest.raises(ValueError, match="text_column: 'label' is no column of strings.*sentence"):
-        load_documents(["one.csv"], text_column="label")
+    with pytest.raises(ValueError, match="text_column: 'words' is no column of strings.*sentence"):
+        load_documents(["one.csv"], text_column="words")
 
 
 def test_folders_and_globs(write):
@@ -276,7 +338,7 @@ def test_names_are_no_patterns(write):
         write(name, text)
     assert sorted(texts(["d [x]"])) == ["one", "three", "two"]
     assert texts(["d [x]/b [2].txt"]) == ["two"]
-    assert [row["text"] for row in load_files(["d [x]/b [2].txt"], ".txt", streaming=True)] == ["two"]
+    assert read("d [x]/b [2].txt", True) == ["two"]
 
 
 def test_hub_refuses(monkeypatch):
@@ -337,8 +399,8 @@ def test_columns_without_a_name_may_be_several(write):
         ("empty.txt", "no text in 'empty.txt'"),
         ("binary.txt", "'binary.txt' is not UTF-8 text: byte 0xff at offset 4"),
         ("text.txt.gz", "'text.txt.gz' is not UTF-8 text: byte 0x8b at offset 1 .*; unpack it first"),
-        ("saved", "'saved' was written by `save_to_disk`; write it by `to_parquet`"),
-        ("broken.jsonl", "'broken.jsonl' cannot be read as jsonl"),
+        ("saved", "'saved' was written by `save_to_disk`; load it, or write it by `to_parquet`"),
+        ("broken.jsonl", "broken.jsonl, line 2: it is not JSON"),
         ("blank.txt", "no text in 'blank.txt': blank"),
     ],
 )

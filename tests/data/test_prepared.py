@@ -34,7 +34,7 @@ from minibert.training.data.prepared import (
     write_manifest,
     write_part,
 )
-from minibert.training.data.tables import load_files
+from minibert.training.data.tables import read_table
 from minibert.training.pretraining import prepare as preparing
 
 pytestmark = pytest.mark.usefixtures("cache")
@@ -225,7 +225,7 @@ def test_a_window_of_documents_without_tokens(tmp_path):
     tokenizer = train_tokenizer(TEXTS, vocab_size=300, show_progress=False)
     path, made = tmp_path / "train-00000.parquet", RowArguments(0.1, 48, "packed")
     prepared.write_shard(path, [*["\u200b"] * WINDOW, *TEXTS[:3]], tokenizer, made)
-    counts, rows = prepared.shard_counts(path), load_files([str(path)], ".parquet")
+    counts, rows = prepared.shard_counts(path), read_table(path)
     assert counts["documents"] == WINDOW + 3 and counts["tokens"] == sum(map(len, rows["input_ids"])) > 0
     groups = [(str(path), number, count) for number, count in enumerate(counts["rows"])]
     streamed = StreamedRows(groups, 0)

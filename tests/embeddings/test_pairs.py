@@ -7,7 +7,8 @@ from transformers import TrainingArguments
 
 from minibert.training.arguments.embeddings import PairArguments, PoolingArguments, ReferenceArguments
 from minibert.training.cli.parsing import parse
-from minibert.training.embeddings import data, evaluate
+from minibert.training.data import tables
+from minibert.training.embeddings import evaluate
 from minibert.training.embeddings.data import read_lines, read_pairs, read_table, text_files
 from minibert.training.embeddings.train import read_training_data
 
@@ -87,11 +88,11 @@ def test_splits_of_the_hub(monkeypatch, tmp_path):
     """What is measured, or chosen by, is no training split."""
     asked = []
 
-    def load_hub(name, config, field, split):
+    def load_hub(name, field, split):
         asked.append((field, split))
         return Dataset.from_dict({"sentence1": ["a", "b"] * 9, "sentence2": ["c", "d"] * 9, "score": [1.0, 0.5] * 9})
 
-    monkeypatch.setattr(data, "load_hub", load_hub)
+    monkeypatch.setattr(tables, "load_hub", load_hub)
     training = TrainingArguments(str(tmp_path), use_cpu=True, report_to="none", eval_strategy="epoch")
     read_training_data(PairArguments(data=["owner/pairs"], validation="owner/pairs"), training)
     assert asked == [("data", "train"), ("validation", "validation")]

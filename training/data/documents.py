@@ -1,58 +1,100 @@
-"""Documents for training, read, held out and tokenized: a `datasets.Dataset`, cached on disk, or a stream of them."""
+"""Documents for training, read, held out and tokenized: a `datasets.Dataset`, cached on disk, or a stream of them.
+
+A source is an entry of `--data`: a file, a folder, a glob, a data set of the Hub, or a data set that is loaded already.
+Of a table only the column of the text is read. The layout of a text file is found by looking for blank lines
+(`sample_by="auto"`): with one between two lines that are not blank, a document is what stands between blank lines
+("paragraph"); without any, each line is a document ("line"). `sample_by="document"` takes every file as one document.
+"""
 
 import functools
+import glob
 import hashlib
 import inspect
+import json
 import math
+import mmap
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
+from typing import Any
 
 import datasets
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from datasets.fingerprint import Hasher
 from tokenizers import Tokenizer
+from tqdm.auto import tqdm
 from transformers import PreTrainedTokenizerFast
 
+from ..arguments.pretraining import ROWS_MANIFEST, ROWS_PLAN
 from ..loading import without_bars
 from .builtin_corpus import builtin_documents, builtin_files
 from .sentences import sentence_table
-from .sources import language_of, plan_source, select_text
-from .tables import DatasetOrStream
+from .tables import (
+    FORMATS,
+    DatasetOrStream,
+    ReadError,
+    find_files,
+    fingerprint,
+    load_files,
+    load_hub,
+    read_rows,
+    string_columns,
+    to_number,
+)
 
 # Documents in one call of the tokenizer: enough to keep every core busy, few enough that the encodings of long
 # documents (100 bytes a token and more) stay small.
 TOKENIZER_BATCH = 512
-SPACES = r"\n[ \t\r]*\n"  # a line of nothing else, as `sources` finds it
+ROWS_IN_TABLE = 1000
+ROWS_TO_SEE = 100  # to find the column of the text
+# "de=folder": the language that an entry is in.
+LANGUAGE = re.compile(r"(?P<language>[A-Za-z][\w-]*)=(?P<item>.+)", re.DOTALL)
+# Begins with one given byte, which `re` finds a hundred times as fast as one of a class.
+BLANK_LINE = re.compile(rb"\n[ \t\r]*\n")
+SPACES = r"\n[ \t\r]*\n"  # the same in text
+MARKUP = re.compile(r"<[!?A-Za-z]")
+Source = str | Path | DatasetOrStream
 
 
 def load_documents(
-    data: Sequence[str] = (), *, packages: Sequence[str] = (), text_column: str | None = None, sample_by: str = "auto"
+    data: Sequence[Source] = (),
+    *,
+    packages: Sequence[str] = (),
+    text_column: str | None = None,
+    sample_by: str = "auto",
 ) -> datasets.Dataset:
     """One column `text`, one row per document, in the order of `data`; blank documents are left out. Of several entries
     of `data`, a column `source` says from which one a document is (a `ClassLabel`: its language, or the entry itself).
-    The arguments are those of `CorpusArguments`.
+
+    Args:
+        data: Files, folders, globs, data sets of the Hub or loaded ones; without any, the built-in corpus.
+        packages: Installed packages whose docstrings the built-in corpus takes in too.
+        text_column: The column of the text; by default "text", or the only one of strings.
+        sample_by: "auto", "line", "paragraph" or "document" (in text files), or "sentence" (of any data).
 
     Raises:
-        ValueError: a path without data, a file that is not UTF-8 (with the byte offset), a column that cannot be told;
+        ValueError: A path without data, a file that is not UTF-8 (with the byte offset), a column that cannot be told;
             all files are looked at before the first is loaded.
     """
     if not data:
         # What from_generator makes is cached, so that later steps are; it runs when a file or our code has changed.
-        files = [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in builtin_files(packages)]
-        made_of = {"files": tuple(files), "revision": _revision(builtin_documents)}
-        return datasets.Dataset.from_generator(_builtin_rows, gen_kwargs=made_of)
+        files = list(map(str, builtin_files(packages)))
+        made_of = {"files": tuple(files), "contents": fingerprint(files, False)}
+        options = {"gen_kwargs": made_of | {"revision": _revision(builtin_documents)}}
+        return datasets.Dataset.from_generator(_builtin_rows, **options)
     parts = load_sources(data, text_column=text_column, sample_by=sample_by)
     for item, part in zip(data, parts):
         if not len(part):
-            raise ValueError(f"data: no text in {item!r}: blank; every entry needs one document or more")
+            raise ValueError(f"data: no text in {name_of(item)!r}: blank; every entry needs one document or more")
     documents = parts[0]
     if len(parts) > 1:
-        names = [language or item for language, item in map(language_of, data)]
+        names = [language or name_of(item) for language, item in map(language_of, data)]
         label = datasets.ClassLabel(names=list(dict.fromkeys(names)))
         source = np.repeat(label.str2int(names), [len(part) for part in parts])
         documents = datasets.concatenate_datasets(parts).add_column("source", source, feature=label)
@@ -60,7 +102,7 @@ def load_documents(
 
 
 def load_sources(
-    data: Sequence[str | Sequence[str]],
+    data: Sequence[Source | Sequence[str]],
     *,
     text_column: str | None = None,
     sample_by: str = "auto",
@@ -69,21 +111,219 @@ def load_sources(
     """The documents of every entry of `data`, as `load_documents` reads them, but that a source may be without text.
 
     A list in the place of an entry is files and globs that are read one after the other. With `streaming`, documents
-    are read as they are asked for, in the order of the files.
+    are read as they are asked for, in the order of the files; a row that cannot be read is then a `ReadError`.
     """
     layout = "auto" if sample_by == "sentence" else sample_by
-    plans = [plan_source([entry] if isinstance(entry, str) else entry, layout, streaming) for entry in data]
+    plans = [_plan(entry, layout, streaming) for entry in data]
     sources = []
-    for entry, loads in zip(data, plans):
+    for entry, plan in zip(data, plans):
         parts = []
-        for load in loads:
-            text, paragraphs = select_text(load(), text_column), load.keywords.get("sample_by") == "paragraph"
-            if not streaming and (missing := text.data.table["text"].null_count):
-                print(f"Left out of {entry!r}: {missing:,} of {len(text):,} rows, which have no text")
+        for (kind, layout), files in plan.items():
+            if kind == "loaded":
+                text = select_text(entry, text_column)
+            elif kind == "hub":
+                text = select_text(load_hub(files[0], split="train", streaming=streaming), text_column)
+            else:
+                text = _load_texts(kind, layout, files, text_column, streaming)
+            if isinstance(text, datasets.Dataset) and (missing := text.data.table["text"].null_count):
+                print(f"Left out of {name_of(entry)!r}: {missing:,} of {len(text):,} rows, which have no text")
+            paragraphs = layout == "paragraph"
             step = sentence_table if sample_by == "sentence" else split_paragraphs if paragraphs else strip_blank
             parts.append(map_tables(text, step, desc="Reading documents", batch_size=1000))
         sources.append(datasets.concatenate_datasets(parts) if len(parts) > 1 else parts[0])
     return sources
+
+
+def check_sources(data: Sequence[Source]) -> None:
+    """Refuse (a ValueError) an entry of `data` where nothing is, before any work."""
+    for entry in data:
+        if isinstance(entry, (str, Path)):
+            path = language_of(entry)[1]
+            if not os.path.exists(path):
+                find_files(path)
+
+
+def language_of(item: Source) -> tuple[str | None, Source]:
+    """The language of an entry `language=item` (None where it names none) and the entry without it."""
+    named = LANGUAGE.fullmatch(item) if isinstance(item, str) else None
+    if named is None or os.path.exists(item) or any(glob.iglob(item, recursive=True)):  # a path may have a "=" in it
+        return None, item
+    return named["language"], named["item"]
+
+
+def name_of(item: Source | Sequence[str]) -> str:
+    """What an entry is called in messages."""
+    if isinstance(item, (datasets.Dataset, datasets.IterableDataset)):
+        return "the data set"
+    return ", ".join(map(str, item)) if isinstance(item, (list, tuple)) else str(item)
+
+
+def is_plain(item: Source) -> bool:
+    """Whether an entry is a file or a glob, of no language: neither a folder nor a data set."""
+    language, path = language_of(item)
+    if language is not None or not isinstance(path, (str, Path)):
+        return False
+    is_file = os.path.isfile(path) or glob.has_magic(str(path)) or Path(path).suffix.lower() in FORMATS
+    return is_file and not os.path.isdir(path)
+
+
+# --- Reading ---------------------------------------------------------------------------------------------------------
+
+
+def _plan(entry: Source | Sequence[str], sample_by: str, streaming: bool) -> dict[tuple[str, str | None], list[str]]:
+    """How an entry is loaded: files by their format and layout, a data set of the Hub, or one that is loaded."""
+    if isinstance(entry, (datasets.Dataset, datasets.IterableDataset)):
+        return {("loaded", None): []}
+    files: list[str] = []
+    for item in entry if isinstance(entry, (list, tuple)) else [entry]:
+        path = str(language_of(item)[1])
+        if os.path.isfile(os.path.join(path, ROWS_MANIFEST)):
+            raise ValueError(f"data: {path!r} holds prepared rows; they are for `minibert pretrain`, here give text")
+        if os.path.isfile(os.path.join(path, ROWS_PLAN)):
+            raise ValueError(f"data: {path!r} holds unfinished rows; `minibert prepare` finishes them")
+        if any(os.path.isfile(os.path.join(path, name)) for name in ("state.json", "dataset_dict.json")):
+            raise ValueError(f"data: {path!r} was written by `save_to_disk`; load it, or write it by `to_parquet`")
+        if not (found := find_files(path)):
+            return {("hub", None): [path]}
+        files += found
+    groups: dict[tuple[str, str | None], list[str]] = {}
+    for file in tqdm(files, desc="Checking files", unit=" files", delay=1, leave=False):
+        if os.path.getsize(file):
+            kind = _format(file)
+            layout = None if kind != "text" else _layout(file) if sample_by == "auto" else sample_by
+            groups.setdefault((kind, layout), []).append(file)
+    if not groups:
+        raise ValueError(f"data: no text in {name_of(entry)!r}: empty")
+    return groups
+
+
+def _format(file: str) -> str:
+    """How a file is read: by what its name ends in, or else by what it begins with. A ValueError for markup."""
+    suffix = Path(file).suffix.lower()
+    kind = FORMATS.get(suffix)
+    if kind != "parquet":
+        fingerprint([file])  # is it UTF-8?
+    if kind in ("json", "csv", "parquet"):
+        return kind
+    with open(file, encoding="utf-8-sig") as lines:
+        begins = next((line for line in lines if not line.isspace()), "").strip()
+    is_json = begins.startswith("{") and _is_json(begins)
+    if suffix == ".txt":
+        if is_json:
+            print(f"{file!r} looks like JSON lines, and is read as text, keys and all; name it .jsonl if that is wrong")
+        return "text"
+    if suffix in (".html", ".htm", ".xhtml", ".xml") or MARKUP.match(begins):
+        raise ValueError(f"data: {file!r} is markup ({begins[:40]!r} …); extract its text, or name it .txt")
+    print(f"{file!r} is read as {'JSON lines' if is_json else 'plain text'}")
+    return "json" if is_json else "text"
+
+
+def _is_json(text: str) -> bool:
+    try:
+        return isinstance(json.loads(text), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
+def _layout(file: str) -> str:
+    with open(file, "rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        text, end = re.compile(rb"\S").search(content), len(content)  # blank lines before and behind it part nothing
+        while content[end - 1 : end].isspace():
+            end -= 1
+        found = text and BLANK_LINE.search(content, text.start(), end)
+    return "paragraph" if found else "line"
+
+
+def _load_texts(kind: str, layout: str | None, files: list[str], column: str | None, streaming: bool) -> Any:
+    """The texts of files of one format, in a column `text`."""
+    version = None if streaming else fingerprint(files, False)
+    options = {"streaming": streaming, "name": version}
+    if kind == "text":
+        return load_files("text", files, encoding="utf-8-sig", sample_by=layout, **options)
+    if kind == "parquet":
+        schemas = [(file, datasets.Features.from_arrow_schema(pq.read_schema(file))) for file in files]
+        column = choose_column([name for name, kind in schemas[0][1].items() if _is_string(kind)], column)
+        for file, features in schemas:
+            if not _is_string(features.get(column)):
+                raise ReadError(f"{file!r} has no column of text {column!r}; it has {', '.join(features)}")
+        text = load_files("parquet", files, columns=[column], **options)
+        return text if column == "text" else text.rename_column(column, "text")
+    rows = [row for _, row in islice(read_rows(files[0]), ROWS_TO_SEE)]
+    names = dict.fromkeys(name for row in rows for name in row)
+    column = choose_column([name for name in names if any(_is_text(row.get(name)) for row in rows)], column, [*names])
+    builder = TextBuilder(files, column, config_name=f"{version}-{_revision(TextBuilder)}-{Hasher.hash(column)}")
+    if streaming:
+        return builder.as_streaming_dataset(split="train")
+    try:
+        builder.download_and_prepare()
+    except datasets.exceptions.DatasetGenerationError as error:
+        raise error.__cause__ or error from None
+    return builder.as_dataset(split="train")
+
+
+class TextBuilder(datasets.ArrowBasedBuilder):
+    """The texts in one column of JSON and csv files, the only one that is read."""
+
+    def __init__(self, files: list[str], column: str, **options):
+        self.files, self.column = files, column
+        super().__init__(**options)
+
+    def _info(self):
+        return datasets.DatasetInfo(features=datasets.Features({"text": datasets.Value("string")}))
+
+    def _split_generators(self, dl_manager):
+        return [datasets.SplitGenerator(name="train", gen_kwargs={"files": self.files})]
+
+    def _generate_tables(self, files: list[str]):
+        for shard, file in enumerate(files):
+            texts = self._texts(file)
+            for number, batch in enumerate(iter(lambda texts=texts: list(islice(texts, ROWS_IN_TABLE)), [])):
+                yield datasets.builder.Key(shard, number), pa.table({"text": pa.array(batch, pa.string())})
+
+    def _texts(self, file: str) -> Iterator[str | None]:
+        found, row = False, None
+        for line, row in read_rows(file):
+            text = row.get(self.column)
+            if text is not None and not isinstance(text, str):
+                raise ReadError(f"{file}, line {line}: {self.column}={text!r:.100} is not text")
+            found |= self.column in row
+            yield text
+        if row and not found:
+            raise ReadError(f"{file!r} has no column {self.column!r}; it has {', '.join(row)}")
+
+
+def _is_text(value: Any) -> bool:
+    """Whether a cell is a text, and no number."""
+    return isinstance(value, str) and math.isnan(to_number(value))
+
+
+def _is_string(feature: Any) -> bool:
+    return feature in (datasets.Value("string"), datasets.Value("large_string"))
+
+
+def choose_column(strings: Sequence[str], name: str | None, known: Sequence[str] = ()) -> str:
+    """The column of the text: `name`, or "text", or the only one of strings; a ValueError where that is not clear."""
+    if name is None:
+        name = "text" if "text" in strings else strings[0] if len(strings) == 1 else None
+    if name not in strings and name not in known:
+        fault = "which column holds the text is not clear" if name is None else f"{name!r} is no column of strings"
+        raise ValueError(f"text_column: {fault}; use one of the columns of strings: {', '.join(strings) or 'none'}")
+    return name
+
+
+def select_text(dataset: DatasetOrStream, name: str | None) -> DatasetOrStream:
+    """`dataset` cut down to one column of strings named "text"."""
+    if dataset.features is None:  # a stream that has not been read knows nothing of its columns
+        rows = list(islice(dataset, ROWS_TO_SEE))
+        strings = list(dict.fromkeys(column for row in rows for column in row if isinstance(row[column], str)))
+    else:
+        strings = string_columns(dataset)
+    name = choose_column(strings, name)
+    dataset = dataset.select_columns(name)
+    return dataset if name == "text" else dataset.rename_column(name, "text")
+
+
+# --- Holding out and tokenizing --------------------------------------------------------------------------------------
 
 
 def hold_out(documents: datasets.Dataset, validation_size: float | int, seed: int = 0, minimum: int = 1) -> np.ndarray:
@@ -209,5 +449,5 @@ def tokenize_table(table: pa.Table, backend: str) -> pa.Table:
     return pa.table({"input_ids": pa.array([encoding.ids for encoding in encodings], ids)})
 
 
-def _builtin_rows(files: Sequence[tuple], revision: str) -> Iterator[dict[str, str]]:
-    return ({"text": document} for document in builtin_documents(Path(name) for name, *_ in files))
+def _builtin_rows(files: Sequence[str], contents: str, revision: str) -> Iterator[dict[str, str]]:
+    return ({"text": document} for document in builtin_documents(map(Path, files)))

@@ -26,8 +26,7 @@ from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 
 from ..arguments.pretraining import CorpusArguments, MixtureArguments, StreamingArguments
 from ..report import format_table
-from .documents import hold_out, in_share, load_documents, load_sources, map_tables
-from .sources import is_plain, language_of
+from .documents import hold_out, in_share, is_plain, language_of, load_documents, load_sources, map_tables
 from .tables import DatasetOrStream
 
 # The exponent for languages (XLM-R, Conneau et al. 2020).

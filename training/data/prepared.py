@@ -195,7 +195,8 @@ class PreparedRows:
 
     def load(self, split: str) -> datasets.Dataset:
         """The rows, mapped into memory from the cache of `datasets`, in the order of the documents."""
-        return load_files([str(self.folder / name) for name in self.manifest[split]], ".parquet")
+        files = [str(self.folder / name) for name in self.manifest[split]]
+        return load_files("parquet", files)
 
     def stream(self, shuffle_buffer: int) -> StreamedRows:
         """The rows to train on, read from the shards when they are asked for."""

@@ -1,17 +1,21 @@
-"""Tables as `datasets` loads them: files by what their names end in, and data sets of the Hub.
+"""One reader of tables: JSON, csv, tsv and parquet files, data sets of the Hub, and those that are loaded already.
+
+The readers of JSON and csv in `datasets` take the types of all columns from the first rows, stop where a later row has
+others, and name no line. So the rows of these files are parsed here, one at a time; every error names file and line.
 
 In tsv as in csv, a quote that begins a cell encloses it up to the next one that is not doubled. Where quotes were meant
 as they are, several rows could so become one: such a tsv is refused, which shows in a cell with a tab.
 """
 
+import codecs
 import csv
+import functools
 import glob
+import hashlib
 import json
 import os
 import re
-from collections import deque
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -22,19 +26,13 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 DatasetOrStream = datasets.Dataset | datasets.IterableDataset
-# Empty cells and words such as "NA" stay text.
-CSV = {"encoding": "utf-8-sig", "keep_default_na": False}
-# What the names of files end in, with the loader of `datasets` that reads them, and its options.
-LOADERS = {
-    ".txt": ("text", {"encoding": "utf-8-sig"}),
-    ".jsonl": ("json", {}),
-    ".json": ("json", {}),
-    ".csv": ("csv", CSV),
-    ".tsv": ("csv", CSV | {"sep": "\t"}),
-    ".parquet": ("parquet", {}),
-}
-TABLES = tuple(suffix for suffix in LOADERS if suffix != ".txt")
-APART = "give files with other ones as entries of their own"
+# How files are read, by what their names end in.
+FORMATS = {
+    ".txt": "text", ".json": "json", ".jsonl": "json", ".ndjson": "json", ".jsonlines": "json", ".csv": "csv",
+    ".tsv": "csv", ".parquet": "parquet",
+}  # fmt: skip
+TABLES = tuple(suffix for suffix, kind in FORMATS.items() if kind != "text")
+COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".zip")
 ENCLOSED = (
     "a quote that begins a cell encloses it; put such a cell in quotes and double its own ones, or use another format"
 )
@@ -42,140 +40,178 @@ ENCLOSED = (
 HUB_NAME = re.compile(r"(?P<name>[\w-][\w.-]*(/[\w-][\w.-]*)?)(:(?P<config>[\w.-]+))?")
 
 
-def check_table(file: str | Path, field: str = "data") -> None:
-    """Refuse a file that is not there, empty or no table by its name, without reading it: a ValueError that names the
-    argument `field`."""
-    path = Path(file)
-    if not os.path.isfile(path):  # (pathlib raises an OSError for what is too long to be a name)
-        raise ValueError(f"{field}: {str(file)!r} is no file")
-    if path.suffix.lower() not in TABLES:
-        raise ValueError(f"{field}: {str(file)!r} ends in none of {', '.join(TABLES)}")
-    if not path.stat().st_size:
-        raise ValueError(f"{field}: {str(file)!r} is empty")
+class ReadError(ValueError):
+    """A file, or a row of it, that cannot be read; the message names the file and the line."""
 
 
-def load_files(
-    files: Sequence[str], suffix: str, field: str = "data", as_text: bool = False, **options: Any
-) -> DatasetOrStream:
-    """The rows of files that are read as those ending in `suffix`; `options` are those of `datasets.load_dataset`. Of
-    csv and tsv, columns of numbers are such, unless all are wanted `as_text`; so are texts of JSON that are dates. A
-    ValueError where files cannot be read, or hold no rows; of a stream, rows are looked at as they are read, but for
-    the first of each file, and the cells of csv and tsv."""
-    loader, defaults = LOADERS[suffix]
-    apart = f"{APART}, with --weights" if options.get("streaming") else APART
-    blamed = files
+def read_table(
+    source: str | Path | Sequence[str | Path] | datasets.Dataset | datasets.DatasetDict,
+    columns: Sequence[str] | None = None,
+    *,
+    split: str = "train",
+    field: str = "data",
+) -> datasets.Dataset:
+    """The rows of a table.
+
+    Cells of csv and tsv, and dates in JSON, stay text: an id 007 does. A column of JSON with values of several types
+    has the feature `datasets.Json`; a value that a row lacks is None.
+
+    Args:
+        source: A JSON (.json, .jsonl, .ndjson, .jsonlines), csv, tsv or parquet file; a data set of the Hub
+            ("owner/name" or "owner/name:config"); several of these, with the same columns; or a loaded data set.
+        columns: Those that are wanted; by default all.
+        split: Which rows of a data set of the Hub, or of a `DatasetDict`.
+        field: The argument that `source` was given as, which errors name.
+
+    Raises:
+        ValueError: There is no such file or data set, it is no table or has no rows, or a column is missing.
+        ReadError: A row that cannot be read.
+    """
+    if isinstance(source, (list, tuple)):
+        parts = [read_table(each, columns, split=split, field=field) for each in source]
+        return _concatenate(parts, list(map(str, source)), field)
+    if isinstance(source, datasets.DatasetDict):
+        source = source[split]
+    if isinstance(source, datasets.Dataset):
+        table, name = source, "the data set"
+    else:
+        name = str(source)
+        table = _read_file(name, field) if os.path.exists(name) else load_hub(name, field, split=split)
+    if not len(table):
+        raise ValueError(f"{field}: {name!r} has no rows")
+    if missing := [column for column in columns or () if column not in table.column_names]:
+        raise ValueError(f"{field}: {name!r} has no column {missing[0]!r}; it has {', '.join(table.column_names)}")
+    return table.select_columns(list(columns)) if columns else table
+
+
+def _read_file(file: str, field: str) -> datasets.Dataset:
+    kind = FORMATS.get(Path(file).suffix.lower(), "text")
+    if kind == "text" or not os.path.isfile(file):
+        raise ValueError(f"{field}: {file!r} is no table; use a file that ends in one of {', '.join(TABLES)}")
+    if kind != "parquet":
+        return _from_rows([row for _, row in read_rows(file)])
+    return load_files("parquet", [file], name=fingerprint([file], False))
+
+
+def load_files(loader: str, files: Sequence[str], **options: Any) -> Any:
+    """`datasets.load_dataset` of files; what is wrong with them is a `ReadError`."""
     try:
-        if as_text and loader == "json":
-            return _from_rows([row for file in files for row in json_rows(Path(file))])
-        columns = {}  # of each file of csv that has rows: all of them are read, since pandas alters a row that is none
-        for file in files if loader == "csv" else ():
-            blamed = [file]
-            columns.update((file, [*row]) for row in deque(csv_rows(Path(file)), maxlen=1))
-            if file in columns and set(columns[file]) != set(next(iter(columns.values()))):
-                raise ValueError(f"it has other columns than {next(iter(columns))!r}; {apart}")
-        blamed, full = files, [file for file in files if loader != "csv" or file in columns]
-        if suffix == ".parquet":  # which `datasets` cannot read without rows
-            full = [file for file in files if pq.read_metadata(file).num_rows]
-        if not full:
-            raise ValueError("no rows")
-        # `datasets` takes names for patterns
-        literal = [glob.escape(os.path.abspath(file)) for file in full]
-        if columns and not options.get("streaming"):  # (`datasets` would take types from the first 10,000 rows)
-            options |= {"features": datasets.Features({name: datasets.Value("string") for name in columns[full[0]]})}
-        if loader == "json":  # else a text that is no date, further down in a column of dates, could not be read
-            found = datasets.load_dataset(loader, data_files=literal, split="train", streaming=True).features or {}
-            kinds = {
-                name: datasets.Value("string") if isinstance(kind, datasets.Value) and "time" in kind.dtype else kind
-                for name, kind in found.items()
-            }
-            options |= {"features": datasets.Features(kinds)} if kinds != found else {}
-        rows = datasets.load_dataset(loader, data_files=literal, split="train", **defaults, **options)
-        streamed = isinstance(rows, datasets.IterableDataset)
-        if streamed:
-            next(iter(rows), None)
-            for file in files if suffix in (".jsonl", ".parquet") and rows.features else ():
-                if not set(_first_columns(file)) <= set(rows.features):
-                    raise ValueError(f"{file!r} has other columns than {files[0]!r}; {apart}")
-        if columns and not streamed and not as_text:
-            (rows,) = with_numbers([rows])
-    except (datasets.exceptions.DatasetGenerationError, ValueError) as error:
-        named = repr(blamed[0]) if len(blamed) == 1 else f"one of {len(files)} files ({files[0]!r}, …)"
-        reason = "no rows" if "corresponds to no data" in str(error) else _reason(error)
-        raise ValueError(f"{field}: {named} cannot be read as {suffix[1:]}: {reason}") from error
-    return rows
+        if loader == "parquet":  # which `datasets` cannot read without rows
+            files = [file for file in files if pq.read_metadata(file).num_rows]
+            if not files:
+                return datasets.Dataset.from_dict({})
+        literal = [glob.escape(os.path.abspath(file)) for file in files]  # `datasets` takes names for patterns
+        return datasets.load_dataset(loader, data_files=literal, split="train", **options)
+    except (datasets.exceptions.DatasetGenerationError, pa.ArrowInvalid, OSError) as error:
+        named = repr(files[0]) + f" (or one of {len(files) - 1} others)" * (len(files) > 1)
+        raise ReadError(f"{named} cannot be read as {loader}: {reason(error)}") from error
 
 
-def read_text(path: Path, newline: str | None = None) -> str:
-    """The text of a UTF-8 file, or a ValueError if it is none; `newline` is that of `open`."""
+def _concatenate(parts: Sequence[datasets.Dataset], names: Sequence[str], field: str) -> datasets.Dataset:
+    first = parts[0]
+    for name, part in zip(names, parts):
+        if set(part.column_names) != set(first.column_names):
+            there = f"{', '.join(part.column_names)}, but {names[0]!r} has {', '.join(first.column_names)}"
+            raise ValueError(f"{field}: {name!r} has the columns {there}; give tables with the same ones")
+    texts = set.intersection(*({*string_columns(part)} for part in parts))  # Arrow has two kinds of text
+    same = {name: datasets.Value("string") for name in texts}
+    parts = [part.cast(datasets.Features(part.features | same)) if len(parts) > 1 else part for part in parts]
     try:
-        with open(path, encoding="utf-8-sig", newline=newline) as file:
-            return file.read()
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path}: byte {error.start} is not UTF-8 ({error.reason})") from None
+        return datasets.concatenate_datasets(parts)
+    except ValueError as error:
+        raise ValueError(f"{field}: {', '.join(names)} have columns of different types: {error}") from None
 
 
-def csv_rows(path: Path) -> Iterator[dict[str, str]]:
-    """The rows of a csv or tsv file, all cells as text; a ValueError for one of more or fewer cells than the header, as
-    behind a line break that no quotes enclose, or with quotes that enclose no whole cell. Columns without a name have
-    the one that pandas gives them."""
-    csv.field_size_limit(2**31 - 1)  # a cell may hold a document; by default it ends after 131,072 characters
-    tsv, number, header = path.suffix.lower() == ".tsv", 0, []
+# --- Rows of a file --------------------------------------------------------------------------------------------------
+
+
+def read_rows(file: str | Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The rows of a JSON or csv file, each with the line that it begins in (in a JSON list, with its number).
+
+    JSON is an object a line, or a list of objects (of strings: texts) in a file that begins with "[", or one object in
+    a .json file.
+
+    Raises:
+        ReadError: A row that is no object, or has more or fewer cells than the header, as behind a line break that no
+            quotes enclose; quotes that enclose no whole cell; bytes that are not UTF-8.
+    """
     try:
-        with open(path, encoding="utf-8-sig", newline="") as lines:
-            # strict: a quote that is never closed is refused, where otherwise all rows behind it would become one cell
-            rows = csv.reader(lines, strict=True, delimiter="\t" if tsv else ",")
-            # without blank lines; but in a table of one column, a cell may be blank
-            rows = (row for row in rows if len(row) > 1 or (row and (len(header) == 1 or row[0].strip())))
-            header = [name or f"Unnamed: {place}" for place, name in enumerate(next(rows, ()))]
-            if twice := [name for name in header if header.count(name) > 1]:
-                raise ValueError(f"two columns are called {twice[0]!r}; rename one")
-            for number, row in enumerate(rows, 1):
-                if len(row) != len(header):
-                    use = "put a cell with a separator or a line break in quotes, and add missing cells"
-                    raise ValueError(f"row {number}: {len(row)} cells, but {len(header)} columns; {use}")
-                if tsv and any("\t" in cell for cell in row):
-                    raise ValueError(f"row {number}: a cell of a tsv has a tab; {ENCLOSED}")
-                yield dict(zip(header, row))
-    except csv.Error as error:
-        raise ValueError(f"row {number + 1}: {error}; {ENCLOSED}") from None
+        yield from (_csv_rows if FORMATS.get(Path(file).suffix.lower()) == "csv" else _json_rows)(Path(file))
     except UnicodeDecodeError:
-        read_text(path)  # which says where
+        fingerprint([str(file)])  # says where
         raise
 
 
-def json_rows(path: Path) -> list[dict[str, Any]]:
-    """The objects of a file, one a line or all in a list, as they are (`datasets` takes a text that is a date for one);
-    a ValueError that names the row which is none."""
-    text = read_text(path)
-    has_escapes = "\\u" in text
-    try:
-        whole = json.loads(text)
-        rows = [
-            {"text": row} if isinstance(row, str) else row for row in (whole if isinstance(whole, list) else [whole])
-        ]
-    except json.JSONDecodeError as error:
-        if text.lstrip().startswith("["):
-            raise ValueError(f"is not JSON: {error}") from None
-        rows = [_parse(line, number) for number, line in enumerate(filter(str.strip, text.split("\n")), 1)]
-    for number, row in enumerate(rows, 1):
-        if not isinstance(row, dict) or not row:
-            raise ValueError(f"row {number}: is no JSON object with columns")
-        if has_escapes and re.search("[\ud800-\udfff]", json.dumps(row, ensure_ascii=False)):
-            raise ValueError(f"row {number}: has half of a character (a surrogate without its other half)")
-    return rows
+def _csv_rows(file: Path) -> Iterator[tuple[int, dict[str, str]]]:
+    csv.field_size_limit(2**31 - 1)  # a cell may hold a document; by default it ends after 131,072 characters
+    tsv, header, line = file.suffix.lower() == ".tsv", [], 1
+    with open(file, encoding="utf-8-sig", newline="") as lines:
+        # strict: a quote that is never closed is refused, where otherwise all rows behind it would become one cell
+        rows = csv.reader(lines, strict=True, delimiter="\t" if tsv else ",")
+        try:
+            for row in rows:
+                # without blank lines; but in a table of one column, a cell may be blank
+                full = len(row) > 1 or (row and (len(header) == 1 or row[0].strip()))
+                if full and not header:
+                    header = [name or f"Unnamed: {place}" for place, name in enumerate(row)]
+                    if twice := [name for name in header if header.count(name) > 1]:
+                        raise ReadError(f"{file}, line {line}: two columns are called {twice[0]!r}; rename one")
+                elif full:
+                    if len(row) != len(header):
+                        use = "put a cell with a separator or a line break in quotes, and add missing cells"
+                        cells = f"{len(row)} cells, but {len(header)} columns"
+                        raise ReadError(f"{file}, line {line}: {cells}; {use}")
+                    if tsv and any("\t" in cell for cell in row):
+                        raise ReadError(f"{file}, line {line}: a cell of a tsv has a tab; {ENCLOSED}")
+                    yield line, dict(zip(header, row))
+                line = rows.line_num + 1
+        except csv.Error as error:
+            raise ReadError(f"{file}, line {line}: {error}; {ENCLOSED}") from None
 
 
-def _parse(line: str, number: int) -> Any:
+def _json_rows(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    with open(file, encoding="utf-8-sig") as lines:
+        first = next((line for line in lines if not line.isspace()), "")
+        lines.seek(0)
+        whole = first.lstrip().startswith("[") or (file.suffix.lower() == ".json" and not _is_object(first))
+        if whole:
+            parsed = _parse(lines.read(), file, None) if first else []
+            rows = enumerate(parsed if isinstance(parsed, list) else [parsed], 1)
+            rows = ((number, {"text": row} if isinstance(row, str) else row) for number, row in rows)
+        else:
+            numbered = ((number, line) for number, line in enumerate(lines, 1) if not line.isspace())
+            rows = ((number, _parse(line, file, number)) for number, line in numbered)
+        for number, row in rows:
+            where = f"{file}, {'row' if whole else 'line'} {number}"
+            if not isinstance(row, dict) or not row:
+                raise ReadError(f"{where}: it is no JSON object with columns")
+            yield number, row
+
+
+def _parse(text: str, file: Path, line: int | None) -> Any:
     try:
-        return json.loads(line)
+        parsed = json.loads(text)
+        if "\\u" in text:
+            json.dumps(parsed, ensure_ascii=False).encode()
     except json.JSONDecodeError as error:
-        raise ValueError(f"row {number}: is not JSON: {error}") from None
+        said = f"{error.msg} (column {error.colno})"
+        raise ReadError(f"{file}, line {line or error.lineno}: it is not JSON: {said}") from None
+    except UnicodeEncodeError:
+        raise ReadError(f"{file}, line {line or 1}: it has half of a character (a lone surrogate)") from None
+    except RecursionError:
+        raise ReadError(f"{file}, line {line or 1}: it is nested too deeply") from None
+    return parsed
+
+
+def _is_object(line: str) -> bool:
+    try:
+        return isinstance(json.loads(line), dict)
+    except (ValueError, RecursionError):
+        return False
 
 
 def _from_rows(rows: Sequence[dict[str, Any]]) -> datasets.Dataset:
     """A column of values of several kinds is one of JSON."""
-    if not rows:
-        raise ValueError("no rows")
     columns = []
     for name in dict.fromkeys(chain.from_iterable(rows)):
         values = {name: [row.get(name) for row in rows]}
@@ -183,51 +219,125 @@ def _from_rows(rows: Sequence[dict[str, Any]]) -> datasets.Dataset:
             columns.append(datasets.Dataset.from_dict(values, on_mixed_types="use_json"))
         except OverflowError:  # whole numbers of more than 64 bits
             columns.append(datasets.Dataset.from_dict({name: [None if x is None else str(x) for x in values[name]]}))
-    return datasets.concatenate_datasets(columns, axis=1)
+    return datasets.concatenate_datasets(columns, axis=1) if columns else datasets.Dataset.from_dict({})
+
+
+# --- Files -----------------------------------------------------------------------------------------------------------
+
+
+def find_files(item: str | Path, suffixes: Collection[str] = tuple(FORMATS), field: str = "data") -> list[str]:
+    """The files that a path, a folder (those that end in one of `suffixes`) or a glob names, sorted; none for a name
+    that may be a data set of the Hub. A ValueError where nothing is there."""
+    item = str(item)
+    if os.path.isdir(item):
+        found = files_in(item, suffixes)
+        missing = f"no file with a name ending in {', '.join(suffixes)} in the folder {item!r}"
+    elif os.path.exists(item):
+        return [item]
+    elif glob.has_magic(item):
+        found = sorted(file for file in glob.glob(item, recursive=True) if os.path.isfile(file))
+        missing = f"no file matches {item!r}"
+    else:
+        hub_name(item, field)
+        return []
+    if not found:
+        raise ValueError(f"{field}: {missing}")
+    return found
+
+
+def files_in(folder: str | Path, suffixes: Collection[str]) -> list[str]:
+    """All files under a folder whose names end so, sorted; hidden ones are left out, of compressed ones it says so."""
+    found, compressed, seen = [], [], set()
+    for root, folders, names in os.walk(folder, followlinks=True):
+        real = os.path.realpath(root)
+        folders[:] = [] if real in seen else [name for name in folders if not name.startswith(".")]
+        names = [] if real in seen else [name for name in names if not name.startswith(".")]
+        seen.add(real)  # a link may lead back
+        paths = [Path(root, name) for name in names]
+        found += [path for path in paths if path.suffix.lower() in suffixes]
+        compressed += [path for path in paths if is_compressed(path, suffixes)]
+    if compressed:
+        first = compressed[0].name
+        print(f"Left out of {str(folder)!r}: {len(compressed)} compressed files ({first!r}, …); unpack them first")
+    return sorted(str(path) for path in found if path.is_file())
+
+
+def is_compressed(file: Path, suffixes: Collection[str]) -> bool:
+    return file.suffix.lower() in COMPRESSED and file.with_suffix("").suffix.lower() in suffixes
+
+
+def fingerprint(files: Iterable[str], is_text: bool = True) -> str:
+    """A checksum of the contents of files, under which their rows are cached: a file may change and keep its time. A
+    ReadError for bytes that are not UTF-8, where it `is_text`."""
+    digest = hashlib.blake2b(digest_size=16)
+    for file in files:
+        digest.update(file.encode(errors="surrogateescape") + b"\0")
+        decoder, offset = codecs.getincrementaldecoder("utf-8")(), 0
+        with open(file, "rb") as stream:
+            for block in chain(iter(functools.partial(stream.read, 1 << 24), b""), [b""]):
+                digest.update(block)
+                kept = len(decoder.getstate()[0])  # of a character that the last block began
+                try:
+                    decoder.decode(block if is_text else b"", final=not block)
+                except UnicodeDecodeError as error:
+                    where = f"byte 0x{error.object[error.start]:02x} at offset {offset - kept + error.start}"
+                    advice = "; unpack it first" if Path(file).suffix.lower() in COMPRESSED else ""
+                    raise ReadError(f"{file!r} is not UTF-8 text: {where} ({error.reason}){advice}") from None
+                offset += len(block)
+    return digest.hexdigest()
+
+
+def read_text(path: str | Path) -> str:
+    """The text of a UTF-8 file, or a ReadError if it is none."""
+    try:
+        return Path(path).read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError:
+        fingerprint([str(path)])  # says where
+        raise
+
+
+# --- The Hub ---------------------------------------------------------------------------------------------------------
 
 
 def hub_name(item: str, field: str = "data") -> tuple[str, str | None]:
-    """Data set and configuration that `item` names, where there is no such path; a ValueError if it can be none, which
-    names the argument `field`."""
+    """Data set and configuration that `item` names, where there is no such path; a ValueError if it can be none."""
     named = HUB_NAME.fullmatch(item)
-    if named is None or Path(item).suffix in LOADERS:
+    if named is None or Path(item).suffix.lower() in FORMATS:
         raise ValueError(f"{field}: {item!r} does not exist")
     return named["name"], named["config"]
 
 
-def load_hub(name: str, config: str | None, field: str = "data", **options: Any) -> Any:
-    """`datasets.load_dataset` of a data set of the Hub; a ValueError if it is not found, there is no connection, or it
-    has no such configuration or split."""
+def load_hub(item: str, field: str = "data", **options: Any) -> Any:
+    """`datasets.load_dataset` of "owner/name" or "owner/name:config"; a ValueError if it is not found, there is no
+    connection, or it has no such configuration or split."""
+    name, config = hub_name(item, field)
     try:
         return datasets.load_dataset(name, config, **options)
     except (OSError, ValueError) as error:
-        reason = _reason(error)
-        raise ValueError(f"{field}: {name!r} is no path here, and as a data set of the Hub: {reason}") from error
+        raise ValueError(f"{field}: {item!r} is no path here, and as a data set of the Hub: {reason(error)}") from error
 
 
-def to_number(cell: Any) -> float:
-    """The number of a cell, which may be its text; NaN if it is none. (One bad cell makes a whole column text, or its
-    whole numbers floats: those are numbers too, so that the row with the bad cell is the one that is named.)"""
-    try:
-        return float(cell)
-    except (TypeError, ValueError):
-        return float("nan")
+def reason(error: BaseException) -> str:
+    """The first line of what `datasets` was stopped by."""
+    cause = error.__cause__ or error
+    return (str(cause).strip().splitlines() or [type(cause).__name__])[0]
 
 
-def string_columns(dataset: datasets.Dataset) -> list[str]:
+# --- Columns ---------------------------------------------------------------------------------------------------------
+
+
+def string_columns(dataset: DatasetOrStream) -> list[str]:
     """The columns of plain strings."""
     strings = (datasets.Value("string"), datasets.Value("large_string"))
     return [name for name, feature in dataset.features.items() if feature in strings]
 
 
-def _first_columns(file: str) -> list[str]:
-    """Of a parquet file, or of the first row of jsonl."""
-    if file.lower().endswith(".parquet"):
-        return pq.read_schema(file).names
-    row = None
-    with open(file, encoding="utf-8-sig") as lines, suppress(ValueError):  # `datasets` also reads what is not by lines
-        row = json.loads(next(filter(str.strip, lines), "null"))
-    return list(row) if isinstance(row, dict) else []
+def to_number(cell: Any) -> float:
+    """The number of a cell, which may be its text; NaN if it is none."""
+    try:
+        return float(cell)
+    except (TypeError, ValueError):
+        return float("nan")
 
 
 def with_numbers(parts: Sequence[datasets.Dataset], exact: bool = False) -> list[datasets.Dataset]:
@@ -268,10 +378,3 @@ def with_numbers(parts: Sequence[datasets.Dataset], exact: bool = False) -> list
         return part.with_format("arrow").map(replace, batched=True, features=features).with_format(None)
 
     return [typed(part) for part in parts] if kinds else [*parts]
-
-
-def _reason(error: BaseException) -> str:
-    cause = error.__cause__ or error
-    if isinstance(cause, datasets.table.CastError):
-        return f"not all of it has the same columns; {APART}"
-    return (str(cause).strip().splitlines() or [type(cause).__name__])[0]

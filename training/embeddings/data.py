@@ -17,8 +17,8 @@ from typing import Any
 from datasets import Dataset
 
 from ..arguments.embeddings import TABLE_SUFFIXES, is_retrieval
-from ..data.sources import files_in
-from ..data.tables import csv_rows, hub_name, json_rows, load_files, load_hub, read_text, to_number
+from ..data import tables
+from ..data.tables import files_in, read_text, to_number
 
 TEXT_SUFFIXES = (".txt", ".md")
 # The scripts from Thai to Burmese, Khmer, Chinese and Japanese have no spaces between words; here with their marks.
@@ -74,21 +74,7 @@ def read_table(source: str, field: str = "data", split: str = "train") -> Table:
 
     All cells of csv and tsv stay text, so that an id 007 does, as does a text of jsonl that is a date.
     """
-    path = Path(source)
-    suffix = path.suffix.lower()
-    if not path.exists():
-        rows = load_hub(*hub_name(source, field), field, split=split).to_list()
-    elif not path.is_file() or suffix not in TABLE_SUFFIXES:
-        raise ValueError(f"{field}: {source!r} is no table; use one of {', '.join(TABLE_SUFFIXES)}")
-    elif suffix == ".parquet":
-        rows = load_files([str(path)], suffix, field).to_list()
-    else:
-        try:
-            rows = json_rows(path) if suffix == ".jsonl" else [*csv_rows(path)]
-        except ValueError as error:
-            raise ValueError(f"{field}: {source}, {error}") from None
-    if not rows:
-        raise ValueError(f"{field}: {source!r} has no rows")
+    rows = tables.read_table(source, field=field, split=split).to_list()
     return Table(source, field, rows)
 
 

@@ -14,8 +14,7 @@ import numpy as np
 
 from ..arguments.finetuning import DataArguments
 from ..data.documents import hold_out
-from ..data.sources import is_compressed
-from ..data.tables import TABLES, check_table, hub_name, load_files, load_hub, with_numbers
+from ..data.tables import TABLES, is_compressed, load_hub, read_table, with_numbers
 from ..data.tables import string_columns as _string_columns
 
 if TYPE_CHECKING:
@@ -70,9 +69,10 @@ def load_splits(
         raise ValueError(f"validation_size: {arguments.validation_size} has no effect where {why}; leave it out")
     local = {name: [*map(Path, source)] for name, source in sources.items() if isinstance(source, list)}
     files = [file for files in local.values() for file in files]
-    for file in files:
-        check_table(file)  # before a large one is loaded
-    loaded = {file: load_files([str(file)], file.suffix.lower(), as_text=True) for file in files}
+    for file in files:  # before a large one is loaded
+        if not os.path.isfile(file):
+            raise ValueError(f"data: {str(file)!r} is no file")
+    loaded = {file: read_table(file) for file in files}
     # What the cells of a column are is decided by all files; beside files of other kinds, which know, they are numbers.
     cells = {file: rows for file, rows in loaded.items() if file.suffix.lower() in (".csv", ".tsv")}
     loaded |= dict(zip(cells, with_numbers([*cells.values()], exact=len(cells) == len(loaded))))
@@ -182,7 +182,7 @@ def _kind(file: Path) -> tuple[str, Any]:
 
 
 def _of_hub(name: str) -> dict[str, datasets.Dataset]:
-    loaded = load_hub(*hub_name(name))
+    loaded = load_hub(name)
     found = _by_split({split: _located(rows, f"{name} ({split})") for split, rows in loaded.items()})
     if not found:
         raise ValueError(f"data: {name!r} has the splits {', '.join(loaded)}; use one with train, validation or test")
