@@ -1,7 +1,9 @@
 """What our trainers do at every log and every checkpoint."""
 
+import copy
 import functools
 import json
+import math
 import os
 import signal
 import sys
@@ -23,7 +25,7 @@ from transformers import (
     TrainerState,
     TrainingArguments,
 )
-from transformers.trainer import DEFAULT_PROGRESS_CALLBACK
+from transformers.trainer import DEFAULT_PROGRESS_CALLBACK, TRAINING_ARGS_NAME
 from transformers.trainer_callback import ExportableState
 from transformers.trainer_pt_utils import LengthGroupedSampler
 from transformers.trainer_utils import SaveStrategy
@@ -33,18 +35,19 @@ from .processes import on_any_rank
 
 # Bars of evaluations that are over at once would only flicker.
 BATCHES_WITH_BAR = 50
-# Signals within this time are of one stop.
-STOP_SECONDS = 5
+# Signals within these seconds are of one stop.
+STOP_SECONDS = {signal.SIGTERM: 5.0, signal.SIGINT: 1.0}
 # What can be done where a training broke off.
 RESUME, AGAIN = "go on with --resume_from_checkpoint true", "start again in another folder"
 
 
 def add_callbacks(trainer: Trainer) -> None:
-    """Put lines in the place of what `Trainer` prints (a line a log), a manifest into every checkpoint, and one
-    where SIGTERM comes."""
+    """Print a line for each log instead of what `Trainer` prints, write a manifest into every checkpoint, save where
+    SIGTERM or Ctrl-C comes, and stop where a number is no longer finite."""
     for printer in (PrinterCallback, DEFAULT_PROGRESS_CALLBACK):  # in notebooks that is a table
         trainer.pop_callback(printer)
-    for callback in (ConsoleLog(getattr(trainer, "budget", None)), SaveAndStop(getattr(trainer, "advice", RESUME))):
+    advice = getattr(trainer, "advice", RESUME)
+    for callback in (StopIfNotFinite(), ConsoleLog(getattr(trainer, "budget", None)), SaveAndStop(advice)):
         trainer.add_callback(callback)
 
 
@@ -103,6 +106,32 @@ def describe_log(logs: Mapping[str, float]) -> str:
     return "evaluation: " + "  ".join(f"{name} {value:.4g}" for name, value in shown.items()) if shown else ""
 
 
+class StopIfNotFinite(TrainerCallback):
+    """Ends a training (ValueError) at the step after which the weights, or at the evaluation whose loss, are
+    not finite: NaN spreads to all weights, and what would be scored and saved is of no use.
+
+    The smallest parameter that is trained stands for all: a loss, a gradient norm or a learning rate that is not finite
+    reaches every one of them in the same step.
+    """
+
+    def on_train_begin(self, args, state, control, model=None, **kwargs):
+        trained = [parameter for parameter in model.parameters() if parameter.requires_grad and parameter.numel()]
+        self.watched = min(trained, key=torch.Tensor.numel, default=torch.zeros(1))
+
+    def on_step_end(self, args, state, control, **kwargs):
+        if not self.watched.detach().isfinite().all():
+            self.stop(args, f"step {state.global_step}: the weights are no longer finite")
+
+    def on_evaluate(self, args, state, control, metrics=None, **kwargs):
+        for name, value in (metrics or {}).items():
+            if name.endswith("loss") and isinstance(value, float) and not math.isfinite(value):
+                self.stop(args, f"step {state.global_step}: {name} is {value}")
+
+    def stop(self, args: TrainingArguments, what: str) -> None:
+        rate = f"a lower --learning_rate (it was {args.learning_rate:g})"
+        raise ValueError(f"{what}; nothing of it is saved: start again with {rate}, more --warmup_steps or bf16")
+
+
 class EarlyStopping(EarlyStoppingCallback):
     """Goes on counting from where a checkpoint stood, with the patience given now; ends at once if that is over."""
 
@@ -151,7 +180,8 @@ class SettingsState(TrainerCallback, ExportableState):
 class CheckpointErrors:
     """For a `Trainer`: a checkpoint that cannot be written is an OSError that names it; one of another optimizer is a
     ValueError; from the last one of a training there is no further step; rows grouped by length have the same order
-    when it is resumed. Whoever handled SIGTERM before a training does so again after it."""
+    when it is resumed; where rows cannot be read, a checkpoint is saved first. Whoever handled signals before a
+    training does so again after it."""
 
     advice = RESUME
 
@@ -162,6 +192,35 @@ class CheckpointErrors:
             for callback in self.callback_handler.callbacks:
                 if isinstance(callback, SaveAndStop):
                     callback.restore()
+
+    def get_batch_samples(self, *args, **kwargs):
+        error = None
+        try:
+            batch = super().get_batch_samples(*args, **kwargs)
+        except Exception as raised:
+            error = raised
+        if not on_any_rank(error is not None):
+            return batch
+        step, reason = self.state.global_step, "another process could not read its rows"
+        if error is not None:  # of a worker of the data loader, the message ends with that of the error
+            reason = (str(error).strip() or type(error).__name__).splitlines()[-1]
+        if step == 0:
+            raise error or ValueError(reason)
+        if not (Path(self.args.output_dir) / f"checkpoint-{step}").exists():
+            self.args.save_only_model = False
+            self._save_checkpoint(self.model_wrapped, None)
+            complete_checkpoint(self.args, self.state)
+        raise ValueError(f"{reason} (step {step} is saved; mend the data, and {self.advice})") from error
+
+    def _save(self, output_dir=None, *args, **kwargs):
+        # `Trainer` pickles its arguments, with the token in them; nothing reads them.
+        arguments, self.args = self.args, copy.copy(self.args)
+        self.args.hub_token = None
+        try:
+            super()._save(output_dir, *args, **kwargs)
+        finally:
+            self.args = arguments
+        Path(output_dir or self.args.output_dir, TRAINING_ARGS_NAME).unlink(missing_ok=True)
 
     def _run_epoch(self, *args, **kwargs):
         self.control.should_training_stop |= self.state.global_step >= self.state.max_steps
@@ -235,14 +294,16 @@ def complete_checkpoint(args: TrainingArguments, state: TrainerState) -> None:
 
 class SaveAndStop(TrainerCallback):
     """Writes a checkpoint's manifest behind everything else, by which `checkpoint_to_resume` knows that it is whole.
-    SIGTERM, which schedulers send before they kill, ends a training behind its step or evaluation with such a
-    checkpoint, one that can be resumed, and the process with status 143; a second one ends the process at once, if it
-    comes later than those that several senders (a launcher, the system) send for one stop."""
+    SIGTERM, which schedulers send before they kill, and Ctrl-C (SIGINT) end a training behind its step or evaluation
+    with such a checkpoint, one that can be resumed, and the process with status 143, or a KeyboardInterrupt. A second
+    one ends the process at once, if it comes later than those that several senders (a launcher, the system) send for
+    one stop."""
 
-    received, before, at = False, None, 0.0
+    received, at = 0, 0.0  # the signal, and when it came
 
     def __init__(self, advice: str = RESUME):
         self.advice = advice
+        self.before: dict[int, Any] = {}  # who handled the signals before
 
     def on_train_begin(self, args, state, control, train_dataloader=None, **kwargs):
         # accelerate's holds the one that has workers
@@ -250,22 +311,30 @@ class SaveAndStop(TrainerCallback):
         if loader is not None and args.dataloader_num_workers:
             loader.worker_init_fn = functools.partial(leave_group, loader.worker_init_fn)
         if threading.current_thread() is threading.main_thread():  # no other may handle signals
-            self.before = signal.signal(signal.SIGTERM, self.receive)
+            for number in (signal.SIGTERM, signal.SIGINT):
+                if signal.getsignal(number) != signal.SIG_IGN:  # as `nohup` and shells' background jobs have it
+                    self.before[number] = signal.signal(number, self.receive)
 
-    def receive(self, *_):
-        if self.received and time.monotonic() - self.at > STOP_SECONDS:
+    def receive(self, number, *_):
+        if self.received and time.monotonic() - self.at > STOP_SECONDS[number]:
             self.restore()
-            return os.kill(os.getpid(), signal.SIGTERM)
-        self.received, self.at = True, self.at or time.monotonic()
+            return os.kill(os.getpid(), number)
+        if not self.received and number == signal.SIGINT:
+            os.write(2, b"\nCtrl-C: stopping behind this step, with a checkpoint; once more to stop at once\n")
+        self.received, self.at = self.received or number, self.at or time.monotonic()
 
     def restore(self):
-        if self.before is not None:
-            signal.signal(signal.SIGTERM, self.before)
-            self.before = None
+        while self.before:
+            signal.signal(*self.before.popitem())
+
+    def stops(self) -> bool:
+        """Whether any of the processes was asked to stop."""
+        if on_any_rank(bool(self.received)) and not self.received:
+            self.received = signal.SIGTERM
+        return bool(self.received)
 
     def on_evaluate(self, args, state, control, **kwargs):
-        self.received = on_any_rank(self.received)
-        if self.received:
+        if self.stops():
             args.save_only_model, control.should_save = False, True  # what is saved now can be resumed
             if args.save_strategy == SaveStrategy.BEST:  # by which `Trainer` would decide again
                 args.save_strategy = SaveStrategy.STEPS
@@ -278,8 +347,9 @@ class SaveAndStop(TrainerCallback):
 
     def on_save(self, args, state, control, **kwargs):
         complete_checkpoint(args, state)
-        if on_any_rank(self.received) and not args.save_only_model:  # else the next step is saved
+        if self.stops() and not args.save_only_model:  # else the next step is saved
             PartialState().wait_for_everyone()  # who ends has the launcher end the others
             if state.is_world_process_zero:
-                tqdm.write(f"Stopped by SIGTERM: step {state.global_step} is saved; {self.advice}")
-            raise SystemExit(128 + signal.SIGTERM)
+                by = {signal.SIGINT: "Ctrl-C"}.get(self.received, "SIGTERM")
+                tqdm.write(f"Stopped by {by}: step {state.global_step} is saved; {self.advice}")
+            raise KeyboardInterrupt if self.received == signal.SIGINT else SystemExit(128 + signal.SIGTERM)

@@ -58,6 +58,8 @@ def _checkpoint_to_resume(training: TrainingArguments) -> str | None:
     newest = given.lower() == "true"
     if given.lower() == "false" or (newest and not _checkpoints(folder)):
         check_unused(folder)
+        if newest:
+            print(f"No checkpoint in {str(folder)!r}: starting anew")
         return None
     if not newest and not Path(given).is_dir():
         raise ValueError(f"resume_from_checkpoint: {given!r} is no folder; give a checkpoint's path, or true")
@@ -76,7 +78,7 @@ def _checkpoint_to_resume(training: TrainingArguments) -> str | None:
             " one in output_dir that is whole"
         )
     if not any(_is_complete(each / name) for each in _checkpoints(folder) for name in (MANIFEST, "trainer_state.json")):
-        print(f"Beginning anew: of {passed_over[0].partition(':')[0]} nothing but a part was written")
+        print(f"Starting anew: of {passed_over[0].partition(':')[0]} nothing but a part was written")
         return None
     _check_unfinished(folder)
     raise ValueError(

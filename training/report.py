@@ -111,7 +111,7 @@ def plot_losses(
             if points:
                 axes.plot(*zip(*points), marker=marker, label=label)
         for key, label in (("unigram_loss", "unigram baseline"), ("constant_loss", "the same answer for every token")):
-            if report and key in report:
+            if report and report.get(key) is not None:
                 axes.axhline(report[key], color="gray", linestyle="--", linewidth=1, label=label)
         axes.set(xlabel="optimizer step", ylabel=f"{metric.replace('_', ' ')} (nats)")
 
@@ -122,23 +122,25 @@ def plot_losses(
 def describe_pretraining(report: Mapping[str, Any]) -> str:
     """The figures of a pretraining (`report.json`), beside those of something simple: unigram frequencies, or the
     answer "original" for every token."""
+    if report["validation_loss"] is None:
+        return "The held-out documents have no position to predict: there is no score (--validation_size, --seq_length)"
     detects = "generator" in report
     prefix, baseline = ("constant_", "always original") if detects else ("unigram_", "unigram")
     shares = ("accuracy", "replaced_precision", "replaced_recall", "replaced_f1") if detects else ("accuracy",)
     rows = []
     for name, of in (("MiniBERT", ""), (baseline, prefix)):
         loss = report[f"{of or 'validation_'}loss"]
-        percent = [f"{report[of + share]:.1%}" if of + share in report else "" for share in shares]
+        percent = ["" if report.get(of + share) is None else f"{report[of + share]:.1%}" for share in shares]
         rows.append((name, f"{loss:.3f}", f"{math.exp(min(loss, 700)):.1f}", *percent))
     targets = {"clm": "next tokens", "rtd": "tokens"}.get(report["objective"], "masked positions")
     lines = [
         f"At {report['targets']:,} {targets} of the held-out documents:",
         format_table(("", "loss", "perplexity", *(share.replace("_", " ") for share in shares)), rows),
     ]
-    if "nsp_loss" in report:
+    if report.get("nsp_loss") is not None:
         guessing = f"(guessing {math.log(2):.3f})"
         lines.append(f"next sentence: loss {report['nsp_loss']:.3f} {guessing}, accuracy {report['nsp_accuracy']:.1%}")
-    if detects:
+    if detects and report["generator"]["targets"]:
         lines.append(
             "The generator at {targets:,} masked positions: loss {loss:.3f} (unigram {unigram_loss:.3f}), accuracy"
             " {accuracy:.1%} (unigram {unigram_accuracy:.1%})".format(**report["generator"])

@@ -92,7 +92,7 @@ def test_a_missing_or_half_written_file(name, cut, run, capsys):
         resumed(run, str(run / "checkpoint-4"))
     shutil.rmtree(run / "checkpoint-2")
     if name == "trainer_state.json" and not (run / "checkpoint-4" / MANIFEST).exists():  # it is written last
-        assert resumed(run) is None and "Beginning anew: of checkpoint-4" in capsys.readouterr().out
+        assert resumed(run) is None and "Starting anew: of checkpoint-4" in capsys.readouterr().out
         return
     with pytest.raises(ValueError, match=f"no whole checkpoint in .*checkpoint-4: {name} is"):
         resumed(run)

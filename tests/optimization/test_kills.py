@@ -20,6 +20,7 @@ from safetensors.torch import load_file
 from minibert.training.callbacks import STOP_SECONDS, SaveAndStop
 from minibert.training.checkpoints import find_damage
 from minibert.training.cli import main as cli
+from minibert.training.data.collators import MaskedLMCollator
 from minibert.training.pretraining.trainer import PretrainingTrainer
 
 STEPS, EVERY = 9, 2
@@ -139,13 +140,13 @@ def test_a_finished_training_goes_on_with_no_further_step(whole, corpus, tmp_pat
     assert reports[0]["validation_loss"] == reports[1]["validation_loss"]
 
 
-def stopped(corpus: Path, output: Path, more: dict, method: str, steps: int) -> int:
-    """SIGTERM in a method of the trainer, behind so many steps."""
+def stopped(corpus: Path, output: Path, more: dict, method: str, steps: int, number: int = signal.SIGTERM) -> int:
+    """A signal in a method of the trainer, behind so many steps."""
     plain = getattr(PretrainingTrainer, method)
 
     def called(trainer, *arguments, **keywords):
         if trainer.state.global_step == steps:
-            os.kill(os.getpid(), signal.SIGTERM)
+            os.kill(os.getpid(), number)
         return plain(trainer, *arguments, **keywords)
 
     setattr(PretrainingTrainer, method, called)
@@ -178,6 +179,58 @@ def test_sigterm_saves_and_stops(whole, corpus, tmp_path, method, steps, saved, 
     assert signal.getsignal(signal.SIGTERM) is before
 
 
+def test_ctrl_c_saves_and_stops(corpus, tmp_path):
+    output = tmp_path / "run"
+    status = in_a_process(stopped, corpus, output, dict(save_strategy="no"), "training_step", 4, signal.SIGINT)
+    assert status == 128 + signal.SIGINT
+    assert find_damage(output / "checkpoint-5") is None and not (output / "model.safetensors").exists()
+
+
+def test_where_rows_cannot_be_read_a_checkpoint_is_saved_first(whole, corpus, tmp_path, monkeypatch, capsys):
+    """Whatever the error is, and then the training goes on as if nothing had happened."""
+    output, (folder, more) = tmp_path / "run", whole
+    plain = MaskedLMCollator.torch_call
+
+    def read(collator, examples):
+        if collator._batches == 5 and collator.rate_points is not None and collator.seed == 42:
+            raise TypeError("text.jsonl, line 7: a number where text was")
+        return plain(collator, examples)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(MaskedLMCollator, "torch_call", read)
+        assert command(corpus, output, save_strategy="no", **more) == 2
+    said = capsys.readouterr().err
+    assert "text.jsonl, line 7: a number where text was (step 4 is saved" in said
+    assert "--resume_from_checkpoint true" in said and find_damage(output / "checkpoint-4") is None
+    assert not (output / "checkpoint-4" / "training_args.bin").exists()
+    assert command(corpus, output, resume_from_checkpoint="true", **more) == 0
+    check_same(output, folder)
+
+
+@pytest.mark.parametrize("precision", ["false", "true"])
+def test_a_training_that_diverges_stops_at_the_step_at_which_it_began(precision, corpus, tmp_path, monkeypatch, capsys):
+    output, plain = tmp_path / "run", PretrainingTrainer.training_step
+
+    def diverges(trainer, model, inputs, *arguments, **keywords):
+        if trainer.state.global_step == 3:
+            with torch.no_grad():
+                next(model.parameters()).fill_(float("nan"))
+        return plain(trainer, model, inputs, *arguments, **keywords)
+
+    monkeypatch.setattr(PretrainingTrainer, "training_step", diverges)
+    assert command(corpus, output, bf16=precision) == 2
+    said = capsys.readouterr().err
+    assert "step 4: the weights are no longer finite" in said and "--learning_rate" in said
+    assert {path.name for path in output.glob("checkpoint-*")} == {"checkpoint-2"}
+    assert not (output / "report.json").exists() and not (output / "model.safetensors").exists()
+
+
+@pytest.mark.parametrize("rate", ["inf", "nan", "-1"])
+def test_a_rate_that_is_no_number_is_refused(rate, corpus, tmp_path, capsys):
+    assert command(corpus, tmp_path / "run", learning_rate=rate) == 2
+    assert "learning_rate must be a finite number" in capsys.readouterr().err
+
+
 def test_a_second_sigterm_ends_at_once():
     called, callback = [], SaveAndStop()
     before = signal.signal(signal.SIGTERM, lambda *_: called.append("before"))
@@ -187,10 +240,11 @@ def test_a_second_sigterm_ends_at_once():
         assert callback.received and not called
         os.kill(os.getpid(), signal.SIGTERM)  # of the same stop: from the launcher and the system, say
         assert not called
-        callback.at -= STOP_SECONDS
+        callback.at -= STOP_SECONDS[signal.SIGTERM]
         os.kill(os.getpid(), signal.SIGTERM)
         assert called == ["before"]
     finally:
+        callback.restore()
         signal.signal(signal.SIGTERM, before)
 
 

@@ -29,6 +29,7 @@ from minibert.training import precision
 from minibert.training.arguments.pretraining import MaskingArguments, ObjectiveArguments
 from minibert.training.cli import main as cli
 from minibert.training.cli import parsing
+from minibert.training.data.collators import MaskedLMCollator
 from minibert.training.pretraining import run as pretraining
 from minibert.training.pretraining.objectives import MaskedLM
 from minibert.training.pretraining.objectives.base import token_score, unigram_baseline
@@ -138,6 +139,22 @@ def test_a_model_that_diverged_is_reported():
     report = objective.report(figures, (5.0, 0.1)) | {"objective": "mlm"}
     assert report["validation_loss"] == 1e4 and math.isfinite(report["perplexity"])
     assert "10000.000" in describe_pretraining(report)
+
+
+def test_a_score_of_nothing_is_none(corpus, tmp_path, monkeypatch, capsys):
+    """No held-out position is masked: neither a loss of 0 nor a perplexity of 1, nowhere."""
+    evaluation = MaskedLMCollator.for_evaluation
+    monkeypatch.setattr(MaskedLMCollator, "for_evaluation", lambda self: evaluation(self, 0.0))
+    assert cli.main(["pretrain", "--data", str(corpus), "--output_dir", str(tmp_path / "run"), "--max_steps", "1",
+                     "--at_least_one_target", "false", *QUICK]) == 0  # fmt: skip
+    report = json.loads((tmp_path / "run" / "report.json").read_text())
+    assert report["targets"] == 0
+    assert {report[name] for name in ("validation_loss", "perplexity", "accuracy", "unigram_loss")} == {None}
+    assert "there is no score" in capsys.readouterr().out
+    card = (tmp_path / "run" / "README.md").read_text()
+    assert "perplexity" not in card and "model-index" not in card
+    history = json.loads((tmp_path / "run" / "trainer_state.json").read_text())["log_history"]
+    assert not [entry for entry in history if {"eval_loss", "eval_mlm_loss"} & {*entry}]
 
 
 def test_a_vocabulary_with_gaps_is_counted():

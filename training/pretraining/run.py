@@ -210,8 +210,6 @@ def pretrain(
     except Exception as error:  # every library below has its own for a dead line or a refusal
         again = repeat(push_arguments(training))
         raise ValueError(f"{' '.join(str(error).split())}; {output} is whole; to try again: {again}") from error
-    finally:
-        (output / "training_args.bin").unlink(missing_ok=True)  # a pickle that nothing needs once training is over
     if budget is not None:
         print(f"Took {budget.elapsed / 60:.1f} of {optimization.minutes:g} minutes")
     return TrainingResult(without_autocast(trainer.model), tokenizer, report, output)

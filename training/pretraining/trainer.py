@@ -129,7 +129,9 @@ class PretrainingTrainer(OptimizationMixin, HubReady, CheckpointErrors, Trainer)
         sums = torch.stack(self._sums).cpu().double().sum(0)
         sums = self.accelerator.reduce(sums.to(self.args.device), "sum") if ranks > 1 else sums
         loss, counted, *sums = sums.tolist()
-        figures = {"loss": loss / counted, **self.objective.figures(sums)}
+        figures = self.objective.figures(sums)
+        if self.objective.metric in figures:  # else there was no target, whose loss would be 0
+            figures["loss"] = loss / counted
         output.metrics.update({f"{metric_key_prefix}_{name}": figure for name, figure in figures.items()})
         return output
 

@@ -100,20 +100,21 @@ class Objective(abc.ABC):
         return token_score(outputs["logits"], batch["labels"])
 
     def figures(self, sums: Sequence[float]) -> dict[str, float]:
-        """Means for the log, out of the sums of all batches, [k]."""
+        """Means for the log, out of the sums of all batches, [k]; none of what there was nothing of."""
         loss, right, targets = sums
-        return {self.metric: loss / max(targets, 1), "accuracy": right / max(targets, 1), "targets": targets}
+        return means(targets, **{self.metric: loss, "accuracy": right}) | {"targets": targets}
 
-    def report(self, figures: Mapping[str, float], baseline: tuple[float, float]) -> dict[str, Any]:
-        """The final figures, out of those of the last evaluation (`eval_…`) and the `unigram_baseline`."""
-        loss = figures[f"eval_{self.metric}"]
+    def report(self, figures: Mapping[str, float], baseline: tuple[float | None, float | None]) -> dict[str, Any]:
+        """The final figures, out of those of the last evaluation (`eval_…`) and the `unigram_baseline`; None for those
+        that nothing was measured for."""
+        loss = figures.get(f"eval_{self.metric}")
         return {
             "validation_loss": loss,
-            "perplexity": math.exp(min(loss, 700)),  # of a model that diverged, what a float can hold
-            "accuracy": figures["eval_accuracy"],
+            "perplexity": perplexity(loss),
+            "accuracy": figures.get("eval_accuracy"),
             "targets": int(figures["eval_targets"]),
             "unigram_loss": baseline[0],
-            "unigram_perplexity": math.exp(baseline[0]),
+            "unigram_perplexity": perplexity(baseline[0]),
             "unigram_accuracy": baseline[1],
         }
 
@@ -124,6 +125,15 @@ class Objective(abc.ABC):
     @abc.abstractmethod
     def examples(self, folder: Path, sentences: Sequence[str], tokenizer: PreTrainedTokenizerBase) -> list[str]:
         """Lines that show the saved model at work on held-out sentences (`examples.choose_sentences`)."""
+
+
+def means(count: float, **sums: float) -> dict[str, float]:
+    """The sums divided by the count; nothing where nothing was counted: a score of nothing is no perfect score."""
+    return {name: total / count for name, total in sums.items()} if count else {}
+
+
+def perplexity(loss: float | None) -> float | None:
+    return None if loss is None else math.exp(min(loss, 700))  # of a model that diverged, what a float can hold
 
 
 def token_score(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
@@ -141,12 +151,15 @@ def token_score(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
 
 def unigram_baseline(
     train: datasets.Dataset, batches: Any, vocab_size: int, special_ids: Sequence[int] = ()
-) -> tuple[float, float]:
+) -> tuple[float | None, float | None]:
     """What knowing nothing but token frequencies gives at the targets of evaluation: the mean loss of the
     add-one-smoothed frequencies of the training rows, and the accuracy of always guessing the most frequent target.
+    None where there is no target.
     Special tokens count only where they are targets (as [SEP] is for a decoder)."""
     counts = unigram_counts(train, vocab_size).astype(np.float64)
     labels = np.concatenate([batch["labels"][batch["labels"] != IGNORE_INDEX].cpu().numpy() for batch in batches])
+    if not len(labels):
+        return None, None
     is_target = np.bincount(labels, minlength=vocab_size) > 0
     special = np.asarray(special_ids, dtype=np.int64)
     counts[special[~is_target[special]]] = 0

@@ -18,7 +18,7 @@ from ....modeling_minibert import MiniBertForMaskedLM, MiniBertForReplacedTokenD
 from ...arguments.pretraining import RowArguments
 from ...data.collators import MaskedLMCollator
 from ...data.masking import IGNORE_INDEX
-from .base import token_score
+from .base import means, token_score
 from .examples import find_content_word
 from .masked_lm import MaskedLM
 
@@ -223,18 +223,13 @@ class ReplacedTokenDetection(MaskedLM):
 
     def figures(self, sums: Sequence[float]) -> dict[str, float]:
         mlm_loss, right, targets, rtd_loss, tokens, found, flagged, replaced = sums
-        return {
-            "rtd_loss": rtd_loss / max(tokens, 1),
-            "accuracy": 1 - (flagged + replaced - 2 * found) / max(tokens, 1),
-            "replaced_precision": found / max(flagged, 1),
-            "replaced_recall": found / max(replaced, 1),
-            "replaced_f1": 2 * found / max(flagged + replaced, 1),
-            "replaced": replaced / max(tokens, 1),
-            "targets": tokens,
-            "mlm_loss": mlm_loss / max(targets, 1),
-            "mlm_accuracy": right / max(targets, 1),
-            "mlm_targets": targets,
-        }
+        right_tokens = tokens - (flagged + replaced - 2 * found)
+        figures = means(tokens, rtd_loss=rtd_loss, accuracy=right_tokens, replaced=replaced)
+        figures |= means(targets, mlm_loss=mlm_loss, mlm_accuracy=right)
+        if replaced:
+            figures["replaced_precision"] = found / max(flagged, 1)
+            figures |= means(replaced, replaced_recall=found) | means(flagged + replaced, replaced_f1=2 * found)
+        return figures | {"targets": tokens, "mlm_targets": targets}
 
     def report(self, figures: Mapping[str, float], baseline: tuple[float, float]) -> dict[str, Any]:
         """The discriminator's figures, beside those of `constant_` answers: "original" for every token, at best with
@@ -243,13 +238,13 @@ class ReplacedTokenDetection(MaskedLM):
         entropy = -sum(p * math.log(p) for p in (share, 1 - share) if p > 0)
         return {
             "validation_loss": figures["eval_rtd_loss"],
-            **{name: figures[f"eval_{name}"] for name in shown},
+            **{name: figures.get(f"eval_{name}") for name in shown},
             "targets": int(figures["eval_targets"]),
             "constant_loss": entropy,
             "constant_accuracy": 1 - share,
             "generator": {
-                "loss": figures["eval_mlm_loss"],
-                "accuracy": figures["eval_mlm_accuracy"],
+                "loss": figures.get("eval_mlm_loss"),
+                "accuracy": figures.get("eval_mlm_accuracy"),
                 "targets": int(figures["eval_mlm_targets"]),
                 "unigram_loss": baseline[0],
                 "unigram_accuracy": baseline[1],

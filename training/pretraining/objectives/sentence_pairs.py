@@ -18,7 +18,7 @@ from ...data.documents import map_tables, tokenize_table, tokenizer_backend
 from ...data.masking import IGNORE_INDEX
 from ...data.packing import special_ids
 from ...data.sentences import split_sentences
-from .base import token_score
+from .base import means, token_score
 from .masked_lm import MaskedLM
 
 # Documents whose segments may stand beside one another as random pairs.
@@ -72,10 +72,10 @@ class MaskedLMWithNextSentence(MaskedLM):
 
     def figures(self, sums: Sequence[float]) -> dict[str, float]:
         loss, right, pairs = sums[3:]
-        return super().figures(sums[:3]) | {"nsp_loss": loss / max(pairs, 1), "nsp_accuracy": right / max(pairs, 1)}
+        return super().figures(sums[:3]) | means(pairs, nsp_loss=loss, nsp_accuracy=right)
 
     def report(self, figures: Mapping[str, float], baseline: tuple[float, float]) -> dict[str, Any]:
-        ours = {"nsp_loss": figures["eval_nsp_loss"], "nsp_accuracy": figures["eval_nsp_accuracy"]}
+        ours = {name: figures.get(f"eval_{name}") for name in ("nsp_loss", "nsp_accuracy")}
         return super().report(figures, baseline) | ours
 
 
