@@ -21,8 +21,8 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .cli.main import split_command
-from .cli.parsing import argument_names, read_recipe, run_command
+from .cli import split_command
+from .old_cli.parsing import argument_names, read_recipe, run_command
 from .result import TrainingResult
 
 if TYPE_CHECKING:
@@ -79,12 +79,6 @@ def evaluate(task: str, **arguments: Any) -> dict[str, Any]:
             folder, for "embed" also a table of scored pairs.
     """
     return run_command(split_command(["evaluate", task])[0], given=arguments)
-
-
-def fill(text: str | Iterable[str], **arguments: Any) -> list[list[list[dict[str, Any]]]]:
-    """The `top_k` (int, 5) candidates of `model` (str) for every [MASK] of every text, best first, as
-    `pipeline("fill-mask")` describes them."""
-    return run_command("fill", given={"text": _texts(text), **arguments})
 
 
 def embed(text: str | Iterable[str], **arguments: Any) -> np.ndarray:

@@ -6,11 +6,11 @@ from helpers import write_rows
 from transformers import TrainingArguments
 
 from minibert.training.arguments.embeddings import PairArguments, PoolingArguments, ReferenceArguments
-from minibert.training.cli.parsing import parse
 from minibert.training.data import tables
 from minibert.training.embeddings import evaluate
 from minibert.training.embeddings.data import read_lines, read_pairs, read_table, text_files
 from minibert.training.embeddings.train import read_training_data
+from minibert.training.old_cli.parsing import parse
 
 
 def columns(first, second, third=None, label=None) -> dict[str, list]:

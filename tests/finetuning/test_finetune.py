@@ -40,11 +40,11 @@ from minibert import (
     MiniBertModel,
 )
 from minibert.training.cli import main as cli
-from minibert.training.cli import parsing
 from minibert.training.conversion import to_native
 from minibert.training.finetuning import compare
 from minibert.training.finetuning import run as command
 from minibert.training.finetuning.trainer import TaskTrainer, score, train
+from minibert.training.old_cli import parsing
 
 
 @pytest.fixture(scope="module")
@@ -804,7 +804,7 @@ def test_two_processes_do_what_one_does(start, tmp_path):
              "--save_only_model", "false", "--save_total_limit", "9", "--per_device_eval_batch_size", "7"]  # fmt: skip
     one, two = tmp_path / "one", tmp_path / "two"
     assert cli.main([*given, "--output_dir", str(one), "--per_device_train_batch_size", "16", "--traceback"]) == 0
-    (tmp_path / "run.py").write_text("import sys; from minibert.training.cli.main import main; sys.exit(main())")
+    (tmp_path / "run.py").write_text("import sys; from minibert.training.cli import main; sys.exit(main())")
     launch = ["torch.distributed.run", "--standalone", "--nproc_per_node", "2", str(tmp_path / "run.py")]
     done = subprocess.run(
         [sys.executable, "-m", *launch, *given, "--output_dir", str(two), "--per_device_train_batch_size", "8"],

@@ -24,12 +24,12 @@ from transformers import (
 from minibert import MiniBertConfig, MiniBertForSequenceClassification, MiniBertModel, train_tokenizer
 from minibert.training.arguments.finetuning import AnswerArguments
 from minibert.training.cli import main as cli
-from minibert.training.cli import parsing
 from minibert.training.finetuning import run as command
 from minibert.training.finetuning.freezing import SeenEmbedding
 from minibert.training.finetuning.tasks.answering import answer_question
 from minibert.training.finetuning.tasks.base import Task
 from minibert.training.finetuning.trainer import TaskTrainer, score
+from minibert.training.old_cli import parsing
 
 NAMES, WORDS = ("ann", "bob"), ("runs", "sleeps", "sings", "eats", "to", "in", "the", "park")
 QUICK = ["--max_steps", "2", "--disable_tqdm", "true", "--bf16", "false"]

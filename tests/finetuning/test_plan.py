@@ -12,7 +12,7 @@ from transformers import AutoTokenizer
 from minibert import MiniBertConfig, MiniBertForSequenceClassification, MiniBertModel
 from minibert.tokenization import train_tokenizer
 from minibert.training.cli import main as cli
-from minibert.training.cli import parsing
+from minibert.training.old_cli import parsing
 
 WORDS = [a + b for a in "bdfgklmnprst" for b in "aeiou"]
 

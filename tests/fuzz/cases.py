@@ -27,9 +27,9 @@ from huggingface_hub import ModelCard
 from minibert import MiniBertConfig, MiniBertForMaskedLM, MiniBertForSequenceClassification, train_tokenizer
 from minibert.training.checkpoints import checkpoint_to_resume, write_manifest
 from minibert.training.cli import main as cli
-from minibert.training.cli.commands import COMMANDS
 from minibert.training.hub.card import CardFacts, Result, render_card
 from minibert.training.loading import minibert_config
+from minibert.training.old_cli.commands import COMMANDS
 
 # --- values ---
 

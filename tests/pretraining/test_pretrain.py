@@ -28,8 +28,8 @@ import minibert
 from minibert.training import precision
 from minibert.training.arguments.pretraining import MaskingArguments, ObjectiveArguments
 from minibert.training.cli import main as cli
-from minibert.training.cli import parsing
 from minibert.training.data.collators import MaskedLMCollator
+from minibert.training.old_cli import parsing
 from minibert.training.pretraining import run as pretraining
 from minibert.training.pretraining.objectives import MaskedLM
 from minibert.training.pretraining.objectives.base import token_score, unigram_baseline

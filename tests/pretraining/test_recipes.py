@@ -7,7 +7,7 @@ import pytest
 
 import minibert
 from minibert.training.cli import main as cli
-from minibert.training.cli import parsing
+from minibert.training.old_cli import parsing
 
 RECIPES = sorted((Path(minibert.__file__).parent / "training" / "pretraining" / "recipes").glob("*.yaml"))
 SMALL = [

@@ -199,15 +199,6 @@ class PrepareArguments:
     seed: int = argument(42, "Seed of what is held out and drawn; 42 is that of pretrain, too.")
 
 
-@dataclass
-class FillArguments:
-    """Fill the masks in a text with a trained model."""
-
-    text: list[str] = argument([], "Text with [MASK] in it; also given without --text.")
-    model: str = argument("runs/minibert", "The trained model: a folder or a Hub name.")
-    top_k: int = argument(5, "Candidates shown for every mask.")
-
-
 PRETRAIN_DEFAULTS: dict[str, Any] = TRAINING_DEFAULTS | {
     "output_dir": "runs/minibert",
     "per_device_train_batch_size": None,  # undecided, and so is num_train_epochs: see UNLESS_GIVEN

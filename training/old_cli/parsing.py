@@ -28,7 +28,6 @@ from safetensors import SafetensorError
 from ..arguments import argument
 from ..files import lock_folder
 from .commands import COMMANDS
-from .unused_arguments import reject_training, reject_unused
 
 NO_MEMORY = ("can't allocate memory", "Storage size calculation overflowed", "out of memory")
 NOT_WRITTEN = ("PytorchStreamWriter", "inline_container", "iostream error", "(os error ")  # the last: `tokenizers`
@@ -109,7 +108,6 @@ def parse(name: str, argv: Sequence[str] = (), given: Mapping[str, Any] | None =
     *instances, others, words = parser.read(argv, chosen)
     values = {field: value for instance in instances for field, value in vars(instance).items()}
     values |= {command.positional: words} if words and command.positional else {}
-    reject_unused(command.arguments, values, named, recipe.keys() - given.keys())
     if command.training_defaults is not None:
         from ..checkpoints import check_unused
 
@@ -118,8 +116,6 @@ def parse(name: str, argv: Sequence[str] = (), given: Mapping[str, Any] | None =
         if not (name.startswith("evaluate") or values.get("plan") or values.get("compare") or goes_on):
             check_unused(Path(values["output_dir"]))
         *instances, others, words = build_parser(name, everything=True).read(argv, chosen)
-        if name.startswith("evaluate"):
-            reject_training(instances[-1], named | recipe.keys())
 
     for word in words:
         if word.startswith("--"):  # such as --no_quick

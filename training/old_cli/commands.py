@@ -57,7 +57,6 @@ COMMANDS = {
         training_defaults=pretraining.PRETRAIN_DEFAULTS,
         config_overrides=True,
     ),
-    "fill": Command("pretraining.fill:fill", (pretraining.FillArguments,), "text"),
     "tokenizer": Command(
         "pretraining.tokenizer:train",
         (*TEXT, pretraining.StreamingArguments, pretraining.TokenizerArguments, pretraining.TokenizerCommandArguments),

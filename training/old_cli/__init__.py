@@ -1,0 +1,1 @@
+"""Commands that are still made of dataclasses; goes with the last of them."""
