@@ -56,7 +56,7 @@ def findings(tree: ast.Module, trusts: bool = False) -> list[str]:
         if last in ("load", "save") and name.startswith(("np.", "numpy.")) and keywords.get("allow_pickle") != "False":
             found.append(f"{name} with pickles")
         if name.startswith("yaml.") and last.endswith("load") and last != "safe_load":
-            found += [] if keywords.get("Loader") == "_Yaml12Loader" else [name]  # a `yaml.SafeLoader`
+            found += [] if keywords.get("Loader") in ("_Yaml12Loader", "yaml.BaseLoader") else [name]
         if keywords.get("shell", "False") != "False":
             found.append(f"{name} in a shell")
     return found

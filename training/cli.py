@@ -398,7 +398,7 @@ def read_recipe(path: str) -> dict[str, Any]:
                 what = "aliases (*)" if level <= MOST_LEVELS else f"more than {MOST_LEVELS} levels"
                 raise ValueError(f"recipe: {path!r} has {what}; write the values out")
         node = yaml.compose(text, yaml.SafeLoader)
-        values, texts = yaml.safe_load(text) or {}, yaml.load(text, yaml.BaseLoader)
+        values, texts = yaml.safe_load(text) or {}, yaml.load(text, Loader=yaml.BaseLoader)
     except yaml.YAMLError as error:
         raise ValueError(f"recipe: {path!r} is not YAML: {error}") from None
     if not isinstance(values, dict):

@@ -26,20 +26,7 @@ def fill(text: str | Sequence[str], model: str = "runs/minibert", top_k: int = 5
         ValueError: a text without a mask, or no model at the path that was trained to predict masked tokens.
     """
     texts = [text] if isinstance(text, str) else list(text)
-    saved_config(model)  # says best what is wrong with a path
-    tokenizer = saved_tokenizer(model)
-    if tokenizer.mask_token is None:
-        raise ValueError(f"model: the tokenizer of {model!r} has no mask token; use a masked language model")
-    masked = [each.replace(MASK, tokenizer.mask_token) for each in texts]
-    for each in masked:
-        if tokenizer.mask_token not in each:
-            raise ValueError(f"text: {each!r} has no {MASK}")
-    with reading(model):
-        loaded = load_predictor(model, AutoModelForMaskedLM)
-        filler = pipeline("fill-mask", model=loaded, tokenizer=tokenizer, trust_remote_code=False)
-    filled = [filler(each, top_k=min(top_k, loaded.config.vocab_size)) for each in masked]
-    # with a single mask, the pipeline leaves out the list of masks
-    filled = [masks if isinstance(masks[0], list) else [masks] for masks in filled]
+    filled = fill_masks(texts, model, top_k)
     for each, masks in zip(texts, filled):
         print(each)
         for number, candidates in enumerate(masks, 1):
@@ -48,3 +35,21 @@ def fill(text: str | Sequence[str], model: str = "runs/minibert", top_k: int = 5
             for candidate in candidates:
                 print(f"  {candidate['score']:6.1%}  {candidate['token_str'].strip()}")
     return filled
+
+
+def fill_masks(texts: Sequence[str], model: str, top_k: int = 5) -> list[list[list[dict[str, Any]]]]:
+    """The candidates of `fill`, not printed."""
+    saved_config(model)  # says best what is wrong with a path
+    tokenizer = saved_tokenizer(model)
+    if tokenizer.mask_token is None:
+        raise ValueError(f"model: the tokenizer of {model!r} has no mask token; use a masked language model")
+    masked = [text.replace(MASK, tokenizer.mask_token) for text in texts]
+    for text in masked:
+        if tokenizer.mask_token not in text:
+            raise ValueError(f"text: {text!r} has no {MASK}")
+    with reading(model):
+        loaded = load_predictor(model, AutoModelForMaskedLM)
+        filler = pipeline("fill-mask", model=loaded, tokenizer=tokenizer, trust_remote_code=False)
+    filled = [filler(text, top_k=min(top_k, loaded.config.vocab_size)) for text in masked]
+    # with a single mask, the pipeline leaves out the list of masks
+    return [masks if isinstance(masks[0], list) else [masks] for masks in filled]
