@@ -1,8 +1,8 @@
 # Copyright 2026 The MiniBERT authors. Licensed under the Apache License, Version 2.0.
-"""What a token is before the first layer, and positions of every kind: learned and sinusoidal ones are added to word
-vectors, rotary ones are the angles by which layers turn queries and keys (`rotate`).
+"""The input of the first layer, and position encodings of every kind. Learned and sinusoidal positions are added to the
+word embeddings; rotary ones are angles by which the layers rotate queries and keys (`rotate`).
 
-Shape suffixes: b batch, s columns of the padded batch, d width; of unpadded tokens b is 1 and s counts them.
+Shape suffixes: b batch, s columns of the padded batch, d width. With unpadded tokens, b is 1 and s counts the tokens.
 """
 
 import torch
@@ -10,8 +10,27 @@ from torch import nn
 from torch.nn import functional as F
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
-from .attention_minibert import MiniBertDropout, build_linear, is_captured
 from .configuration_minibert import MiniBertConfig
+from .cpu_minibert import MiniBertDropout
+from .sequences_minibert import is_captured
+
+# --- parts of every layer ---
+
+
+def build_linear(inputs: int, outputs: int, bias: bool, std: float) -> nn.Linear:
+    """A linear that carries the standard deviation of its initialization. Transformers initializes a model from outside
+    its tree at modules with parameters only: an initialization written for a container would never run."""
+    linear = nn.Linear(inputs, outputs, bias=bias)
+    linear.init_std = std
+    return linear
+
+
+def build_norm(config: MiniBertConfig, width: int | None = None) -> nn.Module:
+    width = width or config.hidden_size
+    if config.norm_type == "rmsnorm":
+        return nn.RMSNorm(width, eps=config.norm_eps)
+    return nn.LayerNorm(width, eps=config.norm_eps, bias=config.norm_bias)
+
 
 # --- positions ---
 
@@ -27,6 +46,19 @@ def rotary_angles(position_bs: torch.Tensor, frequencies: torch.Tensor) -> tuple
     return angles.cos(), angles.sin()
 
 
+def rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+    """Rotate the pairs (x_i, x_{i + width / 2}) of the first `width` elements of each head.
+
+    Args:
+        x: [b, s, heads, head width].
+        cos, sin: [b, s, 1, width], as `MiniBertRotary` returns them: the sines of the first half are negative.
+    """
+    width = int(cos.shape[-1])  # `roll` takes no traced size
+    if width < x.shape[-1]:
+        return torch.cat((rotate(x[..., :width], cos, sin), x[..., width:]), dim=-1)
+    return torch.addcmul(x * cos.to(x.dtype), x.roll(width // 2, -1), sin.to(x.dtype))
+
+
 def sinusoidal_positions(position_bs: torch.Tensor, width: int) -> torch.Tensor:
     """The fixed table of Vaswani et al. 2017 (section 3.5), [b, s, width]: sines and cosines interleaved."""
     cos, sin = rotary_angles(position_bs, rotary_frequencies(width, 10_000.0, position_bs.device))
@@ -34,20 +66,21 @@ def sinusoidal_positions(position_bs: torch.Tensor, width: int) -> torch.Tensor:
 
 
 class MiniBertRotary:
-    """The rotary angles of one kind of layer, scaled as `rope_parameters` say. No module, and numbers instead of
-    buffers: nothing can be lost or rounded when weights are loaded or cast.
+    """The rotary angles of one kind of layer, scaled as `rope_parameters` say. It is no module and holds numbers, not
+    buffers, so that nothing is lost or rounded when weights are loaded or cast.
 
-    "dynamic" and "longrope" follow the longest text of the batch, as in Transformers: there a text's vectors depend on
-    its neighbours, if one of them is longer than what the model was trained for.
+    "dynamic" and "longrope" depend on the longest text of the batch, as in Transformers: if it is longer than the
+    length trained for, it changes the vectors of the other texts too.
     """
 
     def __init__(self, config: MiniBertConfig, layer_type: str):
         parameters, kind = config.rope_parameters[layer_type], config.rope_parameters[layer_type]["rope_type"]
         part = parameters.get("partial_rotary_factor") or 1.0
-        self.width = int(config.hidden_size // config.num_attention_heads * part)  # what is turned of a head
+        self.width = int(config.hidden_size // config.num_attention_heads * part)  # elements of a head that rotate
         self.theta, self.scaling = parameters["rope_theta"], 1.0
         self.factor = parameters["factor"] if kind == "dynamic" else None
-        self.limit, self.frequencies, self.beyond = config.max_position_embeddings, None, None
+        # the length trained for, the frequencies (None: from theta), and those of longer texts (longrope)
+        self.limit, self.frequencies, self.long_frequencies = config.max_position_embeddings, None, None
         if kind not in ("default", "dynamic"):
             with torch.device("cpu"):  # models are built on the meta device
                 compute = ROPE_INIT_FUNCTIONS[kind]
@@ -55,22 +88,23 @@ class MiniBertRotary:
                 self.frequencies = frequencies.tolist()
                 if kind == "longrope":
                     self.limit = parameters["original_max_position_embeddings"]
-                    self.beyond = compute(config, "cpu", self.limit + 1, layer_type)[0].tolist()
+                    self.long_frequencies = compute(config, "cpu", self.limit + 1, layer_type)[0].tolist()
 
     def __call__(self, position_bs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """What `rotate` takes, [b, s, 1, width] each."""
+        """The cosines and sines that `rotate` takes, [b, s, 1, width] each."""
         device, theta, length = position_bs.device, self.theta, None
-        if self.factor is not None or self.beyond is not None:
+        if self.factor is not None or self.long_frequencies is not None:
             length = F.pad(position_bs.flatten(), (0, 1)).max() + 1  # there may be no token
-        if self.factor is not None:  # the base of "NTK-aware" scaling grows with the length
+        if self.factor is not None:  # NTK-aware scaling: the base grows with the length
             grown = (self.factor * length / self.limit - (self.factor - 1)) ** (self.width / (self.width - 2))
             theta = torch.where(length > self.limit, theta * grown, theta)
         if self.frequencies is None:
             frequencies = rotary_frequencies(self.width, theta, device)
         else:
             frequencies = torch.tensor(self.frequencies, device=device)
-        if self.beyond is not None:
-            frequencies = torch.where(length > self.limit, torch.tensor(self.beyond, device=device), frequencies)
+        if self.long_frequencies is not None:
+            longer = torch.tensor(self.long_frequencies, device=device)
+            frequencies = torch.where(length > self.limit, longer, frequencies)
         cos, sin = rotary_angles(position_bs, frequencies)
         return torch.cat((cos, cos), dim=-1) * self.scaling, torch.cat((-sin, sin), dim=-1) * self.scaling
 
@@ -78,27 +112,25 @@ class MiniBertRotary:
 # --- words ---
 
 
-def build_norm(config: MiniBertConfig, width: int | None = None) -> nn.Module:
-    width = width or config.hidden_size
-    if config.norm_type == "rmsnorm":
-        return nn.RMSNorm(width, eps=config.norm_eps)
-    return nn.LayerNorm(width, eps=config.norm_eps, bias=config.norm_bias)
-
-
 def look_up(table: nn.Embedding, ids: torch.Tensor, name: str) -> torch.Tensor:
-    """Rows of a table; a ValueError for what it does not have (on CPU: elsewhere it would mean to wait)."""
+    """Rows of an embedding: [b, s] → [b, s, d].
+
+    Raises:
+        ValueError: the ids have the wrong type, or (on CPU, since reading them elsewhere means waiting) no row.
+    """
     if ids.dtype not in (torch.long, torch.int):
-        raise ValueError(f"{name} has the type {ids.dtype}: give torch.long")
-    rows = getattr(table, "num_embeddings", None)  # what an adapter wraps may not say it
+        raise ValueError(f"{name} has the type {ids.dtype}: use torch.long")
+    rows = getattr(table, "num_embeddings", None)  # adapters may wrap the embedding
     if rows and ids.device.type == "cpu" and ids.numel() and not is_captured(ids):
         low, high = map(int, ids.aminmax())
         if low < 0 or high >= rows:
-            raise ValueError(f"{name} has {low if low < 0 else high}: give numbers from 0 to {rows - 1}")
+            raise ValueError(f"{name} has {low if low < 0 else high}: use numbers from 0 to {rows - 1}")
     return table(ids)
 
 
 class MiniBertEmbeddings(nn.Module):
-    """Words, plus learned or sinusoidal positions and segments where there are some; norm, dropout, projection."""
+    """Word embeddings, plus learned or sinusoidal positions and segments if the config has them; then norm, dropout and
+    projection."""
 
     def __init__(self, config: MiniBertConfig):
         super().__init__()
@@ -126,8 +158,10 @@ class MiniBertEmbeddings(nn.Module):
         token_type_ids: torch.Tensor | None,
         position_ids: torch.Tensor,
     ) -> torch.Tensor:
-        """[b, s, d]; of unpadded tokens [1, t, d]"""
+        """Embed the tokens: [b, s] → [b, s, d]."""
         x = look_up(self.tok_embeddings, input_ids, "input_ids") if inputs_embeds is None else inputs_embeds
+        if not is_captured(x):  # a hook may have replaced one row by several copies of it (integrated gradients)
+            x = x.reshape(*position_ids.shape, x.shape[-1])
         if self.token_type_embeddings is not None:
             if token_type_ids is None:
                 token_type_ids = position_ids.new_zeros(1, 1)

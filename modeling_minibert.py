@@ -1,13 +1,13 @@
 # Copyright 2026 The MiniBERT authors. Licensed under the Apache License, Version 2.0.
-"""MiniBERT: the encoder and every head, read from top to bottom.
+"""MiniBERT: the encoder and every head.
 
-What happens to a batch: `MiniBertModel.forward` describes its documents (`Documents`), drops padding, embeds the real
-tokens, plans the attention of each kind of layer, runs the layers over the unpadded tokens, and pads again only for
-callers who need the padded shape. Heads work on the unpadded tokens: while training, the vocabulary is computed at the
-labelled positions alone.
+What happens to a batch: `MiniBertModel.forward` describes it (`PackedSequences`), drops padding, embeds the real
+tokens, plans the attention of each kind of layer, and runs the layers over the unpadded tokens. It pads the result only
+for callers who need padded rows. The heads work on the unpadded tokens; in training, logits over the vocabulary are
+computed at the labelled positions only.
 
-Shape suffixes: b batch, s columns of the padded batch, t tokens (unpadded, or all columns where nothing was dropped),
-n rows or documents, d width, v vocabulary, c classes.
+Shape suffixes: b batch, s columns of the padded batch, t tokens (unpadded, or all columns if padding was kept), n rows
+or documents, d width, v vocabulary, c classes.
 """
 
 import copy
@@ -38,22 +38,11 @@ from transformers.utils import ModelOutput, can_return_tuple, logging
 from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
 
-from .attention_minibert import (
-    Documents,
-    InterfacePlan,
-    MiniBertAttention,
-    MiniBertDropout,
-    bucket_rows,
-    build_linear,
-    is_captured,
-    is_traced,
-    output_std,
-    plan_attention,
-    project,
-    repeat_last,
-)
+from .attention_minibert import InterfacePlan, MiniBertAttention, output_std, plan_attention
 from .configuration_minibert import MiniBertConfig
-from .embeddings_minibert import MiniBertEmbeddings, MiniBertRotary, build_norm
+from .cpu_minibert import CrossEntropyByRows, MiniBertDropout, bucket_rows, project, repeat_last
+from .embeddings_minibert import MiniBertEmbeddings, MiniBertRotary, build_linear, build_norm
+from .sequences_minibert import PackedSequences, at_least_fp32, is_captured, is_traced
 
 MaybeTensor = torch.Tensor | None
 
@@ -87,8 +76,8 @@ class MiniBertLayer(GradientCheckpointingLayer):
         super().__init__()
         self.pre_norm = config.norm_placement == "pre"
         self.attention_type = config.layer_types[layer_idx]
-        normed = self.pre_norm and layer_idx == 0 and config.embedding_norm  # the embeddings end in a norm already
-        self.attn_norm = nn.Identity() if normed else build_norm(config)
+        is_normed = self.pre_norm and layer_idx == 0 and config.embedding_norm  # the embeddings end in a norm
+        self.attn_norm = nn.Identity() if is_normed else build_norm(config)
         self.attn = MiniBertAttention(config, layer_idx)
         self.mlp_norm = build_norm(config)
         self.mlp = MiniBertMLP(config)
@@ -96,11 +85,12 @@ class MiniBertLayer(GradientCheckpointingLayer):
 
     @property
     def kind(self) -> tuple[str, float]:
-        """Layers of one kind share an attention plan: those of one pattern that drop as much now."""
+        """The attention type and the current attention dropout. Layers of one kind share an attention plan."""
         dropout = self.attn.dropout
         return self.attention_type, getattr(dropout, "p", 0.0) if dropout.training else 0.0
 
     def forward(self, hidden_states: torch.Tensor, **kwargs) -> torch.Tensor:
+        """[b, s, d] → [b, s, d]; `kwargs` are those of `MiniBertAttention.forward`."""
         if self.pre_norm:
             hidden_states = hidden_states + self.dropout(self.attn(self.attn_norm(hidden_states), **kwargs)[0])
             return hidden_states + self.dropout(self.mlp(self.mlp_norm(hidden_states)))
@@ -109,7 +99,7 @@ class MiniBertLayer(GradientCheckpointingLayer):
 
 
 class MiniBertPooler(nn.Module):
-    """BERT's layer over the pooled vector."""
+    """BERT's dense layer and activation on the pooled vector."""
 
     def __init__(self, config: MiniBertConfig):
         super().__init__()
@@ -121,7 +111,7 @@ class MiniBertPooler(nn.Module):
 
 
 class MiniBertPredictionHead(nn.Module):
-    """Dense, activation, norm: what stands before the decoder, and before ModernBERT's classifiers."""
+    """Dense layer, activation and norm, before the decoder and before ModernBERT's classifiers."""
 
     def __init__(self, config: MiniBertConfig, width: int | None = None):
         super().__init__()
@@ -138,12 +128,17 @@ class MiniBertPredictionHead(nn.Module):
 
 @dataclass
 class MiniBertModelOutput(BaseModelOutputWithPooling):
-    """What `MiniBertModel` returns. With `padded_output=False`, for the heads, `unpadded` are the final states of the
-    unpadded tokens, [tokens, width], `documents` says where those tokens belong, and `plans` how the layers attended;
-    `last_hidden_state` is there only beside the other `hidden_states`."""
+    """Output of `MiniBertModel`.
+
+    Args:
+        unpadded: with `padded_output=False`, the final states of the unpadded tokens, [tokens, width].
+            `last_hidden_state` is then returned only if all `hidden_states` are.
+        sequences: with `padded_output=False`, the `PackedSequences` that place those tokens in the batch.
+        plans: with `padded_output=False`, the attention plan of each kind of layer.
+    """
 
     unpadded: torch.Tensor | None = None
-    documents: Any = None
+    sequences: Any = None
     plans: Any = None
 
 
@@ -152,9 +147,9 @@ class MiniBertForPreTrainingOutput(ModelOutput):
     """Output of `MiniBertForPreTraining`.
 
     Args:
-        loss: the sum of the losses whose labels were given; `mlm_loss` and `nsp_loss` are its terms.
+        loss: the sum of `mlm_loss` and `nsp_loss`, or one of them if only its labels were given.
         prediction_logits: [batch, length, vocabulary], or [labelled positions, vocabulary] with `sparse_prediction`.
-        seq_relationship_logits: [batch, 2]; class 0 says that segment B follows segment A.
+        seq_relationship_logits: [batch, 2]; class 0 means that segment B follows segment A.
     """
 
     loss: torch.Tensor | None = None
@@ -179,17 +174,17 @@ class MiniBertPreTrainedModel(PreTrainedModel):
     _can_record_outputs = {"hidden_states": MiniBertLayer, "attentions": MiniBertAttention}
 
     def _check_and_adjust_attn_implementation(self, attn_implementation: str | None, *args, **kwargs) -> str:
-        """A kernel of the Hub that cannot be had here stops nobody: sdpa computes the same."""
+        """Fall back to SDPA if a kernel of the Hub is unavailable; the result is the same."""
         try:
             return super()._check_and_adjust_attn_implementation(attn_implementation, *args, **kwargs)
         except (ImportError, ValueError) as error:
             if "/" not in str(attn_implementation):
                 raise
-            logger.warning(f"attn_implementation={attn_implementation!r} cannot be had, sdpa takes its place: {error}")
+            logger.warning(f"attn_implementation={attn_implementation!r} is unavailable, using sdpa instead: {error}")
             return "sdpa"
 
     def encode(self, *inputs: torch.Tensor | None, **kwargs) -> "MiniBertModelOutput":
-        """What every head starts with: the unpadded tokens of `MiniBertModel`."""
+        """Run the encoder without padding its output."""
         return self.model(*inputs, padded_output=False, return_dict=True, **kwargs)
 
     @torch.no_grad()
@@ -212,12 +207,12 @@ class MiniBertModel(MiniBertPreTrainedModel):
     """The encoder.
 
     Args:
-        add_pooling_layer: whether to own BERT's pooler; None: as the config says.
+        add_pooling_layer: whether the model has BERT's pooler; None: as the config says.
     """
 
     def __init__(self, config: MiniBertConfig, add_pooling_layer: bool | None = None):
         super().__init__(config)
-        config.convert_rope_params_to_dict()  # fields may have been set since the config was built
+        config.convert_rope_params_to_dict()  # fields may have been set after the config was built
         config.validate_architecture()
         config.validate_layer_type()
         self.embeddings = MiniBertEmbeddings(config)
@@ -225,7 +220,7 @@ class MiniBertModel(MiniBertPreTrainedModel):
         self.final_norm = build_norm(config) if config.norm_placement == "pre" else nn.Identity()
         pooler = config.add_pooling_layer if add_pooling_layer is None else add_pooling_layer
         self.pooler = MiniBertPooler(config) if pooler else None
-        # A decoder's first token has seen nothing, its last one everything.
+        # The last token of a decoder is the only one that has seen all others.
         self.pooling = "last" if config.is_causal else config.classifier_pooling
         self.windows = {layer.attention_type: layer.attn.window for layer in self.layers}
         self.head_width = self.layers[0].attn.head_width
@@ -248,24 +243,24 @@ class MiniBertModel(MiniBertPreTrainedModel):
             attention_mask: [batch, length], non-zero at real tokens (padding left, right or in holes); or
                 [batch, 1, length, length], boolean (True: seen) or floating (added to the scores).
             token_type_ids: [batch, length]; ignored by a model without segments.
-            position_ids: [batch or 1, length]; counted over real tokens if left out. A row holds several documents,
-                which never see each other, if a position is not the previous one plus 1.
-            seq_idx: [batch, length], the document of each token (wins over `position_ids`).
-            cu_seq_lens_q: [documents + 1], where documents start in the flattened batch; `max_length_q`: tokens of the
-                longest one, for kernels. (Those of the keys, of the same convention, add nothing for self-attention.)
+            position_ids: [batch or 1, length]; by default real tokens are counted. Where a position is not the previous
+                one plus 1, another document of the row starts. Documents never see each other.
+            seq_idx: [batch, length], the document number of each token; takes precedence over `position_ids`.
+            cu_seq_lens_q, max_length_q: [documents + 1], where documents start in the flattened batch, and the tokens
+                of the longest one. (`cu_seq_lens_k` and `max_length_k` are the same in self-attention, and ignored.)
             padded_output: False returns the unpadded tokens, see `MiniBertModelOutput`.
-            is_causal: overrides the config's.
+            is_causal: replaces the value of the config.
 
         Returns:
             `last_hidden_state` [batch, length, width], zero at padding; `pooler_output` [rows or documents, width].
         """
-        for name in ("past_key_values", "cache", "encoder_hidden_states"):  # "cache" is since Transformers 5.24
+        for name in ("past_key_values", "cache", "encoder_hidden_states"):  # "cache": from Transformers 5.24
             if kwargs.get(name) is not None:
-                raise ValueError(f"{name}: there is no cache and no cross-attention; give the whole text at every step")
+                raise ValueError(f"{name}: there is no cache and no cross-attention; pass the whole text at every step")
         columns = dict(token_type_ids=token_type_ids, position_ids=position_ids, seq_idx=seq_idx)
         inputs = self._check_inputs(input_ids, inputs_embeds, attention_mask, columns)
         mask_2d = attention_mask if attention_mask is not None and attention_mask.dim() == 2 else None
-        documents = Documents(
+        sequences = PackedSequences(
             *inputs.shape[:2], inputs.device, mask_2d, position_ids, seq_idx, cu_seq_lens_q, max_length_q
         )
         wants_layers = any(
@@ -274,117 +269,121 @@ class MiniBertModel(MiniBertPreTrainedModel):
         )
         captured = is_captured(inputs)
         unpad = not (wants_layers or captured) and (attention_mask is None or mask_2d is not None)
-        unpad = unpad and self._drop_padding(documents)
-        self._check_positions(documents, position_ids)
+        unpad = unpad and self._drop_padding(sequences)
+        self._check_positions(sequences, position_ids)
         if token_type_ids is not None:
-            token_type_ids = token_type_ids.expand(documents.shape)
-        position_bs = documents.position_bs
+            token_type_ids = token_type_ids.expand(sequences.shape)
+        position_bs = sequences.position_bs
         if unpad:
             input_ids, token_type_ids, position_bs, inputs_embeds = (
-                None if x is None else documents.select(x).unsqueeze(0)
+                None if x is None else sequences.unpad(x).unsqueeze(0)
                 for x in (input_ids, token_type_ids, position_bs, inputs_embeds)
             )
 
         hidden = self.embeddings(input_ids, inputs_embeds, token_type_ids, position_bs)
+        if unpad:  # as in `MiniBertEmbeddings.forward`, a hook may have made rows of them
+            hidden = hidden.reshape(1, -1, hidden.shape[-1])
         extra = bucket_rows(hidden[0], self.training) if unpad else 0
         if extra:
             hidden, position_bs = repeat_last(hidden, extra, 1), F.pad(position_bs, (0, extra))
         rotary = {name: angles(position_bs) for name, angles in self.rotary.items()}
         causal = self.config.is_causal if is_causal is None else is_causal
-        plans = self._plan(documents, hidden, attention_mask, causal, unpad, kwargs)
+        plans = self._plan(sequences, hidden, attention_mask, causal, unpad, kwargs)
         for layer in self.layers:
             hidden = layer(hidden, plan=plans[layer.kind], rotary=rotary.get(layer.attention_type))
-        hidden = self.final_norm(hidden).to(inputs.device)  # with `device_map` the last layer may be on another one
+        hidden = self.final_norm(hidden).to(inputs.device)  # with `device_map`, the last layer may be elsewhere
 
         hidden_td = hidden.flatten(0, 1)[: hidden.shape[1] - extra] if unpad else hidden.flatten(0, 1)
-        if not (unpad or captured):  # from here on unpadded like any other
-            hidden_td = documents.unpad().select(hidden)
-        pooled = None if self.pooler is None else self.pooler(documents.pool(hidden_td, self.pooling))
+        if not (unpad or captured):  # the heads expect unpadded tokens
+            hidden_td = sequences.find_tokens().unpad(hidden)
+        pooled = None if self.pooler is None else self.pooler(sequences.pool(hidden_td, self.pooling))
         if padded_output:
-            return MiniBertModelOutput(last_hidden_state=documents.restore(hidden_td), pooler_output=pooled)
-        padded = documents.restore(hidden_td) if wants_layers else None
-        return MiniBertModelOutput(padded, pooled, unpadded=hidden_td, documents=documents, plans=plans)
+            return MiniBertModelOutput(last_hidden_state=sequences.pad(hidden_td), pooler_output=pooled)
+        padded = sequences.pad(hidden_td) if wants_layers else None
+        return MiniBertModelOutput(padded, pooled, unpadded=hidden_td, sequences=sequences, plans=plans)
 
     def _check_inputs(
         self, input_ids: MaybeTensor, inputs_embeds: MaybeTensor, attention_mask: MaybeTensor, columns: dict[str, Any]
     ) -> torch.Tensor:
+        """Refuse inputs of the wrong shape or type; return `input_ids` or `inputs_embeds`."""
         if (input_ids is None) == (inputs_embeds is None):
-            raise ValueError("give exactly one of input_ids and inputs_embeds")
+            raise ValueError("pass exactly one of input_ids and inputs_embeds")
         inputs, name, form = input_ids, "input_ids", "[batch, length]"
         if inputs_embeds is not None:
             width = self.config.embedding_size or self.config.hidden_size
             inputs, name, form = inputs_embeds, "inputs_embeds", f"[batch, length, {width}]"
         shape = tuple(inputs.shape[:2])
-        right = inputs.dim() == 2 if inputs_embeds is None else inputs.dim() == 3 and inputs.shape[2] == width
-        if not right or 0 in shape:
-            raise ValueError(f"{name} has the shape {tuple(inputs.shape)}: give {form}, at least one token")
+        fits = inputs.dim() == 2 if inputs_embeds is None else inputs.dim() == 3 and inputs.shape[2] == width
+        if not fits or 0 in shape:
+            raise ValueError(f"{name} has the shape {tuple(inputs.shape)}: use {form}, with at least one token")
         if attention_mask is not None and attention_mask.dim() != 4 and tuple(attention_mask.shape) != shape:
             raise ValueError(
-                f"attention_mask has the shape {tuple(attention_mask.shape)}, the inputs {shape}: give "
+                f"attention_mask has the shape {tuple(attention_mask.shape)}, the inputs {shape}: use "
                 "[batch, length] or [batch, 1, length, length]"
             )
-        numbers = attention_mask is not None and attention_mask.dim() == 4 and attention_mask.dtype != torch.bool
-        if numbers and not attention_mask.is_floating_point():
-            raise ValueError(f"attention_mask is {attention_mask.dtype}: of pairs, give booleans, or floats to add")
+        is_number = attention_mask is not None and attention_mask.dim() == 4 and attention_mask.dtype != torch.bool
+        if is_number and not attention_mask.is_floating_point():
+            raise ValueError(f"attention_mask is {attention_mask.dtype}: a 4D mask holds booleans, or floats to add")
         for name, x in columns.items():
             if x is not None and (x.shape not in (shape, (1, shape[1])) or x.dtype == torch.bool):
-                raise ValueError(f"{name} is {x.dtype} of the shape {tuple(x.shape)}: give numbers, {list(shape)}")
+                raise ValueError(f"{name} is {x.dtype} of the shape {tuple(x.shape)}: use numbers, {list(shape)}")
         return inputs
 
-    def _drop_padding(self, documents: Documents) -> bool:
-        """Drop padding, if the backend can do without it; whether it was dropped."""
+    def _drop_padding(self, sequences: PackedSequences) -> bool:
+        """Find the unpadded tokens if the backend can work on them; return whether it can."""
         backend = self.config._attn_implementation
         if backend == "sdpa":
-            documents.unpad()
+            sequences.find_tokens()
             return True
-        # flash attention needs a token, and counts the window in tokens, not in positions
-        is_flash = "flash" in backend and len(documents.unpad().id_t) > 0
-        return is_flash and (documents.order == "contiguous" or not any(self.windows.values()))
+        # Flash attention needs at least one token, and measures the window in tokens, not in positions.
+        is_flash = "flash" in backend and len(sequences.find_tokens().id_t) > 0
+        return is_flash and (sequences.order == "contiguous" or not any(self.windows.values()))
 
-    def _plan(self, documents, hidden, attention_mask, causal, unpadded, keywords) -> dict[Any, Any]:
-        """For each kind of layer how it attends."""
+    def _plan(self, sequences, hidden, attention_mask, causal, unpadded, keywords) -> dict[Any, Any]:
+        """Decide how the layers of each kind attend."""
         backend, device, plans = self.config._attn_implementation, hidden.device.type, {}
         if unpadded and backend != "sdpa":  # flash attention
-            keywords = keywords | dict.fromkeys(("cu_seq_lens_q", "cu_seq_lens_k"), documents.cu_seqlens)
-            keywords = keywords | dict.fromkeys(("max_length_q", "max_length_k"), documents.longest)
+            keywords = keywords | dict.fromkeys(("cu_seq_lens_q", "cu_seq_lens_k"), sequences.cu_seqlens)
+            keywords = keywords | dict.fromkeys(("max_length_q", "max_length_k"), sequences.longest)
         for kind in {layer.kind for layer in self.layers}:
             window, dropout = self.windows[kind[0]], kind[1]
             if unpadded and backend == "sdpa":
                 dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype
-                plans[kind] = plan_attention(documents, window, causal, dropout, dtype, self.head_width)
+                plans[kind] = plan_attention(sequences, window, causal, dropout, dtype, self.head_width)
             else:
-                isolated = unpadded or "attention_instances" in keywords  # vLLM's, which know their requests themselves
-                mask = None if isolated else self._mask(documents, hidden, attention_mask, window, causal)
+                # The attention functions of vLLM (`attention_instances`) keep its requests apart themselves.
+                needs_no_mask = unpadded or "attention_instances" in keywords
+                mask = None if needs_no_mask else self._mask(sequences, hidden, attention_mask, window, causal)
                 plans[kind] = InterfacePlan(backend, mask, window, dropout, is_causal=causal, **keywords)
         return plans
 
-    def _check_positions(self, documents: Documents, position_ids: MaybeTensor):
-        """Learned positions end somewhere; say so before an index error does."""
-        if self.embeddings.position_embeddings is None or is_captured(documents.position_bs):
+    def _check_positions(self, sequences: PackedSequences, position_ids: MaybeTensor):
+        """Refuse positions that the table of learned positions does not have."""
+        if self.embeddings.position_embeddings is None or is_captured(sequences.position_bs):
             return
         table = self.embeddings.position_embeddings.num_embeddings
-        if (position_ids is not None or documents.longest > table) and int(documents.position_bs.max()) >= table:
+        if (position_ids is not None or sequences.longest > table) and int(sequences.position_bs.max()) >= table:
             raise ValueError(
-                f"position {int(documents.position_bs.max())} is beyond max_position_embeddings={table}: truncate to "
+                f"position {int(sequences.position_bs.max())} is beyond max_position_embeddings={table}: truncate to "
                 f"{table} tokens (tokenizer(..., truncation=True, max_length={table}))"
             )
 
-    def _mask(self, documents, hidden, attention_mask, window, causal):
-        """The mask of one kind of layer for padded rows, in the form the backend takes."""
+    def _mask(self, sequences, hidden, attention_mask, window, causal):
+        """The mask of one kind of layer for padded rows, in the form that the backend takes."""
         backend = self.config._attn_implementation
         if attention_mask is not None and attention_mask.dim() == 4:
-            seen = documents.dense_mask(window, causal)
+            seen = sequences.dense_mask(window, causal)
             if seen is None:
                 return attention_mask
             if attention_mask.dtype == torch.bool:
                 return attention_mask & seen
             return attention_mask.masked_fill(~seen, torch.finfo(attention_mask.dtype).min)
-        if documents.id_bs is None and ("flash" in backend or (window is None and not causal)):
+        if sequences.id_bs is None and ("flash" in backend or (window is None and not causal)):
             return None  # flash attention takes window and direction as arguments
         if backend in ("eager", "sdpa") or "flash" in backend or backend not in ALL_MASK_ATTENTION_FUNCTIONS:
-            return documents.dense_mask(window, causal)
-        rule = documents.visible(window, causal)
-        return create_bidirectional_mask(self.config, hidden, attention_mask=None, and_mask_function=rule)
+            return sequences.dense_mask(window, causal)
+        sees = sequences.mask_function(window, causal)
+        return create_bidirectional_mask(self.config, hidden, attention_mask=None, and_mask_function=sees)
 
 
 # --- losses ---
@@ -393,81 +392,53 @@ class MiniBertModel(MiniBertPreTrainedModel):
 def mean_loss(
     loss_sum: torch.Tensor, count: int | torch.Tensor, num_items_in_batch: int | torch.Tensor | None
 ) -> torch.Tensor:
-    """The sum of the losses of a (micro-)batch over the number of targets: those of the whole batch, if `Trainer` says
-    how many there are over all steps of gradient accumulation (it does where `forward` takes **kwargs, and then divides
-    by nothing itself), else its own. No target at all gives 0, not NaN."""
+    """Divide a sum of losses by the number of targets. Without any target the result is 0, not NaN.
+
+    Args:
+        loss_sum: the sum over one (micro-)batch.
+        count: its number of targets.
+        num_items_in_batch: the number of targets over all steps of gradient accumulation; replaces `count`. `Trainer`
+            passes it to a `forward` with **kwargs, and then does not divide the loss itself.
+    """
     total = count if num_items_in_batch is None else num_items_in_batch
     return loss_sum / (total.to(loss_sum.device).clamp(min=1) if isinstance(total, torch.Tensor) else max(total, 1))
-
-
-def at_least_fp32(x: torch.Tensor) -> torch.Tensor:
-    """Half precision as fp32, anything else as it is."""
-    return x.to(torch.promote_types(x.dtype, torch.float32))
-
-
-class _CrossEntropy(torch.autograd.Function):
-    """Summed cross-entropy of [targets, classes] in fp32 on CPU, a few rows at a time: what it needs beside the logits
-    stays in the processor's cache, where separate operators write four tensors of the logits' size and read them
-    back."""
-
-    ROWS = 64
-
-    @staticmethod
-    def forward(logits, labels):
-        log_sums = torch.cat([at_least_fp32(rows).logsumexp(-1) for rows in logits.split(_CrossEntropy.ROWS)])
-        at_labels = at_least_fp32(logits.gather(1, labels.clamp(min=0).unsqueeze(1)).squeeze(1))
-        return (log_sums - at_labels).masked_fill(labels < 0, 0).sum(), log_sums
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        ctx.save_for_backward(*inputs, output[1])
-        ctx.mark_non_differentiable(output[1])
-
-    @staticmethod
-    def backward(ctx, grad, _):
-        logits, labels, log_sums = ctx.saved_tensors
-        if torch.is_grad_enabled():  # the gradient will be differentiated again
-            probs = at_least_fp32(logits).softmax(-1)
-            hits = F.one_hot(labels.clamp(min=0), logits.shape[1])
-            return ((probs - hits) * (grad * (labels >= 0)).unsqueeze(1)).to(logits.dtype), None
-        out = torch.empty_like(logits)
-        parts = (x.split(_CrossEntropy.ROWS) for x in (out, logits, labels, log_sums))
-        for to, rows, label, log_sum in zip(*parts):
-            probs = (at_least_fp32(rows) - log_sum.unsqueeze(1)).exp_()
-            probs.scatter_add_(1, label.clamp(min=0).unsqueeze(1), probs.new_full((len(label), 1), -1))
-            to.copy_(probs.mul_((grad * (label >= 0)).unsqueeze(1)))
-        return out, None
 
 
 def cross_entropy(
     logits: torch.Tensor, labels: torch.Tensor, num_items_in_batch=None, ignore_index: int = -100
 ) -> torch.Tensor:
-    """Mean cross-entropy of [targets, classes] in fp32 (fp64 stays), labels `ignore_index` left out. A ValueError for
-    labels of another shape or type, and on CPU for those that are no class."""
+    """The mean cross-entropy of [targets, classes], in fp32 (or fp64), without the labels `ignore_index`.
+
+    Raises:
+        ValueError: the labels have another shape or type, or (on CPU) are no class.
+    """
     labels = labels.to(logits.device)
     if labels.shape != logits.shape[:1] or labels.dtype not in (torch.long, torch.int):
-        given = f"{labels.dtype} of the shape {tuple(labels.shape)}"
-        raise ValueError(f"labels: {given} for {len(logits)} predictions; give torch.long, one for each")
+        wrong = f"{labels.dtype} of the shape {tuple(labels.shape)}"
+        raise ValueError(f"labels: {wrong} for {len(logits)} predictions; use torch.long, one for each")
     labels = labels.long()
     counted = labels != ignore_index
     if labels.device.type == "cpu" and len(labels) and not is_captured(labels):
         low, high = map(int, labels.masked_fill(~counted, 0).aminmax())
         if low < 0 or high >= logits.shape[1]:
             known = f"0 to {logits.shape[1] - 1}, or {ignore_index} for none"
-            raise ValueError(f"labels: {low if low < 0 else high} is no class; give {known}")
+            raise ValueError(f"labels: {low if low < 0 else high} is no class; use {known}")
     if is_traced(logits) or logits.device.type != "cpu" or not len(logits):
-        wide = at_least_fp32(logits)
-        loss_sum = F.cross_entropy(wide, labels, ignore_index=ignore_index, reduction="sum")
+        loss_sum = F.cross_entropy(at_least_fp32(logits), labels, ignore_index=ignore_index, reduction="sum")
     else:
-        loss_sum, _ = _CrossEntropy.apply(logits, labels.masked_fill(~counted, -1))
+        loss_sum, _ = CrossEntropyByRows.apply(logits, labels.masked_fill(~counted, -1))
     return mean_loss(loss_sum, counted.sum(), num_items_in_batch)
 
 
 def classification_loss(
     config: MiniBertConfig, logits_nc: torch.Tensor, labels: torch.Tensor, num_items_in_batch=None
 ) -> torch.Tensor:
-    """Regression, single-label or multi-label, as `config.problem_type` says; where it says nothing it is resolved, as
-    in Transformers, by the number of labels and the type of the first labels seen."""
+    """The loss of regression, single-label or multi-label classification, by `config.problem_type`. If that is None, it
+    is set from the number of labels and the type of these labels, as in Transformers.
+
+    Raises:
+        ValueError: an unknown `problem_type`, or labels of another shape than the logits.
+    """
     if config.problem_type is None:
         if config.num_labels == 1:
             config.problem_type = "regression"
@@ -482,8 +453,8 @@ def classification_loss(
         raise ValueError(f"problem_type={config.problem_type!r}: use single_label_classification, {', '.join(losses)}")
     logits_nc = at_least_fp32(logits_nc)
     if labels.numel() != logits_nc.numel() or labels.shape[:1] not in ((), logits_nc.shape[:1]):
-        given, kind = f"{labels.dtype}, of the shape {tuple(labels.shape)}", config.problem_type
-        raise ValueError(f"labels: {given}, for problem_type={kind!r}; give {tuple(logits_nc.shape)}")
+        wrong, kind = f"{labels.dtype}, of the shape {tuple(labels.shape)}", config.problem_type
+        raise ValueError(f"labels: {wrong}, for problem_type={kind!r}; use {tuple(logits_nc.shape)}")
     labels = labels.to(logits_nc).view(logits_nc.shape)
     loss_sum = losses[config.problem_type](logits_nc, labels, reduction="sum")
     return mean_loss(loss_sum, labels.numel(), num_items_in_batch)
@@ -493,7 +464,7 @@ def classification_loss(
 
 
 class MiniBertLanguageModel(MiniBertPreTrainedModel):
-    """What the models that predict tokens share: head, decoder, and logits at the labelled positions only."""
+    """Base of the models that predict tokens: head, decoder, and logits at the labelled positions only."""
 
     _tied_weights_keys = {"decoder.weight": "model.embeddings.tok_embeddings.weight"}
 
@@ -519,12 +490,12 @@ class MiniBertLanguageModel(MiniBertPreTrainedModel):
         num_items_in_batch=None,
         masked_lm_positions: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Logits and loss, as `MiniBertForMaskedLM.forward` describes them; `labels_t` [tokens] and
-        `masked_lm_positions` are of the unpadded tokens."""
+        """Logits and loss, as `MiniBertForMaskedLM.forward` describes them. `labels_t`, [tokens], and
+        `masked_lm_positions` refer to the unpadded tokens."""
         hidden_td = outputs.unpadded
         if sparse_prediction is None:
-            cannot_look = masked_lm_positions is None and is_traced(hidden_td)
-            sparse_prediction = self.training and labels_t is not None and not cannot_look
+            cannot_find = masked_lm_positions is None and is_traced(hidden_td)
+            sparse_prediction = self.training and labels_t is not None and not cannot_find
         if sparse_prediction and masked_lm_positions is None and labels_t is not None:
             masked_lm_positions = (labels_t != -100).nonzero().squeeze(1)
         sparse = sparse_prediction and masked_lm_positions is not None
@@ -537,7 +508,7 @@ class MiniBertLanguageModel(MiniBertPreTrainedModel):
         logits_tv = project(self.decoder, self.head(hidden_td))
         loss = None if labels_t is None else cross_entropy(logits_tv, labels_t, num_items_in_batch)
         logits_tv = logits_tv[:-extra] if extra else logits_tv
-        return (logits_tv if sparse else outputs.documents.restore(logits_tv)), loss
+        return (logits_tv if sparse else outputs.sequences.pad(logits_tv)), loss
 
 
 class MiniBertForMaskedLM(MiniBertLanguageModel):
@@ -546,7 +517,7 @@ class MiniBertForMaskedLM(MiniBertLanguageModel):
     def __init__(self, config: MiniBertConfig):
         super().__init__(config)
         if config.is_causal:
-            logger.warning_once("is_causal=True: each masked token sees only what stands before it; set it to False")
+            logger.warning_once("is_causal=True: masked tokens see only what comes before them; set it to False")
         self.post_init()
 
     @can_return_tuple
@@ -560,20 +531,21 @@ class MiniBertForMaskedLM(MiniBertLanguageModel):
 
         Args:
             labels: [batch, length], the original id at masked positions, -100 elsewhere.
-            sparse_prediction: logits at labelled positions only, [labelled positions, vocabulary], in the order of the
-                flattened batch; None: in training, given labels (in a compiled graph: given `masked_lm_positions`).
-            masked_lm_positions: [labelled positions], where `labels` are not -100 in a flattened batch without padding;
-                found here if left out, which waits for the device. With `sparse_prediction` they need no labels.
+            sparse_prediction: return logits at labelled positions only, [labelled positions, vocabulary], in the order
+                of the flattened batch. None: True in training with labels (in a compiled graph: with
+                `masked_lm_positions`).
+            masked_lm_positions: [labelled positions], the indices in the flattened, unpadded batch whose `labels` are
+                not -100. By default they are found here, which waits for the device.
         """
         outputs = self.encode(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, seq_idx, **kwargs)
-        labels_t, count = outputs.documents.select_labels(labels, num_items_in_batch)
+        labels_t, count = outputs.sequences.unpad_labels(labels, num_items_in_batch)
         logits, loss = self.predict_tokens(outputs, labels_t, sparse_prediction, count, masked_lm_positions)
         return MaskedLMOutput(loss, logits, outputs.hidden_states, outputs.attentions)
 
 
 class MiniBertForPreTraining(MiniBertLanguageModel):
-    """BERT's two objectives: masked language modelling and next-sentence prediction. The loss is the sum of those whose
-    labels are given."""
+    """The encoder with BERT's two objectives, masked language modelling and next-sentence prediction. The loss is the
+    sum of those whose labels are given."""
 
     def __init__(self, config: MiniBertConfig):
         super().__init__(config, add_pooling_layer=True)
@@ -594,11 +566,11 @@ class MiniBertForPreTraining(MiniBertLanguageModel):
             labels: [batch, length], the original id at masked positions, -100 elsewhere.
             next_sentence_label: [batch]; 0: B follows A, 1: B is random.
             num_items_in_batch: masked tokens over all micro-batches of an optimizer step (`Trainer` counts them).
-            num_rows_in_batch: `next_sentence_label`s over the same. Without it, the share of a micro-batch in the NSP
-                loss is taken to be its share of masked tokens: exact if all micro-batches hold equally many.
+            num_rows_in_batch: `next_sentence_label`s over all micro-batches. Without it, a micro-batch is weighted in
+                the NSP loss by its share of masked tokens, which is exact if all hold equally many.
         """
         outputs = self.encode(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, seq_idx, **kwargs)
-        labels_t, count = outputs.documents.select_labels(labels, num_items_in_batch)
+        labels_t, count = outputs.sequences.unpad_labels(labels, num_items_in_batch)
         logits, mlm_loss = self.predict_tokens(outputs, labels_t, sparse_prediction, count)
         relationship = self.seq_relationship(outputs.pooler_output)
         nsp_loss = None
@@ -615,35 +587,35 @@ class MiniBertForPreTraining(MiniBertLanguageModel):
 
 
 class MiniBertForCausalLM(MiniBertLanguageModel, GenerationMixin):
-    """The same blocks as a decoder: every token predicts the next one of its document. Always causal. There is no
-    cache: generation runs the whole text at every step."""
+    """The same layers as a decoder: every token predicts the next one of its document. Always causal. Without a cache,
+    generation runs the whole text at every step."""
 
-    _is_stateful = True  # no cache to take tokens back from: `generate` refuses assisted decoding
+    _is_stateful = True  # without a cache, tokens cannot be taken back: `generate` refuses assisted decoding
 
     def __init__(self, config: MiniBertConfig):
         config = copy.deepcopy(config)
         config.is_causal = True
         super().__init__(config)
-        # Libraries for decoders (TRL, vLLM, fused losses) take `decoder(model(…).last_hidden_state)` for the logits.
+        # Libraries for decoders (TRL, vLLM, fused losses) compute logits as `decoder(model(...).last_hidden_state)`.
         self.model.register_forward_hook(self._finish_states)
         self.post_init()
 
     def _finish_states(self, module: nn.Module, inputs: tuple, outputs: Any) -> Any:
         if isinstance(outputs, tuple):
             return (self.head(outputs[0]), *outputs[1:])
-        if outputs.unpadded is None:  # else the head comes later, on the tokens that need it
+        if outputs.unpadded is None:  # otherwise the head runs later, on the tokens that need it
             outputs.last_hidden_state = self.head(outputs.last_hidden_state)
         return outputs
 
     def get_decoder(self) -> nn.Module:
-        """The blocks (where Transformers takes what is called `decoder`, here the last projection)."""
+        """The encoder. (Transformers would return the attribute `decoder`, which here is the last projection.)"""
         return self.model
 
     def prepare_inputs_for_generation(
         self, input_ids: torch.Tensor, next_sequence_length: int | None = None,
         past_key_values: Any = None, cache: Any = None, **kwargs,
     ) -> dict[str, Any]:  # fmt: skip
-        """Without a cache, `generate` must not cut the text down to its new tokens."""
+        """Keep the whole text: without a cache, `generate` must not pass the new tokens only."""
         return super().prepare_inputs_for_generation(input_ids, **kwargs)
 
     @can_return_tuple
@@ -657,16 +629,16 @@ class MiniBertForCausalLM(MiniBertLanguageModel, GenerationMixin):
 
         Args:
             labels: [batch, length], usually `input_ids`; shifted here. The last token of a document predicts nothing.
-            shift_labels: [batch, length], labels that are shifted already (as sequence parallelism hands them); they
-                replace `labels`. Not in the signature, since Trainer evaluates no loss unless a batch has every label
+            shift_labels: [batch, length], labels that are already shifted, as in sequence parallelism; they replace
+                `labels`. It is not in the signature because `Trainer` evaluates a loss only if a batch has every label
                 that the signature names.
-            sparse_prediction: logits at labelled positions only, [labelled positions, vocabulary], which the device is
-                waited for; worth it where few tokens have labels.
+            sparse_prediction: return logits at labelled positions only, [labelled positions, vocabulary]. This waits
+                for the device, and pays if few tokens have labels.
         """
         shift_labels = kwargs.pop("shift_labels", None)
         outputs = self.encode(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, seq_idx, **kwargs)
-        given, shift = (labels, True) if shift_labels is None else (shift_labels, False)
-        labels_t, count = outputs.documents.select_labels(given, num_items_in_batch, shift)
+        labels, shift = (labels, True) if shift_labels is None else (shift_labels, False)
+        labels_t, count = outputs.sequences.unpad_labels(labels, num_items_in_batch, shift)
         logits, loss = self.predict_tokens(outputs, labels_t, sparse_prediction, count)
         return CausalLMOutput(loss, logits, outputs.hidden_states, outputs.attentions)
 
@@ -674,12 +646,12 @@ class MiniBertForCausalLM(MiniBertLanguageModel, GenerationMixin):
 # --- classifiers ---
 
 
-# (sentence-transformers reads names of outputs from annotations.)
+# sentence-transformers reads the names of outputs from annotations.
 HeadOutput = NextSentencePredictorOutput | SequenceClassifierOutput | MultipleChoiceModelOutput | TokenClassifierOutput
 
 
 class MiniBertHead(MiniBertPreTrainedModel):
-    """What the models with one kind of labels share: `forward`. Their `_predict` gives the logits and the loss."""
+    """Base of the models with one kind of labels. Their `_predict` returns the logits and the loss."""
 
     output_class: type[HeadOutput]
 
@@ -696,7 +668,7 @@ class MiniBertHead(MiniBertPreTrainedModel):
 
 
 class MiniBertClassifier(MiniBertHead):
-    """What the models that judge sequences, or (`pooled=False`) tokens, share: head, dropout, a linear."""
+    """Base of the models that classify sequences or (`pooled=False`) tokens: head, dropout, linear."""
 
     def __init__(self, config: MiniBertConfig, classes: int, pooled: bool = True):
         super().__init__(config)
@@ -705,7 +677,7 @@ class MiniBertClassifier(MiniBertHead):
         self.head = nn.Identity() if config.add_pooling_layer else MiniBertPredictionHead(config)
         rate = config.hidden_dropout if config.classifier_dropout is None else config.classifier_dropout
         self.dropout = MiniBertDropout(rate)
-        # ModernBERT starts its classifiers at 1/√width; BERT like everything else.
+        # ModernBERT initializes its classifiers with 1/√width; BERT as all other layers.
         std = config.hidden_size**-0.5 if config.scaled_output_init else config.initializer_range
         self.classifier = build_linear(config.hidden_size, classes, config.classifier_bias, std)
         self.post_init()
@@ -715,10 +687,10 @@ class MiniBertClassifier(MiniBertHead):
         return self.classifier(self.dropout(self.head(states)))
 
     def _pool(self, outputs: MiniBertModelOutput) -> torch.Tensor:
-        """[rows or documents, width]"""
+        """One vector for each row or document, [n, width]."""
         if outputs.pooler_output is not None:
             return outputs.pooler_output
-        return outputs.documents.pool(outputs.unpadded, self.model.pooling)
+        return outputs.sequences.pool(outputs.unpadded, self.model.pooling)
 
 
 class MiniBertForNextSentencePrediction(MiniBertHead):
@@ -740,8 +712,8 @@ class MiniBertForNextSentencePrediction(MiniBertHead):
 
 
 class MiniBertForSequenceClassification(MiniBertClassifier):
-    """The encoder with a classifier (or regressor) over texts or pairs of texts: a row, or a document where a row holds
-    several."""
+    """The encoder with a classifier (or regressor) for texts or pairs of texts: one prediction for each row, or for
+    each document if a row holds several."""
 
     output_class = SequenceClassifierOutput
 
@@ -749,14 +721,15 @@ class MiniBertForSequenceClassification(MiniBertClassifier):
         super().__init__(config, config.num_labels)
 
     def _predict(self, outputs, labels, num_items_in_batch):
-        """`labels`: [batch] class numbers or (`num_labels=1`) values; [batch, num_labels] values or 0/1, floating."""
+        """`labels`: [batch], class numbers or (`num_labels=1`) values; or [batch, num_labels], floating, values or
+        0/1."""
         logits = self.classify(self._pool(outputs))
         loss = None if labels is None else classification_loss(self.config, logits, labels, num_items_in_batch)
         return logits, loss
 
 
 class MiniBertForMultipleChoice(MiniBertClassifier):
-    """The encoder with a score for each of several choices: of inputs [batch, choices, length], [batch, choices]."""
+    """The encoder with a score for each of several choices: [batch, choices, length] → [batch, choices]."""
 
     output_class = MultipleChoiceModelOutput
 
@@ -764,7 +737,7 @@ class MiniBertForMultipleChoice(MiniBertClassifier):
         super().__init__(config, 1)
 
     def encode(self, *inputs: MaybeTensor, **kwargs) -> MiniBertModelOutput:
-        """The choices as rows; what is pooled of them is [batch, choices, width]."""
+        """Encode each choice as a row; the pooled output is [batch, choices, width]."""
         outputs = super().encode(*(None if x is None else x.flatten(0, 1) for x in inputs), **kwargs)
         choices = next(x.shape[1] for x in inputs if x is not None)
         outputs.pooler_output = self._pool(outputs).unflatten(0, (-1, choices))
@@ -778,7 +751,7 @@ class MiniBertForMultipleChoice(MiniBertClassifier):
 
 
 class MiniBertForTokenClassification(MiniBertClassifier):
-    """The encoder with a classifier over tokens (NER, POS)."""
+    """The encoder with a classifier for each token (NER, POS)."""
 
     output_class = TokenClassifierOutput
 
@@ -788,31 +761,31 @@ class MiniBertForTokenClassification(MiniBertClassifier):
     def _predict(self, outputs, labels, num_items_in_batch):
         """`labels`: [batch, length], -100 where there is nothing to predict."""
         logits_tc = self.classify(outputs.unpadded)
-        labels_t, count = outputs.documents.select_labels(labels, num_items_in_batch)
+        labels_t, count = outputs.sequences.unpad_labels(labels, num_items_in_batch)
         loss = None if labels_t is None else cross_entropy(logits_tc, labels_t, count)
-        return outputs.documents.restore(logits_tc), loss
+        return outputs.sequences.pad(logits_tc), loss
 
 
 class MiniBertForReplacedTokenDetection(MiniBertHead):
     """The encoder with ELECTRA's head (Clark et al. 2020, arXiv 2003.10555): was this token in the text, or did a
-    generator put it there? The logits are [batch, length], above 0 where a token looks replaced."""
+    generator put it there? The logits, [batch, length], are above 0 where a token looks replaced."""
 
     output_class = TokenClassifierOutput
-    _auto_class = "AutoModelForPreTraining"  # it has none of its own; but it, too, is saved with the code
+    _auto_class = "AutoModelForPreTraining"  # it has no Auto class of its own, but is saved with its code all the same
 
     def __init__(self, config: MiniBertConfig):
         super().__init__(config)
         self.model = MiniBertModel(config, add_pooling_layer=False)
-        # names of their own: what they learn is of no use to other heads
+        # The names differ from those of other heads, which cannot use these weights.
         self.dense = build_linear(config.hidden_size, config.hidden_size, True, config.initializer_range)
         self.act = ACT2FN[config.classifier_activation]
         self.detector = build_linear(config.hidden_size, 1, True, config.initializer_range)
         self.post_init()
 
     def _predict(self, outputs, labels, num_items_in_batch):
-        """`labels`: [batch, length], 1 where a token was replaced, 0 where it was not, -100 where it does not count."""
+        """`labels`: [batch, length], 1 where a token was replaced, 0 where it was not, -100 where it is ignored."""
         logits_t1 = self.detector(self.act(self.dense(outputs.unpadded)))
-        labels_t, count = outputs.documents.select_labels(labels, num_items_in_batch)
+        labels_t, count = outputs.sequences.unpad_labels(labels, num_items_in_batch)
         loss = None
         if labels_t is not None:
             labels_t = labels_t.to(logits_t1.device)
@@ -821,12 +794,12 @@ class MiniBertForReplacedTokenDetection(MiniBertHead):
                 logits_t, labels_t.clamp(min=0).to(logits_t), weight=counted.to(logits_t), reduction="sum"
             )
             loss = mean_loss(loss_sum, counted.sum(), count)
-        return outputs.documents.restore(logits_t1).squeeze(-1), loss
+        return outputs.sequences.pad(logits_t1).squeeze(-1), loss
 
 
 class MiniBertForQuestionAnswering(MiniBertClassifier):
-    """The encoder with the start and the end of an answer (extractive question answering). Padding is no candidate: its
-    logits are the lowest number of their type."""
+    """The encoder with scores for the start and the end of an answer (extractive question answering). The scores of
+    padding are the lowest number of their type."""
 
     def __init__(self, config: MiniBertConfig):
         super().__init__(config, 2, pooled=False)
@@ -841,16 +814,16 @@ class MiniBertForQuestionAnswering(MiniBertClassifier):
         """Find the answer.
 
         Args:
-            start_positions, end_positions: [batch], columns; padding and what lies behind the row are not learned from.
+            start_positions, end_positions: [batch], columns. An answer on padding or outside the row is ignored.
         """
         outputs = self.encode(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, seq_idx, **kwargs)
         logits_tc = self.classify(outputs.unpadded)
-        logits = outputs.documents.restore(logits_tc, fill=torch.finfo(logits_tc.dtype).min)
+        logits = outputs.sequences.pad(logits_tc, fill=torch.finfo(logits_tc.dtype).min)
         start_logits, end_logits = (x.contiguous() for x in logits.unbind(-1))
         loss = None
         if start_positions is not None and end_positions is not None:
             answers = zip((start_logits, end_logits), (start_positions, end_positions))
-            losses = [self._loss(x, y.view(-1), outputs.documents.real_bs, num_items_in_batch) for x, y in answers]
+            losses = [self._loss(x, y.view(-1), outputs.sequences.real_bs, num_items_in_batch) for x, y in answers]
             loss = sum(losses) / 2
         return QuestionAnsweringModelOutput(loss, start_logits, end_logits, outputs.hidden_states, outputs.attentions)
 
@@ -865,8 +838,8 @@ class MiniBertForQuestionAnswering(MiniBertClassifier):
         return cross_entropy(logits_bs, column_b, num_items_in_batch, ignore_index=length)
 
 
-# `Trainer` knows by this table which models predict the next token: with `label_smoothing_factor` it computes the loss
-# itself, and would otherwise compare each token with its own input.
+# With `label_smoothing_factor`, `Trainer` computes the loss itself, and shifts the labels of the models in this table
+# only.
 MODEL_FOR_CAUSAL_LM_MAPPING_NAMES["minibert"] = "MiniBertForCausalLM"
 
 __all__ = [  # noqa: RUF022 - in reading order

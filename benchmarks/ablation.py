@@ -64,6 +64,7 @@ CELLS = {
 def plain_calls() -> dict[str, list]:
     """For each optimisation, what puts the plain call in its place."""
     from minibert import attention_minibert as attention
+    from minibert import cpu_minibert as cpu
     from minibert import modeling_minibert as modeling
 
     def cross_entropy(logits, labels, num_items_in_batch=None, ignore_index=-100):
@@ -71,16 +72,16 @@ def plain_calls() -> dict[str, list]:
         return modeling.mean_loss(total, (labels != ignore_index).sum(), num_items_in_batch)
 
     def sdpa_alone(*arguments):
-        return attention.sdpa, "a plain call"
+        return None, "a plain call"
 
     return {
         "cross-entropy by rows": [mock.patch.object(modeling, "cross_entropy", cross_entropy)],
         "shape buckets": [mock.patch.object(modeling, "bucket_rows", lambda *arguments: 0)],
         "short documents packed": [mock.patch.object(attention, "PackedPlan", attention.DocumentsPlan)],
-        "unfused attention": [mock.patch.object(attention, "choose_kernel", sdpa_alone)],
+        "unfused attention": [mock.patch.object(attention, "choose_cpu_kernel", sdpa_alone)],
         "cheap dropout": [
-            mock.patch.object(attention.MiniBertDropout, "forward", torch.nn.Dropout.forward),
-            mock.patch.object(attention, "random_keep", lambda like, rate: torch.empty_like(like).bernoulli_(1 - rate)),
+            mock.patch.object(cpu.MiniBertDropout, "forward", torch.nn.Dropout.forward),
+            mock.patch.object(cpu, "random_keep", lambda like, rate: torch.empty_like(like).bernoulli_(1 - rate)),
         ],
     }
 

@@ -25,7 +25,8 @@ from transformers.modeling_outputs import MaskedLMOutput
 from transformers.utils import is_flash_attn_2_available, is_flash_attn_3_available
 
 from minibert import MaskedLMCollator, MiniBertConfig, MiniBertForMaskedLM, MiniBertModel, train_tokenizer
-from minibert.attention_minibert import Documents, plan_attention
+from minibert.attention_minibert import plan_attention
+from minibert.sequences_minibert import PackedSequences
 from minibert.training.conversion import to_native
 from minibert.training.data.documents import tokenize_documents
 from minibert.training.data.packing import pack_documents
@@ -226,7 +227,8 @@ def random_texts(lengths: Sequence[int], vocab_size: int) -> Batch:
 def document_lengths(batch: Batch) -> list[int]:
     """Real tokens of every document of a batch."""
     ids = batch["input_ids"]
-    return Documents(*ids.shape, ids.device, batch["attention_mask"], batch.get("position_ids")).unpad().lengths
+    sequences = PackedSequences(*ids.shape, ids.device, batch["attention_mask"], batch.get("position_ids"))
+    return sequences.find_tokens().lengths
 
 
 # --- FLOPs ---
@@ -415,9 +417,9 @@ def local_attention(run: Run, shape: str, dtype: str, target: float) -> Work:
         x.requires_grad_(backward)
 
     def ours() -> Callable[[], torch.Tensor]:
-        documents = Documents(1, length, run.device).unpad()
+        sequences = PackedSequences(1, length, run.device).find_tokens()
         with torch.set_grad_enabled(backward):
-            plan = plan_attention(documents, window, False, 0.0, q.dtype, width)
+            plan = plan_attention(sequences, window, False, 0.0, q.dtype, width)
         return lambda: plan.attend(q, k, v)
 
     def masked() -> Callable[[], torch.Tensor]:

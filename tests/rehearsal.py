@@ -10,7 +10,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 from transformers.initialization import no_init_weights
 
-from minibert import attention_minibert, modeling_minibert
+from minibert import attention_minibert, modeling_minibert, sequences_minibert
 from minibert.tokenization import train_tokenizer
 from minibert.training.data.collators import MaskedLMCollator
 
@@ -20,7 +20,7 @@ choose, plan = attention_minibert._choose_device_plan, attention_minibert.plan_a
 attention_minibert._choose_device_plan = lambda device, *rest: choose(torch.device("cuda"), *rest)
 torch.tensor = lambda numbers, device=None: torch.zeros(np.shape(numbers), dtype=torch.long, device=device)  # copied
 # fake tensors look like those of a trace
-attention_minibert.is_tracing = lambda x=None: False
+sequences_minibert.is_tracing = lambda x=None: False
 
 
 def packed(without=(), **columns):

@@ -215,7 +215,7 @@ def test_a_kernel_that_cannot_be_had(masked_lm, tokenizer, caplog, monkeypatch):
     monkeypatch.setattr("transformers.integrations.hub_kernels.is_kernels_available", lambda: False)
     name, inputs = "kernels-community/flash-attn2", tokenizer(TEXTS, padding=True, return_tensors="pt")
     model, plain = (MiniBertForMaskedLM.from_pretrained(masked_lm, attn_implementation=x) for x in (name, "sdpa"))
-    assert f"attn_implementation={name!r} cannot be had, sdpa takes its place: `kernels` is either" in caplog.text
+    assert f"attn_implementation={name!r} is unavailable, using sdpa instead: `kernels` is either" in caplog.text
     assert model.config._attn_implementation == "sdpa"
     assert torch.equal(model(**inputs).logits, plain(**inputs).logits)
     if Version(transformers.__version__) >= Version("5.21"):  # before, Transformers asks for it only once

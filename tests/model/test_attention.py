@@ -18,18 +18,13 @@ from transformers import AttentionInterface
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from minibert import attention_minibert as attention
+from minibert import cpu_minibert as cpu
 from minibert import modeling_minibert as modeling
-from minibert.attention_minibert import (
-    Documents,
-    MiniBertDropout,
-    chunked_attention,
-    eager_attention_forward,
-    plan_attention,
-    random_keep,
-    unfused_attention,
-)
+from minibert.attention_minibert import eager_attention_forward, plan_attention
 from minibert.configuration_minibert import MiniBertConfig
+from minibert.cpu_minibert import MiniBertDropout, chunked_attention, random_keep, unfused_attention
 from minibert.modeling_minibert import MiniBertForMaskedLM, MiniBertModel
+from minibert.sequences_minibert import PackedSequences
 
 # The published tolerances, absolute and relative, between any two ways to compute one attention from inputs of a type.
 # In half precision that is four units in the last place.
@@ -131,9 +126,9 @@ def prepare(backend: str, monkeypatch) -> tuple[str, dict]:
     if backend == "sdpa, blocks":
         monkeypatch.setattr(attention, "LOCAL_BLOCK", 2)
     elif backend == "sdpa, one call a document":
-        monkeypatch.setattr(attention, "CPU_SHORT", 1)
+        monkeypatch.setattr(attention, "SHORT", 1)
     elif backend == "sdpa, like lengths":
-        monkeypatch.setattr(attention, "choose_kernel", lambda *args: (unfused_attention, "a test"))
+        monkeypatch.setattr(attention, "choose_cpu_kernel", lambda *args: (unfused_attention, "a test"))
     elif implementation == "flash_attention_2":
         monkeypatch.setitem(ALL_ATTENTION_FUNCTIONS, "flash_attention_2", flash_stand_in)
     elif implementation == "of a user":
@@ -228,7 +223,7 @@ def test_the_plans_of_the_truth_table_ran(monkeypatch):
         with monkeypatch.context() as patch:
             implementation, keywords = prepare(backend, patch)
             if backend == "sdpa":
-                patch.setattr(attention, "CPU_SHORT", 10)
+                patch.setattr(attention, "SHORT", 10)
             _, inputs, _ = describe("packed, seq_idx")
             config = MiniBertConfig(
                 vocab_size=2, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=4,
@@ -265,12 +260,12 @@ POSITIONS = {
 }
 
 
-def as_documents(lengths: list[int], positions: str = "counted") -> Documents:
+def sequences_of(lengths: list[int], positions: str = "counted") -> PackedSequences:
     """Documents of these lengths."""
     ids = torch.repeat_interleave(torch.arange(len(lengths)), torch.tensor(lengths)).unsqueeze(0)
     count = POSITIONS[positions]
     positions = None if count is None else torch.cat([count(n) for n in lengths]).unsqueeze(0)
-    return Documents(1, sum(lengths), torch.device("cpu"), position_ids=positions, seq_idx=ids).unpad()
+    return PackedSequences(1, sum(lengths), torch.device("cpu"), position_ids=positions, seq_idx=ids).find_tokens()
 
 
 def by_document(q, k, v, lengths, position_t, window, causal) -> torch.Tensor:
@@ -292,21 +287,21 @@ def random_qkv(tokens: int, dtype: torch.dtype) -> list[torch.Tensor]:
     return [torch.randn(tokens, HEADS, HEAD_WIDTH).to(dtype).requires_grad_() for _ in range(3)]
 
 
-def eager(q, k, v, documents, window, causal, dropout) -> torch.Tensor:
+def eager(q, k, v, sequences, window, causal, dropout) -> torch.Tensor:
     rows = (x.unsqueeze(0).transpose(1, 2) for x in (q, k, v))
-    out, _ = eager_attention_forward(torch.nn.Module(), *rows, documents.dense_mask(window, causal), dropout=dropout)
+    out, _ = eager_attention_forward(torch.nn.Module(), *rows, sequences.dense_mask(window, causal), dropout=dropout)
     return out[0]
 
 
 def of(kind):
     """A plan of one kind, whatever would be chosen."""
-    return lambda q, k, v, documents, window, causal, dropout: kind(
-        documents, window, causal, dropout, q.dtype, "a test"
+    return lambda q, k, v, sequences, window, causal, dropout: kind(
+        sequences, window, causal, dropout, q.dtype, "a test"
     ).attend(q, k, v)
 
 
-def planned(q, k, v, documents, window=None, causal=False, dropout=0.0) -> torch.Tensor:
-    plan = plan_attention(documents, window, causal, dropout, q.dtype, q.shape[-1])
+def planned(q, k, v, sequences, window=None, causal=False, dropout=0.0) -> torch.Tensor:
+    plan = plan_attention(sequences, window, causal, dropout, q.dtype, q.shape[-1])
     return plan.attend(q, k, v)
 
 
@@ -339,7 +334,7 @@ def test_kernels_against_the_formula(kernel, name, dtype):
         ):
             continue
         q, k, v, grad, *expected = expected_of(name, dtype, window, causal, positions)
-        actual = KERNELS[kernel](q, k, v, as_documents(lengths, positions), window, causal, 0.0)
+        actual = KERNELS[kernel](q, k, v, sequences_of(lengths, positions), window, causal, 0.0)
         assert actual.dtype == dtype and actual.shape == q.shape
         where = f"window={window}, causal={causal}, positions {positions}"
         found = [actual, *torch.autograd.grad(actual, (q, k, v), grad)]
@@ -353,7 +348,7 @@ def expected_of(name, dtype, window, causal, positions) -> list[torch.Tensor]:
     lengths = LENGTHS[name]
     q, k, v = random_qkv(sum(lengths), dtype)
     grad = torch.randn(q.shape).to(dtype)
-    out = by_document(q, k, v, lengths, as_documents(lengths, positions).position_t, window, causal)
+    out = by_document(q, k, v, lengths, sequences_of(lengths, positions).position_t, window, causal)
     return [q, k, v, grad, out.detach(), *torch.autograd.grad(out, (q, k, v), grad.double())]
 
 
@@ -362,15 +357,15 @@ def expected_of(name, dtype, window, causal, positions) -> list[torch.Tensor]:
 @pytest.mark.parametrize("step", [5, 64])
 @pytest.mark.parametrize("name", ["mixed", "long"])
 def test_chunked_attention_against_the_formula(name, step, dtype, monkeypatch):
-    monkeypatch.setattr(attention, "CPU_UNFUSED", step)
-    monkeypatch.setattr(attention, "choose_kernel", lambda *args: (chunked_attention, "a test"))
+    monkeypatch.setattr(cpu, "UNFUSED_QUERIES", step)
+    monkeypatch.setattr(attention, "choose_cpu_kernel", lambda *args: (chunked_attention, "a test"))
     lengths = LENGTHS[name]
     q, k, v = (x.detach() for x in random_qkv(sum(lengths), dtype))
     for window, causal, positions in itertools.product([None, 4, 64], [False, True], ["counted", "gaps"]):
-        documents = as_documents(lengths, positions)
-        expected = by_document(q, k, v, lengths, documents.position_t, window, causal)
+        sequences = sequences_of(lengths, positions)
+        expected = by_document(q, k, v, lengths, sequences.position_t, window, causal)
         where = f"window={window}, causal={causal}, positions {positions}"
-        close(KERNELS["documents"](q, k, v, documents, window, causal, 0.0), expected, dtype, where)
+        close(KERNELS["documents"](q, k, v, sequences, window, causal, 0.0), expected, dtype, where)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
@@ -379,19 +374,19 @@ def test_chunked_attention_against_the_formula(name, step, dtype, monkeypatch):
 @torch.no_grad()
 def test_bf16_without_amx_and_fp32_on_amd_take_plain_products(window, causal, dtype, monkeypatch):
     """In inference (fp32 for long documents): the same comes out as on other processors, within the tolerance."""
-    if not attention.FUSED_DTYPES:
+    if not cpu.FUSED_DTYPES:
         pytest.skip("this torch, or this processor, has no oneDNN in bf16")
-    monkeypatch.setattr(attention, "CPU_UNFUSED", 256)
+    monkeypatch.setattr(cpu, "UNFUSED_QUERIES", 256)
     short = [] if dtype == torch.float32 else [[100, 400, 200], [20, 30, 600], [300] + [100] * 7, [9] * 30]
     for lengths in ([700], *short):
         q, k, v = (x.detach() for x in random_qkv(sum(lengths), dtype))
-        expected = by_document(q, k, v, lengths, as_documents(lengths).position_t, window, causal)
+        expected = by_document(q, k, v, lengths, sequences_of(lengths).position_t, window, causal)
         for plain in (True, False):
-            monkeypatch.setattr(attention, "BF16_WITHOUT_AMX", plain)
-            monkeypatch.setattr(attention, "FUSED_DTYPES", {dtype} if plain else set())
+            monkeypatch.setattr(cpu, "BF16_WITHOUT_AMX", plain)
+            monkeypatch.setattr(cpu, "FUSED_DTYPES", {dtype} if plain else set())
             sdpa = torch.nn.functional.scaled_dot_product_attention
             with mock.patch.object(attention.F, "scaled_dot_product_attention", wraps=sdpa) as spy:
-                actual = planned(q, k, v, as_documents(lengths), window, causal)
+                actual = planned(q, k, v, sequences_of(lengths), window, causal)
             close(actual, expected, dtype, f"{lengths}, plain={plain}")
             assert spy.called != plain
 
@@ -407,27 +402,27 @@ def close(actual, expected, dtype, where):
 def test_kernels_take_what_the_layer_hands_over(dtype):
     """Views of one fused projection: no kernel may rely on contiguous memory, nor write into it."""
     lengths = LENGTHS["mixed"]
-    documents = as_documents(lengths)
+    sequences = sequences_of(lengths)
     torch.manual_seed(0)
     qkv = torch.randn(sum(lengths), 3, HEADS, HEAD_WIDTH).to(dtype)
     q, k, v = qkv.clone().requires_grad_().unbind(1)
     assert not q.is_contiguous()
     for kernel, window in itertools.product(KERNELS, [None, 4]):
         if (kernel, window) != ("blocks", None):
-            actual = KERNELS[kernel](q, k, v, documents, window, False, 0.0)
-            close(actual, by_document(q, k, v, lengths, documents.position_t, window, False), dtype, kernel)
+            actual = KERNELS[kernel](q, k, v, sequences, window, False, 0.0)
+            close(actual, by_document(q, k, v, lengths, sequences.position_t, window, False), dtype, kernel)
     assert torch.equal(torch.stack([q, k, v], 1), qkv)
 
 
 def test_padding_among_the_rows():
-    """The unpadded tokens of a batch with a row of nothing but padding are those of its documents."""
+    """The unpadded tokens of a batch with a row of nothing but padding are those of its sequences."""
     mask = torch.tensor([[1] * 140 + [0] * 7, [0] * 147, [0] * 100 + [1] * 47, [1, 0, 1] * 49])
-    documents = Documents(4, 147, torch.device("cpu"), mask).unpad()
+    sequences = PackedSequences(4, 147, torch.device("cpu"), mask).find_tokens()
     lengths = [140, 47, 98]
     q, k, v = random_qkv(sum(lengths), torch.float32)
     for window in (None, 4):
         expected = by_document(q, k, v, lengths, torch.cat([torch.arange(n) for n in lengths]), window, False)
-        close(planned(q, k, v, documents, window), expected, torch.float32, f"window={window}")
+        close(planned(q, k, v, sequences, window), expected, torch.float32, f"window={window}")
 
 
 def test_cost_of_local_layers_does_not_grow_with_the_square(monkeypatch):
@@ -438,10 +433,10 @@ def test_cost_of_local_layers_does_not_grow_with_the_square(monkeypatch):
         pairs.append(q[..., 0].numel() * k.shape[-2])
         return unfused_attention(q, k, *rest)
 
-    monkeypatch.setattr(attention, "choose_kernel", lambda *args: (counting, "a test"))
+    monkeypatch.setattr(attention, "choose_cpu_kernel", lambda *args: (counting, "a test"))
     for tokens in (2048, 8192):
         q, k, v = random_qkv(tokens, torch.float32)
-        planned(q, k, v, as_documents([tokens]), window=64)
+        planned(q, k, v, sequences_of([tokens]), window=64)
     assert pairs[1] == 4 * pairs[0] and pairs[0] <= HEADS * 2048 * 4 * 64
 
 
@@ -488,7 +483,7 @@ BF16, FP16, FP32 = torch.bfloat16, torch.float16, torch.float32
         ("cuda", 8, "varlen", BF16, 64, None, "counted", 0.1, "one packed call", "dropout"),
         ("cuda", 8, "varlen", BF16, 64, 8, "counted", 0.1, "blocks", "dropout"),
         # an older torch
-        ("cuda", 8, "flash", BF16, 64, 8, "counted", 0.0, "flash_attn", "no windowed varlen_attn"),
+        ("cuda", 8, "flash", BF16, 64, 8, "counted", 0.0, "flash_attn", "no varlen_attn with a window"),
         ("cuda", 8, "", BF16, 64, None, "counted", 0.0, "one packed call", "neither"),
         ("mps", None, "varlen flash", FP16, 64, None, "counted", 0.0, "one packed call", "mps"),
         ("mps", None, "varlen flash", FP32, 64, 8, "counted", 0.1, "blocks", "mps"),
@@ -500,24 +495,24 @@ def test_which_plan_is_taken(
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device=None: (capability, 0))
     monkeypatch.setattr(attention, "VARLEN_HAS_WINDOW", "varlen" in installed)
     monkeypatch.setattr(attention, "flash_attn_varlen_func", print if "flash" in installed else None)
-    documents = as_documents([150, 20], positions)
-    documents.order  # noqa: B018 - found where the tensors really are
-    documents.device = torch.device(device)
+    sequences = sequences_of([150, 20], positions)
+    sequences.order  # noqa: B018 - found where the tensors really are
+    sequences.device = torch.device(device)
     if device != "cpu":
         monkeypatch.setattr(attention.AttentionPlan, "prepare", lambda self: None)
         for kind in (attention.PackedPlan, attention.BlocksPlan, attention.DocumentsPlan, attention.VarlenPlan):
             monkeypatch.setattr(kind, "prepare", lambda self: None)
-    chosen = plan_attention(documents, window, False, dropout, dtype, head_width)
+    chosen = plan_attention(sequences, window, False, dropout, dtype, head_width)
     assert chosen.name.startswith(plan) and re.search(reason, chosen.reason), chosen.reason
 
 
 @pytest.mark.parametrize("window", [None, 4])
 def test_nothing_but_padding_needs_no_kernel_of_a_device(window):
     """Which would be asked for no token at all."""
-    documents = Documents(2, 9, torch.device("cpu"), torch.zeros(2, 9)).unpad()
-    documents.order  # noqa: B018 - found where the tensors really are
-    documents.device = torch.device("mps")
-    plan = plan_attention(documents, window, False, 0.0, torch.float32, 8)
+    sequences = PackedSequences(2, 9, torch.device("cpu"), torch.zeros(2, 9)).find_tokens()
+    sequences.order  # noqa: B018 - found where the tensors really are
+    sequences.device = torch.device("mps")
+    plan = plan_attention(sequences, window, False, 0.0, torch.float32, 8)
     assert plan.name == "one call a document"
     nothing = torch.zeros(0, 2, 8)
     assert plan.attend(nothing, nothing, nothing).shape == nothing.shape
@@ -547,10 +542,10 @@ def test_variable_length_kernels_are_called_as_documented(kind, window, causal, 
     monkeypatch.setattr(attention, "varlen_attn", stand_in)
     monkeypatch.setattr(attention, "flash_attn_varlen_func", stand_in)
     lengths = LENGTHS["mixed"]
-    documents = as_documents(lengths)
+    sequences = sequences_of(lengths)
     q, k, v = (x.detach() for x in random_qkv(sum(lengths), torch.float32))
-    out = of(kind)(q, k, v, documents, window, causal, 0.0)
-    close(out, by_document(q, k, v, lengths, documents.position_t, window, causal), torch.float32, kind.name)
+    out = of(kind)(q, k, v, sequences, window, causal, 0.0)
+    close(out, by_document(q, k, v, lengths, sequences.position_t, window, causal), torch.float32, kind.name)
 
 
 @pytest.mark.skipif(not attention.VARLEN_HAS_WINDOW, reason="this torch has no varlen_attn with a window")
@@ -623,9 +618,9 @@ def test_attention_dropout_is_unbiased_and_has_the_rate(kernel):
     expected = formula(q, k, v, seen)
     probs = (torch.einsum("qhd,khd->hqk", q, k) / HEAD_WIDTH**0.5).masked_fill(~seen, float("-inf")).softmax(-1)
     variance = torch.einsum("hqk,khd->qhd", probs**2, v**2) * rate / (1 - rate)
-    documents = as_documents([length] * copies)
+    sequences = sequences_of([length] * copies)
     repeated = [x.repeat(copies, 1, 1) for x in (q, k, v)]
-    draws = KERNELS[kernel](*repeated, documents, window, False, rate).unflatten(0, (copies, length))
+    draws = KERNELS[kernel](*repeated, sequences, window, False, rate).unflatten(0, (copies, length))
     error = (variance / copies).sqrt()
     assert ((draws.mean(0) - expected).abs() < 5 * error + 1e-4).all()
     ratio = draws.var(0) / variance  # over a sum of few draws, of which each counts
@@ -686,9 +681,9 @@ def test_a_row_of_a_mask_that_sees_nothing_makes_no_nan(implementation, dtype):
 
 def test_few_shapes_in_half_precision():
     for tokens in range(1, 3000, 7):
-        assert 0 <= attention.bucket_rows(torch.empty(tokens, 1, dtype=BF16)) < max(16, tokens / 16)
-        assert attention.bucket_rows(torch.empty(tokens, 1)) == 0
-    lengths = {tokens + attention.bucket_rows(torch.empty(tokens, 1, dtype=FP16)) for tokens in range(1024, 2048)}
+        assert 0 <= cpu.bucket_rows(torch.empty(tokens, 1, dtype=BF16)) < max(16, tokens / 16)
+        assert cpu.bucket_rows(torch.empty(tokens, 1)) == 0
+    lengths = {tokens + cpu.bucket_rows(torch.empty(tokens, 1, dtype=FP16)) for tokens in range(1024, 2048)}
     assert len(lengths) <= 17
 
 
@@ -703,7 +698,7 @@ def test_shape_buckets_change_nothing(switches, monkeypatch):
     mask[0, 20:] = mask[2, :11] = 0
     labels = torch.where((torch.rand(ids.shape) < 0.3) & mask.bool(), ids, -100)
     used, found = [], []
-    original = attention.bucket_rows
+    original = cpu.bucket_rows
     for rows in (lambda *args: used.append(original(*args)) or used[-1], lambda *args: 0):
         monkeypatch.setattr(modeling, "bucket_rows", rows)
         model.zero_grad()

@@ -184,5 +184,5 @@ def test_a_kind_of_problem_that_there_is_not_has_no_loss(kind):
 def test_labels_of_another_shape_have_no_loss():
     """As many numbers in other rows were taken for those of other texts."""
     model = build("ForSequenceClassification", problem_type="multi_label_classification", num_labels=3)
-    with pytest.raises(ValueError, match=r"labels: torch.float32, of the shape \(3, 2\), .*; give \(2, 3\)"):
+    with pytest.raises(ValueError, match=r"labels: torch.float32, of the shape \(3, 2\), .*; use \(2, 3\)"):
         model(ids(2, 9), labels=torch.ones(3, 2))

@@ -87,7 +87,9 @@ def test_a_model_saves_its_code_without_any_auto_class(tmp_path):
             config = MiniBertConfig(vocab_size=9, hidden_size=8, num_hidden_layers=1, num_attention_heads=2)
             MiniBertModel(config).save_pretrained("saved")
         """)
-    files = {f"{name}_minibert.py" for name in ("configuration", "attention", "embeddings", "modeling")}
+    files = {
+        f"{name}_minibert.py" for name in ("configuration", "sequences", "cpu", "embeddings", "attention", "modeling")
+    }
     assert {file.name for file in (tmp_path / "saved").glob("*.py")} == files
 
 

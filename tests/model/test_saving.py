@@ -20,7 +20,10 @@ from minibert.configuration_minibert import AUTO_MAP, MiniBertConfig
 from minibert.modeling_minibert import MiniBertForMaskedLM, MiniBertModel
 from minibert.training.loading import check_new, load_reported, new_folder, quietly
 
-FLAT_FILES = ("configuration_minibert.py", "attention_minibert.py", "embeddings_minibert.py", "modeling_minibert.py")
+FLAT_FILES = (
+    "configuration_minibert.py", "sequences_minibert.py", "cpu_minibert.py", "embeddings_minibert.py",
+    "attention_minibert.py", "modeling_minibert.py",
+)  # fmt: skip
 ROOT = Path(modeling.__file__).parent
 
 

@@ -360,3 +360,30 @@ def test_hooks_see_rows_on_eager_attention():
         seen.append(model(ids, attention_mask=mask).last_hidden_state)
     for expected, actual in zip(seen[:2], seen[2:]):
         assert_close(actual[mask == 1], expected[mask == 1], rtol=1e-4, atol=1e-5)
+
+
+def integrated_gradients(model, layer, ids, baseline, steps=4):
+    """captum's recipe: the layer's output for one text, scaled in several steps, in place of that of as many copies."""
+    seen = []
+    with torch.no_grad(), layer.register_forward_hook(lambda module, inputs, output: seen.append(output)):
+        model(ids)
+        model(baseline)
+    scale = torch.linspace(0, 1, steps).view(-1, 1, 1)
+    scaled = (seen[1] + scale * (seen[0] - seen[1])).requires_grad_()
+    with layer.register_forward_hook(lambda module, inputs, output: scaled):
+        logits = model(ids.expand(steps, -1)).logits
+    return torch.autograd.grad(logits[:, 1].sum(), scaled)[0].mean(0, keepdim=True) * (seen[0] - seen[1])
+
+
+@pytest.mark.parametrize("implementation", ["sdpa", "eager"])
+def test_integrated_gradients_are_those_of_bert(implementation):
+    torch.manual_seed(0)
+    fields = dict(vocab_size=120, hidden_size=24, num_hidden_layers=2, num_attention_heads=2, intermediate_size=24)
+    native = transformers.BertForSequenceClassification(transformers.BertConfig(**fields)).eval()
+    ours = from_native(native).eval()
+    ours.set_attn_implementation(implementation)
+    ids, baseline = torch.randint(5, 120, (1, 6)), torch.zeros(1, 6, dtype=torch.long)
+    layers = native.bert.embeddings, ours.model.embeddings
+    for theirs, mine in (layers, (layers[0].word_embeddings, layers[1].tok_embeddings)):
+        expected = integrated_gradients(native, theirs, ids, baseline)
+        assert_close(integrated_gradients(ours, mine, ids, baseline), expected, rtol=1e-4, atol=1e-6)

@@ -78,7 +78,8 @@ def test_it_learns_and_saves_everything(run):
     assert "pipeline_tag: fill-mask" in card
     names = {path.name for path in run.iterdir()}
     assert {"model.safetensors", "config.json", "tokenizer.json", "modeling_minibert.py", "attention_minibert.py",
-            "embeddings_minibert.py", "configuration_minibert.py"} <= names  # fmt: skip
+            "embeddings_minibert.py", "cpu_minibert.py", "sequences_minibert.py", "configuration_minibert.py"
+           } <= names  # fmt: skip
     assert not [name for name in names if name.endswith((".bin", ".pt", ".pkl"))]
     model = AutoModelForMaskedLM.from_pretrained(run)
     assert model.num_parameters() == report["parameters"]

@@ -11,7 +11,10 @@ from mmap import ACCESS_READ, mmap
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-CODE = ("configuration_minibert.py", "attention_minibert.py", "embeddings_minibert.py", "modeling_minibert.py")
+CODE = (
+    "configuration_minibert.py", "sequences_minibert.py", "cpu_minibert.py", "embeddings_minibert.py",
+    "attention_minibert.py", "modeling_minibert.py",
+)  # fmt: skip
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.pkl", "*.pickle", "*.ckpt", "*.joblib")  # optimizer state is among them
 LEFT_OUT = (
     *PICKLES, ".tmp*", ".*unfinished*",  # half-written

@@ -127,7 +127,7 @@ def test_presets_take_overrides_by_either_name():
     "typo, meant", [("norm_typ", "norm_type"), ("hiden_size", "hidden_size"), ("gatedmlp", "gated_mlp")]
 )
 def test_misspelt_field_is_refused_with_the_right_name(build, typo, meant):
-    with pytest.raises(ValueError, match=rf"{typo}.*given: 'x'.*{meant}"):
+    with pytest.raises(ValueError, match=rf"{typo}.*value 'x'.*{meant}"):
         build(**{typo: "x"})
 
 
@@ -173,7 +173,11 @@ def test_a_word_like_no_field_is_refused_with_the_names_that_there_are():
         ("classifier_dropout", 1, "p < 1"),
         ("norm_eps", 0.0, "above 0"),
         ("initializer_range", -0.02, "above 0"),
+        ("initializer_range", float("inf"), "above 0"),
         ("initializer_cutoff_factor", 0, "above 0"),
+        ("num_hidden_layers", 10**8, "at most 10000"),  # a list of as many entries
+        ("num_labels", 10**8, "from 0 to 1000000"),  # two dictionaries
+        ("num_labels", -1, "from 0 to 1000000"),
     ],
 )
 def test_bad_value_names_field_value_and_what_to_use(field, value, instead):
@@ -251,7 +255,7 @@ def test_rope_parameters_are_not_said_twice(tmp_path):
     """What stands beside the kinds of layers would win over what stands in one of them."""
     MiniBertConfig.modernbert("tiny").save_pretrained(tmp_path)
     twice = {"rope_type": "linear", "factor": 2.0, "sliding_attention": {"rope_type": "default"}}
-    with pytest.raises(ValueError, match="rope_parameters: 'rope_type' stands in 'sliding_attention' and beside it"):
+    with pytest.raises(ValueError, match="rope_parameters: 'rope_type' is in 'sliding_attention' and beside it"):
         MiniBertConfig.from_pretrained(tmp_path, rope_parameters=twice)
 
 
@@ -492,7 +496,7 @@ def test_from_tokenizer_refuses_what_the_tokenizer_contradicts():
         MiniBertConfig.from_tokenizer(tokenizer, vocab_size=64)
     with pytest.raises(ValueError, match="mask_token_id=3 .*98"):
         MiniBertConfig.from_tokenizer(tokenizer, mask_token_id=3)
-    with pytest.raises(ValueError, match="tokenizer='gpt2': give AutoTokenizer.from_pretrained"):  # not one of 4 tokens
+    with pytest.raises(ValueError, match="tokenizer='gpt2': use AutoTokenizer.from_pretrained"):  # not one of 4 tokens
         MiniBertConfig.from_tokenizer("gpt2")
     with pytest.raises(ValueError, match="architecture='gpt'.*bert, modernbert or minibert"):
         MiniBertConfig.from_tokenizer(tokenizer, "gpt")

@@ -1,4 +1,4 @@
-"""`Documents` against plain Python, and packed rows as Transformers' own collator makes them.
+"""`PackedSequences` against plain Python, and packed rows as Transformers' own collator makes them.
 
 The expectation is known before the inputs are: a layout (documents of some lengths, with padding before, between,
 behind or inside them) is drawn first, and every form in which a caller may describe it is derived from that.
@@ -14,8 +14,8 @@ from torch.testing import assert_close
 from transformers import DataCollatorWithFlattening
 
 import minibert.modeling_minibert as modeling
-from minibert.attention_minibert import Documents
 from minibert.configuration_minibert import MiniBertConfig
+from minibert.sequences_minibert import PackedSequences
 
 WIDTH = 3
 
@@ -88,23 +88,23 @@ def layouts(draw, one_document_a_row: bool = False, holes: bool = True, padding:
     return layout
 
 
-def check(documents: Documents, layout: Layout, positions: list[int]):
+def check(sequences: PackedSequences, layout: Layout, positions: list[int]):
     """Everything that `documents` says, against `layout`."""
-    documents.unpad()
+    sequences.find_tokens()
     places = torch.arange(layout.shape[0] * layout.shape[1]).view(layout.shape)
-    assert documents.select(places).tolist() == [b * layout.shape[1] + s for b, s in layout.tokens]
-    assert documents.id_t.tolist() == layout.ids
-    assert documents.position_t.tolist() == positions
-    assert documents.lengths == layout.lengths
-    assert documents.cu_seqlens.tolist() == [*layout.first, len(layout.ids)]
-    assert documents.cu_seqlens.dtype == torch.int32  # what the variable-length kernels take
+    assert sequences.unpad(places).tolist() == [b * layout.shape[1] + s for b, s in layout.tokens]
+    assert sequences.id_t.tolist() == layout.ids
+    assert sequences.position_t.tolist() == positions
+    assert sequences.lengths == layout.lengths
+    assert sequences.cu_seqlens.tolist() == [*layout.first, len(layout.ids)]
+    assert sequences.cu_seqlens.dtype == torch.int32  # what the variable-length kernels take
     last = [*(first - 1 for first in layout.first[1:]), len(layout.ids) - 1]
-    assert documents.has_next().tolist() == [i not in last for i in range(len(layout.ids))]
-    assert documents.is_packed == layout.packed
+    assert sequences.has_next().tolist() == [i not in last for i in range(len(layout.ids))]
+    assert sequences.is_packed == layout.packed
     ids = layout.ids
     steps = [positions[i + 1] - positions[i] for i in range(len(ids) - 1) if ids[i] == ids[i + 1]]
     rising = all(step >= 1 for step in steps)
-    assert documents.order == ("contiguous" if all(step == 1 for step in steps) else "rising" if rising else "any")
+    assert sequences.order == ("contiguous" if all(step == 1 for step in steps) else "rising" if rising else "any")
 
 
 SETTINGS = settings(deadline=None, derandomize=True, max_examples=150)
@@ -114,14 +114,14 @@ SETTINGS = settings(deadline=None, derandomize=True, max_examples=150)
 @SETTINGS
 def test_padding_masks(layout):
     """Left, right and holes: a row is one document, and its real tokens are counted."""
-    documents = Documents(*layout.shape, torch.device("cpu"), layout.mask())
-    check(documents, layout, layout.positions)
+    sequences = PackedSequences(*layout.shape, torch.device("cpu"), layout.mask())
+    check(sequences, layout, layout.positions)
 
 
 @pytest.mark.parametrize("dtype", [torch.bool, torch.float32, torch.int32])
 def test_a_mask_may_have_any_type(dtype):
     layout = Layout([[None, 0, None, 0], [1, 1, 1, None]])
-    check(Documents(*layout.shape, torch.device("cpu"), layout.mask().to(dtype)), layout, layout.positions)
+    check(PackedSequences(*layout.shape, torch.device("cpu"), layout.mask().to(dtype)), layout, layout.positions)
 
 
 @given(layouts(), st.sampled_from(["tokens", "columns"]), st.sampled_from([0, 2]), st.sampled_from([-1, 0, 1, 7]))
@@ -130,14 +130,14 @@ def test_positions_that_restart(layout, counting, start, at_padding):
     """Holes counted or not, documents that start at 0 or, as RoBERTa's, at 2, and any number at padding."""
     positions = [p + start for p in layout.positions] if counting == "tokens" else layout.column_positions(start)
     position_ids = layout.grid(positions, at_padding)
-    check(Documents(*layout.shape, torch.device("cpu"), layout.mask(), position_ids), layout, positions)
+    check(PackedSequences(*layout.shape, torch.device("cpu"), layout.mask(), position_ids), layout, positions)
 
 
 @given(layouts(padding=False))
 @SETTINGS
 def test_positions_that_restart_without_a_mask(layout):
     position_ids = layout.grid(layout.positions, 0)
-    check(Documents(*layout.shape, torch.device("cpu"), position_ids=position_ids), layout, layout.positions)
+    check(PackedSequences(*layout.shape, torch.device("cpu"), position_ids=position_ids), layout, layout.positions)
 
 
 @given(layouts(), st.booleans())
@@ -146,18 +146,20 @@ def test_seq_idx_wins(layout, with_positions):
     """Over positions that tell something else, and over boundaries that do."""
     wrong = torch.arange(layout.shape[1]).expand(layout.shape) if with_positions else None
     elsewhere = torch.tensor([0, layout.shape[0] * layout.shape[1]])
-    documents = Documents(
+    sequences = PackedSequences(
         *layout.shape, torch.device("cpu"), layout.mask(), wrong, layout.grid(layout.ids, -1), elsewhere
     )
-    check(documents, layout, [s for _, s in layout.tokens] if with_positions else layout.positions)
+    check(sequences, layout, [s for _, s in layout.tokens] if with_positions else layout.positions)
 
 
 @given(layouts(), st.booleans())
 @SETTINGS
 def test_cu_seq_lens_come_second(layout, with_positions):
     wrong = torch.arange(layout.shape[1]).expand(layout.shape) if with_positions else None
-    documents = Documents(*layout.shape, torch.device("cpu"), layout.mask(), wrong, cu_seq_lens=layout.cu_seq_lens())
-    check(documents, layout, [s for _, s in layout.tokens] if with_positions else layout.positions)
+    sequences = PackedSequences(
+        *layout.shape, torch.device("cpu"), layout.mask(), wrong, cu_seq_lens=layout.cu_seq_lens()
+    )
+    check(sequences, layout, [s for _, s in layout.tokens] if with_positions else layout.positions)
 
 
 @given(layouts(padding=False))
@@ -165,15 +167,15 @@ def test_cu_seq_lens_come_second(layout, with_positions):
 def test_one_row_with_cu_seq_lens_needs_no_search(layout):
     """Nothing is looked for: neither boundaries nor positions."""
     flat = Layout([[number for row in layout.rows for number in row]])
-    documents = Documents(*flat.shape, torch.device("cpu"), cu_seq_lens=flat.cu_seq_lens())
-    documents._find = None
-    check(documents, flat, flat.positions)
+    sequences = PackedSequences(*flat.shape, torch.device("cpu"), cu_seq_lens=flat.cu_seq_lens())
+    sequences._find_tokens = None
+    check(sequences, flat, flat.positions)
 
 
 @pytest.mark.parametrize("bounds", [[0, 3], [2, 5], [0, 7], [0, 4, 3, 5], [0, 2, 2, 5], [5]], ids=str)
 def test_cu_seq_lens_that_leave_tokens_out_are_refused(bounds):
     model = modeling.MiniBertModel(MiniBertConfig.bert("tiny", vocab_size=9))
-    with pytest.raises(ValueError, match=r"cu_seq_lens_q: .* use rising numbers from 0 to 5"):
+    with pytest.raises(ValueError, match=r"cu_seq_lens_q=.* use increasing numbers from 0 to 5"):
         model(torch.ones(1, 5, dtype=torch.long), cu_seq_lens_q=torch.tensor(bounds))
 
 
@@ -181,32 +183,34 @@ def test_a_row_ends_every_document():
     """Equal numbers, or one range of `cu_seq_lens`, in two rows are two documents."""
     layout = Layout([[0, 0], [1, 1]])
     for form in (dict(seq_idx=torch.zeros(2, 2)), dict(cu_seq_lens=torch.tensor([0, 4]))):
-        check(Documents(2, 2, torch.device("cpu"), **form), layout, [0, 1, 0, 1])
+        check(PackedSequences(2, 2, torch.device("cpu"), **form), layout, [0, 1, 0, 1])
 
 
 def test_one_row_of_positions_serves_the_batch():
     layout = Layout([[0, 0, 1, 1, 1], [2, 2, 3, 3, 3]])
     positions = [0, 1, 0, 1, 2]
-    check(Documents(2, 5, torch.device("cpu"), position_ids=torch.tensor([positions])), layout, positions * 2)
+    check(PackedSequences(2, 5, torch.device("cpu"), position_ids=torch.tensor([positions])), layout, positions * 2)
 
 
 def test_without_anything_every_row_is_a_document():
     layout = Layout([[0] * 4, [1] * 4, [2] * 4])
-    check(Documents(3, 4, torch.device("cpu")), layout, [0, 1, 2, 3] * 3)
+    check(PackedSequences(3, 4, torch.device("cpu")), layout, [0, 1, 2, 3] * 3)
 
 
 # --- between the unpadded tokens and the padded batch ---
 
 
-def as_documents(layout: Layout) -> Documents:
-    return Documents(*layout.shape, torch.device("cpu"), layout.mask(), seq_idx=layout.grid(layout.ids, -1)).unpad()
+def sequences_of(layout: Layout) -> PackedSequences:
+    return PackedSequences(
+        *layout.shape, torch.device("cpu"), layout.mask(), seq_idx=layout.grid(layout.ids, -1)
+    ).find_tokens()
 
 
 @given(layouts(), st.sampled_from([0.0, -7.5]))
 @SETTINGS
-def test_restore_undoes_select(layout, fill):
-    documents, x = as_documents(layout), torch.randn(*layout.shape, WIDTH)
-    restored = documents.restore(documents.select(x), fill)
+def test_pad_undoes_unpad(layout, fill):
+    sequences, x = sequences_of(layout), torch.randn(*layout.shape, WIDTH)
+    restored = sequences.pad(sequences.unpad(x), fill)
     expected = x.clone()
     expected[layout.mask() == 0] = fill
     assert torch.equal(restored, expected)
@@ -215,7 +219,7 @@ def test_restore_undoes_select(layout, fill):
 @given(layouts(), st.sampled_from(["cls", "last", "mean"]))
 @SETTINGS
 def test_pool(layout, pooling):
-    documents, x = as_documents(layout), torch.randn(*layout.shape, WIDTH)
+    sequences, x = sequences_of(layout), torch.randn(*layout.shape, WIDTH)
 
     def pooled(numbers) -> list[float]:
         places = [place for place, i in zip(layout.tokens, layout.ids) if i in numbers]
@@ -229,7 +233,7 @@ def test_pool(layout, pooling):
     else:  # one a row, zeros where a row is all padding
         rows = range(layout.shape[0])
         expected = [pooled({i for (b, _), i in zip(layout.tokens, layout.ids) if b == row}) for row in rows]
-    assert_close(documents.pool(documents.select(x), pooling), torch.tensor(expected))
+    assert_close(sequences.pool(sequences.unpad(x), pooling), torch.tensor(expected))
 
 
 @given(layouts(one_document_a_row=True), st.sampled_from(["cls", "last", "mean"]), st.booleans())
@@ -240,9 +244,9 @@ def test_pool_of_padded_rows(layout, pooling, with_mask):
         layout = Layout([[b] * layout.shape[1] for b in range(layout.shape[0])])
     mask = layout.mask() if with_mask else None
     x = torch.randn(*layout.shape, WIDTH)
-    unpadded = as_documents(layout)
-    expected = unpadded.pool(unpadded.select(x), pooling)
-    assert_close(Documents(*layout.shape, torch.device("cpu"), mask).pool(x.flatten(0, 1), pooling), expected)
+    unpadded = sequences_of(layout)
+    expected = unpadded.pool(unpadded.unpad(x), pooling)
+    assert_close(PackedSequences(*layout.shape, torch.device("cpu"), mask).pool(x.flatten(0, 1), pooling), expected)
 
 
 @pytest.mark.parametrize("pooling", ["cls", "last"])
@@ -253,7 +257,7 @@ def test_pool_of_long_padded_rows_in_half_precision(pooling, masked):
     mask = (torch.arange(length) < length - 100).expand(2, length) if masked else None
     x = torch.arange(length, dtype=torch.bfloat16).expand(2, length).unsqueeze(-1)
     last = length - 101 if masked else length - 1
-    pooled = Documents(2, length, torch.device("cpu"), mask).pool(x.flatten(0, 1), pooling)
+    pooled = PackedSequences(2, length, torch.device("cpu"), mask).pool(x.flatten(0, 1), pooling)
     assert torch.equal(pooled, x[:, 0 if pooling == "cls" else last])
 
 
@@ -261,8 +265,8 @@ def test_pool_of_long_padded_rows_in_half_precision(pooling, masked):
 @settings(SETTINGS, max_examples=40)
 def test_masks(layout, window, causal):
     """The dense mask, and the rule for Transformers' mask functions."""
-    documents = Documents(*layout.shape, torch.device("cpu"), layout.mask(), seq_idx=layout.grid(layout.ids, -1))
-    mask, rule = documents.dense_mask(window, causal), documents.visible(window, causal)
+    sequences = PackedSequences(*layout.shape, torch.device("cpu"), layout.mask(), seq_idx=layout.grid(layout.ids, -1))
+    mask, rule = sequences.dense_mask(window, causal), sequences.mask_function(window, causal)
     tokens = {place: (i, p) for place, i, p in zip(layout.tokens, layout.ids, layout.positions)}
     batch_size, length = layout.shape
     assert mask.shape == (batch_size, 1, length, length)
@@ -280,17 +284,17 @@ def test_masks(layout, window, causal):
 
 
 def test_no_mask_where_none_is_needed():
-    documents = Documents(2, 5, torch.device("cpu"))
-    assert documents.dense_mask(None, causal=False) is None
-    assert documents.dense_mask(1, causal=False) is not None
-    assert documents.dense_mask(None, causal=True) is not None
+    sequences = PackedSequences(2, 5, torch.device("cpu"))
+    assert sequences.dense_mask(None, causal=False) is None
+    assert sequences.dense_mask(1, causal=False) is not None
+    assert sequences.dense_mask(None, causal=True) is not None
 
 
 def test_nothing_but_padding_leaves_nothing():
-    documents = Documents(2, 4, torch.device("cpu"), torch.zeros(2, 4)).unpad()
-    assert documents.lengths == [] and documents.select(torch.arange(8).view(2, 4)).tolist() == []
+    sequences = PackedSequences(2, 4, torch.device("cpu"), torch.zeros(2, 4)).find_tokens()
+    assert sequences.lengths == [] and sequences.unpad(torch.arange(8).view(2, 4)).tolist() == []
     for pooling in ("cls", "last", "mean"):
-        assert torch.equal(documents.pool(torch.ones(0, WIDTH), pooling), torch.zeros(2, WIDTH))
+        assert torch.equal(sequences.pool(torch.ones(0, WIDTH), pooling), torch.zeros(2, WIDTH))
 
 
 # --- Transformers' collator ---

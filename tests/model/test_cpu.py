@@ -1,12 +1,14 @@
-"""What only inference on a CPU does: documents of like length together, and a linear and its activation in one go."""
+"""What only CPUs need: kernels, fused linears, dropout with fewer random numbers, shape buckets."""
 
 import pytest
 import torch
 from torch import nn
 from transformers.activations import ACT2FN
 
-from minibert import MiniBertConfig, MiniBertModel, attention_minibert
-from minibert.attention_minibert import FUSED_DTYPES, FUSED_LINEAR, Documents, plan_attention, project
+from minibert import MiniBertConfig, MiniBertModel, cpu_minibert
+from minibert.attention_minibert import plan_attention
+from minibert.cpu_minibert import FUSED_DTYPES, FUSED_LINEAR, project
+from minibert.sequences_minibert import PackedSequences
 
 BF16 = torch.bfloat16
 needs_fused = pytest.mark.skipif(not FUSED_DTYPES, reason="this torch, or this processor, has no oneDNN in bf16")
@@ -21,8 +23,8 @@ def fused(monkeypatch):
         shapes.append(tuple(x.shape))
         return FUSED_LINEAR(x, *rest)
 
-    monkeypatch.setattr(attention_minibert, "FUSED_LINEAR", counting)
-    monkeypatch.setattr(attention_minibert, "FUSED_DTYPES", {BF16})  # whatever the processor
+    monkeypatch.setattr(cpu_minibert, "FUSED_LINEAR", counting)
+    monkeypatch.setattr(cpu_minibert, "FUSED_DTYPES", {BF16})  # whatever the processor
     return shapes
 
 
@@ -37,7 +39,7 @@ def test_a_linear_and_its_activation(hidden_act, bias, gated, dtype, fused, monk
     """Against the formula in float64; an activation that oneDNN does not have is applied all the same. In fp32, where
     it is taken on AMD's processors, as exact as torch's own."""
     torch.manual_seed(0)
-    monkeypatch.setattr(attention_minibert, "FUSED_DTYPES", {dtype})
+    monkeypatch.setattr(cpu_minibert, "FUSED_DTYPES", {dtype})
     act = None if hidden_act is None else ACT2FN[hidden_act]
     linear, x = nn.Linear(64, 48, bias=bias).to(dtype), torch.randn(3, 20, 64, dtype=dtype)
     expected = x.double() @ linear.weight.double().T + (linear.bias.double() if bias else 0)
@@ -54,7 +56,7 @@ def test_a_linear_and_its_activation(hidden_act, bias, gated, dtype, fused, monk
 @needs_fused
 def test_autocast_has_the_last_word(fused, monkeypatch):
     """What is to be computed in bf16 is not computed in fp32."""
-    monkeypatch.setattr(attention_minibert, "FUSED_DTYPES", {torch.float32})
+    monkeypatch.setattr(cpu_minibert, "FUSED_DTYPES", {torch.float32})
     with torch.no_grad(), torch.autocast("cpu", BF16):
         assert project(nn.Linear(8, 8), torch.randn(2, 8)).dtype == BF16 and not fused
 
@@ -99,7 +101,7 @@ def test_bf16_inference_is_as_near_to_fp32_as_unfused(preset, fused, monkeypatch
         model.to(BF16)
         ours = model(input_ids=ids, attention_mask=mask).last_hidden_state
         assert len(fused) == (4 + config.gated_mlp) * config.num_hidden_layers
-        monkeypatch.setattr(attention_minibert, "FUSED_DTYPES", set())
+        monkeypatch.setattr(cpu_minibert, "FUSED_DTYPES", set())
         unfused = model(input_ids=ids, attention_mask=mask).last_hidden_state
     error, before = ((x - expected).pow(2).mean().sqrt() for x in (ours, unfused))
     assert error <= 1.2 * before and error < 0.05
@@ -109,32 +111,32 @@ def test_bf16_inference_is_as_near_to_fp32_as_unfused(preset, fused, monkeypatch
 def test_documents_of_like_length_share_a_call(lengths):
     """In inference, and if there are several; nothing of other documents stands behind a short one."""
     ids = torch.arange(len(lengths)).repeat_interleave(torch.tensor(lengths)).unsqueeze(0)
-    documents = Documents(1, sum(lengths), torch.device("cpu"), seq_idx=ids).unpad()
+    sequences = PackedSequences(1, sum(lengths), torch.device("cpu"), seq_idx=ids).find_tokens()
     given = (None, False, 0.0, torch.float32, 8)
-    assert plan_attention(documents, *given).name == "one call a document"
+    assert plan_attention(sequences, *given).name == "one call a document"
     with torch.no_grad():
-        plan = plan_attention(documents, *given)
-        assert plan.name == "documents of like length together"
+        plan = plan_attention(sequences, *given)
+        assert plan.name == "documents of similar length together"
         assert len(plan.groups) == len({-(-length // 16) for length in lengths})
         assert [bias is None for _, _, bias in plan.groups].count(True) == (lengths == [16, 16, 16])
         q, k, v = torch.randn(3, sum(lengths), 2, 8)
         before = plan.attend(q, k, v)
         v[sum(lengths[:-1]) :] = k[sum(lengths[:-1]) :] = float("nan")  # the last document's
         assert torch.equal(plan.attend(q, k, v)[: sum(lengths[:-1])], before[: sum(lengths[:-1])])
-        alone = Documents(1, 5, torch.device("cpu")).unpad()
+        alone = PackedSequences(1, 5, torch.device("cpu")).find_tokens()
         assert plan_attention(alone, *given).name == "one call a document"
 
 
 @pytest.mark.parametrize(
-    "lengths, name", [([20, 9, 33], "documents of like length together"), ([20, 300], "one call a document")]
+    "lengths, name", [([20, 9, 33], "documents of similar length together"), ([20, 300], "one call a document")]
 )
 def test_short_documents_in_bf16_without_amx(lengths, name, monkeypatch):
     """Products of plain matrices are taken there: long documents one by one, so that their scores stay in the cache."""
-    monkeypatch.setattr(attention_minibert, "BF16_WITHOUT_AMX", True)
+    monkeypatch.setattr(cpu_minibert, "BF16_WITHOUT_AMX", True)
     ids = torch.arange(len(lengths)).repeat_interleave(torch.tensor(lengths)).unsqueeze(0)
-    documents = Documents(1, sum(lengths), torch.device("cpu"), seq_idx=ids).unpad()
+    sequences = PackedSequences(1, sum(lengths), torch.device("cpu"), seq_idx=ids).find_tokens()
     with torch.no_grad():
-        plan = plan_attention(documents, None, False, 0.0, BF16, 8)
+        plan = plan_attention(sequences, None, False, 0.0, BF16, 8)
         assert plan.name == name and "unfused_attention" in plan.reason
         qkv = torch.randn(3, sum(lengths), 2, 8).to(BF16)
         found = plan.attend(*qkv).split(lengths)
@@ -149,7 +151,7 @@ def test_short_documents_in_bf16_without_amx(lengths, name, monkeypatch):
 def test_dropout_is_the_same_with_and_without_gradients(preset, lengths, dtypes, monkeypatch):
     """GradCache embeds without them, and again with them from the same random numbers: what is learned from one draw
     belongs to the other."""
-    monkeypatch.setattr(attention_minibert, "FUSED_DTYPES", dtypes)
+    monkeypatch.setattr(cpu_minibert, "FUSED_DTYPES", dtypes)
     torch.manual_seed(0)
     switches = dict(vocab_size=64, hidden_dropout=0.1, attention_dropout=0.1)
     model = MiniBertModel(getattr(MiniBertConfig, preset)("tiny", **switches)).train()
