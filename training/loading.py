@@ -29,6 +29,7 @@ VOCABULARIES = (
 )  # fmt: skip
 # Those of characters or bytes need none. Others, without a file, know special tokens and no word.
 FEWEST_CHARACTERS = 20
+MOST_LABELS = 1_000_000
 LOADING = threading.RLock()
 if hasattr(os, "register_at_fork"):  # the thread that held it is not in the child
     os.register_at_fork(after_in_child=LOADING._at_fork_reinit)
@@ -41,6 +42,7 @@ def saved_config(path: str) -> PreTrainedConfig:
         raise ValueError(f"model: there is none in {path!r} (no config.json)")
     if not Path(path).exists() and (path.count("/") > 1 or path.startswith((".", "/", "~"))):
         raise ValueError(f"model: {path!r} does not exist")
+    check_label_count(Path(path) / "config.json")
     with reading(path):
         try:
             return AutoConfig.from_pretrained(path, trust_remote_code=False)
@@ -56,6 +58,16 @@ def check_no_adapter(folder: Path) -> None:
             f"model: {str(folder)!r} holds an adapter without its model. Merge the two and save the result:"
             " peft.AutoPeftModel.from_pretrained(folder).merge_and_unload().save_pretrained(new_folder)"
         )
+
+
+def check_label_count(config: Path) -> None:
+    """Refuse (a ValueError) a config.json that counts so many labels that their names alone would fill the memory."""
+    try:
+        count = json.loads(config.read_text(encoding="utf-8")).get("num_labels")
+    except (OSError, ValueError, AttributeError, RecursionError):
+        return  # whoever loads it says what is wrong
+    if isinstance(count, int) and count > MOST_LABELS:
+        raise ValueError(f"model: {str(config)!r} has num_labels={count:,}; use {MOST_LABELS:,} at most")
 
 
 def saved_tokenizer(path: str | Path) -> PreTrainedTokenizerBase:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,13 +14,14 @@ import datasets
 import numpy as np
 
 from ..arguments.finetuning import DataArguments
-from ..data.documents import hold_out
+from ..data.documents import text_digests
 from ..data.tables import TABLES, is_compressed, load_hub, read_table, with_numbers
 from ..data.tables import string_columns as _string_columns
 
 if TYPE_CHECKING:
     from .tasks.base import Task
 
+FEW = 5  # a class of so many rows is validated on, however small the share
 FILE, ROW = "_file", "_row"  # columns of every split: where a row came from
 # The splits, with the names that files and data sets give them, best first.
 SPLITS = {
@@ -30,7 +32,8 @@ SPLITS = {
 SHARD = re.compile(r"[-_.](v\d+\.)?\d+(?:-of-(\d+))?$")  # train-00000-of-00002.parquet, train-v1.1.json
 # The columns of SQuAD on the Hub.
 ANSWERS = {"text": datasets.List(datasets.Value("string")), "answer_start": datasets.List(datasets.Value("int64"))}
-SQUAD = {name: datasets.Value("string") for name in ("id", "title", "context", "question")} | {"answers": ANSWERS}
+SQUAD = {name: datasets.Value("string") for name in ("id", "title", "context", "question")}
+SQUAD |= {"answers": ANSWERS, "is_impossible": datasets.Value("bool")}
 
 
 class BadRow(ValueError):
@@ -45,9 +48,9 @@ def load_splits(
     arguments: DataArguments, seed: int = 0, names: Collection[str] = tuple(SPLITS), task: Task | None = None
 ) -> datasets.DatasetDict:
     """Those of the splits `names` that are given, each with the columns `FILE` and `ROW`. Without validation rows,
-    `validation_size` of the training rows are held out (drawn with `seed`): rows that are copies of each other for
-    `task` together, and no label that training would then lack. A ValueError where nothing is given, or to no effect,
-    or a file cannot be read or is empty."""
+    `validation_size` of the training rows are held out (drawn with `seed`), each class of the `task` in proportion:
+    rows that are copies of each other together, and no label that training would then lack. A ValueError where nothing
+    is given, or to no effect, or a file cannot be read or is empty."""
     sources: dict[str, list[str | Path] | datasets.Dataset] = {}
     given = {name: files for name in SPLITS if (files := getattr(arguments, name))}
     if arguments.data is not None:
@@ -72,6 +75,8 @@ def load_splits(
     for file in files:  # before a large one is loaded
         if not os.path.isfile(file):
             raise ValueError(f"data: {str(file)!r} is no file")
+        if task is not None:
+            task.check_file(file)
     loaded = {file: read_table(file) for file in files}
     # What the cells of a column are is decided by all files; beside files of other kinds, which know, they are numbers.
     cells = {file: rows for file, rows in loaded.items() if file.suffix.lower() in (".csv", ".tsv")}
@@ -233,14 +238,61 @@ def _located(split: datasets.Dataset, name: str) -> datasets.Dataset:
 
 def _hold_out(rows: datasets.Dataset, validation_size: float, seed: int, task: Task) -> np.ndarray:
     """Which training rows to validate on: bool [rows]."""
+    if not 0 < validation_size < np.inf:
+        raise ValueError(f"validation_size: {validation_size} holds nothing out; use a share, or a number of rows")
+    target = max(1, round(validation_size * (len(rows) if validation_size < 1 else 1)))
     columns = [rows[column] for column in task.find_texts(rows)[task.copied]]
-    groups = [json.dumps(row, default=str) for row in zip(*columns)]
-    is_held_out = hold_out(datasets.Dataset.from_dict({"text": groups}), validation_size, seed)
-    classes = task.classes(rows)
-    seen = set().union(*(classes[i] for i in np.flatnonzero(~is_held_out)))
-    needed = {groups[i] for i in np.flatnonzero(is_held_out) if not classes[i] <= seen}
-    is_held_out &= [group not in needed for group in groups]
+    keys = [json.dumps(row, default=str) for row in zip(*columns)]
+    texts = list(dict.fromkeys(keys))
+    number_of = {text: number for number, text in enumerate(texts)}
+    group_of = np.array([number_of[key] for key in keys])
+    if target >= len(rows) or len(texts) == 1:
+        of = f"{validation_size} of {len(rows)} rows ({len(texts)} different ones)"
+        raise ValueError(f"validation_size: holding out {of} leaves none to train on; use less, or --validation FILE")
+    classes = [Counter() for _ in texts]
+    for group, of_row in zip(group_of, task.classes(rows)):
+        classes[group].update([None, *of_row])
+    is_held_out = stratify(classes, target, np.argsort(text_digests(texts, seed)))
     if not is_held_out.any():
         only = f"{validation_size} of {len(rows)} rows holds out only rows whose labels no other row has"
         raise ValueError(f"validation_size: {only}; add rows, or give --validation FILE")
+    return is_held_out[group_of]
+
+
+def stratify(groups: Sequence[Counter], target: int, order: Iterable[int]) -> np.ndarray:
+    """Hold out about `target` rows with each class in proportion, the rarest class first (iterative stratification,
+    Sechidis et al. 2011); no class loses its last group, and of a class of `FEW` rows or more at least one is held out.
+
+    Args:
+        groups: rows that must stay together; of each the number of its rows by class, and of all its rows under None.
+        target: the number of rows to hold out.
+        order: the numbers of all groups in the order in which they are drawn.
+
+    Returns:
+        Which groups are held out: bool [groups].
+    """
+    rows, left, members = Counter(), Counter(), defaultdict(list)
+    for group in order:
+        rows.update(groups[group])
+        left.update(groups[group].keys())
+        for name in groups[group]:
+            members[name].append(group)
+    share, held, decided = target / rows[None], Counter(), set()
+    is_held_out = np.zeros(len(groups), dtype=bool)
+
+    def hold_out(name: Any, wanted: int, most: float) -> None:
+        for group in members[name]:
+            if held[name] >= wanted:
+                break
+            fits = all(left[each] > 1 and held[each] <= most * rows[each] for each in groups[group])
+            if fits and not is_held_out[group] and group not in decided:
+                is_held_out[group] = True
+                held.update(groups[group])
+                left.subtract(groups[group].keys())
+
+    for name in sorted(rows.keys() - {None}, key=lambda name: (rows[name], name)):
+        hold_out(name, max(int(share * rows[name]), int(rows[name] >= FEW)), most=1)
+        decided.update(members[name])
+    decided.clear()
+    hold_out(None, target, most=share)  # rows without a class, and more of classes with few rows each
     return is_held_out

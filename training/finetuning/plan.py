@@ -4,10 +4,9 @@ each with its reason. The time is measured: a few training steps of the model it
 import dataclasses
 import json
 import statistics
-from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import datasets
 import numpy as np
@@ -17,7 +16,8 @@ from transformers import PreTrainedConfig, TrainingArguments
 from ...configuration_minibert import MODERNBERT_SIZES, MiniBertConfig
 from ..arguments.finetuning import FINETUNE_DEFAULTS, DataArguments, FinetuneArguments
 from .data import FILE, ROW, BadRow
-from .tasks.base import LABEL, Task
+from .survey import Survey, survey
+from .tasks.base import Task
 from .trainer import Run, TaskTrainer, resolve_training, seconds_of_steps, training_batches
 
 RECIPE, PAGE = "recipe.yaml", "plan.md"
@@ -25,18 +25,6 @@ MOST_BAD_ROWS = 20  # found one by one; with more, it is the data that must be l
 TIMED_STEPS = 3
 HEAD_ONLY_ROWS = 200  # up to here a full fine-tuning mostly learns the rows by heart
 HOUR = 3600.0
-
-
-class Survey(NamedTuple):
-    """What a split is like. Two inputs are the same if all their token ids are (so case counts only if it does for the
-    tokenizer)."""
-
-    rows: int
-    lengths: np.ndarray  # tokens of every input, [inputs]
-    labels: Counter  # how often each occurs
-    labelled: int  # rows, or words, that may have them
-    answers: dict[bytes, set[str]]  # the labels that each different input occurs with
-    repeated: int  # inputs that were there before
 
 
 def plan(run: Run, data: DataArguments, bad: list[str]) -> dict[str, Any]:
@@ -48,7 +36,7 @@ def plan(run: Run, data: DataArguments, bad: list[str]) -> dict[str, Any]:
     task.tokenizer.model_max_length = 10**6  # to see the lengths as they are
     run.encoded = {name: task.encode(split, training=True) for name, split in run.splits.items()}
     resolve_training(run)
-    surveys = {name: look(task, run.splits[name], split) for name, split in run.encoded.items()}
+    surveys = {name: survey(task, run.splits[name], split) for name, split in run.encoded.items()}
     given = given_for_training(arguments, training)
     if task.arguments.max_length is not None:
         given["max_length"] = task.arguments.max_length
@@ -120,24 +108,6 @@ def read_without_bad_rows(
                 splits = datasets.DatasetDict({**splits, name: split.select(good)})
 
 
-def look(task: Task, examples: datasets.Dataset, encoded: datasets.Dataset) -> Survey:
-    """Count labels of a split as `Task.read` returned it, lengths and repeated inputs as `Task.encode` did."""
-    # What the model reads as one text each: the choices of a row, or the row.
-    parts = [ids if ids and isinstance(ids[0], list) else [ids] for ids in encoded["input_ids"]]
-    labels = encoded["labels"][:] if "labels" in encoded.column_names else [None] * len(parts)
-    answers: dict[bytes, set[str]] = defaultdict(set)
-    for row, label in zip(parts, labels):
-        answers[np.concatenate([np.asarray(ids, dtype=np.int32) for ids in row]).tobytes()].add(json.dumps(label))
-    counts, labelled = Counter(), 0
-    for label in examples[LABEL] if len(task.labels) > 1 else []:
-        several = isinstance(label, list) and label and isinstance(label[0], float)  # labels: 0 or 1 for each
-        of_row = np.flatnonzero(label) if several else label if isinstance(label, list) else [label]
-        counts.update(each if isinstance(each, str) else task.labels[each] for each in of_row)
-        labelled += 1 if several else len(of_row)
-    lengths = np.array([len(ids) for row in parts for ids in row])
-    return Survey(len(examples), lengths, counts, labelled, answers, len(parts) - len(answers))
-
-
 def propose(task: Task, survey: Survey, limit: int, given: dict[str, Any]) -> dict[str, tuple[Any, str]]:
     """What to train with, after the survey of the training split, and why: the value and the reason by the name of the
     argument. What is `given` stays."""
@@ -176,15 +146,15 @@ def propose(task: Task, survey: Survey, limit: int, given: dict[str, Any]) -> di
 def describe_data(surveys: dict[str, Survey], bad: list[str]) -> list[str]:
     """The first part of the page, in Markdown."""
     rows, train = [], surveys["train"]
-    for name, survey in surveys.items():
-        middle, most, longest = np.percentile(survey.lengths, (50, 95, 100)) if len(survey.lengths) else (0, 0, 0)
-        shared = "–" if name == "train" else f"{len(survey.answers.keys() & train.answers.keys()):,}"
+    for name, split in surveys.items():
+        middle, most, longest = np.percentile(split.lengths, (50, 95, 100)) if len(split.lengths) else (0, 0, 0)
+        shared = "–" if name == "train" else f"{split.shared_with(train):,}"
         tokens = f"{middle:.0f}, {most:.0f}, {longest:.0f}"
-        rows.append((name, f"{survey.rows:,}", tokens, f"{survey.repeated:,}", shared))
+        rows.append((name, f"{split.rows:,}", tokens, f"{split.repeated:,}", shared))
     lines = ["\n## The data\n"]
     lines += _table(("split", "rows", "tokens: median, 95 %, longest", "repeated", "also in train"), rows)
-    if contradictions := sum(len(labels) > 1 for labels in train.answers.values()):
-        lines += [f"{contradictions:,} inputs of the training split occur with different labels.\n"]
+    if train.contradictions:
+        lines += [f"{train.contradictions:,} inputs of the training split occur with different labels.\n"]
     if any(row[-1] not in ("–", "0") for row in rows):
         lines += ["Inputs that are also in train flatter the scores: remove them from it.\n"]
     if bad:

@@ -26,6 +26,7 @@ from .compare import check_comparable, compare, saved_report
 from .data import FILE, ROW, SPLITS, load_splits
 from .models import check_head, load_model, load_tokenizer, read_config
 from .plan import plan, read_without_bad_rows
+from .survey import survey, warnings
 from .tasks.base import Predictions, take_unlabelled
 from .trainer import Run, Scores, predict, resolve_training, score, train
 
@@ -169,6 +170,8 @@ def prepare(
     for name, rows in run.encoded.items():
         if not len(rows):
             raise ValueError(f"{name}: no row of {splits[name][0][FILE]!r} has a word; use one with words")
+    for line in warnings(task, {name: survey(task, splits[name], rows) for name, rows in run.encoded.items()}):
+        print(line)
     resolve_training(run)
     # What a result depends on: all arguments, as JSON has them; of Transformers', those that are given a value.
     settings = {**vars(task_arguments), **vars(data), **vars(run.arguments)}
@@ -283,7 +286,8 @@ def _card(run: Run, report: dict[str, Any], state: TrainerState) -> CardFacts:
     if report["training_seconds"] is None:
         del facts.training["time"]
     scores = [(split, *score) for split, scores in _scores_of(report).items() for score in scores.items()]
-    facts.results = headlines([Result(metric, value, source(split), split) for split, metric, value in scores])
+    results = [Result(metric, value, source(split), split) for split, metric, value in scores if value is not None]
+    facts.results = headlines(results)
     facts.base_model, facts.max_length = published_name(run.arguments.model), run.task.tokenizer.model_max_length
     return facts
 

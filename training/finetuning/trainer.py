@@ -75,7 +75,13 @@ class TaskTrainer(CheckpointErrors, Trainer):
         self.task, self.resting = task, freeze(model, arguments.freeze) if trains else []
         if trains:
             rows = run.splits["validation"], run.encoded["validation"]
-            options["compute_metrics"] = lambda output: task.compute_metrics(Predictions(*rows, output.predictions))
+
+            def measured(output: Any) -> Scores:
+                """Without metrics that are not defined for these rows, which nothing can be chosen by."""
+                scores = task.compute_metrics(Predictions(*rows, output.predictions))
+                return {name: score for name, score in scores.items() if score is not None}
+
+            options["compute_metrics"] = measured
             if arguments.lora is not None:
                 model = add_lora(model, arguments.lora)
             else:
@@ -128,6 +134,10 @@ class TaskTrainer(CheckpointErrors, Trainer):
             count = max(ending.remainder - self.args.process_index * self.args.eval_batch_size, 1)
             own = {name: column[:count] for name, column in inputs.items()}
             loss = super().prediction_step(model, own, True)[0]
+        for part in logits if isinstance(logits, tuple) else () if logits is None else (logits,):
+            if not part.isfinite().all():  # the best class of such numbers would still be one
+                where = "its weights may be NaN; use another one" if self.state.global_step == 0 else "it diverged"
+                raise ValueError(f"model: its outputs are not finite numbers (NaN or infinite): {where}")
         # Here, as `preprocess_logits_for_metrics` does not see the inputs.
         return loss, None if logits is None else self.task.preprocess_logits(logits, inputs), labels
 

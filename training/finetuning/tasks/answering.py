@@ -24,6 +24,7 @@ from .base import LABEL, Labels, Pairs, Predictions, Task
 STARTS = "_starts"  # the column that `read` adds beside `LABEL`: the first characters of the answers
 MAX_LENGTH = 384  # of BERT on SQuAD
 THRESHOLD = "null_threshold"  # where the tokenizer's config keeps that of the training
+MANY_LONG = 0.05  # the share of answers above `max_answer_length` from which on it is said
 NULL = 0  # the token that stands for "no answer here": the first one, [CLS]
 QUESTION_WORDS = ("what", "who", "whom", "whose", "which", "when", "where", "why", "how")
 
@@ -69,11 +70,13 @@ class AnswerQuestions(Task):
 
     def _answers(self, row: dict[str, Any]) -> list[tuple[str, int]]:
         answers, context = row[self.label_column], row[self.text_columns[1]]
+        if row.get("is_impossible"):  # SQuAD 2.0; what some files list there is plausible, but wrong
+            return []
         given = answers if isinstance(answers, dict) else {}
         texts, starts = (as_list(given.get(part)) for part in ("text", "answer_start"))
         readable = all(isinstance(text, str) for text in texts) and all(isinstance(start, int) for start in starts)
         if not {"text", "answer_start"} <= given.keys() or not readable or len(texts) != len(starts):
-            use = "{text: [...], answer_start: [...]}, as many texts as numbers of their first characters"
+            use = '{"text": ["1907"], "answer_start": [24]}, or for no answer {"text": [], "answer_start": []}'
             raise bad_value(self.label_column, answers, use)
         for text, start in zip(texts, starts):
             there = context[start : start + len(text)] if start >= 0 else ""
@@ -87,6 +90,8 @@ class AnswerQuestions(Task):
         if self.arguments.max_length is None and config is None:  # a model trained for this task keeps its own length
             self.tokenizer.model_max_length = min(MAX_LENGTH, self.tokenizer.model_max_length)
         self.encoding_options()  # to refuse a stride that leaves no room
+        for name, rows in labels.items():
+            self._check_lengths(name, [answers[0][0] for answers in rows if answers])
         saved = self.tokenizer.init_kwargs
         if self.arguments.null_threshold is None and ("train" in labels or THRESHOLD not in saved):
             # where every question has an answer, "none" is no candidate
@@ -94,6 +99,19 @@ class AnswerQuestions(Task):
             self.null_threshold = None if answerable else 0.0
         saved[THRESHOLD] = self.null_threshold
         return labels
+
+    def _check_lengths(self, split: str, answers: list[str]) -> None:
+        """Refuse a split of which no answer can be given, and say if many cannot."""
+        most = self.arguments.max_answer_length
+        encoded = self.tokenizer(answers, add_special_tokens=False, verbose=False)["input_ids"] if answers else []
+        lengths = np.array([len(ids) for ids in encoded])
+        if len(lengths) and (lengths > most).mean() >= MANY_LONG:
+            how_many = "all" if lengths.min() > most else f"{(lengths > most).sum():,} of"
+            said = f"{how_many} {len(lengths):,} answers of the {split} rows are longer than {most} tokens"
+            use = f"give --max_answer_length {lengths.max()} (95 % have at most {np.percentile(lengths, 95):.0f})"
+            if how_many == "all":
+                raise ValueError(f"max_answer_length: {said}, so no answer could be right; {use}")
+            print(f"{said} and cannot be given; {use}")
 
     def with_labels(self, split: datasets.Dataset, labels: list[list[tuple[str, int]]]) -> datasets.Dataset:
         texts, starts = ([[answer[part] for answer in answers] for answers in labels] for part in (0, 1))

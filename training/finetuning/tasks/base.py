@@ -23,6 +23,7 @@ from ..data import FILE, check_column, check_texts, find_column, with_column
 # What stands for a label that is not there: benchmarks publish their test rows so.
 NO_LABEL = (None, "", -1, "-1", {"text": [], "answer_start": []})
 LABEL = "_label"  # the column that `read` adds: what is to be predicted, as metrics take it
+CUT = "cut"  # the column of encoded rows that says whether a text lost its end
 Labels = dict[str, list[Any]]  # those of the rows of each split
 Pairs = Iterator[tuple[str, str]]  # a text, and what is said of it
 
@@ -89,6 +90,9 @@ class Task(abc.ABC):
 
     # --- columns and rows ---
 
+    def check_file(self, path: Path) -> None:  # noqa: B027
+        """Refuse (a ValueError) a file in a format of this task that is not read, with how to convert it."""
+
     def find(self, split: datasets.Dataset, argument: str) -> str:
         return find_column(split, argument, getattr(self.arguments, argument), self.columns[argument])
 
@@ -127,6 +131,10 @@ class Task(abc.ABC):
         """The labels of each row that cannot be read where training has none of them, as far as there are such."""
         values = split[self.find_labels(split)] if self.has_classes else [[]] * len(split)
         return [set(map(str, value)) if isinstance(value, list) else {str(value)} for value in values]
+
+    def class_of(self, label: str) -> str:
+        """What metrics are given for, of a label: the label, or the type of entity that it stands for."""
+        return label
 
     # --- the model's inputs and outputs ---
 
@@ -172,8 +180,9 @@ class Task(abc.ABC):
         return self.score(self.decode(said), said.examples[LABEL][:])
 
     def metric_names(self, examples: datasets.Dataset) -> list[str]:
-        """The keys of what `compute_metrics` returns for these examples."""
-        return list(self.score(examples[LABEL][:], examples[LABEL][:]))
+        """The metrics that are defined for these examples."""
+        scores = self.score(examples[LABEL][:], examples[LABEL][:])
+        return [name for name, score in scores.items() if score is not None]
 
     def readable(self, label: Any) -> Any:
         """A predicted label as a person reads it: names of labels, a value, a text."""

@@ -13,7 +13,7 @@ from ....modeling_minibert import MiniBertForMultipleChoice
 from ...metrics import Accuracy
 from ...report import plot_confusion
 from ..data import bad_value, check_texts, each_row, find_column, string_columns, with_column
-from .base import LABEL, Labels, Pairs, Predictions, Task, shortened
+from .base import CUT, LABEL, Labels, Pairs, Predictions, Task, shortened
 
 NUMBERED = re.compile(r"(ending|choice|option|solution|answer|sol)_?(\d+)")
 CHOICE_TEXTS = "_choices"  # a column that `read` adds
@@ -113,9 +113,10 @@ class Choose(Task):
 
 
 def encode_choices(tokenizer, texts: list[str], choices: list[list[str]], labels: list[int]) -> dict[str, list]:
-    """Token ids of the text with each of its choices, [choices] lists a row, and `labels`."""
+    """Token ids of the text with each of its choices, [choices] lists a row, `labels`, and whether any was `cut`."""
     count = len(choices[0])  # as many in every row
     texts = [text for text in texts for _ in range(count)]
     flat = tokenizer(texts, [choice for of_row in choices for choice in of_row], truncation=True)
     rows = {name: [values[i : i + count] for i in range(0, len(values), count)] for name, values in flat.items()}
-    return rows | {"labels": labels}
+    cut = [bool(each.overflowing) for each in flat.encodings]
+    return rows | {"labels": labels, CUT: [any(cut[i : i + count]) for i in range(0, len(cut), count)]}

@@ -1,6 +1,10 @@
 """Classify texts or pairs of texts (one class, several labels, or a value); entailment, and `zero-shot` through it."""
 
-from collections.abc import Iterable, Mapping, Sequence
+import ast
+import json
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -14,14 +18,16 @@ from ...data.tables import to_number
 from ...metrics import F1, Accuracy, MatthewsCorrelation, Pearson, Spearman
 from ...report import plot_confusion, plot_scores, plot_values
 from ..data import FILE, as_list, bad_value, each_row, find_column, string_columns
-from .base import LABEL, Labels, Pairs, Predictions, Task, saved_labels, shortened
+from .base import CUT, LABEL, Labels, Pairs, Predictions, Task, saved_labels, shortened
 
 PAIRS = (
     ("sentence1", "sentence2"), ("premise", "hypothesis"), ("question1", "question2"), ("text_a", "text_b"),
     ("text", "text_pair"), ("text1", "text2"), ("question", "sentence"), ("question", "passage"),
 )  # fmt: skip
 SINGLE, MULTI, REGRESSION = "single_label_classification", "multi_label_classification", "regression"
-LIST = "a list of names (or of their numbers), each of them once; not of 0 and 1"
+LIST = 'a list of names (or of their numbers), each of them once, such as ["joy", "sad"]; not of 0 and 1'
+MOST_LABELS = 100_000
+FEW_LABELS = 1_000  # of more, there must be several rows for each
 FLOAT = datasets.Value("float32")
 # Of each problem type the metric that chooses the best model, and the type of `LABEL`.
 KINDS = {
@@ -64,7 +70,7 @@ class Classify(Task):
         return strings if len(strings) == 1 and not known else [find_column(split, "text_column", None, known)]
 
     def read_labels(self, split: datasets.Dataset) -> list[Any]:
-        return each_row(split, self._checked, _plain(split, self.label_column))
+        return each_row(split, self._checked, self._values(split, self.label_column))
 
     def _checked(self, value: Any) -> Any:
         """A label, or a list of different ones."""
@@ -77,9 +83,23 @@ class Classify(Task):
         return value
 
     def classes(self, split: datasets.Dataset) -> list[set[str]]:
-        kind = self.arguments.problem_type or _problem_type(split, _plain(split, self.find_labels(split)))
-        self.has_classes = kind != REGRESSION
-        return super().classes(split)
+        values = self._values(split, self.find_labels(split))
+        if (self.arguments.problem_type or _problem_type(split, values)) == REGRESSION:
+            return [set()] * len(split)
+        return [set(map(str, as_list(value))) for value in values]
+
+    def _values(self, split: datasets.Dataset, column: str) -> list[Any]:
+        """The labels as they stand there, lists that are written as text as lists; a ValueError for several labels in
+        one text."""
+        values = _plain(split, column)
+        if self.arguments.problem_type not in (REGRESSION, SINGLE):
+            values = each_row(split, _parse_list, values)
+        if self.arguments.problem_type is None and (mark := _separator(values)):
+            cell = next(value for value in values if isinstance(value, str) and mark in value)
+            several = json.dumps([part.strip() for part in cell.split(mark)], ensure_ascii=False)
+            use = f"write a list in the cell, as {several}; or give --problem_type {SINGLE} where it is one class"
+            raise ValueError(f"label_column: {column!r} has cells of several labels, such as {cell!r}; {use}")
+        return values
 
     def learn_labels(self, splits: datasets.DatasetDict, labels: Labels, config: PreTrainedConfig | None) -> Labels:
         asked, trained = self.arguments.problem_type, config and config.problem_type
@@ -94,6 +114,7 @@ class Classify(Task):
             said = "has [0, 1] and [1, 0] only, which name the same labels"
             raise ValueError(f"label_column: {self.label_column!r} {said}; use {LIST}")
         self.labels = self._names(splits, labels, config)
+        self._find_label = label_finder(self.labels)
         return {name: each_row(splits[name], self._encoded, values) for name, values in labels.items()}
 
     def _names(self, splits: datasets.DatasetDict, values: Labels, config: PreTrainedConfig | None) -> list[str]:
@@ -118,9 +139,19 @@ class Classify(Task):
         if not all(isinstance(item, int) for item in seen):
             seen = {str(item) for item in seen}
         names, file = [str(item) for item in sorted(seen)], splits["train"][0][FILE]
-        if config and known and any(_find_label(item, known) is None for item in seen):
+        find = label_finder(known or names)
+        if config and known and any(find(item) is None for item in seen):
             there = f"{', '.join(known)}, and {file!r} has {', '.join(names[:9])}{' …' * (len(names) > 9)}"
             raise ValueError(f"model: it was fine-tuned for the labels {there}; start from a model without such a head")
+        used = {*map(find, seen)}
+        unused = {*range(len(given))} - used
+        if unused and not saved and None not in used:  # (else a row is wrong, and named)
+            absent = ", ".join(repr(given[i]) for i in sorted(unused))
+            use = f"leave them out, or correct them; it has {', '.join(names[:9])}{' …' * (len(names) > 9)}"
+            raise ValueError(f"labels: no row of {file!r} has the label {absent}; {use}")
+        if len(names) > MOST_LABELS or len(names) > max(FEW_LABELS, len(splits["train"]) // 2):
+            many = f"{self.label_column!r} of {file!r} has {len(names):,} labels in {len(splits['train']):,} rows"
+            raise ValueError(f"label_column: {many}, too many to learn; is it a column of numbers or names of rows?")
         can_lack_it = names and [] in values["train"]  # a list of labels, where some rows have none
         if len(names) < 2 and not known and not can_lack_it:
             only = f"{file!r} has one label only ({', '.join(names)})"
@@ -135,13 +166,14 @@ class Classify(Task):
                 raise bad_value(self.label_column, value, f"a number ({REGRESSION})")
             return to_number(value)
         if isinstance(value, list) != (self.problem_type == MULTI):
-            use = "a list of labels" if self.problem_type == MULTI else "one label"
+            use = 'a list of labels, such as ["joy", "sad"]' if self.problem_type == MULTI else "one label"
             raise bad_value(self.label_column, value, f"{use} ({self.problem_type})")
-        ids = [_find_label(item, self.labels) for item in as_list(value)]
+        ids = [self._find_label(item) for item in as_list(value)]
         if None in ids:
             why = " is none of --labels" if self.arguments.labels else " was never seen in training"
             unknown = as_list(value)[ids.index(None)]
-            raise bad_value(self.label_column, unknown, f"one of {', '.join(self.labels)}", why)
+            known = ", ".join(self.labels[:20]) + " …" * (len(self.labels) > 20)
+            raise bad_value(self.label_column, unknown, f"one of {known}", why)
         if self.problem_type == SINGLE:
             return ids[0]
         row = [0.0] * len(self.labels)
@@ -163,21 +195,33 @@ class Classify(Task):
             return (logits > 0).to(torch.uint8)  # a probability above one half
         return logits.float().squeeze(-1)
 
-    def score(self, predictions: Sequence[Any], references: Sequence[Any]) -> dict[str, float]:
+    def score(self, predictions: Sequence[Any], references: Sequence[Any]) -> dict[str, float | None]:
+        """Macro F1 is the mean over the labels that occur in `references`; None: not defined for these references."""
         if self.problem_type == REGRESSION:
             given = {"predictions": np.asarray(predictions, np.float32), "references": references}
-            mse = np.mean((given["predictions"] - np.asarray(references)) ** 2)  # sklearn's refuses NaN
-            return Pearson().compute(**given) | Spearman().compute(**given) | {"mse": float(mse)}
+            mse = np.mean((given["predictions"] - np.asarray(references)) ** 2)
+            found = Pearson().compute(**given) | Spearman().compute(**given)
+            constant = len(set(references)) < 2
+            return {name: None if constant else value for name, value in found.items()} | {"mse": float(mse)}
         given = {"predictions": np.asarray(predictions, np.int32), "references": np.asarray(references, np.int32)}
-        f1 = {"f1_macro": self._f1(**given, average="macro")}
+        there = self.labels_in(references)
+        f1 = {"f1_macro": self._f1(**given, average="macro", labels=there) if there else None}
         if self.problem_type == MULTI:
-            return {"f1_micro": self._f1(**given, average="micro")} | f1 | Accuracy().compute(**given)
-        return Accuracy().compute(**given) | f1 | MatthewsCorrelation().compute(**given)
+            micro = self._f1(**given, average="micro", labels=range(len(self.labels))) if there else None
+            return {"f1_micro": micro} | f1 | Accuracy().compute(**given)
+        matthews = MatthewsCorrelation().compute(**given) if len(there) > 1 else {"matthews_correlation": None}
+        return Accuracy().compute(**given) | f1 | matthews
 
-    def _f1(self, predictions: np.ndarray, references: np.ndarray, average: str | None) -> Any:
-        # of all classes; scikit-learn takes the absence of a single label for one
-        counted = [1] if self.problem_type == MULTI and len(self.labels) == 1 else None
-        return F1().compute(predictions=predictions, references=references, average=average, labels=counted)["f1"]
+    def labels_in(self, references: Sequence[Any]) -> list[int]:
+        """The ids of the labels that some row has."""
+        if self.problem_type == MULTI:
+            return np.flatnonzero(np.any(references, axis=0)).tolist()
+        return sorted(set(references)) if self.problem_type == SINGLE else []
+
+    def _f1(self, predictions: np.ndarray, references: np.ndarray, average: str | None, labels: Sequence[int]) -> Any:
+        if self.problem_type == MULTI and len(self.labels) == 1:  # which scikit-learn takes for a single class
+            labels = [1]
+        return F1().compute(predictions=predictions, references=references, average=average, labels=[*labels])["f1"]
 
     def draw(self, said: Predictions, path: Path) -> None:
         predictions, references = said.kept, said.examples[LABEL][:]
@@ -186,8 +230,9 @@ class Classify(Task):
         elif self.problem_type == SINGLE:
             plot_confusion(predictions, references, self.labels, path)
         else:
-            f1 = self._f1(predictions, np.asarray(references, np.int32), average=None)
-            plot_scores(dict(zip(self.labels, f1)), "F1", path)
+            there = self.labels_in(references)
+            f1 = self._f1(predictions, np.asarray(references, np.int32), average=None, labels=there) if there else []
+            plot_scores({self.labels[i]: score for i, score in zip(there, f1)}, "F1", path)
 
     def demonstrate(self, folder: Path, said: Predictions) -> Pairs:
         classifier = pipeline("text-classification", str(folder), trust_remote_code=False)
@@ -264,22 +309,62 @@ def _problem_type(split: datasets.Dataset, values: Iterable[Any]) -> str:
     return SINGLE if not np.isfinite(numbers).all() or all(map(float.is_integer, numbers)) else REGRESSION
 
 
-def _find_label(label: int | str, labels: list[str]) -> int | None:
-    """The id of a label: by its name; by the one name that is the same number, or the same of true and false (csv and
-    other files write them otherwise); by its own number, where no name is one (a text, where nothing was named)."""
-    text, named = str(label), not all(name == f"LABEL_{i}" for i, name in enumerate(labels))
-    if text in labels:
-        return labels.index(text)
-    number, numbers = to_number(text), [to_number(name) for name in labels]
-    truth = text.lower() if text.lower() in ("true", "false") else None
-    alike = [i for i, name in enumerate(labels) if numbers[i] == number or name.lower() == truth]
-    if len(alike) == 1:
-        return alike[0]
-    counts = np.isnan(numbers).all() and (isinstance(label, int) or not named)
-    return int(number) if counts and number in range(len(labels)) else None
+def _parse_list(value: Any) -> Any:
+    """The list that a text writes as JSON or as Python does; other values as they are. A ValueError for a text that
+    looks like a list and is none."""
+    if not isinstance(value, str) or not re.fullmatch(r"\s*\[.*\]\s*", value, re.DOTALL):
+        return value
+    for parse in (json.loads, ast.literal_eval):
+        try:
+            found = parse(value)
+        except (ValueError, SyntaxError, RecursionError, MemoryError):
+            continue
+        # NumPy writes lists without commas, which Python would run together.
+        if isinstance(found, list) and not re.search(r"""['"]\s+['"]""", value):
+            return found
+    raise ValueError(f"the label {value[:100]!r} is no list; write it as " + '["joy", "sad"]')
+
+
+def _separator(values: Iterable[Any]) -> str | None:
+    """The mark that separates several labels in one text, if some mark does: parts of texts with it are labels of other
+    rows, too; None otherwise."""
+    texts = {value for value in values if isinstance(value, str)}
+    for mark in ("|", ";", ","):
+        combined = [{part.strip() for part in text.split(mark)} for text in texts if mark in text]
+        seen = Counter(part for parts in [*combined, texts] for part in parts)
+        known = [sum(seen[part] > 1 for part in parts) for parts in combined]
+        # a comma is common in names of classes
+        if known and (all(known) if mark != "," else all(map(int.__eq__, known, map(len, combined)))):
+            return mark
+    return None
+
+
+def label_finder(labels: Sequence[str]) -> Callable[[int | str], int | None]:
+    """A function that gives the id of a label: by its name; by the one name that is the same number, or the same of
+    true and false (csv and other files write them otherwise); by its own number, where no name is one (a text, where
+    nothing was named)."""
+    ids, same = {name: i for i, name in enumerate(labels)}, defaultdict(list)
+    for i, name in enumerate(labels):
+        same[name.lower() if name.lower() in ("true", "false") else to_number(name)].append(i)
+    named = not all(name == f"LABEL_{i}" for i, name in enumerate(labels))
+    counts = all(np.isnan(to_number(name)) for name in labels)
+
+    def find(label: int | str) -> int | None:
+        text = str(label)
+        if text in ids:
+            return ids[text]
+        alike = same.get(text.lower() if text.lower() in ("true", "false") else to_number(text), ())
+        if len(alike) == 1:
+            return alike[0]
+        number = to_number(text)
+        return int(number) if counts and (isinstance(label, int) or not named) and number in range(len(ids)) else None
+
+    return find
 
 
 def encode_texts(tokenizer, *columns: list) -> dict[str, list]:
-    """Token ids of one text or two, cut to `tokenizer.model_max_length` (the longer one first), and `labels`."""
+    """Token ids of one text or two, cut to `tokenizer.model_max_length` (the longer one first), `labels`, and whether
+    anything was `cut`."""
     *texts, labels = columns
-    return {**tokenizer(*texts, truncation=True), "labels": labels}
+    encoded = tokenizer(*texts, truncation=True)
+    return {**encoded, "labels": labels, CUT: [bool(each.overflowing) for each in encoded.encodings]}

@@ -6,8 +6,9 @@ parts of speech. What is not valid is read as seqeval reads it (and conlleval be
 entity before it begins a new one.
 """
 
+import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -15,6 +16,8 @@ from seqeval.metrics.sequence_labeling import get_entities
 
 PREFIXES = {"bio": "BI", "io": "I", "bioes": "BIES"}
 OUTSIDE = "O"
+# Other ways to write B-PER.
+OTHERWISE = re.compile(r"([BIESLU])[-_:/. ](.+)|(.+)[-_:/. ]([BIESLU])", re.IGNORECASE)
 
 
 def split_tag(tag: str) -> tuple[str, str]:
@@ -57,6 +60,22 @@ def labels_of(tags: Iterable[str], scheme: str) -> list[str]:
         return [tag for tag, _ in sorted(Counter(tags).items(), key=lambda item: (-item[1], item[0]))]
     types = sorted({split_tag(tag)[1] for tag in tags} - {""})
     return [OUTSIDE, *(f"{prefix}-{kind}" for kind in types for prefix in PREFIXES[scheme])]
+
+
+def find_misspelled(tags: Collection[str]) -> tuple[str, str] | None:
+    """A tag and how it is written in scheme bio, if the tags look like those of entities (B_PER, b-per, PER-B, or B
+    alone) and none is written so; None otherwise."""
+    others = sorted({*tags} - {"O", "o"})
+    if not others or detect_scheme(tags) != "none":
+        return None
+    if {"B", "I"} <= {*others} <= {*"BIESLU"}:
+        return "B", "B-X with the type of the entity"
+    found = [OTHERWISE.fullmatch(tag) for tag in others]
+    prefixes = {(match[1] or match[4]).upper() for match in found if match}
+    if not all(found) or "B" not in prefixes or not (len(others) < len(tags) or "I" in prefixes):
+        return None
+    first = next(match for match in found if (match[1] or match[4]).upper() == "B")
+    return first[0], f"B-{first[2] or first[3]}"
 
 
 class Window(NamedTuple):

@@ -1,7 +1,9 @@
 """Tag the words of sentences: entities (NER), parts of speech (POS)."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,22 @@ from . import label_schemes as schemes
 from .base import LABEL, Labels, Pairs, Predictions, Task, saved_labels, shortened
 
 IGNORED = -100  # the label that no loss counts
+EXAMPLE = (
+    'a line of JSON for each sentence, as {"tokens": ["Anna", "Berg", "sang"], "ner_tags": ["B-PER", "I-PER", "O"]}'
+)
+
+
+# How other formats are converted, for errors.
+CONLL_SUFFIXES = (".conll", ".conllu", ".conll03", ".bio", ".iob", ".iob2", ".bioes")
+FROM_CONLL = (
+    'python -c \'import json, sys; [print(json.dumps({"tokens": [w[0] for w in s], "ner_tags": [w[-1] for w in s]}))'
+    " for s in ([line.split() for line in part.splitlines() if line.strip()] for part in"
+    ' sys.stdin.read().split("\\n\\n")) if s]\' < train.conll > train.jsonl'
+)
+FROM_SPANS = (
+    r"words = [*re.finditer(r'\w+|[^\w\s]', text)]; tokens = [w[0] for w in words]; ner_tags = [next((('B-' if start =="
+    " w.start() else 'I-') + kind for start, end, kind in spans if start <= w.start() < end), 'O') for w in words]"
+)
 
 
 class Tag(Task):
@@ -48,7 +66,21 @@ class Tag(Task):
     def check_inputs(self, split: datasets.Dataset) -> None:
         for row, tokens in enumerate(split[self.text_columns[0]]):
             if not isinstance(tokens, list) or not all(isinstance(token, str) for token in tokens):
-                raise BadRow(split[row], bad_value(self.text_columns[0], tokens, "a list of words"))
+                raise BadRow(split[row], bad_value(self.text_columns[0], tokens, f"a list of words, {EXAMPLE}"))
+
+    def check_file(self, path: Path) -> None:
+        suffix = path.suffix.lower()
+        if suffix in CONLL_SUFFIXES or (suffix in (".txt", ".tsv") and looks_like_conll(path)):
+            raise ValueError(f"data: {str(path)!r} looks like CoNLL, which is not read; convert it: {FROM_CONLL}")
+
+    def find_labels(self, split: datasets.Dataset) -> str:
+        for name, value in split[0].items():
+            span = value[0] if isinstance(value, list) and value else None
+            is_span = isinstance(span, list) and len(span) == 3 and all(isinstance(each, int) for each in span[:2])
+            if is_span or (isinstance(span, dict) and {"start", "start_offset"} & span.keys() and "label" in span):
+                spans = f"{split[0][FILE]!r} has spans of characters in {name!r}, as doccano and Prodigy write them"
+                raise ValueError(f"tags_column: {spans}; write {EXAMPLE}; the tags of a text are: {FROM_SPANS}")
+        return super().find_labels(split)
 
     def read_labels(self, split: datasets.Dataset) -> list[list[str]]:
         feature = getattr(split.features[self.label_column], "feature", None)
@@ -70,53 +102,74 @@ class Tag(Task):
         return [self.labels[self.fallback]] * len(row[self.text_columns[0]])
 
     def learn_labels(self, splits: datasets.DatasetDict, labels: Labels, config: PreTrainedConfig | None) -> Labels:
-        asked, data_scheme = self.arguments.scheme, self.arguments.data_scheme
-        seen = {tag for rows in labels.values() for row in rows for tag in row}
-        if data_scheme == "auto" and config is None and {"B", "I"} <= seen <= {*"BIOESLU"}:
-            use = "write B-X, I-X, …, or give --data_scheme none for classes of words"
-            raise ValueError(
-                f"{self.label_column}: {', '.join(sorted(seen))} are tags of entities without a type; {use}"
+        known = saved_labels(config)
+        if config is not None and known is None:
+            raise ValueError("model: its labels have no names (LABEL_0, …), so its tags are not known")
+        data_schemes = self._schemes(splits, labels, known)
+        tags = {
+            name: each_row(
+                splits[name], partial(self._valid, data_schemes[name]), rows, splits[name][self.text_columns[0]]
             )
-        if data_scheme == "auto":
-            known = saved_labels(config) if config is not None and seen <= {schemes.OUTSIDE} else None
-            data_scheme = schemes.detect_scheme(known or seen)  # without an entity, any scheme would do
-        valid, words = partial(self._valid, data_scheme), self.text_columns[0]
-        tags = {name: each_row(splits[name], valid, rows, splits[name][words]) for name, rows in labels.items()}
-        if config is None:
-            self.scheme = data_scheme if asked == "auto" else asked
-            self.labels = schemes.labels_of((tag for row in tags["train"] for tag in row), self.scheme)
+            for name, rows in labels.items()
+        }
+        first, asked = next(iter(data_schemes)), self.arguments.scheme
+        if known is None:
+            self.scheme = data_schemes[first] if asked == "auto" else asked
+            self.labels = schemes.labels_of((tag for row in tags[first] for tag in row), self.scheme)
             if self.labels == [schemes.OUTSIDE]:
                 raise ValueError(
                     f"{self.label_column}: the rows to train on have no tag but O; there is nothing to learn"
                 )
         else:
-            self.labels = saved_labels(config)
-            if self.labels is None:
-                raise ValueError("model: its labels have no names (LABEL_0, …), so its tags are not known")
-            self.scheme = schemes.detect_scheme(self.labels)
+            self.labels, self.scheme = known, schemes.detect_scheme(known)
             if asked not in ("auto", self.scheme):
                 raise ValueError(f"scheme: {asked!r} is asked for, but the model tags in {self.scheme!r}")
-        if (self.scheme == "none") != (data_scheme == "none"):
-            file = next(iter(splits.values()))[0][FILE]
-            raise ValueError(
-                f"scheme: the tags in {file!r} ({', '.join(sorted(seen)[:5])}, …) are of scheme {data_scheme!r}, which "
-                f"a model of scheme {self.scheme!r} ({', '.join(self.labels[:5])}, …) cannot tell"
-            )
-        for name, unused, where in (
+        for name, scheme in data_schemes.items():
+            if (scheme == "none") != (self.scheme == "none"):
+                few = ", ".join(sorted({tag for row in labels[name] for tag in row})[:5])
+                file, labels_of = splits[name][0][FILE], ", ".join(self.labels[:5])
+                raise ValueError(
+                    f"scheme: the tags in {file!r} ({few}, …) are of scheme {scheme!r}, which a model of scheme "
+                    f"{self.scheme!r} ({labels_of}, …) cannot tell"
+                )
+        for argument, unused, where in (
             ("align", "train" not in labels, "where nothing is trained"),
-            ("repair_tags", data_scheme == "none", "on classes of words"),
+            ("repair_tags", data_schemes[first] == "none", "on classes of words"),
             ("decoding", self.scheme == "none", "on classes of words"),
         ):
-            value = getattr(self.arguments, name)
-            if unused and value != getattr(TagArguments, name):
-                raise ValueError(f"{name}: {value!r} has no effect {where}; leave it out")
+            value = getattr(self.arguments, argument)
+            if unused and value != getattr(TagArguments, argument):
+                raise ValueError(f"{argument}: {value!r} has no effect {where}; leave it out")
+        self.fallback = self.labels.index(schemes.OUTSIDE) if schemes.OUTSIDE in self.labels else 0
         for name, rows in tags.items():
-            each_row(splits[name], self._check_known, rows)
+            self._check_known(splits, name, rows)
         viterbi = self.arguments.decoding == "viterbi" and self.scheme != "none"
         self.transitions = schemes.transitions(self.labels) if viterbi else None
-        self.fallback = self.labels.index(schemes.OUTSIDE) if schemes.OUTSIDE in self.labels else 0
         self.metric_for_best_model = "accuracy" if self.scheme == "none" else "f1"
         return tags
+
+    def _schemes(self, splits: datasets.DatasetDict, labels: Labels, known: list[str] | None) -> dict[str, str]:
+        """The scheme of the tags of each split."""
+        asked, found, first = self.arguments.data_scheme, {}, None
+        for name, rows in labels.items():
+            seen = {tag for row in rows for tag in row}
+            if asked != "auto":
+                found[name] = asked
+                continue
+            if (found_tag := schemes.find_misspelled(seen)) and not (known and seen <= {*known}):
+                file, (given, use) = splits[name][0][FILE], found_tag
+                raise ValueError(
+                    f"{self.label_column}: {file!r} has {given!r}, which looks like a tag of an entity; write {use!r}, "
+                    "and O for words outside, or give --data_scheme none for classes of words"
+                )
+            own = schemes.detect_scheme(seen)
+            # A few rows may be without an entity, or without all prefixes.
+            reference = found[first] if first else schemes.detect_scheme(known) if known else own
+            allowed = {schemes.OUTSIDE, *schemes.PREFIXES.get(reference, ())}
+            if reference != "none" and {schemes.split_tag(tag)[0] for tag in seen} <= allowed:
+                own = reference
+            found[name], first = own, first or name
+        return found
 
     def _valid(self, scheme: str, tags: list[str], words: list[str]) -> list[str]:
         """The tags, if they are valid in `scheme`, or as they are repaired."""
@@ -130,11 +183,21 @@ class Tag(Task):
         why = f" of {words[word]!r} {before} is not valid in scheme {scheme!r}"
         raise bad_value(f"{self.label_column}[{word}]", tags[word], use, why)
 
-    def _check_known(self, tags: list[str]) -> None:
-        for tag, label in zip(tags, schemes.convert_tags(tags, self.scheme)):
-            if label not in self.labels:
-                use = f"one of {', '.join(self.labels)}"
-                raise bad_value(self.label_column, tag, use, " was never seen in training")
+    def _check_known(self, splits: datasets.DatasetDict, name: str, rows: list[list[str]]) -> None:
+        """Refuse tags to train on that the model has no label for; say which of other splits count as misses."""
+        known = {*self.labels}
+        missed = Counter(tag for row in rows for tag in schemes.convert_tags(row, self.scheme) if tag not in known)
+        if not missed:
+            return
+        shown = ", ".join(f"{tag!r} ({count:,} words)" for tag, count in missed.most_common(10))
+        if name == "train":
+            use = "start from a model without such a head"
+            raise ValueError(f"model: it has no label for {shown} of {splits[name][0][FILE]!r}; {use}")
+        as_other = repr(self.labels[self.fallback])
+        print(f"{name}: the model has no label for {shown}; they count as misses (in the loss as {as_other})")
+
+    def class_of(self, label: str) -> str:
+        return schemes.split_tag(label)[1] or label
 
     def encode(self, split: datasets.Dataset, training: bool) -> datasets.Dataset:
         options = {"align": self.arguments.align, "stride": self.arguments.stride, "training": training}
@@ -172,23 +235,27 @@ class Tag(Task):
             decoded.append(schemes.convert_tags([self.labels[i] for i in ids], self.scheme))
         return decoded
 
-    def score(self, predictions: Sequence[list[str]], references: Sequence[list[str]]) -> dict[str, float]:
-        """precision, recall, f1 of entities, over all and for each type (f1_PER, …), and accuracy of words; in scheme
-        "none" accuracy and f1_macro."""
+    def score(self, predictions: Sequence[list[str]], references: Sequence[list[str]]) -> dict[str, float | None]:
+        """precision, recall, f1 of entities, over all and for each type in `references` (f1_PER, …), and accuracy of
+        words; in scheme "none" accuracy and f1_macro over the classes in `references`. None: no entity is there."""
         given = self._as_scored(predictions, references)
         if self.scheme == "none":
-            return Accuracy().compute(**given) | {"f1_macro": F1().compute(**given)["f1"]}
+            there = sorted(set(given["references"]))
+            f1 = F1().compute(**given, labels=there)["f1"] if there else None
+            return Accuracy().compute(**given) | {"f1_macro": f1}
         scores = Seqeval().compute(**given)
         per_type, names = scores.pop("per_type"), ("precision", "recall", "f1")
-        types = sorted({schemes.split_tag(label)[1] for label in self.labels} - {""})
-        return scores | {f"{name}_{kind}": per_type.get(kind, {}).get(name, 0.0) for kind in types for name in names}
+        types = sorted(kind for kind in per_type if per_type[kind]["support"])
+        if not types:
+            scores |= dict.fromkeys(names)
+        return scores | {f"{name}_{kind}": per_type[kind][name] for kind in types for name in names}
 
     def draw(self, said: Predictions, path: Path) -> None:
         given = self._as_scored(self.decode(said), said.examples[LABEL][:])
         if self.scheme != "none":
             plot_per_type(Seqeval().compute(**given)["per_type"], path)
             return
-        there = sorted(set(given["references"]))
+        there = [i for i in sorted(set(given["references"])) if i < len(self.labels)]
         f1 = F1().compute(**given, average=None, labels=there)["f1"]
         plot_scores({self.labels[i]: score for i, score in zip(there, f1)}, "F1", path)
 
@@ -196,7 +263,9 @@ class Tag(Task):
         """What metrics take: entities as BIO, which tells whatever the other schemes can; or classes of words."""
         sides = {"predictions": predictions, "references": references}
         if self.scheme == "none":
-            return {side: [self.labels.index(tag) for tags in rows for tag in tags] for side, rows in sides.items()}
+            names = [*self.labels, *({tag for tags in references for tag in tags} - {*self.labels})]
+            ids = {name: i for i, name in enumerate(names)}
+            return {side: [ids[tag] for tags in rows for tag in tags] for side, rows in sides.items()}
         return {side: [schemes.convert_tags(tags, "bio") for tags in rows] for side, rows in sides.items()}
 
     def demonstrate(self, folder: Path, said: Predictions) -> Pairs:
@@ -208,6 +277,16 @@ class Tag(Task):
             if self.scheme == "none":  # the pipeline runs neighbours of one class together
                 found = [(word, kind) for part, kind in found for word in part.split()]
             yield shortened(text), shortened(", ".join(f"{part} [{kind}]" for part, kind in found) or "nothing found")
+
+
+def looks_like_conll(path: Path) -> bool:
+    """Whether each line of the beginning of a text file ends with a tag behind a word, or is blank."""
+    with path.open(encoding="utf-8", errors="replace") as file:
+        lines = [line.split() for line in islice(file, 200)]
+    lines = [fields for fields in lines if fields and fields[0] not in ("#", "-DOCSTART-")]
+    return bool(lines) and all(
+        len(fields) > 1 and (fields[-1] == schemes.OUTSIDE or schemes.split_tag(fields[-1])[0]) for fields in lines
+    )
 
 
 def with_spaces_before_words(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
@@ -236,6 +315,7 @@ def encode_sentences(tokenizer, sentences, tags, *, labels, align, stride, train
     the tags at first subwords, -100 elsewhere (Devlin et al. 2019, section 5.3). In training only of the window's own
     words, with `align` "all" at every subword, and only windows that have such."""
     scheme, id_of = schemes.detect_scheme(labels), {label: i for i, label in enumerate(labels)}
+    other = id_of.get(schemes.OUTSIDE, 0)  # for a tag that the model does not know
     rows = {"labels": [], "words": [], "is_last": []}
     pairs = [(words, schemes.convert_tags(of_row, scheme)) for words, of_row in zip(sentences, tags) if words]
     if not pairs:
@@ -253,7 +333,7 @@ def encode_sentences(tokenizer, sentences, tags, *, labels, align, stride, train
         own = (words >= window.own_first) & (words < window.own_last)
         begins = (words >= 0) & (np.diff(words, prepend=-1) != 0)
         labelled = own & (begins | (align == "all")) if training else begins
-        ids = np.array([id_of[tag] for tag in of_row])
+        ids = np.array([id_of.get(tag, other) for tag in of_row])
         rows["labels"].append(np.where(labelled, ids[words], IGNORED).tolist())
         rows["words"].append(np.where(own & begins, words, -1).tolist())
         rows["is_last"].append(window.own_last == len(sentence))

@@ -1,0 +1,310 @@
+"""What is held out, what a split lacks, and what is wrong with labels as people write them."""
+
+import json
+import math
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+from helpers import write_rows
+from sklearn.metrics import f1_score
+
+import minibert
+from minibert import MiniBertForSequenceClassification
+from minibert.training.finetuning.data import stratify
+from minibert.training.finetuning.tasks.classification import label_finder
+from minibert.training.finetuning.tasks.label_schemes import find_misspelled
+
+OPTIONS = dict(max_steps=2, bf16=False, use_cpu=True, disable_tqdm=True, report_to="none")
+
+
+def finetune(task, start, output, **options):
+    """The report of a training of two steps."""
+    return minibert.finetune(task, model=start, output_dir=str(output), **OPTIONS | options).report
+
+
+def write_csv(path, column, cells):
+    lines = (f'the film {i},"{cell}"' for i, cell in enumerate(cells))
+    path.write_text("\n".join([f"text,{column}", *lines]) + "\n", encoding="utf-8")
+    return str(path)
+
+
+class TestStratify:
+    def groups(self, rows):
+        return [Counter([None, *classes]) for classes in rows]
+
+    @pytest.mark.parametrize("share", [0.05, 0.1, 0.3])
+    def test_every_class_in_proportion(self, share):
+        rng = np.random.default_rng(0)
+        names = rng.choice(["a", "b", "c"], 1000, p=[0.9, 0.08, 0.02])
+        held_out = stratify(self.groups([[name] for name in names]), int(1000 * share), rng.permutation(1000))
+        for name in "abc":
+            assert abs(held_out[names == name].sum() - share * (names == name).sum()) <= 1
+        assert held_out.sum() == int(1000 * share)
+
+    def test_several_labels_a_row(self):
+        rng = np.random.default_rng(0)
+        present = rng.random((2000, 4)) < [0.5, 0.2, 0.05, 0.02]
+        rows = [[name for name, there in zip("abcd", row) if there] for row in present]
+        held_out = stratify(self.groups(rows), 400, rng.permutation(2000))
+        shares = present[held_out].sum(0) / present.sum(0)
+        assert np.abs(shares - 0.2).max() < 0.03 and abs(held_out.sum() - 400) < 20
+
+    def test_a_class_stays_in_training_and_a_small_share_has_one_of_five(self):
+        rows = [["often"]] * 90 + [["five"]] * 5 + [["four"]] * 4 + [["once"]]
+        held_out = stratify(self.groups(rows), 10, range(100))
+        counts = Counter(rows[i][0] for i in np.flatnonzero(held_out))
+        assert counts["five"] == 1 and counts["once"] == 0 and counts["four"] <= 1 and held_out.sum() == 10
+
+    def test_the_order_decides(self):
+        groups = self.groups([["a"]] * 50)
+        assert stratify(groups, 5, range(50)).nonzero()[0].tolist() == [0, 1, 2, 3, 4]
+        assert stratify(groups, 5, range(49, -1, -1)).nonzero()[0].tolist() == [45, 46, 47, 48, 49]
+
+
+def test_a_rare_class_is_held_out_and_scored(start, tmp_path):
+    rows = [{"text": f"the film {i}", "label": "rare" if i % 20 == 0 else "common"} for i in range(200)]
+    file = write_rows(tmp_path / "train.jsonl", rows)
+    given = dict(freeze="encoder", learning_rate=1e-9, seed=0)
+    for seed in range(3):
+        report = finetune("classify", start, tmp_path / str(seed), train=[file], **given | {"seed": seed})
+        # a model that says one class is right about the other in none of its rows
+        assert report["validation"]["f1_macro"] < 0.5
+
+
+def test_classes_that_a_split_lacks_have_no_part_in_its_mean(start, tmp_path, capsys):
+    rows = [{"text": f"the film {i}", "label": "abc"[i % 3]} for i in range(30)]
+    files = {"train": rows, "validation": rows[:9], "test": [row for row in rows if row["label"] != "c"]}
+    files = {name: [write_rows(tmp_path / f"{name}.jsonl", content)] for name, content in files.items()}
+    report = finetune("classify", start, tmp_path / "out", **files)
+    assert "test: no row has the labels 'c'" in capsys.readouterr().out
+    result = minibert.evaluate("classify", model=str(tmp_path / "out"), test=files["test"], output_dir=tmp_path / "e")
+    assert result["test"] == pytest.approx(report["test"])
+    model = MiniBertForSequenceClassification.from_pretrained(tmp_path / "out").eval()
+    tokenizer = minibert.training.loading.saved_tokenizer(tmp_path / "out")
+    rows = [json.loads(line) for line in (tmp_path / "test.jsonl").read_text().splitlines()]
+    with torch.no_grad():
+        inputs = tokenizer([row["text"] for row in rows], padding=True, return_tensors="pt")
+        predicted = model(**inputs).logits.argmax(-1)
+    true = ["abc".index(row["label"]) for row in rows]
+    assert report["test"]["f1_macro"] == pytest.approx(f1_score(true, predicted, average="macro", labels=[0, 1]))
+
+
+def test_one_class_has_no_correlation(start, tmp_path):
+    rows = [{"text": f"the film {i}", "label": "ab"[i % 2]} for i in range(20)]
+    train, test = write_rows(tmp_path / "train.jsonl", rows), write_rows(tmp_path / "test.jsonl", rows[::2])
+    report = finetune("classify", start, tmp_path / "out", train=[train], validation=[train], test=[test])
+    assert report["test"]["matthews_correlation"] is None and report["validation"]["matthews_correlation"] is not None
+
+
+def test_cut_texts_are_told(start, tmp_path, capsys):
+    rows = [{"text": "the film was " + "very " * (40 if i < 30 else 0), "label": "ab"[i % 2]} for i in range(40)]
+    file = write_rows(tmp_path / "train.jsonl", rows)
+    finetune("classify", start, tmp_path / "out", train=[file], validation=[file], max_length=16)
+    assert "train: 30 of 40 rows are longer than 16 tokens and are cut" in capsys.readouterr().out
+
+
+class TestEntities:
+    def rows(self, *tags, count=20):
+        words = ["Anna", "Berg", "saw", "Oslo"]
+        return [{"tokens": [*words, str(i)], "ner_tags": [*tags, "O"]} for i in range(count)]
+
+    @pytest.fixture(scope="class")
+    def tagger(self, start, tmp_path_factory):
+        folder = tmp_path_factory.mktemp("tagger")
+        file = write_rows(folder / "train.jsonl", self.rows("B-PER", "I-PER", "O", "B-LOC"))
+        finetune("tag", start, folder / "out", train=[file], learning_rate=1e-9)
+        return str(folder / "out")
+
+    def test_a_type_that_a_split_lacks_has_no_score(self, start, tmp_path, capsys):
+        rows = self.rows("B-PER", "I-PER", "O", "B-LOC") + [{"tokens": ["ACME"], "ner_tags": ["B-ORG"]}] * 4
+        files = {"train": rows, "validation": rows[:8]}
+        files = {name: [write_rows(tmp_path / f"{name}.jsonl", content)] for name, content in files.items()}
+        scores = finetune("tag", start, tmp_path / "out", **files)["validation"]
+        assert {"f1_PER", "f1_LOC", "f1"} <= scores.keys() and "f1_ORG" not in scores
+        assert "validation: no row has the labels 'ORG'" in capsys.readouterr().out
+
+    def test_a_type_that_the_model_does_not_know_is_missed(self, tagger, tmp_path, capsys):
+        rows = [{"tokens": ["ACME", "hired", "Anna"], "ner_tags": ["B-ORG", "O", "B-PER"]}] * 3
+        file = write_rows(tmp_path / "test.jsonl", rows)
+        scores = minibert.evaluate("tag", model=tagger, test=[file], output_dir=tmp_path / "out")["test"]
+        assert scores["recall_ORG"] == scores["f1_ORG"] == 0.0 and scores["recall"] <= 0.5
+        assert "'B-ORG' (3 words)" in capsys.readouterr().out
+
+    def test_without_an_entity_there_is_no_score(self, tagger, tmp_path):
+        file = write_rows(tmp_path / "test.jsonl", [{"tokens": ["a", "b"], "ner_tags": ["O", "O"]}])
+        scores = minibert.evaluate("tag", model=tagger, test=[file], output_dir=tmp_path / "out")["test"]
+        assert scores["f1"] is scores["precision"] is scores["recall"] is None and scores["accuracy"] is not None
+        assert json.loads((tmp_path / "out" / "metrics.json").read_text())["test"] == scores
+
+    def test_splits_may_have_different_schemes(self, start, tmp_path):
+        train = write_rows(tmp_path / "train.jsonl", self.rows("B-PER", "I-PER", "O", "B-LOC"))
+        test = write_rows(tmp_path / "test.jsonl", self.rows("B-PER", "E-PER", "O", "S-LOC"))
+        report = finetune("tag", start, tmp_path / "out", train=[train], validation=[train], test=[test])
+        assert report["test"] == pytest.approx(report["validation"])
+
+    def test_the_file_of_another_kind_is_named(self, start, tmp_path):
+        train = write_rows(tmp_path / "train.jsonl", self.rows("B-PER", "I-PER", "O", "B-LOC"))
+        test = write_rows(tmp_path / "test.jsonl", self.rows("NOUN", "NOUN", "VERB", "NOUN"))
+        with pytest.raises(ValueError, match=r"scheme: the tags in '.*test\.jsonl' \(NOUN, O, VERB, …\) are of scheme"):
+            finetune("tag", start, tmp_path / "out", train=[train], test=[test])
+
+    @pytest.mark.parametrize(
+        ("tags", "told"),
+        [
+            (["B_PER", "I_PER", "O"], ("B_PER", "B-PER")),
+            (["b-per", "i-per", "o"], ("b-per", "B-per")),
+            (["PER-B", "PER-I", "O"], ("PER-B", "B-PER")),
+            (["B.LOC", "O"], ("B.LOC", "B-LOC")),
+            (["B", "I", "O"], ("B", "B-X with the type of the entity")),
+            (["B-PER", "I-PER", "O"], None),
+            (["NOUN", "VERB", "B"], None),
+            (["B_x", "C_x"], None),
+            (["O"], None),
+        ],
+    )
+    def test_tags_that_are_written_otherwise(self, tags, told):
+        assert find_misspelled(tags) == told
+
+    def test_they_are_refused(self, start, tmp_path):
+        file = write_rows(tmp_path / "train.jsonl", self.rows("B_PER", "I_PER", "O", "B_LOC"))
+        with pytest.raises(ValueError, match="has 'B_LOC', which looks like a tag of an entity; write 'B-LOC'"):
+            finetune("tag", start, tmp_path / "out", train=[file])
+
+    @pytest.mark.parametrize("name", ["train.conll", "train.txt", "train.tsv"])
+    def test_conll_is_refused_with_a_command_that_converts_it(self, start, tmp_path, name):
+        separator = "\t" if name.endswith("tsv") else " "
+        lines = (f"Anna{separator}B-PER\nsaw{separator}O\n{i}{separator}O\n\n" for i in range(9))
+        (tmp_path / name).write_text("".join(lines))
+        with pytest.raises(ValueError, match=f"{name}' looks like CoNLL") as refused:
+            finetune("tag", start, tmp_path / "out", train=[str(tmp_path / name)])
+        code = str(refused.value).partition("python -c '")[2].partition("' < ")[0]
+        printed = []
+        source = (tmp_path / name).read_text()
+        exec(code.replace("sys.stdin.read()", "source").replace("print(", "printed.append("), locals())
+        rows = [json.loads(line) for line in printed]
+        assert rows[0] == {"tokens": ["Anna", "saw", "0"], "ner_tags": ["B-PER", "O", "O"]} and len(rows) == 9
+
+    @pytest.mark.parametrize(
+        "row",
+        [
+            {"text": "Anna saw", "label": [[0, 4, "PER"]]},
+            {"text": "Anna saw", "entities": [{"start_offset": 0, "end_offset": 4, "label": "PER"}]},
+            {"text": "Anna saw", "tokens": [{"text": "Anna"}], "spans": [{"start": 0, "end": 4, "label": "PER"}]},
+        ],
+    )
+    def test_spans_of_characters_are_refused_with_an_example(self, start, tmp_path, row):
+        file = write_rows(tmp_path / "train.jsonl", [row] * 9)
+        with pytest.raises(ValueError, match=r"has spans of characters .*ner_tags = \[") as refused:
+            finetune("tag", start, tmp_path / "out", train=[file], validation=[file])
+        found = {"text": "Anna Berg saw Oslo.", "spans": [(0, 9, "PER"), (14, 18, "LOC")]}
+        exec("import re; " + str(refused.value).partition("the tags of a text are: ")[2], found)
+        assert found["tokens"] == ["Anna", "Berg", "saw", "Oslo", "."]
+        assert found["ner_tags"] == ["B-PER", "I-PER", "O", "B-LOC", "O"]
+
+
+class TestSeveralLabels:
+    @pytest.mark.parametrize("write", [str, lambda cell: json.dumps(cell).replace('"', '""')])
+    def test_lists_in_cells_are_read(self, start, tmp_path, write):
+        cells = [["joy", "sad"], ["joy"], ["anger", "sad"]] * 10
+        file = write_csv(tmp_path / "train.csv", "labels", map(write, cells))
+        result = minibert.finetune("classify", model=start, train=[file], output_dir=tmp_path / "out", **OPTIONS)
+        assert result.model.config.problem_type == "multi_label_classification"
+        assert [*result.model.config.id2label.values()] == ["anger", "joy", "sad"]
+
+    @pytest.mark.parametrize("mark", ["|", ";", ", "])
+    def test_several_names_in_a_cell_are_refused(self, start, tmp_path, mark):
+        cells = [mark.join(cell) for cell in [["joy", "sad"], ["joy"], ["anger", "sad"], ["anger"]] * 5]
+        file = write_csv(tmp_path / "train.csv", "labels", cells)
+        with pytest.raises(ValueError, match=r'cells of several labels, such as .*\["joy", "sad"\]'):
+            finetune("classify", start, tmp_path / "out", train=[file])
+        result = finetune("classify", start, tmp_path / "out", train=[file], problem_type="single_label_classification")
+        assert result["validation"]["accuracy"] is not None
+
+    def test_commas_in_names_are_read(self, start, tmp_path):
+        file = write_csv(tmp_path / "train.csv", "label", ["Arts, Crafts", "Arts, Music", "Food"] * 9)
+        result = minibert.finetune("classify", model=start, train=[file], output_dir=tmp_path / "out", **OPTIONS)
+        assert [*result.model.config.id2label.values()] == ["Arts, Crafts", "Arts, Music", "Food"]
+
+    @pytest.mark.parametrize("cell", ["['joy' 'sad']", "[joy]", "[1, 2 3]"])
+    def test_what_is_no_list_is_refused(self, start, tmp_path, cell):
+        file = write_csv(tmp_path / "train.csv", "labels", ["['joy']", "['sad']", cell] * 5)
+        with pytest.raises(ValueError, match=r'row 3: the label .* is no list; write it as \["joy", "sad"\]'):
+            finetune("classify", start, tmp_path / "out", train=[file])
+
+
+class TestLabels:
+    def test_names_that_no_row_has_are_refused(self, start, tmp_path):
+        rows = [{"text": f"the film {i}", "label": i % 2} for i in range(20)]
+        file = write_rows(tmp_path / "train.jsonl", rows)
+        with pytest.raises(ValueError, match="labels: no row of .* has the label 'neutral'; leave them out"):
+            finetune("classify", start, tmp_path / "out", train=[file], labels=["neg", "pos", "neutral"])
+
+    def test_names_of_rows_are_refused_at_once(self, start, tmp_path):
+        rows = [{"text": "the film", "label": i * 7919} for i in range(20_000)]
+        file = write_rows(tmp_path / "train.jsonl", rows)
+        with pytest.raises(ValueError, match="'label' of .* has 20,000 labels in 20,000 rows, too many to learn"):
+            finetune("classify", start, tmp_path / "out", train=[file], validation=[file])
+
+    def test_a_config_with_too_many_labels_is_refused_at_once(self, tmp_path):
+        (tmp_path / "config.json").write_text(json.dumps({"model_type": "bert", "num_labels": 10**9}))
+        with pytest.raises(ValueError, match="has num_labels=1,000,000,000; use 1,000,000 at most"):
+            finetune("classify", str(tmp_path), tmp_path / "out", train=["x.jsonl"])
+
+    def test_labels_are_found_in_a_large_set(self):
+        find = label_finder([f"name {i}" for i in range(50_000)])
+        assert find("name 49999") == 49_999 and find(7) == 7 and find("7") is None and find(50_000) is None
+
+
+def test_answers_that_cannot_be_given(start, tmp_path, capsys):
+    def rows(lengths):
+        answers = [" ".join(["very"] * length) for length in lengths]
+        return [
+            {"question": "what", "context": f"the film was {text}", "answers": {"text": [text], "answer_start": [13]}}
+            for text in answers
+        ]
+
+    file = write_rows(tmp_path / "train.jsonl", rows([6] * 8))
+    given = dict(train=[file], validation=[file], max_answer_length=5, max_question_length=4, max_length=32)
+    with pytest.raises(ValueError, match="all 8 answers of the train rows are longer than 5 tokens"):
+        finetune("answer", start, tmp_path / "out", **given)
+    write_rows(tmp_path / "train.jsonl", rows([6] * 2 + [2] * 6))
+    finetune("answer", start, tmp_path / "out", **given)
+    assert "2 of 8 answers of the train rows are longer than 5 tokens" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("more", [{}, {"answers": [{"text": "film", "answer_start": 4}]}])
+def test_impossible_questions_have_no_answer(start, tmp_path, more):
+    answer = {"id": "a", "question": "what", "is_impossible": False, "answers": [{"text": "film", "answer_start": 4}]}
+    impossible = {"id": "b", "question": "who", "is_impossible": True, **more}
+    paragraphs = [{"context": f"the film {i}", "qas": [answer, impossible]} for i in range(9)]
+    file = tmp_path / "train.json"
+    file.write_text(json.dumps({"data": [{"title": "x", "paragraphs": paragraphs}]}))
+    given = dict(train=[str(file)], max_question_length=4, max_length=32)
+    scores = finetune("answer", start, tmp_path / "out", **given)["validation"]
+    assert scores["f1_unanswerable"] is not None
+    assert json.loads((tmp_path / "out" / "tokenizer_config.json").read_text())["null_threshold"] == 0.0
+
+
+class TestNotFinite:
+    @pytest.fixture(scope="class")
+    def classifier(self, start, data, tmp_path_factory):
+        folder = tmp_path_factory.mktemp("classifier")
+        finetune("classify", start, folder / "out", data=data)
+        return folder / "out"
+
+    def test_a_model_of_nan_is_not_scored(self, classifier, data, tmp_path):
+        model = MiniBertForSequenceClassification.from_pretrained(classifier)
+        with torch.no_grad():
+            model.classifier.weight.fill_(math.nan)
+        model.save_pretrained(tmp_path / "broken")
+        minibert.training.loading.saved_tokenizer(classifier).save_pretrained(tmp_path / "broken")
+        with pytest.raises(ValueError, match="model: its outputs are not finite"):
+            minibert.evaluate("classify", model=str(tmp_path / "broken"), data=data, output_dir=tmp_path / "out")
+        assert not (tmp_path / "out" / "metrics.json").exists()
+
+    def test_a_training_that_diverges_saves_nothing_as_finished(self, start, data, tmp_path):
+        with pytest.raises(ValueError, match="finite"):
+            finetune("classify", start, tmp_path / "out", data=data, learning_rate=1e30, max_steps=20, max_grad_norm=0)
+        assert not (tmp_path / "out" / "metrics.json").exists() and not (tmp_path / "out" / "config.json").exists()
