@@ -445,7 +445,7 @@ class TestLabels:
             (
                 [{"text": "a", "label": [0.0, 1.0]}, {"text": "b", "label": [0.0, 0.0]}],
                 {},
-                "row 2: label=[0, 0]; use a list of names .or of their numbers., each of them once, such as",
+                "row 2: label=[0, 0]; use a list of names (or of their numbers), each of them once, such as",
             ),
             (
                 [{"text": "a", "label": [0.0, 1.0]}, {"text": "b", "label": [1.0, 0.0]}],
