@@ -178,7 +178,7 @@ class TestClassify:
             write_rows(tmp_path / "test.jsonl", rows[320:]),
         ]
         output = tmp_path / "out"
-        arguments = ["--model", start, *files, "--output_dir", str(output), *QUICK, "--num_train_epochs", "3"]
+        arguments = ["--model", start, *files, "--output_dir", str(output), *QUICK, "--num_train_epochs", "5"]
         assert cli.main(["finetune", "classify", *arguments, "--traceback"]) == 0
         report = report_of(output)["test"]
         assert report["f1_micro"] > 0.9
