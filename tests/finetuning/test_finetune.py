@@ -178,7 +178,18 @@ class TestClassify:
             write_rows(tmp_path / "test.jsonl", rows[320:]),
         ]
         output = tmp_path / "out"
-        arguments = ["--model", start, *files, "--output_dir", str(output), *QUICK, "--num_train_epochs", "5"]
+        arguments = [
+            "--model",
+            start,
+            *files,
+            "--output_dir",
+            str(output),
+            *QUICK,
+            "--num_train_epochs",
+            "6",
+            "--learning_rate",
+            "4e-3",
+        ]
         assert cli.main(["finetune", "classify", *arguments, "--traceback"]) == 0
         report = report_of(output)["test"]
         assert report["f1_micro"] > 0.9
