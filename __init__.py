@@ -1,13 +1,12 @@
 """MiniBERT: pretrain, fine-tune and publish your own BERT, with BERT and ModernBERT as two settings of one model.
 
-`import minibert` makes the family known to Transformers' Auto classes. The import itself loads neither torch nor
-Transformers (the command line answers `--help` without them): public names are loaded when they are asked for, and the
-registration runs as soon as the Auto classes are there.
+`import minibert` registers the model family with Transformers' Auto classes. The import itself loads neither torch nor
+Transformers, so that the command line answers at once: public names are loaded on demand, and the registration runs as
+soon as the Auto classes are loaded.
 """
 
 import functools
 import importlib
-import importlib.abc
 import importlib.machinery
 import sys
 
@@ -42,11 +41,41 @@ def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
 
 
+# --- the registration ---
+
 _AUTO_CONFIG, _AUTO_CLASSES = (f"transformers.models.auto.{name}" for name in ("configuration_auto", "modeling_auto"))
+# Our model imports `modeling_layers`, which imports the Auto classes, and our own modules may be the first to load any
+# of them: the registration waits until none of the five is loaded half.
+_WATCHED = {_AUTO_CONFIG, _AUTO_CLASSES, "transformers.modeling_layers"}
+_WATCHED |= {f"{__name__}.{module}_minibert" for module in ("configuration", "modeling")}
+
+
+class _AfterImport:
+    """An import hook that calls `_register` whenever modules of `_WATCHED` have been loaded."""
+
+    loading = 0  # how many of them are being loaded, one from within the other
+
+    def find_spec(self, fullname, path=None, target=None):
+        if fullname not in _WATCHED:
+            return None
+        # Not by all of `sys.meta_path`: two hooks of this kind, as after a reload, would call each other forever.
+        spec = importlib.machinery.PathFinder.find_spec(fullname, path, target)
+        if spec is not None:
+            spec.loader.exec_module = functools.partial(self.load, spec.loader.exec_module)
+        return spec
+
+    def load(self, exec_module, module):
+        self.loading += 1
+        try:
+            exec_module(module)
+        finally:
+            self.loading -= 1
+        if not self.loading:
+            _register()
 
 
 def _register() -> None:
-    """Tell the Auto classes that are loaded about MiniBERT, and saved models about the code they need on the Hub."""
+    """Register MiniBERT with the Auto classes that are loaded, and its code with the models that it saves."""
     if _AUTO_CONFIG in sys.modules:
         from transformers import AutoConfig
 
@@ -66,45 +95,5 @@ def _register() -> None:
                 model_class.register_for_auto_class(auto_class)
 
 
-_PEFT = "peft.utils.constants"
-# Our model needs `modeling_layers`, which imports the Auto classes itself, and our own modules may be what loads these:
-# the registration waits until none of the five is only half there.
-_WATCHED = {
-    *(_AUTO_CONFIG, _AUTO_CLASSES, "transformers.modeling_layers", _PEFT),
-    *(f"{__name__}.configuration_minibert", f"{__name__}.modeling_minibert"),
-}
-
-
-class _AfterImport(importlib.abc.MetaPathFinder):
-    """Registers the family when the modules of `_WATCHED` have been loaded."""
-
-    loading = 0  # how many of them are being loaded, one from within the other
-
-    def find_spec(self, fullname, path=None, target=None):
-        if fullname not in _WATCHED:
-            return None
-        # not by all of `sys.meta_path`: two finders of this kind, as after a reload, would ask each other for ever
-        spec = importlib.machinery.PathFinder.find_spec(fullname, path, target)
-        if spec is not None:
-            spec.loader.exec_module = functools.partial(self.load, spec.loader.exec_module)
-        return spec
-
-    def load(self, exec_module, module):
-        self.loading += 1
-        try:
-            exec_module(module)
-        finally:
-            self.loading -= 1
-        self.loaded(module.__name__)
-
-    def loaded(self, name):
-        if name == _PEFT:
-            importlib.import_module(".training.peft_targets", __name__).register_peft()
-        elif not self.loading:
-            _register()
-
-
-_after_import = _AfterImport()
-sys.meta_path.insert(0, _after_import)
-for _name in _WATCHED & sys.modules.keys():
-    _after_import.loaded(_name)
+sys.meta_path.insert(0, _AfterImport())
+_register()

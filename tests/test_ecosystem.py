@@ -1,5 +1,5 @@
 """What libraries around Transformers do with a MiniBERT (docs/ecosystem.md): each against what the model itself gives.
-More of them: `embeddings/` (sentence-transformers, CrossEncoder), `test_peft_targets.py`, `test_export.py`."""
+More of them: `embeddings/` (sentence-transformers, CrossEncoder), `test_peft.py`, `test_export.py`."""
 
 import ast
 import inspect

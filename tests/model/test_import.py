@@ -93,15 +93,6 @@ def test_a_model_saves_its_code_without_any_auto_class(tmp_path):
     assert {file.name for file in (tmp_path / "saved").glob("*.py")} == files
 
 
-def test_lora_knows_the_layers():
-    """`LoraConfig` without `target_modules`, whichever of peft and minibert is imported first."""
-    peft = pytest.importorskip("peft")
-    config = minibert.MiniBertConfig.modernbert("tiny", vocab_size=9)
-    adapted = peft.get_peft_model(minibert.MiniBertModel(config), peft.LoraConfig())
-    names = {name.rpartition(".lora_A")[0].rpartition(".")[2] for name, _ in adapted.named_parameters()} - {""}
-    assert names == {"Wqkv", "Wo", "Wi"}
-
-
 def test_public_names():
     """Each is there, is what its module defines, and a misspelt one is an AttributeError that says so."""
     for name in minibert.__all__:

@@ -44,7 +44,9 @@ def add_lora(model: PreTrainedModel, rank: int) -> peft.PeftModel:
 
     names = [name.removeprefix(f"{model.base_model_prefix}.pooler").split(".") for name, _ in model.named_parameters()]
     head = {first or "pooler" for first, *_ in names} - {model.base_model_prefix}
-    config = peft.LoraConfig(r=rank, lora_alpha=2 * rank, modules_to_save=sorted(head))
+    config = peft.LoraConfig(
+        target_modules=["Wqkv", "Wo", "Wi"], r=rank, lora_alpha=2 * rank, modules_to_save=sorted(head)
+    )
     return peft.get_peft_model(model, config)
 
 
