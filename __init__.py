@@ -21,7 +21,8 @@ _PUBLIC = {
         " MiniBertForCausalLM MiniBertForNextSentencePrediction MiniBertForSequenceClassification"
         " MiniBertForTokenClassification MiniBertForReplacedTokenDetection MiniBertForQuestionAnswering"
         " MiniBertForMultipleChoice",
-        "training.api": "pretrain prepare finetune evaluate embed search rerank convert export push",
+        "training.api": "pretrain prepare finetune evaluate embed search rerank convert export",
+        "training.hub.push": "push",
         "training.pretraining.fill": "fill",
         "tokenization": "extend_tokenizer train_tokenizer",
         "training.data.collators": "MaskedLMCollator",

@@ -8,9 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-import yaml
-from helpers import build, refusal, sentences
-from huggingface_hub import ModelCard
+from helpers import refusal, sentences
 from optimization.test_checkpoints import make_trainer
 from safetensors.torch import load_file
 
@@ -20,7 +18,6 @@ from minibert.training.arguments.tools import ConvertArguments
 from minibert.training.callbacks import add_callbacks
 from minibert.training.cli import main as cli
 from minibert.training.conversion.folders import convert
-from minibert.training.hub.card import CardFacts, Result, render_card
 
 ROOT = Path(__file__).parents[1]
 # Not all below the root: an environment or runs may lie there too.
@@ -184,30 +181,6 @@ def test_names_lead_to_no_other_folder(name, model, tmp_path, monkeypatch, capsy
     assert "model" in refusal(capsys, "fill", "ka [MASK]", "--model", name)
     assert "data" in refusal(capsys, "finetune", "classify", "--model", model, "--data", name + "/rows.jsonl")
     assert refusal(capsys, "push", model, name, "--dry_run", "true")
-
-
-# --- what is published ---
-
-HOSTILE = "x](http://evil) <script>a()</script> | `b`\n---\nlicense: evil\n---\n# Title"
-
-
-def test_a_card_shows_names_as_they_are(tmp_path):
-    """No link, markup, cell, heading or field of the metadata comes from a name."""
-    build("ForMaskedLM").save_pretrained(tmp_path)
-    facts = CardFacts(
-        data=HOSTILE, training={HOSTILE: HOSTILE}, results=[Result(HOSTILE, 0.5, HOSTILE)], base_model=HOSTILE,
-        language=HOSTILE, tags=[HOSTILE],
-    )  # fmt: skip
-    plain = render_card(tmp_path, CardFacts(data="x", training={"x": "x"}, results=[Result("x", 0.5, "x")]), "me/model")
-    for text in (render_card(tmp_path, facts, "me/model"), render_card(tmp_path, facts, f'me/"{HOSTILE}')):
-        card = ModelCard(text)
-        assert card.data.license is None and yaml.safe_load(text.split("\n---\n")[0].removeprefix("---\n"))
-        body = card.content.split("\n---\n", 1)[1]
-        assert "<script>" not in body.replace(r"\<", "") and "](http" not in body.replace(r"\[", "").replace("x](", "")
-        headings = [line for line in body.splitlines() if line.startswith("#")]
-        assert len(headings) == sum(line.startswith("#") for line in plain.splitlines())
-        for block in body.split("```python\n")[1:]:
-            ast.parse(block.split("```")[0])
 
 
 # --- saved by an earlier version ---

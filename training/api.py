@@ -136,16 +136,6 @@ def export(source: str | PathLike, target: str | PathLike, **arguments: Any) -> 
     return run_command("export", given={"paths": [source, target], **arguments})
 
 
-def push(folder: str | PathLike, repository: str, **arguments: Any) -> Any:
-    """Check the model saved in a folder as somebody without the package loads it, and publish it on the Hub.
-
-    Args:
-        repository: "owner/name", or a name of your own.
-        dry_run (bool): check everything, upload nothing. revision (str), private (bool), license (str), …
-    """
-    return run_command("push", given={"paths": [folder, repository], **arguments})
-
-
 def _texts(texts: str | Iterable[str]) -> list[str]:
     if isinstance(texts, Mapping) or hasattr(texts, "columns") or not hasattr(texts, "__iter__"):
         raise ValueError(f"text: a {type(texts).__name__}; give strings, of a table one column")

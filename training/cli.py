@@ -81,7 +81,16 @@ minibert fill "One [MASK]." "Another [MASK]."
     "rerank": Command("Order passages by how well they answer a query."),
     "convert": Command("Convert a model between MiniBERT and BERT, ModernBERT, RoBERTa and their like."),
     "export": Command("Write a MiniBERT for other runtimes: ONNX, Transformers' own classes, sentence-transformers."),
-    "push": Command("Check a saved model as a stranger would load it, and publish it on the Hub."),
+    "push": Command(
+        "Check a saved model as a stranger would load it, and publish it on the Hub.",
+        "hub.push:push",
+        ("folder", "repository"),
+        examples="""\
+minibert push runs/minibert me/my-bert --license mit --dry_run
+minibert push runs/minibert me/my-bert --private
+minibert push runs/minibert/checkpoint-500 me/my-bert --revision step-500
+""",
+    ),
 }
 # Libraries' progress bars and notes would bury our tables; a variable that is set already stays.
 QUIET = {"HF_DATASETS_DISABLE_PROGRESS_BARS": "1", "TRANSFORMERS_VERBOSITY": "error"}

@@ -1,5 +1,6 @@
-"""The model card: true for every head, valid metadata, never written over what somebody edited."""
+"""The model card: true for every head, valid metadata, and nothing on it that a file could have smuggled in."""
 
+import ast
 import dataclasses
 import json
 import math
@@ -19,14 +20,16 @@ from minibert import (
     modeling_minibert,
     train_tokenizer,
 )
-from minibert.training.hub import card
+from minibert.training.hub import push as hub_push
 from minibert.training.hub.card import (
     HEADS,
     CardFacts,
     Result,
+    card_for,
+    code,
     describe_data,
     facts_from_trainer,
-    read_card,
+    plain,
     render_card,
     save_card,
     write_card,
@@ -95,7 +98,7 @@ def saved(tmp_path_factory, tokenizers):
 
 
 def snippets(card):
-    return re.findall(r"```python\n(.*?)```", card, re.DOTALL)
+    return re.findall(r"^```python\n(.*?\n)```$", card, re.DOTALL | re.MULTILINE)
 
 
 @pytest.mark.parametrize(
@@ -140,10 +143,7 @@ def test_metadata_of_every_head(name, saved):
     assert card.data.license == "mit" and card.data.base_model == "owner/base" and card.data.language == "en"
     assert card.data.datasets == ["owner/corpus"]
     for snippet in snippets(card.text):
-        for line in snippet.splitlines():
-            if '"owner/model"' in line:
-                assert 'revision="main", trust_remote_code=True' in line
-        assert '"owner/model"' in snippet
+        assert 'model_id = "owner/model"\n' in snippet and 'revision="main", trust_remote_code=True' in snippet
 
 
 def test_results_are_a_valid_model_index(saved):
@@ -169,8 +169,7 @@ def test_it_says_what_the_files_say(saved):
     assert "(loss.png)" not in card
     assert f"- 1 layers, width {config.hidden_size}, 2 heads\n- every layer attends to the whole document\n" in card
     for said in ("- steps: 1,234 (2.00 epochs)", "- data: owner/corpus, notes.txt", "longer than 64 tokens were",
-                 f"longer than {config.max_position_embeddings} tokens", "The weights: mit",
-                 r"\url{https://huggingface.co/owner/model}", "Fine-tuned from owner/base"):  # fmt: skip
+                 f"longer than {config.max_position_embeddings} tokens", "Fine-tuned from owner/base"):  # fmt: skip
         assert said in card
 
 
@@ -240,59 +239,123 @@ def test_a_reranker(saved, tmp_path, capsys):
     assert len(re.findall(r"\d\.\d+", capsys.readouterr().out)) == 2
 
 
-# --- hands off ---
+# --- whose card it is ---
 
 
-def test_a_card_is_written_anew_until_somebody_edits_it(saved, capsys):
+def test_a_card_is_written_anew_but_a_project_keeps_its_readme(saved, tmp_path):
     folder = saved("MiniBertForMultipleChoice")
     path = folder / "README.md"
-    assert save_card(folder, FACTS)
-    assert read_card(folder).facts == FACTS and not read_card(folder).edited
-    assert save_card(folder, dataclasses.replace(FACTS, license="apache-2.0"))
-    assert "apache-2.0" in path.read_text()
-    for edit in (
-        lambda card: card.replace("## Limits", "## Limits\n\nNone."),
-        lambda card: card.replace("license: apache-2.0", "license: gpl-3.0"),
-        lambda card: "# My own\n",
-    ):
-        path.unlink()
-        save_card(folder, dataclasses.replace(FACTS, license="apache-2.0"))
-        edited = edit(path.read_text())
-        assert edited != path.read_text()
-        path.write_text(edited)
-        capsys.readouterr()
-        assert not save_card(folder, FACTS)
-        assert path.read_text() == edited and "edited by hand" in capsys.readouterr().out
-        assert read_card(folder).facts.license == "apache-2.0"  # for a card that is written anew on demand
-    (folder / "model_card.json").unlink()  # a card of unknown origin
-    assert read_card(folder).edited and not save_card(folder, FACTS)
-    path.unlink()
-    assert not read_card(folder).text
-
-
-@pytest.mark.parametrize("broken", ["write_json", "whole"])
-def test_a_card_that_breaks_off_is_not_taken_for_one_by_hand(broken, saved, monkeypatch):
-    folder = saved("MiniBertForMaskedLM")
-    assert save_card(folder, FACTS)
-
-    def full(*_):
-        raise OSError("disk full")
-
-    with monkeypatch.context() as patch, pytest.raises(OSError, match="disk full"):
-        patch.setattr(card, broken, full)
-        save_card(folder, dataclasses.replace(FACTS, license="gpl-3.0"))
-    assert not read_card(folder).edited
-    assert save_card(folder, FACTS) and read_card(folder).facts == FACTS
-
-
-def test_other_line_ends_are_no_edit(saved):
-    folder = saved("MiniBertModel")
+    for license in ("mit", "apache-2.0"):
+        save_card(folder, dataclasses.replace(FACTS, license=license))
+        assert f"license: {license}" in path.read_text()
+    path.write_text("# My project\n")
     save_card(folder, FACTS)
-    card = (folder / "README.md").read_text()
-    for written in (card.replace("\n", "\r\n"), card + "\n"):
-        (folder / "README.md").write_bytes(written.encode())
-        assert not read_card(folder).edited
-    (folder / "README.md").unlink()
+    assert path.read_text() == "# My project\n"
+    path.unlink()
+
+
+def test_what_was_written_by_hand_goes_up(saved, capsys):
+    """Only what names the folder names the repository then, and the licence is added on demand."""
+    folder = saved("MiniBertForMaskedLM", "bert")
+    path = folder / "README.md"
+    save_card(folder, FACTS)
+    path.write_text(path.read_text().replace("## Limits", "## Limits\n\nIt cannot whistle."))
+    text = card_for(folder, "me/other", "draft", "gpl-3.0")
+    card = ModelCard(text)
+    assert "It cannot whistle." in text and str(folder) not in text and 'model_id = "me/other"' in text
+    assert 'revision="draft"' in text and 'revision="main"' not in text
+    assert (card.data.license, card.data.model_name, card.data.base_model) == ("gpl-3.0", "other", "owner/base")
+    path.write_text("# My own\n\n`model_id = 5`\n")
+    assert card_for(folder, "me/other") == path.read_text() and "no licence" in capsys.readouterr().out
+    path.unlink()
+    assert 'model_id = "me/other"' in card_for(folder, "me/other")
+
+
+@pytest.mark.parametrize("kind", ["SentenceTransformer", "CrossEncoder"])
+def test_a_card_that_sentence_transformers_generated_is_not_published(kind, saved, tmp_path, monkeypatch):
+    """It loads a placeholder, without trust_remote_code."""
+    import sentence_transformers
+
+    import minibert
+
+    monkeypatch.setattr(hub_push, "verify_remote_code", lambda _: {"saved": "x", "auto_classes": []})
+    source = saved("MiniBertModel" if kind == "SentenceTransformer" else "MiniBertForSequenceClassification")
+    getattr(sentence_transformers, kind)(str(source), device="cpu").save_pretrained(str(tmp_path / "model"))
+    before = (tmp_path / "model" / "README.md").read_text()
+    assert "s_model_id" in before or "r_model_id" in before
+    assert "README.md" in minibert.push(str(tmp_path / "model"), "me/x", dry_run=True)["files"]
+    card = card_for(tmp_path / "model", "me/x")
+    assert not re.search(r"\w_model_id", card) and 'model_id = "me/x"' in card
+    assert f'{kind}(model_id, revision="main", trust_remote_code=True)' in card
+    assert (tmp_path / "model" / "README.md").read_text() == before
+
+
+# --- names and texts from files ---
+
+HOSTILE = [
+    "x](http://evil) <script>a()</script> | `b`\n---\nlicense: evil\n---\n# Title",
+    "<img src=x onerror=a()>&lt;b&gt; ![x](http://evil) [y]: http://evil www.evil.example ~~z~~ **w** __v__",
+    '"); import os; os.system("x") #',
+    '\'\n```\n# Title\n"""\\',
+    "\x1b[31mred\u202egnp.exe\u2066",
+    "{{ config }}{% raw %}",
+    "z" * 100_000,
+]
+
+
+def prose(card):
+    """The body of a card without its code and without escaped characters."""
+    body = re.sub(r"^```python\n.*?\n```$", "", card.split("\n---\n", 1)[1], flags=re.DOTALL | re.MULTILINE)
+    return re.sub(r"\\.", "", body)
+
+
+@pytest.mark.parametrize("hostile", HOSTILE, ids=range(len(HOSTILE)))
+def test_a_card_shows_texts_as_they_are(hostile, saved):
+    """In every field: no link, markup, cell, heading, code or metadata comes from it, and it is bounded."""
+    results = [Result(hostile, 0.5, hostile, hostile, 0.5), Result("x", 0.5, "x", "y")]
+    facts = CardFacts(
+        hostile, {hostile: hostile}, results, hostile, hostile, hostile, hostile, hostile, [hostile], hostile
+    )
+    results = [Result("x", 0.5, "x", "x", 0.5), Result("x", 0.5, "x", "y")]
+    harmless = CardFacts("x", {"x": "x"}, results, "x", "x", "x", "x", "x", ["x"], 5)
+    text, expected = (render_card(saved("MiniBertForMaskedLM"), each, "me/model") for each in (facts, harmless))
+    metadata = yaml.safe_load(text.split("\n---\n")[0].removeprefix("---\n"))
+    assert (
+        metadata["license"] == hostile and "base_model" not in metadata and metadata["library_name"] == "transformers"
+    )
+    assert snippets(text) == snippets(expected)
+    assert prose(text).count("\n") == prose(expected).count("\n")
+    for mark in "<>`[]|#*~":
+        assert prose(text).count(mark) == prose(expected).count(mark), mark
+    assert "://" not in prose(text) and not re.search("[\x00-\x09\x0b-\x1f\u202e\u2066]", prose(text))
+    assert len(prose(text)) < 20_000
+
+
+def test_a_file_puts_no_code_into_the_snippets(saved, tmp_path):
+    """The mask token comes from tokenizer.json, the strings of the architecture from config.json."""
+    tokenizer = AutoTokenizer.from_pretrained(saved("MiniBertForMaskedLM", "bert"))
+    for number, hostile in enumerate(HOSTILE[:5]):
+        folder = tmp_path / str(number)
+        tokenizer.add_special_tokens({"mask_token": hostile})
+        config = MiniBertConfig.from_tokenizer(tokenizer, "bert", "tiny", num_hidden_layers=1)
+        MiniBertForMaskedLM(config).save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+        path = folder / "config.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"converted_from": hostile}))
+        text = render_card(folder, CardFacts(), f"me/{hostile}")
+        nodes = [node for snippet in snippets(text) for node in ast.walk(ast.parse(snippet))]
+        calls = [node for node in nodes if isinstance(node, ast.Call) and ast.unparse(node.func) == "fill"]
+        assert [ast.literal_eval(call.args[0]) for call in calls] == [f"The capital of France is {hostile}."]
+        assert "os" not in {node.id for node in nodes if isinstance(node, ast.Name)}
+        assert "weights converted from a" in text and "<" not in prose(text) and "\u202e" not in text
+
+
+def test_quotes():
+    assert plain("seq_length 128, my_data/x.txt (50 %), f1_PER") == "seq_length 128, my_data/x.txt (50 %), f1_PER"
+    assert code("a'b") == '"a\'b"' and code('a"b\u202e') == "'a\"b\\u202e'"
+    assert ast.literal_eval(code("a'\"\\\n")) == "a'\"\\\n"
+    with pytest.raises(ValueError, match="characters"):
+        code("x" * 10_000)
 
 
 # --- what a reader sees ---
@@ -309,27 +372,6 @@ def test_headline_metrics_first_and_rounded(saved):
         (name, split) for name in ("f1", "accuracy", "precision", "loss") for split in ("validation", "test")
     ]
     assert "| f1 | tweets (test) | 0.1235 |" in card and "0.12345" not in card
-
-
-def test_no_state_stands_in_the_card(saved):
-    card = render_card(saved("MiniBertForMaskedLM"), FACTS, "a/b")
-    assert "<!--" not in card and "sha256" not in card
-
-
-@pytest.mark.parametrize(
-    ("text", "example"),
-    [
-        ("the capital of france is a city and paris is the capital of france", "The capital of France is [MASK]."),
-        ("return the length of the list or return the number of the items", "Return the length of the [MASK]."),
-        ("die hauptstadt von frankreich ist eine stadt und paris ist die hauptstadt", "Die Hauptstadt von Frankreich"),
-    ],
-)
-def test_the_example_is_in_the_language_of_the_tokenizer(text, example, tmp_path):
-    tokenizer = train_tokenizer([text] * 50, vocab_size=58, show_progress=False)
-    config = MiniBertConfig.from_tokenizer(tokenizer, "bert", "tiny", num_hidden_layers=1)
-    MiniBertForMaskedLM(config).save_pretrained(tmp_path)
-    tokenizer.save_pretrained(tmp_path)
-    assert f'print(fill("{example}' in render_card(tmp_path, CardFacts(), "a/b")
 
 
 def test_a_local_base_model_is_not_named(saved, tmp_path, monkeypatch):
@@ -372,7 +414,6 @@ def test_facts_of_a_trainer(tmp_path):
     assert torch.__version__ in facts.training["software"] and facts.training["hardware"].startswith("cpu")
     found = dataclasses.replace(arguments, auto_find_batch_size=True)  # and perhaps a smaller one than was asked for
     assert "batch" not in facts_from_trainer(state, found).training
-    assert facts_from_trainer({"global_step": 0, "log_history": []}) == CardFacts()
     two = [{f"eval_{name}_loss": value, f"eval_{name}_runtime": 3.0, f"eval_{name}_steps_per_second": 3.0, "step": 20}
            for name, value in (("news", 1.0), ("web", 2.0))]  # fmt: skip
     facts = facts_from_trainer(state | {"log_history": history[:1] + two}, arguments)
@@ -398,16 +439,9 @@ def test_the_figures_of_a_trainer_are_those_of_the_model_that_it_kept(save_steps
     def losses(*given):
         return [result.value for result in facts_from_trainer(*given).results if result.metric == "loss"]
 
-    state = dict(vars(trainer.state), log_history=list(trainer.state.log_history))
-    measured = {entry["step"]: entry["eval_loss"] for entry in state["log_history"] if "eval_loss" in entry}
-    assert losses(state, arguments) == [measured[kept]] == [pytest.approx(trainer.evaluate()["eval_loss"])]
-    assert losses(state) == []  # without the arguments nobody knows which model this is
-    again = [trainer.state.log_history[-1]["eval_loss"]]
-    assert losses(vars(trainer.state)) == losses(vars(trainer.state), arguments) == again
-    for step in range(save_steps, 5, save_steps):  # the model of a checkpoint is that of its step
-        saved = json.loads((tmp_path / f"checkpoint-{step}" / "trainer_state.json").read_text())
-        assert losses(saved) == losses(saved, arguments) == [measured[step]]
-    assert losses({**saved, "global_step": 5}) == []  # later than it was evaluated
+    measured = {entry["step"]: entry["eval_loss"] for entry in trainer.state.log_history if "eval_loss" in entry}
+    assert losses(vars(trainer.state), arguments) == [measured[kept]]
+    assert trainer.evaluate()["eval_loss"] == pytest.approx(measured[kept])
 
 
 @pytest.mark.parametrize("objective", ["mlm", "mlm+nsp", "clm"])
@@ -421,13 +455,11 @@ def test_the_card_of_a_pretraining_run(objective, saved, tmp_path):
     recipe = {"seq_length": 128, "packing": "packed", "masking": "span", "mlm_probability": 0.3,
               "optimizer": "adamw"}  # fmt: skip
     training = TrainingArguments(str(tmp_path), use_cpu=True, hub_model_id="owner/model")
-    facts = write_card(folder, report, "some text", recipe, training)
-    card, kept = (folder / "README.md").read_text(), read_card(folder)
+    write_card(folder, report, "some text", recipe, training)
+    card = (folder / "README.md").read_text()
     (folder / "README.md").unlink()
-    assert kept.facts == facts and not kept.edited
     assert "| loss | held-out documents | 2.0000 | 5.0000 |" in card and "| 0.4000 | 0.1000 |" in card
-    masking = "" if objective == "clm" else ", masking span, mlm_probability 0.3"
-    assert f"- arguments: seq_length 128, packing packed{masking}, optimizer adamw\n" in card
+    assert "- arguments: seq_length 128, packing packed, masking span, mlm_probability 0.3, optimizer adamw\n" in card
     assert "At 1,000 targets" in card and "- tokens: 123,456" in card and "- time: 2.0 minutes" in card
     assert ("nsp_accuracy" in card) is (objective == "mlm+nsp")
     metrics = [result.metric_type for result in ModelCard(card).data.eval_results]

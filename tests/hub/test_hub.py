@@ -1,34 +1,28 @@
 """Publishing and loading through the real `huggingface_hub` client, against a small Hub on 127.0.0.1."""
 
-import dataclasses
 import json
 import re
-import subprocess
-import sys
-from concurrent.futures import Future
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
-from hub_server import TOKEN, HubServer, client_environment, git_ignores
+from hub_server import TOKEN, HubServer, client_environment
 from processes import Python
-from safetensors.torch import load_file, save_file
-from transformers import pipeline
+from transformers import TrainingArguments, pipeline
 
+import minibert
 from minibert import MiniBertConfig, MiniBertForMaskedLM, modeling_minibert, train_tokenizer
 from minibert.configuration_minibert import AUTO_MAP
-from minibert.training.arguments.tools import PushArguments
 from minibert.training.cli import main as cli
 from minibert.training.hub import files
 from minibert.training.hub import push as hub_push
-from minibert.training.hub.trainer import HubReady
 
 PUBLISHED = {
-    ".gitattributes", ".gitignore", "README.md", "config.json", "model.safetensors", "tokenizer.json",
-    "tokenizer_config.json", "model_card.json", *files.CODE,
+    ".gitattributes", "README.md", "config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json",
+    *files.CODE,
 }  # fmt: skip
 SENTENCES = ["return the end of the list", "a good book, a dull book", "this text is the first text of the list"]
+FOUND = {"saved": "model", "auto_classes": [], "versions": {}}  # by a check that is left out
 
 
 @pytest.fixture(scope="module")
@@ -96,8 +90,7 @@ def push(author, *words, status=0, checked=False, before=""):
     if checked:
         code.append("result = cli.main(words)")
     else:
-        code.append("found = {'saved': 'model', 'auto_classes': []}")
-        code.append("with mock.patch.object(push, 'verify_remote_code', lambda folder: found):")
+        code.append(f"with mock.patch.object(push, 'verify_remote_code', lambda folder: {FOUND}):")
         code.append("    result = cli.main(words)")
     assert author.run("\n".join(code)) == status, author.printed
     return author.printed
@@ -138,25 +131,19 @@ def test_push_publishes_everything_and_nothing_else(published, folder, server):
     assert set(files_there) == PUBLISHED
     assert "model.safetensors" in published.lfs and not published.private
     for name, data in files_there.items():
-        if name in PUBLISHED - {"README.md", "model_card.json", ".gitignore", ".gitattributes"}:
+        if name in PUBLISHED - {"README.md", ".gitattributes"}:
             assert data == (folder / name).read_bytes(), name
     assert server.requests("PUT", "/lfs/") and server.requests("POST", "/lfs/verify")  # checksum verified
 
 
-def test_the_card_pins_the_commit_of_the_files(published):
+def test_the_card_loads_the_repository(published, folder):
     card = published.at("main").files["README.md"].decode()
-    pins = set(re.findall(r'revision="([^"]*)"', card))
-    assert len(pins) == 1
-    pinned = published.at(pins.pop())
-    assert set(pinned.files) | {"README.md", "model_card.json"} == PUBLISHED
-    names = set(re.findall(r'from_pretrained\("([^"]*)"|pipeline\("fill-mask", "([^"]*)"', card))
-    assert {a or b for a, b in names} == {"tester/animals"}
-    assert "license: mit" in card
+    assert "license: mit" in card and str(folder) not in card
+    assert set(re.findall(r"^model_id = (.*)$", card, re.MULTILINE)) == {'"animals"'}
 
 
 def test_a_reader_fills_masks_alike(published, reader, folder):
-    pin = re.search(r'revision="(\w+)"', published.at("main").files["README.md"].decode())[1]
-    assert fill(reader, "tester/animals", pin) == expected_fill(folder)
+    assert fill(reader, "tester/animals", published.branches["main"]) == expected_fill(folder)
 
 
 def test_a_reader_loads_every_auto_class(published, reader):
@@ -215,15 +202,6 @@ def test_every_auto_class_loads_from_every_saved_head(architecture, saved, reade
     assert failed == []
 
 
-def test_large_files_are_searched_where_they_lie(tmp_path, monkeypatch):
-    monkeypatch.setattr(Path, "read_bytes", lambda path: pytest.fail("it is read into memory"))
-    (tmp_path / "empty").touch()
-    files.check_secrets(tmp_path / "empty")
-    (tmp_path / "weights").write_bytes(b"x" * 100 + b"\nhf_" + b"a" * 34)
-    with pytest.raises(ValueError, match="weights, line 2: there seems to be a Hugging Face token"):
-        files.check_secrets(tmp_path / "weights")
-
-
 @pytest.mark.parametrize("head", ["MiniBertForMultipleChoice", "MiniBertForReplacedTokenDetection"])
 def test_the_check_knows_every_head(head, reader, tokenizer, tmp_path):
     """Also one whose classifier fits no other head, and one that no Auto class is for."""
@@ -233,7 +211,7 @@ def test_the_check_knows_every_head(head, reader, tokenizer, tmp_path):
     found = reader.run(f"""
         import runpy
         names = runpy.run_path({str(hub_push.SCRIPT)!r})
-        result = names["load"]({str(tmp_path)!r})[0]
+        result = names["load"]({str(tmp_path)!r})
     """)
     assert found["saved"] == head and found["auto_classes"] == sorted(EVERY_HEAD)
 
@@ -247,7 +225,7 @@ def test_the_check_needs_no_padding_and_no_long_table(reader, tmp_path):
     found = reader.run(f"""
         import runpy
         names = runpy.run_path({str(hub_push.SCRIPT)!r})
-        result = names["load"]({str(tmp_path)!r})[0]
+        result = names["load"]({str(tmp_path)!r})
     """)
     assert found["saved"] == "MiniBertForMaskedLM"
 
@@ -308,39 +286,6 @@ def test_pushing_again_changes_nothing(published, author, folder):
     before = len(published.commits)
     push(author, folder, "animals", "--license", "mit")
     assert len(published.commits) == before
-    push(author, folder, "animals", "--license", "apache-2.0")  # only the card
-    assert len(published.commits) == before + 1
-    old, new = published.history()[-2:]
-    assert {name for name in new.files if new.files[name] != old.files.get(name)} == {
-        "README.md", "model_card.json"
-    }  # fmt: skip
-
-
-def test_the_card_pins_files_that_something_else_put_there(author, server, folder, tmp_path):
-    """Or a push whose card the Hub did not take: the snippets are of what is there now."""
-    copy = copy_of(folder, tmp_path)
-    push(author, copy, "tester/other-way")
-    weights = load_file(copy / "model.safetensors")
-    save_file({name: x + 1 for name, x in weights.items()}, copy / "model.safetensors", {"format": "pt"})
-    author.run(f"""
-        from huggingface_hub import HfApi
-        HfApi().upload_file(path_or_fileobj={str(copy / "model.safetensors")!r}, path_in_repo="model.safetensors",
-                            repo_id="tester/other-way")""")
-    push(author, copy, "tester/other-way")
-    repository = server.repositories["tester/other-way"]
-    pinned = re.search(r'revision="([0-9a-f]{40})"', repository.at("main").files["README.md"].decode())[1]
-    assert repository.at(pinned).files["model.safetensors"] == (copy / "model.safetensors").read_bytes()
-    author.run("""
-        from huggingface_hub import HfApi
-        given = dict(path_in_repo=".eval_results/me--news.yaml", repo_id="tester/other-way")
-        HfApi().upload_file(path_or_fileobj=b"x", **given)""")
-    commits = len(repository.commits)
-    push(author, copy, "tester/other-way")
-    assert len(repository.commits) == commits + 1  # the card's, which pins the new commit
-    save_file(weights, copy / "model.safetensors", {"format": "pt"})
-    assert "hf repos delete-files tester/other-way .eval_results/me--news.yaml" in push(
-        author, copy, "tester/other-way"
-    )
 
 
 def test_what_would_be_read_instead_does_not_stay(author, server, reader, folder, tokenizer, tmp_path):
@@ -392,37 +337,9 @@ def test_private(author, server, folder, published):
 
 def test_dry_run_uploads_nothing(author, server, folder):
     asked = len(server.log)
-    printed = push(author, folder, "tester/dry", "--dry-run")
+    printed = push(author, folder, "tester/dry", "--dry_run")
     assert "nothing was uploaded" in printed and "model.safetensors" in printed
     assert len(server.log) == asked and "tester/dry" not in server.repositories
-
-
-def test_a_card_edited_by_hand_stays(author, server, folder, published):
-    """On the Hub, until --overwrite-card; and in the folder."""
-    push(author, folder, "edited")
-    repository = server.repositories["tester/edited"]
-    card = repository.at("main").files["README.md"]
-    by_hand = card.replace(b"## Limits", b"## Limits\n\nIt cannot whistle.")
-    repository.commit("main", "edit", repository.at("main").files | {"README.md": by_hand})
-    assert "stays as it is" in push(author, folder, "edited")
-    assert repository.at("main").files["README.md"] == by_hand
-    push(author, folder, "edited", "--overwrite-card")
-    assert repository.at("main").files["README.md"] != by_hand
-
-    local = folder / "README.md"
-    try:
-        local.write_bytes(by_hand)
-        assert "uploaded as it is" in push(author, folder, "edited")
-        assert repository.at("main").files["README.md"] == by_hand
-        local.write_bytes(by_hand + b"\nNor sing.\n")
-        push(author, folder, "edited")  # what is there is what was pushed before
-        assert repository.at("main").files["README.md"] == by_hand + b"\nNor sing.\n"
-        on_hub = by_hand + b"\nBut hum.\n"
-        repository.commit("main", "edit", repository.at("main").files | {"README.md": on_hub})
-        assert "edited by hand both here and on the Hub" in push(author, folder, "edited", status=2)
-        assert repository.at("main").files["README.md"] == on_hub
-    finally:
-        local.unlink()
 
 
 def test_a_card_that_the_hub_refuses(author, server, folder, tmp_path):
@@ -451,42 +368,118 @@ def test_without_a_token_or_a_network(before, said, author, server, folder):
         author.run(restore)
     last = printed.splitlines()[-1]
     assert last.startswith("minibert: error:") and said in last
-    assert last.endswith(f"to try again: minibert push {folder} tester/nowhere --revision 'a b'")
+    if "token" not in said:  # which is told before anything is checked
+        assert last.endswith(f"to try again: minibert push {folder} tester/nowhere --revision 'a b'")
     assert "tester/nowhere" not in server.repositories
 
 
-def test_a_card_that_cannot_be_read_is_not_taken_for_none(author, server, published):
-    """A dead line must not end in overwriting what somebody wrote."""
-    try:
-        author.run("""
-            from unittest import mock
-            import huggingface_hub
-            from minibert.training.hub.trainer import hub_card
-            assert hub_card("tester/animals", None).text and not hub_card("tester/animals", "no-branch").text
-            assert not hub_card("tester/nothing", None).text
-            constants = huggingface_hub.constants
-            template = constants.HUGGINGFACE_CO_URL_TEMPLATE
-            constants.HUGGINGFACE_CO_URL_TEMPLATE = template.replace(constants.ENDPOINT, "http://127.0.0.1:9")
-            constants.ENDPOINT = "http://127.0.0.1:9"
-            try:
-                with mock.patch("time.sleep"):  # between attempts
-                    hub_card("tester/animals", None)  # which is in the cache
-            except Exception as error:
-                assert "refused" in str(error)
-            else:
-                raise AssertionError
-        """)
-    finally:
-        author.run(f"""
-            from huggingface_hub import constants
-            constants.HUGGINGFACE_CO_URL_TEMPLATE = constants.HUGGINGFACE_CO_URL_TEMPLATE.replace(
-                constants.ENDPOINT, {server.url!r}
-            )
-            constants.ENDPOINT = {server.url!r}
-        """)
-
-
 # --- what may not go up ---
+
+PRIVATE = (
+    ".env", "env.local", "id_rsa", ".npmrc", ".pypirc", ".netrc", "credentials.json", "notes.txt", "customers.csv",
+    "train.jsonl", "vectors.safetensors", "pytorch_model.bin", "training_args.bin", "optimizer.pt", "rng_state.pth",
+    "scheduler.pt", "trainer_state.json", "report.json", "metrics.json", "test_predictions.jsonl", "x.pkl", "evil.py",
+    "checkpoint_manifest.json", ".minibert.lock", ".report.json.7.unfinished", ".tmpAbc12", "model.safetensors.bak",
+    "data/customers.csv", "checkpoint-5/model.safetensors", "checkpoint-5/optimizer.pt", ".git/config", "private/.env",
+    ".cache/huggingface/token", "1_Pooling/notes.txt", "1_Pooling/deep/config.json", "onnx/.env", "runs/config.json",
+)  # fmt: skip
+PUBLIC = (
+    "1_Pooling/config.json", "2_Dense/model.safetensors", "modules.json", "onnx/model.onnx", "loss.png", "LICENSE",
+    "model-00001-of-00002.safetensors", "model.safetensors.index.json", "vocab.txt", "merges.txt", "spiece.model",
+)  # fmt: skip
+
+
+def write(folder, *names, text="{}"):
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+
+
+def staged(folder, target, **options):
+    left_out = files.stage(folder, target, **options)
+    return {path.relative_to(target).as_posix() for path in target.rglob("*") if path.is_file()}, left_out
+
+
+@pytest.mark.parametrize("copied", [False, True])
+def test_only_what_is_on_the_list_goes_up(folder, tmp_path, copied):
+    """…of everything that people have in their folders; symbolic links are not followed, wherever they lead."""
+    copy, patients = copy_of(folder, tmp_path), tmp_path / "patients"
+    write(copy, *PRIVATE, *PUBLIC)
+    write(patients, "config.json", "model.onnx", "names.csv")
+    links = {
+        "data2": patients, "2_Folder": patients, "loop": "loop", "self": ".", "tokenizer.model": "notes.txt",
+        "generation_config.json": patients / "config.json", "1_Pooling/model.safetensors": "../id_rsa",
+    }  # fmt: skip
+    for name, target in links.items():
+        (copy / name).symlink_to(target)
+    (copy / "modeling_minibert.py").unlink()
+    there, left_out = staged(copy, tmp_path / "staged", copy=copied)
+    assert there == PUBLISHED - {"README.md", ".gitattributes"} | set(PUBLIC)
+    assert {name.split("/")[0] for name in PRIVATE} - {"1_Pooling", "onnx"} <= {name.split("/")[0] for name in left_out}
+    assert {*links, "1_Pooling/notes.txt", "onnx/.env"} <= set(left_out)
+
+
+def test_a_project_as_output_folder(author, server, folder, tmp_path):
+    """`--output_dir .`: nothing of the project goes up."""
+    write(tmp_path, ".env", "id_rsa", "data/customers.csv", "notes.txt", text="secret")
+    (tmp_path / "README.md").write_text("# My project\n")
+    author.run(
+        RUN.format(folder=str(folder), sentences=SENTENCES)
+        + f"""
+    run({str(tmp_path)!r}, push_to_hub=True, hub_model_id="tester/project").push_to_hub()
+    """
+    )
+    for commit in server.repositories["tester/project"].history()[1:]:
+        assert set(commit.files) <= PUBLISHED
+        assert not any(b"secret" in data for data in commit.files.values())
+    assert (tmp_path / "README.md").read_text() == "# My project\n"
+
+
+def test_an_adapter_goes_up_with_nothing_else(folder, tmp_path):
+    adapter = tmp_path / "adapter"
+    write(adapter, "adapter_model.safetensors", "README.md", "training_args.bin", ".env")
+    write(adapter, "adapter_config.json", text=json.dumps({"base_model_name_or_path": "me/base"}))
+    there, _ = staged(adapter, tmp_path / "staged")
+    assert there == {"adapter_config.json", "adapter_model.safetensors", "README.md"}
+    write(adapter, "adapter_config.json", text=json.dumps({"base_model_name_or_path": str(folder)}))
+    with pytest.raises(ValueError, match="which nobody else has"):
+        files.stage(adapter, tmp_path / "other")
+
+
+def test_code_that_is_not_ours_is_named(folder, tmp_path, monkeypatch):
+    """It is run, and goes up, only on demand."""
+    copy = copy_of(folder, tmp_path)
+    with (copy / "modeling_minibert.py").open("a") as file:
+        file.write("\n# changed\n")
+    monkeypatch.setattr(hub_push, "verify_remote_code", lambda folder: pytest.fail("it is run"))
+    with pytest.raises(ValueError, match=r"modeling_minibert.py differs from this package's.*trust_remote_code"):
+        minibert.push(str(copy), "me/x", dry_run=True)
+    staged(copy, tmp_path / "staged", own_code=True)
+    assert (tmp_path / "staged" / "modeling_minibert.py").read_text().endswith("# changed\n")
+
+
+def test_the_process_that_runs_code_has_no_secrets(tmp_path, monkeypatch):
+    """…and finds the libraries where this process has them: those of `pip install --user`, say, or of PYTHONPATH."""
+    (tmp_path / "of_the_user.py").write_text("")
+    script = tmp_path / "scripts" / "script.py"
+    script.parent.mkdir()
+    script.write_text(
+        "import json, os, of_the_user, huggingface_hub\n"
+        "print(json.dumps([dict(os.environ), os.getcwd(), huggingface_hub.get_token()]))"
+    )
+    monkeypatch.setattr(hub_push, "SCRIPT", script)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "home" / "huggingface").mkdir(parents=True)
+    (tmp_path / "home" / "huggingface" / "token").write_text("hf_of_the_login")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
+    for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "AWS_SECRET_ACCESS_KEY", "WANDB_API_KEY", "MY_PASSWORD"):
+        monkeypatch.setenv(name, "hf_secret")
+    environment, folder, token = hub_push.verify_remote_code(tmp_path)
+    assert "hf_secret" not in environment.values() and token is None and folder != str(Path.cwd())
+    assert set(environment) - {"LC_CTYPE"} <= {
+        *hub_push.ENVIRONMENT, "HOME", "USERPROFILE", "HF_HOME", "PYTHONPATH", "TRANSFORMERS_VERBOSITY",
+        "HF_HUB_OFFLINE", "HF_HUB_DISABLE_PROGRESS_BARS",
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -495,10 +488,6 @@ def test_a_card_that_cannot_be_read_is_not_taken_for_none(author, server, publis
         (lambda folder: (folder / "tokenizer.json").unlink(), "tokenizer.json is missing"),
         (lambda folder: (folder / "model.safetensors").unlink(), "model.safetensors is missing"),
         (lambda folder: (folder / "config.json").unlink(), "config.json is missing"),
-        (lambda folder: (folder / ".env").write_text("x"), ".env: a file of secrets"),
-        (lambda folder: (folder / "notes.txt").write_text("a\nb hf_" + "a" * 34), "notes.txt, line 2"),
-        (lambda folder: (folder / "k.json").write_text('"AKIA' + "A" * 16 + '"'), "an AWS key"),
-        (lambda folder: (folder / "id").write_text("-----BEGIN RSA " + "PRIVATE KEY-----"), "a private key"),
         (lambda folder: write_card(folder, "---\na: [\n---\n"), "not YAML"),
         (lambda folder: edit_config(folder, architectures=["BertModel"]), "has the architecture 'BertModel'"),
         (lambda folder: (folder / "adapter_config.json").write_text("{}"), "only an adapter"),
@@ -507,15 +496,15 @@ def test_a_card_that_cannot_be_read_is_not_taken_for_none(author, server, publis
 def test_refused_before_anything_is_uploaded(change, said, folder, tmp_path, capsys):
     copy = copy_of(folder, tmp_path)
     change(copy)
-    assert cli.main(["push", str(copy), "tester/refused"]) == 2
+    assert cli.main(["push", str(copy), "tester/refused", "--dry_run", "true"]) == 2
     error = capsys.readouterr().err
     assert said in error and len(error.strip().splitlines()) == 1
 
 
-@pytest.mark.parametrize("paths", [[], ["one"], ["a", "b", "c"], ["no/such/folder", "a/b"], [".", "a/b/c"]])
-def test_bad_paths(paths, capsys):
-    assert cli.main(["push", *paths]) == 2
-    assert "paths:" in capsys.readouterr().err
+@pytest.mark.parametrize("paths", [("no/such/folder", "a/b"), (".", "a/b/c"), (".", "../a")])
+def test_bad_paths(paths):
+    with pytest.raises(ValueError, match="folder|repository"):
+        minibert.push(*paths, dry_run=True)
 
 
 def test_code_that_does_not_load_is_found(folder, tmp_path, reader, monkeypatch):
@@ -537,108 +526,20 @@ def test_code_that_does_not_load_is_found(folder, tmp_path, reader, monkeypatch)
         hub_push.verify_remote_code(copy)
 
 
-def test_what_is_staged(folder, tmp_path):
-    """No pickle, no optimizer state, no checkpoint; what the author put there besides comes along."""
-    copy = copy_of(folder, tmp_path)
-    for name in ("training_args.bin", "optimizer.pt", "rng_state.pth", "x.pkl", "checkpoint-5/model.safetensors",
-                 "test_predictions.jsonl", "report.json", ".tmpAbc12", ".report.json.7.unfinished",
-                 "onnx/model.onnx", ".git/config", "1_Pooling/config.json"):  # fmt: skip
-        (copy / name).parent.mkdir(exist_ok=True)
-        (copy / name).write_text("{}")
-    (copy / "modeling_minibert.py").unlink()
-    left_out, staged = files.stage(copy, tmp_path / "staged"), tmp_path / "staged"
-    there = {str(path.relative_to(staged)) for path in staged.rglob("*") if path.is_file()}
-    assert there == (PUBLISHED - {"README.md", "model_card.json", ".gitattributes"}) | {
-        "onnx/model.onnx", "1_Pooling/config.json"
-    }  # fmt: skip
-    assert set(left_out) == {
-        "training_args.bin", "optimizer.pt", "rng_state.pth", "x.pkl", "checkpoint-5/model.safetensors",
-        "test_predictions.jsonl", "report.json", ".tmpAbc12", ".report.json.7.unfinished",
-    }  # fmt: skip
-
-
-def test_what_the_author_ignores_stays_ignored(folder, tmp_path):
-    copy = copy_of(folder, tmp_path)
-    (copy / ".gitignore").write_text("notes/\n")
-    files.stage(copy, tmp_path / "staged")
-    ignored = (tmp_path / "staged" / ".gitignore").read_text()
-    assert git_ignores(ignored, "notes/a.txt") and git_ignores(ignored, "optimizer.pt")
-    assert (copy / ".gitignore").read_text() == "notes/\n"
-
-
-def test_what_a_gitignore_keeps_from_the_hub_is_said(author, server, folder, tmp_path):
-    copy = copy_of(folder, tmp_path)
-    assert "Not uploaded" not in push(author, copy, "tester/ignoring")
-    (copy / ".gitignore").write_text("*.md\n*.safetensors\nnotes/\n")
-    (copy / "notes").mkdir()
-    (copy / "notes" / "a.txt").write_text("mine")
-    printed = push(author, copy, "tester/ignoring-more")
-    assert "names them: model.safetensors, notes/a.txt\n" in printed
-    assert "model.safetensors" not in server.repositories["tester/ignoring-more"].at("main").files
-
-
-def test_the_check_finds_libraries_where_this_process_has_them(tmp_path, monkeypatch):
-    """Those of `pip install --user`, say, or of PYTHONPATH."""
-    (tmp_path / "of_the_user.py").write_text("")
-    script = tmp_path / "scripts" / "script.py"
-    script.parent.mkdir()
-    script.write_text("import json, of_the_user; print(json.dumps({'found': True}))")
-    monkeypatch.setattr(hub_push, "SCRIPT", script)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    assert hub_push.verify_remote_code(tmp_path) == {"found": True}
-
-
-def test_a_license_cannot_go_into_a_card_that_stays(folder, tmp_path, capsys):
-    copy = copy_of(folder, tmp_path)
-    write_card(copy, "# My own\n")
-    assert cli.main(["push", str(copy), "tester/refused", "--license", "mit"]) == 2
-    assert "license: 'mit' has no effect on" in capsys.readouterr().err
-
-
 def test_push_returns_what_it_would_upload(folder, monkeypatch):
-    found = {"saved": "MiniBertForMaskedLM", "auto_classes": ["AutoModel"], "versions": {}}
-    monkeypatch.setattr(hub_push, "verify_remote_code", lambda staged: found)
-    pushed = hub_push.push(PushArguments([str(folder), "me/animals"], dry_run=True))
-    assert pushed["url"] is None and pushed["left_out"] == [] and pushed["verified"] == found
+    monkeypatch.setattr(hub_push, "verify_remote_code", lambda staged: FOUND)
+    pushed = minibert.push(str(folder), "me/animals", dry_run=True)
+    assert pushed["url"] is None and pushed["left_out"] == [] and pushed["verified"] == FOUND
     assert set(pushed["files"]) == PUBLISHED - {".gitattributes"}
     assert pushed["files"]["model.safetensors"] == (folder / "model.safetensors").stat().st_size
 
 
-def test_push_says_why_the_card_has_no_figures(folder, tmp_path, monkeypatch, capsys):
-    """Whether a training kept the best model or the last one stands in no file but a pickle."""
-    found = {"saved": "MiniBertForMaskedLM", "auto_classes": ["AutoModel"], "versions": {}}
-    monkeypatch.setattr(hub_push, "verify_remote_code", lambda staged: found)
-    copy = copy_of(folder, tmp_path)
-    history = [{"eval_loss": 1.0, "step": 1}, {"eval_loss": 2.0, "step": 2}, {"train_runtime": 3.0, "step": 2}]
-    state = {"global_step": 2, "best_model_checkpoint": "run/checkpoint-1", "log_history": history}
-    (copy / "trainer_state.json").write_text(json.dumps(state))
-    arguments = PushArguments([str(copy), "me/animals"], dry_run=True)
-    with pytest.raises(ValueError, match="'loss' names 0 figures"):
-        hub_push.push(dataclasses.replace(arguments, eval_results=["loss=me/news:ner"]))
-    assert "The card has no figures: " in capsys.readouterr().out
-    history.append({"eval_loss": 1.25, "step": 2})
-    (copy / "trainer_state.json").write_text(json.dumps(state))
-    hub_push.push(arguments)
-    assert "no figures" not in capsys.readouterr().out
-
-
-def test_gitignore_is_what_git_makes_of_it(tmp_path):
-    """Both the server's reading of it and what we mean by it, against git itself."""
-    files.write_gitignore(tmp_path)
-    files.write_gitignore(tmp_path)
-    text = (tmp_path / ".gitignore").read_text()
-    assert len(set(text.splitlines())) == len(text.splitlines())
-    files.write_gitignore(tmp_path / "..", keep_checkpoints=True)
-    assert not git_ignores((tmp_path / ".." / ".gitignore").read_text(), "checkpoint-5/model.safetensors")
-    (tmp_path / ".." / ".gitignore").unlink()
-    subprocess.run(["git", "init", "--quiet", str(tmp_path)], check=True)
-    for path, ignored in {
-        "training_args.bin": True, "optimizer.pt": True, "checkpoint-5/model.safetensors": True,
-        "model.safetensors": False, "last-checkpoint/optimizer.pt": False, "README.md": False, "my.pt.json": False,
-    }.items():  # fmt: skip
-        result = subprocess.run(["git", "-C", str(tmp_path), "check-ignore", "--no-index", "--quiet", path])
-        assert (result.returncode == 0) is ignored, path
-        assert git_ignores(text, path) is ignored, path
+@pytest.mark.parametrize("strategy", ["checkpoint", "all_checkpoints"])
+def test_checkpoints_are_no_strategy(strategy, tmp_path, monkeypatch):
+    monkeypatch.setattr(hub_push, "get_token", lambda: TOKEN)
+    training = TrainingArguments(str(tmp_path), push_to_hub=True, hub_strategy=strategy, use_cpu=True)
+    with pytest.raises(ValueError, match=f"hub_strategy: '{strategy}' would upload pickles"):
+        hub_push.check_push(training)
 
 
 def copy_of(folder, tmp_path):
@@ -666,9 +567,9 @@ RUN = """
     from transformers import AutoTokenizer, DataCollatorForTokenClassification
     from transformers import Trainer, TrainerCallback, TrainingArguments
     from minibert import MiniBertForMaskedLM
-    from minibert.training.hub.trainer import HubReady
+    from minibert.training.hub.trainer import HubMixin
 
-    class Ready(HubReady, Trainer):
+    class Ready(HubMixin, Trainer):
         pass
 
     class OnePushAtATime(TrainerCallback):
@@ -706,7 +607,7 @@ def training(author, server, folder, tmp_path_factory):
         RUN.format(folder=str(folder), sentences=SENTENCES)
         + f"""
     trainer = run({str(output)!r}, push_to_hub=True, hub_model_id="tester/run", hub_strategy="every_save",
-                  hub_revision="stage-1")
+                  hub_revision="stage-1", hub_token={TOKEN!r})
     trainer.evaluate()
     trainer.push_to_hub(license="mit")
     """
@@ -722,16 +623,15 @@ def test_every_commit_of_a_training_loads(training, server, reader):
         commit.message for commit in pushed
     }
     for commit in pushed:
-        assert PUBLISHED - {"README.md", "model_card.json"} <= set(commit.files), commit.message
-        assert not [name for name in commit.files if name.endswith((".bin", ".pt", ".pth", ".pkl"))]
+        assert PUBLISHED - {"README.md"} <= set(commit.files) <= PUBLISHED, commit.message
     first, last = pushed[0], repository.at("stage-1")
     assert first.files["model.safetensors"] != last.files["model.safetensors"]
     assert len(fill(reader, "tester/run", first.oid)) == 5
     card = last.files["README.md"].decode()
     assert "eval" not in card and "generated automatically" not in card
     assert "license: mit" in card and "type: loss" in card and "4 (" in card
-    assert 'revision="stage-1"' in card and 'revision="main"' not in card
-    assert "base_model:" not in card  # a local folder
+    assert 'revision="stage-1"' in card and 'revision="main"' not in card and 'model_id = "tester/run"' in card
+    assert "base_model:" not in card and str(training) not in card  # local folders
 
 
 def test_a_checkpoint_resumes_without_the_package(training, reader, author, folder, tmp_path):
@@ -741,7 +641,7 @@ def test_a_checkpoint_resumes_without_the_package(training, reader, author, fold
     code = RUN.format(folder=str(checkpoint), sentences=SENTENCES)
     code = code.replace("import minibert, torch", "import torch")
     code = code.replace("from minibert import MiniBertForMaskedLM", "from transformers import AutoModelForMaskedLM")
-    code = code.replace("from minibert.training.hub.trainer import HubReady", "class HubReady: pass")
+    code = code.replace("from minibert.training.hub.trainer import HubMixin", "class HubMixin: pass")
     code = code.replace(
         f"MiniBertForMaskedLM.from_pretrained({str(checkpoint)!r})",
         f"AutoModelForMaskedLM.from_pretrained({str(checkpoint)!r}, trust_remote_code=True)",
@@ -758,84 +658,36 @@ def test_a_checkpoint_resumes_without_the_package(training, reader, author, fold
         torch.testing.assert_close(resumed[name], weight, atol=1e-6, rtol=1e-5)
 
 
-def test_a_checkpoint_is_uploaded_before_the_next_one_takes_its_place(capsys):
-    """Of which `Trainer` deletes it, under the upload; and an upload that failed is told."""
-    events, failed = [], Future()
-    failed.set_exception(OSError("no space"))
-
-    class Saving:
-        args = SimpleNamespace(push_to_hub=True, hub_strategy="checkpoint")
-        hub_model_id, push_in_progress = "me/x", SimpleNamespace(jobs=[failed])
-
-        def _finish_current_push(self):
-            events.append("uploaded")
-
-        def _save_checkpoint(self):
-            events.append("saved")
-
-    type("Both", (HubReady, Saving), {})()._save_checkpoint()
-    assert events == ["uploaded", "saved"] and "An upload to me/x failed: no space" in capsys.readouterr().out
-
-
 def test_a_checkpoint_is_pushed_as_a_stage(training, author, server):
-    """With a card out of its state, and without the optimizer's."""
+    """Without what belongs to the training alone."""
     printed = push(author, training / "checkpoint-2", "run", "--revision", "step-2")
     there = server.repositories["tester/run"].at("step-2").files
-    assert set(there) == PUBLISHED | {"loss.png"}
-    for name in ("optimizer.pt", "training_args.bin", "scheduler.pt"):
+    assert set(there) == PUBLISHED
+    for name in ("optimizer.pt", "training_args.bin", "scheduler.pt", "trainer_state.json"):
         assert name in printed.split("left out:")[1]
-    assert "steps: 2 (" in there["README.md"].decode() and "(loss.png)" in there["README.md"].decode()
+    assert 'revision="step-2"' in there["README.md"].decode()
 
 
-def test_hf_upload_of_an_output_folder(training, server, reader, tmp_path):
-    environment = client_environment(server, tmp_path)
-    result = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            "from huggingface_hub.cli.hf import main; main()",
-            "upload",
-            "tester/by-hf",
-            str(training),
-        ],
-        env=environment,
-        capture_output=True,
-        text=True,
-    )
-    assert result.returncode == 0, result.stderr
-    there = server.repositories["tester/by-hf"].at("main").files
-    assert set(there) >= PUBLISHED and not [name for name in there if name.endswith((".bin", ".pt", ".pth"))]
-    assert (training / "training_args.bin").exists() and not [name for name in there if "checkpoint" in name]
-    assert len(fill(reader, "tester/by-hf", "main")) == 5
+def test_no_token_reaches_the_disk(training):
+    """The run was given one; `training_args.bin` is there, in the folder and in every checkpoint."""
+    saved = [path for path in training.rglob("*") if path.is_file()]
+    assert sum(path.name == "training_args.bin" for path in saved) == 3
+    assert not [path for path in saved if TOKEN.encode() in path.read_bytes()]
 
 
-@pytest.mark.parametrize("given", ["", "token", "revision"])
-def test_a_card_edited_on_the_hub_survives_trainer(author, server, folder, tmp_path, given):
-    """Also where it can be read with the token, or lies on the branch, that is given to the push alone."""
-    name, branch = f"tester/twice{given}", "draft" if given == "revision" else "main"
-    keywords = {"": "", "token": f"token={TOKEN!r}", "revision": "revision='draft'"}[given]
-    code = (
+def test_an_upload_that_fails_stops_no_training(author, server, folder, tmp_path):
+    author.run(
         RUN.format(folder=str(folder), sentences=SENTENCES)
         + f"""
-    import os
-    trainer = run({str(tmp_path / "run")!r}, hub_model_id={name!r}, hub_private_repo=True)
-    kept = os.environ.pop("HF_TOKEN") if {given == "token"} else None
-    trainer.push_to_hub({keywords})
-    assert trainer.args.hub_token is None  # which is saved
-    assert trainer.of_this_push == (None, None)
-    if kept:
-        os.environ["HF_TOKEN"] = kept
-    trainer.push_to_hub()
+    from unittest import mock
+    from minibert.training.hub import trainer as hub_trainer
+    for broken in ("stage", "upload"):
+        with mock.patch.object(hub_trainer, broken, side_effect=OSError("no space")):
+            trainer = run({str(tmp_path)!r} + broken, push_to_hub=True, hub_model_id="tester/failing")
+            assert trainer.state.global_step == 4
     """
     )
-    author.run(code)
-    repository = server.repositories[name]
-    assert b'revision="main"' in repository.at("main").files["README.md"]  # the next push is not that one
-    by_hand = b"---\nlicense: mit\n---\n# Mine\n\nWritten by me, with care, for you.\n"
-    for edition in (by_hand, by_hand + b"\nImproved.\n"):
-        repository.commit(branch, "edit", repository.at(branch).files | {"README.md": edition})
-        author.run(code)
-        assert repository.private and repository.at(branch).files["README.md"] == edition
+    assert author.printed.count("was not uploaded: no space") == 4
 
 
 def test_a_stock_trainer_and_push_to_hub_load_too(author, server, reader, folder, tmp_path):
@@ -851,7 +703,7 @@ def test_a_stock_trainer_and_push_to_hub_load_too(author, server, reader, folder
     )
     for name in ("stock", "parts"):
         there = server.repositories[f"tester/{name}"].at("main").files
-        assert PUBLISHED - {".gitignore", "model_card.json"} <= set(there)
+        assert set(there) >= PUBLISHED
         assert len(fill(reader, f"tester/{name}", "main")) == 5
     assert not [file for file in there if file.endswith(".bin")]
 

@@ -13,7 +13,6 @@ import torch
 from accelerate.commands.launch import _validate_launch_command, launch_command_parser
 from accelerate.utils.launch import prepare_simple_launcher_cmd_env
 from helpers import refusal
-from huggingface_hub import HfApi
 from safetensors.torch import load_file
 from tokenizers import Tokenizer, models
 from transformers import (
@@ -502,7 +501,7 @@ def test_kernels_kept_in_bf16(bf16, given, kept, monkeypatch, tmp_path):
     assert [os.environ.get(name) for name in precision.KERNEL_CACHES] == [kept, kept]
 
 
-@pytest.mark.parametrize("fails", ["init_hf_repo", "push_to_hub"])
+@pytest.mark.parametrize("fails", ["init_hf_repo", "upload"])
 def test_a_push_that_fails_is_told_in_a_line(fails, corpus, tmp_path, monkeypatch, capsys):
     """Whatever the error of a dead line is; at the end with the command that pushes to where it should have gone."""
 
@@ -512,14 +511,16 @@ def test_a_push_that_fails_is_told_in_a_line(fails, corpus, tmp_path, monkeypatc
     monkeypatch.setattr(
         Trainer, "init_hf_repo", lambda self, **_: setattr(self, "hub_model_id", self.args.hub_model_id)
     )
-    monkeypatch.setattr(HfApi, "create_branch", lambda *_, **__: None)
-    monkeypatch.setattr(Trainer, fails, fail)
+    monkeypatch.setattr("minibert.training.hub.push.get_token", lambda: "hf_some")
+    monkeypatch.setattr(
+        *((Trainer, fails) if fails == "init_hf_repo" else ("minibert.training.hub.trainer.upload",)), fail
+    )
     output = tmp_path / "a run"
     where = ["--hub_model_id", "me/x", "--hub_revision", "dev", "--hub_private_repo", "true"]
     said = refusal(capsys, "pretrain", "--data", corpus, "--output_dir", output, "--max_steps", "1", "--push_to_hub",
                    "true", "--save_strategy", "no", *where, *QUICK)  # fmt: skip
     if fails == "init_hf_repo":
-        assert said.endswith("minibert: error: push_to_hub: the line is dead\n")
+        assert said.endswith("minibert: error: the Hub: the line is dead\n")
     else:
-        assert said.endswith(f"to try again: minibert push '{output}' me/x --revision dev --private\n")
+        assert said.endswith(f"to try again: minibert push '{output}' me/x --revision dev --private true\n")
         assert (output / "model.safetensors").exists()

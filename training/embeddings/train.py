@@ -33,7 +33,7 @@ from ..callbacks import CheckpointErrors, EarlyStopping, SettingsState, add_call
 from ..checkpoints import best_by, checkpoint_to_resume, remove_checkpoints, rows_checksum
 from ..files import write_json
 from ..hub.card import Result, describe_data, facts_from_trainer, published_name, save_card
-from ..hub.push import check_push, push, push_arguments
+from ..hub.push import check_push, push_output
 from ..loading import check_weights, minibert_config, quietly
 from ..precision import check_training, resolve_precision
 from ..report import plot_embedding_training
@@ -410,5 +410,5 @@ def train(
     remove_checkpoints(output)
     print(f"Saved to {output}: open it by {type(trainer.model).__name__}({str(output)!r}), after import minibert")
     if training.push_to_hub:
-        push(push_arguments(training))
+        push_output(training)
     return TrainingResult(trainer.model, trainer.model.tokenizer, report, output)

@@ -16,7 +16,7 @@ from ..arguments.finetuning import UNLESS_PLANNED, DataArguments, EvaluateArgume
 from ..checkpoints import check_unused, checkpoint_to_resume, remove_checkpoints, rows_checksum
 from ..files import check_folder, write_json
 from ..hub.card import CardFacts, Result, describe_data, facts_from_trainer, headlines, published_name, save_card
-from ..hub.push import check_push, push, push_arguments
+from ..hub.push import check_push, push_output
 from ..loading import random_state_kept, without_bars
 from ..precision import check_training, without_autocast
 from ..processes import first_process_first, shares_weights
@@ -226,7 +226,7 @@ def _train_and_save(run: Run, output: Path, checkpoint: str | None) -> tuple[Any
         for folder in folders.values():  # only now, since nothing else holds their models
             remove_checkpoints(folder)
         if training.push_to_hub:
-            push(push_arguments(training))
+            push_output(training)
     return best.model, report
 
 

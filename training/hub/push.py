@@ -1,57 +1,84 @@
-"""`minibert push FOLDER REPO`: check a saved model as somebody without the package would load it, then publish it."""
+"""`minibert push`: check a saved model as somebody without the package would load it, then publish it."""
 
-import dataclasses
 import json
 import os
-import re
 import shlex
 import subprocess
 import sys
 import tempfile
-from functools import partial
+from collections.abc import Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import yaml
-from huggingface_hub import HfApi, ModelCard, get_token
+from huggingface_hub import CommitInfo, HfApi, get_token
 from huggingface_hub.errors import HFValidationError
 from huggingface_hub.utils import validate_repo_id
 from transformers import TrainingArguments
+from transformers.trainer_utils import HubStrategy
 
-from ..arguments.tools import PushArguments
-from ..report import format_table, plot_losses
-from .card import CARD, FACTS, CardFacts, facts_from_trainer, mark_uploaded, read_card, save_card
-from .eval_results import check_eval_results, write_eval_results
-from .files import PICKLES, matches, stage
-from .trainer import hub_card
+from ..files import printable
+from ..report import format_table
+from .card import CARD, card_for
+from .files import ALLOWED, CODE, allowed, stage
 
 SCRIPT = Path(__file__).with_name("verify_remote_code.py")
+REQUIRED = ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json")
 # What a model that was there before may have left, and would be read instead of this one, or around it.
-REPLACED = ["model.safetensors", "model.safetensors.index.json", "adapter_config.json", "modules.json"]
+REPLACED = ["model*.safetensors", "model.safetensors.index.json", "adapter_config.json", "modules.json"]
+# The variables of the process that runs a model's code: no token, no secret.
+ENVIRONMENT = (
+    "PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "SYSTEMROOT", "TMPDIR", "TEMP", "TMP", "LANG", "LC_ALL",
+    "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES",
+)  # fmt: skip
+MOST_NAMES = 20  # that are printed of what is left out
 
 
-def push(arguments: PushArguments) -> dict[str, Any]:
-    """Check the model folder, say what goes up and how large it is, and upload it; the folder itself never changes.
+def push(
+    folder: str | os.PathLike,
+    repository: str,
+    revision: str | None = None,
+    private: bool = False,
+    license: str | None = None,
+    commit_message: str = "Upload a MiniBERT model",
+    trust_remote_code: bool = False,
+    dry_run: bool = False,
+) -> dict[str, Any]:
+    """Check a saved model as somebody without the package loads it, and publish it on the Hub.
+
+    What goes up is decided by a list (`hub.files.ALLOWED`): the weights in safetensors, configs, tokenizer, code, card
+    and pictures. The folder never changes. Its README.md replaces the repository's; without one, a new card goes up.
+
+    Args:
+        folder: A saved model's folder.
+        repository: The repository, owner/name, or a name of your own.
+        revision: The branch to push to, made if it is not there; by default main.
+        private: Only you can see the repository.
+        license: The Hub's name of the weights' licence (apache-2.0, mit, …).
+        commit_message: The message of the commit.
+        trust_remote_code: Run and upload code in the folder that differs from this package's.
+        dry_run: Check everything and show what would be uploaded, but upload nothing.
 
     Returns:
-        what was uploaded, or would be: `url` of the repository or its branch (None after a dry run), `files` with
-        their sizes in bytes, `left_out` of the folder, and what `verify_remote_code` found (`verified`).
+        `url` of the repository or its branch (None after a dry run), `files` with their sizes in bytes, `left_out` of
+        the folder, and what `verify_remote_code` found (`verified`).
 
     Raises:
-        ValueError: the folder is no complete and clean repository, or the Hub cannot be reached or says no; then with
-            the command that tries again.
+        ValueError: The folder is no complete model, has other code, or does not load.
+        OSError: The Hub cannot be reached or says no; with the command that tries again.
     """
-    if len(arguments.paths) != 2:
-        raise ValueError(f"paths: {arguments.paths} given; use two: the model's folder and the repository (owner/name)")
-    folder, repository = Path(arguments.paths[0]), arguments.paths[1]
-    _check_name(repository, "paths")
-    check_eval_results(arguments.eval_results)
+    source = Path(folder).expanduser()
+    _check_name(repository, "repository")
+    _check_model(source)
+    if not dry_run:
+        _check_token()
     with tempfile.TemporaryDirectory() as work:
-        staged = Path(work) / "staged"
-        left_out = stage(folder, staged)
-        facts = prepare_card(folder, staged, repository, arguments)
-        known = facts or read_card(folder).facts
-        write_eval_results(staged, arguments.eval_results, known.results if known else [])
+        staged = Path(work)
+        left_out = stage(source, staged, own_code=trust_remote_code)
+        text = card_for(source, repository, revision, license)
+        (staged / CARD).unlink(missing_ok=True)  # a link
+        (staged / CARD).write_text(text, encoding="utf-8")
         verified = verify_remote_code(staged)
         paths = sorted(path for path in staged.rglob("*") if path.is_file())
         files = {path.relative_to(staged).as_posix(): path.stat().st_size for path in paths}
@@ -59,180 +86,122 @@ def push(arguments: PushArguments) -> dict[str, Any]:
         sizes = files | {"together": sum(files.values())}
         print(format_table(["file", "MB"], [(name, size / 1e6) for name, size in sizes.items()]))
         if left_out:
-            print(f"left out: {', '.join(left_out)}")
-        print(
-            f"A {verified['saved']}; in a process without the package, {len(verified['auto_classes'])} Auto classes "
-            f"load it; no secrets, no pickles; the card is {'your own' if facts is None else 'generated'}"
-        )
-        if arguments.dry_run:
+            more = f" and {len(left_out) - MOST_NAMES:,} more" if len(left_out) > MOST_NAMES else ""
+            print(f"left out: {', '.join(map(printable, left_out[:MOST_NAMES]))}{more}")
+        classes = len(verified["auto_classes"])
+        print(f"A {verified['saved']}; in a process without the package, {classes} Auto classes load it")
+        if dry_run:
             print("Dry run: nothing was uploaded")
             return pushed
-        try:
-            pushed["url"] = upload(staged, list(files), repository, facts, arguments)
-        except Exception as error:  # every library below has its own for a dead line or a refusal
-            reason = " ".join(str(error).split()) or type(error).__name__
-            raise ValueError(f"{reason}; {folder} is as it was; to try again: {repeat(arguments)}") from error
+        options = {"revision": revision, "private": private, "license": license, "trust_remote_code": trust_remote_code}
+        with hub_errors(f"to try again: {push_command(folder, repository, **options)}"):
+            pushed["url"] = _publish(staged, repository, revision, private, commit_message)
     print(f"Published: {pushed['url']}")
     return pushed
 
 
 def check_push(training: TrainingArguments) -> None:
-    """Check before a training what would make pushing its model fail: a ValueError for no name of a repository, or no
-    token."""
+    """Check before a training what would make pushing its model fail: a ValueError for no name of a repository, for no
+    token, or for a `hub_strategy` that uploads checkpoints."""
     _check_name(_repository(training), "hub_model_id")
-    _check_token()
+    check_strategy(training)
+    if training.hub_token is None:
+        _check_token()
 
 
-def push_arguments(training: TrainingArguments) -> PushArguments:
-    """Those of pushing what a training has saved to where its own arguments say."""
-    paths, private = [training.output_dir, _repository(training)], bool(training.hub_private_repo)
-    return PushArguments(paths, revision=training.hub_revision, private=private)
+def check_strategy(training: TrainingArguments) -> None:
+    """Refuse (ValueError) a `hub_strategy` that uploads what only a training needs: pickles and optimizer state."""
+    if training.hub_strategy in (HubStrategy.CHECKPOINT, HubStrategy.ALL_CHECKPOINTS):
+        name = training.hub_strategy.value
+        raise ValueError(f"hub_strategy: {name!r} would upload pickles and optimizer state; use every_save or end")
+
+
+def push_command(folder: str | os.PathLike, repository: str, **options: Any) -> str:
+    given = {name: "true" if value is True else str(value) for name, value in options.items() if value}
+    words = [word for name, value in given.items() for word in (f"--{name}", value)]
+    return shlex.join(["minibert", "push", str(folder), repository, *words])
+
+
+def push_output(training: TrainingArguments) -> None:
+    """Push what a training has saved to where its own arguments say."""
+    private = bool(training.hub_private_repo)
+    push(training.output_dir, _repository(training), revision=training.hub_revision, private=private)
 
 
 def _repository(training: TrainingArguments) -> str:
-    return training.hub_model_id or Path(training.output_dir).name
+    return training.hub_model_id or Path(training.output_dir).absolute().name
 
 
-def prepare_card(folder: Path, staged: Path, repository: str, arguments: PushArguments) -> CardFacts | None:
-    """Write the card that goes up into `staged`, and the loss curve of a checkpoint that has none; the facts of a card
-    that was generated, None for one that was edited by hand, which stays as it is.
-
-    Raises:
-        ValueError: no model in the folder, or the metadata of a card that was edited by hand are no YAML.
-    """
-    card, saved = read_card(folder), folder / "trainer_state.json"
-    if card.edited and not arguments.overwrite_card:
-        try:
-            ModelCard(card.text)
-        except yaml.YAMLError as error:
-            raise ValueError(f"{folder / CARD}: the metadata is not YAML: {error}") from None
-        if arguments.license:
-            raise ValueError(
-                f"license: {arguments.license!r} has no effect on {folder / CARD}, which was edited by hand; write it"
-                " there, or use --overwrite_card"
-            )
-        print(f"{folder / CARD} was edited by hand and is uploaded as it is (--overwrite_card writes a new one)")
-        if f'"{folder}"' in card.text:
-            print(f"  it still loads {str(folder)!r}, which nobody else has")
-        return None
-    state = json.loads(saved.read_text(encoding="utf-8")) if saved.exists() else {"global_step": 0, "log_history": []}
-    history = state["log_history"]
-    facts = card.facts
-    if facts is None:
-        facts = facts_from_trainer(state)
-        if not facts.results and any("eval_loss" in entry for entry in history):
-            print(
-                f"The card has no figures: {saved} does not say which are this model's "
-                "(`trainer.evaluate()` and `trainer.save_state()` after the training do)"
-            )
-    facts.license = arguments.license or facts.license
-    if facts.license is None:
-        print("The card names no licence of the weights; --license does")
-    if any("loss" in entry for entry in history) and not (folder / "loss.png").exists():
-        metric = "mlm_loss" if any("eval_mlm_loss" in entry for entry in history) else "loss"
-        plot_losses(history, staged / "loss.png", metric)
-    for name in (CARD, FACTS):  # links
-        (staged / name).unlink(missing_ok=True)
-    save_card(staged, facts, repository, arguments.revision or "main")
-    return facts
+def _check_model(folder: Path) -> None:
+    if not folder.is_dir():
+        raise ValueError(f"folder: {str(folder)!r} is no folder")
+    if (folder / "adapter_config.json").exists():
+        raise ValueError(f"{folder}: only an adapter; merge it into the model first (model.merge_and_unload())")
+    for name in REQUIRED:
+        if not any((folder / each).is_file() for each in (name, f"{name}.index.json")):  # of weights in several files
+            cure = "tokenizer" if name.startswith("tokenizer") else "model"
+            raise ValueError(f"{folder}: {name} is missing; {cure}.save_pretrained(folder) writes it")
 
 
 def verify_remote_code(folder: str | Path) -> dict[str, Any]:
-    """Load the folder in a clean process without the package: every Auto class, the saved head run
+    """Load the folder in a clean process without the package and without secrets: every Auto class, the saved head run
     (`verify_remote_code.py`, whose findings are returned: `saved`, `auto_classes`, `versions`). A ValueError says why
     it does not load there."""
-    with tempfile.TemporaryDirectory() as modules:
-        quiet = {"TRANSFORMERS_VERBOSITY": "error", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
-        environment = os.environ | quiet | {"HF_MODULES_CACHE": modules, "HF_HUB_OFFLINE": "1"}
+    with tempfile.TemporaryDirectory() as home:
+        environment = {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}
+        # The token of `hf auth login` lies in the home folder.
+        environment |= dict.fromkeys(("HOME", "USERPROFILE", "HF_HOME"), home)
+        environment |= {"TRANSFORMERS_VERBOSITY": "error", "HF_HUB_DISABLE_PROGRESS_BARS": "1", "HF_HUB_OFFLINE": "1"}
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))  # libraries may lie anywhere
         command = [sys.executable, str(SCRIPT), str(folder)]
-        result = subprocess.run(command, capture_output=True, text=True, env=environment)
+        result = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=home)
     if result.returncode:
         reason = (result.stderr.strip() or "no reason given").splitlines()[-1]
-        raise ValueError(f"without the package the model does not load: {reason}")
+        raise ValueError(f"without the package the model does not load: {printable(reason)}")
     return json.loads(result.stdout.splitlines()[-1])
 
 
-def upload(staged: Path, files: list[str], repository: str, facts: CardFacts | None, arguments: PushArguments) -> str:
-    """Create what is missing on the Hub and commit the files, then the card, so that its snippets can name the files'
-    commit; the address of the repository, or of its branch.
-
-    Args:
-        files: those in `staged`, relative to it.
-        facts: of a card that is generated; None: the staged one was written by hand.
-    """
-    _check_token()
-    api, revision = HfApi(library_name="minibert"), arguments.revision
-    repository = api.create_repo(repository, private=arguments.private or None, exist_ok=True).repo_id
-    if arguments.private and not api.repo_info(repository).private:
-        raise ValueError(f"{repository} is there already, and is public: --private cannot be kept")
+def upload(
+    staged: Path, repository: str, revision: str | None, message: str, token: str | None = None, wait: bool = True
+) -> CommitInfo | Future:
+    """Commit a folder that `stage` has filled, on a branch that is made if it is not there."""
+    api = HfApi(token=token, library_name="minibert")
     if revision:
         api.create_branch(repository, branch=revision, exist_ok=True)
-    before = api.repo_info(repository, revision=revision).sha
-    card = hub_card(repository, revision)
-    keep = card.edited and not arguments.overwrite_card
-    if keep and facts is None and not card.uploaded and card.text != (staged / CARD).read_text(encoding="utf-8"):
-        raise ValueError(
-            f"{CARD} was edited by hand both here and on the Hub: `hf download {repository} {CARD} --local-dir FOLDER` "
-            f"takes the Hub's, `hf upload {repository} FOLDER/{CARD} {CARD}` puts yours there, --overwrite-card writes "
-            "a new one over both"
-        )
-    commit_files = partial(api.upload_folder, repo_id=repository, folder_path=staged, revision=revision)
-    cards = [CARD, FACTS]  # the library skips a commit that changes nothing
-    if facts is None:
-        mark_uploaded(staged)
-    commit = commit_files(
-        commit_message=arguments.commit_message, ignore_patterns=cards if facts else None, delete_patterns=REPLACED
-    )
-    if keep and facts is not None:
-        print(f"The card of {repository} was edited by hand on the Hub and stays as it is (--overwrite-card)")
-    elif facts is not None:
-        named = re.search(r'revision="([0-9a-f]{40})"', card.text)
-        # no new files, no new hash; but the card is older than they are if something else put them there
-        stays = (
-            named
-            and commit.oid == before
-            and _files_at(api, repository, named[1]) == _files_at(api, repository, before)
-        )
-        pin = named[1] if stays else commit.oid
-        save_card(staged, facts, repository, pin)
-        commit_files(commit_message=f"Model card of {pin[:8]}", allow_patterns=cards)
+    return api.upload_folder(
+        repo_id=repository, folder_path=staged, revision=revision, commit_message=message,
+        allow_patterns=[*ALLOWED, *CODE], delete_patterns=REPLACED, run_as_future=not wait,
+    )  # fmt: skip
+
+
+def _publish(staged: Path, repository: str, revision: str | None, private: bool, message: str) -> str:
+    """Create what is missing on the Hub and upload; the address of the repository, or of its branch."""
+    api = HfApi(library_name="minibert")
+    repository = api.create_repo(repository, private=private or None, exist_ok=True).repo_id
+    if private and not api.repo_info(repository).private:
+        raise ValueError(f"{repository} is there already, and is public: --private cannot be kept")
+    upload(staged, repository, revision, message)
     there = api.list_repo_files(repository, revision=revision)
-    if ignored := [name for name in files if name not in (*there, *cards)]:
-        print(f"Not uploaded, since a .gitignore (of the folder, or on the Hub) names them: {', '.join(ignored)}")
-    if pickles := [name for name in there if matches(name, PICKLES)]:
-        print(f"The repository has pickles from before: `hf repos delete-files {repository} {' '.join(pickles)}`")
-    older = [name for name in there if name.startswith(".eval_results/") and name not in files and commit.oid != before]
-    if older:
-        print(
-            f"Figures of the files before stay: `hf repos delete-files {repository} {' '.join(older)}`, or measure anew"
-        )
+    if others := [name for name in there if not allowed(name) and name != ".gitattributes"]:
+        print(f"The repository also has, from before: {', '.join(map(printable, others[:MOST_NAMES]))}")
     return f"{api.endpoint}/{repository}" + (f"/tree/{revision}" if revision else "")
 
 
-def _files_at(api: HfApi, repository: str, revision: str) -> dict[str, str]:
-    """The hashes of all files but the card's, by their names; none at a revision that is no more."""
-    if not api.revision_exists(repository, revision):
-        return {}
-    tree = api.list_repo_tree(repository, recursive=True, revision=revision)
-    return {file.path: file.blob_id for file in tree if hasattr(file, "blob_id") and file.path not in (CARD, FACTS)}
+@contextmanager
+def hub_errors(advice: str = "") -> Iterator[None]:
+    """Make an OSError of one line: every library below has its own errors for a dead line or a refusal."""
+    try:
+        yield
+    except Exception as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise OSError("; ".join(filter(None, (f"the Hub: {reason}", advice)))) from error
 
 
-def repeat(arguments: PushArguments) -> str:
-    words = ["minibert", "push", *arguments.paths]
-    for each in dataclasses.fields(arguments):
-        value = getattr(arguments, each.name)
-        if each.name != "paths" and value and value != each.default:
-            values = value if isinstance(value, list) else [value] * (value is not True)
-            words += [f"--{each.name}", *values]
-    return shlex.join(words)
-
-
-def _check_name(repository: str, field: str) -> None:
+def _check_name(repository: str, argument: str) -> None:
     try:
         validate_repo_id(repository)
     except HFValidationError as error:
-        raise ValueError(f"{field}: {repository!r} is no name of a repository: {error}") from None
+        raise ValueError(f"{argument}: {repository!r} is no name of a repository: {error}") from None
 
 
 def _check_token() -> None:

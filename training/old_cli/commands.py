@@ -64,7 +64,6 @@ COMMANDS = {
     "prepare": Command("pretraining.prepare:prepare", (*TEXT, *ROWS, pretraining.PrepareArguments)),
     "convert": Command("conversion:convert", (tools.ConvertArguments,), "paths"),
     "export": Command("export:export", (tools.ExportArguments,), "paths"),
-    "push": Command("hub.push:push", (tools.PushArguments,), "paths"),
     **{
         f"{name} {task}": Command(
             f"finetuning.run:{name}",

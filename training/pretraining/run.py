@@ -24,7 +24,7 @@ from ..data.mixtures import SAMPLE_ROWS, check_stream, check_workers, first_rows
 from ..data.prepared import PreparedRows, StreamOrder, texts_of, tokenizer_checksum
 from ..files import write_json
 from ..hub.card import write_card
-from ..hub.push import push_arguments, repeat
+from ..hub.push import check_push, push_command
 from ..loading import minibert_config, saved_tokenizer, without_bars
 from ..optimization.trainer import resolve_optimization
 from ..precision import check_training, resolve_precision, without_autocast
@@ -61,6 +61,8 @@ def pretrain(
     """
     # What can be refused before anything is read.
     check_training(training)
+    if training.push_to_hub:
+        check_push(training)
     checkpoint = checkpoint_to_resume(training)
     for name in ("bf16_full_eval", "fp16_full_eval"):
         if getattr(training, name):
@@ -195,7 +197,8 @@ def pretrain(
     report = _write_report(trainer, figures, sample, seconds, extension)
     read = corpus if prepared is None else prepared.corpus
     source = ", ".join(read.data) or ", ".join(["the built-in corpus", *read.packages])
-    recipe = vars(row_arguments) | vars(objective.masking) | vars(trainer.optimization)
+    recipe = vars(row_arguments) | vars(trainer.optimization)
+    recipe |= {} if objective.name == "clm" else vars(objective.masking)
     recipe = {"embedding_init": embedding_init} | recipe
     trainer.card = write_card(output, report, source, recipe, training)
     examples = objective.examples(output, choose_sentences(texts, tokenizer), tokenizer)
@@ -208,7 +211,8 @@ def pretrain(
         if training.push_to_hub:
             trainer.push_to_hub()
     except Exception as error:  # every library below has its own for a dead line or a refusal
-        again = repeat(push_arguments(training))
+        options = {"revision": training.hub_revision, "private": bool(training.hub_private_repo)}
+        again = push_command(str(output), training.hub_model_id or output.absolute().name, **options)
         raise ValueError(f"{' '.join(str(error).split())}; {output} is whole; to try again: {again}") from error
     if budget is not None:
         print(f"Took {budget.elapsed / 60:.1f} of {optimization.minutes:g} minutes")

@@ -12,13 +12,13 @@ from ..callbacks import CheckpointErrors, add_callbacks, leave_group
 from ..checkpoints import kept_step
 from ..data.collators import MaskedLMCollator, MaskingProgress, halve
 from ..data.prepared import StreamedRows, StreamOrder
-from ..hub.trainer import HubReady
+from ..hub.trainer import HubMixin
 from ..optimization.trainer import ADAMW, OptimizationMixin
 from ..threads import shared_cores
 from .objectives.base import Objective
 
 
-class PretrainingTrainer(OptimizationMixin, HubReady, CheckpointErrors, Trainer):
+class PretrainingTrainer(OptimizationMixin, HubMixin, CheckpointErrors, Trainer):
     """`Trainer` for an `Objective`: evaluation with a collator of its own that keeps a few sums of every batch, and the
     terms of the loss logged apart, each a mean that does not depend on gradient accumulation. On a CPU each half of the
     cores computes half of a batch, where it may: they wait for each other once a step, not at every product."""
