@@ -413,21 +413,6 @@ def test_at_least_one_target_adds_no_more_than_it_must(tokenizer):
 # --- Static masking ------------------------------------------------------------------------------------------------
 
 
-def test_static_masks_are_those_of_the_first_epoch(tokenizer):
-    rows = packed_rows(tokenizer)[:30]
-    static = MaskedLMCollator(tokenizer, seed=0, static_masking=True)
-    moving = MaskedLMCollator(tokenizer, seed=0)
-    first = moving(rows)
-    for epoch, streamed in ((0, False), (1, False), (2, True)):
-        static.set_progress(epoch, step=epoch, streamed=streamed)
-        assert same([static(rows)], [first])
-        assert same([static(rows[3:5])], [MaskedLMCollator(tokenizer, seed=0)(rows[3:5])])
-    moving.set_progress(1)
-    assert not same([moving(rows)], [first])
-    with pytest.raises(ValueError, match="static_masking: True needs a seed"):
-        MaskedLMCollator(tokenizer, static_masking=True)
-
-
 def test_an_evaluation_set_is_masked_once(tokenizer):
     """As the docstring says, for a plain Trainer, which evaluates with the collator of the training."""
     rows = packed_rows(tokenizer)[:30]
@@ -645,7 +630,7 @@ def test_an_unpadded_batch_leaves_out_the_padding_that_rows_bring(tokenizer):
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ({"next_sentence_label": 1}, "next_sentence_label: a number a row does not go with unpadded=True"),
+        ({"next_sentence_label": 1}, "next_sentence_label: unpadded=True has no rows for this column"),
         ({"position_ids": [3, 4, 5]}, "position_ids: with unpadded=True they must restart at 0"),
     ],
 )

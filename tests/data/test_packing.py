@@ -188,7 +188,7 @@ class Slow(Ids):
         (Ids, 8, "pack", "packing: 'pack' is unknown; use one of packed, padded, concatenated"),
         (Ids, 2, "packed", "seq_length: 2 is too short"),
         (NoSep, 8, "packed", "tokenizer: 'mine' has no sep_token, but rows need"),
-        (Slow, 8, "packed", "tokenizer: 'mine' is a type, in Python alone; give a fast one"),
+        (Slow, 8, "packed", "tokenizer: 'mine' is a slow type; use a fast tokenizer"),
     ],
 )
 def test_refused(tokenizer, seq_length, mode, message):

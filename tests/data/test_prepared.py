@@ -401,7 +401,7 @@ def test_refused_before_any_work(text, tmp_path, capsys, monkeypatch):
         (["--streaming", "--max_steps", 9, "--train_sampling_strategy", "sequential"], "train_sampling_strategy: 'seq"),
         (["--neftune_noise_alpha", "5"], "neftune_noise_alpha: a batch is one row, whose length"),
         (["--bf16_full_eval", "true"], "bf16_full_eval: it would leave the model that is saved in half precision"),
-        (["--tokenizer", slow], "tokenizer: '.*slow' is a CanineTokenizer, in Python alone; give a fast one"),
+        (["--tokenizer", slow], "tokenizer: '.*slow' is a slow CanineTokenizer; use a fast tokenizer"),
         (["--text_column", "text"], "text_column: 'text' has no effect with --data"),
         (["--data", rows, text], "data: '.*rows' holds prepared rows; give them alone, without 1 others"),
     ):
@@ -414,7 +414,7 @@ def test_refused_before_any_work(text, tmp_path, capsys, monkeypatch):
         (["--shard_documents", 100], "shard_documents: 100 is not a multiple of 64"),
         (["--packing", "tight"], "packing"),
         (["--seq_length", 2], "seq_length: 2 is too short"),
-        (["--tokenizer", slow], "tokenizer: '.*slow' is a CanineTokenizer, in Python alone; give a fast one"),
+        (["--tokenizer", slow], "tokenizer: '.*slow' is a slow CanineTokenizer; use a fast tokenizer"),
         (["--tokenizer", other, "--vocab_size", 300], "vocab_size: 300 has no effect with --tokenizer"),
     ):
         given = [] if "--output_dir" in arguments else ["--output_dir", run_folder]

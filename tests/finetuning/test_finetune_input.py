@@ -229,7 +229,7 @@ class TestRefused:
             (folder / "vocab.txt").write_text("\n".join(AutoTokenizer.from_pretrained(start).get_vocab()))
             words = dict(word_tokenizer_type="basic", subword_tokenizer_type="character")
             BertJapaneseTokenizer(str(folder / "vocab.txt"), **words).save_pretrained(folder)
-            said = "BertJapaneseTokenizer, in Python alone; give a fast one"
+            said = "slow BertJapaneseTokenizer; use a fast tokenizer"
         elif lacks == "agreement":
             settings = json.loads((folder / "config.json").read_text()) | {"pad_token_id": 7}
             (folder / "config.json").write_text(json.dumps(settings))

@@ -397,7 +397,7 @@ def test_a_tokenizer_that_cannot_serve_is_refused_before_rows_are_made(corpus, t
     command += ["--size", "tiny", "--bf16", "false"]
     for given, said in (
         (["--tokenizer", str(tmp_path / "t"), "--masking", "whole_word"], "masking: a tokenizer of model"),
-        (["--tokenizer", str(tmp_path / "padless")], "has no padding token; give it one with"),
+        (["--tokenizer", str(tmp_path / "padless")], "has no padding token; add one with"),
     ):
         assert cli.main([*command, *given]) == 2
         assert said in capsys.readouterr().err

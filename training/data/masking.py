@@ -1,8 +1,8 @@
-"""Masked language modelling on flat arrays of tokens: which tokens are targets, and the draws that decide on them.
+"""Masked language modelling on flat arrays of tokens: which tokens become targets.
 
-A batch of T tokens (rows one after the other, no padding between them) is masked with a fixed number of NumPy passes,
-in time and memory linear in T. All randomness comes in as four uniform numbers per token (`row_draws`), so that every
-result is a pure function of its arguments.
+A batch of T tokens (rows one after the other, without padding) is masked with a fixed number of NumPy passes, in time
+and memory linear in T. All randomness enters as four uniform numbers for each token (`row_draws`): every result is a
+pure function of its arguments.
 """
 
 import hashlib
@@ -12,8 +12,8 @@ import numpy as np
 
 MASKING_KINDS = ("token", "whole_word", "span")
 
-# What the four uniform numbers of a token decide. EXTENT is a span's length, and which word becomes the target of a
-# document that would have none.
+# What the four uniform numbers of a token decide: whether it is a target; the length of a span, and the target of a
+# document that would have none; what becomes of a target; and the random token that replaces it.
 SELECT, EXTENT, ACTION, REPLACEMENT = range(4)
 
 IGNORE_INDEX = -100
@@ -24,9 +24,11 @@ SPAN_MAX_WORDS = 10
 
 
 def row_draws(seed: int, epoch: int, input_ids: np.ndarray, batch: int | None = None) -> np.ndarray:
-    """Uniform numbers in [0, 1) for one row: float64 [4, tokens], a pure function of the arguments (`batch`: of a
-    stream), which key a counter-based generator: neither the row's place in the batch, nor the worker or the rank that
-    asks, nor what was drawn before matters."""
+    """Uniform numbers in [0, 1) for one row, float64 [4, tokens].
+
+    The arguments (`batch` only of a stream) are the key of a counter-based generator. The place of the row in its
+    batch, the worker, the rank, and earlier draws do not matter.
+    """
     key = (f"{seed}:{epoch}" if batch is None else f"{seed}:{epoch}:{batch}").encode()
     digest = hashlib.blake2b(input_ids.astype("<i8").tobytes(), digest_size=16, key=key).digest()
     generator = np.random.Generator(np.random.Philox(key=int.from_bytes(digest, "little")))
@@ -43,22 +45,24 @@ def choose_targets(
     draws: np.ndarray,
     at_least_one: bool,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Choose the tokens to predict, on average the share `rate` of the candidates, whatever the kind of masking.
+    """Choose the tokens to predict. Their expected share of the candidates is `rate` for every kind of masking.
 
-    `token` and `whole_word` draw once per token or word, as BERT's collators do; `span` covers words with spans, which
-    end where their document or segment ends.
+    "token" and "whole_word" draw once for each token or word, as BERT's collators do. "span" covers words with spans,
+    which end where their document or segment ends.
 
     Args:
+        masking: one of `MASKING_KINDS`.
+        rate: the expected share.
         candidates: bool [T], the tokens that may be chosen: neither special nor padding.
-        word_starts: bool [T], tokens that begin a word wherever they stand. A candidate also begins one after a token
-            that is no candidate, and at the beginning of a document.
-        rows, begins: int [T], the row of every token, never decreasing; bool [T], the first tokens of documents.
+        word_starts: bool [T], the tokens that begin a word wherever they are. The first candidate of a document, or
+            after a token that is no candidate, begins one too.
+        rows, begins: int [T], the row of each token, in order; bool [T], the first tokens of documents.
         draws: float [4, T], uniform in [0, 1).
-        at_least_one: a document in which chance chose nothing gets one target, a word drawn uniformly.
+        at_least_one: give a document without targets one, a word drawn uniformly.
 
     Returns:
-        `targets`, bool [T], and `leaders`, int [T]: the token whose ACTION draw decides what becomes of this one, the
-        same for all tokens of a word, or of a span.
+        `targets`, bool [T], and `leaders`, int [T]: the token whose ACTION draw decides what becomes of this one. All
+        tokens of a word, or of a span, have the same.
     """
     follows = np.zeros_like(candidates)
     follows[1:] = candidates[:-1] & ~begins[1:]
@@ -84,13 +88,15 @@ def choose_targets(
 
 
 def _spans(rate: float, rows: np.ndarray, breaks: np.ndarray, draws: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Cover words with spans: a stationary alternation of gaps and spans along every row, so that every word, the first
-    one too, is covered with probability `rate`. A gap has a geometric number of words (possibly none), a span the
-    capped geometric number above. Word k of a row lends its draws to the row's k-th pair of gap and span.
+    """Cover words with spans.
+
+    Along each row, gaps and spans alternate in a stationary process, so that every word, including the first, is
+    covered with probability `rate`. A gap has a geometric number of words (possibly none), a span the capped geometric
+    number above. The draws of the k-th word of a row are used for its k-th pair of gap and span.
 
     Args:
-        rows: int [W], the row of every word.
-        breaks: bool [W], true where a span that runs on from the word before is cut in two.
+        rows: int [W], the row of each word.
+        breaks: bool [W], true where a span that continues from the previous word is cut in two.
 
     Returns:
         `covered`, bool [W], and `leaders`, int [W]: the first word of the span that covers this one.
@@ -99,7 +105,7 @@ def _spans(rate: float, rows: np.ndarray, breaks: np.ndarray, draws: np.ndarray)
     p_length = (1 - SPAN_P) ** (lengths - 1)
     p_length /= p_length.sum()
     mean = p_length @ lengths
-    # A span that is already running goes on for k words (this one included) with probability P(length >= k) / mean.
+    # A span that is already running has k more words (including this one) with probability P(length >= k) / mean.
     p_rest = np.cumsum(p_length[::-1])[::-1] / mean
     p_begin = rate / (rate + mean * (1 - rate))  # mean gap : mean span = 1 - rate : rate
 
@@ -109,12 +115,12 @@ def _spans(rate: float, rows: np.ndarray, breaks: np.ndarray, draws: np.ndarray)
 
     select, extent = draws[SELECT].copy(), draws[EXTENT]
     running = select[first] < rate
-    # What the comparison left of the draw is uniform again and gives the gap.
+    # After the comparison, the rest of the draw is uniform again and gives the gap.
     select[first] = np.where(running, 0, (select[first] - rate) / (1 - rate) if rate < 1 else 0)
     with np.errstate(divide="ignore"):
         gaps = np.log1p(-select) / np.log1p(-p_begin)
     gaps = np.minimum(gaps, len(rows)).astype(np.int64)
-    gaps[first] += ~running  # a row that begins uncovered has a gap of at least this word
+    gaps[first] += ~running  # a row that starts uncovered has a gap of at least this word
     length = 1 + np.searchsorted(np.cumsum(p_length)[:-1], extent, side="right")
     length[first[running]] = 1 + np.searchsorted(np.cumsum(p_rest)[:-1], extent[first[running]], side="right")
 
@@ -134,7 +140,7 @@ def _spans(rate: float, rows: np.ndarray, breaks: np.ndarray, draws: np.ndarray)
 
 
 def unigram_counts(rows: datasets.Dataset, vocab_size: int) -> np.ndarray:
-    """How often every id occurs in the column `input_ids` of `rows`: int64 [vocab_size]."""
+    """Count each id in the column `input_ids` of `rows`: int64 [vocab_size]."""
     counts = np.zeros(vocab_size, dtype=np.int64)
     for table in rows.select_columns("input_ids").with_format("arrow").iter(1000):
         ids = table["input_ids"].combine_chunks().flatten().to_numpy()

@@ -1,7 +1,8 @@
-"""Rows for training out of tokenized documents.
+"""Make rows for training from tokenized documents.
 
-A row is `input_ids` and `position_ids` (lists of integers of one length, at most `seq_length`). A document stands in
-it as `[CLS] … [SEP]`, and `position_ids` restart at 0 with every document, which says where documents begin.
+A row has `input_ids` and `position_ids`, lists of integers of the same length, at most `seq_length`. Each document in
+it is framed as `[CLS] … [SEP]`, and `position_ids` restart at 0 with every document: they are the only record of where
+documents begin. Batches carry the same bounds as `cu_seq_lens_q`.
 """
 
 from bisect import bisect_left, insort
@@ -18,7 +19,7 @@ from .documents import map_tables, smallest_dtype, tokenizer_backend
 
 MODES = ("packed", "padded", "concatenated")
 
-# Documents packed together. Each window ends in a few rows that are not full: the larger it is, the fewer there are.
+# The number of documents packed together. The last rows of a window are not full: larger windows have fewer of those.
 WINDOW = 4096
 
 
@@ -28,28 +29,30 @@ def pack_documents(
     seq_length: int,
     mode: str = "packed",
 ) -> datasets.Dataset:
-    """Rows of `input_ids` and `position_ids`, at most `seq_length` tokens each.
+    """Pack documents into rows of `input_ids` and `position_ids`.
 
     Args:
-        tokenized: what `tokenize_documents` returns: whole documents without special tokens. Empty ones are dropped.
-        mode: "packed": several documents a row, best-fit decreasing over a window of documents (Johnson 1974), in the
-            order of the corpus as far as that allows. Only a document longer than a row is cut; then every piece is a
-            document `[CLS] … [SEP]` of its own.
-            "padded": one document, or piece of one, a row.
-            "concatenated": as in Transformers' run_mlm, all documents one after the other, cut every `seq_length`
-            tokens; positions run through the row, so documents see each other. The rest at the end of a window, which
-            run_mlm drops, is a shorter row.
+        tokenized: whole documents without special tokens, from `tokenize_documents`. Empty ones are dropped.
+        tokenizer: a fast tokenizer with [CLS] and [SEP].
+        seq_length: the largest number of tokens of a row.
+        mode: "packed": several documents a row, by best-fit decreasing over a window of documents (Johnson 1974), in
+            the order of the corpus as far as that allows. Only documents longer than a row are cut; each piece is then
+            framed as a document.
+            "padded": one document, or one piece, a row.
+            "concatenated": all documents one after the other, cut every `seq_length` tokens, as in Transformers'
+            run_mlm. Positions run through the row, so that its documents see each other. The last row of a window,
+            which run_mlm drops, may be shorter.
 
     Raises:
         ValueError: an unknown mode, a tokenizer without [CLS] or [SEP], or a `seq_length` with no room for a token.
     """
     check_packing(mode, seq_length)
-    options = dict(desc="Packing", batch_size=WINDOW)  # by one process: in each of several, windows would begin anew
+    options = dict(desc="Packing", batch_size=WINDOW)  # in one process: each of several would start its own windows
     return map_tables(tokenized, pack_table, **options, mode=mode, seq_length=seq_length, **special_ids(tokenizer))
 
 
 def special_ids(tokenizer: PreTrainedTokenizerBase) -> dict[str, int]:
-    """What `pack_table` needs of a tokenizer; a ValueError for one that rows cannot be made with."""
+    """The ids of [CLS] and [SEP], which frame documents. A ValueError if the tokenizer has none, or is not fast."""
     check_fast(tokenizer)
     for name in ("cls_token", "sep_token"):
         if getattr(tokenizer, name) is None:
@@ -58,13 +61,17 @@ def special_ids(tokenizer: PreTrainedTokenizerBase) -> dict[str, int]:
 
 
 def adapt_tokenizer(tokenizer: PreTrainedTokenizerBase, pairs: bool = False) -> PreTrainedTokenizerBase:
-    """The tokenizer, or one of its vocabulary, that treats other texts as rows are made: [CLS] and [SEP] around them,
-    and (for `pairs`) BERT's two segments; the space before [MASK], if words carry theirs, part of the hidden word. A
-    ValueError where rows cannot be made."""
+    """A tokenizer with the same vocabulary that encodes texts as rows are made: framed by [CLS] and [SEP], with BERT's
+    two segments (`pairs`), and with the space before [MASK] as part of the masked word if words carry their spaces. It
+    is the tokenizer itself if that does so already.
+
+    Raises:
+        ValueError: the tokenizer is not fast, or has no [CLS], [SEP] or padding token.
+    """
     cls, sep = special_ids(tokenizer).values()
     if tokenizer.pad_token is None:  # rows need none, but batches of texts do
-        give = "give it one with tokenizer.add_special_tokens({'pad_token': '[PAD]'})"
-        raise ValueError(f"tokenizer: {tokenizer.name_or_path!r} has no padding token; {give}")
+        call = "tokenizer.add_special_tokens({'pad_token': '[PAD]'})"
+        raise ValueError(f"tokenizer: {tokenizer.name_or_path!r} has no padding token; add one with {call}")
     mask, length = tokenizer.mask_token, len(tokenizer.tokenize("a"))
     framed = tokenizer("")["input_ids"] == [cls, sep]
     if pairs:
@@ -72,7 +79,7 @@ def adapt_tokenizer(tokenizer: PreTrainedTokenizerBase, pairs: bool = False) -> 
         framed &= [pair["input_ids"], pair["token_type_ids"]] == [[cls, sep, sep], [0, 0, 1]]
         framed &= "token_type_ids" in tokenizer.model_input_names
     spaces = [] if mask is None else tokenizer.tokenize(f"a {mask}")[length:-1]
-    if spaces == tokenizer.tokenize("a the")[length:][: len(spaces)]:  # also if every space is a token
+    if spaces == tokenizer.tokenize("a the")[length:][: len(spaces)]:  # also where every space is a token
         spaces = []
     if framed and not spaces:
         return tokenizer
@@ -81,7 +88,7 @@ def adapt_tokenizer(tokenizer: PreTrainedTokenizerBase, pairs: bool = False) -> 
         adapted.model_input_names = ["input_ids", "token_type_ids", "attention_mask"]
     if not framed:
         around = processors.BertProcessing((tokenizer.sep_token, sep), (tokenizer.cls_token, cls))
-        # without the first, offsets of byte-level tokens take in the space before them
+        # Without the first, the offsets of byte-level tokens include the space before them.
         adapted.backend_tokenizer.post_processor = processors.Sequence(
             [processors.ByteLevel(trim_offsets=True), around]
         )
@@ -91,21 +98,21 @@ def adapt_tokenizer(tokenizer: PreTrainedTokenizerBase, pairs: bool = False) -> 
 
 
 def plain_tokenizer(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerFast:
-    """The same without a class of its own: T5's, say, would put around texts what it always does once it is loaded."""
+    """The same tokenizer as a `PreTrainedTokenizerFast`: some classes (T5's) frame texts in their own way."""
     kept = ("model_max_length", "padding_side", "truncation_side", "model_input_names", "chat_template", "name_or_path")
     kept = {name: getattr(tokenizer, name) for name in kept} | dict(tokenizer.special_tokens_map)
     return PreTrainedTokenizerFast(tokenizer_object=Tokenizer.from_str(tokenizer_backend(tokenizer)), **kept)
 
 
 def check_fast(tokenizer: PreTrainedTokenizerBase) -> None:
-    """A ValueError for a tokenizer that cannot say which text its tokens come from."""
+    """Refuse a slow tokenizer, which does not know which text its tokens come from."""
     if not tokenizer.is_fast:
         kind = type(tokenizer).__name__
-        raise ValueError(f"tokenizer: {tokenizer.name_or_path!r} is a {kind}, in Python alone; give a fast one")
+        raise ValueError(f"tokenizer: {tokenizer.name_or_path!r} is a slow {kind}; use a fast tokenizer")
 
 
 def check_packing(mode: str, seq_length: int) -> None:
-    """Raises a ValueError for an unknown mode, or a `seq_length` with no room for a token."""
+    """Refuse an unknown mode, and a `seq_length` with no room for a token."""
     if mode not in MODES:
         raise ValueError(f"packing: {mode!r} is unknown; use one of {', '.join(MODES)}")
     if seq_length < 3:
@@ -113,17 +120,24 @@ def check_packing(mode: str, seq_length: int) -> None:
 
 
 def fill_rate(rows: datasets.Dataset, seq_length: int) -> float:
-    """The share of `len(rows)` × `seq_length` places that hold a token rather than padding, between 0 and 1."""
+    """The share of the `len(rows)` × `seq_length` places that hold a token, between 0 and 1."""
     batches = rows.with_format("arrow").select_columns("input_ids").iter(batch_size=10_000)
     tokens = sum(pc.sum(pc.list_value_length(batch["input_ids"])).as_py() for batch in batches)
     return tokens / (len(rows) * seq_length)
 
 
 def best_fit_decreasing(lengths: np.ndarray, capacity: int) -> np.ndarray:
-    """The row of every piece, int [pieces], numbered from 0 by their first piece: the longest of the `lengths` (int
-    [pieces], each from 1 to `capacity`, a row's) first, each into the fullest row that still has room for it."""
+    """Put pieces into rows, the longest first, each into the fullest row with room for it.
+
+    Args:
+        lengths: int [pieces], from 1 to `capacity`.
+        capacity: the length of a row.
+
+    Returns:
+        The row of each piece, int [pieces]. Rows are numbered from 0 in the order of their first pieces.
+    """
     rows, count = np.empty(len(lengths), dtype=np.int64), 0
-    free: list[tuple[int, int, int]] = []  # rising: places left in a row, minus when it got them, the row's number
+    free: list[tuple[int, int, int]] = []  # sorted: places left in a row, minus the time of its last piece, its number
     pieces = np.argsort(-lengths, kind="stable")
     for number, (piece, length) in enumerate(zip(pieces.tolist(), lengths[pieces].tolist())):
         fullest = bisect_left(free, (length,))
@@ -139,10 +153,10 @@ def best_fit_decreasing(lengths: np.ndarray, capacity: int) -> np.ndarray:
 
 
 def pack_table(table: pa.Table, mode: str, seq_length: int, cls_token_id: int, sep_token_id: int) -> pa.Table:
-    """One window of documents to rows, on flat buffers: no Python object per token."""
+    """Pack one window of documents, on flat buffers: there is no Python object for each token."""
     documents = table["input_ids"].combine_chunks()
     lengths = pc.list_value_length(documents).to_numpy().astype(np.int64)
-    # Starts and lengths of the pieces: documents whole, or in pieces that fill a row and a rest.
+    # Starts and lengths of the pieces: whole documents, or pieces that fill a row, and a rest.
     capacity = seq_length - 2 if mode != "concatenated" else max(lengths.max(initial=0), 1)
     counts = -(-lengths // capacity)
     offsets = (np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)) * capacity
@@ -157,7 +171,7 @@ def pack_table(table: pa.Table, mode: str, seq_length: int, cls_token_id: int, s
     ends = np.cumsum(framed)
     begins = ends - framed
     places = np.arange(framed.sum())
-    # Every place but those of [CLS] and [SEP] takes the token at the same distance from the piece's beginning.
+    # Each place takes the token at the same distance from the start of its piece, except those of [CLS] and [SEP].
     tokens = documents.flatten().to_numpy().take(places + np.repeat(starts - begins - 1, framed), mode="clip")
     tokens[begins] = cls_token_id
     tokens[ends - 1] = sep_token_id
@@ -171,8 +185,8 @@ def pack_table(table: pa.Table, mode: str, seq_length: int, cls_token_id: int, s
 
 
 def group_by_length(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
-    """Batches of the numbers of rows with these lengths, like lengths together, the longest first; up to `batch_tokens`
-    in each, padding included, and one row at least."""
+    """Batches of row numbers, similar lengths together and the longest first, with up to `batch_tokens` tokens in each,
+    padding included, and at least one row."""
     order, start = sorted(range(len(lengths)), key=lengths.__getitem__, reverse=True), 0
     while start < len(order):
         stop = start + max(1, batch_tokens // lengths[order[start]])
