@@ -1,6 +1,7 @@
 """Give a tokenizer the words of a domain, so that it no longer cuts them, and leave the rest as it is cut."""
 
 import dataclasses
+import hashlib
 import json
 import re
 import tempfile
@@ -13,45 +14,48 @@ from typing import Any
 from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
+from .words import UNSPACED
+
 # What a new Unigram piece is worth more than the pieces it replaces, for each piece saved: far below what tells two
 # ways to cut a word apart, far above rounding.
 PREFERENCE = 1e-6
+HELD_OUT = 0.1  # the share of the texts that new words are measured on
 KINDS = ("WordPiece", "BPE", "Unigram")
 BYTE_PIECE = re.compile(r"<0x[0-9A-F]{2}>")
 
 
 @dataclasses.dataclass(frozen=True)
 class Extension:
-    """An extended tokenizer, and what became of the text that its words are from."""
+    """An extended tokenizer, and what the new words are worth in text that was held out when they were chosen."""
 
     tokenizer: PreTrainedTokenizerFast
     pieces: dict[int, list[int]]  # for the id of each new token the ids that stood for it, the most useful one first
-    fertility: tuple[float, float]  # tokens a word (between spaces) before and after
-    other_words: int  # different words beside the new ones
-    changed: int  # those of them that are cut differently now
-    longer: int  # into more tokens than before
-    changed_share: float  # the share of all words of the text that `changed` are
+    fertility: tuple[float, float] | None  # tokens a word (between spaces) before and after; None: nothing held out
+    used: int  # new words that occur in the held-out text
 
-    def figures(self) -> dict[str, float]:
-        figures = {name: getattr(self, name) for name in ("other_words", "changed", "longer", "changed_share")}
-        before, after = self.fertility
-        return figures | {"added": len(self.pieces), "fertility_before": before, "fertility_after": after}
+    def figures(self) -> dict[str, float | None]:
+        before, after = self.fertility or (None, None)
+        return {"added": len(self.pieces), "used": self.used, "fertility_before": before, "fertility_after": after}
 
     def describe(self) -> str:
         new = self.tokenizer.convert_ids_to_tokens(list(self.pieces)[:8])
-        return (
-            f"{len(self.pieces):,} words added to the vocabulary ({', '.join(new)} …): {self.fertility[0]:.3f} tokens a"
-            f" word before, {self.fertility[1]:.3f} after. Of {self.other_words:,} other words {self.changed:,} are cut"
-            f" differently ({self.changed_share:.2%} of the text), {self.longer:,} of them into more tokens"
-        )
+        added = f"{len(self.pieces):,} words added to the vocabulary ({', '.join(new)} …)"
+        if self.fertility is None:
+            return f"{added}; there was too little text to measure them on"
+        gain = f"{self.fertility[0]:.3f} tokens a word before, {self.fertility[1]:.3f} after"
+        return f"{added}. In held-out text: {gain}; {self.used:,} of the new words occur there"
 
 
-def extend_tokenizer(tokenizer: PreTrainedTokenizerBase, texts: Iterable[str], words: int) -> Extension:
+def extend_tokenizer(
+    tokenizer: PreTrainedTokenizerBase, texts: Iterable[str], words: int, min_count: int = 3
+) -> Extension:
     """Add the words of `texts` whose cutting costs most tokens (how often they occur × the pieces that each of them is
-    cut into beyond the first), as new tokens behind all ids that are there.
+    cut into beyond the first), as new tokens behind all ids that are there. A tenth of the texts, chosen by their hash,
+    is left out of the count, and the gain is measured there.
 
-    A word is what the tokenizer's own split leaves whole, of letters, marks and digits. Those with a character that
-    the tokenizer does not know are left out, and added tokens, which it has. How they are added:
+    A word is what the tokenizer's own split leaves whole, of letters, marks and digits. Left out are those with a
+    character that the tokenizer does not know, added tokens, which it has, and words of scripts without spaces (Thai,
+    Lao, Khmer, Burmese, Chinese, Japanese): the split leaves whole clauses of these. How they are added:
 
     - WordPiece: as entries of the vocabulary. A longer word that begins with one is then cut behind it.
     - BPE: as entries that match a whole word before any merge (`ignore_merges`); no other word changes, unless the
@@ -60,8 +64,9 @@ def extend_tokenizer(tokenizer: PreTrainedTokenizerBase, texts: Iterable[str], w
       stands where all of its own pieces stood side by side.
 
     Args:
-        texts: read once.
-        words: how many; fewer if no others are cut.
+        texts: Read once.
+        words: How many; fewer if no others are cut.
+        min_count: How often a word must occur.
 
     Returns:
         the extended tokenizer, as `PreTrainedTokenizerFast`; the one given stays as it is.
@@ -82,13 +87,14 @@ def extend_tokenizer(tokenizer: PreTrainedTokenizerBase, texts: Iterable[str], w
     if backend.pre_tokenizer is None:
         raise ValueError("tokenizer: it has no pre-tokenizer, so knows no words to add; use one that splits text")
 
-    counts, between_spaces = _count_words(backend, texts)
-    before = {word: backend.model.tokenize(word) for word in counts}
+    counts, held_out, between_spaces = _count_words(backend, texts)
+    before = {word: backend.model.tokenize(word) for word in counts | held_out}
     unknown = tokenizer.unk_token_id
     saved = {
         word: count * (len(before[word]) - 1)
         for word, count in counts.items()
-        if len(before[word]) > 1 and not any(p.id == unknown or BYTE_PIECE.fullmatch(p.value) for p in before[word])
+        if count >= min_count and len(before[word]) > 1
+        if not any(piece.id == unknown or BYTE_PIECE.fullmatch(piece.value) for piece in before[word])
     }
     plain = Tokenizer.from_str(backend.to_str())
     plain.no_padding()  # as a tokenizer may be saved; it would be an added token in every word
@@ -96,47 +102,46 @@ def extend_tokenizer(tokenizer: PreTrainedTokenizerBase, texts: Iterable[str], w
     wanted = {word for word in saved if _is_word(word, plain, added)}
     chosen = sorted(wanted, key=lambda word: (-saved[word], word))[:words]
     if not chosen:
-        raise ValueError("extend_vocabulary: the tokenizer cuts no word of the text; leave it out")
+        use = "leave it out (nor are words added of scripts without spaces, which its split does not find)"
+        raise ValueError(f"extend_vocabulary: the tokenizer cuts no word that occurs {min_count} times; {use}")
 
     state = json.loads(backend.to_str())
     first = max(backend.get_vocab(with_added_tokens=True).values()) + 1
     _add_words(state["model"], state["added_tokens"], {word: before[word] for word in chosen}, first)
     extended = _reload(tokenizer, state)
-    model = extended.backend_tokenizer.model
-    after = {word: model.tokenize(word) for word in counts}
-
-    new = set(chosen)
-    changed = [w for w in counts if w not in new and [p.id for p in before[w]] != [p.id for p in after[w]]]
-    fertility = [sum(n * len(cut[word]) for word, n in counts.items()) / between_spaces for cut in (before, after)]
+    after = {word: extended.backend_tokenizer.model.tokenize(word) for word in held_out}
+    fertility = None
+    if between_spaces:
+        fertility = tuple(
+            sum(n * len(cut[word]) for word, n in held_out.items()) / between_spaces for cut in (before, after)
+        )
     return Extension(
         extended,
         {first + number: [piece.id for piece in before[word]] for number, word in enumerate(chosen)},
-        tuple(fertility),
-        len(counts) - len(chosen),
-        len(changed),
-        sum(len(after[word]) > len(before[word]) for word in changed),
-        sum(counts[word] for word in changed) / counts.total(),
+        fertility,
+        sum(word in held_out for word in chosen),
     )
 
 
-def _count_words(backend: Tokenizer, texts: Iterable[str]) -> tuple[Counter[str], int]:
-    """How often each piece of text occurs that the model cuts by itself, and the number of words between spaces."""
-    counts: Counter[str] = Counter()
-    between_spaces = 0
+def _count_words(backend: Tokenizer, texts: Iterable[str]) -> tuple[Counter[str], Counter[str], int]:
+    """How often each piece of text occurs that the model cuts by itself, in the texts to choose from and in those held
+    out, and the number of words between spaces in the latter. Equal texts are on one side."""
+    sides, between_spaces = (Counter(), Counter()), 0
     for text in texts:
-        between_spaces += len(text.split())
+        is_held_out = hashlib.blake2b(text.encode(), digest_size=1).digest()[0] < 256 * HELD_OUT
+        between_spaces += len(text.split()) * is_held_out
         if backend.normalizer is not None:
             text = backend.normalizer.normalize_str(text)
-        counts.update(word for word, _ in backend.pre_tokenizer.pre_tokenize_str(text))
-    return counts, max(between_spaces, 1)
+        sides[is_held_out].update(word for word, _ in backend.pre_tokenizer.pre_tokenize_str(text))
+    return *sides, between_spaces
 
 
 def _is_word(piece: str, backend: Tokenizer, added: Set[int]) -> bool:
     """Letters, marks and digits, with a letter among them; behind the mark of a space, if it has one. No added token,
-    nor one with such a part: those are found in a text before its words."""
+    nor one with such a part: those are found in a text before its words. Nothing of a script without spaces."""
     text = (piece if backend.decoder is None else backend.decoder.decode([piece])).strip()
     kinds = {unicodedata.category(character)[0] for character in text}
-    if not "L" in kinds <= {"L", "M", "N"}:
+    if not "L" in kinds <= {"L", "M", "N"} or UNSPACED.search(text):
         return False
     return added.isdisjoint(backend.encode(text, add_special_tokens=False).ids)
 

@@ -39,6 +39,7 @@ def train_tokenizer(
     vocab_size: int = 30_522,
     *,
     lowercase: bool | None = None,
+    strip_accents: bool = False,
     min_frequency: int | None = None,
     pad_token: str = "[PAD]",
     unk_token: str = "[UNK]",
@@ -69,8 +70,9 @@ def train_tokenizer(
         vocab_size: How many tokens in all; a warning tells when the texts have too little in them. WordPiece and
             Unigram take in the most frequent characters: as many as cover 99.95 % of the text, or an eighth of the
             vocabulary (1,000 at most) if that is more.
-        lowercase: By default WordPiece lower-cases, and strips accents with it, as bert-base-uncased does; BPE and
-            Unigram do not, since it loses text.
+        lowercase: By default WordPiece lower-cases, as bert-base-uncased does; BPE and Unigram do not.
+        strip_accents: Drop the marks on letters, as bert-base-uncased does: accents, but also vowels of Indic scripts
+            and tones. Words that only they tell apart become one.
         min_frequency: How often two pieces must stand side by side to be merged, 2 by default; not for Unigram.
         pad_token, unk_token, cls_token, sep_token, mask_token: With BPE and Unigram the mask token takes in the space
             before it, as RoBERTa's and XLM-R's do.
@@ -110,10 +112,11 @@ def train_tokenizer(
 
     backend = Tokenizer(models.BPE())  # the model is replaced by the trained one
     if algorithm == "wordpiece":
-        backend.normalizer = normalizers.BertNormalizer(lowercase=lowercase is not False)
-    elif lowercase:
-        backend.normalizer = normalizers.Lowercase()
-    if backend.normalizer is not None:  # both of them change one character at a time
+        backend.normalizer = normalizers.BertNormalizer(lowercase=lowercase is not False, strip_accents=strip_accents)
+    elif lowercase or strip_accents:
+        steps = [normalizers.NFD(), normalizers.StripAccents()] * strip_accents
+        backend.normalizer = normalizers.Sequence(steps + [normalizers.Lowercase()] * bool(lowercase))
+    if backend.normalizer is not None:  # they change one character at a time
         counts, characters = characters, Counter()
         for character, count in counts.items():
             for normalized in backend.normalizer.normalize_str(character):

@@ -1,10 +1,16 @@
 """Which tokens begin a word: a table over the vocabulary, so that whole words need no extra column beside the ids."""
 
+import re
 from typing import Any
 
 import numpy as np
 from tokenizers import decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
+
+# The scripts from Thai to Burmese, Khmer, Chinese and Japanese, which have no spaces between words; with their marks.
+UNSPACED = re.compile(
+    "[\u0e00-\u109f\u1780-\u17ff\u3001-\u30ff\u3400-\u9fff\uf900-\ufaff\uff01-\uffef\U00020000-\U0003ffff]"
+)
 
 
 def word_start_table(tokenizer: PreTrainedTokenizerFast) -> np.ndarray:

@@ -19,6 +19,7 @@ from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrained
 from transformers.utils import logging
 
 from ..configuration_minibert import MiniBertConfig
+from ..tokenization.coverage import check_tokenizer, is_panic
 from .files import holds_something, lock_folder
 from .precision import dtype_of_saved
 
@@ -83,9 +84,7 @@ def saved_tokenizer(path: str | Path) -> PreTrainedTokenizerBase:
         raise ValueError(none if without_files else str(error)) from error
     if without_files and len(tokenizer) < FEWEST_CHARACTERS:
         raise ValueError(none)
-    longest = tokenizer.model_max_length
-    if not isinstance(longest, (int, float)):
-        raise ValueError(f"{str(path)!r}: tokenizer_config.json has model_max_length={longest!r}; put a number there")
+    check_tokenizer(tokenizer)
     return tokenizer
 
 
@@ -209,8 +208,9 @@ def reading(path: str | Path) -> Iterator[None]:
     try:
         with quietly():
             yield
-    except Exception as error:
-        if isinstance(error, (ValueError, OSError)) and not isinstance(error, json.JSONDecodeError):
+    except BaseException as error:
+        said_well = isinstance(error, (ValueError, OSError)) and not isinstance(error, json.JSONDecodeError)
+        if said_well or not (isinstance(error, Exception) or is_panic(error)):
             raise
         said = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
         raise ValueError(f"{str(path)!r} has files that cannot be read ({said}); save or download it again") from error

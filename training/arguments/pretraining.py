@@ -89,6 +89,9 @@ class TokenizerArguments:
     algorithm: Literal["wordpiece", "bpe", "unigram"] = argument("wordpiece", "How the tokenizer splits words.")
     vocab_size: int = argument(8192, "Size of the tokenizer's vocabulary.")
     lowercase: bool | None = argument(None, "Lower-case all text; by default wordpiece does, the others do not.")
+    strip_accents: bool = argument(
+        False, "Drop the marks on letters, as bert-base-uncased does (accents, vowels, tones)."
+    )
 
 
 @dataclass

@@ -31,6 +31,8 @@ from tokenizers import Tokenizer
 from tqdm.auto import tqdm
 from transformers import PreTrainedTokenizerFast
 
+from ...tokenization import Coverage, check_coverage
+from ...tokenization.coverage import is_panic
 from ..arguments.pretraining import ROWS_MANIFEST, ROWS_PLAN
 from ..loading import without_bars
 from .builtin_corpus import builtin_documents, builtin_files
@@ -52,6 +54,8 @@ from .tables import (
 # documents (100 bytes a token and more) stay small.
 TOKENIZER_BATCH = 512
 ROWS_IN_TABLE = 1000
+# Documents, and characters of each, that show what a tokenizer loses.
+SAMPLE, SAMPLE_CHARACTERS = 1000, 10_000
 ROWS_TO_SEE = 100  # to find the column of the text
 # "de=folder": the language that an entry is in.
 LANGUAGE = re.compile(r"(?P<language>[A-Za-z][\w-]*)=(?P<item>.+)", re.DOTALL)
@@ -371,6 +375,18 @@ def tokenize_documents(
     return map_tables(documents, tokenize_table, backend=tokenizer_backend(tokenizer), **options)
 
 
+def check_tokenization(documents: DatasetOrStream, tokenizer: PreTrainedTokenizerFast) -> Coverage:
+    """Print what the tokenizer loses of a sample of documents (column `text`), from the first to the last or, of a
+    stream, the first ones; a ValueError where that is too much (see `tokenization.check_coverage`)."""
+    if isinstance(documents, datasets.Dataset):
+        count = min(len(documents), SAMPLE)
+        documents = documents.select(np.linspace(0, len(documents) - 1, count).astype(int))
+    sample = (row["text"][:SAMPLE_CHARACTERS] for row in islice(documents, SAMPLE))
+    coverage = check_coverage(tokenizer, sample)
+    print(f"Tokenizer: {coverage.describe()}")
+    return coverage
+
+
 def tokenizer_backend(tokenizer: PreTrainedTokenizerFast) -> str:
     """As JSON: the same before and after the tokenizer's use, so that cached tokens are found again."""
     backend = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
@@ -444,7 +460,12 @@ def _backend(serialized: str) -> tuple[Tokenizer, type[np.integer]]:
 def tokenize_table(table: pa.Table, backend: str) -> pa.Table:
     """Column `text` to column `input_ids`, without special tokens; `backend` as JSON."""
     tokenizer, dtype = _backend(backend)
-    encodings = tokenizer.encode_batch_fast(table["text"].to_pylist(), add_special_tokens=False)
+    try:
+        encodings = tokenizer.encode_batch_fast(table["text"].to_pylist(), add_special_tokens=False)
+    except BaseException as error:
+        if not is_panic(error):
+            raise
+        raise ValueError(f"tokenizer: it cannot read the text: {error}; save or download it again") from None
     ids = pa.list_(pa.from_numpy_dtype(dtype))
     return pa.table({"input_ids": pa.array([encoding.ids for encoding in encodings], ids)})
 

@@ -13,7 +13,7 @@ from ..arguments import decide
 from ..arguments import pretraining as arguments
 from ..arguments.pretraining import ROWS_MANIFEST, ROWS_PLAN
 from ..checkpoints import check_same, check_unused
-from ..data.documents import text_digests
+from ..data.documents import check_sources, check_tokenization, text_digests
 from ..data.mixtures import prepare_documents
 from ..data.packing import WINDOW, adapt_tokenizer, check_packing
 from ..data.prepared import SPLITS, PreparedRows, shard_counts, write_manifest, write_shard
@@ -34,6 +34,7 @@ def prepare(
     killed is kept; a ValueError, before any work, if the folder holds something else."""
     rows = decide(rows, **arguments.UNLESS_PREPARED)
     folder, size = Path(command.output_dir), command.shard_documents
+    check_sources(corpus.data)
     check_packing(rows.packing, rows.seq_length)
     check_unused(folder)
     if (folder / ROWS_MANIFEST).exists() or (any(folder.glob("*.parquet")) and not (folder / ROWS_PLAN).exists()):
@@ -61,6 +62,7 @@ def prepare(
         tokenizer = tokenizer or train_tokenizer(
             documents.sample["text"], **vars(tokenizer_arguments), model_max_length=rows.seq_length
         )
+        check_tokenization(documents.sample, tokenizer)
         tokenizer.save_pretrained(folder)
         write_json(folder / ROWS_PLAN, plan)
 

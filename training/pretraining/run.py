@@ -20,6 +20,7 @@ from ..arguments import decide
 from ..arguments import pretraining as arguments
 from ..callbacks import SettingsState, steps_of
 from ..checkpoints import checkpoint_to_resume, rows_checksum
+from ..data.documents import check_sources, check_tokenization
 from ..data.mixtures import SAMPLE_ROWS, check_stream, check_workers, first_rows, prepare_documents
 from ..data.prepared import PreparedRows, StreamOrder, texts_of, tokenizer_checksum
 from ..files import write_json
@@ -60,6 +61,7 @@ def pretrain(
         overrides: fields of `MiniBertConfig` that differ from the preset, or from the model to go on from.
     """
     # What can be refused before anything is read.
+    check_sources(corpus.data)
     check_training(training)
     if training.push_to_hub:
         check_push(training)
@@ -126,6 +128,7 @@ def pretrain(
                 print(extension.describe())
         resolve_config(model_arguments, overrides, tokenizer)  # what does not fit is said before rows are made
         if prepared is None:
+            check_tokenization(documents.sample, tokenizer)
             train = objective.rows(documents.train, tokenizer, row_arguments)
             validation = objective.rows(documents.validation, tokenizer, row_arguments)
             described = "A stream of" if streamed else f"{len(documents.train):,}"

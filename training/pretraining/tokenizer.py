@@ -6,6 +6,7 @@ from transformers import PreTrainedTokenizerBase
 
 from ...tokenization import extend_tokenizer, train_tokenizer
 from ..arguments import pretraining as arguments
+from ..data.documents import check_sources, check_tokenization
 from ..data.mixtures import load_sample
 from ..files import check_folder
 from ..loading import new_folder, saved_tokenizer
@@ -21,6 +22,7 @@ def train(
     """Train a tokenizer (or extend a trained one), save it and give it back; a ValueError, before any work, if the
     folder holds one, or is none."""
     output = Path(command.output_dir)
+    check_sources(corpus.data)
     check_folder(output)
     if (output / "tokenizer.json").exists():
         raise ValueError(f"output_dir: {str(output)!r} holds a tokenizer; give another one, or remove it")
@@ -32,6 +34,7 @@ def train(
         extension = extend_tokenizer(given, documents["text"], command.extend_vocabulary)
         trained = extension.tokenizer
         print(extension.describe())
+    check_tokenization(documents, trained)
     with new_folder(output) as written:
         trained.save_pretrained(written)
     example = next(iter(documents))["text"].splitlines()[0][:80]

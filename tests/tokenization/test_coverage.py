@@ -1,0 +1,144 @@
+"""What tokenizers lose is counted and refused; hostile ones are refused in one line, in bounded time."""
+
+import json
+import random
+from collections import Counter
+
+import datasets
+import pytest
+from helpers import TEXTS, refusal, run
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
+
+from minibert.tokenization import check_coverage, check_tokenizer, measure_coverage, train_tokenizer
+from minibert.training.data.documents import check_tokenization, load_sources, tokenize_documents
+from minibert.training.loading import saved_tokenizer
+
+pytestmark = pytest.mark.usefixtures("cache")
+MARKED = {
+    "hi": ["में", "म", "दिन", "दीन"],
+    "th": ["เสือ", "เสื้อ", "เสื่อ", "ไกล", "ใกล้"],
+    "vi": ["ma", "má", "mà", "mả", "mã", "mạ"],
+    "de": ["schon", "schön"],
+}
+
+
+@pytest.mark.parametrize("algorithm", ["wordpiece", "bpe", "unigram"])
+@pytest.mark.parametrize("language", MARKED)
+def test_words_that_marks_tell_apart_stay_apart(language, algorithm):
+    words = MARKED[language]
+    for strip in (False, True):
+        tokenizer = train_tokenizer(
+            [" ".join(words)] * 50, algorithm, 400, strip_accents=strip, lowercase=True, show_progress=False
+        )
+        ids = {tuple(tokenizer(word)["input_ids"]) for word in words}
+        coverage = check_coverage(tokenizer, words)  # what is asked for is not refused
+        assert (len(ids) == len(words)) == (not strip)
+        assert bool(coverage.lost) == strip and coverage.lost_marks == coverage.lost.total()
+
+
+def test_counted_by_hand():
+    tokenizer = train_tokenizer(["one two , three four do not"] * 9, vocab_size=70, show_progress=False)
+    coverage = measure_coverage(tokenizer, ["one TWO", "one, thrée do not", "ßx one"])
+    # [UNK] for thrée and ßx: 6 + 3 characters (é is e with a mark, ß is ss) of 6 + 4 + 6 + 5 + 3 + 3
+    assert (coverage.words, coverage.tokens, coverage.unknown, coverage.characters) == (8, 9, 2, 27)
+    assert coverage.lost == Counter("thre\u0301essx") and coverage.lost_marks == 1
+    assert coverage.fertility == 9 / 8 and coverage.lost_share == 9 / 27
+    assert "22.22% of the tokens are unknown; 33.33% of the characters do not come back" in coverage.describe()
+
+
+@pytest.mark.parametrize("alphabet", ["ACGT", "ACDEFGHIKLMNPQRSTVWY"])
+def test_text_without_spaces_is_refused(tmp_path, capsys, alphabet):
+    """WordPiece reads no word of more than 100 characters: the loss of a model of nothing but [UNK] was 0."""
+    draw = random.Random(1)
+    lines = ["".join(draw.choices(alphabet, k=draw.randint(50, 400))) for _ in range(400)]
+    text = tmp_path / "dna.txt"
+    text.write_text("\n".join(lines))
+    for command in ("pretrain", "prepare", "tokenizer"):
+        said = refusal(capsys, command, "--data", text, "--output_dir", tmp_path / command)
+        assert "of the characters do not come back" in said and "--algorithm bpe or unigram" in said
+        assert not (tmp_path / command / "tokenizer.json").exists()
+    said = run("tokenizer", "--data", text, "--algorithm", "bpe", "--vocab_size", 400, "--output_dir", tmp_path / "bpe")
+    stream = load_sources([str(text)], streaming=True)[0]
+    with pytest.raises(ValueError, match="do not come back"):
+        check_tokenization(stream, train_tokenizer(lines, vocab_size=400, show_progress=False))
+
+
+def test_a_tokenizer_of_another_language_is_refused(capsys):
+    """As a tokenizer that is given for text in another script; a few rare characters are only told."""
+    tokenizer = train_tokenizer(TEXTS, vocab_size=500, show_progress=False)
+    with pytest.raises(ValueError, match="100.00% of the tokens are unknown"):
+        check_coverage(tokenizer, ["Ένα κείμενο"] * 9)
+    documents = datasets.Dataset.from_dict({"text": [*TEXTS[:300], "一"]})
+    coverage = check_tokenization(documents, tokenizer)
+    assert coverage.lost == Counter("一") and coverage.unknown == 1
+    assert f"Tokenizer: {coverage.describe()}\n" == capsys.readouterr().out
+
+
+def hostile(change):
+    """A WordPiece tokenizer whose saved state is changed."""
+    tokenizer = train_tokenizer(TEXTS[:50], vocab_size=200, show_progress=False)
+    state = json.loads(tokenizer.backend_tokenizer.to_str())
+    change(state)
+    return state
+
+
+def replace(content, times, pattern=None):
+    steps = [{"type": "Replace", "pattern": pattern or {"String": "a"}, "content": content}] * times
+    return {"type": "Sequence", "normalizers": steps}
+
+
+@pytest.mark.parametrize(
+    "change, said",
+    [
+        (lambda state: state["model"]["vocab"].pop("[UNK]"), r"cannot read text: WordPiece error: Missing \[UNK\]"),
+        (
+            lambda state: state.update(pre_tokenizer={"type": "FixedLength", "length": 0}),
+            "cannot read text: chunk size",
+        ),
+        (lambda state: state.update(normalizer=replace("a" * 50, 9)), "the normalizer of .* multiplies a text"),
+        (lambda state: state.update(normalizer=replace("aa", 60)), "the normalizer of .* multiplies a text"),
+        (lambda state: state.update(normalizer=replace("b" * 10**6, 1)), "multiplies a text"),
+        (lambda state: state.update(normalizer=replace("ab" * 90, 2, {"Regex": ""})), "multiplies a text"),
+        (
+            lambda state: state.update(normalizer={"type": "Precompiled", "precompiled_charsmap": "AAAA"}),
+            "cannot be read",
+        ),
+    ],
+)
+def test_hostile_tokenizers_are_refused(tmp_path, change, said, capfd):
+    train_tokenizer(TEXTS[:50], vocab_size=200, show_progress=False).save_pretrained(tmp_path)
+    state = hostile(change)
+    if "[UNK]" not in state["model"]["vocab"]:
+        state["added_tokens"] = [token for token in state["added_tokens"] if token["content"] != "[UNK]"]
+        settings = json.loads((tmp_path / "tokenizer_config.json").read_text())
+        settings.pop("unk_token")
+        (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
+    (tmp_path / "tokenizer.json").write_text(json.dumps(state))
+    with pytest.raises(ValueError, match=said):
+        saved_tokenizer(tmp_path)
+
+
+@pytest.mark.parametrize("longest", [0, -5, "512", True])
+def test_a_length_without_room_is_refused(tmp_path, longest):
+    train_tokenizer(TEXTS[:50], vocab_size=200, show_progress=False).save_pretrained(tmp_path)
+    settings = json.loads((tmp_path / "tokenizer_config.json").read_text())
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings | {"model_max_length": longest}))
+    with pytest.raises(ValueError, match=f"model_max_length={longest!r}; put its longest input there"):
+        saved_tokenizer(tmp_path)
+
+
+def test_ordinary_replacements_are_not_refused():
+    backend = Tokenizer(models.WordLevel({"[UNK]": 0}, unk_token="[UNK]"))
+    backend.pre_tokenizer = pre_tokenizers.Whitespace()
+    pairs = [("``", '"'), ("…", "..."), ("½", "1/2"), ("&", " and "), ("№", "number")] * 20
+    backend.normalizer = normalizers.Sequence([normalizers.Replace(*pair) for pair in pairs])
+    check_tokenizer(PreTrainedTokenizerFast(tokenizer_object=backend, unk_token="[UNK]"))
+
+
+def test_a_panic_while_rows_are_made_is_an_error():
+    """It is no `Exception`, so it ended the process with a backtrace."""
+    tokenizer = train_tokenizer(TEXTS[:50], vocab_size=200, show_progress=False)
+    tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.FixedLength(0)
+    with pytest.raises(ValueError, match="tokenizer: it cannot read the text: chunk size"):
+        tokenize_documents(datasets.Dataset.from_dict({"text": ["some text"]}), tokenizer)
