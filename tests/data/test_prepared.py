@@ -395,14 +395,11 @@ def test_refused_before_any_work(text, tmp_path, capsys, monkeypatch):
         (["--tokenizer", other], r"tokenizer: '.*other' \(sha256 .*\) is not the one that the rows in"),
         (["--max_position_embeddings", 32], "seq_length: 48 is beyond max_position_embeddings=32"),
         (["--objective", "mlm+nsp", "--model", "bert"], "have no pairs of segments; give mlm\\+nsp the text"),
-        (["--vocab_size", 300], "vocab_size: 300 has no effect with --data .*; use it with text in --data"),
-        (["--num_proc", 2], "num_proc: 2 has no effect with --data"),
         (["--streaming", "--shuffle_buffer", -1], "shuffle_buffer: -1 is too small; use 0 or more"),
         (["--streaming", "--max_steps", 9, "--train_sampling_strategy", "sequential"], "train_sampling_strategy: 'seq"),
         (["--neftune_noise_alpha", "5"], "neftune_noise_alpha: a batch is one row, whose length"),
         (["--bf16_full_eval", "true"], "bf16_full_eval: it would leave the model that is saved in half precision"),
         (["--tokenizer", slow], "tokenizer: '.*slow' is a slow CanineTokenizer; use a fast tokenizer"),
-        (["--text_column", "text"], "text_column: 'text' has no effect with --data"),
         (["--data", rows, text], "data: '.*rows' holds prepared rows; give them alone, without 1 others"),
     ):
         given = [] if "--data" in arguments else ["--data", rows]
@@ -415,7 +412,6 @@ def test_refused_before_any_work(text, tmp_path, capsys, monkeypatch):
         (["--packing", "tight"], "packing"),
         (["--seq_length", 2], "seq_length: 2 is too short"),
         (["--tokenizer", slow], "tokenizer: '.*slow' is a slow CanineTokenizer; use a fast tokenizer"),
-        (["--tokenizer", other, "--vocab_size", 300], "vocab_size: 300 has no effect with --tokenizer"),
     ):
         given = [] if "--output_dir" in arguments else ["--output_dir", run_folder]
         assert re.search(message, refusal(capsys, "prepare", "--data", text, *given, *arguments))

@@ -7,7 +7,7 @@ import string
 from collections import Counter
 
 import pytest
-from helpers import make_texts, refusal, run
+from helpers import make_texts, run
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import AutoTokenizer, BertTokenizer, PreTrainedTokenizerFast, RobertaTokenizer, XLMRobertaTokenizer
 
@@ -222,5 +222,3 @@ def test_the_command(tmp_path, capsys):
     said = run(*given, "--extend_vocabulary", 2, capsys=capsys)
     assert "2 words added to the vocabulary (" in said and "tokens a word before" in said
     assert len(AutoTokenizer.from_pretrained(tmp_path / "out")) == 602
-    assert "vocab_size: 700 has no effect with --extend" in refusal(capsys, *given, "--vocab_size", 700)
-    assert "has no effect without --extend" in refusal(capsys, "tokenizer", "--data", text, "--extend_vocabulary", 2)
