@@ -21,8 +21,12 @@ _PUBLIC = {
         " MiniBertForCausalLM MiniBertForNextSentencePrediction MiniBertForSequenceClassification"
         " MiniBertForTokenClassification MiniBertForReplacedTokenDetection MiniBertForQuestionAnswering"
         " MiniBertForMultipleChoice",
-        "training.api": "pretrain prepare finetune evaluate embed search rerank convert export",
+        "training.api": "pretrain prepare finetune evaluate",
         "training.hub.push": "push",
+        "training.embeddings.encoders": "embed",
+        "training.embeddings.search": "search rerank",
+        "training.conversion.folders": "convert",
+        "training.export": "export",
         "training.pretraining.fill": "fill",
         "tokenization": "extend_tokenizer train_tokenizer",
         "training.data.collators": "MaskedLMCollator",

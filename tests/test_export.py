@@ -22,7 +22,6 @@ from minibert import MiniBertConfig, MiniBertModel
 from minibert.tokenization import train_tokenizer
 from minibert.training import export as exporting
 from minibert.training.conversion.eurobert import EuroBertArchitecture
-from minibert.training.embeddings.encoders import Embedder
 
 TEXTS = [*sentences(6), "", "katan"]
 SHOWN = [("bert", head) for head in HEADS] + [
@@ -182,21 +181,6 @@ def test_the_folder(folder, tokenizer, tmp_path, capsys, monkeypatch):
 
 
 @needs_onnx
-def test_int8_is_in_the_weights_that_bear_it(folder, tmp_path):
-    """Word tables and products, a scale a channel; the second product of an MLP stays."""
-    import onnx
-
-    minibert.export(folder, tmp_path / "out")
-    tensors = onnx.load(tmp_path / "out" / exporting.GRAPH_INT8).graph.initializer
-    matrices = [tensor for tensor in tensors if len(tensor.dims) == 2]
-    config = MiniBertConfig.from_pretrained(folder)
-    in_float = [list(tensor.dims) for tensor in matrices if tensor.data_type == onnx.TensorProto.FLOAT]
-    assert in_float == [[config.intermediate_size, config.hidden_size]] * config.num_hidden_layers
-    scales = [tensor for tensor in tensors if tensor.name.endswith("_scale") and list(tensor.dims) == [48]]
-    assert len(scales) == config.num_hidden_layers  # of Wqkv
-
-
-@needs_onnx
 def test_what_no_native_class_has_keeps_its_own_config(tokenizer, tmp_path, capsys):
     source = save(
         build("ForMaskedLM", norm_type="rmsnorm", position_embedding_type="sinusoidal"), tokenizer, tmp_path / "m"
@@ -240,10 +224,8 @@ def test_where_tokens_are_pooled_there_is_no_head(tokenizer, tmp_path):
 def test_weights_of_large_models_lie_beside_the_graph(folder, tmp_path, monkeypatch):
     monkeypatch.setattr(exporting, "LARGEST_FILE", 1000)
     minibert.export(folder, tmp_path / "out")
-    for graph in (exporting.GRAPH, exporting.GRAPH_INT8):
-        size, rest = ((tmp_path / "out" / f"{graph}{end}").stat().st_size for end in ("_data", ""))
-        assert size > 2000 and rest > 0
-    assert len(list((tmp_path / "out" / "onnx").iterdir())) == 4
+    # the matrices of the graph in int8 are too small to lie elsewhere
+    assert (tmp_path / "out" / f"{exporting.GRAPH}_data").stat().st_size > 2000
     model, inputs = MiniBertModel.from_pretrained(folder), inputs_of("Model", "left", True)
     with torch.no_grad():
         expected = model(**inputs).last_hidden_state
@@ -299,10 +281,9 @@ def test_refusals(folder, tmp_path, capsys):
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "file").write_text("x")
     transformers.BertConfig().save_pretrained(tmp_path / "bert")
-    Embedder.from_pretrained(str(folder), "last_four").model.save(str(tmp_path / "layers"))
     before = sorted(tmp_path.rglob("*"))
     for given, message in (
-        ([folder], "paths: 1 given; give a source and a target"),
+        ([folder], "missing TARGET"),
         ([folder, tmp_path / "full"], "exists already: nothing is overwritten, give a new folder"),
         ([tmp_path / "nothing", tmp_path / "out"], "does not exist"),
         ([tmp_path / "full", tmp_path / "out"], "there is none in"),
@@ -310,7 +291,6 @@ def test_refusals(folder, tmp_path, capsys):
         ([folder, tmp_path / "out", "--head", "ForMaskedLM"], "holds a MiniBertModel; use Model\n"),
         ([folder, tmp_path / "out", "--head", "Odel"], "head='Odel'"),
         ([folder, tmp_path / "out", "--format", "gguf"], "invalid choice: 'gguf'"),
-        ([tmp_path / "layers", tmp_path / "out"], "pools several layers; save it with --pooling mean or cls"),
     ):
         assert message in refusal(capsys, "export", *given)
         assert sorted(tmp_path.rglob("*")) == before

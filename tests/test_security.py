@@ -14,7 +14,6 @@ from safetensors.torch import load_file
 
 import minibert.modeling_minibert as modeling
 from minibert import MiniBertConfig, MiniBertForMaskedLM, train_tokenizer
-from minibert.training.arguments.tools import ConvertArguments
 from minibert.training.callbacks import add_callbacks
 from minibert.training.cli import main as cli
 from minibert.training.conversion.folders import convert
@@ -139,7 +138,7 @@ def test_a_pickled_module_is_not_unpickled(model, trap, tmp_path):
     (model / "1_Dense" / "config.json").write_text("{}")
     torch.save(Hostile(trap), model / "1_Dense" / "pytorch_model.bin")
     with pytest.raises(ValueError, match="cannot be read .UnpicklingError"):
-        convert(ConvertArguments(paths=[str(model), str(tmp_path / "target")]))
+        convert(str(model), str(tmp_path / "target"))
     assert not trap.exists() and not (tmp_path / "target").exists()
 
 
@@ -150,7 +149,7 @@ def test_modules_outside_of_the_model_are_not_copied(model, tmp_path):
     (model.parent / "other" / "config.json").write_text("{}")
     (tmp_path / "deep").mkdir()
     with pytest.raises(ValueError, match="modules.json names '../other'; use folders inside"):
-        convert(ConvertArguments(paths=[str(model), str(tmp_path / "deep" / "target")]))
+        convert(str(model), str(tmp_path / "deep" / "target"))
     assert not list((tmp_path / "deep").iterdir())
 
 

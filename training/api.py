@@ -15,19 +15,13 @@ All raise:
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Iterable, Mapping
-from os import PathLike
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .cli import split_command
-from .old_cli.parsing import argument_names, read_recipe, run_command
+from .cli import COMMANDS, load, split_command
+from .old_cli.parsing import run_command
 from .result import TrainingResult
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from .data.prepared import PreparedRows
 
 
@@ -68,7 +62,7 @@ def finetune(task: str, **arguments: Any) -> TrainingResult:
         output_dir (str): "runs/finetune" by default ("runs/embed", "runs/rerank").
         seeds (int), freeze (str), lora (int): for the first five tasks.
     """
-    return run_command(split_command(["finetune", task])[0], given=arguments)
+    return _run(split_command(["finetune", task])[0], arguments)
 
 
 def evaluate(task: str, **arguments: Any) -> dict[str, Any]:
@@ -78,71 +72,11 @@ def evaluate(task: str, **arguments: Any) -> dict[str, Any]:
         task, model (str), data (str): as `finetune` takes them; for "embed" and "rerank" data is a retrieval
             folder, for "embed" also a table of scored pairs.
     """
-    return run_command(split_command(["evaluate", task])[0], given=arguments)
+    return _run(split_command(["evaluate", task])[0], arguments)
 
 
-def embed(text: str | Iterable[str], **arguments: Any) -> np.ndarray:
-    """The vectors of texts, [texts, width], row i of text i; float32.
-
-    Args:
-        model (str), and as it was saved by default: pooling (str): "mean", "cls" or "last_four"; normalize (bool):
-            vectors of length 1; max_length (int), in tokens.
-        output (str): a new .safetensors or .npy file to save them in as well; by default none.
-    """
-    given, recipe = {"text": _texts(text), **arguments}, arguments.get("recipe")
-    with tempfile.TemporaryDirectory() as folder:  # the command always writes a file
-        if "output" not in given | (read_recipe(recipe, argument_names("embed")) if recipe else {}):
-            given["output"] = str(Path(folder) / "vectors.npy")
-        return run_command("embed", given=given)
-
-
-def search(index: str | PathLike, *queries: str, **arguments: Any) -> list[list[tuple[Any, float]]]:
-    """The passages nearest to every query with their cosines (or the reranker's scores), best first.
-
-    Args:
-        index: its folder; built or brought up to date first, if data (list[str]: files and folders) is given.
-        model (str): the embedding model, by default the index's own; reranker (str): puts the passages in order.
-        top_k (int): passages for each query; 5 by default.
-    """
-    return run_command("search", given={"words": [str(index), *(_texts(queries) if queries else [])], **arguments})
-
-
-def rerank(query: str, passages: Iterable[str], **arguments: Any) -> list[tuple[str, float]]:
-    """The `top_k` (int; by default all) passages with the scores of the reranker `model` (str), best first."""
-    return run_command("rerank", given={"words": [*_texts([query]), *_texts(passages)], **arguments})
-
-
-def convert(source: str | PathLike, target: str | PathLike, **arguments: Any) -> Any:
-    """Convert a saved BERT, ModernBERT, RoBERTa … to MiniBERT, or back, bit for bit; its tokenizer goes along.
-
-    Args:
-        source: a folder or a Hub name. target: a new folder.
-        architecture (str): "bert", "modernbert", "roberta" … (docs/families.md), for what a MiniBERT becomes; by
-            default what it was, or can be.
-        set (dict): fields of `MiniBertConfig` that the MiniBERT written has otherwise; what is kept and new is printed.
-    """
-    return run_command("convert", given={"paths": [source, target], **arguments})
-
-
-def export(source: str | PathLike, target: str | PathLike, **arguments: Any) -> Path:
-    """Write a saved MiniBERT for other runtimes; the new folder.
-
-    Args:
-        source: a folder or a Hub name. target: a new folder.
-        format (str): "onnx" (default), "native" or "sentence-transformers".
-        head (str): "Model" for the encoder alone; int8 (bool): an int8 graph too (both "onnx").
-        pooling (str), normalize (bool): of "sentence-transformers".
-    """
-    return run_command("export", given={"paths": [source, target], **arguments})
-
-
-def _texts(texts: str | Iterable[str]) -> list[str]:
-    if isinstance(texts, Mapping) or hasattr(texts, "columns") or not hasattr(texts, "__iter__"):
-        raise ValueError(f"text: a {type(texts).__name__}; give strings, of a table one column")
-    texts = [texts] if isinstance(texts, str) else list(texts)
-    if not texts:  # a command would read stdin
-        raise ValueError("text: none given; give at least one")
-    for text in texts:
-        if not isinstance(text, str):  # such as a table's missing value, nan
-            raise ValueError(f"text: {text!r} is a {type(text).__name__}; give strings")
-    return texts
+def _run(name: str, arguments: dict[str, Any]) -> Any:
+    command = COMMANDS[name]
+    if not command.function:
+        return run_command(name, given=arguments)
+    return load(command.function)(**command.preset, **arguments)

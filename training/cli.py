@@ -37,6 +37,7 @@ class Command:
             an instance of `config`, if there is one.
         positional: parameters that words without a flag belong to, in this order; the last one may be a list.
         preset: keywords that are no options (`task="tag"`).
+        defaults: of options, where the command line has others than Python.
         options: "module:callable", further callables whose parameters are options too, given to `function` as well.
         config: "module:Class", a `TrainingArguments` whose fields are options, where the command trains.
         examples: command lines for the help.
@@ -46,6 +47,7 @@ class Command:
     function: str = ""  # empty: still made of dataclasses, see `old_cli`
     positional: tuple[str, ...] = ()
     preset: dict[str, Any] = dataclasses.field(default_factory=dict)
+    defaults: dict[str, Any] = dataclasses.field(default_factory=dict)
     options: tuple[str, ...] = ()
     config: str = ""
     examples: str = ""
@@ -76,11 +78,87 @@ minibert fill "One [MASK]." "Another [MASK]."
     ),
     **{f"finetune {task}": Command(f"Train a model to {what}.") for task, what in TASKS.items()},
     **{f"evaluate {task}": Command(f"Measure a model trained to {what}.") for task, what in TASKS.items()},
-    "embed": Command("Turn texts into vectors."),
-    "search": Command("Build an index over text and find the passages nearest to queries."),
-    "rerank": Command("Order passages by how well they answer a query."),
-    "convert": Command("Convert a model between MiniBERT and BERT, ModernBERT, RoBERTa and their like."),
-    "export": Command("Write a MiniBERT for other runtimes: ONNX, Transformers' own classes, sentence-transformers."),
+    "finetune embed": Command(
+        f"Train a model to {TASKS['embed']}.",
+        "embeddings.train:finetune_embed",
+        ("data",),
+        config="embeddings.train:EmbeddingConfig",
+        examples="""\
+minibert finetune embed pairs.jsonl --model runs/minibert
+minibert finetune embed notes/ --pairs_from title adjacent --num_train_epochs 3
+minibert finetune embed triples.csv --validation test-folder/ --per_device_train_batch_size 256 --chunk_size 32""",
+    ),
+    "finetune rerank": Command(
+        f"Train a model to {TASKS['rerank']}.",
+        "embeddings.train:finetune_rerank",
+        ("data",),
+        config="embeddings.train:RerankerConfig",
+        examples="""\
+minibert finetune rerank pairs.jsonl --model runs/minibert
+minibert finetune rerank pairs.jsonl --miner runs/embed --negatives 5
+minibert finetune rerank pairs.jsonl --corpus notes/ --max_length 256""",
+    ),
+    "evaluate embed": Command(
+        f"Measure a model trained to {TASKS['embed']}.",
+        "embeddings.evaluate:evaluate_embed",
+        ("data",),
+        examples="""\
+minibert evaluate embed test-folder/ --model runs/embed
+minibert evaluate embed sts.csv --columns first second gold --result scores.json""",
+    ),
+    "evaluate rerank": Command(
+        f"Measure a model trained to {TASKS['rerank']}.",
+        "embeddings.evaluate:evaluate_rerank",
+        ("data",),
+        examples="""\
+minibert evaluate rerank test-folder/ --model runs/rerank --embedder runs/embed
+minibert evaluate rerank test-folder/ --depth 50 --result scores.json""",
+    ),
+    "embed": Command(
+        "Turn texts into vectors.",
+        "embeddings.encoders:embed",
+        ("text",),
+        defaults={"file": "-", "output": "embeddings.safetensors"},
+        examples="""\
+minibert embed "a text" "another one" --model runs/embed
+minibert embed --file lines.txt --output vectors.npy
+minibert embed --file table.csv --column title --max_length 128""",
+    ),
+    "search": Command(
+        "Build an index over text and find the passages nearest to queries.",
+        "embeddings.search:search",
+        ("index", "queries"),
+        examples="""\
+minibert search my-index --data notes/ --model runs/embed
+minibert search my-index "how to bake bread" "bridges" --top_k 3
+minibert search my-index "how to bake bread" --reranker runs/rerank""",
+    ),
+    "rerank": Command(
+        "Order passages by how well they answer a query.",
+        "embeddings.search:rerank",
+        ("query", "passages"),
+        examples="""\
+minibert rerank "how to bake bread" "Knead the dough." "A bridge spans a river." --model runs/rerank
+minibert rerank "how to bake bread" --file passages.txt --top_k 5""",
+    ),
+    "convert": Command(
+        "Convert a model between MiniBERT and BERT, ModernBERT, RoBERTa and their like.",
+        "conversion.folders:convert",
+        ("source", "target"),
+        examples="""\
+minibert convert bert-base-uncased my-minibert
+minibert convert my-minibert my-bert
+minibert convert bert-base-uncased long --set position_embedding_type=rope max_position_embeddings=4096""",
+    ),
+    "export": Command(
+        "Write a MiniBERT for other runtimes: ONNX, Transformers' own classes, sentence-transformers.",
+        "export:export",
+        ("source", "target"),
+        examples="""\
+minibert export runs/embed onnx-model
+minibert export runs/minibert bert-model --format native
+minibert export runs/minibert st-model --format sentence-transformers --pooling cls""",
+    ),
     "push": Command(
         "Check a saved model as a stranger would load it, and publish it on the Hub.",
         "hub.push:push",
@@ -331,6 +409,7 @@ def build_parser(name: str, everything: bool = False) -> Any:
     )  # fmt: skip
     ours = ", or the name of one of ours" if name == "pretrain" else ""
     parser.add_argument("--recipe", metavar="FILE", help=f"YAML file of options{ours}; options beside it win.")
+    parser.set_defaults(**command.defaults)
     for action in parser._actions:
         if action.dest in inherited and not everything:
             action.help = SUPPRESS

@@ -7,13 +7,14 @@ compared with its usual, unpadded one in onnxruntime before anything is in its p
 
 import io
 import logging
-import re
 import tempfile
 import warnings
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import redirect_stdout, suppress
+from os import PathLike
 from pathlib import Path
+from typing import Literal
 
 import torch
 from huggingface_hub.errors import StrictDataclassError
@@ -22,43 +23,64 @@ from torch.onnx import symbolic_helper
 from transformers import PreTrainedModel
 
 from .. import modeling_minibert
-from .arguments.tools import ConvertArguments, ExportArguments
 from .conversion import convert, to_native
 from .conversion.checkpoints import load
-from .conversion.folders import modules_of, save_rest, source_and_target, tokenizer_of
-from .loading import minibert_config, new_folder, quietly
+from .conversion.folders import modules_of, save_rest, tokenizer_of
+from .loading import check_new, minibert_config, new_folder, quietly
 
 GRAPH, GRAPH_INT8 = "onnx/model.onnx", "onnx/model_quantized.onnx"  # the names that all three engines look for
 ENCODER = "Model"
-# In int8 are word tables and products with weights, but for the second one of each MLP: behind the activation a few
-# values are so large that the others, which share their scale, are lost.
-INT8_OPERATORS, IN_FLOAT = ["MatMul", "Gather"], re.compile(r"/mlp/Wo/|(?<!attention)/output/dense/")  # ours, BERT's
 OPSET = 17
 LARGEST_FILE = 2**31 - 2**20  # bytes, of protobuf; the weights of a larger graph stand in a file beside it
 TOLERANCE = 1e-3  # of the largest output
 BATCHES = ((2, 9), (3, 200), (1, 4), (1, 1))  # rows and columns of what is compared
 
 
-def export(arguments: ExportArguments) -> Path:
-    """Write a saved MiniBERT in another format and return its folder; nothing is left there after an error.
+def export(
+    source: str | PathLike,
+    target: str | PathLike,
+    *,
+    format: Literal["onnx", "native", "sentence-transformers"] = "onnx",
+    head: str | None = None,
+    int8: bool = True,
+    pooling: Literal["mean", "cls"] | None = None,
+    normalize: bool | None = None,
+) -> Path:
+    """Write a saved MiniBERT for other runtimes; nothing is left in the folder after an error.
+
+    Args:
+        source: A MiniBERT: a folder or a Hub name.
+        target: The folder to write, new or empty.
+        format: onnx: graphs in fp32 and int8, as sentence-transformers, text-embeddings-inference and transformers.js
+            look for them; native: weights for Transformers' own class (BERT, ModernBERT, …), from which other
+            converters go on; sentence-transformers: what SentenceTransformer opens.
+        head: onnx: Model for the encoder alone, instead of the head that is saved (ForMaskedLM, …); by default the
+            encoder where sentence-transformers pools its tokens.
+        int8: onnx: Write a graph in int8, too.
+        pooling: sentence-transformers: The pooling; by default as saved, else mean.
+        normalize: sentence-transformers: Vectors of length 1; by default as saved, else not.
+
+    Returns:
+        The target.
 
     Raises:
-        ValueError: not two paths, no MiniBERT, a target that holds something, a head that is not saved, no native class
-            for these switches; or the graph gives other outputs than the model.
+        ValueError: no MiniBERT, a target that holds something, a head that is not saved, no native class for these
+            switches; or the graph gives other outputs than the model.
         ModuleNotFoundError: onnx or onnxruntime is missing.
     """
-    source, target = source_and_target(arguments.paths)
-    if arguments.format == "onnx":
+    source, target = str(source), Path(target)
+    check_new(target)
+    if format == "onnx":
         import onnx  # noqa: F401 - missing it is told before any work
         import onnxruntime  # noqa: F401
     minibert_config(source)
-    if arguments.format == "native":
-        return convert(ConvertArguments(paths=arguments.paths))
+    if format == "native":
+        return convert(source, target)
     with new_folder(target) as written:
-        if arguments.format == "onnx":
-            said = _write_onnx(source, written, arguments.head, arguments.int8 is not False)
+        if format == "onnx":
+            said = _write_onnx(source, written, head, int8)
         else:
-            said = _write_sentence_transformer(source, written, arguments.pooling, arguments.normalize)
+            said = _write_sentence_transformer(source, written, pooling, normalize)
     print(f"{source} → {target}: {said}")
     return target
 
@@ -66,7 +88,7 @@ def export(arguments: ExportArguments) -> Path:
 def _write_sentence_transformer(source: str, written: Path, pooling: str | None, normalize: bool | None) -> str:
     from .embeddings.encoders import Embedder
 
-    embedder = Embedder.from_pretrained(source, pooling, normalize, dtype="auto")
+    embedder = Embedder.from_pretrained(source, pooling, normalize, dtype="auto", keep_pooler=True)
     with quietly():
         embedder.model.save_pretrained(str(written), create_model_card=False)  # `push` writes one that pins the code
     scaled = "normalised" if embedder.normalize else "not normalised"
@@ -84,8 +106,6 @@ def _write_onnx(source: str, written: Path, head: str | None, int8: bool) -> str
     if head not in (saved, ENCODER):
         use = " or ".join(sorted({saved, ENCODER}))
         raise ValueError(f"head={head!r}: {source!r} holds a MiniBert{saved}; use {use}")
-    if "WeightedLayerPooling" in modules:
-        raise ValueError(f"format='onnx': {source!r} pools several layers; save it with --pooling mean or cls")
     tokenizer = tokenizer_of(source)
     model = load(source, tokenizer)
     model.config.update({"output_hidden_states": False, "output_attentions": False})  # no outputs of the graph
@@ -164,8 +184,8 @@ def trace(model: PreTrainedModel, path: Path) -> None:
 
 
 def quantize(path: Path, target: Path, large: bool = False) -> None:
-    """Dynamic quantisation: weights in int8, a scale for each output channel; activations as they come. Weights take 7
-    of the 8 bits: processors without VNNI add two products in 16 bits, which those of 8 bits overflow."""
+    """Quantize a graph dynamically by onnxruntime: weights in int8, a scale for each output channel. Weights take 7 of
+    the 8 bits (`reduce_range`): processors without VNNI add two products in 16 bits, which those of 8 bits overflow."""
     import onnx
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
@@ -173,18 +193,15 @@ def quantize(path: Path, target: Path, large: bool = False) -> None:
     weights = {tensor.name: tensor for tensor in model.graph.initializer}
     uses = Counter(name for node in model.graph.node for name in node.input)
     for node in model.graph.node:
-        if node.op_type == "Gemm" and uses[node.input[1]] > 1:  # a tied decoder: its weights are turned over in place
+        if node.op_type == "Gemm" and uses[node.input[1]] > 1:  # a tied decoder, whose weights it transposes in place
             copied = model.graph.initializer.add()
             copied.CopyFrom(weights[node.input[1]])
             copied.name = node.input[1] = f"{node.input[1]}.decoder"
-    kept = [node.name for node in model.graph.node if IN_FLOAT.search(node.name)]
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)  # it asks for another tool of its own before
     try:
-        quantize_dynamic(
-            model, target, op_types_to_quantize=INT8_OPERATORS, per_channel=True, weight_type=QuantType.QInt8,
-            reduce_range=True, nodes_to_exclude=kept, use_external_data_format=large,
-        )  # fmt: skip
+        options = dict(per_channel=True, reduce_range=True, weight_type=QuantType.QInt8)
+        quantize_dynamic(model, target, use_external_data_format=large, **options)
     finally:
         logging.disable(before)
 

@@ -34,8 +34,8 @@ from transformers import AutoModelForMaskedLM, AutoTokenizer, BertConfig, PreTra
 import minibert.modeling_minibert as minibert
 from minibert.configuration_minibert import MiniBertConfig
 from minibert.tokenization import train_tokenizer
-from minibert.training.arguments.tools import Architecture, ConvertArguments
 from minibert.training.conversion import ARCHITECTURES, convert, folders, from_native, to_native
+from minibert.training.conversion.folders import Architecture
 from minibert.training.loading import saved_config, saved_tokenizer
 
 PRESETS = ["bert", "modernbert"]
@@ -368,7 +368,7 @@ def test_everything_that_is_wrong_with_a_checkpoint_is_listed_and_nothing_writte
 
     edit(tmp_path / "source", damage)
     with pytest.raises(ValueError, match="no whole BertForMaskedLM") as refusal:
-        convert(ConvertArguments(paths=[str(tmp_path / "source"), str(tmp_path / "new" / "target")]))
+        convert(str(tmp_path / "source"), str(tmp_path / "new" / "target"))
     for words in (
         "lacks the weights: bert.encoder.layer.1.output.dense.weight",
         "has the unknown weights: bert.encoder.layer.2.output.dense.weight",
@@ -383,7 +383,7 @@ def test_nothing_is_left_of_a_conversion_that_breaks_off(tmp_path, monkeypatch):
     make_native("bert", "plain", "ForMaskedLM").save_pretrained(tmp_path / "source")
     monkeypatch.setattr(folders, "save_rest", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
     with pytest.raises(OSError, match="disk full"):
-        convert(ConvertArguments(paths=[str(tmp_path / "source"), str(tmp_path / "target")]))
+        convert(str(tmp_path / "source"), str(tmp_path / "target"))
     assert [path.name for path in tmp_path.iterdir()] == ["source"]
 
 
@@ -393,7 +393,7 @@ def test_sigterm_leaves_nothing_of_a_conversion(tmp_path, monkeypatch):
     monkeypatch.setattr(folders, "save_rest", lambda *_: os.kill(os.getpid(), signal.SIGTERM))
     before = signal.getsignal(signal.SIGTERM)
     with pytest.raises(SystemExit, match="143"):
-        convert(ConvertArguments(paths=[str(tmp_path / "source"), str(tmp_path / "target")]))
+        convert(str(tmp_path / "source"), str(tmp_path / "target"))
     assert [path.name for path in tmp_path.iterdir()] == ["source"]
     assert signal.getsignal(signal.SIGTERM) is before
 
@@ -408,14 +408,14 @@ def test_who_converts_second_is_told(tmp_path, monkeypatch):
             writing.__enter__()
         """)
         with pytest.raises(ValueError, match="another process is writing in '.*target'"):
-            convert(ConvertArguments(paths=[str(tmp_path / "source"), str(tmp_path / "target")]))
+            convert(str(tmp_path / "source"), str(tmp_path / "target"))
 
 
 def test_a_link_to_nothing_is_no_target(tmp_path):
     make_native("bert", "plain", "ForMaskedLM").save_pretrained(tmp_path / "source")
     (tmp_path / "target").symlink_to("nowhere")
     with pytest.raises(ValueError, match="target' is a link to 'nowhere', which does not exist"):
-        convert(ConvertArguments(paths=[str(tmp_path / "source"), str(tmp_path / "target")]))
+        convert(str(tmp_path / "source"), str(tmp_path / "target"))
 
 
 @pytest.mark.parametrize("function", [saved_config, saved_tokenizer])
@@ -503,8 +503,8 @@ def test_convert_there_and_back(architecture, tmp_path, capsys):
     source, ours, back = (str(tmp_path / name) for name in ("source", "ours", "back"))
     native.save_pretrained(source)
     words = save_tokenizer(source)
-    assert convert(ConvertArguments(paths=[source, ours])) == Path(ours)
-    convert(ConvertArguments(paths=[ours, back]))
+    assert convert(source, ours) == Path(ours)
+    convert(ours, back)
     assert "MiniBertForMaskedLM" in capsys.readouterr().out
     assert_same_weights(type(native).from_pretrained(back), native)
     for folder in (ours, back):
@@ -515,15 +515,13 @@ def test_convert_there_and_back(architecture, tmp_path, capsys):
 def test_convert_refuses_before_it_writes(tmp_path):
     source, target = str(tmp_path / "source"), str(tmp_path / "target")
     make_native("bert", "plain", "ForMaskedLM").save_pretrained(source)
-    with pytest.raises(ValueError, match="give a source and a target"):
-        convert(ConvertArguments(paths=[source]))
     with pytest.raises(ValueError, match="architecture='bert' is for a MiniBERT source"):
-        convert(ConvertArguments(paths=[source, target], architecture="bert"))
+        convert(source, target, architecture="bert")
     with pytest.raises(ValueError, match="nowhere. does not exist"):
-        convert(ConvertArguments(paths=[str(tmp_path / "nowhere"), target]))
+        convert(str(tmp_path / "nowhere"), target)
     assert not (tmp_path / "target").exists()
     with pytest.raises(ValueError, match="exists already"):
-        convert(ConvertArguments(paths=[source, source]))
+        convert(source, source)
 
 
 @pytest.mark.parametrize("kind", ["Bert", "DistilBert", "Electra", "Roberta", "XLMRoberta", "Camembert"])
@@ -553,7 +551,7 @@ def test_a_tokenizer_without_its_config_goes_along(tmp_path):
     transformers.BertModel(transformers.BertConfig(vocab_size=60, **shape)).save_pretrained(tmp_path / "bert")
     tokenizer.save_pretrained(tmp_path / "bert")
     (tmp_path / "bert" / "tokenizer_config.json").unlink()
-    convert(ConvertArguments([str(tmp_path / "bert"), str(tmp_path / "converted")]))
+    convert(str(tmp_path / "bert"), str(tmp_path / "converted"))
     converted = transformers.AutoTokenizer.from_pretrained(tmp_path / "converted")
     assert converted("a good book")["input_ids"] == tokenizer("a good book")["input_ids"]
 
@@ -568,7 +566,7 @@ def test_bertweet_keeps_its_merges(tmp_path):
     (source / "vocab.txt").write_text("\n".join(words) + "\n")
     (source / "bpe.codes").write_text("t h 10\nth e</w> 8\n")
     (source / "tokenizer_config.json").write_text('{"tokenizer_class": "BertweetTokenizer"}')
-    convert(ConvertArguments([str(source), str(target)]))
+    convert(str(source), str(target))
     ids = [transformers.AutoTokenizer.from_pretrained(folder)("the")["input_ids"] for folder in (source, target)]
     assert ids[0] == ids[1] and len(ids[0]) == 3
 

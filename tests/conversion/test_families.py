@@ -18,7 +18,6 @@ from transformers import ModernBertConfig
 import minibert.modeling_minibert as minibert
 from minibert.configuration_minibert import MiniBertConfig
 from minibert.tokenization import train_tokenizer
-from minibert.training.arguments.tools import ConvertArguments
 from minibert.training.conversion import convert, from_native, positions, to_native
 from minibert.training.embeddings.encoders import Embedder
 
@@ -108,8 +107,8 @@ def test_a_folder_of_sentence_transformers(architecture, tmp_path):
     texts = [*sentences(20, seed=1, longest=30), ""]
     expected = SentenceTransformer(str(tmp_path / "modules"), device="cpu").encode(texts)
     ours, again = (tmp_path / name for name in ("ours", "again"))
-    convert(ConvertArguments(paths=[str(tmp_path / "modules"), str(ours)]))
-    convert(ConvertArguments(paths=[str(ours), str(again)]))
+    convert(str(tmp_path / "modules"), str(ours))
+    convert(str(ours), str(again))
     embedder = Embedder.from_pretrained(str(ours))
     assert (embedder.pooling, embedder.normalize) == ("cls", True)
     np.testing.assert_allclose(embedder.embed(texts), expected, atol=1e-5)
@@ -127,7 +126,7 @@ def test_a_late_interaction_model(tmp_path):
         model, folder = MultiVectorEncoder(str(tmp_path / "bert"), device="cpu"), tmp_path / f"attend-{attend}"
         model[0].query_expansion = {"strategy": "fixed", "attend": attend, "length": 32}
         model.save_pretrained(str(folder))
-    ours = convert(ConvertArguments(paths=[str(folder), str(tmp_path / "ours")]))
+    ours = convert(str(folder), str(tmp_path / "ours"))
     actual = MultiVectorEncoder(str(ours), device="cpu").encode_query(queries)
     for vectors, expected in zip(actual, model.encode_query(queries)):
         np.testing.assert_allclose(vectors, expected, atol=1e-5)
@@ -137,12 +136,12 @@ def test_a_late_interaction_model(tmp_path):
             source = shutil.copytree(tmp_path / "bert", tmp_path / f"pylate-{number}")
             marks = {"model_type": "ColBERT", "query_prefix": "[Q] "}
             (source / "config_sentence_transformers.json").write_text(json.dumps(marks | settings))
-        paths = [str(source), str(tmp_path / f"target-{number}")]
+        target = tmp_path / f"target-{number}"
         if settings:
-            convert(ConvertArguments(paths=paths))
+            convert(source, target)
             continue
         with pytest.raises(ValueError, match="queries are filled up with tokens that nothing attends to"):
-            convert(ConvertArguments(paths=paths))
+            convert(source, target)
 
 
 DISTIL = dict(dropout=0.1, attention_dropout=0.2, qa_dropout=0.3, seq_classif_dropout=0.4)
@@ -296,7 +295,7 @@ def test_narrower_ones_convert_with_equal_outputs(name, tmp_path):
     native.save_pretrained(tmp_path / "native")
     saved = OF_ALL | fields | small | dict(architectures=[f"ModernBert{head}"])
     (tmp_path / "native" / "config.json").write_text(json.dumps(saved))
-    convert(ConvertArguments(paths=[str(tmp_path / "native"), str(tmp_path / "ours")]))
+    convert(str(tmp_path / "native"), str(tmp_path / "ours"))
     ours = getattr(minibert, f"MiniBert{head}").from_pretrained(tmp_path / "ours").eval()
     ids = torch.randint(5, fields["vocab_size"], (2, 40))
     mask = torch.ones_like(ids)
@@ -304,5 +303,5 @@ def test_narrower_ones_convert_with_equal_outputs(name, tmp_path):
     with torch.no_grad():
         theirs, mine = native(ids, attention_mask=mask)[0], ours(ids, attention_mask=mask)[0]
     torch.testing.assert_close(mine[mask.bool()], theirs[mask.bool()], **TOLERANCE)
-    convert(ConvertArguments(paths=[str(tmp_path / "ours"), str(tmp_path / "again")]))
+    convert(str(tmp_path / "ours"), str(tmp_path / "again"))
     assert_same_weights(type(native).from_pretrained(tmp_path / "again"), native)

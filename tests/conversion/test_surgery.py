@@ -16,7 +16,7 @@ import minibert
 from minibert import MiniBertConfig
 from minibert.tokenization import train_tokenizer
 from minibert.training.conversion import to_native
-from minibert.training.conversion.surgery import change
+from minibert.training.conversion.surgery import modify
 
 IDS = torch.randint(1, 61, (2, 30), generator=torch.Generator().manual_seed(0))
 HEADS = ("Model", "ForMaskedLM", "ForSequenceClassification")
@@ -33,7 +33,7 @@ def test_learned_positions_become_rotary(head, segments):
     """The mean of the table stays. So if all positions were alike, and no query told keys apart, nothing changes."""
     model = build(head, **BERT | dict(type_vocab_size=segments))
     trained = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    changed, said = change(model, {"position_embedding_type": "rope"})
+    changed, said = modify(model, {"position_embedding_type": "rope"})
     tied = ["decoder.weight"] * (segments == 0 and head == "ForMaskedLM")
     moved = {"position_embeddings", "token_type_embeddings" if segments else "tok_embeddings", *tied}
     for name, tensor in changed.state_dict().items():
@@ -46,7 +46,7 @@ def test_learned_positions_become_rotary(head, segments):
             parameter.data[:] = parameter.data[3]
         elif "Wqkv" in name:
             parameter.data[:16] = 0  # the queries
-    again, _ = change(model, {"position_embedding_type": "rope"})
+    again, _ = modify(model, {"position_embedding_type": "rope"})
     expected, found = outputs(model), outputs(again)
     if head == "ForMaskedLM":  # the mean adds the same to all logits of a tied decoder
         expected, found = expected.log_softmax(-1), found.log_softmax(-1)
@@ -56,7 +56,7 @@ def test_learned_positions_become_rotary(head, segments):
 def test_rotary_means_rotary():
     """Against Transformers' BERT with rotary positions and the same weights."""
     model = build("Model", **BERT | dict(type_vocab_size=1, initializer_range=0.3, global_attn_every_n_layers=1))
-    changed, _ = change(model, {"position_embedding_type": "rope"})
+    changed, _ = modify(model, {"position_embedding_type": "rope"})
     native = to_native(changed, "jina_embeddings_v3")
     with torch.no_grad():
         expected = native.eval()(IDS, attention_mask=torch.ones_like(IDS)).last_hidden_state
@@ -67,26 +67,26 @@ def test_rotary_means_rotary():
 @pytest.mark.parametrize("head", HEADS)
 def test_a_longer_table_repeats_its_rows(head):
     model = build(head, **BERT | dict(max_position_embeddings=30))
-    changed, said = change(model, {"max_position_embeddings": 70})
+    changed, said = modify(model, {"max_position_embeddings": 70})
     assert torch.equal(outputs(changed), outputs(model))
     positions = torch.arange(30)[None]
     assert torch.equal(outputs(changed, position_ids=positions + 30), outputs(model, position_ids=positions))
     assert "new: positions 30 to 69, which repeat the others" in said
-    shorter, said = change(model, {"max_position_embeddings": 30 - 5})
+    shorter, said = modify(model, {"max_position_embeddings": 30 - 5})
     assert shorter.config.max_position_embeddings == 25 and "gone: positions 25 to 29" in said
 
 
 def test_full_attention_becomes_local():
     """As before, with a mask of the pairs within the window."""
     model = build("Model", **BERT | dict(num_hidden_layers=3))
-    changed, said = change(model, {"global_attn_every_n_layers": 4, "local_attention": 8})
+    changed, said = modify(model, {"global_attn_every_n_layers": 4, "local_attention": 8})
     assert changed.config.layer_types == ["full_attention", "sliding_attention", "sliding_attention"]
     assert "local layers: 1, 2 (4 tokens on either side)" in said
-    every, _ = change(model, {"layer_types": ["sliding_attention"] * 3, "local_attention": 8})
+    every, _ = modify(model, {"layer_types": ["sliding_attention"] * 3, "local_attention": 8})
     near = (torch.arange(30)[:, None] - torch.arange(30)).abs() <= 4
     expected = outputs(model, attention_mask=near.expand(2, 1, 30, 30))
     torch.testing.assert_close(outputs(every), expected, atol=1e-6, rtol=1e-6)
-    wide, _ = change(model, {"global_attn_every_n_layers": 3, "local_attention": 60})
+    wide, _ = modify(model, {"global_attn_every_n_layers": 3, "local_attention": 60})
     torch.testing.assert_close(outputs(wide), outputs(model), atol=1e-6, rtol=1e-6)
 
 
@@ -96,7 +96,7 @@ def test_deeper_by_stacking(family):
     fields = {"bert": BERT, "modernbert": dict(norm_bias=True), "eurobert": dict(embedding_norm=False)}[family]
     layers = ["full_attention", "sliding_attention", "sliding_attention"]
     model = build("ForMaskedLM", **fields | dict(num_hidden_layers=3, layer_types=layers))
-    changed, said = change(model, {"num_hidden_layers": 6})
+    changed, said = modify(model, {"num_hidden_layers": 6})
     assert changed.config.layer_types == layers * 2
     assert "new: layers 3 to 5, copies of layers 0 to 2 in turn" in said
     stacked = copy.deepcopy(model)
@@ -104,14 +104,14 @@ def test_deeper_by_stacking(family):
     if family == "modernbert":
         stacked.model.layers[3].attn_norm = copy.deepcopy(model.model.embeddings.norm)
     torch.testing.assert_close(outputs(changed), outputs(stacked), atol=1e-6, rtol=1e-6)
-    shorter, _ = change(model, {"num_hidden_layers": 2})
+    shorter, _ = modify(model, {"num_hidden_layers": 2})
     assert shorter.config.layer_types == layers[:2] and len(shorter.model.layers) == 2
 
 
 def test_the_rest_is_kept():
     model = build("ForSequenceClassification", **BERT, id2label={0: "a", 1: "b", 2: "c"}, dtype="bfloat16")
     model.to(torch.bfloat16).eval()
-    changed, said = change(model, {"hidden_dropout": 0.2, "local_attention": 4, "position_embedding_type": "absolute"})
+    changed, said = modify(model, {"hidden_dropout": 0.2, "local_attention": 4, "position_embedding_type": "absolute"})
     assert said[:2] == ["hidden_dropout: 0.0 → 0.2", "local_attention: 4, as it was"]
     assert changed.config.id2label == model.config.id2label and changed.dtype == torch.bfloat16
     assert changed.config.hidden_dropout == 0.2 and not changed.training
@@ -138,13 +138,13 @@ def test_the_rest_is_kept():
 ])  # fmt: skip
 def test_refusals(fields, changes, message):
     with pytest.raises((ValueError, StrictDataclassError), match=message):
-        change(build("Model", **fields), changes)
+        modify(build("Model", **fields), changes)
 
 
 def test_the_settings_of_generate_stay():
     model = build("ForCausalLM")
     model.generation_config.repetition_penalty = 1.3
-    changed, _ = change(model, {"local_attention": 4})
+    changed, _ = modify(model, {"local_attention": 4})
     assert changed.generation_config.repetition_penalty == 1.3
 
 
@@ -201,14 +201,14 @@ def test_what_the_command_refuses(source, tmp_path, capsys):
 def test_a_model_without_its_pooler_stays_without(tmp_path):
     model = build("Model", **BERT)
     model.pooler = None
-    changed, _ = change(model, {"max_position_embeddings": 80})
+    changed, _ = modify(model, {"max_position_embeddings": 80})
     assert changed.pooler is None and changed.state_dict().keys() == model.state_dict().keys()
 
 
 def test_a_rotation_that_is_scaled_knows_the_length_of_the_training():
     yarn = {"rope_type": "yarn", "factor": 4.0}
-    changed, _ = change(build("Model"), {"max_position_embeddings": 160, "rope_parameters": yarn})
-    alone, _ = change(build("Model"), {"rope_parameters": yarn})
+    changed, _ = modify(build("Model"), {"max_position_embeddings": 160, "rope_parameters": yarn})
+    alone, _ = modify(build("Model"), {"rope_parameters": yarn})
     assert changed.config.max_position_embeddings == 160
     assert changed.config.rope_parameters == alone.config.rope_parameters
     assert changed.config.rope_parameters["full_attention"]["original_max_position_embeddings"] == 40

@@ -7,7 +7,6 @@ import threading
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 from embedding_models import MAX_LENGTH, convert, random_bert, save_untrained
@@ -17,16 +16,13 @@ from safetensors.torch import load_file, save_file
 from sentence_transformers import CrossEncoder, SentenceTransformer, SparseEncoder
 from sentence_transformers.sentence_transformer.modules import CNN, Dense, Pooling
 from tokenizers.normalizers import Lowercase
-from transformers import AutoTokenizer, BertForSequenceClassification, BertForTokenClassification, BertModel
+from transformers import AutoTokenizer, BertForSequenceClassification, BertForTokenClassification
 
+import minibert
 from minibert import MiniBertConfig, MiniBertForReplacedTokenDetection, MiniBertModel
 from minibert.training import precision
-from minibert.training.arguments.embeddings import (
-    EmbedArguments,
-    PoolingArguments,
-)
 from minibert.training.cli import main as cli
-from minibert.training.embeddings.data import read_passages, read_table
+from minibert.training.embeddings.data import read_passages
 from minibert.training.embeddings.encoders import Embedder, embed
 from minibert.training.loading import load_whole
 
@@ -92,8 +88,7 @@ def test_in_bf16(folders, tmp_path):
     native, converted = folders["mean", True]
     expected, vectors = SentenceTransformer(native, device="cpu").encode(TEXTS), []
     for dtype in (None, "bfloat16"):
-        given = EmbedArguments(text=TEXTS, output=str(tmp_path / f"{dtype}.npy"))
-        vectors.append(embed(given, PoolingArguments(model=converted, dtype=dtype)))
+        vectors.append(embed(TEXTS, model=converted, dtype=dtype))
     np.testing.assert_allclose(vectors[0], expected, atol=1e-4)
     assert vectors[1].dtype == np.float32 and not np.allclose(vectors[1], expected, atol=1e-4)
     assert torch.cosine_similarity(torch.tensor(vectors[1]), torch.tensor(expected)).min() > 0.99
@@ -109,7 +104,7 @@ def test_weights_in_16_bits_where_the_processor_is_slow_at_them(dtype, folders, 
     for flags in ({"avx512f", "amx_bf16"}, {"avx2"}):
         monkeypatch.setattr(precision, "_processor_flags", lambda flags=flags: flags)
         half, asked = (
-            Embedder.from_arguments(PoolingArguments(model=str(tmp_path / "half"), dtype=name))
+            Embedder.from_pretrained(str(tmp_path / "half"), dtype=name)
             for name in (None, str(dtype).removeprefix("torch."))
         )
         expected = torch.bfloat16 if dtype == torch.bfloat16 and "amx_bf16" in flags else torch.float32
@@ -117,7 +112,6 @@ def test_weights_in_16_bits_where_the_processor_is_slow_at_them(dtype, folders, 
         assert asked.model.transformers_model.dtype == dtype
         embedders += [half, asked]
     assert len({embedder.fingerprint() for embedder in embedders}) == 1
-    assert embedders[0].fingerprint() != Embedder.from_pretrained(folders["mean", True][1]).fingerprint()
 
 
 def test_the_files_of_older_versions_are_read(folders, tmp_path):
@@ -144,52 +138,6 @@ def test_the_files_of_older_versions_are_read(folders, tmp_path):
     other = Embedder.from_pretrained(converted, pooling="mean", normalize=False, max_length=MAX_LENGTH)
     expected = SentenceTransformer(folders["mean", False][0], device="cpu").encode(TEXTS)
     np.testing.assert_allclose(other.embed(TEXTS), expected, atol=1e-4)
-
-
-@pytest.mark.parametrize("normalize", [True, False])
-@pytest.mark.parametrize("layers", [5, 3])
-def test_mean_of_the_last_four_layers(folders, tokenizer, tmp_path, layers, normalize):
-    """Of three layers, where there are no more; the embeddings are none."""
-    native, converted = folders["mean", True]
-    if layers == 3:
-        random_bert(tokenizer, num_hidden_layers=3).save_pretrained(tmp_path / "bert")
-        AutoTokenizer.from_pretrained(native).save_pretrained(tmp_path / "bert")
-        native, converted = tmp_path / "bert", convert(tmp_path / "bert", tmp_path / "converted")
-    vectors = Embedder.from_pretrained(converted, pooling="last_four", normalize=normalize).embed(TEXTS)
-    bert, tokenizer = BertModel.from_pretrained(native).double().eval(), AutoTokenizer.from_pretrained(native)
-    for text, vector in zip(TEXTS, vectors):
-        inputs = tokenizer(text, truncation=True, max_length=MAX_LENGTH, return_tensors="pt")
-        with torch.no_grad():
-            states = bert(**inputs, output_hidden_states=True).hidden_states
-        last = states[2:6] if layers == 5 else states[1:4]
-        expected = sum(last)[0].mean(0) / len(last)
-        expected = expected / expected.norm() if normalize else expected
-        np.testing.assert_allclose(vector, expected, atol=1e-5, rtol=1e-4)
-
-
-def test_the_last_four_layers_of_a_saved_model(folder, tmp_path):
-    """It is known for what it is, by its fingerprint too, and can be pooled otherwise."""
-    given = Embedder.from_pretrained(folder, "last_four")
-    given.model.save(str(tmp_path))
-    for saved in (Embedder.from_pretrained(str(tmp_path)), Embedder.from_pretrained(str(tmp_path), "last_four")):
-        assert saved.pooling == "last_four" and saved.fingerprint() == given.fingerprint()
-        np.testing.assert_allclose(saved.embed(TEXTS), given.embed(TEXTS), atol=1e-5)
-    plain, again = Embedder.from_pretrained(folder), Embedder.from_pretrained(str(tmp_path), "mean")
-    assert again.fingerprint() == plain.fingerprint() != given.fingerprint()
-    assert not again.model[0].config.output_hidden_states  # for which padding is computed too
-    np.testing.assert_allclose(again.embed(TEXTS), plain.embed(TEXTS), atol=1e-5)
-
-
-def test_the_last_four_layers_on_the_way_back_to_another_class(folder, tmp_path):
-    """And there again. What sentence-transformers makes of the class of Transformers is the reference."""
-    given = Embedder.from_pretrained(folder, "last_four")
-    given.model.save(str(tmp_path / "layers"))
-    native = convert(tmp_path / "layers", tmp_path / "native")
-    np.testing.assert_allclose(SentenceTransformer(native, device="cpu").encode(TEXTS), given.embed(TEXTS), atol=1e-5)
-    again = Embedder.from_pretrained(convert(native, tmp_path / "again"))
-    np.testing.assert_allclose(again.embed(TEXTS), given.embed(TEXTS), atol=1e-5)
-    assert cli.main(["convert", native, str(tmp_path / "deep"), "--set", "num_hidden_layers=3"]) == 2
-    assert not (tmp_path / "deep").exists()
 
 
 def test_modules_whose_code_or_settings_would_be_lost(folders, tmp_path):
@@ -301,6 +249,20 @@ def test_a_prompt_counts_among_the_tokens_of_a_batch(folder, monkeypatch):
 # --- minibert embed ---
 
 
+def test_embed_from_python(folder, tmp_path):
+    """Of texts or of a file; without an output, nothing is written."""
+    expected = SentenceTransformer(folder, device="cpu").encode(["katan", "lover mizol"])
+    lines = tmp_path / "lines.txt"
+    lines.write_text("katan\nlover mizol\n")
+    for given in ({"text": ["katan", "lover mizol"]}, {"text": iter(["katan", "lover mizol"])}, {"file": str(lines)}):
+        np.testing.assert_allclose(minibert.embed(**given, model=folder), expected, atol=1e-5)
+    assert minibert.embed("katan", model=folder).shape == (1, 32)
+    assert [path.name for path in tmp_path.iterdir()] == ["lines.txt"]
+    for given, message in (({}, "text: none given"), ({"text": ["a", float("nan")]}, "nan is a float; give strings")):
+        with pytest.raises(ValueError, match=message):
+            minibert.embed(**given, model=folder)
+
+
 def test_embed_writes_what_was_asked_for(folder, tmp_path, capsys, monkeypatch):
     expected = SentenceTransformer(folder, device="cpu").encode(["katan", "", "lover mizol"])
     lines = tmp_path / "lines.txt"
@@ -325,7 +287,7 @@ def test_stdin_that_is_no_text_is_named(folder, tmp_path, capsys, monkeypatch):
     """Whatever the locale: in C, Python would let such bytes pass, and the tokenizer would not."""
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"caf\xe9\n"), errors="surrogateescape"))
     error = refusal(capsys, "embed", "--model", folder, "--output", tmp_path / "v.npy")
-    assert "text: byte 3 of stdin is not UTF-8" in error
+    assert "can't decode byte 0xe9 in position 3" in error
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO("\ufeffkatan\n".encode()), errors="surrogateescape"))
     run("embed", "--model", folder, "--output", tmp_path / "stdin.npy")
     run("embed", "katan", "--model", folder, "--output", tmp_path / "text.npy")
@@ -346,7 +308,7 @@ def test_only_line_feeds_end_a_line(folder, tmp_path, capsys):
 @pytest.mark.parametrize("suffix", ["npy", "safetensors"])
 def test_a_file_of_vectors_that_is_there_is_whole(folder, tmp_path, monkeypatch, suffix):
     """Whatever ends the writing of one: half of it would be taken for done, and nothing would overwrite it."""
-    given = EmbedArguments(text=["katan"], output=str(tmp_path / f"vectors.{suffix}"))
+    given = dict(text="katan", output=str(tmp_path / f"vectors.{suffix}"), model=folder)
 
     def stop(path):
         path.write_bytes(b"half")
@@ -356,26 +318,10 @@ def test_a_file_of_vectors_that_is_there_is_whole(folder, tmp_path, monkeypatch,
         patch.setattr("numpy.save", lambda file, *_, **__: stop(Path(file.name)))
         patch.setattr("minibert.training.embeddings.encoders.save_file", lambda tensors, path, **_: stop(path))
         with pytest.raises(KeyboardInterrupt):
-            embed(given, PoolingArguments(model=folder))
+            embed(**given)
     assert not (tmp_path / f"vectors.{suffix}").exists()
-    embed(given, PoolingArguments(model=folder))
+    embed(**given)
     assert [path.name for path in tmp_path.iterdir()] == [f"vectors.{suffix}"]
-
-
-def test_a_cell_may_hold_a_long_document(tmp_path):
-    table = tmp_path / "x.csv"
-    table.write_text(f"text,n\n{'katan ' * 40_000},1\n")
-    assert [len(text) for text in read_table(str(table)).column("text")] == [240_000]
-
-
-def test_blank_cells_of_one_column_are_rows(tmp_path):
-    """As pandas writes and reads them: row i of the vectors is that of text i."""
-    table = tmp_path / "texts.csv"
-    pd.DataFrame({"text": ["one", "", "three"]}).to_csv(table, index=False)
-    with open(table, "a") as file:
-        file.write("\n\nfour\n")
-    assert read_table(str(table)).column("text") == pd.read_csv(table, keep_default_na=False)["text"].tolist()
-    assert read_table(str(table)).column("text") == ["one", "", "three", "four"]
 
 
 def test_a_folder_that_lacks_weights_is_refused(folder, tmp_path, capsys):
@@ -426,12 +372,6 @@ def test_embed_refuses(folder, tokenizer, tmp_path, capsys):
     (tmp_path / "broken.jsonl").write_text('{"text": "katan"}\n{"text": \n')
     (tmp_path / "latin.txt").write_bytes("Stra\xdfe".encode("latin-1"))
     (tmp_path / "there.npy").write_text("")
-    (tmp_path / "ragged.csv").write_text("text,n\nkatan\n")
-    (tmp_path / "latin.csv").write_bytes("text\nStra\xdfe\n".encode("latin-1"))
-    (tmp_path / "open.csv").write_text('n,text\n1,katan\n2,"katan\n3,lover\n')
-    (tmp_path / "twice.csv").write_text("text,n,text\nkatan,1,lover\n")
-    (tmp_path / "tab.tsv").write_text('n\ttext\n1\t"katan\n2\tlover"\n')
-    (tmp_path / "half.jsonl").write_text('{"text": "\\ud83d\\ude00"}\n{"text": "\\ud83d katan"}\n')
     nothing = write_rows(tmp_path / "nothing.jsonl", [{"text": "katan"}, {"text": None}])
     random_bert(tokenizer).save_pretrained(tmp_path / "bert")
     for number, model_class in enumerate((BertForSequenceClassification, BertForTokenClassification)):
@@ -441,23 +381,16 @@ def test_embed_refuses(folder, tokenizer, tmp_path, capsys):
 
     output = ["--output", tmp_path / "x.npy", "--model"]
     for arguments, words in [
-        (["--file", tmp_path / "blank.txt", *output, folder], ["text: none in", "blank.txt"]),
-        (["--file", tmp_path / "no.txt", *output, folder], ["no file", "no.txt"]),
+        (["--file", tmp_path / "blank.txt", *output, folder], ["there is no text in", "blank.txt"]),
+        (["--file", tmp_path / "no.txt", *output, folder], ["No such file", "no.txt"]),
         (["--file", tmp_path / "no.jsonl", *output, folder], ["file: ", "no.jsonl' does not exist"]),
         (["--file", rows, *output, folder], ["rows.jsonl, row 2: text=3 is not text"]),
-        (["--file", rows, "--column", "other", *output, folder], ["row 1: there is no column 'other'; columns: text"]),
-        (["--file", tmp_path / "broken.jsonl", *output, folder], ["broken.jsonl, row 2: is not JSON"]),
-        (["--file", tmp_path / "ragged.csv", *output, folder], ["ragged.csv, row 1: 1 cells, but 2 columns"]),
-        (["--file", tmp_path / "latin.txt", *output, folder], ["latin.txt: byte 4 is not UTF-8"]),
-        (["--file", tmp_path / "latin.csv", *output, folder], ["latin.csv: byte 9 is not UTF-8"]),
-        (["--file", tmp_path / "open.csv", *output, folder], ["open.csv, row 2:", "a quote that begins a cell"]),
-        (["--file", tmp_path / "twice.csv", *output, folder], ["twice.csv, two columns are called 'text'"]),
-        (["--file", tmp_path / "tab.tsv", *output, folder], ["tab.tsv, row 1: a cell of a tsv has a tab"]),
-        (["--file", tmp_path / "half.jsonl", *output, folder], ["half.jsonl, row 2: has half of a character"]),
-        (["--file", nothing, *output, folder], ["nothing.jsonl, row 2: text is missing"]),
+        (["--file", rows, "--column", "none", *output, folder], ["has no column 'none'; it has text, other"]),
+        (["--file", tmp_path / "broken.jsonl", *output, folder], ["broken.jsonl, line 2: it is not JSON"]),
+        (["--file", tmp_path / "latin.txt", *output, folder], ["latin.txt' is not UTF-8"]),
+        (["--file", nothing, *output, folder], ["nothing.jsonl, row 2: text=None is not text"]),
         (["katan", "--file", rows, *output, folder], ["not both"]),
-        ([" ", *output, folder], ["text: none in the arguments"]),
-        (["katan", *output, folder, "--batch_tokens", "0"], ["batch_tokens: 0 is too small"]),
+        ([" ", *output, folder], ["text: there is no text in it"]),
         (["katan", *output, folder, "--max_length", "0"], ["max_length: 0 is out of range"]),
         (["katan", "--output", tmp_path / "there.npy/x.npy", "--model", folder], ["there.npy"]),
         (["katan", *output, folder, "--max_length", "65"], ["max_length: 65", "up to 64"]),

@@ -12,18 +12,11 @@ from datasets import Dataset
 from helpers import refusal, run, sentences, write_rows
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.evaluation import InformationRetrievalEvaluator
-from sentence_transformers.sentence_transformer.modules import Dense
 
-from minibert.training.arguments.embeddings import (
-    EmbedArguments,
-    EvaluateArguments,
-    PoolingArguments,
-    ReferenceArguments,
-    SearchArguments,
-)
+import minibert
 from minibert.training.embeddings.data import Passage, read_retrieval
 from minibert.training.embeddings.encoders import embed
-from minibert.training.embeddings.evaluate import Ranking, evaluate_embed
+from minibert.training.embeddings.evaluate import evaluate_embed, measure
 from minibert.training.embeddings.search import search
 from minibert.training.embeddings.train import as_retrieval
 
@@ -34,7 +27,7 @@ def test_a_text_does_not_find_itself():
     embedder = types.SimpleNamespace(embed=lambda texts, **_: np.array([vectors[text] for text in texts], np.float32))
     for first, second in (("ab", "bc"), ("abd", "bcd")):
         task = as_retrieval(Dataset.from_dict(dict(first=list(first), second=list(second))))
-        assert Ranking(embedder, task, 10).scores()["hit@1"] == 1.0
+        assert measure(embedder, task)["hit@1"] == 1.0
 
 
 def test_of_few_passages_the_last_is_found_too():
@@ -42,7 +35,7 @@ def test_of_few_passages_the_last_is_found_too():
     vectors = dict(q=[1.0, 0.0], a=[0.9, 0.1], b=[0.5, 0.5])
     embedder = types.SimpleNamespace(embed=lambda texts, **_: np.array([vectors[text] for text in texts], np.float32))
     task = as_retrieval(Dataset.from_dict(dict(first=["q", "a"], second=["b", "b"], third=["a", "a"])))
-    scores = Ranking(embedder, task, 10).scores()
+    scores = measure(embedder, task)
     assert scores["hit@1"] == 0.5 and scores["mrr@10"] == 0.75 and scores["hit@10"] == 1.0
 
 
@@ -69,7 +62,7 @@ def test_retrieval_as_sentence_transformers_evaluates_it(folder, prompted, tmp_p
     native, folder = prompted if prompts else (folder, folder)
     corpus, queries, judged = write_retrieval(tmp_path / "data", "_dev", graded=False)
     run("evaluate", "embed", "--model", folder, "--data", tmp_path / "data", "--split", "dev",
-        "--result", tmp_path / "r/result.json", "--reference", folder, "--reference_texts", "20")  # fmt: skip
+        "--result", tmp_path / "r/result.json")  # fmt: skip
     result = json.loads((tmp_path / "r/result.json").read_text())
     evaluator = InformationRetrievalEvaluator(
         {q["_id"]: q["text"] for q in queries},
@@ -83,7 +76,6 @@ def test_retrieval_as_sentence_transformers_evaluates_it(folder, prompted, tmp_p
                          "recall@10": "recall@10"}.items():  # fmt: skip
         assert result["metrics"][ours] == pytest.approx(expected[f"cosine_{theirs}"]), ours
     assert result["queries"] == 11 and result["passages"] == 40
-    assert result["reference"]["texts"] == 20 and result["reference"]["minimum"] > 1 - 1e-6
 
 
 def test_graded_ndcg(folder, tmp_path):
@@ -131,15 +123,10 @@ def test_similarity(folder, tmp_path):
 
 def test_evaluation_refuses_before_it_embeds(folder, tmp_path, capsys):
     write_retrieval(tmp_path / "data")
-    narrow = tmp_path / "narrow"
-    SentenceTransformer(modules=[*SentenceTransformer(folder, device="cpu"), Dense(32, 8)]).save(str(narrow))
     for arguments, words in [
         (["--result", tmp_path / "data"], ["result:", "is a folder"]),
         (["--result", tmp_path / "data/qrels.csv/x.json"], ["qrels.csv"]),
-        (["--reference", folder, "--reference_texts", "0"], ["reference_texts: 0 is too small"]),
-        (["--reference", tmp_path / "no"], [str(tmp_path / "no")]),
-        (["--reference", narrow], ["has vectors of 8 numbers, the model of 32"]),
-        (["--data", ""], ["data: none given; give a folder with corpus.jsonl"]),
+        (["--data", tmp_path / "no"], [str(tmp_path / "no")]),
     ]:
         error = refusal(capsys, "evaluate", "embed", "--model", folder, "--data", tmp_path / "data", *arguments)
         assert all(word in error for word in words) and "Embedding" not in error, error
@@ -151,8 +138,8 @@ def test_bad_retrieval_folders(tmp_path):
     good = qrels.read_text()
     rows = good.count("\n")
     for line, message in [
-        ("q0,d99,1", f"qrels.csv, row {rows}: corpus-id='d99' is not in .*corpus.jsonl"),
-        ("q99,d1,1", f"qrels.csv, row {rows}: query-id='q99' is not in .*queries.jsonl"),
+        ("q0,d99,1", f"qrels.csv, row {rows}: corpus-id='d99' does not exist"),
+        ("q99,d1,1", f"qrels.csv, row {rows}: query-id='q99' does not exist"),
         ("q0,d1,high", f"qrels.csv, row {rows}: score='high' is not a number"),
         ("q0,d1,nan", f"qrels.csv, row {rows}: score='nan' is not a number"),
         (good.splitlines()[1][:-1] + "9", f"qrels.csv, row {rows}: score=9, but . in a row before"),
@@ -166,7 +153,7 @@ def test_bad_retrieval_folders(tmp_path):
     qrels.write_text(good)
     assert len(read_retrieval(str(tmp_path / "data")).queries) == 11
     corpus.write_text(corpus.read_text() + '{"_id": "d3", "text": "x"}\n')
-    with pytest.raises(ValueError, match="corpus.jsonl, row 41: _id='d3' is that of row 4 already"):
+    with pytest.raises(ValueError, match="corpus.jsonl: 1 rows have an _id that another row has, too"):
         read_retrieval(str(tmp_path / "data"))
     qrels.unlink()
     with pytest.raises(ValueError, match="has none of qrels_test.csv, qrels_test.tsv, qrels/test.csv"):
@@ -178,16 +165,21 @@ def test_bad_retrieval_folders(tmp_path):
 
 def test_commands_return_their_results(folder, library, tmp_path):
     """What is printed and written comes back to Python as well."""
-    pooling = PoolingArguments(model=folder)
-    vectors = embed(EmbedArguments(text=["katan", "lover"], output=str(tmp_path / "v.npy")), pooling)
+    vectors = embed(["katan", "lover"], output=str(tmp_path / "v.npy"), model=folder)
     np.testing.assert_array_equal(vectors, np.load(tmp_path / "v.npy"))
-    words = [str(tmp_path / "index"), "katan", "lover"]
-    hits = search(SearchArguments(words=words, data=[str(library)], model=folder, top_k=2))
+    hits = search(tmp_path / "index", ["katan", "lover"], data=str(library), model=folder, top_k=2)
     assert [len(found) for found in hits] == [2, 2] and all(isinstance(p, Passage) for p, _ in hits[0])
     assert hits[0][0][1] >= hits[0][1][1]
+    again = search(tmp_path / "index", "lover", top_k=2)[0]
+    assert [passage for passage, _ in again] == [passage for passage, _ in hits[1]]
     write_retrieval(tmp_path / "data")
     result = tmp_path / "r.json"
-    scores = evaluate_embed(
-        EvaluateArguments(str(tmp_path / "data"), result=str(result)), pooling, ReferenceArguments()
-    )
+    scores = evaluate_embed(str(tmp_path / "data"), model=folder, result=str(result))
     assert scores == json.loads(result.read_text()) and 0 <= scores["metrics"]["ndcg@10"] <= 1
+
+
+def test_a_data_set_in_memory_is_measured_on(folder):
+    rows = Dataset.from_dict(
+        dict(sentence1=["katan", "lover", "mizol"], sentence2=["katan", "nuben", "mizol"], score=[1, 0, 1])
+    )
+    assert minibert.evaluate("embed", data=rows, model=folder)["metrics"]["spearman"] > 0

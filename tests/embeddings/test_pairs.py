@@ -3,14 +3,11 @@
 import pytest
 from datasets import Dataset
 from helpers import write_rows
-from transformers import TrainingArguments
 
-from minibert.training.arguments.embeddings import PairArguments, PoolingArguments, ReferenceArguments
 from minibert.training.data import tables
 from minibert.training.embeddings import evaluate
-from minibert.training.embeddings.data import read_lines, read_pairs, read_table, text_files
-from minibert.training.embeddings.train import read_training_data
-from minibert.training.old_cli.parsing import parse
+from minibert.training.embeddings.data import read_pairs
+from minibert.training.embeddings.train import split_pairs
 
 
 def columns(first, second, third=None, label=None) -> dict[str, list]:
@@ -38,19 +35,19 @@ def test_bad_pairs(tmp_path):
     path = write_rows(tmp_path / "x.jsonl", [dict(query="a", positive="b"), dict(query="a", positive=" ")])
     for columns, message in [
         (None, "x.jsonl, row 2: positive is empty"),
-        (["query", "answer"], "x.jsonl, row 1: there is no column 'answer'; columns: query, positive"),
+        (["query", "answer"], "x.jsonl has no column 'answer'; it has query, positive"),
         (["query"], "columns: query: name two texts"),
     ]:
         with pytest.raises(ValueError, match=message):
             read_pairs([path], columns)
     files = [write_rows(tmp_path / f"{top}.jsonl", [dict(sentence1="a", sentence2="b", score=top)]) for top in (5, 1)]
-    with pytest.raises(ValueError, match="data: scores go up to 5 in .*5.jsonl, 1 in .*, as if of several scales"):
+    with pytest.raises(ValueError, match="data: the scores of some tables go up to 1 and 5; bring them to one scale"):
         read_pairs(files)
     unrelated = write_rows(tmp_path / "0.jsonl", [dict(sentence1="a", sentence2="b", score=0)])
     assert read_pairs([files[0], unrelated])["label"][:] == [1.0, 0.0]
     with pytest.raises(ValueError, match="cannot be guessed from a, b of"):
         read_pairs([write_rows(tmp_path / "y.jsonl", [dict(a="1", b="2")])])
-    with pytest.raises(ValueError, match="y.jsonl, row 1: there is no column 'c'; columns: a, b"):
+    with pytest.raises(ValueError, match="y.jsonl has no column 'c'; it has a, b"):
         read_pairs([str(tmp_path / "y.jsonl")], ["a", "b", "c"])
     with pytest.raises(ValueError, match="row 1: score=-1 is below 0"):
         read_pairs([write_rows(tmp_path / "z.jsonl", [dict(query="a", positive="b", score=-1)])])
@@ -62,9 +59,6 @@ def test_bad_pairs(tmp_path):
             read_pairs([path])
     with pytest.raises(ValueError, match="none given"):
         read_pairs([])
-    (tmp_path / "empty.jsonl").write_text("")
-    with pytest.raises(ValueError, match="empty.jsonl' has no rows"):
-        read_table(str(tmp_path / "empty.jsonl"))
 
 
 def test_rows_of_one_query_are_held_out_together(tmp_path):
@@ -72,8 +66,7 @@ def test_rows_of_one_query_are_held_out_together(tmp_path):
     data = write_rows(tmp_path / "pairs.jsonl", pairs)
 
     def split(validation_size, seed):
-        training = TrainingArguments(str(tmp_path), use_cpu=True, report_to="none", seed=seed)
-        return read_training_data(PairArguments(data=[data], validation_size=validation_size), training)
+        return split_pairs(data, (), None, validation_size, seed)
 
     train, held_out = split(0.25, seed=0)
     assert len(train) == 45 and len(held_out) == 15 and not set(train["first"]) & set(held_out["first"])
@@ -84,7 +77,7 @@ def test_rows_of_one_query_are_held_out_together(tmp_path):
         split(20, seed=0)
 
 
-def test_splits_of_the_hub(monkeypatch, tmp_path):
+def test_splits_of_the_hub(monkeypatch):
     """What is measured, or chosen by, is no training split."""
     asked = []
 
@@ -93,20 +86,16 @@ def test_splits_of_the_hub(monkeypatch, tmp_path):
         return Dataset.from_dict({"sentence1": ["a", "b"] * 9, "sentence2": ["c", "d"] * 9, "score": [1.0, 0.5] * 9})
 
     monkeypatch.setattr(tables, "load_hub", load_hub)
-    training = TrainingArguments(str(tmp_path), use_cpu=True, report_to="none", eval_strategy="epoch")
-    read_training_data(PairArguments(data=["owner/pairs"], validation="owner/pairs"), training)
+    split_pairs(["owner/pairs"], (), "owner/pairs", 0.05, 0)
     assert asked == [("data", "train"), ("validation", "validation")]
-    arguments = next(each for each in parse("evaluate embed", ["--data", "owner/pairs"]) if hasattr(each, "split"))
     with pytest.raises(ValueError, match="runs/embed"):  # there is no model
-        evaluate.evaluate_embed(arguments, PoolingArguments("runs/embed"), ReferenceArguments())
+        evaluate.evaluate_embed("owner/pairs")
     assert asked[2:] == [("data", "test")]
 
 
-def test_tables_are_no_lines_of_text(tmp_path):
-    (tmp_path / "x.json").write_text('[{"text": "a"}]')
-    write_rows(tmp_path / "x.jsonl", [{"text": "a"}])
-    for name in ("x.json", "x.jsonl"):
-        with pytest.raises(ValueError, match="is a table; give a text file"):
-            read_lines(str(tmp_path / name))
-    with pytest.raises(ValueError, match="JSON in one piece; use jsonl"):
-        list(text_files([str(tmp_path / "x.json")]))
+def test_data_sets_in_memory():
+    rows = Dataset.from_dict({"query": ["a", "b"], "positive": ["c", "d"]})
+    assert read_pairs(rows).to_dict() == columns(["a", "b"], ["c", "d"])
+    assert len(read_pairs([rows, rows])) == 4
+    with pytest.raises(ValueError, match="the data set, row 2: positive=None is not text"):
+        read_pairs(Dataset.from_dict({"query": ["a", "b"], "positive": ["c", None]}))

@@ -19,10 +19,10 @@ from minibert import MiniBertConfig, MiniBertForSequenceClassification, MiniBert
 from minibert.tokenization import train_tokenizer
 from minibert.training import precision
 from minibert.training.cli import main as cli
-from minibert.training.embeddings import train as training
 from minibert.training.embeddings.encoders import Embedder, open_reranker, score_pairs
+from minibert.training.embeddings.evaluate import reorder, score
 from minibert.training.embeddings.search import Index
-from minibert.training.embeddings.train import Measure, draw_negatives, find_near, label_rows, ranking_among
+from minibert.training.embeddings.train import Measure, as_reranking, label_rows
 
 PAIRS = [*zip(sentences(20), sentences(20, seed=1, longest=40)), ("katan " * 30, "lover"), ("katan", "")]
 
@@ -145,7 +145,7 @@ def test_search_with_a_reranker(root, tmp_path, depth, top_k):
     notes = write_rows(tmp_path / "notes.jsonl", [dict(_id=str(i), text=text) for i, text in enumerate(texts)])
     embedder, index = str(root / "embedder"), str(tmp_path / "index")
     more = dict(reranker=str(root / "reranker"), depth=depth, top_k=top_k)
-    found = minibert.search(index, query, data=[str(notes)], model=embedder, **more)[0]
+    found = minibert.search(index, [query], data=[str(notes)], model=embedder, **more)[0]
     vectors = Embedder.from_pretrained(embedder, normalize=True).embed([query, *texts])
     nearest = np.argsort(-vectors[1:] @ vectors[0])[: max(depth, top_k)]
     scores = CrossEncoder(str(root / "bert"), device="cpu").predict([(query, texts[i]) for i in nearest])
@@ -162,12 +162,11 @@ def test_rerank_refuses(root, tmp_path, capsys):
     config.save_pretrained(tmp_path / "three")
     model = ["--model", root / "reranker"]
     for arguments, words in [
-        ([*model], ["query: none given"]),
+        ([*model], ["missing QUERY"]),
         (["katan", *model], ["passages: none given"]),
-        (["katan", "--file", tmp_path / "blank.txt", *model], ["text: none in", "blank.txt"]),
-        (["katan", "--file", tmp_path / "no.txt", *model], ["there is no file"]),
+        (["katan", "--file", tmp_path / "blank.txt", *model], ["there is no text in", "blank.txt"]),
+        (["katan", "--file", tmp_path / "no.txt", *model], ["No such file"]),
         (["katan", "lover", "--model", root / "embedder"], ["holds a MiniBertModel; a reranker is a"]),
-        (["katan", "lover", "--top_k", "-1", *model], ["top_k: -1 is too small"]),
         (["katan", "lover", "--model", tmp_path / "three"], ["with 3 labels; a reranker is"]),
         (["katan", "lover", "--model", root / "bert"], ["is a bert, not a MiniBERT"]),
     ]:
@@ -192,7 +191,7 @@ def data(root):
     return folder
 
 
-def expected_ndcg(root, data, split: str, weight: float, depth: int) -> float:
+def expected_ndcg(root, data, split: str, depth: int, reranked: bool) -> float:
     """By sentence-transformers' vectors and scores, and sorting in Python."""
     corpus = [json.loads(line) for line in open(data / "corpus.jsonl")]  # noqa: SIM115
     queries = [json.loads(line) for line in open(data / f"queries_{split}.jsonl")]  # noqa: SIM115
@@ -204,11 +203,10 @@ def expected_ndcg(root, data, split: str, weight: float, depth: int) -> float:
     for query in queries:
         cosines = vectors @ embedder.encode([query["text"]], normalize_embeddings=True)[0].astype(float)
         found = sorted(range(len(corpus)), key=lambda i: -cosines[i])[:depth]
-        scores = reranker.predict([(query["text"], corpus[i]["text"]) for i in found]).astype(float)
-        near = np.array([cosines[i] for i in found])
-        mixed = weight * (scores - scores.mean()) / scores.std() + (1 - weight) * (near - near.mean()) / near.std()
+        scores = reranker.predict([(query["text"], corpus[i]["text"]) for i in found])
+        scores = scores if reranked else -np.arange(depth)
         grades = {doc: float(grade) for q, doc, grade in rows if q == query["_id"]}
-        gains = [grades.get(corpus[found[i]]["_id"], 0) for i in sorted(range(depth), key=lambda i: -mixed[i])[:10]]
+        gains = [grades.get(corpus[found[i]]["_id"], 0) for i in sorted(range(depth), key=lambda i: -scores[i])[:10]]
         ideal = sorted(grades.values(), reverse=True)[:10]
         discount = [1 / np.log2(rank + 2) for rank in range(10)]
         values.append(np.dot(gains, discount[: len(gains)]) / np.dot(ideal, discount[: len(ideal)]))
@@ -216,25 +214,18 @@ def expected_ndcg(root, data, split: str, weight: float, depth: int) -> float:
 
 
 def test_evaluation_of_a_reranker(root, data, tmp_path):
-    models = ["--model", root / "reranker", "--embedder", root / "embedder", "--data", data, "--depth", "8"]
-    for weight in (0.0, 0.3, 1.0):
-        run("evaluate", "rerank", *models, "--weight", weight, "--result", tmp_path / "r.json")
-        result = json.loads((tmp_path / "r.json").read_text())
-        assert result["metrics"]["ndcg@10"] == pytest.approx(expected_ndcg(root, data, "test", weight, 8), abs=1e-6)
-        assert result["before"]["ndcg@10"] == pytest.approx(expected_ndcg(root, data, "test", 0.0, 8), abs=1e-6)
-    assert result["metrics"] == result["reranker_alone"] != result["before"]
-
-    assert len(result["shares"]) == 11 and result["shares"]["1.0"] == result["metrics"]
-    expected = expected_ndcg(root, data, "test", 0.7, 8)
-    assert result["shares"]["0.7"]["ndcg@10"] == pytest.approx(expected, abs=1e-6) != result["metrics"]["ndcg@10"]
+    run("evaluate", "rerank", data, "--model", root / "reranker", "--embedder", root / "embedder", "--depth", "8",
+        "--result", tmp_path / "r.json")  # fmt: skip
+    result = json.loads((tmp_path / "r.json").read_text())
+    for name, reranked in (("before", False), ("metrics", True)):
+        assert result[name]["ndcg@10"] == pytest.approx(expected_ndcg(root, data, "test", 8, reranked), abs=1e-6)
+    assert result["metrics"] != result["before"]
 
 
 def test_evaluation_refuses(root, data, capsys):
     models = ["--model", root / "reranker", "--embedder", root / "embedder"]
     for arguments, words in [
-        (models, ["data: none given; give a folder with corpus.jsonl"]),
-        ([*models, "--data", data, "--weight", "1.5"], ["weight: 1.5 is out of range"]),
-        ([*models, "--data", data, "--depth", "0"], ["depth: 0 is too small"]),
+        (models, ["missing DATA"]),
         ([*models, "--data", data / "corpus.jsonl"], ["is no retrieval folder: it has no corpus.jsonl"]),
         (
             [*models, "--data", data, "--split", "dev"],
@@ -254,52 +245,42 @@ def pairs_of(first, second, third=None) -> Dataset:
     return Dataset.from_dict(dict(first=first, second=second) | ({"third": third} if third else {}))
 
 
-def test_negatives(root, monkeypatch):
+@pytest.mark.parametrize("mined", [False, True])
+def test_negatives(root, mined):
+    """Of the pool, never a query or one of its passages; hard ones are among the nearest by cosine."""
     pool = list(dict.fromkeys(sentences(60, seed=9)))
     pairs = pairs_of([f"{WORDS[i % 7]} lover" for i in range(20)], pool[:20])
     right = {query: {p for q, p in zip(pairs["first"], pairs["second"]) if q == query} for query in pairs["first"]}
-    embedder = Embedder.from_pretrained(str(root / "embedder"))
-    near = find_near([pairs], pool, embedder, depth=6)
+    embedder = Embedder.from_pretrained(str(root / "embedder"), normalize=True)
+
+    def draw(pairs, count, pool=pool, seed=0):
+        random.seed(seed)
+        return label_rows(pairs, pool, count, embedder.model if mined else None, 6).to_list()
+
+    rows = draw(pairs, 4)
     vectors = embedder.embed(pool)
-    vectors /= np.linalg.norm(vectors, axis=-1, keepdims=True)
-    for query in right:
-        cosines = (vectors @ embedder.embed([query])[0]).tolist()
-        order = sorted(range(len(pool)), key=lambda i: -cosines[i])
-        assert near[query] == [pool[i] for i in order if pool[i] not in right[query]][:6]
-    elsewhere = find_near([pairs_of(list(right), [f"{p} no passage" for p in pool[: len(right)]])], pool, embedder, 6)
-    assert all(len(found) == 6 and set(found) <= set(pool) for found in elsewhere.values())
-    for source in (near, None):
-        drawn = draw_negatives(pairs, source, pool, count=4, depth=5, seed=0)
-        for query, passages in zip(pairs["first"], drawn):
-            assert len(set(passages)) == 4 and not right[query] & set(passages)
-            assert set(passages) <= set(near[query][:5] if source else pool)
-        assert drawn == draw_negatives(pairs, source, pool, 4, 5, seed=0)
-        assert drawn != draw_negatives(pairs, source, pool, 4, 5, seed=1)
-    monkeypatch.setattr(training, "QUERY_CHUNK_SIZE", 3)
-    assert find_near([pairs], pool, embedder, depth=6) == near
-    nearest = [pool[i] for i in np.argsort(-(vectors @ embedder.embed(["a query"])[0]), kind="stable")]
-    uneven = pairs_of(["a query"] * 12 + ["another"], [*nearest[:12], nearest[0]])  # what is nearest is its own
-    assert find_near([uneven], pool, embedder, depth=6)["a query"] == nearest[12:18]
-    given = pairs_of(list(pairs["first"]), list(pairs["second"]), pool[-20:])
-    assert [row[0] for row in draw_negatives(given, near, pool, 4, 5, seed=0)] == pool[-20:]
-    with pytest.raises(ValueError, match="3 different passages are too few for 4 a query; use --negatives 2"):
-        draw_negatives(pairs, None, pool[:3], 4, 5, seed=0)
-    drawn = draw_negatives(pairs, None, pool[20:24], 4, 5, seed=0)  # enough, since no query has its passages there
-    assert all(sorted(found) == sorted(pool[20:24]) for found in drawn)
-    chain = pairs_of(pool[:5], pool[1:6])  # a passage is the query of another pair
-    near = find_near([chain], pool, embedder, depth=6)
-    assert all(len(found) == 6 and query not in found for query, found in near.items())
-    for source in (near, None):
-        drawn = draw_negatives(chain, source, pool[:8], 3, 6, seed=0)
-        assert all(query not in found and set(found) <= set(pool[:8]) for query, found in zip(pool, drawn))
-    rows = label_rows(pairs_of(["q"], ["p"]), [["n", "m"]])
-    assert rows.to_dict() == dict(first=["q"] * 3, second=["p", "n", "m"], label=[1.0, 0.0, 0.0])
+    for query, own in right.items():
+        found = {label: [r["second"] for r in rows if (r["first"], r["label"]) == (query, label)] for label in (0, 1)}
+        assert set(found[1]) == own and len(set(found[0])) == len(found[0]) == 4 and not own & set(found[0])
+        order = [pool[i] for i in np.argsort(-(vectors @ embedder.embed([query])[0])) if pool[i] not in own]
+        assert set(found[0]) <= set(order[: 6 if mined else None])
+    assert rows == draw(pairs, 4) != draw(pairs, 4, seed=1)
+    with pytest.raises(ValueError, match="3 different passages are too few for 4 a query; use --negatives"):
+        draw(pairs, 4, pool[:3])
+    given = draw(pairs_of(pairs["first"][:], pairs["second"][:], pool[-20:]), 2)
+    assert {(q, t) for q, t in zip(pairs["first"], pool[-20:])} <= {(r["first"], r["second"]) for r in given}
+    chain = draw(pairs_of(pool[:5], pool[1:6]), 3, pool[:8])  # a passage is the query of another pair
+    assert all(row["first"] != row["second"] for row in chain)
 
 
 def test_a_reranker_that_scores_all_alike_is_not_good(root):
     reranker = open_reranker(str(root / "reranker"))
     torch.nn.init.zeros_(reranker.model.classifier.weight)
-    measured = ranking_among(reranker, pairs_of(["katan"] * 2, ["lover"] * 2), [["mizol", "nuben"], ["peduk"] * 12])
+    wrong = [("a", ["mizol", "nuben"]), ("b", WORDS[:12])]
+    rows = [dict(first=query, second="lover!", label=1.0) for query, _ in wrong]
+    rows += [dict(first=query, second=text, label=0.0) for query, texts in wrong for text in texts]
+    task, found = as_reranking(Dataset.from_list(rows))
+    measured = score(task, reorder(reranker, task, found))
     assert measured["hit@1"] == 0 and measured["hit@10"] == 0.5
     assert measured["mrr@10"] == pytest.approx(1 / 3 / 2)
 
@@ -381,14 +362,7 @@ def test_finetune_rerank_refuses(toy, root, data, tmp_path, capsys, monkeypatch)
     few = write_rows(tmp_path / "few.jsonl", [dict(query=f"q{i}", positive="p") for i in range(30)])
     for arguments, words in [
         ([toy / "train.jsonl", "--validation", data], ["is a folder; give a reranker a table"]),
-        ([toy / "train.jsonl", "--negatives", "0"], ["negatives: 0 is out of range; use 1 or more"]),
-        (
-            [toy / "train.jsonl", "--negatives", "31", "--miner", root / "embedder"],
-            ["negatives: 31 is out of range; use 1 to mine_depth=30"],
-        ),
-        ([toy / "scored.jsonl", "--negatives", "7"], ["negatives: 7 has no effect on scored pairs; leave it out"]),
-        ([toy / "scored.jsonl", "--miner", root / "embedder"], ["has no effect on scored pairs"]),
-        ([toy / "scored.jsonl", "--corpus", tmp_path / "none.txt"], ["has no effect on scored pairs"]),
+        ([toy / "train.jsonl", "--negatives", "0"], ["negatives: it must be positive, got 0"]),
         ([few], ["negatives: 1 different passages are too few for 3 a query; give more by --corpus"]),
         ([toy / "train.jsonl", "--miner", root / "reranker"], ["holds a MiniBertForSequenceClassification; use"]),
         ([toy / "train.jsonl", "--metric_for_best_model", "f1"], ["metric_for_best_model: 'f1' is not measured"]),

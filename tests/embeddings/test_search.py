@@ -225,9 +225,9 @@ def test_search_refuses(folders, folder, library, tmp_path, capsys):
         ([tmp_path / "none", "katan"], ["has no index.safetensors", "build one in a new folder by --data"]),
         ([library, "--data", library, "--model", folder], ["exists and is no index"]),
         ([index], ["queries: none given"]),
-        ([], ["none given"]),
-        ([index, " "], ["queries: one is empty"]),
-        ([index, "katan", "--top_k", "0"], ["top_k: 0 is too small"]),
+        ([], ["missing INDEX"]),
+        ([index, " "], ["queries: there is no text in it"]),
+        ([index, "katan", " "], ["queries: one is empty"]),
         ([tmp_path / "new", "--data", tmp_path / "no", "--model", folder], ["does not exist"]),
         ([index, "katan", "--reranker", folder], ["holds a MiniBertModel; a reranker is"]),
     ]:

@@ -6,14 +6,11 @@ import shutil
 
 import numpy as np
 import pytest
-import torch
 from embedding_models import save_untrained, write_matches
 from helpers import refusal, run, write_rows
-from transformers import TrainingArguments
 
-from minibert.training.arguments.embeddings import EmbedTrainingArguments, PairArguments
 from minibert.training.embeddings.encoders import Embedder
-from minibert.training.embeddings.train import check_pairs_from, read_training_data
+from minibert.training.embeddings.train import check_dropout, split_documents
 from minibert.training.embeddings.unlabelled import Document, cut_into_passages, make_pairs, read_documents
 
 TOPICS = 24
@@ -51,8 +48,7 @@ def test_passages_are_whole_sentences():
 
 def test_a_document_that_stands_twice_is_on_one_side(tmp_path):
     rows = [dict(title=f"title {i % 20}", text=f"text {i % 20}") for i in range(40)]
-    data = PairArguments([write_rows(tmp_path / "a.jsonl", rows)], validation_size=0.3)
-    sides = read_training_data(data, TrainingArguments(str(tmp_path), use_cpu=True), ["title"])
+    sides = split_documents(write_rows(tmp_path / "a.jsonl", rows), None, 0.3, ["title"], 9, 0)
     first, second = (set(side["first"]) for side in sides)
     assert len(first) == 14 and len(second) == 6 and not first & second
 
@@ -123,23 +119,6 @@ def test_twins_spread_the_vectors(toy, tmp_path):
     assert json.loads((tmp_path / "out/report.json").read_text())["before"]["ndcg@10"] < 0.9
 
 
-def test_a_share_of_the_original(toy, tmp_path, capsys):
-    """The saved weights lie between those of before and those that the same training ends with; so do the figures of
-    the report, which are measured again."""
-    given = ["finetune", "embed", toy / "documents.jsonl", "--pairs_from", "title", "--model", toy / "model",
-             "--max_steps", "8", "--learning_rate", "3e-3", *TRAINING]  # fmt: skip
-    for name, share in (("end", 0), ("mixed", 0.25)):
-        run(*given, "--output_dir", tmp_path / name, "--original_share", share)
-    start, end, mixed = (Embedder.from_pretrained(str(folder)).model.transformers_model.state_dict()
-                         for folder in (toy / "model", tmp_path / "end", tmp_path / "mixed"))  # fmt: skip
-    for name, tensor in mixed.items():
-        torch.testing.assert_close(tensor, 0.25 * start[name] + 0.75 * end[name], atol=1e-6, rtol=1e-5)
-    figures = [json.loads((tmp_path / f"{name}/report.json").read_text())["after"] for name in ("end", "mixed")]
-    assert figures[0] != figures[1]
-    said = refusal(capsys, *given, "--output_dir", tmp_path / "out", "--original_share", 1)
-    assert "original_share: 1.0 is out of range; use 0 to below 1" in said
-
-
 def test_refusals(toy, tmp_path, capsys):
     given = ["finetune", "embed", toy / "documents.jsonl", "--output_dir", tmp_path / "out", *TRAINING]
     model = ["--model", toy / "model"]
@@ -148,8 +127,6 @@ def test_refusals(toy, tmp_path, capsys):
         ([*model, "--pairs_from", "title", "--loss", "cosent"], "loss: cosent does not fit"),
         (["--model", toy / "dropless", "--pairs_from", "dropout"], "--set hidden_dropout=0.1"),
         ([*model, "--pairs_from", "title", "--validation_size", "600"], "holds out 600 of 600 different documents"),
-        ([*model, "--pairs_from", "adjacent", "--passage_words", "0"], "passage_words: 0 is of no use; use 1 or more"),
-        ([*model, "--pairs_from", "title", *SHORT], "passage_words: 4 is of no use"),
         ([*model, "--pairs_from", "dropout"], "none in what is held out (use a larger --validation_size, or"),
         ([*model], "columns: cannot be guessed from title, text"),
     ):
@@ -176,4 +153,4 @@ def test_dropout_of_the_embeddings_alone_makes_twins(toy, tmp_path):
     folder = shutil.copytree(toy / "dropless", tmp_path / "model")
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | {"embedding_dropout": 0.1}))
-    check_pairs_from(EmbedTrainingArguments(model=str(folder), pairs_from=["dropout"]))
+    check_dropout(str(folder))

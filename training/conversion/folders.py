@@ -2,8 +2,9 @@
 
 import json
 import shutil
+from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from huggingface_hub import hf_hub_download, is_offline_mode
 from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
@@ -12,12 +13,15 @@ from transformers import PreTrainedTokenizerBase
 from transformers.modeling_utils import load_state_dict
 
 from ...configuration_minibert import MiniBertConfig
-from ..arguments.tools import ConvertArguments
 from ..loading import VOCABULARIES, check_new, new_folder, reading, saved_config, saved_tokenizer
 from .checkpoints import load
 from .native import from_native, to_native
-from .surgery import change
+from .surgery import modify, parse_changes
 
+Architecture = Literal[
+    "bert", "modernbert", "roberta", "xlm-roberta", "camembert", "distilbert", "electra", "nomic_bert",
+    "jina_embeddings_v3", "eurobert",
+]  # fmt: skip
 FILES = ("tokenizer_config.json", *VOCABULARIES)  # of a tokenizer
 # Where sentence-transformers looks for the longest text, first to last.
 SENTENCE_CONFIGS = tuple(
@@ -31,48 +35,55 @@ PYLATE_SETTINGS = {
 MODULE_CONFIGS = {"CNN": "cnn_config.json", "LSTM": "lstm_config.json"}  # of the other modules: config.json
 
 
-def convert(arguments: ConvertArguments) -> Path:
-    """Convert a saved model to MiniBERT, or a MiniBERT back, and return its folder. Its tokenizer goes along, and so do
-    the files of sentence-transformers, which say how an embedding model pools. With `set`, what is written is a
-    MiniBERT whichever the source was, changed as `surgery.change` says.
+def convert(
+    source: str | PathLike,
+    target: str | PathLike,
+    *,
+    architecture: Architecture | None = None,
+    set: list[str] | dict[str, Any] = (),
+) -> Path:
+    """Convert a saved model between MiniBERT and BERT, ModernBERT, RoBERTa and their like, bit for bit.
+
+    Its tokenizer goes along, and so do the files of sentence-transformers, which say how an embedding model pools.
+
+    Args:
+        source: The model: a folder or a Hub name.
+        target: The folder to write, new or empty.
+        architecture: What a MiniBERT becomes; by default what it was, or can be.
+        set: Change the MiniBERT that is written, field=value (position_embedding_type=rope local_attention=128): what
+            is kept and what is new is printed; a field that means nothing for trained weights is refused. Mappings as
+            JSON: 'rope_parameters={"rope_type": "yarn", "factor": 2.0}'.
+
+    Returns:
+        The target.
 
     Raises:
-        ValueError: not two paths, a target that holds something, an architecture for the way to MiniBERT; and whatever
-            `load`, `from_native`, `to_native` and `change` refuse. Nothing is written then.
+        ValueError: a target that holds something, an architecture for the way to MiniBERT; and whatever `load`,
+            `from_native`, `to_native` and `modify` refuse. Nothing is written then.
     """
-    source, target = source_and_target(arguments.paths)
+    source, target, changes = str(source), Path(target), parse_changes(set)
+    check_new(target)
     ours = isinstance(saved_config(source), MiniBertConfig)
-    if arguments.architecture and not ours:
-        raise ValueError(f"architecture={arguments.architecture!r} is for a MiniBERT source; {source!r} is none")
-    if arguments.architecture and arguments.set:
-        raise ValueError(f"set: it changes a MiniBERT; leave architecture={arguments.architecture!r} out")
+    if architecture and not ours:
+        raise ValueError(f"architecture={architecture!r} is for a MiniBERT source; {source!r} is none")
+    if architecture and changes:
+        raise ValueError(f"set: it changes a MiniBERT; leave architecture={architecture!r} out")
     check_query_expansion(source)
     tokenizer = tokenizer_of(source)
     loaded = load(source, tokenizer)
     model = loaded if ours else from_native(loaded)
-    pools_layers = any(module["type"].endswith("WeightedLayerPooling") for module in modules_of(source))
-    if pools_layers and "num_hidden_layers" in arguments.set:
-        raise ValueError(f"set: num_hidden_layers: {source} pools its layers, so that their number stays; leave it out")
-    if arguments.set:
-        model, said = change(model, arguments.set)
+    if changes:
+        model, said = modify(model, changes)
         print("\n".join(said))
     elif ours:
-        model = to_native(model, arguments.architecture)
-    if pools_layers:
+        model = to_native(model, architecture)
+    if any(module["type"].endswith("WeightedLayerPooling") for module in modules_of(source)):
         model.config.output_hidden_states = True  # else that module would be given the last layer alone
     with new_folder(target) as written:
         model.save_pretrained(written)
-        save_rest(source, tokenizer, written, arguments.set.get("max_position_embeddings"))
+        save_rest(source, tokenizer, written, changes.get("max_position_embeddings"))
     print(f"{source} → {target}: {type(model).__name__}, {model.num_parameters():,} parameters")
     return target
-
-
-def source_and_target(paths: list[str]) -> tuple[str, Path]:
-    """What is read, and the folder to write; a ValueError for other than two paths, or for one that holds something."""
-    if len(paths) != 2:
-        raise ValueError(f"paths: {len(paths)} given; give a source and a target")
-    check_new(Path(paths[1]))
-    return paths[0], Path(paths[1])
 
 
 def tokenizer_of(source: str) -> PreTrainedTokenizerBase | None:

@@ -6,8 +6,9 @@ refused.
 """
 
 import difflib
+import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -31,7 +32,23 @@ OTHERWISE = "the weights have another shape or another meaning with it; train a 
 LAYER = re.compile(r"\blayers\.(\d+)\.")
 
 
-def change(model: PreTrainedModel, changes: Mapping[str, Any]) -> tuple[PreTrainedModel, list[str]]:
+def parse_changes(words: Sequence[str] | Mapping[str, Any]) -> dict[str, Any]:
+    """The fields in words of the form field=value (JSON, or a plain word), each given once."""
+    if isinstance(words, Mapping):
+        return dict(words)
+    changes: dict[str, Any] = {}
+    for word in words:
+        name, sign, value = word.partition("=")
+        if not sign or name in changes:
+            raise ValueError(f"set: {word!r} is {'given twice' if sign else 'no field=value'}; give each field once")
+        try:
+            changes[name] = json.loads(value)
+        except json.JSONDecodeError:
+            changes[name] = value
+    return changes
+
+
+def modify(model: PreTrainedModel, changes: Mapping[str, Any]) -> tuple[PreTrainedModel, list[str]]:
     """A MiniBERT of the same class with other fields in its config, and what became of its weights, in words.
 
     - `position_embedding_type="rope"` from learned positions: the table goes. Its mean, which every token had, is

@@ -11,30 +11,29 @@ import hashlib
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from safetensors.numpy import save_file
 from sentence_transformers import CrossEncoder, SentenceTransformer
-from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, WeightedLayerPooling
+from sentence_transformers.sentence_transformer.modules import Normalize, Pooling
 from sentence_transformers.util import load_file_path
 from tqdm.auto import tqdm
 
 from ...configuration_minibert import MiniBertConfig
-from ..arguments import check_least
-from ..arguments.embeddings import EmbedArguments, PoolingArguments, is_table
 from ..data.documents import tokenizer_backend
 from ..data.packing import group_by_length
+from ..data.tables import read_table
 from ..files import check_folder, whole
 from ..loading import check_weights, minibert_config, reading
 from ..precision import dtype_of_saved
 from ..threads import shared_cores
-from .data import not_text, read_lines, read_table
+from .data import is_table, read_lines, texts_of
 
 # What the weights do not show of the function that they are.
 OF_CONFIG = (
@@ -45,61 +44,61 @@ OF_CONFIG = (
 TEXT_HEADS = ("MaskedLM", "PreTraining", "NextSentencePrediction", "CausalLM", "ReplacedTokenDetection")
 TEXT_MODELS = ("MiniBertModel", *(f"MiniBertFor{head}" for head in TEXT_HEADS))
 RERANKER = "MiniBertForSequenceClassification"
+PoolingName = Literal["mean", "cls"]
+DtypeName = Literal["float32", "bfloat16"]
 
 
 class Embedder:
-    """Texts → vectors, by a `SentenceTransformer` whose first module is a MiniBERT.
-
-    `pooling` is "mean" of the tokens' last states, the "cls" token's (the first), or "last_four": the mean of the
-    tokens' states, each the mean of its last four layers, or of all if there are fewer (as word vectors are made in
-    Devlin et al. 2018, section 5.3, by concatenation or sum).
-    """
+    """Texts → vectors, by a `SentenceTransformer` whose first module is a MiniBERT."""
 
     def __init__(self, model: SentenceTransformer):
         self.model = model
-        pooling = [module for module in model if isinstance(module, (WeightedLayerPooling, Pooling))]
-        self.pooling = getattr(pooling[0], "pooling_mode", "last_four") if pooling else "none"
+        pooling = next((module for module in model if isinstance(module, Pooling)), None)
+        self.pooling = pooling.pooling_mode if pooling else "none"
         self.normalize = any(isinstance(module, Normalize) for module in model)
 
     @classmethod
     def from_pretrained(
         cls,
         path: str,
-        pooling: str | None = None,
+        pooling: PoolingName | None = None,
         normalize: bool | None = None,
         max_length: int | None = None,
-        **model_kwargs: Any,
+        dtype: str | None = None,
+        keep_pooler: bool = False,
     ) -> Embedder:
-        """Load a folder or a Hub name; what is not given is as the folder says, else mean pooling, not normalised.
-        `model_kwargs` are those of `AutoModel.from_pretrained`; by default a BERT goes without its pooler. A ValueError
-        for no MiniBERT, one with a head for another task, a `SparseEncoder` and its like (unless a `pooling` is given),
-        or a `max_length` that it does not take."""
+        """Load a folder or a Hub name.
+
+        Args:
+            path: a MiniBERT, perhaps with the files of sentence-transformers.
+            pooling: of the last states: their mean, or that of the first token; by default as saved, else the mean.
+            normalize: give vectors the length 1; by default as saved, else not.
+            max_length: cut texts off after so many tokens; by default as saved.
+            dtype: by default as saved, but float32 where the processor is slow in 16 bits.
+            keep_pooler: load the pooler of a BERT too, to save it again; no vector here needs it.
+
+        Raises:
+            ValueError: no MiniBERT, one with a head for another task, a `SparseEncoder` and its like (unless a
+                `pooling` is given), or a `max_length` that it does not take.
+        """
         config = check_encoder(path)
+        model_kwargs = {"dtype": dtype or dtype_of_saved(config)} | (
+            {} if keep_pooler else {"add_pooling_layer": False}
+        )
         with reading(path):
             if pooling is None:
                 check_dense(path)
-            model_kwargs = model_kwargs or {"add_pooling_layer": False}
-            model_kwargs["dtype"] = model_kwargs.get("dtype") or dtype_of_saved(config)
             model = SentenceTransformer(path, model_kwargs=model_kwargs)
         check_weights(path, model[0].auto_model)
         limit_length(model, max_length)
-        replaced = (Pooling, WeightedLayerPooling) * (pooling is not None) + (Normalize,) * (normalize is not None)
+        replaced = (Pooling,) * (pooling is not None) + (Normalize,) * (normalize is not None)
         for place in reversed([place for place, module in enumerate(model) if isinstance(module, replaced)]):
             del model[place]
         if pooling is not None:
-            layers, width = config.num_hidden_layers, config.hidden_size
-            model.insert(1, Pooling(width, "mean" if pooling == "last_four" else pooling))
-            model[0].config.output_hidden_states = pooling == "last_four"
-            if pooling == "last_four":  # of all layers, the first are the embeddings
-                model.insert(1, WeightedLayerPooling(width, layers, layer_start=max(1, layers - 3)).to(model.device))
+            model.insert(1, Pooling(config.hidden_size, pooling))
         if normalize:
             model.append(Normalize())
         return cls(model)
-
-    @classmethod
-    def from_arguments(cls, given: PoolingArguments) -> Embedder:
-        options = loading_options(given.dtype)
-        return cls.from_pretrained(given.model, given.pooling, given.normalize, given.max_length, **options)
 
     def embed(
         self, texts: Sequence[str], batch_tokens: int = 16384, progress: str | None = None, task: str | None = None
@@ -135,45 +134,94 @@ class Embedder:
         return digest.hexdigest()
 
 
-def embed(arguments: EmbedArguments, pooling: PoolingArguments) -> np.ndarray:
-    """The vectors of texts, [texts, width], written to a file: as "embeddings" in a safetensors file, or as npy. Row i
-    is that of text i: empty lines of a file keep their place. A ValueError for no text, a missing column, another kind
-    of output or one that exists, or a model of another task."""
-    output = Path(arguments.output)
-    if output.suffix not in (".safetensors", ".npy"):
-        raise ValueError(f"output: {arguments.output!r} is no file of vectors; end its name in .safetensors or .npy")
-    if output.exists():
-        raise ValueError(f"output: {arguments.output!r} exists already: nothing is overwritten, give a new file")
-    check_folder(output.parent, "output")
-    check_least(arguments, batch_tokens=1)
-    if arguments.text and arguments.file:
-        raise ValueError("file: give texts or a file, not both")
-    if arguments.text and not any(map(str.strip, arguments.text)):
-        raise ValueError("text: none in the arguments")
-    if is_table(arguments.file):
-        texts = read_table(arguments.file, "file").column(arguments.column, not_text)
-    else:
-        texts = arguments.text or read_lines(arguments.file)
-    embedder = Embedder.from_arguments(pooling)
-    output.parent.mkdir(parents=True, exist_ok=True)
+def embed(
+    text: str | Iterable[str] | None = None,
+    *,
+    file: str | None = None,
+    column: str = "text",
+    output: str | None = None,
+    model: str = "runs/embed",
+    pooling: PoolingName | None = None,
+    normalize: bool | None = None,
+    max_length: int | None = None,
+    dtype: DtypeName | None = None,
+    batch_tokens: int = 16384,
+) -> np.ndarray:
+    """Turn texts into vectors.
+
+    Args:
+        text: The texts.
+        file: In place of texts: a text file, of which each line is a text ("-": stdin), or a JSON lines, csv, tsv or
+            parquet file.
+        column: The column of a table that holds the text.
+        output: Where the vectors go: a new .safetensors (under the name "embeddings") or .npy file.
+        model: The model: a folder or a Hub name.
+        pooling: mean or cls (the first token) of the last states; by default as the model was saved, else mean.
+        normalize: Give vectors the length 1; by default as the model was saved, else not.
+        max_length: Cut texts off after this many tokens; by default as the model was saved.
+        dtype: What to compute in, bfloat16 being faster on processors with AMX; by default as the model was saved,
+            float32 where the processor is slow in 16 bits.
+        batch_tokens: Most tokens of a batch, padding included; on CPU every core works on a batch of its own.
+
+    Returns:
+        The vectors, [texts, width], in float32. Row i is that of text i: empty lines of a file keep their place.
+
+    Raises:
+        ValueError: no text, a missing column, another kind of output or one that exists, a model of another task, or
+            vectors that are not finite.
+    """
+    target = Path(output) if output else None
+    if target and target.suffix not in (".safetensors", ".npy"):
+        raise ValueError(f"output: {output!r} is no file of vectors; end its name in .safetensors or .npy")
+    if target and target.exists():
+        raise ValueError(f"output: {output!r} exists already: nothing is overwritten, give a new file")
+    if target:
+        check_folder(target.parent, "output")
+    texts = _texts_to_embed(text, file, column)
+    embedder = Embedder.from_pretrained(model, pooling, normalize, max_length, dtype)
     started = time.perf_counter()
-    vectors = embedder.embed(texts, arguments.batch_tokens, progress="Embedding")
+    vectors = embedder.embed(texts, batch_tokens, progress="Embedding")
     seconds = time.perf_counter() - started
-    with whole(output) as unfinished:
-        if output.suffix == ".npy":
-            with open(unfinished, "wb") as file:
-                np.save(file, vectors, allow_pickle=False)
-        else:
-            made_by = {"model": pooling.model, "fingerprint": embedder.fingerprint(), "pooling": embedder.pooling}
-            save_file({"embeddings": vectors}, unfinished, metadata=made_by | {"normalize": str(embedder.normalize)})
+    if target:
+        made_by = {"model": model, "fingerprint": embedder.fingerprint(), "pooling": embedder.pooling}
+        _write_vectors(vectors, target, made_by | {"normalize": str(embedder.normalize)})
     scaled = "normalised" if embedder.normalize else "not normalised"
-    print(f"{len(texts):,} texts × {vectors.shape[1]} ({embedder.pooling}, {scaled}) in {seconds:.1f} s → {output}")
+    where = f" → {target}" if target else ""
+    print(f"{len(texts):,} texts × {vectors.shape[1]} ({embedder.pooling}, {scaled}) in {seconds:.1f} s{where}")
     return vectors
 
 
-def loading_options(dtype: str | None) -> dict[str, Any]:
-    """The options of `AutoModel.from_pretrained` for an encoder that computes in this dtype (None: as it was saved)."""
-    return {"add_pooling_layer": False, "dtype": dtype}
+def _texts_to_embed(text: str | Iterable[str] | None, file: str | None, column: str) -> list[str]:
+    if text and file not in (None, "-"):
+        raise ValueError("file: give texts or a file, not both")
+    if text is not None and (texts := as_texts(text)):
+        return texts
+    if file is None:
+        raise ValueError("text: none given; give texts, or a file")
+    if is_table(file):
+        return texts_of(read_table(file, [column], field="file"), column, file)
+    return read_lines(file)
+
+
+def as_texts(texts: str | Iterable[str], argument: str = "text") -> list[str]:
+    """A list of strings; a ValueError for other values (such as a table's missing value, nan), or if all are blank."""
+    texts = [texts] if isinstance(texts, str) else list(texts)
+    for text in texts:
+        if not isinstance(text, str):
+            raise ValueError(f"{argument}: {text!r} is a {type(text).__name__}; give strings")
+    if texts and not any(map(str.strip, texts)):
+        raise ValueError(f"{argument}: there is no text in it")
+    return texts
+
+
+def _write_vectors(vectors: np.ndarray, target: Path, made_by: dict[str, str]) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with whole(target) as unfinished:
+        if target.suffix == ".npy":
+            with open(unfinished, "wb") as file:
+                np.save(file, vectors, allow_pickle=False)
+        else:
+            save_file({"embeddings": vectors}, unfinished, metadata=made_by)
 
 
 def open_reranker(path: str) -> CrossEncoder:

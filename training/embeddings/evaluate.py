@@ -6,28 +6,20 @@ knows no grades), means over the queries that have a relevant passage; a passage
 """
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from datasets import Dataset
-from sentence_transformers import CrossEncoder, SentenceTransformer
+from sentence_transformers import CrossEncoder
 from sentence_transformers.util import pairwise_cos_sim, semantic_search
-from sklearn.preprocessing import scale
 
 from .. import metrics
-from ..arguments import check_least
-from ..arguments.embeddings import (
-    EvaluateArguments,
-    EvaluateRerankArguments,
-    PoolingArguments,
-    ReferenceArguments,
-    has_splits,
-)
 from ..files import prepare_result, write_result
 from ..report import format_scores
-from .data import Passage, Retrieval, read_retrieval, read_task
-from .encoders import Embedder, open_reranker, score_pairs
+from .data import Passage, Retrieval, name_of, read_retrieval, read_task
+from .encoders import DtypeName, Embedder, PoolingName, open_reranker, score_pairs
 
 SHOWN = ("hit@1", "hit@10", "mrr@10", "ndcg@10", "spearman", "pearson")
 KS = (1, 10)
@@ -35,111 +27,130 @@ RETRIEVAL = tuple(f"{name}@{k}" for k in KS for name in ("hit", "recall", "mrr",
 
 
 def evaluate_embed(
-    arguments: EvaluateArguments, pooling: PoolingArguments, reference: ReferenceArguments
+    data: str | Dataset,
+    *,
+    split: str = "test",
+    columns: Sequence[str] = (),
+    model: str = "runs/embed",
+    pooling: PoolingName | None = None,
+    normalize: bool | None = None,
+    max_length: int | None = None,
+    dtype: DtypeName | None = None,
+    result: str | None = None,
 ) -> dict[str, Any]:
-    """Measure an embedding model (the scores by name in "metrics"), and its vectors against those of
-    `reference.reference`, if that is given; a ValueError for bad data or a model of another task."""
-    check_least(reference, reference_texts=1)
-    prepare_result(arguments.result)
-    task = read_task(arguments.data, arguments.columns, arguments.split)
+    """Measure an embedding model on similarity or retrieval.
+
+    Args:
+        data: A folder with corpus.jsonl, queries and qrels; or a table, or a data set, of two texts and a score.
+        split: Which queries_SPLIT and qrels_SPLIT (or qrels/SPLIT) of a folder, or split of a Hub data set.
+        columns: Columns of a table, two texts and the score; by default guessed.
+        model: The model: a folder or a Hub name.
+        pooling: mean or cls (the first token) of the last states; by default as the model was saved, else mean.
+        normalize: Give vectors the length 1; by default as the model was saved, else not.
+        max_length: Cut texts off after this many tokens; by default as the model was saved.
+        dtype: What to compute in; by default as the model was saved, float32 where the processor is slow in 16 bits.
+        result: JSON file that the result is written to.
+
+    Returns:
+        The scores by name under "metrics", and what was measured on.
+
+    Raises:
+        ValueError: bad data, or a model of another task.
+    """
+    prepare_result(result)
+    task = read_task(data, columns, split)
     if isinstance(task, Dataset) and "label" not in task.column_names:
-        raise ValueError(f"data: {arguments.data!r} has no column of scores (name it by --columns)")
-    embedder = Embedder.from_arguments(pooling)
-    theirs = SentenceTransformer(reference.reference) if reference.reference else None
-    widths = [len(model.encode("a")) for model in (embedder.model, theirs) if model is not None]
-    if len({*widths}) > 1:
-        given = f"{reference.reference!r} has vectors of {widths[1]} numbers, the model of {widths[0]}"
-        raise ValueError(f"reference: {given}; use another one")
+        raise ValueError(f"data: {name_of(data)!r} has no column of scores (name it by --columns)")
+    embedder = Embedder.from_pretrained(model, pooling, normalize, max_length, dtype)
     started = time.perf_counter()
-    result = {"model": pooling.model, "data": arguments.data, "pooling": embedder.pooling}
-    if has_splits(arguments.data):
-        result["split"] = arguments.split
+    found = {"model": model, "data": name_of(data), "split": split, "pooling": embedder.pooling}
     scores = measure(embedder, task, "Embedding")
     if isinstance(task, Retrieval):
-        result |= {"queries": len(task.queries), "passages": len(task.passages)}
-        texts = [passage.text for passage in task.passages]
+        found |= {"queries": len(task.queries), "passages": len(task.passages)}
     else:
-        result["pairs"] = len(task)
-        texts = [*task["first"], *task["second"]]
-    result |= {"metrics": scores, "seconds": time.perf_counter() - started}
-    print_table({Path(pooling.model).name or pooling.model: scores})
-    if theirs is not None:
-        texts = [text for text in dict.fromkeys(texts) if text][: reference.reference_texts]
-        # in fp64, since rounding alone moves a cosine of fp32 vectors by 1e-7
-        cosines = pairwise_cos_sim(embedder.embed(texts).astype(float), theirs.encode(texts).astype(float))
-        lowest, mean = cosines.min().item(), cosines.mean().item()
-        print(f"against {reference.reference}: {len(texts)} texts, cosine at least {lowest:.7f}, mean {mean:.7f}")
-        result["reference"] = {"model": reference.reference, "texts": len(texts), "minimum": lowest, "mean": mean}
-    write_result(result, arguments.result)
-    return result
+        found["pairs"] = len(task)
+    found |= {"metrics": scores, "seconds": time.perf_counter() - started}
+    print_table({Path(model).name or model: scores})
+    write_result(found, result)
+    return found
 
 
-def evaluate_rerank(arguments: EvaluateArguments, how: EvaluateRerankArguments) -> dict[str, Any]:
-    """Measure what a reranker makes of the passages that an embedding model finds: the scores by name in "before",
-    "reranker_alone", "metrics" (by the share that is asked for) and, by other shares, in "shares"; a ValueError for bad
-    data, a model of another task, or a weight out of range."""
-    if not 0 <= how.weight <= 1:
-        raise ValueError(f"weight: {how.weight} is out of range; use 0 to 1")
-    check_least(how, depth=1)
-    prepare_result(arguments.result)
-    task = read_retrieval(arguments.data, arguments.split)
-    reranker, embedder = open_reranker(how.model), Embedder.from_pretrained(how.embedder)
+def evaluate_rerank(
+    data: str,
+    *,
+    split: str = "test",
+    model: str = "runs/rerank",
+    embedder: str = "runs/embed",
+    depth: int = 20,
+    result: str | None = None,
+) -> dict[str, Any]:
+    """Measure a reranker on the passages that an embedding model finds.
+
+    Args:
+        data: A folder with corpus.jsonl, queries and qrels.
+        split: Which queries_SPLIT and qrels_SPLIT (or qrels/SPLIT) of it.
+        model: The reranker: a folder or a Hub name.
+        embedder: The embedding model that finds the passages.
+        depth: Passages that are found and put in order for a query.
+        result: JSON file that the result is written to.
+
+    Returns:
+        The scores by name: of the passages as they were found in "before", as the reranker orders them in "metrics".
+
+    Raises:
+        ValueError: bad data, or a model of another task.
+    """
+    prepare_result(result)
+    task = read_retrieval(data, split)
+    reranker, finder = open_reranker(model), Embedder.from_pretrained(embedder)
     started = time.perf_counter()
-    ranking = Ranking(embedder, task, how.depth, "Embedding")
-    ranking.rerank(reranker)
-    shares = {str(step / 10): ranking.scores(step / 10) for step in range(11)}
-    before, alone, after = shares["0.0"], shares["1.0"], ranking.scores(how.weight)
-    print(f"{len(task.queries)} queries of {arguments.data}, the first {how.depth} passages put in order:")
-    print_table({"found": before, "reranker alone": alone, f"with share {how.weight:g}": after})
-    result = vars(how) | {"data": arguments.data, "split": arguments.split}
-    result |= {"queries": len(task.queries), "passages": len(task.passages), "shares": shares}
-    result |= {"before": before, "reranker_alone": alone, "metrics": after, "seconds": time.perf_counter() - started}
-    write_result(result, arguments.result)
-    return result
+    found = find_passages(finder, task, depth, "Embedding")
+    before, after = score(task, found), score(task, reorder(reranker, task, found, "Reranking"))
+    print(f"{len(task.queries)} queries of {data}, the first {depth} passages put in order:")
+    print_table({"found": before, "reranked": after})
+    scores = {"model": model, "embedder": embedder, "depth": depth, "data": str(data), "split": split}
+    scores |= {"queries": len(task.queries), "passages": len(task.passages)}
+    scores |= {"before": before, "metrics": after, "seconds": time.perf_counter() - started}
+    write_result(scores, result)
+    return scores
 
 
 def measure(embedder: Embedder, task: Retrieval | Dataset, progress: str | None = None) -> dict[str, float]:
     """The metrics `RETRIEVAL` of a retrieval folder; of scored pairs the correlations of the cosine with the score."""
     if isinstance(task, Retrieval):
-        return Ranking(embedder, task, max(KS), progress).scores()
+        return score(task, find_passages(embedder, task, max(KS), progress))
     vectors = (embedder.embed(task[side], progress=progress) for side in ("first", "second"))
     columns = {"predictions": pairwise_cos_sim(*vectors).tolist(), "references": task["label"]}
     return metrics.Spearman().compute(**columns) | metrics.Pearson().compute(**columns)
 
 
-class Ranking:
-    """The `depth` passages of highest cosine for each query of `task`, best first, and what a reranker says of them."""
+def find_passages(embedder: Embedder, task: Retrieval, depth: int, progress: str | None = None) -> list[list[Passage]]:
+    """The `depth` passages of highest cosine for each query, best first."""
+    passages = embedder.embed([passage.text for passage in task.passages], progress=progress, task="document")
+    queries = embedder.embed(list(task.queries.values()), progress=progress, task="query")
+    found = []
+    for name, hits in zip(task.queries, semantic_search(queries, passages, top_k=depth + task.ignore_identical_ids)):
+        itself = {name} - task.relevant[name].keys() if task.ignore_identical_ids else ()
+        hits = [task.passages[hit["corpus_id"]] for hit in hits]
+        found.append([passage for passage in hits if passage.id not in itself][:depth])
+    return found
 
-    def __init__(self, embedder: Embedder, task: Retrieval, depth: int, progress: str | None = None):
-        self.queries = list(task.queries.values())
-        passages = embedder.embed([passage.text for passage in task.passages], progress=progress, task="document")
-        vectors = embedder.embed(self.queries, progress=progress, task="query")
-        self.found: list[list[Passage]] = []
-        self.cosines: list[np.ndarray] = []
-        found = semantic_search(vectors, passages, top_k=depth + task.ignore_identical_ids)
-        for name, hits in zip(task.queries, found):
-            itself = {name} - task.relevant[name].keys() if task.ignore_identical_ids else ()
-            hits = [hit for hit in hits if task.passages[hit["corpus_id"]].id not in itself][:depth]
-            self.found.append([task.passages[hit["corpus_id"]] for hit in hits])
-            self.cosines.append(np.array([hit["score"] for hit in hits]))
-        self.reranked = self.cosines
-        relevant = (task.relevant[name] for name in task.queries)
-        self.references = [{"ids": list(graded), "grades": list(graded.values())} for graded in relevant]
 
-    def rerank(self, reranker: CrossEncoder) -> None:
-        """Score what was found; over the passages of a query, cosines and scores get mean 0 and deviation 1."""
-        pairs = [(query, passage.text) for query, row in zip(self.queries, self.found) for passage in row]
-        scores = score_pairs(reranker, pairs, "Reranking").astype(float)
-        self.cosines = list(map(scale, self.cosines))
-        self.reranked = list(map(scale, np.split(scores, np.cumsum([len(row) for row in self.found])[:-1])))
+def reorder(
+    reranker: CrossEncoder, task: Retrieval, found: list[list[Passage]], progress: str | None = None
+) -> list[list[Passage]]:
+    """The passages found for each query in the order of the reranker's scores."""
+    pairs = [(query, passage.text) for query, row in zip(task.queries.values(), found) for passage in row]
+    parts = np.split(score_pairs(reranker, pairs, progress), np.cumsum([len(row) for row in found])[:-1])
+    return [[row[i] for i in np.argsort(-scores, kind="stable")] for row, scores in zip(found, parts)]
 
-    def scores(self, weight: float = 0.0) -> dict[str, float]:
-        """hit, recall, MRR and nDCG at 1 and 10 of the order by weight · reranker + (1 - weight) · cosine."""
-        pairs = zip(self.cosines, self.reranked)
-        mixed = ((1 - weight) * near + (weight * told if weight else 0) for near, told in pairs)
-        orders = (np.argsort(-row, kind="stable") for row in mixed)
-        names = [[row[i].id for i in order] for row, order in zip(self.found, orders)]
-        return metrics.Retrieval().compute(predictions=names, references=self.references, ks=KS)
+
+def score(task: Retrieval, found: list[list[Passage]]) -> dict[str, float]:
+    """hit, recall, MRR and nDCG at 1 and 10 of the passages found for each query."""
+    relevant = (task.relevant[name] for name in task.queries)
+    references = [{"ids": list(graded), "grades": list(graded.values())} for graded in relevant]
+    predictions = [[passage.id for passage in row] for row in found]
+    return metrics.Retrieval().compute(predictions=predictions, references=references, ks=KS)
 
 
 def print_table(rows: dict[str, dict[str, float]]) -> None:

@@ -10,7 +10,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from os import PathLike
 from pathlib import Path
 
 import numpy as np
@@ -19,12 +20,10 @@ from safetensors.numpy import save_file
 from sentence_transformers import CrossEncoder
 from sentence_transformers.util import semantic_search
 
-from ..arguments import check_least
-from ..arguments.embeddings import RerankArguments, SearchArguments
-from ..files import check_folder, holds_something, lock_folder, whole
+from ..files import check_folder, holds_something, lock_folder, printable, whole
 from ..loading import reading
 from .data import Passage, read_lines, read_passages
-from .encoders import Embedder, loading_options, open_reranker, score_pairs
+from .encoders import DtypeName, Embedder, as_texts, open_reranker, score_pairs
 
 FILE = "index.safetensors"
 
@@ -53,8 +52,7 @@ class Index:
         """Read an index; a ValueError if there is none, or its file is damaged."""
         file = Path(folder, FILE)
         if not file.is_file():
-            advice = "build one in a new folder by --data"
-            raise ValueError(f"index: {str(folder)!r} has no {FILE} (older versions had others); {advice}")
+            raise ValueError(f"index: {str(folder)!r} has no {FILE}; build one in a new folder by --data")
         with reading(file), safe_open(file, "np") as saved:
             passages = [Passage(*row) for row in json.loads(saved.get_tensor("passages").tobytes())]
             made_by = saved.metadata()
@@ -83,51 +81,87 @@ class Index:
         return [[(self.passages[hit["corpus_id"]], hit["score"]) for hit in hits] for hits in found]
 
 
-def search(arguments: SearchArguments) -> list[list[tuple[Passage, float]]]:
-    """Build an index, if there is data for it (in the place of the one that is there, if any); then answer the queries:
-    for each the passages found with their scores, best first, `top_k` of them. A ValueError for no index, nothing to
-    do, an index of another model, or a folder that holds something else."""
-    if not arguments.words:
-        raise ValueError("index: none given; give the index (a folder), then queries")
-    folder, *queries = arguments.words
-    if not (queries or arguments.data):
+def search(
+    index: str | PathLike,
+    queries: str | Iterable[str] = (),
+    *,
+    data: str | list[str] = (),
+    model: str | None = None,
+    passage_words: int = 150,
+    max_length: int | None = None,
+    dtype: DtypeName | None = None,
+    top_k: int = 5,
+    reranker: str | None = None,
+    depth: int = 50,
+) -> list[list[tuple[Passage, float]]]:
+    """Build an index over text, or find the passages that are nearest to queries, or both.
+
+    Args:
+        index: The folder of the index.
+        queries: The queries.
+        data: Folders and files to build the index of (txt, md, JSON lines, csv, tsv, parquet). It replaces one that is
+            there.
+        model: The embedding model; by default the one that the index was built with, for a new one runs/embed.
+        passage_words: Longest passage cut from a text file, in words; of Chinese, Thai and the like, two letters count
+            as one.
+        max_length: Cut texts off after this many tokens, in a new index; by default as the model was saved.
+        dtype: What to compute in; by default as the model was saved, float32 where the processor is slow in 16 bits.
+        top_k: Passages found for a query.
+        reranker: A reranker that puts the passages found in order.
+        depth: Passages that the reranker reads for a query.
+
+    Returns:
+        For each query the passages found (`id`, `text`), each with its cosine, or the reranker's score; best first.
+
+    Raises:
+        ValueError: there is no index, nothing to do, an index of another model, or a folder that holds something else.
+    """
+    queries = as_texts(queries, "queries")
+    data = [data] if isinstance(data, (str, Path)) else list(data)
+    if not (queries or data):
         raise ValueError("queries: none given; to build an index, say from what by --data")
-    check_least(arguments, top_k=1, depth=1, passage_words=1)
-    if not all(query.strip() for query in queries):
+    if not all(map(str.strip, queries)):
         raise ValueError("queries: one is empty; give some words")
-    root = Path(folder).expanduser()
-    reranker = open_reranker(arguments.reranker) if arguments.reranker else None
-    if arguments.data:
-        index, embedder = _build(root, arguments)
+    root = Path(index).expanduser()
+    opened = open_reranker(reranker) if reranker else None
+    if data:
+        found, embedder = _build(root, data, passage_words, model, max_length, dtype)
     else:
-        index = Index.load(root)
-        embedder = _open_embedder(arguments.model or index.model, arguments, index.max_length)
-        if (fingerprint := embedder.fingerprint()) != index.fingerprint:
-            given = f"{arguments.model or index.model!r} ({fingerprint[:8]})"
-            makers = f"{index.model!r} ({index.fingerprint[:8]}) with max_length={index.max_length}, not by {given}"
+        found = Index.load(root)
+        embedder = Embedder.from_pretrained(
+            model or found.model, max_length=max_length or found.max_length, dtype=dtype
+        )
+        if (fingerprint := embedder.fingerprint()) != found.fingerprint:
+            makers = f"{found.model!r} ({found.fingerprint[:8]}) with max_length={found.max_length}"
+            given = f"{model or found.model!r} ({fingerprint[:8]})"
             raise ValueError(
-                f"index: its vectors were made by {makers}; build a new index for another model, or version"
+                f"index: its vectors were made by {makers}, not by {given}; build a new index for another model, or"
+                " version"
             )
-    depth = max(arguments.depth, arguments.top_k) if reranker else arguments.top_k
-    results = index.search(queries, embedder, depth) if queries else []
-    for number, (query, found) in enumerate(zip(queries, results)):
-        if reranker:
-            ranked = rank(reranker, query, [passage.text for passage, _ in found], arguments.top_k)
-            results[number] = [(found[place][0], score) for place, score in ranked]
-        print(query)
+    if not queries:
+        return []
+    results = found.search(queries, embedder, max(depth, top_k) if opened else top_k)
+    for number, (query, hits) in enumerate(zip(queries, results)):
+        if opened:
+            ranked = rank(opened, query, [passage.text for passage, _ in hits], top_k)
+            results[number] = [(hits[place][0], score) for place, score in ranked]
+        print(printable(query))
         for passage, score in results[number]:
-            print(f"  {score:6.3f}  {passage.id}\n{textwrap.shorten(passage.text, 240, placeholder=' …')}\n")
+            print(f"  {score:6.3f}  {printable(passage.id)}\n{_shorten(passage.text)}\n")
     return results
 
 
-def _build(root: Path, arguments: SearchArguments) -> tuple[Index, Embedder]:
+def _build(
+    root: Path, data: list[str], passage_words: int, model: str | None, max_length: int | None, dtype: str | None
+) -> tuple[Index, Embedder]:
     """Build and save an index in a new folder, or one that holds an index."""
     check_folder(root, "index")
-    if root.exists() and not (root / FILE).is_file() and holds_something(root):
+    there = (root / FILE).is_file()
+    if root.exists() and not there and holds_something(root):
         raise ValueError(f"index: {str(root)!r} exists and is no index; give a new folder")
-    passages = read_passages(arguments.data, arguments.passage_words)
-    model = arguments.model or (Index.load(root).model if (root / FILE).is_file() else "runs/embed")
-    embedder = _open_embedder(model, arguments)
+    passages = read_passages(data, passage_words)
+    model = model or (Index.load(root).model if there else "runs/embed")
+    embedder = Embedder.from_pretrained(model, max_length=max_length, dtype=dtype)
     # a path that holds wherever the index is used; a Hub name stays
     place = str(Path(model).resolve()) if Path(model).exists() else model
     with lock_folder(root):
@@ -140,31 +174,47 @@ def _build(root: Path, arguments: SearchArguments) -> tuple[Index, Embedder]:
     return index, embedder
 
 
-def _open_embedder(model: str, arguments: SearchArguments, max_length: int | None = None) -> Embedder:
-    length = arguments.max_length or max_length
-    return Embedder.from_pretrained(model, None, None, length, **loading_options(arguments.dtype))
-
-
 def rank(reranker: CrossEncoder, query: str, texts: Sequence[str], top_k: int | None) -> list[tuple[int, float]]:
     """The places in `texts` of the `top_k` that answer the query best, the best first, with their scores."""
     scores = score_pairs(reranker, [(query, text) for text in texts])
     return [(int(place), float(scores[place])) for place in np.argsort(-scores, kind="stable")[:top_k]]
 
 
-def rerank(arguments: RerankArguments) -> list[tuple[str, float]]:
-    """Print passages in the order of how well they answer a query: (passage, score), best first, `top_k` of them; a
-    ValueError for no query, no passage, or a model that is no reranker."""
-    if not arguments.words or not arguments.words[0].strip():
-        raise ValueError("query: none given; give the query, then passages")
-    check_least(arguments, top_k=1)
-    query, *passages = arguments.words
-    passages += read_lines(arguments.file) if arguments.file is not None else []
-    passages = [passage for passage in passages if passage.strip()]
-    if not passages:
+def rerank(
+    query: str,
+    passages: str | Iterable[str] = (),
+    *,
+    file: str | None = None,
+    model: str = "runs/rerank",
+    top_k: int | None = None,
+) -> list[tuple[str, float]]:
+    """Order passages by how well they answer a query.
+
+    Args:
+        query: The query.
+        passages: The passages.
+        file: Text file of further passages, one a line ("-": stdin).
+        model: The reranker: a folder or a Hub name.
+        top_k: Passages shown; by default all.
+
+    Returns:
+        (passage, score), best first.
+
+    Raises:
+        ValueError: no query, no passage, or a model that is no reranker.
+    """
+    if not query.strip():
+        raise ValueError("query: it is empty")
+    texts = as_texts(passages, "passages") + (read_lines(file) if file is not None else [])
+    texts = [passage for passage in texts if passage.strip()]
+    if not texts:
         raise ValueError("passages: none given; give the query, then passages, or a --file of them")
-    ranked = rank(open_reranker(arguments.model), query, passages, arguments.top_k)
-    results = [(passages[place], score) for place, score in ranked]
-    print(query)
+    results = [(texts[place], score) for place, score in rank(open_reranker(model), query, texts, top_k)]
+    print(printable(query))
     for passage, score in results:
-        print(f"  {score:6.3f}  {textwrap.shorten(passage, 240, placeholder=' …')}")
+        print(f"  {score:6.3f}  {_shorten(passage)}")
     return results
+
+
+def _shorten(text: str) -> str:
+    return printable(textwrap.shorten(text, 240, placeholder=" …"))

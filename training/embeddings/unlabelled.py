@@ -11,11 +11,13 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 
 from datasets import Dataset
 
 from ..data.sentences import BLANK_LINE, split_sentences
-from .data import TABLE_SUFFIXES, UNSPACED, not_text, read_table, read_text, split_words, text_files
+from ..data.tables import read_table, read_text
+from .data import UNSPACED, is_table, split_words, text_files, texts_of
 
 KINDS = ("title", "adjacent", "dropout")
 
@@ -26,14 +28,14 @@ class Document:
     text: str
 
 
-def read_documents(sources: Sequence[str]) -> list[Document]:
+def read_documents(sources: Sequence[str | Path]) -> list[Document]:
     """The documents of `text_files`: the rows of a table (columns `text`, perhaps `title`), or what blank lines divide
     in a text file, where the first of several lines is the title. A ValueError for no such file, or no text in them."""
     documents: list[Document] = []
     for _, path in text_files(sources):
-        if path.suffix.lower() in TABLE_SUFFIXES:
-            table = read_table(str(path))
-            rows = zip(table.rows, table.column("text", not_text))
+        if is_table(path):
+            table = read_table(path)
+            rows = zip(table, texts_of(table, "text", str(path)))
             documents += [Document(str(row.get("title") or "").strip(), text.strip()) for row, text in rows]
         else:
             for block in BLANK_LINE.split(read_text(path)):
@@ -41,7 +43,7 @@ def read_documents(sources: Sequence[str]) -> list[Document]:
                 documents.append(Document(title.strip(), text.strip()) if text else Document("", title.strip()))
     documents = [document for document in documents if document.text]
     if not documents:
-        raise ValueError(f"data: no text in {', '.join(sources) or 'nothing'}")
+        raise ValueError(f"data: no text in {', '.join(map(str, sources)) or 'nothing'}")
     return documents
 
 
@@ -69,6 +71,8 @@ def make_pairs(documents: Sequence[Document], kinds: Sequence[str], words: int, 
     a ValueError that says why, and `where`."""
     pairs: list[tuple[str, str]] = []
     for kind in kinds:
+        if kind not in KINDS:
+            raise ValueError(f"pairs_from: {kind!r} is unknown; use {', '.join(KINDS)}, or several of them")
         if kind == "title":
             found = [(each.title, without_title(each)) for each in documents if each.title]
             found = [(title, text) for title, text in found if text and re.search(r"\w", title)]

@@ -6,7 +6,7 @@ Nothing here may import torch: `--help` reads it.
 from dataclasses import dataclass
 from typing import Any
 
-from ..arguments import embeddings, finetuning, pretraining, tools
+from ..arguments import finetuning, pretraining
 
 
 @dataclass
@@ -62,8 +62,6 @@ COMMANDS = {
         (*TEXT, pretraining.StreamingArguments, pretraining.TokenizerArguments, pretraining.TokenizerCommandArguments),
     ),
     "prepare": Command("pretraining.prepare:prepare", (*TEXT, *ROWS, pretraining.PrepareArguments)),
-    "convert": Command("conversion:convert", (tools.ConvertArguments,), "paths"),
-    "export": Command("export:export", (tools.ExportArguments,), "paths"),
     **{
         f"{name} {task}": Command(
             f"finetuning.run:{name}",
@@ -77,33 +75,4 @@ COMMANDS = {
         )
         for task, arguments in TASKS.items()
     },
-    "embed": Command(
-        "embeddings.encoders:embed",
-        (embeddings.EmbedArguments, embeddings.PoolingArguments),
-        "text",
-        "Turn texts into vectors.",
-    ),
-    "search": Command("embeddings.search:search", (embeddings.SearchArguments,), "words"),
-    "rerank": Command("embeddings.search:rerank", (embeddings.RerankArguments,), "words"),
-    "finetune embed": Command(
-        "embeddings.train:finetune_embed",
-        (embeddings.EmbedTrainingArguments, embeddings.PairArguments),
-        "data",
-        "Train an embedding model on pairs, triples or scored pairs.",
-        embeddings.EMBED_DEFAULTS,
-    ),
-    "finetune rerank": Command(
-        "embeddings.train:finetune_rerank",
-        (embeddings.RerankTrainingArguments, embeddings.PairArguments),
-        "data",
-        "Train a reranker on pairs and the negatives found for them.",
-        embeddings.RERANK_DEFAULTS,
-    ),
-    "evaluate embed": Command(
-        "embeddings.evaluate:evaluate_embed",
-        (embeddings.EvaluateArguments, embeddings.PoolingArguments, embeddings.ReferenceArguments),
-    ),
-    "evaluate rerank": Command(
-        "embeddings.evaluate:evaluate_rerank", (embeddings.EvaluateArguments, embeddings.EvaluateRerankArguments)
-    ),
 }
