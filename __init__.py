@@ -21,13 +21,14 @@ _PUBLIC = {
         " MiniBertForCausalLM MiniBertForNextSentencePrediction MiniBertForSequenceClassification"
         " MiniBertForTokenClassification MiniBertForReplacedTokenDetection MiniBertForQuestionAnswering"
         " MiniBertForMultipleChoice",
-        "training.api": "pretrain prepare finetune evaluate",
+        "training.api": "pretrain finetune evaluate",
         "training.hub.push": "push",
         "training.embeddings.encoders": "embed",
         "training.embeddings.search": "search rerank",
         "training.conversion.folders": "convert",
         "training.export": "export",
         "training.pretraining.fill": "fill",
+        "training.pretraining.prepare": "prepare",
         "tokenization": "extend_tokenizer train_tokenizer",
         "training.data.collators": "MaskedLMCollator",
     }.items()

@@ -15,14 +15,11 @@ All raise:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .cli import COMMANDS, load, split_command
 from .old_cli.parsing import run_command
 from .result import TrainingResult
-
-if TYPE_CHECKING:
-    from .data.prepared import PreparedRows
 
 
 def pretrain(**arguments: Any) -> TrainingResult:
@@ -38,17 +35,6 @@ def pretrain(**arguments: Any) -> TrainingResult:
         output_dir (str): where all is saved; "runs/minibert" by default.
     """
     return run_command("pretrain", given=arguments)
-
-
-def prepare(**arguments: Any) -> PreparedRows:
-    """Make rows of text once, for trainings that read them instead (`pretrain(data=output_dir)`), also as a stream.
-
-    Args:
-        data, seq_length (int), packing (str), validation_size (float): as `pretrain` takes them.
-        tokenizer (str): a trained one, or a model; else one is trained, and kept with the rows.
-        output_dir (str): "runs/rows" by default; the same call goes on where it was killed.
-    """
-    return run_command("prepare", given=arguments)
 
 
 def finetune(task: str, **arguments: Any) -> TrainingResult:

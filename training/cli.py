@@ -64,8 +64,24 @@ TASKS = {
 }
 COMMANDS = {
     "pretrain": Command("Train a tokenizer and pretrain a model on text."),
-    "prepare": Command("Tokenize and pack text once, in parquet shards that trainings read."),
-    "tokenizer": Command("Train a tokenizer on text, or add words to a trained one."),
+    "prepare": Command(
+        "Tokenize and pack text once, in parquet shards that trainings read.",
+        "pretraining.prepare:prepare",
+        examples="""\
+minibert prepare --data my-text/ --output_dir runs/rows
+minibert prepare --data corpus.jsonl --text_column body --seq_length 1024 --num_proc 8
+minibert pretrain --data runs/rows
+""",
+    ),
+    "tokenizer": Command(
+        "Train a tokenizer on text, or add words to a trained one.",
+        "pretraining.tokenizer:make_tokenizer",
+        examples="""\
+minibert tokenizer --data my-text/ --vocab_size 16384
+minibert tokenizer --data de=german/ hi=hindi.txt --algorithm unigram
+minibert tokenizer --data reports/*.txt --extend bert-base-uncased --extend_vocabulary 500
+""",
+    ),
     "fill": Command(
         "Fill the masks in a text with a trained model.",
         "pretraining.fill:fill",

@@ -12,10 +12,15 @@ from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
 from minibert.tokenization import train_tokenizer
-from minibert.training.arguments.pretraining import CorpusArguments, MixtureArguments, StreamingArguments
 from minibert.training.cli import main as cli
 from minibert.training.data.documents import hold_out, load_documents, tokenize_documents
-from minibert.training.data.mixtures import draw_documents, load_sample, prepare_documents, sampling_probabilities
+from minibert.training.data.mixtures import (
+    Corpus,
+    draw_documents,
+    load_sample,
+    prepare_documents,
+    sampling_probabilities,
+)
 from minibert.training.data.packing import pack_documents
 
 pytestmark = pytest.mark.usefixtures("cache")
@@ -34,14 +39,8 @@ def sources(tmp_path):
 
 
 def prepare(data, weights=(), sampling_alpha=None, validation_size=0.1, seed=0, **options):
-    return prepare_documents(
-        CorpusArguments(data=list(data)),
-        MixtureArguments(weights=list(weights), sampling_alpha=sampling_alpha),
-        StreamingArguments(),
-        validation_size=validation_size,
-        seed=seed,
-        **options,
-    )
+    corpus = Corpus(data, weights=weights, sampling_alpha=sampling_alpha)
+    return prepare_documents(corpus, validation_size=validation_size, seed=seed, **options)
 
 
 def split(data):
@@ -201,10 +200,10 @@ def test_a_seed_draws_one_order_and_its_tokens_are_cached(sources):
 
 
 def test_the_tokenizers_sample(sources):
-    mixed = load_sample(CorpusArguments(data=sources), MixtureArguments(), StreamingArguments())
+    mixed = load_sample(Corpus(sources))
     drawn = counts(mixed)
     assert drawn["de"] >= SIZES["de"] and drawn["tr"] > 5 * SIZES["tr"]
-    plain = load_sample(CorpusArguments(data=sources), MixtureArguments(sampling_alpha=1.0), StreamingArguments())
+    plain = load_sample(Corpus(sources, sampling_alpha=1.0))
     assert counts(plain) == SIZES
 
 

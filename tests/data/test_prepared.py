@@ -22,17 +22,16 @@ from transformers import AutoTokenizer, CanineTokenizer
 
 import minibert
 from minibert.tokenization import train_tokenizer
-from minibert.training.arguments.pretraining import RowArguments
 from minibert.training.data import packing, prepared
 from minibert.training.data.documents import hold_out, load_documents, tokenize_documents
 from minibert.training.data.packing import adapt_tokenizer, pack_documents
 from minibert.training.data.prepared import (
+    SPLITS,
     PreparedRows,
     StreamedRows,
     StreamOrder,
-    texts_of,
     write_manifest,
-    write_part,
+    write_shard,
 )
 from minibert.training.data.tables import read_table
 from minibert.training.pretraining import prepare as preparing
@@ -193,44 +192,17 @@ def test_a_run_that_was_killed_goes_on(text, tmp_path):
         assert bytes_of(broken) == bytes_of(tmp_path / "whole")
 
 
-def test_several_machines_prepare_a_part_each(tmp_path):
-    """What is held out does not depend on how the text is cut, and every document is in one row."""
-    texts = [*dict.fromkeys(TEXTS[:300]), "  ", ""]
-    tokenizer = train_tokenizer(texts, vocab_size=300, show_progress=False)
-    made = {}
-    for parts in (1, 3):
-        folder = tmp_path / str(parts)
-        folder.mkdir()
-        for part in reversed(range(parts)):
-            write_part(iter(texts[part::parts]), folder, part, tokenizer, RowArguments(0.2, 48), shard_documents=WINDOW)
-        tokenizer.save_pretrained(folder)
-        write_manifest(folder, RowArguments(0.2, 48), {"data": ["mine"]})
-        rows = PreparedRows(folder)
-        made[parts] = {split: Counter(texts_of(rows.load(split), tokenizer)) for split in ("train", "validation")}
-        assert rows.corpus.data == ["mine"] and len(rows.manifest["train"]) >= parts
-    assert made[1] == made[3]
-    words = Counter(tokenizer.decode(tokenizer(text)["input_ids"], skip_special_tokens=True) for text in texts[:-2])
-    found = made[1]["train"] + made[1]["validation"]
-    assert all(found[text] == n for text, n in words.items() if len(tokenizer(text)["input_ids"]) <= 48)
-    assert 0.1 < made[1]["validation"].total() / found.total() < 0.3
-    (tmp_path / "1" / "validation-00000.parquet").unlink()
-    with pytest.raises(ValueError, match="validation_size: 30 of a part of the text; use a share"):
-        write_part(texts, tmp_path / "1", 0, tokenizer, RowArguments(30, 48))
-    with pytest.raises(ValueError, match="no whole shard validation"):
-        write_manifest(tmp_path / "1", RowArguments(0.2, 48), {})
-
-
 def test_a_window_of_documents_without_tokens(tmp_path):
     """Of characters that the tokenizer drops: they have no rows, and the others theirs."""
     tokenizer = train_tokenizer(TEXTS, vocab_size=300, show_progress=False)
-    path, made = tmp_path / "train-00000.parquet", RowArguments(0.1, 48, "packed")
-    prepared.write_shard(path, [*["\u200b"] * WINDOW, *TEXTS[:3]], tokenizer, made)
+    path, made = tmp_path / "train-00000.parquet", ("packed", 48)
+    prepared.write_shard(path, [*["\u200b"] * WINDOW, *TEXTS[:3]], tokenizer, *made)
     counts, rows = prepared.shard_counts(path), read_table(path)
     assert counts["documents"] == WINDOW + 3 and counts["tokens"] == sum(map(len, rows["input_ids"])) > 0
     groups = [(str(path), number, count) for number, count in enumerate(counts["rows"])]
     streamed = StreamedRows(groups, 0)
     assert [streamed[i]["input_ids"].tolist() for i in range(len(streamed))] == rows["input_ids"][:]
-    prepared.write_shard(path, ["\u200b"], tokenizer, made)
+    prepared.write_shard(path, ["\u200b"], tokenizer, *made)
     assert sum(prepared.shard_counts(path)["rows"]) == prepared.shard_counts(path)["tokens"] == 0
 
 
@@ -368,12 +340,14 @@ def test_a_stream_gives_the_rows_of_the_shards(text, tmp_path, workers):
 def test_rows_know_a_tokenizer_before_and_after_it_was_adapted(tmp_path):
     """A training saves its mask token with the space before it, whichever of the two the rows were made with."""
     raw, adapted = foreign_tokenizer("gpt2"), adapt_tokenizer(foreign_tokenizer("gpt2"))
-    rows = RowArguments(0.5, 48)
+    made = dict(validation_size=0.5, seq_length=48, packing="packed")
     for number, tokenizer in enumerate((raw, adapted)):
         folder = tmp_path / str(number)
         tokenizer.save_pretrained(folder)
-        write_part((f"the king is {number} old" for number in range(20)), folder, 0, tokenizer, rows)
-        write_manifest(folder, rows, {})
+        for split in SPLITS:
+            texts = (f"the king is {number} old" for number in range(20))
+            write_shard(folder / f"{split}-00000.parquet", texts, tokenizer, "packed", 48)
+        write_manifest(folder, made, {})
         for other in (raw, adapted):
             PreparedRows(folder).check_tokenizer(other)
         with pytest.raises(ValueError, match="is not the one that the rows in"):

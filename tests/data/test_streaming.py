@@ -19,13 +19,13 @@ from torch.utils.data import DataLoader
 from transformers import TrainingArguments
 
 from minibert.tokenization import train_tokenizer
-from minibert.training.arguments.pretraining import CorpusArguments, MixtureArguments, StreamingArguments
 from minibert.training.checkpoints import write_manifest
 from minibert.training.cli import main as cli
 from minibert.training.data import mixtures
 from minibert.training.data.collators import EVALUATION_RATE, MaskedLMCollator
 from minibert.training.data.documents import hold_out, load_documents, load_sources, tokenize_documents
 from minibert.training.data.mixtures import (
+    Corpus,
     check_stream,
     check_workers,
     first_rows,
@@ -53,13 +53,8 @@ def texts(stream, count=None):
 
 
 def prepare(data, weights=(), sampling_alpha=None, validation_size=0.1, seed=0, **options):
-    return prepare_documents(
-        CorpusArguments(data=list(map(str, data))),
-        MixtureArguments(weights=list(weights), sampling_alpha=sampling_alpha),
-        StreamingArguments(streaming=True, **options),
-        validation_size=validation_size,
-        seed=seed,
-    )
+    corpus = Corpus(data, weights=weights, sampling_alpha=sampling_alpha, streaming=True, **options)
+    return prepare_documents(corpus, validation_size=validation_size, seed=seed)
 
 
 # --- the same as from disk ---
@@ -193,8 +188,7 @@ def test_a_sample_ends_when_every_document_has_come(folder):
     found = texts(mix_streams(streams, np.array([0.8, 0.2]), 0, 0, endless=False))
     assert set(found) == {text for stream in streams for text in texts(stream)}
     assert sum("of file 0" in text for text in found) > 250
-    corpus = CorpusArguments(data=[str(folder)])
-    sample = load_sample(corpus, MixtureArguments(), StreamingArguments(streaming=True, sample_documents=30))
+    sample = load_sample(Corpus(folder, streaming=True, sample_documents=30))
     assert len(texts(sample)) == 30 and texts(sample) == texts(sample)
     tokenizers = [train_tokenizer(t, vocab_size=150, show_progress=False) for t in (sample["text"], texts(sample))]
     assert tokenizers[0].get_vocab() == tokenizers[1].get_vocab()

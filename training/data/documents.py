@@ -33,7 +33,6 @@ from transformers import PreTrainedTokenizerFast
 
 from ...tokenization import Coverage, check_coverage
 from ...tokenization.coverage import is_panic
-from ..arguments.pretraining import ROWS_MANIFEST, ROWS_PLAN
 from ..loading import without_bars
 from .builtin_corpus import builtin_documents, builtin_files
 from .sentences import sentence_table
@@ -50,6 +49,8 @@ from .tables import (
     to_number,
 )
 
+ROWS_MANIFEST = "minibert_rows.json"  # in a folder of prepared rows that is finished
+ROWS_PLAN = "minibert_rows.unfinished.json"  # in one that is not: what the rows are made of
 # Documents in one call of the tokenizer: enough to keep every core busy, few enough that the encodings of long
 # documents (100 bytes a token and more) stay small.
 TOKENIZER_BATCH = 512

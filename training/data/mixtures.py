@@ -12,9 +12,11 @@ ends, so that `Trainer` sees a single epoch; its way of resuming (to skip batche
 """
 
 import math
+import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from typing import Any
 
 import datasets
 import numpy as np
@@ -24,9 +26,9 @@ from tqdm.auto import tqdm
 from transformers import TrainingArguments
 from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 
-from ..arguments.pretraining import CorpusArguments, MixtureArguments, StreamingArguments
 from ..report import format_table
-from .documents import hold_out, in_share, is_plain, language_of, load_documents, load_sources, map_tables
+from .documents import Source, hold_out, in_share, is_plain, language_of, load_documents, load_sources, map_tables
+from .documents import name_of as _name
 from .tables import DatasetOrStream
 
 # The exponent for languages (XLM-R, Conneau et al. 2020).
@@ -40,6 +42,42 @@ VALIDATION_DOCUMENTS = 1000
 SAMPLE_ROWS = 1000
 
 
+@dataclass
+class Corpus:
+    """Where text comes from, in which proportion, and how it is read.
+
+    Args:
+        data, packages, text_column, sample_by: as `documents.load_documents` takes them; one entry may stand alone.
+        weights: the share of each entry of `data`; by default the number of its documents.
+        sampling_alpha: draw sources with p ∝ weight^alpha; by default 0.3 where all entries name languages, else 1.
+        streaming: read text as it is needed, for a corpus that is larger than the disk.
+        shuffle_buffer: documents that a stream mixes at a time; 0 keeps their order.
+        sample_documents: documents of a stream that a tokenizer is trained on.
+    """
+
+    data: Source | Sequence[Source] = ()
+    packages: Sequence[str] = ()
+    text_column: str | None = None
+    sample_by: str = "auto"
+    weights: Sequence[float] = ()
+    sampling_alpha: float | None = None
+    streaming: bool = False
+    shuffle_buffer: int = 10_000
+    sample_documents: int = 100_000
+
+    def __post_init__(self):
+        if isinstance(self.data, (str, os.PathLike, datasets.Dataset, datasets.IterableDataset)):
+            self.data = [self.data]
+        self.data = [str(item) if isinstance(item, os.PathLike) else item for item in self.data]
+        for name, least in (("shuffle_buffer", 0), ("sample_documents", 1)):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name}: {getattr(self, name)} is too small; use {least} or more")
+
+    def load(self) -> datasets.Dataset:
+        options = dict(packages=self.packages, text_column=self.text_column, sample_by=self.sample_by)
+        return load_documents(self.data, **options)
+
+
 @dataclass(frozen=True)
 class CorpusSplits:
     """Documents, in a column `text`; of several languages that are not streamed, which one in a column `source`."""
@@ -51,13 +89,7 @@ class CorpusSplits:
 
 
 def prepare_documents(
-    corpus: CorpusArguments,
-    mixture: MixtureArguments,
-    streaming: StreamingArguments,
-    *,
-    validation_size: float,
-    seed: int,
-    minimum_validation: int = 1,
+    corpus: Corpus, *others: Any, validation_size: float, seed: int, minimum_validation: int = 1
 ) -> CorpusSplits:
     """Load the corpus, hold out whole documents, and mix the sources; of several, a table of their shares is printed.
 
@@ -69,50 +101,57 @@ def prepare_documents(
     Raises:
         ValueError: what `load_documents`, `hold_out` and `check_mixture` refuse, or a source without text.
     """
-    if streaming.streaming:
-        names, streams, probabilities = _streams(corpus, mixture)
+    corpus = _as_corpus(corpus, *others)
+    if corpus.streaming:
+        names, streams, probabilities = _streams(corpus)
         splits = [split_stream(stream, validation_size, seed) for stream in streams]
         validation = first_rows(*(held_out for _, held_out in splits), count=VALIDATION_DOCUMENTS)
         if len(validation) < minimum_validation:
             raise ValueError(f"validation_size: {validation_size} holds no document of the stream out; raise it")
         streams = [train for train, _ in splits]
         _check_not_empty(names, streams, "is left to train on")
-        mixed = streams, probabilities, seed, streaming.shuffle_buffer
-        sample = mix_streams(*mixed, endless=False).take(streaming.sample_documents)
+        mixed = streams, probabilities, seed, corpus.shuffle_buffer
+        sample = mix_streams(*mixed, endless=False).take(corpus.sample_documents)
         return CorpusSplits(mix_streams(*mixed), validation, sample)
 
-    names, alpha = check_mixture(corpus.data, mixture)
-    documents = load_documents(**vars(corpus))
+    (names, alpha), documents = check_mixture(corpus), corpus.load()
     if len(documents) < MINIMUM_DOCUMENTS:
-        source = ", ".join(corpus.data) or "the built-in corpus"
+        source = ", ".join(map(_name, corpus.data)) or "the built-in corpus"
         raise ValueError(f"data: {len(documents)} documents in {source}; give {MINIMUM_DOCUMENTS} or more")
     columns, needed = ["text"], minimum_validation
     if len(names) > 1 and all(language_of(item)[0] for item in corpus.data):
         columns, needed = ["text", "source"], len(names) * (minimum_validation - 1) + 1  # the pigeonhole principle
-    held_out = hold_out(documents, validation_size, seed, needed)
-    train = _mix(names, documents.select(np.flatnonzero(~held_out)), mixture.weights, alpha, seed)
-    repeats = len(train) > (~held_out).sum() or len(set(corpus.data)) < len(corpus.data)
-    train, held_out = (part.select_columns(columns) for part in (train, documents.select(np.flatnonzero(held_out))))
-    return CorpusSplits(train, held_out, train, bool(repeats))
+    is_held_out = hold_out(documents, validation_size, seed, needed)
+    rest, held_out = (documents.select(np.flatnonzero(side)) for side in (~is_held_out, is_held_out))
+    train = _mix(names, rest, corpus.weights, alpha, seed)
+    repeats = len(train) > len(rest) or len(set(names)) < len(names)
+    train, held_out = train.select_columns(columns), held_out.select_columns(columns)
+    return CorpusSplits(train, held_out, train, repeats)
 
 
-def load_sample(corpus: CorpusArguments, mixture: MixtureArguments, streaming: StreamingArguments) -> DatasetOrStream:
+def load_sample(corpus: Corpus) -> DatasetOrStream:
     """What a tokenizer is trained on when nothing is held out: see `prepare_documents`."""
-    if streaming.streaming:
-        mixed = mix_streams(*_streams(corpus, mixture)[1:], 0, streaming.shuffle_buffer, endless=False)
-        return mixed.take(streaming.sample_documents)
-    names, alpha = check_mixture(corpus.data, mixture)
-    return _mix(names, load_documents(**vars(corpus)), mixture.weights, alpha, seed=0)
+    if corpus.streaming:
+        mixed = mix_streams(*_streams(corpus)[1:], 0, corpus.shuffle_buffer, endless=False)
+        return mixed.take(corpus.sample_documents)
+    names, alpha = check_mixture(corpus)
+    return _mix(names, corpus.load(), corpus.weights, alpha, seed=0)
 
 
-def check_mixture(data: Sequence[str], mixture: MixtureArguments) -> tuple[list[str], float]:
+def _as_corpus(*parts: Any) -> Corpus:
+    return (
+        parts[0] if isinstance(parts[0], Corpus) else Corpus(**{k: x for part in parts for k, x in vars(part).items()})
+    )
+
+
+def check_mixture(corpus: Corpus) -> tuple[list[str], float]:
     """The names of the sources and the exponent α; a ValueError if what is given does not make sense."""
+    data, weights, alpha = corpus.data, corpus.weights, corpus.sampling_alpha
     languages = [language_of(item)[0] for item in data]
     if any(languages) and None in languages:
-        unnamed = data[languages.index(None)]
+        unnamed = _name(data[languages.index(None)])
         raise ValueError(f"data: {unnamed!r} names no language but others do; use language=item for all or none")
-    names = [language or item for language, item in zip(languages, data)]
-    weights, alpha = mixture.weights, mixture.sampling_alpha
+    names = [language or _name(item) for language, item in zip(languages, data)]
     if weights and len(weights) != len(data):
         sources = ", ".join(names) or "the built-in corpus"
         raise ValueError(f"weights: {len(weights)} for the sources {sources}; give one for every entry of data")
@@ -186,20 +225,20 @@ def _interleave(parts: list, probabilities: np.ndarray, seed: int):
 # --- Streams ---------------------------------------------------------------------------------------------------------
 
 
-def _streams(corpus: CorpusArguments, mixture: MixtureArguments) -> tuple[list[str], list, np.ndarray]:
+def _streams(corpus: Corpus) -> tuple[list[str], list, np.ndarray]:
     """The names of the sources, the streams, and with which probability each is drawn from."""
-    names, alpha = check_mixture(corpus.data, mixture)
+    names, alpha = check_mixture(corpus)
     if not corpus.data:
         raise ValueError("streaming: it needs --data; the built-in corpus is not streamed")
     entries: Sequence = corpus.data
-    if len(names) > 1 and not mixture.weights:
+    if len(names) > 1 and not corpus.weights:
         if alpha != 1 or not all(map(is_plain, entries)):
             several = f"{len(names)} sources ({', '.join(names)}), whose documents are not counted"
             raise ValueError(f"weights: needed with --streaming and {several}; give one for every entry of data")
         names, entries = [", ".join(names)], [entries]  # files that are read one after the other
     streams = load_sources(entries, text_column=corpus.text_column, sample_by=corpus.sample_by, streaming=True)
     _check_not_empty(names, streams, "is in it")
-    probabilities = sampling_probabilities(mixture.weights or [1.0], alpha)
+    probabilities = sampling_probabilities(corpus.weights or [1.0], alpha)
     if len(names) > 1:
         rows = [(name, f"{probability:.1%}") for name, probability in zip(names, probabilities)]
         print(format_table(("source", "share of the documents drawn"), rows))

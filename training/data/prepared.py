@@ -11,9 +11,9 @@ import dataclasses
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from itertools import compress, islice
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -25,15 +25,15 @@ import pyarrow.parquet as pq
 from torch.utils.data import Dataset, Sampler
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from ..arguments import decide
-from ..arguments.pretraining import ROWS_MANIFEST, UNLESS_PREPARED, CorpusArguments, RowArguments
 from ..checkpoints import check_same
 from ..files import whole, write_json
-from .documents import TOKENIZER_BATCH, in_share, tokenize_table, tokenizer_backend
+from .documents import ROWS_MANIFEST, TOKENIZER_BATCH, tokenize_table, tokenizer_backend
+from .mixtures import Corpus
 from .packing import WINDOW, check_fast, pack_table, special_ids
 from .tables import load_files
 
 SPLITS = ("train", "validation")
+MADE = ("validation_size", "seq_length", "packing")  # how rows were made
 # What is read at once, and dealt to the ranks: the larger, the more rows a training keeps in memory.
 ROWS_IN_GROUP = 4096
 
@@ -41,52 +41,24 @@ ROWS_IN_GROUP = 4096
 # --- writing ---
 
 
-def write_shard(path: Path, texts: Iterable[str], tokenizer: PreTrainedTokenizerFast, rows: RowArguments) -> None:
+def write_shard(
+    path: Path, texts: Iterable[str], tokenizer: PreTrainedTokenizerFast, packing: str, seq_length: int
+) -> None:
     """Tokenize and pack documents (one or more, none blank) into one parquet file, named "train-…" or "validation-…",
-    which has its name only when it is whole; `rows` are decided."""
+    which has its name only when it is whole."""
     backend, special, texts = tokenizer_backend(tokenizer), special_ids(tokenizer), iter(texts)
     writer, documents, tokens = None, 0, 0
     with whole(path) as unfinished, ExitStack() as opened:
         while window := list(islice(texts, WINDOW)):
             batches = (window[start : start + TOKENIZER_BATCH] for start in range(0, len(window), TOKENIZER_BATCH))
             tokenized = pa.concat_tables(tokenize_table(pa.table({"text": batch}), backend) for batch in batches)
-            packed = pack_table(tokenized, rows.packing, rows.seq_length, **special)
+            packed = pack_table(tokenized, packing, seq_length, **special)
             writer = writer or opened.enter_context(pq.ParquetWriter(unfinished, packed.schema, compression="zstd"))
             documents += len(window)
             if len(packed):  # its documents may be without tokens: of characters that the tokenizer drops
                 writer.write_table(packed, ROWS_IN_GROUP)
                 tokens += pc.sum(pc.list_value_length(packed["input_ids"])).as_py()
         writer.add_key_value_metadata({"documents": str(documents), "tokens": str(tokens)})
-
-
-def write_part(
-    texts: Iterable[str],
-    folder: str | Path,
-    part: int,
-    tokenizer: PreTrainedTokenizerFast,
-    rows: RowArguments,
-    seed: int = 42,
-    shard_documents: int = 16 * WINDOW,
-) -> None:
-    """The shards of one part of a corpus that several machines prepare, each its parts; then one of them calls
-    `write_manifest`. Documents are held out by their hash, the same wherever they are.
-
-    Args:
-        texts: documents; blank ones are left out.
-        part: its number, of which the shards have their names.
-        rows: `validation_size` is a share.
-    """
-    texts, rows, folder, held_out = iter(texts), decide(rows, **UNLESS_PREPARED), Path(folder), []
-    if not 0 < rows.validation_size < 1:
-        raise ValueError(f"validation_size: {rows.validation_size} of a part of the text; use a share between 0 and 1")
-    for number, chunk in enumerate(iter(lambda: list(islice(texts, shard_documents)), [])):
-        chunk = [stripped for text in chunk if (stripped := text.strip())]
-        below = in_share(chunk, rows.validation_size, seed)
-        held_out += compress(chunk, below)
-        if not below.all():
-            write_shard(folder / f"train-{part:05d}-{number:05d}.parquet", compress(chunk, ~below), tokenizer, rows)
-    if held_out:
-        write_shard(folder / f"validation-{part:05d}.parquet", held_out, tokenizer, rows)
 
 
 def shard_counts(path: Path) -> dict[str, Any] | None:
@@ -101,11 +73,11 @@ def shard_counts(path: Path) -> dict[str, Any] | None:
     return counts | {"rows": groups, "bytes": path.stat().st_size}
 
 
-def write_manifest(folder: str | Path, rows: RowArguments, arguments: dict[str, Any]) -> None:
+def write_manifest(folder: str | Path, made: Mapping[str, Any], arguments: Mapping[str, Any]) -> None:
     """Say that the shards in a folder, and the tokenizer saved beside them, are all there is.
 
     Args:
-        rows: how they were made.
+        made: how they were made: the values of `MADE`.
         arguments: what else is worth knowing of it, for people; `data`, for the cards of models; `repeats`, whether the
             text has documents more than once, whose rows are then masked anew each time.
     """
@@ -115,9 +87,8 @@ def write_manifest(folder: str | Path, rows: RowArguments, arguments: dict[str, 
         found = shards[split] = {path.name: shard_counts(path) for path in sorted(folder.glob(f"{split}-*.parquet"))}
         if not found or None in found.values():
             raise ValueError(f"{str(folder)!r} has no whole shard {split}-….parquet, or a broken one; prepare it again")
-    made = {name: getattr(decide(rows, **UNLESS_PREPARED), name) for name in UNLESS_PREPARED}
-    manifest = made | {"tokenizer_sha256": tokenizer_checksum(tokenizer), "arguments": arguments} | shards
-    write_json(folder / ROWS_MANIFEST, manifest)
+    about = {"tokenizer_sha256": tokenizer_checksum(tokenizer), "arguments": dict(arguments)}
+    write_json(folder / ROWS_MANIFEST, {name: made[name] for name in MADE} | about | shards)
 
 
 def tokenizer_checksum(tokenizer: PreTrainedTokenizerFast, lstrip: bool | None = None) -> str:
@@ -145,7 +116,7 @@ class PreparedRows:
         self.folder = Path(folder)
         try:
             self.manifest = json.loads((self.folder / ROWS_MANIFEST).read_text(encoding="utf-8"))
-            self.made = {name: self.manifest[name] for name in UNLESS_PREPARED}
+            self.made = {name: self.manifest[name] for name in MADE}
             sizes = {name: counts["bytes"] for split in SPLITS for name, counts in self.manifest[split].items()}
         except (ValueError, TypeError, KeyError, AttributeError):
             raise ValueError(f"data: {ROWS_MANIFEST} in {str(folder)!r} is broken; prepare the rows again") from None
@@ -168,16 +139,16 @@ class PreparedRows:
         return int(sum(np.sum(counts[what]) for counts in self.manifest[split].values()))
 
     @property
-    def corpus(self) -> CorpusArguments:
+    def corpus(self) -> Corpus:
         """The text that they were made of."""
         arguments = self.manifest["arguments"]
-        return CorpusArguments(data=arguments.get("data", []), packages=arguments.get("packages", []))
+        return Corpus(data=arguments.get("data", []), packages=arguments.get("packages", []))
 
     def describe(self) -> str:
         documents, held_out = (self.count(split, "documents") for split in SPLITS)
         return f"{documents:,} documents to train on, {held_out:,} held out"
 
-    def arguments(self, rows: RowArguments) -> RowArguments:
+    def arguments(self, rows: Any) -> Any:
         """How the rows were made; a ValueError if other ones are asked for."""
         asked = {name: value for name in self.made if (value := getattr(rows, name)) is not None}
         made = f"the rows in {str(self.folder)!r} were prepared with"

@@ -57,11 +57,6 @@ COMMANDS = {
         training_defaults=pretraining.PRETRAIN_DEFAULTS,
         config_overrides=True,
     ),
-    "tokenizer": Command(
-        "pretraining.tokenizer:train",
-        (*TEXT, pretraining.StreamingArguments, pretraining.TokenizerArguments, pretraining.TokenizerCommandArguments),
-    ),
-    "prepare": Command("pretraining.prepare:prepare", (*TEXT, *ROWS, pretraining.PrepareArguments)),
     **{
         f"{name} {task}": Command(
             f"finetuning.run:{name}",

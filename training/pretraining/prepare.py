@@ -2,70 +2,121 @@
 
 import hashlib
 import json
+import os
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import datasets
 from transformers import PreTrainedTokenizerFast
 
 from ...tokenization import train_tokenizer
-from ..arguments import decide
-from ..arguments import pretraining as arguments
-from ..arguments.pretraining import ROWS_MANIFEST, ROWS_PLAN
 from ..checkpoints import check_same, check_unused
-from ..data.documents import check_sources, check_tokenization, text_digests
-from ..data.mixtures import prepare_documents
+from ..data.documents import ROWS_MANIFEST, ROWS_PLAN, check_sources, check_tokenization, text_digests
+from ..data.mixtures import Corpus, prepare_documents
 from ..data.packing import WINDOW, adapt_tokenizer, check_packing
 from ..data.prepared import SPLITS, PreparedRows, shard_counts, write_manifest, write_shard
-from ..files import write_json
+from ..files import lock_folder, write_json
 from ..hub.card import describe_data
 from ..loading import saved_tokenizer, without_bars
 
 
 @without_bars(of_datasets=True)
 def prepare(
-    corpus: arguments.CorpusArguments,
-    mixture: arguments.MixtureArguments,
-    rows: arguments.RowArguments,
-    tokenizer_arguments: arguments.TokenizerArguments,
-    command: arguments.PrepareArguments,
+    data: str | os.PathLike | list[str] = (),
+    *,
+    output_dir: str = "runs/rows",
+    tokenizer: str | None = None,
+    seq_length: int = 512,
+    packing: Literal["packed", "padded", "concatenated"] = "packed",
+    validation_size: float = 0.05,
+    packages: list[str] = (),
+    text_column: str | None = None,
+    sample_by: Literal["auto", "line", "paragraph", "document", "sentence"] = "auto",
+    weights: list[float] = (),
+    sampling_alpha: float | None = None,
+    algorithm: Literal["wordpiece", "bpe", "unigram"] = "wordpiece",
+    vocab_size: int = 8192,
+    lowercase: bool | None = None,
+    strip_accents: bool = False,
+    shard_documents: int = 65_536,
+    num_proc: int | None = None,
+    seed: int = 42,
 ) -> PreparedRows:
-    """Write the rows that `minibert pretrain` would make of the same text with the same seed. What a run left that was
-    killed is kept; a ValueError, before any work, if the folder holds something else."""
-    rows = decide(rows, **arguments.UNLESS_PREPARED)
-    folder, size = Path(command.output_dir), command.shard_documents
+    """Tokenize and pack text once, in parquet shards that trainings read (`pretrain` with the folder as its data).
+
+    The rows are those that `pretrain` would make of the same text with the same seed. The same call goes on where it
+    was killed.
+
+    Args:
+        data: The text: text, json, jsonl, csv, tsv or parquet files, folders, globs, or Hub data sets (owner/name or
+            owner/name:config). Without it, the built-in corpus: the documentation in this Python installation.
+        output_dir: Folder of the rows.
+        tokenizer: A trained tokenizer or model (folder or Hub name); else one is trained, and kept with the rows.
+        seq_length: Longest row, in tokens.
+        packing: packed: several documents a row, each attending only to itself; padded: one document a row;
+            concatenated: all documents joined and cut into rows, in which they see each other.
+        validation_size: Documents held out: a share (below 1) or a number.
+        packages: Installed packages whose docstrings the built-in corpus takes in too.
+        text_column: The column of the text; by default "text", or the only one of strings.
+        sample_by: A document in a text file (document: all of it); auto: paragraphs if it has blank lines, else lines;
+            sentence: every sentence of any kind of data.
+        weights: A weight for every entry of data: its share of the documents; by default their number.
+        sampling_alpha: Draw sources with p ∝ weight^alpha (0: all alike); by default 0.3 where every entry stands
+            behind its language (de=folder fr=file.txt), else 1.
+        algorithm: How a new tokenizer splits words.
+        vocab_size: Size of a new tokenizer's vocabulary.
+        lowercase: Lower-case all text; by default wordpiece does, the others do not.
+        strip_accents: Drop the marks on letters, as bert-base-uncased does (accents, vowels, tones).
+        shard_documents: Documents that a shard is made of: a multiple of 4096.
+        num_proc: Processes that write shards; the tokenizer uses all cores by itself.
+        seed: Seed of what is held out and drawn; 42 is that of `pretrain`, too.
+
+    Raises:
+        ValueError: bad input, before any work; or the folder holds something else.
+    """
+    folder, made = Path(output_dir), dict(validation_size=validation_size, seq_length=seq_length, packing=packing)
+    corpus = Corpus(data, packages, text_column, sample_by, weights, sampling_alpha)
     check_sources(corpus.data)
-    check_packing(rows.packing, rows.seq_length)
-    check_unused(folder)
-    if (folder / ROWS_MANIFEST).exists() or (any(folder.glob("*.parquet")) and not (folder / ROWS_PLAN).exists()):
-        raise ValueError(f"output_dir: {str(folder)!r} holds rows already; give another one, or remove it")
-    if size < 1 or size % WINDOW:
-        raise ValueError(f"shard_documents: {size} is not a multiple of {WINDOW}, the documents packed together")
-    tokenizer = None
-    if command.tokenizer is not None:
-        tokenizer = adapt_tokenizer(saved_tokenizer(command.tokenizer))
-    held_out = dict(validation_size=rows.validation_size, seed=command.seed)
-    documents = prepare_documents(corpus, mixture, arguments.StreamingArguments(), **held_out)
-    parts = {split: getattr(documents, split).select_columns("text") for split in SPLITS}
-
-    chosen = (corpus, mixture, rows, command, *([] if tokenizer else [tokenizer_arguments]))
-    plan = {name: value for each in chosen for name, value in vars(each).items()}
-    del plan["num_proc"], plan["output_dir"]
-    plan |= {f"{split}_text": _checksum(part) for split, part in parts.items()}
-    if (folder / ROWS_PLAN).exists():
-        before = json.loads((folder / ROWS_PLAN).read_text(encoding="utf-8"))
-        check_same(
-            before, plan, f"the unfinished rows in {str(folder)!r} are made with", "give that, or another --output_dir"
+    check_packing(packing, seq_length)
+    if shard_documents < 1 or shard_documents % WINDOW:
+        raise ValueError(
+            f"shard_documents: {shard_documents} is not a multiple of {WINDOW}, the documents packed together"
         )
-        tokenizer = saved_tokenizer(folder)
-    else:
-        tokenizer = tokenizer or train_tokenizer(
-            documents.sample["text"], **vars(tokenizer_arguments), model_max_length=rows.seq_length
-        )
-        check_tokenization(documents.sample, tokenizer)
-        tokenizer.save_pretrained(folder)
-        write_json(folder / ROWS_PLAN, plan)
+    options = dict(algorithm=algorithm, vocab_size=vocab_size, lowercase=lowercase, strip_accents=strip_accents)
+    given = None if tokenizer is None else adapt_tokenizer(saved_tokenizer(tokenizer))
+    with lock_folder(folder):
+        check_unused(folder)
+        if (folder / ROWS_MANIFEST).exists() or (any(folder.glob("*.parquet")) and not (folder / ROWS_PLAN).exists()):
+            raise ValueError(f"output_dir: {str(folder)!r} holds rows already; give another one, or remove it")
+        documents = prepare_documents(corpus, validation_size=validation_size, seed=seed)
+        parts = {split: getattr(documents, split).select_columns("text") for split in SPLITS}
+        plan = made | dict(seed=seed, shard_documents=shard_documents, packages=list(packages), sample_by=sample_by)
+        plan |= dict(data=list(map(str, corpus.data)), text_column=text_column, weights=list(weights))
+        plan |= dict(sampling_alpha=sampling_alpha, tokenizer=tokenizer) | ({} if tokenizer else options)
+        plan |= {f"{split}_text": _checksum(part) for split, part in parts.items()}
+        if (folder / ROWS_PLAN).exists():
+            before = json.loads((folder / ROWS_PLAN).read_text(encoding="utf-8"))
+            unfinished = f"the unfinished rows in {str(folder)!r} are made with"
+            check_same(before, plan, unfinished, "give that, or another --output_dir")
+            given = saved_tokenizer(folder)
+        else:
+            given = given or train_tokenizer(documents.sample["text"], **options, model_max_length=seq_length)
+            check_tokenization(documents.sample, given)
+            given.save_pretrained(folder)
+            write_json(folder / ROWS_PLAN, plan)
+        _write_shards(folder, parts, shard_documents, num_proc, tokenizer=given, packing=packing, seq_length=seq_length)
+        named = {"data": [describe_data(each) for each in plan["data"]]}  # while what is a file can be told
+        write_manifest(folder, made, plan | named | {"repeats": documents.repeats})
+        (folder / ROWS_PLAN).unlink()
+    prepared = PreparedRows(folder)
+    print(f"{prepared.describe()}, saved to {folder}")
+    return prepared
 
+
+def _write_shards(
+    folder: Path, parts: dict[str, datasets.Dataset], size: int, num_proc: int | None, **options: Any
+) -> None:
+    """Write the shards that are missing, each of `size` documents."""
     for half in folder.glob(".*.unfinished"):  # of a run that was killed
         half.unlink()
     shards = [
@@ -77,27 +128,22 @@ def prepare(
     if len(missing) < len(shards):
         print(f"Going on: {len(shards) - len(missing)} of {len(shards)} shards are there")
     if missing:
-        options = dict(parts=parts, tokenizer=tokenizer, size=size, rows=rows)
-        datasets.Dataset.from_list(missing).map(_write, num_proc=rows.num_proc, fn_kwargs=options)
-    named = {"data": [describe_data(each) for each in corpus.data]}  # while what is a file can be told
-    write_manifest(folder, rows, plan | named | {"repeats": documents.repeats})
-    (folder / ROWS_PLAN).unlink()
-    prepared = PreparedRows(folder)
-    print(f"{prepared.describe()}, saved to {folder}")
-    return prepared
+        options |= dict(parts=parts, size=size)
+        datasets.Dataset.from_list(missing).map(_write, num_proc=num_proc, fn_kwargs=options)
 
 
 def _write(
     shard: dict[str, Any],
     parts: dict[str, datasets.Dataset],
-    tokenizer: PreTrainedTokenizerFast,
     size: int,
-    rows: arguments.RowArguments,
+    tokenizer: PreTrainedTokenizerFast,
+    packing: str,
+    seq_length: int,
 ) -> None:
     documents, path = parts[shard["split"]], Path(shard["path"])
     documents = documents.select(range(shard["start"], min(shard["start"] + size, len(documents))))
     texts = (text for batch in documents.iter(batch_size=WINDOW) for text in batch["text"])
-    write_shard(path, texts, tokenizer, rows)
+    write_shard(path, texts, tokenizer, packing, seq_length)
     counts = shard_counts(path)
     print(f"{path.name}: {counts['documents']:,} documents, {sum(counts['rows']):,} rows", flush=True)
 
