@@ -129,10 +129,7 @@ def test_the_rest_is_kept():
     (BERT, {"local_atention": 8}, "no field 'local_atention'; use local_attention"),
     (BERT, {"rope_parameters": {"rope_theta": 5.0}}, "rope_parameters.*needs position_embedding_type='rope'"),
     (BERT, {"num_hidden_layers": 0}, "num_hidden_layers=0: it must be at least 1"),
-    ({"embedding_size": 8}, {"num_hidden_layers": 3}, "num_hidden_layers=3: copies of the first layer want a norm"),
     (BERT, {"local_attention": "wide"}, "local_attention"),
-    (BERT, {"local_attention": 8}, "local_attention has no effect without local layers"),
-    (BERT, {"local_attention": 8, "num_hidden_layers": 3}, "local_attention has no effect without local layers"),
     ({"rope_parameters": {"rope_type": "dynamic", "factor": 2.0}}, {"max_position_embeddings": 999}, "scaled by it"),
     ({}, {"rope_parameters": {"rope_type": "dynamic", "factor": 2.0}, "max_position_embeddings": 999}, "scaled by it"),
 ])  # fmt: skip

@@ -56,7 +56,6 @@ class Architecture:
     # for the number of a layer, `model` for the encoder; one that is not named here has the same name
     modules: ClassVar[dict[str, tuple[str, ...]]] = {}
     has_pooler = False  # of the encoder itself
-    drops_before_dense = False  # in its head over sequences, where MiniBERT drops behind that layer only
 
     def native_names(self, name: str, head: str) -> list[str]:
         """The native names for the parts of the MiniBERT parameter `name`, in the order of their rows."""
@@ -147,7 +146,3 @@ def keep_generation(model: PreTrainedModel, like: PreTrainedModel) -> None:
     """Give a decoder the settings of `generate` of the one that it was made of."""
     if model.can_generate() and like.can_generate():
         model.generation_config = copy.deepcopy(like.generation_config)
-
-
-def warn_dropout(where: str) -> None:
-    logger.warning(f"units are dropped in other places in training (evaluation is the same): {where}")

@@ -1,10 +1,9 @@
 """DistilBERT."""
 
-from typing import Any
 
-from transformers import DistilBertConfig, PreTrainedConfig, PreTrainedModel
+from transformers import DistilBertConfig, PreTrainedConfig
 
-from .architecture import CLASSIFIERS, class_names, field_names, warn_dropout
+from .architecture import CLASSIFIERS, class_names, field_names
 from .bert import BertArchitecture
 
 
@@ -44,8 +43,3 @@ class DistilBertArchitecture(BertArchitecture):
 
     def head_activation(self, config: PreTrainedConfig, head: str) -> str:
         return config.activation if isinstance(config, DistilBertConfig) else config.hidden_act
-
-    def minibert_fields(self, native: PreTrainedModel, head: str) -> dict[str, Any]:
-        if rate := native.config.dropout:
-            warn_dropout(f"DistilBERT drops nothing behind the attention, MiniBERT at hidden_dropout={rate}")
-        return super().minibert_fields(native, head)

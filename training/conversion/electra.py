@@ -35,7 +35,6 @@ class ElectraArchitecture(BertArchitecture):
             summary_last_dropout="classifier_dropout", summary_activation="pooler_activation", classifier_dropout=None
         )
     }
-    drops_before_dense = True
 
     def head_activation(self, config: PreTrainedConfig, head: str) -> str:
         return config.hidden_act if head == "ForReplacedTokenDetection" else "gelu"

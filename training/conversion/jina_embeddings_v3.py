@@ -19,4 +19,3 @@ class JinaEmbeddingsV3Architecture(RotaryBertArchitecture):
         "model.layers.N.mlp.Wo": ("model.layers.N.mlp.fc2",),
     }
     head_activation = RobertaArchitecture.head_activation
-    drops_before_dense = True

@@ -5,7 +5,7 @@ from typing import Any
 from transformers import ModernBertConfig, PreTrainedModel
 
 from ...configuration_minibert import MiniBertConfig
-from .architecture import CLASSIFIERS, Architecture, class_names, field_names, warn_dropout
+from .architecture import CLASSIFIERS, Architecture, class_names, field_names
 
 
 class ModernBertArchitecture(Architecture):
@@ -27,14 +27,9 @@ class ModernBertArchitecture(Architecture):
     )  # fmt: skip
     defaults = dict(add_pooling_layer=False, classifier_bias=True, scaled_output_init=True)
 
-    def minibert_fields(self, native: PreTrainedModel, head: str) -> dict[str, Any]:
-        self._warn_of_dropout(native.config.mlp_dropout, native.config.attention_dropout)
-        return {}
-
     def native_fields(self, config: MiniBertConfig, head: str) -> dict[str, Any]:
         hidden, cutoff = config.hidden_dropout, config.initializer_cutoff_factor
         cutoff = ModernBertConfig().initializer_cutoff_factor if cutoff is None else cutoff
-        self._warn_of_dropout(hidden, config.attention_dropout)
         return dict(
             embedding_dropout=hidden if config.embedding_dropout is None else config.embedding_dropout,
             classifier_dropout=hidden if config.classifier_dropout is None else config.classifier_dropout,
@@ -44,11 +39,3 @@ class ModernBertArchitecture(Architecture):
     def required(self, model: PreTrainedModel, head: str) -> dict[str, Any]:
         pooler = dict(add_pooling_layer=False) if head in (*CLASSIFIERS, "Model") else {}
         return super().required(model, head) | pooler
-
-    @staticmethod
-    def _warn_of_dropout(hidden: float, attention: float) -> None:
-        if hidden or attention:
-            warn_dropout(
-                f"ModernBERT's mlp_dropout={hidden} acts before the MLP's last projection and its attention_dropout="
-                f"{attention} behind the attention too, MiniBERT's hidden_dropout={hidden} behind both"
-            )

@@ -2,8 +2,8 @@
 
 A conversion keeps every weight to the last bit, and so the outputs in evaluation; the labels, the special-token ids,
 the dtype, the device and the mode. What a MiniBERT has no place for, `converted_rest` of its config keeps for the way
-back. What changes is where units are dropped in training, and a message says so: each architecture drops in places of
-its own.
+back. What changes is where units are dropped in training: each architecture drops in places of its own
+(docs/families.md).
 """
 
 import copy
@@ -16,7 +16,7 @@ from transformers import PreTrainedModel
 
 from ... import modeling_minibert
 from ...configuration_minibert import SPECIAL_IDS, MiniBertConfig
-from .architecture import CARRIED_IF_THERE, keep_generation, kept_fields, warn_dropout
+from .architecture import CARRIED_IF_THERE, keep_generation, kept_fields
 from .checkpoints import load
 from .families import ARCHITECTURES, find_architecture
 
@@ -51,9 +51,6 @@ def from_native(model_or_path: PreTrainedModel | str | Path) -> PreTrainedModel:
     config = MiniBertConfig(**copy.deepcopy(fields))
     config.converted_from = architecture.config_class.model_type
     config.converted_rest = architecture.rest(native, head)
-    rate = config.hidden_dropout if config.classifier_dropout is None else config.classifier_dropout
-    if architecture.drops_before_dense and head == "ForSequenceClassification" and rate:
-        warn_dropout(f"{type(native).__name__} drops at {rate} before the dense layer of its head too")
     model = getattr(modeling_minibert, f"MiniBert{head}")(config)
     if found := _obstacles(config.converted_from, model, head):  # set in its config, and nothing to its class
         raise ValueError(f"this {type(native).__name__} is not convertible: its class computes with {', '.join(found)}")

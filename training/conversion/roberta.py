@@ -27,7 +27,6 @@ class RobertaArchitecture(BertArchitecture):
         "ForSequenceClassification.classifier": ("classifier.out_proj",),
     }
     head_fields = {head: dict(classifier_dropout=None) for head in ("ForQuestionAnswering", "ForMultipleChoice")}
-    drops_before_dense = True
 
     def head_activation(self, config: PreTrainedConfig, head: str) -> str:
         return "gelu"

@@ -101,10 +101,6 @@ def modify(model: PreTrainedModel, changes: Mapping[str, Any]) -> tuple[PreTrain
         said.append(f"new: layers {depth} to {config.num_hidden_layers - 1}, copies of layers 0 to {depth - 1} in turn")
     elif config.num_hidden_layers < depth:
         said.append(f"gone: layers {config.num_hidden_layers} to {depth - 1}")
-    if config.local_attention != model.config.local_attention and "sliding_attention" not in config.layer_types:
-        raise ValueError(
-            "set: local_attention has no effect without local layers; set global_attn_every_n_layers above 1"
-        )
     if config.layer_types != model.config.layer_types:
         local = [str(i) for i, kind in enumerate(config.layer_types) if kind == "sliding_attention"]
         reach = f"local layers: {', '.join(local) or 'none'}"
@@ -136,12 +132,6 @@ def _changed_config(config: MiniBertConfig, changes: Mapping[str, Any]) -> MiniB
             " can become 'rope'"
         )
     types, depth = config.layer_types, changes.get("num_hidden_layers", config.num_hidden_layers)
-    other_norm = config.embedding_size and config.norm_placement == "pre" and config.embedding_norm
-    if other_norm and isinstance(depth, int) and depth > config.num_hidden_layers:
-        raise ValueError(
-            f"set: num_hidden_layers={depth}: copies of the first layer want a norm, which it has not, and that of the"
-            f" embeddings is {config.embedding_size} wide; use {config.num_hidden_layers} or fewer"
-        )
     if "global_attn_every_n_layers" in changes:
         types = None  # they follow from it
     elif depth != config.num_hidden_layers and isinstance(depth, int):
