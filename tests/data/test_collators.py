@@ -4,7 +4,6 @@ import copy
 import functools
 import math
 import pickle
-import random
 import tracemalloc
 
 import datasets
@@ -117,44 +116,6 @@ def test_rates_of_nothing_and_of_everything(tokenizer, masking):
     everything = MaskedLMCollator(tokenizer, masking=masking, mlm_probability=1, seed=0)
     assert all(not found[1] for *_, found in outcomes(nothing, rows))
     assert all(found[1] == found[0] for *_, found in outcomes(everything, rows))
-
-
-def mask_in_plain_python(sequence, vocab_size, rng):
-    """BERT's masked language modelling (Devlin et al. 2019, 3.1), one token at a time: 15 % are targets, of which 80 %
-    become [MASK] (4), 10 % a random other token, and 10 % stay; 0 to 4 are special tokens."""
-    masked, labels = list(sequence), [-100] * len(sequence)
-    for position, token in enumerate(sequence):
-        if token < 5 or rng.random() >= 0.15:
-            continue
-        labels[position] = token
-        chance = rng.random()
-        if chance < 0.8:
-            masked[position] = 4
-        elif chance < 0.9:
-            while masked[position] == token:
-                masked[position] = rng.randrange(5, vocab_size)
-    return masked, labels
-
-
-def test_agrees_with_plain_python(tokenizer):
-    """Targets, and what became of them, are distributed as in `mask_in_plain_python`: two samples, compared."""
-    rows = padded_rows(tokenizer)
-    special = Special(tokenizer)
-    collator = MaskedLMCollator(tokenizer, seed=0)
-    rng = random.Random(0)
-    ours, reference = [], []
-    for epoch in range(4):
-        ours += [[len(part) for part in found] for *_, found in outcomes(collator, rows)]
-        collator.set_progress(epoch + 1)
-        for row in rows:
-            result = map(torch.tensor, mask_in_plain_python(row["input_ids"], len(tokenizer), rng))
-            batch_row = dict(zip(("input_ids", "labels"), result))
-            reference.append([len(part) for part in outcome(row, batch_row, special)])
-    ours, reference = np.array(ours), np.array(reference)
-    for part, whole in ((1, 0), (2, 1), (3, 1), (4, 1)):
-        shares = [sample[:, part].sum() / sample[:, whole].sum() for sample in (ours, reference)]
-        variance = sum(share * (1 - share) / sample[:, whole].sum() for share, sample in zip(shares, (ours, reference)))
-        assert abs(shares[0] - shares[1]) <= STANDARD_ERRORS * math.sqrt(variance)
 
 
 def test_evaluation_keeps_its_masks_and_its_rate(tokenizer):
@@ -410,7 +371,7 @@ def test_at_least_one_target_adds_no_more_than_it_must(tokenizer):
         assert_share(counts, np.full(len(counts), 3), expected)
 
 
-# --- Static masking ------------------------------------------------------------------------------------------------
+# --- Evaluation, copies --------------------------------------------------------------------------------------------
 
 
 def test_an_evaluation_set_is_masked_once(tokenizer):

@@ -2,7 +2,6 @@
 
 import inspect
 import itertools
-import time
 from types import SimpleNamespace
 
 import datasets
@@ -225,34 +224,6 @@ def test_cache(tokenized, monkeypatch):
     getsource = inspect.getsource
     monkeypatch.setattr(inspect, "getsource", lambda thing: getsource(thing) + "# another version")
     assert pack_documents(tokens, tokenizer, 256).cache_files != first.cache_files
-
-
-def group_texts(examples, seq_length):
-    """What Transformers' run_mlm example does to every column of the tokenized text, put our way."""
-    flat = {name: list(itertools.chain(*lists)) for name, lists in examples.items()}
-    end = len(flat["input_ids"]) // seq_length * seq_length
-    return {name: [ids[i : i + seq_length] for i in range(0, end, seq_length)] for name, ids in flat.items()}
-
-
-@pytest.mark.slow
-def test_packing_is_much_faster_than_group_texts(tmp_path, monkeypatch):
-    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path)
-    documents = load_documents()
-    tokenizer = train_tokenizer(documents["text"], vocab_size=4096, show_progress=False)
-    tokenized = tokenize_documents(documents, tokenizer)
-    columns = documents.map(
-        lambda batch: tokenizer(batch["text"], return_special_tokens_mask=True), batched=True, remove_columns="text"
-    )
-    theirs, ours = [], []
-    for attempt in range(5):  # another length every time, so that nothing comes from the cache
-        seq_length = 500 + attempt
-        begin = time.perf_counter()
-        columns.map(group_texts, batched=True, fn_kwargs={"seq_length": seq_length})
-        middle = time.perf_counter()
-        pack_documents(tokenized, tokenizer, seq_length)
-        ours.append(time.perf_counter() - middle)
-        theirs.append(middle - begin)
-    assert min(theirs) >= 5 * min(ours), (theirs, ours)
 
 
 @pytest.mark.parametrize("pairs", [False, True])

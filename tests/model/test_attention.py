@@ -22,8 +22,8 @@ from minibert import cpu_minibert as cpu
 from minibert import modeling_minibert as modeling
 from minibert.attention_minibert import eager_attention_forward, plan_attention
 from minibert.configuration_minibert import MiniBertConfig
-from minibert.cpu_minibert import MiniBertDropout, chunked_attention, random_keep, unfused_attention
-from minibert.modeling_minibert import MiniBertForMaskedLM, MiniBertModel
+from minibert.cpu_minibert import chunked_attention, unfused_attention
+from minibert.modeling_minibert import MiniBertModel
 from minibert.sequences_minibert import PackedSequences
 
 # The published tolerances, absolute and relative, between any two ways to compute one attention from inputs of a type.
@@ -449,18 +449,7 @@ BF16, FP16, FP32 = torch.bfloat16, torch.float16, torch.float32
     "device, capability, installed, dtype, head_width, window, positions, dropout, plan, reason",
     [
         ("cpu", None, "varlen flash", FP32, 64, None, "counted", 0.0, "one call a document", "sdpa"),
-        (
-            "cpu",
-            None,
-            "",
-            BF16,
-            64,
-            None,
-            "counted",
-            0.0,
-            "one call a document",
-            "unfused_attention .*backward in bf16",
-        ),
+        ("cpu", None, "", BF16, 64, None, "counted", 0.0, "one call a document", "unfused_attention .*backward"),
         ("cpu", None, "", FP32, 64, None, "counted", 0.1, "one call a document", "unfused_attention .*dropout"),
         ("cpu", None, "varlen flash", BF16, 64, 8, "counted", 0.1, "blocks", "unfused_attention .*dropout"),
         ("cpu", None, "", FP32, 64, 200, "counted", 0.0, "one call a document", "sdpa"),
@@ -558,54 +547,6 @@ def test_varlen_attn_has_the_arguments_that_we_give_it():
 # --- dropout ---
 
 
-@pytest.mark.parametrize("rate", [0.05, 0.1, 0.5, 0.9])
-def test_random_keep_has_the_rate(rate):
-    """Within five standard errors; each of the four decisions that share a draw, and every pair of neighbours."""
-    torch.manual_seed(0)
-    keep = random_keep(torch.empty(250_000, 4), rate).double()
-
-    def check(values, p):
-        assert abs(values.mean().item() - p) < 5 * (p * (1 - p) / values.numel()) ** 0.5 + 1 / 65536
-
-    check(keep, 1 - rate)
-    for i in range(4):
-        check(keep[:, i], 1 - rate)
-        check(keep[:, i] * keep[:, (i + 1) % 4], (1 - rate) ** 2)
-    check(keep[1:, 0] * keep[:-1, 0], (1 - rate) ** 2)
-
-
-@pytest.mark.parametrize("shape", [(1,), (3, 5), (2, 2, 3), (0,)])
-def test_random_keep_is_reproducible(shape):
-    torch.manual_seed(7)
-    first = random_keep(torch.empty(shape), 0.5)
-    torch.manual_seed(7)
-    assert torch.equal(first, random_keep(torch.empty(shape), 0.5)) and first.shape == shape
-    assert ((first == 0) | (first == 1)).all()
-    half = torch.empty(shape, dtype=torch.bfloat16)
-    torch.manual_seed(7)
-    assert torch.equal(first, random_keep(half, 0.5).float()) and random_keep(half, 0.5).dtype == half.dtype
-    assert not torch.equal(random_keep(torch.empty(1000), 0.5), random_keep(torch.empty(1000), 0.5))
-
-
-def test_random_keep_without_dropout_keeps_everything():
-    assert random_keep(torch.empty(100_000), 0.0).all()
-
-
-def test_dropout_module():
-    """As `nn.Dropout`: nothing in evaluation, expectation kept in training, the same mask in the backward pass."""
-    torch.manual_seed(0)
-    dropout = MiniBertDropout(0.2)
-    x = torch.ones(500_000, requires_grad=True)
-    y = dropout(x)
-    kept = y != 0
-    assert_close(y[kept], torch.full_like(y[kept], 1.25))
-    assert abs(kept.double().mean().item() - 0.8) < 5 * (0.16 / x.numel()) ** 0.5 + 1 / 65536
-    y.sum().backward()
-    assert_close(x.grad, y.detach())
-    assert torch.equal(dropout.eval()(x), x)
-    assert torch.equal(MiniBertDropout(0.0)(x), x)
-
-
 @pytest.mark.parametrize("kernel", ["planned", "documents", "blocks", "eager"])
 def test_attention_dropout_is_unbiased_and_has_the_rate(kernel):
     """One document many times over. Each weight p is p / (1 - r) with probability 1 - r, else 0, and drawn alone: the
@@ -648,65 +589,3 @@ def test_attention_drops_in_training_alone(implementation):
     for layer in model.train().layers:
         layer.attn.dropout = layer.dropout = torch.nn.Identity()
     assert torch.equal(model(inputs_embeds=x).last_hidden_state, expected)
-
-
-# --- what a caller's own mask may hold ---
-
-
-@pytest.mark.parametrize("implementation", ["eager", "sdpa"])
-@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
-def test_a_row_of_a_mask_that_sees_nothing_makes_no_nan(implementation, dtype):
-    """A causal mask over left padding has such rows; what they give is of no interest, but it must stay theirs."""
-    mask = torch.ones(1, 1, 6, 6, dtype=torch.bool).tril()
-    mask[..., :2] = False
-    config = MiniBertConfig(vocab_size=9, hidden_size=32, num_hidden_layers=2, num_attention_heads=2,
-                            intermediate_size=4, attn_implementation=implementation, is_causal=True)  # fmt: skip
-    torch.manual_seed(0)
-    model = MiniBertModel(config).to(dtype)
-    ids = torch.tensor([[0, 0, 3, 4, 5, 6]])
-    given = [mask, torch.zeros(1, 1, 6, 6, dtype=dtype).masked_fill(~mask, torch.finfo(dtype).min)]
-    padded = model(ids, attention_mask=torch.tensor([[0, 0, 1, 1, 1, 1]])).last_hidden_state[:, 2:]
-    for x in given:
-        out = model(
-            ids, attention_mask=x, position_ids=torch.tensor([[0, 0, 0, 1, 2, 3]]).clamp(min=0)
-        ).last_hidden_state
-        assert not out.isnan().any()
-        out[:, 2:].float().pow(2).sum().backward()
-        assert not any(p.grad.isnan().any() for p in model.parameters() if p.grad is not None)
-        close(out[:, 2:], padded, dtype, implementation)
-
-
-# --- rows for the sake of few shapes ---
-
-
-def test_few_shapes_in_half_precision():
-    for tokens in range(1, 3000, 7):
-        assert 0 <= cpu.bucket_rows(torch.empty(tokens, 1, dtype=BF16)) < max(16, tokens / 16)
-        assert cpu.bucket_rows(torch.empty(tokens, 1)) == 0
-    lengths = {tokens + cpu.bucket_rows(torch.empty(tokens, 1, dtype=FP16)) for tokens in range(1024, 2048)}
-    assert len(lengths) <= 17
-
-
-@pytest.mark.parametrize("switches", [{}, {"position_embedding_type": "absolute", "norm_placement": "post"}], ids=str)
-def test_shape_buckets_change_nothing(switches, monkeypatch):
-    """Outputs, pooled vectors, loss and gradients are those of the tokens as they are."""
-    config = MiniBertConfig.modernbert("tiny", vocab_size=64, local_attention=4, attention_dropout=0.0, **switches)
-    torch.manual_seed(0)
-    model = MiniBertForMaskedLM(config).train()
-    ids = torch.randint(5, 60, (3, 37))
-    mask = torch.ones_like(ids)
-    mask[0, 20:] = mask[2, :11] = 0
-    labels = torch.where((torch.rand(ids.shape) < 0.3) & mask.bool(), ids, -100)
-    used, found = [], []
-    original = cpu.bucket_rows
-    for rows in (lambda *args: used.append(original(*args)) or used[-1], lambda *args: 0):
-        monkeypatch.setattr(modeling, "bucket_rows", rows)
-        model.zero_grad()
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            loss = model(input_ids=ids, attention_mask=mask, labels=labels).loss
-            hidden = model.model(ids, mask).last_hidden_state
-        loss.backward()
-        found.append([loss.detach(), hidden.detach(), *(p.grad for p in model.parameters())])
-    assert used[0] > 0
-    for bucketed, plain in zip(*found):
-        assert_close(bucketed.float(), plain.float(), rtol=0.02, atol=0.02 * float(plain.abs().max()) + 1e-7)

@@ -3,11 +3,13 @@
 import pytest
 import torch
 from torch import nn
+from torch.testing import assert_close
 from transformers.activations import ACT2FN
 
-from minibert import MiniBertConfig, MiniBertModel, cpu_minibert
+from minibert import MiniBertConfig, MiniBertForMaskedLM, MiniBertModel, cpu_minibert
+from minibert import modeling_minibert as modeling
 from minibert.attention_minibert import plan_attention
-from minibert.cpu_minibert import FUSED_DTYPES, FUSED_LINEAR, project
+from minibert.cpu_minibert import FUSED_DTYPES, FUSED_LINEAR, MiniBertDropout, project, random_keep
 from minibert.sequences_minibert import PackedSequences
 
 BF16 = torch.bfloat16
@@ -163,3 +165,85 @@ def test_dropout_is_the_same_with_and_without_gradients(preset, lengths, dtypes,
         with torch.set_grad_enabled(with_gradients):
             found.append(model(input_ids=ids, attention_mask=mask).last_hidden_state.detach())
     torch.testing.assert_close(*found, atol=1e-4, rtol=1e-4)
+
+
+# --- dropout, shape buckets ---
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.05, 0.5, 0.9])
+def test_random_keep_has_the_rate(rate):
+    """Within five standard errors; each of the four decisions that share a draw, and every pair of neighbours."""
+    torch.manual_seed(0)
+    keep = random_keep(torch.empty(250_000, 4), rate).double()
+
+    def check(values, p):
+        assert abs(values.mean().item() - p) < 5 * (p * (1 - p) / values.numel()) ** 0.5 + 1 / 65536
+
+    check(keep, 1 - rate)
+    for i in range(4):
+        check(keep[:, i], 1 - rate)
+        check(keep[:, i] * keep[:, (i + 1) % 4], (1 - rate) ** 2)
+    check(keep[1:, 0] * keep[:-1, 0], (1 - rate) ** 2)
+
+
+@pytest.mark.parametrize("shape", [(1,), (3, 5), (2, 2, 3), (0,)])
+def test_random_keep_is_reproducible(shape):
+    torch.manual_seed(7)
+    first = random_keep(torch.empty(shape), 0.5)
+    torch.manual_seed(7)
+    assert torch.equal(first, random_keep(torch.empty(shape), 0.5)) and first.shape == shape
+    assert ((first == 0) | (first == 1)).all()
+    half = torch.empty(shape, dtype=torch.bfloat16)
+    torch.manual_seed(7)
+    assert torch.equal(first, random_keep(half, 0.5).float()) and random_keep(half, 0.5).dtype == half.dtype
+    assert not torch.equal(random_keep(torch.empty(1000), 0.5), random_keep(torch.empty(1000), 0.5))
+
+
+def test_dropout_module():
+    """As `nn.Dropout`: nothing in evaluation, expectation kept in training, the same mask in the backward pass."""
+    torch.manual_seed(0)
+    dropout = MiniBertDropout(0.2)
+    x = torch.ones(500_000, requires_grad=True)
+    y = dropout(x)
+    kept = y != 0
+    assert_close(y[kept], torch.full_like(y[kept], 1.25))
+    assert abs(kept.double().mean().item() - 0.8) < 5 * (0.16 / x.numel()) ** 0.5 + 1 / 65536
+    y.sum().backward()
+    assert_close(x.grad, y.detach())
+    assert torch.equal(dropout.eval()(x), x)
+    assert torch.equal(MiniBertDropout(0.0)(x), x)
+
+
+def test_few_shapes_in_half_precision():
+    for tokens in range(1, 3000, 7):
+        assert 0 <= cpu_minibert.bucket_rows(torch.empty(tokens, 1, dtype=BF16)) < max(16, tokens / 16)
+        assert cpu_minibert.bucket_rows(torch.empty(tokens, 1)) == 0
+    lengths = {
+        tokens + cpu_minibert.bucket_rows(torch.empty(tokens, 1, dtype=torch.float16)) for tokens in range(1024, 2048)
+    }
+    assert len(lengths) <= 17
+
+
+@pytest.mark.parametrize("switches", [{}, {"position_embedding_type": "absolute", "norm_placement": "post"}], ids=str)
+def test_shape_buckets_change_nothing(switches, monkeypatch):
+    """Outputs, pooled vectors, loss and gradients are those of the tokens as they are."""
+    config = MiniBertConfig.modernbert("tiny", vocab_size=64, local_attention=4, attention_dropout=0.0, **switches)
+    torch.manual_seed(0)
+    model = MiniBertForMaskedLM(config).train()
+    ids = torch.randint(5, 60, (3, 37))
+    mask = torch.ones_like(ids)
+    mask[0, 20:] = mask[2, :11] = 0
+    labels = torch.where((torch.rand(ids.shape) < 0.3) & mask.bool(), ids, -100)
+    used, found = [], []
+    original = cpu_minibert.bucket_rows
+    for rows in (lambda *args: used.append(original(*args)) or used[-1], lambda *args: 0):
+        monkeypatch.setattr(modeling, "bucket_rows", rows)
+        model.zero_grad()
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            loss = model(input_ids=ids, attention_mask=mask, labels=labels).loss
+            hidden = model.model(ids, mask).last_hidden_state
+        loss.backward()
+        found.append([loss.detach(), hidden.detach(), *(p.grad for p in model.parameters())])
+    assert used[0] > 0
+    for bucketed, plain in zip(*found):
+        assert_close(bucketed.float(), plain.float(), rtol=0.02, atol=0.02 * float(plain.abs().max()) + 1e-7)

@@ -83,16 +83,21 @@ def test_the_loss_of_a_detector_is_the_mean_over_labelled_tokens():
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=str)
-@pytest.mark.parametrize("lowest", [-math.inf, None], ids=["-inf", "finfo.min"])
-def test_a_row_of_a_floating_mask_that_sees_nothing_makes_no_nan(lowest, dtype):
-    """Eager attention, forward and backward; the other rows see what they would see without it."""
+@pytest.mark.parametrize(
+    "implementation, lowest", [("eager", -math.inf), ("eager", "min"), ("sdpa", "min"), ("eager", None), ("sdpa", None)]
+)
+def test_a_row_of_a_mask_that_sees_nothing_makes_no_nan(implementation, lowest, dtype):
+    """A boolean mask (None) or a floating one, forward and backward; the other rows see what they would without it."""
     seen = torch.ones(1, 1, 6, 6, dtype=torch.bool)
     seen[..., 2, :] = False
-    lowest = torch.finfo(dtype).min if lowest is None else lowest
-    model = build("Model", attn_implementation="eager", num_hidden_layers=1, layer_types=["full_attention"]).to(dtype)
+    fields = dict(attn_implementation=implementation, num_hidden_layers=1, layer_types=["full_attention"])
+    model = build("Model", **fields).to(dtype)
     states = []
     for visible in (seen, torch.ones_like(seen)):
-        mask = torch.zeros(visible.shape, dtype=dtype).masked_fill(~visible, lowest)
+        mask = visible
+        if lowest is not None:
+            number = torch.finfo(dtype).min if lowest == "min" else lowest
+            mask = torch.zeros(visible.shape, dtype=dtype).masked_fill(~visible, number)
         states.append(model(ids(1, 6), attention_mask=mask).last_hidden_state)
     states[0].float().pow(2).sum().backward()
     assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
@@ -173,16 +178,14 @@ def test_label_smoothing_of_a_decoder_predicts_the_next_token(tmp_path):
 # --- kinds of problems ---
 
 
-@pytest.mark.parametrize("kind", ["Regression", "multi_label"])
-def test_a_kind_of_problem_that_there_is_not_has_no_loss(kind):
-    """It was taken for several labels a text."""
+@pytest.mark.parametrize(
+    "kind, shape, message",
+    [
+        ("multi_label", (2, 3), "problem_type='multi_label': use .*multi_label_classification"),
+        ("multi_label_classification", (3, 2), r"labels: torch.float32, of the shape \(3, 2\), .*; use \(2, 3\)"),
+    ],
+)
+def test_unknown_problems_and_labels_of_another_shape_have_no_loss(kind, shape, message):
     model = build("ForSequenceClassification", problem_type=kind)
-    with pytest.raises(ValueError, match=f"problem_type='{kind}': use .*multi_label_classification"):
-        model(ids(2, 9), labels=torch.ones(2, 3))
-
-
-def test_labels_of_another_shape_have_no_loss():
-    """As many numbers in other rows were taken for those of other texts."""
-    model = build("ForSequenceClassification", problem_type="multi_label_classification", num_labels=3)
-    with pytest.raises(ValueError, match=r"labels: torch.float32, of the shape \(3, 2\), .*; use \(2, 3\)"):
-        model(ids(2, 9), labels=torch.ones(3, 2))
+    with pytest.raises(ValueError, match=message):
+        model(ids(2, 9), labels=torch.ones(shape))

@@ -214,14 +214,6 @@ def test_compiles_into_one_graph(family):
     assert len(graphs) <= 1
 
 
-def test_known_positions_are_those_that_would_be_found():
-    model = build("ForMaskedLM").train()
-    inputs = dict(input_ids=IDS.view(1, -1), labels=LABELS.view(1, -1), cu_seq_lens_q=torch.tensor([0, 5, 24]))
-    places = (LABELS.view(-1) != -100).nonzero()[:, 0]
-    found, told = model(**inputs), model(**inputs, masked_lm_positions=places)
-    assert torch.equal(found.logits, told.logits) and found.loss == told.loss
-
-
 def test_a_compiled_graph_pools_no_several_documents_of_a_row():
     """It cannot know how many there are; eager gives a vector for each."""
     torch.compiler.reset()

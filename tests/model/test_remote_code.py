@@ -4,22 +4,15 @@ import ast
 from pathlib import Path
 
 import pytest
+from transformers.dynamic_module_utils import get_imports, get_relative_import_files
 
 ROOT = Path(__file__).parents[2]
 FILES = (
     "configuration_minibert.py", "sequences_minibert.py", "cpu_minibert.py", "embeddings_minibert.py",
     "attention_minibert.py", "modeling_minibert.py",
 )  # fmt: skip
-HARMLESS = {
-    "bisect",
-    "copy",
-    "dataclasses",
-    "difflib",
-    "functools",
-    "inspect",
-    "math",
-    "typing",
-}  # of Python's own; none reaches outside
+# Python's own modules that reach nothing outside.
+HARMLESS = {"bisect", "copy", "dataclasses", "difflib", "functools", "inspect", "math", "typing"}
 ALLOWED = HARMLESS | {"torch", "transformers"}
 OPTIONAL = {"flash_attn": "is_flash_attn_2_available"}  # only behind this check
 SIBLINGS = {Path(name).stem for name in FILES}
@@ -32,16 +25,8 @@ NEVER_CALLED = {
 }  # fmt: skip
 # Names that would reach the same without a call of that name.
 NEVER_NAMED = {
-    "__builtins__",
-    "__globals__",
-    "__subclasses__",
-    "__loader__",
-    "environ",
-    "getenv",
-    "subprocess",
-    "os",
-    "sys",
-}
+    "__builtins__", "__globals__", "__subclasses__", "__loader__", "environ", "getenv", "subprocess", "os", "sys",
+}  # fmt: skip
 
 
 def tree_of(name: str) -> ast.Module:
@@ -118,11 +103,11 @@ def test_flash_attn_may_be_there():
 
 
 def test_transformers_finds_the_files_by_one_line_imports():
-    """Only `from .name import …` is found by the library, in the first line of the statement; and all are."""
-    from transformers.dynamic_module_utils import get_relative_import_files
-
+    """Only `from .name import …` is found by the library, in the first line of the statement; and all are. Nothing but
+    torch and Transformers must be installed."""
     needed = get_relative_import_files(ROOT / "modeling_minibert.py")
     assert {Path(path).stem for path in needed} == SIBLINGS - {"modeling_minibert"}
+    assert {name for file in FILES for name in get_imports(ROOT / file)} <= ALLOWED
 
 
 def test_the_private_parts_of_transformers_stay_private():

@@ -1,0 +1,104 @@
+"""`training/loading.py`: new folders, weights that a checkpoint lacks, loading without messages."""
+
+import multiprocessing
+import os
+import threading
+from pathlib import Path
+
+import pytest
+import torch
+import transformers
+from helpers import build
+
+import minibert.modeling_minibert as modeling
+from minibert.configuration_minibert import MiniBertConfig
+from minibert.training.loading import check_new, load_reported, new_folder, quietly
+
+
+def test_a_folder_is_made_where_an_empty_one_is(tmp_path, monkeypatch):
+    """A link, a mount, the folder that we are in."""
+    (tmp_path / "there").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "there")
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    for target, place in ((Path("../link"), tmp_path / "there"), (Path("."), Path(".")), (Path("new"), Path("new"))):
+        with pytest.raises(RuntimeError), new_folder(target) as folder:
+            (folder / "x").write_text("y")
+            raise RuntimeError
+        assert not target.exists() or not list(place.iterdir())
+        with new_folder(target) as folder:
+            (folder / "inner").mkdir()
+            (folder / "inner" / "x").write_text("y")
+        assert [path.name for path in place.iterdir()] == ["inner"] and (place / "inner" / "x").read_text() == "y"
+    assert (tmp_path / "link").is_symlink()
+
+
+def test_what_a_killed_command_left_is_in_the_way_of_none(tmp_path):
+    (tmp_path / ".unfinishedabc").mkdir()
+    check_new(tmp_path)
+    (tmp_path / ".hidden").touch()
+    with pytest.raises(ValueError, match="exists already"):
+        check_new(tmp_path)
+
+
+def test_a_head_of_another_width_is_new_in_another_task(tmp_path):
+    """That of masked tokens ends at the width of the word vectors."""
+    model = build("ForMaskedLM", embedding_size=8)
+    model.save_pretrained(tmp_path)
+    loaded, new = load_reported(modeling.MiniBertForSequenceClassification, tmp_path, head=False)
+    assert {"head.dense.weight", "head.norm.weight", "classifier.weight"} <= set(new)
+    assert not any(name.startswith("model.") for name in new)
+    for name, expected in model.base_model.named_parameters():
+        assert torch.equal(loaded.base_model.get_parameter(name), expected)
+    narrow = MiniBertConfig.from_pretrained(tmp_path, intermediate_size=20)
+    with pytest.raises(ValueError, match="lacks the weights model.layers"):
+        load_reported(modeling.MiniBertForSequenceClassification, tmp_path, head=False, config=narrow)
+
+
+def test_loading_in_two_threads_leaves_transformers_as_it_was():
+    """The second begins before the first ends, and ends after it."""
+    logging = transformers.utils.logging
+    before, first_is_in, second_began = logging.get_verbosity(), threading.Event(), threading.Event()
+
+    def first():
+        with quietly():
+            first_is_in.set()
+            second_began.wait(5)
+
+    def second():
+        first_is_in.wait(5)
+        threading.Timer(0.1, second_began.set).start()
+        with quietly():
+            thread.join(5)
+
+    thread = threading.Thread(target=first)
+    thread.start()
+    second()
+    assert logging.get_verbosity() == before != logging.ERROR
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+def test_a_process_forked_while_a_thread_loads_can_load():
+    done, inside = threading.Event(), threading.Event()
+
+    def load():
+        with quietly():
+            inside.set()
+            done.wait(60)
+
+    thread = threading.Thread(target=load)
+    thread.start()
+    inside.wait(5)
+
+    def child():
+        with quietly():
+            pass
+
+    process = multiprocessing.get_context("fork").Process(target=child)
+    process.start()
+    process.join(20)
+    status = process.exitcode
+    process.kill()
+    done.set()
+    thread.join()
+    assert status == 0
