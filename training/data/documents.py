@@ -10,7 +10,6 @@ import functools
 import glob
 import hashlib
 import inspect
-import json
 import math
 import mmap
 import os
@@ -42,6 +41,7 @@ from .tables import (
     ReadError,
     find_files,
     fingerprint,
+    is_object,
     load_files,
     load_hub,
     read_rows,
@@ -165,11 +165,9 @@ def name_of(item: Source | Sequence[str]) -> str:
 
 def is_plain(item: Source) -> bool:
     """Whether an entry is a file or a glob, of no language: neither a folder nor a data set."""
-    language, path = language_of(item)
-    if language is not None or not isinstance(path, (str, Path)):
+    if not isinstance(item, (str, Path)) or language_of(item)[0] or os.path.isdir(item):
         return False
-    is_file = os.path.isfile(path) or glob.has_magic(str(path)) or Path(path).suffix.lower() in FORMATS
-    return is_file and not os.path.isdir(path)
+    return os.path.isfile(item) or glob.has_magic(str(item)) or Path(item).suffix.lower() in FORMATS
 
 
 # --- Reading ---------------------------------------------------------------------------------------------------------
@@ -212,7 +210,7 @@ def _format(file: str) -> str:
         return kind
     with open(file, encoding="utf-8-sig") as lines:
         begins = next((line for line in lines if not line.isspace()), "").strip()
-    is_json = begins.startswith("{") and _is_json(begins)
+    is_json = is_object(begins)
     if suffix == ".txt":
         if is_json:
             print(f"{file!r} looks like JSON lines, and is read as text, keys and all; name it .jsonl if that is wrong")
@@ -221,13 +219,6 @@ def _format(file: str) -> str:
         raise ValueError(f"data: {file!r} is markup ({begins[:40]!r} …); extract its text, or name it .txt")
     print(f"{file!r} is read as {'JSON lines' if is_json else 'plain text'}")
     return "json" if is_json else "text"
-
-
-def _is_json(text: str) -> bool:
-    try:
-        return isinstance(json.loads(text), dict)
-    except (ValueError, RecursionError):
-        return False
 
 
 def _layout(file: str) -> str:
@@ -246,10 +237,10 @@ def _load_texts(kind: str, layout: str | None, files: list[str], column: str | N
     if kind == "text":
         return load_files("text", files, encoding="utf-8-sig", sample_by=layout, **options)
     if kind == "parquet":
-        schemas = [(file, datasets.Features.from_arrow_schema(pq.read_schema(file))) for file in files]
-        column = choose_column([name for name, kind in schemas[0][1].items() if _is_string(kind)], column)
-        for file, features in schemas:
-            if not _is_string(features.get(column)):
+        schemas = [datasets.Features.from_arrow_schema(pq.read_schema(file)) for file in files]
+        column = choose_column(string_columns(schemas[0]), column)
+        for file, features in zip(files, schemas):
+            if column not in string_columns(features):
                 raise ReadError(f"{file!r} has no column of text {column!r}; it has {', '.join(features)}")
         text = load_files("parquet", files, columns=[column], **options)
         return text if column == "text" else text.rename_column(column, "text")
@@ -300,10 +291,6 @@ class TextBuilder(datasets.ArrowBasedBuilder):
 def _is_text(value: Any) -> bool:
     """Whether a cell is a text, and no number."""
     return isinstance(value, str) and math.isnan(to_number(value))
-
-
-def _is_string(feature: Any) -> bool:
-    return feature in (datasets.Value("string"), datasets.Value("large_string"))
 
 
 def choose_column(strings: Sequence[str], name: str | None, known: Sequence[str] = ()) -> str:

@@ -16,6 +16,7 @@ import json
 import os
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -45,7 +46,7 @@ class ReadError(ValueError):
 
 
 def read_table(
-    source: str | Path | Sequence[str | Path] | datasets.Dataset | datasets.DatasetDict,
+    source: str | Path | datasets.Dataset | datasets.DatasetDict,
     columns: Sequence[str] | None = None,
     *,
     split: str = "train",
@@ -57,8 +58,8 @@ def read_table(
     has the feature `datasets.Json`; a value that a row lacks is None.
 
     Args:
-        source: A JSON (.json, .jsonl, .ndjson, .jsonlines), csv, tsv or parquet file; a data set of the Hub
-            ("owner/name" or "owner/name:config"); several of these, with the same columns; or a loaded data set.
+        source: A JSON (.json, .jsonl, .ndjson, .jsonlines), csv, tsv or parquet file, a data set of the Hub
+            ("owner/name" or "owner/name:config"), or a loaded data set.
         columns: Those that are wanted; by default all.
         split: Which rows of a data set of the Hub, or of a `DatasetDict`.
         field: The argument that `source` was given as, which errors name.
@@ -67,9 +68,6 @@ def read_table(
         ValueError: There is no such file or data set, it is no table or has no rows, or a column is missing.
         ReadError: A row that cannot be read.
     """
-    if isinstance(source, (list, tuple)):
-        parts = [read_table(each, columns, split=split, field=field) for each in source]
-        return _concatenate(parts, list(map(str, source)), field)
     if isinstance(source, datasets.DatasetDict):
         source = source[split]
     if isinstance(source, datasets.Dataset):
@@ -105,21 +103,6 @@ def load_files(loader: str, files: Sequence[str], **options: Any) -> Any:
     except (datasets.exceptions.DatasetGenerationError, pa.ArrowInvalid, OSError) as error:
         named = repr(files[0]) + f" (or one of {len(files) - 1} others)" * (len(files) > 1)
         raise ReadError(f"{named} cannot be read as {loader}: {reason(error)}") from error
-
-
-def _concatenate(parts: Sequence[datasets.Dataset], names: Sequence[str], field: str) -> datasets.Dataset:
-    first = parts[0]
-    for name, part in zip(names, parts):
-        if set(part.column_names) != set(first.column_names):
-            there = f"{', '.join(part.column_names)}, but {names[0]!r} has {', '.join(first.column_names)}"
-            raise ValueError(f"{field}: {name!r} has the columns {there}; give tables with the same ones")
-    texts = set.intersection(*({*string_columns(part)} for part in parts))  # Arrow has two kinds of text
-    same = {name: datasets.Value("string") for name in texts}
-    parts = [part.cast(datasets.Features(part.features | same)) if len(parts) > 1 else part for part in parts]
-    try:
-        return datasets.concatenate_datasets(parts)
-    except ValueError as error:
-        raise ValueError(f"{field}: {', '.join(names)} have columns of different types: {error}") from None
 
 
 # --- Rows of a file --------------------------------------------------------------------------------------------------
@@ -173,7 +156,7 @@ def _json_rows(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     with open(file, encoding="utf-8-sig") as lines:
         first = next((line for line in lines if not line.isspace()), "")
         lines.seek(0)
-        whole = first.lstrip().startswith("[") or (file.suffix.lower() == ".json" and not _is_object(first))
+        whole = first.lstrip().startswith("[") or (file.suffix.lower() == ".json" and not is_object(first))
         if whole:
             parsed = _parse(lines.read(), file, None) if first else []
             rows = enumerate(parsed if isinstance(parsed, list) else [parsed], 1)
@@ -203,7 +186,7 @@ def _parse(text: str, file: Path, line: int | None) -> Any:
     return parsed
 
 
-def _is_object(line: str) -> bool:
+def is_object(line: str) -> bool:
     try:
         return isinstance(json.loads(line), dict)
     except (ValueError, RecursionError):
@@ -247,19 +230,17 @@ def find_files(item: str | Path, suffixes: Collection[str] = tuple(FORMATS), fie
 
 def files_in(folder: str | Path, suffixes: Collection[str]) -> list[str]:
     """All files under a folder whose names end so, sorted; hidden ones are left out, of compressed ones it says so."""
-    found, compressed, seen = [], [], set()
+    paths, seen = [], set()
     for root, folders, names in os.walk(folder, followlinks=True):
         real = os.path.realpath(root)
         folders[:] = [] if real in seen else [name for name in folders if not name.startswith(".")]
-        names = [] if real in seen else [name for name in names if not name.startswith(".")]
+        paths += [] if real in seen else [Path(root, name) for name in names if not name.startswith(".")]
         seen.add(real)  # a link may lead back
-        paths = [Path(root, name) for name in names]
-        found += [path for path in paths if path.suffix.lower() in suffixes]
-        compressed += [path for path in paths if is_compressed(path, suffixes)]
-    if compressed:
-        first = compressed[0].name
-        print(f"Left out of {str(folder)!r}: {len(compressed)} compressed files ({first!r}, …); unpack them first")
-    return sorted(str(path) for path in found if path.is_file())
+    if compressed := [path.name for path in paths if is_compressed(path, suffixes)]:
+        print(
+            f"Left out of {str(folder)!r}: {len(compressed)} compressed files ({compressed[0]!r}, …); unpack them first"
+        )
+    return sorted(str(path) for path in paths if path.suffix.lower() in suffixes and path.is_file())
 
 
 def is_compressed(file: Path, suffixes: Collection[str]) -> bool:
@@ -326,10 +307,10 @@ def reason(error: BaseException) -> str:
 # --- Columns ---------------------------------------------------------------------------------------------------------
 
 
-def string_columns(dataset: DatasetOrStream) -> list[str]:
+def string_columns(table: DatasetOrStream | datasets.Features) -> list[str]:
     """The columns of plain strings."""
     strings = (datasets.Value("string"), datasets.Value("large_string"))
-    return [name for name, feature in dataset.features.items() if feature in strings]
+    return [name for name, feature in getattr(table, "features", table).items() if feature in strings]
 
 
 def to_number(cell: Any) -> float:
@@ -344,6 +325,7 @@ def with_numbers(parts: Sequence[datasets.Dataset], exact: bool = False) -> list
     """Columns of text of which all cells, in all parts, are whole numbers, or numbers, or booleans, as such; with
     `exact`, only numbers that say all that their cells do (3.0 does; 01 and 3.10, which may be codes, do not), and
     cells without any text are missing ones."""
+    order = (pa.int64(), pa.float64()) if exact else (pa.int64(), pa.float64(), pa.bool_())
 
     def cast(cells: Any, kind: pa.DataType) -> Any:
         cells = pc.utf8_trim_whitespace(cells)
@@ -354,27 +336,21 @@ def with_numbers(parts: Sequence[datasets.Dataset], exact: bool = False) -> list
             raise pa.ArrowInvalid("other text")
         return numbers
 
-    kinds = {}
-    for name in dict.fromkeys(name for part in parts for name in part.column_names):
-        columns = [part.data.table[name] for part in parts if name in part.column_names]
-        for kind in (pa.int64(), pa.float64()) if exact else (pa.int64(), pa.float64(), pa.bool_()):
-            try:
+    def kind_of(columns: list[Any]) -> pa.DataType | None:
+        for kind in order:
+            with suppress(pa.ArrowInvalid):
                 for column in columns:
                     cast(column.slice(0, 100), kind)  # a few first: a column of texts is copied here
-                numbers = sum(len(column) - cast(column, kind).null_count for column in columns)
-            except pa.ArrowInvalid:
-                continue
-            kinds |= {name: kind} if numbers else {}
-            break
-
-    def replace(table: pa.Table) -> pa.Table:
-        for name in kinds.keys() & {*table.column_names}:
-            table = table.set_column(table.column_names.index(name), name, cast(table[name], kinds[name]))
-        return table
+                return kind if any(len(column) > cast(column, kind).null_count for column in columns) else None
+        return None
 
     def typed(part: datasets.Dataset) -> datasets.Dataset:
-        numbers = {name: datasets.Value(str(kinds[name])) for name in kinds.keys() & {*part.column_names}}
-        features = datasets.Features(part.features | numbers)
-        return part.with_format("arrow").map(replace, batched=True, features=features).with_format(None)
+        for name in kinds.keys() & {*part.column_names}:
+            column = cast(part.data.table[name], kinds[name]).to_pylist()
+            part = part.remove_columns(name).add_column(name, column, feature=datasets.Value(str(kinds[name])))
+        return part
 
-    return [typed(part) for part in parts] if kinds else [*parts]
+    names = dict.fromkeys(name for part in parts for name in part.column_names)
+    found = {name: kind_of([part.data.table[name] for part in parts if name in part.column_names]) for name in names}
+    kinds = {name: kind for name, kind in found.items() if kind}
+    return [typed(part).select_columns(part.column_names) for part in parts]
