@@ -88,17 +88,7 @@ def train_tokenizer(
         pad_token=pad_token, unk_token=unk_token, cls_token=cls_token, sep_token=sep_token, mask_token=mask_token
     )
     special_tokens = list(names.values())
-    if algorithm not in ALGORITHMS:
-        raise ValueError(f"algorithm: {algorithm!r} is unknown; use one of {', '.join(ALGORITHMS)}")
-    if not isinstance(vocab_size, int) or vocab_size > MOST_TOKENS:  # the trainer ends the process if memory is short
-        raise ValueError(f"vocab_size: {vocab_size!r}; use a whole number, at most {MOST_TOKENS:,}")
-    if isinstance(texts, (str, bytes)):
-        raise ValueError(f"texts: a single {type(texts).__name__}; use a list, or another iterable, of strings")
-    if algorithm == "unigram" and min_frequency is not None:
-        raise ValueError(f"min_frequency: {min_frequency} has no effect with unigram; leave it out")
-    for field, name in names.items():
-        if not isinstance(name, str) or not name.strip() or special_tokens.count(name) > 1:
-            raise ValueError(f"{field}: {name!r} is blank or given twice; use five different strings")
+    _check_arguments(texts, algorithm, vocab_size, min_frequency, names)
     if isinstance(texts, Iterator):
         texts = list(texts)
     characters = _count_characters(texts, show_progress)
@@ -143,6 +133,22 @@ def train_tokenizer(
         fewer = f"the texts gave a vocabulary of {len(tokenizer)} tokens, fewer than vocab_size={vocab_size} asked for"
         warnings.warn(fewer, stacklevel=2)
     return tokenizer
+
+
+def _check_arguments(
+    texts: Iterable[str], algorithm: str, vocab_size: int, min_frequency: int | None, names: Mapping[str, str]
+) -> None:
+    if algorithm not in ALGORITHMS:
+        raise ValueError(f"algorithm: {algorithm!r} is unknown; use one of {', '.join(ALGORITHMS)}")
+    if not isinstance(vocab_size, int) or vocab_size > MOST_TOKENS:  # the trainer ends the process if memory is short
+        raise ValueError(f"vocab_size: {vocab_size!r}; use a whole number, at most {MOST_TOKENS:,}")
+    if isinstance(texts, (str, bytes)):
+        raise ValueError(f"texts: a single {type(texts).__name__}; use a list, or another iterable, of strings")
+    if algorithm == "unigram" and min_frequency is not None:
+        raise ValueError(f"min_frequency: {min_frequency} has no effect with unigram; leave it out")
+    for field, name in names.items():
+        if not isinstance(name, str) or not name.strip() or list(names.values()).count(name) > 1:
+            raise ValueError(f"{field}: {name!r} is blank or given twice; use five different strings")
 
 
 # Each of the three gives a backend, which has its normalizer, all else that it needs. `train` trains a copy of it.

@@ -477,6 +477,13 @@ def test_split_depends_on_text_and_seed_only():
     assert set(split(documents(100).shuffle(seed=5), 0.1, 1)[1]) == held_out[0]
 
 
+def test_rows_of_tokens_are_held_out_by_their_ids():
+    rows = datasets.Dataset.from_dict({"input_ids": [[i // 3, 7, i // 3] for i in range(90)]})
+    held_out = hold_out(rows, 0.2, seed=1)
+    sides = [{ids[0] for ids in rows.select(np.flatnonzero(side))["input_ids"]} for side in (held_out, ~held_out)]
+    assert not sides[0] & sides[1] and held_out.sum() == 3 * len(sides[0]) == 18
+
+
 @pytest.mark.parametrize(
     "count, repeats, size",
     [(1, 1, 0.5), (10, 1, 10), (10, 10, 0.1), (4, 2, 3), (10, 1, 0), (10, 1, -2), (9, 1, math.inf), (9, 1, math.nan)],

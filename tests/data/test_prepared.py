@@ -7,6 +7,7 @@ import re
 import shutil
 from collections import Counter
 
+import datasets
 import numpy as np
 import pytest
 import torch
@@ -114,6 +115,15 @@ def test_shards_hold_the_rows_of_all_documents(text, tmp_path, packing):
         assert rows.count(split, "rows") == len(expected)
         assert rows.count(split, "tokens") == sum(map(len, expected["input_ids"]))
     assert "270 documents to train on, 30 held out" in rows.describe()
+
+
+def test_rows_of_a_loaded_data_set_are_those_of_its_file(text, tmp_path):
+    loaded = datasets.Dataset.from_dict({"body": text.read_text().split("\n")})
+    rows = [minibert.prepare(data, output_dir=str(tmp_path / name), **MADE)
+            for data, name in ((loaded, "loaded"), (text, "file"))]  # fmt: skip
+    for split in ("train", "validation"):
+        assert rows[0].load(split)[:] == rows[1].load(split)[:]
+    assert rows[0].manifest["arguments"]["data"] == ["the data set"]
 
 
 def test_any_number_of_processes_writes_the_same_bytes(text, tmp_path):

@@ -1,6 +1,5 @@
 """DistilBERT."""
 
-
 from transformers import DistilBertConfig, PreTrainedConfig
 
 from .architecture import CLASSIFIERS, class_names, field_names

@@ -319,9 +319,9 @@ def select_text(dataset: DatasetOrStream, name: str | None) -> DatasetOrStream:
 
 
 def hold_out(documents: datasets.Dataset, validation_size: float | int, seed: int = 0, minimum: int = 1) -> np.ndarray:
-    """Which documents (column `text`) to validate on rather than train on: bool [documents].
+    """Which documents (column `text`, or else `input_ids`) to validate on rather than train on: bool [documents].
 
-    It depends on their text and the seed only, so equal documents are never on both sides. A ValueError where
+    It depends on what they hold and the seed only, so equal documents are never on both sides. A ValueError where
     `validation_size`, a share (below 1) or a number of documents, is not positive, or leaves none to train on; of a
     share, at least `minimum` different documents are held out.
     """
@@ -329,8 +329,9 @@ def hold_out(documents: datasets.Dataset, validation_size: float | int, seed: in
         raise ValueError(f"validation_size: {validation_size} holds nothing out; use a share, or a number of texts")
     share = validation_size < 1
     target = max(1, round(validation_size * len(documents) if share else validation_size))
-    batches = documents.with_format("arrow").select_columns("text").iter(batch_size=1000)
-    digests = np.concatenate([text_digests(batch["text"].to_pylist(), seed) for batch in batches])
+    column = "text" if "text" in documents.column_names else "input_ids"
+    batches = documents.with_format("arrow").select_columns(column).iter(batch_size=1000)
+    digests = np.concatenate([text_digests(map(str, batch[column].to_pylist()), seed) for batch in batches])
     values, counts = np.unique(digests, return_counts=True)  # ascending: a random order of the distinct documents
     held_out = values[: max(np.searchsorted(np.cumsum(counts), target) + 1, minimum if share else 1)]
     if len(held_out) == len(values):

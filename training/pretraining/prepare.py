@@ -11,7 +11,7 @@ from transformers import PreTrainedTokenizerFast
 
 from ...tokenization import train_tokenizer
 from ..checkpoints import check_same, check_unused
-from ..data.documents import ROWS_MANIFEST, ROWS_PLAN, check_sources, check_tokenization, text_digests
+from ..data.documents import ROWS_MANIFEST, ROWS_PLAN, check_sources, check_tokenization, name_of, text_digests
 from ..data.mixtures import Corpus, prepare_documents
 from ..data.packing import WINDOW, adapt_tokenizer, check_packing
 from ..data.prepared import SPLITS, PreparedRows, shard_counts, write_manifest, write_shard
@@ -22,7 +22,7 @@ from ..loading import saved_tokenizer, without_bars
 
 @without_bars(of_datasets=True)
 def prepare(
-    data: str | os.PathLike | list[str] = (),
+    data: str | os.PathLike | list[str] | datasets.Dataset = (),
     *,
     output_dir: str = "runs/rows",
     tokenizer: str | None = None,
@@ -50,6 +50,7 @@ def prepare(
     Args:
         data: The text: text, json, jsonl, csv, tsv or parquet files, folders, globs, or Hub data sets (owner/name or
             owner/name:config). Without it, the built-in corpus: the documentation in this Python installation.
+            From Python also a loaded data set.
         output_dir: Folder of the rows.
         tokenizer: A trained tokenizer or model (folder or Hub name); else one is trained, and kept with the rows.
         seq_length: Longest row, in tokens.
@@ -91,7 +92,7 @@ def prepare(
         documents = prepare_documents(corpus, validation_size=validation_size, seed=seed)
         parts = {split: getattr(documents, split).select_columns("text") for split in SPLITS}
         plan = made | dict(seed=seed, shard_documents=shard_documents, packages=list(packages), sample_by=sample_by)
-        plan |= dict(data=list(map(str, corpus.data)), text_column=text_column, weights=list(weights))
+        plan |= dict(data=list(map(name_of, corpus.data)), text_column=text_column, weights=list(weights))
         plan |= dict(sampling_alpha=sampling_alpha, tokenizer=tokenizer) | ({} if tokenizer else options)
         plan |= {f"{split}_text": _checksum(part) for split, part in parts.items()}
         if (folder / ROWS_PLAN).exists():
