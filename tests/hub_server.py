@@ -1,13 +1,12 @@
 """A small Hub on 127.0.0.1: what `huggingface_hub` and Transformers ask of the real one to publish and load a model.
 
-Repositories, branches, commits, LFS with checksums, revisions, `.gitignore`, the headers of downloads, 401 for who has
+Repositories, branches, commits, LFS with checksums, revisions, the headers of downloads, 401 for who has
 no token. It keeps everything in memory: `server.repositories["owner/name"]`.
 """
 
 from __future__ import annotations
 
 import base64
-import fnmatch
 import hashlib
 import json
 import os
@@ -90,7 +89,6 @@ class Handler(BaseHTTPRequestHandler):
         ("POST", r"/api/models/(?P<name>[^/]+/[^/]+)/commit/(?P<revision>[^/]+)", "commit"),
         ("POST", r"/api/models/(?P<name>[^/]+/[^/]+)/branch/(?P<branch>[^/]+)", "branch"),
         ("GET", r"/api/models/(?P<name>[^/]+/[^/]+)/tree/(?P<revision>[^/]+)(?:/(?P<folder>.*))?", "tree"),
-        ("GET", r"/api/models/(?P<name>[^/]+/[^/]+)/refs", "refs"),
         ("GET", r"/api/models/(?P<name>[^/]+/[^/]+)(?:/revision/(?P<revision>[^/]+))?", "info"),
         ("POST", r"/(?P<name>[^/]+/[^/]+)\.git/info/lfs/objects/batch", "lfs_batch"),
         ("PUT", r"/lfs/(?P<oid>[0-9a-f]{64})", "lfs_put"),
@@ -203,11 +201,6 @@ class Handler(BaseHTTPRequestHandler):
             "siblings": [{"rfilename": path} for path in sorted(commit.files)],
         }, {}  # fmt: skip
 
-    def refs(self, name):
-        branches = self.repository(name).branches
-        listed = [{"name": key, "ref": f"refs/heads/{key}", "targetCommit": oid} for key, oid in branches.items()]
-        return 200, {"branches": listed, "converts": [], "tags": []}, {}
-
     def tree(self, name, revision, folder):
         commit = self.revision(self.repository(name), revision)
         files = {path: data for path, data in commit.files.items() if not folder or path.startswith(f"{folder}/")}
@@ -232,13 +225,12 @@ class Handler(BaseHTTPRequestHandler):
         repository = self.repository(name)
         there = self.revision(repository, revision).files
         asked = json.loads(self.body)
-        ignored = asked.get("gitIgnore", there.get(".gitignore", b"").decode())
         return 200, {
             "files": [
                 {
                     "path": file["path"],
                     "uploadMode": "lfs" if file["path"].endswith(LFS_SUFFIXES) else "regular",
-                    "shouldIgnore": git_ignores(ignored, file["path"]),
+                    "shouldIgnore": False,
                     "oid": self.git_oid(repository, there, file["path"]),
                 }
                 for file in asked["files"]
@@ -322,19 +314,6 @@ class Handler(BaseHTTPRequestHandler):
         if start:
             return 206, data[int(start[1]) :], headers
         return 200, data, headers
-
-
-def git_ignores(gitignore: str, path: str) -> bool:
-    """The part of git's rules that plain names, `*` and a leading slash need."""
-    parts = path.split("/")
-    for line in gitignore.splitlines():
-        line = line.strip()
-        if not line or line.startswith("#"):
-            continue
-        candidates = parts[:1] if line.startswith("/") else parts
-        if any(fnmatch.fnmatchcase(part, line.strip("/")) for part in candidates):
-            return True
-    return False
 
 
 # --- who talks to it ---

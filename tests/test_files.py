@@ -39,9 +39,10 @@ def test_a_full_disk_is_named_with_the_file(tmp_path):
 def test_two_processes_do_not_write_in_one_folder(tmp_path, capsys):
     """Each would overwrite the other's checkpoints and model."""
     output, (ready, is_ready), (over, is_over) = tmp_path / "out", os.pipe(), os.pipe()
+    (tmp_path / "text.txt").write_text("a text")
     commands = []
     for command in ("pretrain", "prepare", "finetune classify", "finetune embed", "finetune rerank"):
-        words = [*command.split(), "--output_dir", str(output), "--data", str(tmp_path / "nowhere.txt")]
+        words = [*command.split(), "--output_dir", str(output), "--data", str(tmp_path / "text.txt")]
         commands.append([*words, *(["--model", "nowhere"] if "finetune" in command else [])])
     if (other := os.fork()) == 0:
         with lock_folder(tmp_path / "b" / ".." / "out"):
@@ -49,13 +50,16 @@ def test_two_processes_do_not_write_in_one_folder(tmp_path, capsys):
             os.read(over, 1)
         os._exit(0)
     os.read(ready, 1)
+    try:
+        for words in commands:
+            assert cli.main(words) == 2
+            assert f"another process is writing in '{output}'; wait" in capsys.readouterr().err
+    finally:
+        os.write(is_over, b".")
+        os.waitpid(other, 0)
+    (tmp_path / "text.txt").rename(tmp_path / "nowhere.txt")
     for words in commands:
-        assert cli.main(words) == 2
-        assert f"another process is writing in '{output}'; wait" in capsys.readouterr().err
-    os.write(is_over, b".")
-    os.waitpid(other, 0)
-    for words in commands:
-        assert cli.main(words) == 2 and "nowhere" in capsys.readouterr().err  # it is free again
+        assert cli.main(words) == 2 and "another process" not in capsys.readouterr().err  # it is free again
     assert not output.exists()
 
 

@@ -16,7 +16,6 @@ from transformers import AutoTokenizer, Trainer, TrainingArguments
 from minibert import (
     MiniBertConfig,
     MiniBertForMaskedLM,
-    MiniBertForSequenceClassification,
     modeling_minibert,
     train_tokenizer,
 )
@@ -166,7 +165,10 @@ def test_it_says_what_the_files_say(saved):
     card = render_card(folder, FACTS, "owner/model")
     parameters = MiniBertForMaskedLM(config).num_parameters()
     assert f"{parameters:,} parameters" in card
-    assert "(loss.png)" not in card
+    (folder / "loss.png").touch()
+    assert "![training and validation loss](loss.png)" not in card
+    assert "![training and validation loss](loss.png)" in render_card(folder, FACTS, "owner/model")
+    (folder / "loss.png").unlink()
     assert f"- 1 layers, width {config.hidden_size}, 2 heads\n- every layer attends to the whole document\n" in card
     for said in ("- steps: 1,234 (2.00 epochs)", "- data: owner/corpus, notes.txt", "longer than 64 tokens were",
                  f"longer than {config.max_position_embeddings} tokens", "Fine-tuned from owner/base"):  # fmt: skip
@@ -199,46 +201,6 @@ def test_switches_in_words(changes, said, tmp_path):
     assert described.startswith("Architecture") and said in described
 
 
-def test_the_loss_curve_is_shown_if_there_is_one(saved):
-    folder = saved("MiniBertForTokenClassification")
-    (folder / "loss.png").write_bytes(b"x")
-    assert "![training and validation loss](loss.png)" in render_card(folder, FACTS, "a/b")
-    (folder / "loss.png").unlink()
-
-
-def test_an_embedding_model(saved, tmp_path, capsys):
-    """A folder as sentence-transformers saves it; its snippet runs."""
-    from sentence_transformers import SentenceTransformer
-
-    folder = tmp_path / "embedding"
-    SentenceTransformer(str(saved("MiniBertModel", "bert")), device="cpu").save_pretrained(str(folder))
-    card = ModelCard(render_card(folder, CardFacts(), str(folder)))
-    assert card.data.pipeline_tag == "sentence-similarity" and card.data.library_name == "sentence-transformers"
-    found = snippets(card.text)
-    assert len(found) == 1 and "SentenceTransformer(" in found[0]
-    capsys.readouterr()
-    exec(found[0], {"__name__": "__main__"})
-    similarity = [float(number) for number in re.findall(r"-?\d\.\d+", capsys.readouterr().out)]
-    assert len(similarity) == 4 and similarity[0] == pytest.approx(1.0, abs=1e-3)
-
-
-def test_a_reranker(saved, tmp_path, capsys):
-    """The same of a `CrossEncoder`, whose folder has modules too."""
-    from sentence_transformers import CrossEncoder
-
-    folder = tmp_path / "reranker"
-    config = MiniBertConfig.from_pretrained(saved("MiniBertForMaskedLM"), num_labels=1)
-    MiniBertForSequenceClassification(config).save_pretrained(tmp_path / "plain")
-    AutoTokenizer.from_pretrained(saved("MiniBertForMaskedLM")).save_pretrained(tmp_path / "plain")
-    CrossEncoder(str(tmp_path / "plain"), device="cpu").save_pretrained(str(folder), create_model_card=False)
-    card = ModelCard(render_card(folder, CardFacts(), str(folder)))
-    assert card.data.pipeline_tag == "text-ranking" and card.data.library_name == "sentence-transformers"
-    (found,) = snippets(card.text)
-    capsys.readouterr()
-    exec(found, {"__name__": "__main__"})
-    assert len(re.findall(r"\d\.\d+", capsys.readouterr().out)) == 2
-
-
 # --- whose card it is ---
 
 
@@ -248,9 +210,10 @@ def test_a_card_is_written_anew_but_a_project_keeps_its_readme(saved, tmp_path):
     for license in ("mit", "apache-2.0"):
         save_card(folder, dataclasses.replace(FACTS, license=license))
         assert f"license: {license}" in path.read_text()
-    path.write_text("# My project\n")
-    save_card(folder, FACTS)
-    assert path.read_text() == "# My project\n"
+    for other in (b"# My project\n", b"---\na: [\n---\n", b"\xff"):
+        path.write_bytes(other)
+        save_card(folder, FACTS)
+        assert path.read_bytes() == other
     path.unlink()
 
 
@@ -271,23 +234,32 @@ def test_what_was_written_by_hand_goes_up(saved, capsys):
     assert 'model_id = "me/other"' in card_for(folder, "me/other")
 
 
-@pytest.mark.parametrize("kind", ["SentenceTransformer", "CrossEncoder"])
-def test_a_card_that_sentence_transformers_generated_is_not_published(kind, saved, tmp_path, monkeypatch):
-    """It loads a placeholder, without trust_remote_code."""
+@pytest.mark.parametrize(
+    ("kind", "task"), [("SentenceTransformer", "sentence-similarity"), ("CrossEncoder", "text-ranking")]
+)
+def test_a_card_that_sentence_transformers_generated_is_not_published(kind, task, saved, tmp_path, monkeypatch, capsys):
+    """It loads a placeholder, without trust_remote_code. What goes up in its place runs."""
     import sentence_transformers
 
     import minibert
 
     monkeypatch.setattr(hub_push, "verify_remote_code", lambda _: {"saved": "x", "auto_classes": []})
-    source = saved("MiniBertModel" if kind == "SentenceTransformer" else "MiniBertForSequenceClassification")
+    name, more = ("MiniBertModel", {}) if kind == "SentenceTransformer" else (
+        "MiniBertForSequenceClassification", {"num_labels": 1}
+    )  # fmt: skip
+    source = saved(name, "bert", more)
     getattr(sentence_transformers, kind)(str(source), device="cpu").save_pretrained(str(tmp_path / "model"))
     before = (tmp_path / "model" / "README.md").read_text()
     assert "s_model_id" in before or "r_model_id" in before
     assert "README.md" in minibert.push(str(tmp_path / "model"), "me/x", dry_run=True)["files"]
     card = card_for(tmp_path / "model", "me/x")
-    assert not re.search(r"\w_model_id", card) and 'model_id = "me/x"' in card
-    assert f'{kind}(model_id, revision="main", trust_remote_code=True)' in card
-    assert (tmp_path / "model" / "README.md").read_text() == before
+    assert not re.search(r"\w_model_id", card) and (tmp_path / "model" / "README.md").read_text() == before
+    assert ModelCard(card).data.pipeline_tag == task and ModelCard(card).data.library_name == "sentence-transformers"
+    (snippet,) = snippets(card)
+    assert f'{kind}(model_id, revision="main", trust_remote_code=True)' in snippet and 'model_id = "me/x"' in snippet
+    capsys.readouterr()
+    exec(snippet.replace('"me/x"', repr(str(tmp_path / "model"))), {"__name__": "__main__"})
+    assert len(re.findall(r"\d\.\d+", capsys.readouterr().out)) == (4 if kind == "SentenceTransformer" else 2)
 
 
 # --- names and texts from files ---

@@ -139,67 +139,11 @@ def test_push_publishes_everything_and_nothing_else(published, folder, server):
 def test_the_card_loads_the_repository(published, folder):
     card = published.at("main").files["README.md"].decode()
     assert "license: mit" in card and str(folder) not in card
-    assert set(re.findall(r"^model_id = (.*)$", card, re.MULTILINE)) == {'"animals"'}
+    assert set(re.findall(r"^model_id = (.*)$", card, re.MULTILINE)) == {'"tester/animals"'}
 
 
 def test_a_reader_fills_masks_alike(published, reader, folder):
     assert fill(reader, "tester/animals", published.branches["main"]) == expected_fill(folder)
-
-
-def test_a_reader_loads_every_auto_class(published, reader):
-    found = reader.run("""
-        import transformers
-        config = transformers.AutoConfig.from_pretrained("tester/animals", trust_remote_code=True)
-        result = {}
-        for name in config.auto_map:
-            if name != "AutoConfig":
-                auto_class = getattr(transformers, name)
-                model = auto_class.from_pretrained("tester/animals", trust_remote_code=True)
-                result[name] = [type(model).__module__.split(".")[0], type(model).__name__]
-    """)
-    assert found == {
-        name: ["transformers_modules", reference.split(".")[1]]
-        for name, reference in AUTO_MAP.items()
-        if name != "AutoConfig"
-    }
-
-
-EVERY_HEAD = [name for name in AUTO_MAP if name != "AutoConfig"]
-
-
-@pytest.mark.parametrize(
-    ("architecture", "saved"),
-    [
-        ("modernbert", ["AutoModel", "AutoModelForMultipleChoice"]),
-        pytest.param("modernbert", EVERY_HEAD, marks=pytest.mark.slow),
-        pytest.param("bert", EVERY_HEAD, marks=pytest.mark.slow),
-    ],
-    ids=["some", "modernbert", "bert"],
-)
-def test_every_auto_class_loads_from_every_saved_head(architecture, saved, reader, tokenizer, tmp_path):
-    """The encoder's weights are there, whatever was saved and whatever is loaded. (Classifiers may differ in their
-    number of classes, for which Transformers wants to be told to make a new one.)"""
-    config = MiniBertConfig.from_tokenizer(tokenizer, architecture, "tiny", num_hidden_layers=1)
-    for name in saved:
-        getattr(modeling_minibert, AUTO_MAP[name].split(".")[1])(config).save_pretrained(tmp_path / name)
-    failed = reader.run(f"""
-        import pathlib, torch, transformers
-        from safetensors.torch import load_file
-        result = []
-        for folder in pathlib.Path({str(tmp_path)!r}).iterdir():
-            saved = load_file(folder / "model.safetensors")
-            prefix = "" if folder.name == "AutoModel" else "model."
-            expected = saved[prefix + "layers.0.attn.Wqkv.weight"]
-            for name in {EVERY_HEAD!r}:
-                model = getattr(transformers, name).from_pretrained(
-                    folder, trust_remote_code=True, ignore_mismatched_sizes=folder.name != name
-                )
-                encoder = model if name == "AutoModel" else model.model
-                weight = encoder.layers[0].attn.Wqkv.weight
-                if not torch.equal(weight, expected):
-                    result.append([folder.name, name])
-    """)
-    assert failed == []
 
 
 @pytest.mark.parametrize("head", ["MiniBertForMultipleChoice", "MiniBertForReplacedTokenDetection"])
@@ -213,7 +157,7 @@ def test_the_check_knows_every_head(head, reader, tokenizer, tmp_path):
         names = runpy.run_path({str(hub_push.SCRIPT)!r})
         result = names["load"]({str(tmp_path)!r})
     """)
-    assert found["saved"] == head and found["auto_classes"] == sorted(EVERY_HEAD)
+    assert found["saved"] == head and set(found["auto_classes"]) == AUTO_MAP.keys() - {"AutoConfig"}
 
 
 def test_the_check_needs_no_padding_and_no_long_table(reader, tmp_path):
@@ -243,45 +187,6 @@ def test_a_tokenizer_that_does_not_fit_is_not_published(field, value, reader, to
         """)
 
 
-TRAIN = """
-    import torch, transformers
-    from datasets import Dataset
-    tokenizer = transformers.AutoTokenizer.from_pretrained({source!r}, trust_remote_code=True)
-    model = transformers.AutoModelForSequenceClassification.from_pretrained({source!r}, trust_remote_code=True)
-    rows = Dataset.from_dict(tokenizer(["a good book", "a dull book"] * 4) | {{"labels": [1, 0] * 4}})
-    arguments = transformers.TrainingArguments(
-        "run", max_steps=2, learning_rate=0.01, report_to="none", use_cpu=True, disable_tqdm=True
-    )
-    trainer = transformers.Trainer(model, arguments, train_dataset=rows, processing_class=tokenizer)
-    trainer.train()
-    trainer.save_model({target!r})
-    batch = tokenizer(["a good book"], return_tensors="pt")
-    with torch.no_grad():
-        result = model.eval()(**batch).logits.tolist()
-"""
-LOGITS = """
-    import torch, transformers
-    tokenizer = transformers.AutoTokenizer.from_pretrained({source!r}, trust_remote_code=True)
-    model = transformers.AutoModelForSequenceClassification.from_pretrained({source!r}, trust_remote_code=True)
-    with torch.no_grad():
-        result = model.eval()(**tokenizer(["a good book"], return_tensors="pt")).logits.tolist()
-"""
-
-
-def test_load_train_save_load_in_both_worlds(published, reader, author, tmp_path):
-    """Both load what somebody without the package trained, and what a user of the package did."""
-    for trains, other, target in ((reader, author, tmp_path / "s"), (author, reader, tmp_path / "a")):
-        logits = trains.run(
-            ("import minibert\n" if trains is author else "")
-            + TRAIN.format(source="tester/animals", target=str(target)).replace("\n    ", "\n")
-        )
-        assert {path.name for path in target.glob("*.py")} == set(files.CODE)
-        auto_map = json.loads((target / "config.json").read_text())["auto_map"]
-        assert auto_map["AutoModelForMaskedLM"] == "modeling_minibert.MiniBertForMaskedLM"
-        for client in (trains, other):
-            assert client.run(LOGITS.format(source=str(target))) == [pytest.approx(logits[0], rel=1e-4)]
-
-
 def test_pushing_again_changes_nothing(published, author, folder):
     before = len(published.commits)
     push(author, folder, "animals", "--license", "mit")
@@ -309,23 +214,6 @@ def test_what_would_be_read_instead_does_not_stay(author, server, reader, folder
         result = model.get_input_embeddings().weight.abs().sum().item()
     """)
     assert vectors == 0
-
-
-def test_stages_are_branches(published, author, reader, folder, tmp_path, tokenizer):
-    """The branch is made; the stage is another model than main's."""
-    stage = tmp_path / "stage"
-    config = MiniBertConfig.from_tokenizer(tokenizer, size="tiny", num_hidden_layers=1)
-    MiniBertForMaskedLM(config).save_pretrained(stage)
-    tokenizer.save_pretrained(stage)
-    main = published.branches["main"]
-    assert "/tree/step-100" in push(author, stage, "animals", "--revision", "step-100")
-    assert published.branches["main"] == main and published.branches["step-100"] != main
-    layers = reader.run("""
-        from transformers import AutoModel
-        load = lambda revision: AutoModel.from_pretrained("tester/animals", revision=revision, trust_remote_code=True)
-        result = [load(revision).config.num_hidden_layers for revision in ("main", "step-100")]
-    """)
-    assert layers == [2, 1]
 
 
 def test_private(author, server, folder, published):
@@ -507,22 +395,11 @@ def test_bad_paths(paths):
         minibert.push(*paths, dry_run=True)
 
 
-def test_code_that_does_not_load_is_found(folder, tmp_path, reader, monkeypatch):
+def test_code_that_does_not_load_is_found(folder, tmp_path):
     copy = copy_of(folder, tmp_path)
     with (copy / "modeling_minibert.py").open("a") as file:
         file.write("\nimport minibert\n")
-    said = reader.run(f"""
-        import runpy
-        try:
-            runpy.run_path({str(hub_push.SCRIPT)!r})["load"]({str(copy)!r})
-        except ImportError as error:
-            result = str(error)
-    """)
-    assert "minibert" in said
-    script = tmp_path / "script.py"
-    script.write_text("import sys; sys.exit('no module named minibert')")
-    monkeypatch.setattr(hub_push, "SCRIPT", script)
-    with pytest.raises(ValueError, match="without the package the model does not load: no module named minibert"):
+    with pytest.raises(ValueError, match="without the package the model does not load: .*minibert"):
         hub_push.verify_remote_code(copy)
 
 
@@ -659,10 +536,12 @@ def test_a_checkpoint_resumes_without_the_package(training, reader, author, fold
 
 
 def test_a_checkpoint_is_pushed_as_a_stage(training, author, server):
-    """Without what belongs to the training alone."""
+    """A branch, made on demand; without what belongs to the training alone."""
+    before = dict(server.repositories["tester/run"].branches)
     printed = push(author, training / "checkpoint-2", "run", "--revision", "step-2")
     there = server.repositories["tester/run"].at("step-2").files
     assert set(there) == PUBLISHED
+    assert before == {name: oid for name, oid in server.repositories["tester/run"].branches.items() if name in before}
     for name in ("optimizer.pt", "training_args.bin", "scheduler.pt", "trainer_state.json"):
         assert name in printed.split("left out:")[1]
     assert 'revision="step-2"' in there["README.md"].decode()
@@ -690,24 +569,6 @@ def test_an_upload_that_fails_stops_no_training(author, server, folder, tmp_path
     assert author.printed.count("was not uploaded: no space") == 4
 
 
-def test_a_stock_trainer_and_push_to_hub_load_too(author, server, reader, folder, tmp_path):
-    """`Trainer` without anything of ours, `model.push_to_hub`, `tokenizer.push_to_hub`."""
-    author.run(
-        RUN.format(folder=str(folder), sentences=SENTENCES)
-        + f"""
-    trainer = run({str(tmp_path / "run")!r}, Trainer, hub_model_id="tester/stock")
-    trainer.push_to_hub()
-    trainer.model.push_to_hub("tester/parts")
-    trainer.processing_class.push_to_hub("tester/parts")
-    """
-    )
-    for name in ("stock", "parts"):
-        there = server.repositories[f"tester/{name}"].at("main").files
-        assert set(there) >= PUBLISHED
-        assert len(fill(reader, f"tester/{name}", "main")) == 5
-    assert not [file for file in there if file.endswith(".bin")]
-
-
 def test_with_the_package_no_remote_code_runs(author, server, published):
     """The repository's code would say so if it ran."""
     repository = server.repositories["tester/animals"]
@@ -727,24 +588,3 @@ def test_with_the_package_no_remote_code_runs(author, server, published):
         result += [name for name in sys.modules if name.startswith("transformers_modules.")]
     """)
     assert set(found) == {"minibert.configuration_minibert", "minibert.modeling_minibert"}
-
-
-def test_the_server_asks_for_a_token(server, published):
-    import urllib.error
-    import urllib.request
-
-    def status(path, token=None, **options):
-        request = urllib.request.Request(server.url + path, **options)
-        if token:
-            request.add_header("Authorization", f"Bearer {token}")
-        try:
-            return urllib.request.urlopen(request).status
-        except urllib.error.HTTPError as error:
-            return error.code
-
-    assert status("/api/whoami-v2") == 401 and status("/api/whoami-v2", TOKEN) == 200
-    assert status("/api/repos/create", method="POST", data=b"{}") == 401
-    assert status("/api/models/tester/animals/commit/main", method="POST", data=b"{}") == 401
-    assert status("/lfs/" + "0" * 64, method="PUT", data=b"other") == 400
-    assert status("/tester/animals/resolve/main/config.json") == 200
-    assert status("/tester/animals/resolve/main/no.json") == status("/tester/animals/resolve/no/config.json") == 404

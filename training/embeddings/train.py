@@ -8,10 +8,12 @@ pairs in `unlabelled`.
 """
 
 import dataclasses
+import functools
 import itertools
 import random
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -36,9 +38,10 @@ from transformers import TrainingArguments, set_seed
 from .. import metrics
 from ..callbacks import CheckpointErrors, EarlyStopping, SettingsState, add_callbacks, steps_of
 from ..checkpoints import best_by, checkpoint_to_resume, remove_checkpoints, rows_checksum
-from ..files import write_json
+from ..files import lock_folder, write_json
 from ..hub.card import Result, describe_data, facts_from_trainer, published_name, save_card
 from ..hub.push import check_push, push_output
+from ..hub.trainer import HubMixin
 from ..loading import check_weights, minibert_config, quietly
 from ..precision import check_training, resolve_precision
 from ..report import plot_embedding_training
@@ -98,11 +101,11 @@ class RerankerConfig(_Defaults, CrossEncoderTrainingArguments):
     per_device_train_batch_size: int = setting(32, "Rows of a batch.")
 
 
-class EmbeddingTrainer(CheckpointErrors, SentenceTransformerTrainer):
+class EmbeddingTrainer(HubMixin, CheckpointErrors, SentenceTransformerTrainer):
     """Refuses a checkpoint that was trained with other settings of the optimizer."""
 
 
-class RerankerTrainer(CheckpointErrors, CrossEncoderTrainer):
+class RerankerTrainer(HubMixin, CheckpointErrors, CrossEncoderTrainer):
     """The same for a cross-encoder."""
 
 
@@ -118,6 +121,25 @@ class Measure(BaseEvaluator):
         return self.function(model)
 
 
+def locks_output(config_class: type[TrainingArguments]) -> Callable:
+    """Decorate a training function: its first process locks the output folder, from before data is read until all is
+    saved."""
+
+    def decorate(function: Callable) -> Callable:
+        @functools.wraps(function)
+        def locked(*given: Any, args: TrainingArguments | None = None, **options: Any) -> Any:
+            args = args or config_class()
+            if "output_dir" in options:
+                args = dataclasses.replace(args, output_dir=options.pop("output_dir"))
+            with lock_folder(args.output_dir) if args.process_index == 0 else nullcontext():
+                return function(*given, args=args, **options)
+
+        return locked
+
+    return decorate
+
+
+@locks_output(EmbeddingConfig)
 def finetune_embed(
     data: str | list[str] | Dataset,
     *,
@@ -216,6 +238,7 @@ def make_loss(model: Any, kind: str, scale: float, chunk_size: int | None, args:
     return LOSSES[kind](model, **options)
 
 
+@locks_output(RerankerConfig)
 def finetune_rerank(
     data: str | list[str] | Dataset,
     *,

@@ -100,17 +100,22 @@ def save_card(folder: str | Path, facts: CardFacts, repository: str | None = Non
         ValueError: no model in the folder, or a head that is none of MiniBERT's.
     """
     path = Path(folder) / CARD
-    if path.exists() and not is_generated(path.read_text(encoding="utf-8")):
-        print(f"{printable(path)} is no card that was generated, and stays as it is")
+    if path.exists() and not is_generated(path):
+        print(f"{printable(path)} is not a model card of ours, and stays as it is")
         return
     text = render_card(folder, facts, repository)
     with whole(path) as unfinished:
         unfinished.write_text(text, encoding="utf-8")
 
 
-def is_generated(text: str) -> bool:
-    """Whether a card is one of `render_card`, also if it was edited since, or one that a library left unfinished."""
-    return any(words in text for words in UNFINISHED) or "minibert" in (_read(text).data.tags or [])
+def is_generated(path: Path) -> bool:
+    """Whether a README.md is a card of `render_card`, also if it was edited since, or one that a library left
+    unfinished."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        return any(words in text for words in UNFINISHED) or "minibert" in (_read(text).data.tags or [])
+    except ValueError:  # no UTF-8, no YAML
+        return False
 
 
 def card_for(folder: Path, repository: str, revision: str | None = None, license: str | None = None) -> str:

@@ -73,6 +73,8 @@ def push(
     _check_model(source)
     if not dry_run:
         _check_token()
+        with hub_errors():
+            repository = repository if "/" in repository else f"{HfApi().whoami()['name']}/{repository}"
     with tempfile.TemporaryDirectory() as work:
         staged = Path(work)
         left_out = stage(source, staged, own_code=trust_remote_code)

@@ -95,6 +95,6 @@ class HubMixin:
         facts.language = language or facts.language
         facts.license = license or facts.license
         base = given.get("finetuned_from") or facts.base_model
-        facts.base_model = base or published_name(self.model.config._name_or_path)
+        facts.base_model = base or published_name(getattr(getattr(self.model, "config", None), "_name_or_path", None))
         facts.tags = list(dict.fromkeys([*facts.tags, *tags]))
         save_card(folder, facts, self.hub_model_id)
