@@ -21,7 +21,8 @@ _PUBLIC = {
         " MiniBertForCausalLM MiniBertForNextSentencePrediction MiniBertForSequenceClassification"
         " MiniBertForTokenClassification MiniBertForReplacedTokenDetection MiniBertForQuestionAnswering"
         " MiniBertForMultipleChoice",
-        "training.api": "pretrain finetune evaluate",
+        "training.api": "pretrain",
+        "training.finetuning.run": "finetune evaluate",
         "training.hub.push": "push",
         "training.embeddings.encoders": "embed",
         "training.embeddings.search": "search rerank",

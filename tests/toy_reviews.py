@@ -2,6 +2,12 @@
 
 import random
 
+from minibert.training import cli
+from minibert.training.finetuning import run
+from minibert.training.finetuning.config import FinetuningConfig
+from minibert.training.finetuning.data import load_splits
+from minibert.training.finetuning.tasks.classification import Classify
+
 QUICK = [
     "--num_train_epochs", "1", "--learning_rate", "1e-2", "--disable_tqdm", "true", "--bf16", "false", "--use_cpu",
     "true", "--logging_steps", "1",
@@ -16,3 +22,24 @@ def sentences(count, seed=0):
         noun, good = draw.choice(NOUNS), draw.random() < 0.5
         words = ["the", noun, "was", *(["very"] * draw.randrange(4)), draw.choice(GOOD if good else BAD)]
         yield " ".join(words), good, noun == "film"
+
+
+def prepare(task, *words):
+    """The run of a command line `minibert finetune TASK`, before it trains."""
+    _, keywords = cli.parse(f"finetune {task}", [*map(str, words)])
+    sources = {name: keywords.pop(name) for name in ("data", "train", "validation", "test")}
+    model, size, args = (keywords.pop(name) for name in ("model", "validation_size", "args"))
+    del keywords["task"], keywords["plan"]
+    cls, options, args = run.resolve_options(task, args, keywords, FinetuningConfig)
+    return run.prepare(cls, options, model, sources, args, size)
+
+
+def finetune(task, *words):
+    """What the Python function of a command line `minibert finetune TASK` returns."""
+    function, keywords = cli.parse(f"finetune {task}", [*map(str, words)])
+    return function(**keywords)
+
+
+def load(task=None, **sources):
+    """The splits of files, for a task (by default to classify)."""
+    return load_splits(task or Classify(None), **sources)

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .cli import COMMANDS, load, split_command
+from .cli import COMMANDS, load
 from .old_cli.parsing import run_command
 from .result import TrainingResult
 
@@ -35,30 +35,6 @@ def pretrain(**arguments: Any) -> TrainingResult:
         output_dir (str): where all is saved; "runs/minibert" by default.
     """
     return run_command("pretrain", given=arguments)
-
-
-def finetune(task: str, **arguments: Any) -> TrainingResult:
-    """Train a model for a task, measure it, and save it with its card, metrics and a picture.
-
-    Args:
-        task: "classify", "nli", "tag", "answer", "choose", "embed" or "rerank"; each has arguments of its own.
-        model (str): what to start from: a MiniBERT, or (not for "embed" and "rerank") an encoder that `convert` takes.
-        data (str): a folder with train, validation and test files, one file, or a Hub data set; or train, validation
-            and test (each a list of files). For "embed" and "rerank", a list of tables.
-        output_dir (str): "runs/finetune" by default ("runs/embed", "runs/rerank").
-        seeds (int), freeze (str), lora (int): for the first five tasks.
-    """
-    return _run(split_command(["finetune", task])[0], arguments)
-
-
-def evaluate(task: str, **arguments: Any) -> dict[str, Any]:
-    """Measure a trained model; returns its scores by name: of each split, or for "embed" and "rerank" under "metrics".
-
-    Args:
-        task, model (str), data (str): as `finetune` takes them; for "embed" and "rerank" data is a retrieval
-            folder, for "embed" also a table of scored pairs.
-    """
-    return _run(split_command(["evaluate", task])[0], arguments)
 
 
 def _run(name: str, arguments: dict[str, Any]) -> Any:

@@ -62,6 +62,14 @@ TASKS = {
     "embed": "turn texts into vectors",
     "rerank": "order passages by how well they answer a query",
 }
+# Those of `finetuning` by name, with the class whose parameters are options, and an example.
+FINETUNING = {
+    "classify": ("classification:Classify", "classify --data reviews/ --labels bad good"),
+    "nli": ("classification:Nli", "nli --train snli.jsonl --max_length 128"),
+    "choose": ("choice:Choose", "choose --train swag.csv --choice_columns ending0 ending1 ending2 ending3"),
+    "tag": ("tagging:Tag", "tag --data entities/ --tags_column ner_tags"),
+    "answer": ("answering:AnswerQuestions", "answer --train train-v2.0.json --test dev-v2.0.json"),
+}
 COMMANDS = {
     "pretrain": Command("Train a tokenizer and pretrain a model on text."),
     "prepare": Command(
@@ -92,8 +100,32 @@ minibert fill "The [MASK] sat on the [MASK]." --model answerdotai/ModernBERT-bas
 minibert fill "One [MASK]." "Another [MASK]."
 """,
     ),
-    **{f"finetune {task}": Command(f"Train a model to {what}.") for task, what in TASKS.items()},
-    **{f"evaluate {task}": Command(f"Measure a model trained to {what}.") for task, what in TASKS.items()},
+    **{
+        f"finetune {task}": Command(
+            f"Train a model to {TASKS[task]}.",
+            "finetuning.run:finetune",
+            preset={"task": task},
+            options=(f"finetuning.tasks.{cls}",),
+            config="finetuning.config:FinetuningConfig",
+            examples=f"""\
+minibert finetune {example}
+minibert finetune {task} --model runs/minibert --data folder/ --num_train_epochs 5 --learning_rate 2e-4
+minibert finetune {task} --data folder/ --plan true
+""",
+        )
+        for task, (cls, example) in FINETUNING.items()
+    },
+    **{
+        f"evaluate {task}": Command(
+            f"Measure a model trained to {TASKS[task]}.",
+            "finetuning.run:evaluate",
+            preset={"task": task},
+            options=(f"finetuning.tasks.{cls}",),
+            config="finetuning.config:EvaluationConfig",
+            examples=f"minibert evaluate {task} --model runs/finetune --test test.jsonl\n",
+        )
+        for task, (cls, _) in FINETUNING.items()
+    },
     "finetune embed": Command(
         f"Train a model to {TASKS['embed']}.",
         "embeddings.train:finetune_embed",

@@ -1,104 +1,34 @@
-"""The metrics of all tasks, as modules of `evaluate` that need no network: `F1().compute(predictions=…, references=…)`.
-Every score is a share between 0 and 1, or a correlation between -1 and 1."""
+"""The metrics that scikit-learn and scipy do not have. Every score is a share between 0 and 1."""
 
 import re
 import string
-import warnings
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-import datasets
-import evaluate
 import numpy as np
-import scipy.stats
 import seqeval.metrics
-import sklearn.metrics
-
-CLASS, NUMBER, TEXT = datasets.Value("int32"), datasets.Value("float64"), datasets.Value("string")
 
 
-class _Metric(evaluate.Metric):
-    """A metric of rows: `rows` are the possible kinds of (prediction, reference)."""
-
-    rows: Sequence[tuple[Any, Any]]
-
-    def _info(self) -> evaluate.MetricInfo:
-        features = [datasets.Features(predictions=predicted, references=true) for predicted, true in self.rows]
-        return evaluate.MetricInfo(description=self.__doc__, citation="", inputs_description="", features=features)
-
-
-class Accuracy(_Metric):
-    """Share of rows that are wholly right (`accuracy`): a class number, or for several labels a list of 0 and 1."""
-
-    rows = [(CLASS, CLASS), (datasets.List(CLASS), datasets.List(CLASS))]
-
-    def _compute(self, predictions, references) -> dict[str, float]:
-        return {"accuracy": float(sklearn.metrics.accuracy_score(references, predictions))}
-
-
-class F1(_Metric):
-    """`f1` of rows as of `Accuracy`, averaged as scikit-learn's `f1_score` does (None: a list, of each class), over the
-    classes `labels`, by default those that occur."""
-
-    rows = Accuracy.rows
-
-    def _compute(self, predictions, references, average="macro", labels=None) -> dict[str, float | list[float]]:
-        f1 = sklearn.metrics.f1_score(references, predictions, average=average, labels=labels, zero_division=0)
-        return {"f1": np.asarray(f1).tolist()}
-
-
-class MatthewsCorrelation(_Metric):
-    """Correlation of predicted and true classes (`matthews_correlation`), Matthews 1975; of CoLA in GLUE."""
-
-    rows = [(CLASS, CLASS)]
-
-    def _compute(self, predictions, references) -> dict[str, float]:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # of a single class, whose correlation is 0
-            return {"matthews_correlation": float(sklearn.metrics.matthews_corrcoef(references, predictions))}
-
-
-class Pearson(_Metric):
-    """Linear correlation (`pearson`); 0 where it is not defined: one side is constant, or there is one row only."""
-
-    rows = [(NUMBER, NUMBER)]
-    key, function = "pearson", staticmethod(scipy.stats.pearsonr)
-
-    def _compute(self, predictions, references) -> dict[str, float]:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", scipy.stats.ConstantInputWarning)
-            value = self.function(predictions, references).statistic if len(references) > 1 else np.nan
-        return {self.key: float(np.nan_to_num(value))}
-
-
-class Spearman(Pearson):
-    """Correlation of ranks, equal values sharing a rank (`spearman`); 0 where `Pearson` is."""
-
-    key, function = "spearman", staticmethod(scipy.stats.spearmanr)
-
-
-class Seqeval(_Metric):
-    """Entity scores of sequences of tags such as B-PER: `precision`, `recall` and `f1` over all entities, `accuracy`
-    over tokens, and `per_type`, for each type {precision, recall, f1, support}."""
-
-    rows = [(datasets.List(TEXT), datasets.List(TEXT))]
-
-    def _compute(self, predictions, references) -> dict[str, Any]:
-        if [len(tags) for tags in predictions] != [len(tags) for tags in references]:
-            raise ValueError("predictions: a sequence has another length than its reference; use one tag a token")
-        accuracy = float(seqeval.metrics.accuracy_score(references, predictions)) if any(references) else 0.0
-        if all(tag == "O" for side in (predictions, references) for tags in side for tag in tags):  # seqeval fails
-            return {"precision": 0.0, "recall": 0.0, "f1": 0.0, "accuracy": accuracy, "per_type": {}}
-        report = seqeval.metrics.classification_report(references, predictions, output_dict=True, zero_division=0)
-        scores = {
-            kind: {name.removesuffix("-score"): np.asarray(value).tolist() for name, value in row.items()}
-            for kind, row in report.items()
-            if kind not in ("macro avg", "weighted avg")
-        }
-        overall = scores.pop("micro avg")
-        del overall["support"]
-        return {**overall, "accuracy": accuracy, "per_type": scores}
+def entity_scores(predictions: Sequence[Sequence[str]], references: Sequence[Sequence[str]]) -> dict[str, Any]:
+    """The scores of seqeval for sequences of tags such as B-PER: `precision`, `recall` and `f1` over all entities (None
+    where `references` have none), `accuracy` over tokens (None without a token), and `per_type`, for each type
+    {precision, recall, f1, support}."""
+    if [len(tags) for tags in predictions] != [len(tags) for tags in references]:
+        raise ValueError("predictions: a sequence has another length than its reference; use one tag a token")
+    accuracy = float(seqeval.metrics.accuracy_score(references, predictions)) if any(references) else None
+    undefined = {"precision": None, "recall": None, "f1": None}
+    if all(tag == "O" for side in (predictions, references) for tags in side for tag in tags):  # seqeval fails
+        return undefined | {"accuracy": accuracy, "per_type": {}}
+    report = seqeval.metrics.classification_report(references, predictions, output_dict=True, zero_division=0)
+    scores = {
+        kind: {name.removesuffix("-score"): np.asarray(value).tolist() for name, value in row.items()}
+        for kind, row in report.items()
+        if kind not in ("macro avg", "weighted avg")
+    }
+    overall = scores.pop("micro avg")
+    overall = overall if overall.pop("support") else undefined
+    return {**overall, "accuracy": accuracy, "per_type": scores}
 
 
 def normalize_answer(text: str) -> str:
@@ -115,25 +45,21 @@ def compare_answers(predicted: str, true: str) -> tuple[bool, float]:
     return words == true_words, 2 * (Counter(words) & Counter(true_words)).total() / (len(words) + len(true_words))
 
 
-class SquadScores(_Metric):
+def squad_scores(predictions: Sequence[str], references: Sequence[Sequence[str]]) -> dict[str, float]:
     """`exact_match` and `f1` of texts (Rajpurkar et al. 2016), each the best over a question's list of true answers.
     No answer is an empty text, and an empty list (SQuAD v2, Rajpurkar et al. 2018); where there are both kinds of
     questions, `f1_answerable` and `f1_unanswerable` are there as well."""
-
-    rows = [(TEXT, datasets.List(TEXT))]
-
-    def _compute(self, predictions, references) -> dict[str, float]:
-        # as the official script has it: an answer of nothing but articles and marks is none
-        known = [[true for true in answers if normalize_answer(true)] or [""] for answers in references]
-        rows = zip(predictions, known)
-        best = [np.max([compare_answers(said, true) for true in answers], axis=0) for said, answers in rows]
-        exact, f1 = np.array(best).T
-        scores = {"exact_match": float(exact.mean()), "f1": float(f1.mean())}
-        answerable = np.array([bool(answers) for answers in references])
-        if 0 < answerable.sum() < len(f1):
-            scores["f1_answerable"] = float(f1[answerable].mean())
-            scores["f1_unanswerable"] = float(f1[~answerable].mean())
-        return scores
+    # as the official script has it: an answer of nothing but articles and marks is none
+    known = [[true for true in answers if normalize_answer(true)] or [""] for answers in references]
+    rows = zip(predictions, known)
+    best = [np.max([compare_answers(predicted, true) for true in answers], axis=0) for predicted, answers in rows]
+    exact, f1 = np.array(best).T
+    scores = {"exact_match": float(exact.mean()), "f1": float(f1.mean())}
+    answerable = np.array([bool(answers) for answers in references])
+    if 0 < answerable.sum() < len(f1):
+        scores["f1_answerable"] = float(f1[answerable].mean())
+        scores["f1_unanswerable"] = float(f1[~answerable].mean())
+    return scores
 
 
 def discounted_gain(grades: Sequence[float]) -> float:
@@ -141,7 +67,7 @@ def discounted_gain(grades: Sequence[float]) -> float:
     return float(np.sum(np.asarray(grades, dtype=float) / np.log2(np.arange(2, len(grades) + 2))))
 
 
-class Retrieval(_Metric):
+class Retrieval:
     """`mrr@k`, `ndcg@k`, `recall@k` and `hit@k` for every k asked for, as means over queries.
 
     A prediction is the list of document ids found for a query, best first; a reference is {"ids": documents, "grades":
@@ -150,9 +76,9 @@ class Retrieval(_Metric):
     the relevant ones among the first k, hit whether there is any. A query without a relevant document scores 0.
     """
 
-    rows = [(datasets.List(TEXT), {"ids": datasets.List(TEXT), "grades": datasets.List(NUMBER)})]
-
-    def _compute(self, predictions, references, ks: Sequence[int] = (10,)) -> dict[str, float]:
+    def compute(
+        self, predictions: Sequence[Sequence[str]], references: Sequence[dict[str, Any]], ks: Sequence[int] = (10,)
+    ) -> dict[str, float]:
         scores: dict[str, list[float]] = {f"{name}@{k}": [] for k in ks for name in ("mrr", "ndcg", "recall", "hit")}
         for found, reference in zip(predictions, references):
             if len(set(found)) < len(found):

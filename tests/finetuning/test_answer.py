@@ -12,13 +12,12 @@ from helpers import write_rows
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
+from toy_reviews import load
 from transformers import AutoTokenizer
 
 from minibert import MiniBertConfig, MiniBertForQuestionAnswering, MiniBertModel
 from minibert.tokenization import train_tokenizer
-from minibert.training.arguments.finetuning import AnswerArguments, DataArguments
 from minibert.training.cli import main as cli
-from minibert.training.finetuning.data import load_splits
 from minibert.training.finetuning.tasks.answering import AnswerQuestions, answer_question, answer_tokens, best_answer
 from minibert.training.finetuning.tasks.base import Predictions
 
@@ -148,9 +147,9 @@ def questions(count, seed=0, length=1):
 def make_task(tokenizer, rows, path, max_length=64, **arguments):
     tokenizer = copy.deepcopy(tokenizer)
     tokenizer.model_max_length, tokenizer.padding_side = max_length, "left"  # which the task mends
-    task = AnswerQuestions(AnswerArguments(max_question_length=24, max_length=max_length, **arguments), tokenizer)
+    task = AnswerQuestions(tokenizer, max_question_length=24, max_length=max_length, **arguments)
     file = write_rows(path / "train.jsonl", rows)
-    return task, task.read(load_splits(DataArguments(train=[file], validation=[file])))["train"]
+    return task, task.read(load(train=[file], validation=[file]))["train"]
 
 
 def as_prediction(task, split):
@@ -233,10 +232,10 @@ class TestTask:
         sides = {True: questions(2), False: [questions(1)[0] | {"answers": {"text": [], "answer_start": []}}]}
         rows = sides[True] if answerable else sides[True] + sides[False]
         make_task(tokenizers["bpe"], rows, tmp_path, null_threshold=given)[0].tokenizer.save_pretrained(tmp_path)
-        task = AnswerQuestions(AnswerArguments(max_question_length=24), AutoTokenizer.from_pretrained(tmp_path))
+        task = AnswerQuestions(AutoTokenizer.from_pretrained(tmp_path), max_question_length=24)
         assert task.null_threshold == expected
         other = write_rows(tmp_path / "test.jsonl", sides[not answerable])  # says nothing of how the model was trained
-        task.read(load_splits(DataArguments(test=[other]), names=["test"]), MiniBertConfig())
+        task.read(load(test=[other], names=["test"]), MiniBertConfig())
         assert task.null_threshold == expected
 
     def test_long_questions_are_cut(self, tokenizers, tmp_path):
@@ -284,11 +283,11 @@ class TestTask:
     def test_the_longest_input_is_that_of_the_paper_or_of_the_trained_model(self, tokenizers, tmp_path):
         tokenizer = copy.deepcopy(tokenizers["bpe"])
         file = write_rows(tmp_path / "train.jsonl", questions(2))
-        splits = load_splits(DataArguments(train=[file], validation=[file]))
+        splits = load(train=[file], validation=[file])
         for config, asked, saved, longest in [(None, None, 512, 384), (None, 500, 500, 500),
                                               (MiniBertConfig(), None, 512, 512), (None, None, 128, 128)]:  # fmt: skip
             tokenizer.model_max_length = saved
-            AnswerQuestions(AnswerArguments(max_length=asked), tokenizer).read(splits, config)
+            AnswerQuestions(tokenizer, max_length=asked).read(splits, config)
             assert tokenizer.model_max_length == longest
 
     def test_bad_columns_and_strides_are_named(self, tokenizers, tmp_path):
@@ -342,14 +341,14 @@ def test_it_learns_a_handful_by_heart_and_answers_alone(folder):
     assert backend.truncation is backend.padding is None  # that of questions would be an error for longer texts
     assert (output / "predictions.png").stat().st_size > 3000
     right = 0
-    arguments = AnswerArguments(max_length=40, stride=10, max_question_length=12)
+    options = dict(max_length=40, stride=10, max_question_length=12)
     for row in questions(8, length=0):
-        answer = answer_question(output, row["question"], row["context"], arguments)
+        answer = answer_question(output, row["question"], row["context"], **options)
         assert answer.text == row["context"][answer.start : answer.end]
         right += answer.text == row["answers"]["text"][0]
     assert right / 8 == pytest.approx(report["validation"]["exact_match"])
     with pytest.raises(ValueError, match="stride: .* inputs of 20 leave 5"):
-        answer_question(output, "What ?", "The cat", AnswerArguments(max_length=20, stride=10, max_question_length=12))
+        answer_question(output, "What ?", "The cat", max_length=20, stride=10, max_question_length=12)
     given = ["--test", test, "--output_dir", str(alone)]
     assert cli.main(["evaluate", "answer", "--model", str(output), *given, *CUT, *QUICK]) == 0
     evaluated = json.loads((alone / "metrics.json").read_text())
@@ -366,18 +365,5 @@ def test_another_model_in_the_same_folder_answers(folder, tmp_path, monkeypatch)
         config = MiniBertConfig.from_pretrained(folder / "model")
         MiniBertForQuestionAnswering(config).save_pretrained("model")
         AutoTokenizer.from_pretrained(folder / "model").save_pretrained("model")
-        scores.add(answer_question("model", "What ?", "The cat", AnswerArguments(max_question_length=12)).score)
+        scores.add(answer_question("model", "What ?", "The cat", max_question_length=12).score)
     assert len(scores) == 3
-
-
-def test_losses_of_other_softmaxes_are_not_compared(folder, tmp_path, capsys):
-    """Transformers' is over padding, too."""
-    given = ["--model", str(folder / "model"), "--data", str(folder), "--output_dir", str(tmp_path / "out")]
-    speed = ["--max_steps", "1", "--compare", "true", "--compare_rounds", "1", "--compare_batches", "1"]
-    assert cli.main(["finetune", "answer", *given, *CUT, *QUICK, *speed]) == 0
-    said = capsys.readouterr().out.partition("Training Transformers' BertForQuestionAnswering")[2]
-    table = said.partition("\nvalidation, seed 0\n")[2].partition("\n\n")[0]
-    assert "exact_match" in table.splitlines()[0] and "BertForQuestionAnswering" in table and "loss" not in table
-    done = json.loads((tmp_path / "out" / "compare.json").read_text())
-    trained = [f"{done[name]['trained_parameters']:,} of {name}" for name in ("MiniBERT", "BertForQuestionAnswering")]
-    assert f"parameters trained: {', '.join(trained)}" in said

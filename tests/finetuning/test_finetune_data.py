@@ -7,20 +7,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from toy_reviews import load
 from transformers import BertConfig
 
 from minibert import train_tokenizer
-from minibert.training.arguments.finetuning import (
-    AnswerArguments,
-    ChooseArguments,
-    ClassifyArguments,
-    DataArguments,
-    NliArguments,
-    TagArguments,
-)
-from minibert.training.finetuning.data import FILE, ROW, load_splits
+from minibert.training.finetuning.data import FILE, ROW
 from minibert.training.finetuning.tasks.answering import AnswerQuestions
-from minibert.training.finetuning.tasks.base import take_unlabelled
+from minibert.training.finetuning.tasks.base import drop_unlabelled_test
 from minibert.training.finetuning.tasks.choice import CHOICE_TEXTS, Choose
 from minibert.training.finetuning.tasks.classification import LABEL, MULTI, REGRESSION, SINGLE, Classify, Nli
 from minibert.training.finetuning.tasks.tagging import Tag
@@ -65,9 +58,8 @@ def read(rows, tmp_path, task=Classify, config=None, test=None, **arguments):
     files = {"train": [write(tmp_path / "train.jsonl", rows)], "validation": [write(tmp_path / "val.jsonl", rows[:2])]}
     if test is not None:
         files["test"] = [write(tmp_path / "test.jsonl", test)]
-    kind = ClassifyArguments if task is Classify else NliArguments
-    task = task(kind(**arguments), tokenizer=None)
-    return task, task.read(load_splits(DataArguments(**files)), config)
+    task = task(None, **arguments)
+    return task, task.read(load(**files), config)
 
 
 class TestSplits:
@@ -75,7 +67,7 @@ class TestSplits:
     def test_a_folder_of_any_kind(self, tmp_path, suffix):
         for name, count in (("train", 10), ("dev", 4), ("test", 3)):
             write(tmp_path / f"{name}.{suffix}", ROWS[:count])
-        splits = load_splits(DataArguments(data=str(tmp_path)))
+        splits = load(data=str(tmp_path))
         assert {name: len(split) for name, split in splits.items()} == {"train": 10, "validation": 4, "test": 3}
         assert splits["test"]["text"] == [row["text"] for row in ROWS[:3]]
         assert where(splits["test"][1]) == f"{tmp_path / f'test.{suffix}'}, row 2"
@@ -85,7 +77,7 @@ class TestSplits:
         write(tmp_path / "train-00001-of-00002.jsonl", ROWS[6:])
         write(tmp_path / "train_notes.jsonl", ROWS)
         other = write(tmp_path / "other.csv", ROWS[:3])
-        splits = load_splits(DataArguments(data=str(tmp_path), validation=[other]))
+        splits = load(data=str(tmp_path), validation=[other])
         assert splits["train"]["text"] == [row["text"] for row in ROWS]
         assert where(splits["train"][6]).endswith("train-00001-of-00002.jsonl, row 1")
         assert len(splits["validation"]) == 3
@@ -94,7 +86,7 @@ class TestSplits:
         large = datasets.Features({"text": datasets.Value("large_string"), "label": datasets.Value("int64")})
         datasets.Dataset.from_list(ROWS[:3], features=large).to_parquet(str(tmp_path / "a.parquet"))
         files = [str(tmp_path / "a.parquet"), write(tmp_path / "b.jsonl", ROWS[3:]), write(tmp_path / "c.csv", ROWS)]
-        splits = load_splits(DataArguments(train=files, validation=files[:1]))
+        splits = load(train=files, validation=files[:1])
         assert splits["train"]["text"] == [row["text"] for row in ROWS + ROWS]
 
     @pytest.mark.parametrize("name", ["a.jsonl", "a.json"])
@@ -116,10 +108,10 @@ class TestSplits:
         path = tmp_path / name
         lines = json.dumps(rows, indent=indent) if indent or name == "a.json" else "\n".join(map(json.dumps, rows))
         path.write_text(lines)
-        splits = load_splits(DataArguments(train=[str(path)], validation=[str(path)]))
+        splits = load(train=[str(path)], validation=[str(path)])
         expected = [dict.fromkeys(["text", "label", "when", "meta", "n", "i", "more"]) | row for row in rows]
         assert [{name: row[name] for name in row if name not in (FILE, ROW)} for row in splits["train"]] == expected
-        task = Classify(ClassifyArguments(), tokenizer=None)
+        task = Classify(None)
         task.read(splits, None)
         assert task.labels == ["2021-01-05", "2021-07-05"]
 
@@ -136,25 +128,25 @@ class TestSplits:
     def test_bad_json_names_file_and_row(self, tmp_path, content, said):
         (tmp_path / "a.jsonl").write_bytes(content)
         with pytest.raises(ValueError, match=f"a.jsonl.* {said}"):
-            load_splits(DataArguments(train=[str(tmp_path / "a.jsonl")], validation=[write(tmp_path / "b.csv", ROWS)]))
+            load(train=[str(tmp_path / "a.jsonl")], validation=[write(tmp_path / "b.csv", ROWS)])
 
     @pytest.mark.parametrize("more", [{}, {"train": ["{folder}/a.jsonl"]}])
     def test_a_data_set_of_the_hub_without_the_splits_that_are_looked_for(self, tmp_path, more, monkeypatch):
         rows = datasets.DatasetDict(
             {"full": datasets.Dataset.from_list(ROWS), "corpus": datasets.Dataset.from_list(ROWS)}
         )
-        monkeypatch.setattr("minibert.training.finetuning.data.load_hub", lambda *_: rows)
+        monkeypatch.setattr("minibert.training.finetuning.data.tables.load_hub", lambda *_: rows)
         write(tmp_path / "a.jsonl", ROWS)
         given = {name: [file.format(folder=tmp_path) for file in files] for name, files in more.items()}
-        with pytest.raises(ValueError, match="data: 'me/some' has the splits full, corpus"):
-            load_splits(DataArguments(data="me/some", **given))
+        with pytest.raises(ValueError, match="data: the splits are full, corpus"):
+            load(data="me/some", **given)
 
     @pytest.mark.parametrize("names", [("train-v1.1", "train-v2.0"), ("train", "train_100")])
     def test_tables_that_are_no_shards_are_not_joined(self, tmp_path, names):
         for name in names:
             write(tmp_path / f"{name}.jsonl", ROWS)
         with pytest.raises(ValueError, match="data: .* are no shards of one table; use --train FILE"):
-            load_splits(DataArguments(data=str(tmp_path)))
+            load(data=str(tmp_path))
 
     def test_columns_in_another_order_and_without_values(self, tmp_path):
         files = [
@@ -162,22 +154,21 @@ class TestSplits:
             write(tmp_path / "b.jsonl", [{"label": 7, "text": "other order"}]),
             write(tmp_path / "c.jsonl", [{"text": "no label", "label": None}]),
         ]
-        rows = load_splits(DataArguments(test=files))["test"]
+        rows = load(test=files)["test"]
         assert rows["text"] == ["text 0", "text 1", "other order", "no label"]
         assert rows["label"] == [0, 1, 7, None]
         assert [where(row) for row in rows] == [f"{files[i]}, row {row}" for i, row in ((0, 1), (0, 2), (1, 1), (2, 1))]
 
     def test_rows_are_held_out_and_known_by_their_number(self, tmp_path):
         train = write(tmp_path / "train.jsonl", ROWS)
-        given, task = DataArguments(train=[train], validation_size=3), Classify(ClassifyArguments(), tokenizer=None)
-        first, again, other = (load_splits(given, seed, task=task) for seed in (0, 0, 1))
+        first, again, other = (load(train=[train], validation_size=3, seed=seed) for seed in (0, 0, 1))
         assert [len(first[name]) for name in ("train", "validation")] == [7, 3]
         assert first["validation"][ROW] == again["validation"][ROW] != other["validation"][ROW]
         for split in first.values():
             assert all(row["text"] == ROWS[row[ROW] - 1]["text"] for row in split)
         assert sorted([*first["train"][ROW], *first["validation"][ROW]]) == list(range(1, 11))
-        assert len(load_splits(DataArguments(train=[train], validation_size=0.2), task=task)["validation"]) == 2
-        assert list(load_splits(DataArguments(train=[train]), names=("validation", "test"))) == []
+        assert len(load(train=[train], validation_size=0.2)["validation"]) == 2
+        assert list(load(train=[train], names=("validation", "test"))) == []
 
     @pytest.mark.parametrize(
         ("given", "said"),
@@ -196,10 +187,8 @@ class TestSplits:
             ),
             ({"train": ["{folder}/none.parquet"]}, "none.parquet' has no rows"),
             ({"data": "{folder}/shards"}, "has 1 of the files of the split train that 'train-00000-of-00002.jsonl' is"),
-            ({"data": "{folder}/packed"}, "test.jsonl.gz' is compressed; unpack it, or put it elsewhere"),
             ({"train": ["{folder}/good.jsonl"], "validation_size": 10}, "leaves none to train on"),
             ({"train": ["{folder}/good.jsonl"], "validation_size": 0}, "holds nothing out"),
-            ({"test": ["{folder}/good.jsonl"], "validation_size": 3}, "size: 3 has no effect where nothing is trained"),
             ({"data": "{folder}/good.jsonl", "train": ["{folder}/good.jsonl"]}, "good.jsonl' has no effect beside"),
             (
                 {"train": ["{folder}/good.jsonl", "{folder}/names.jsonl"]},
@@ -216,9 +205,9 @@ class TestSplits:
         (tmp_path / "header.csv").write_text("text,label\n")
         (tmp_path / "twice.csv").write_text("text,label,label\na,0,1\n")
         pq.write_table(pa.table({"text": pa.array([], pa.string())}), tmp_path / "none.parquet")
-        for name in ("shards/train-00000-of-00002.jsonl", "packed/train.jsonl", "packed/test.jsonl.gz"):
+        for name in ("shards/train-00000-of-00002.jsonl",):
             (tmp_path / name).parent.mkdir(exist_ok=True)
-            write(tmp_path / name, ROWS) if name.endswith("l") else (tmp_path / name).write_text("")
+            write(tmp_path / name, ROWS)
         write(tmp_path / "good.jsonl", ROWS)
         write(tmp_path / "names.jsonl", [{"text": "a", "label": "pos"}])
         write(tmp_path / "broader.jsonl", [ROWS[0] | {"id": 1}])
@@ -227,33 +216,17 @@ class TestSplits:
             key: [place(v) for v in value] if isinstance(value, list) else place(value) for key, value in given.items()
         }
         with pytest.raises(ValueError) as error:
-            load_splits(DataArguments(**given), task=Classify(ClassifyArguments(), tokenizer=None))
+            load(**given)
         assert said in str(error.value)
-
-    def test_what_is_not_read_is_not_asked_of(self, tmp_path):
-        """Compressed or incomplete: other splits than those wanted, those given, and files of no split."""
-        folder = tmp_path / "folder"
-        folder.mkdir()
-        for path in (folder / "train-00000-of-00002.jsonl", folder / "test.jsonl", tmp_path / "whole.jsonl"):
-            write(path, ROWS)
-        for name in ("raw.jsonl.gz", "dev.jsonl.gz", ".train.jsonl.gz"):
-            (folder / name).write_text("")
-        assert [*load_splits(DataArguments(data=str(folder)), names=("test",))] == ["test"]
-        given = DataArguments(data=str(folder), train=[str(tmp_path / "whole.jsonl")])
-        with pytest.raises(ValueError, match="dev.jsonl.gz' is compressed"):
-            load_splits(given)
-        (folder / "dev.jsonl.gz").unlink()
-        task = Classify(ClassifyArguments(), tokenizer=None)
-        assert {*load_splits(given, task=task)} == {"train", "validation", "test"}
 
 
 @pytest.mark.parametrize(
     ("task", "arguments", "rows"),
     [
-        (Classify, ClassifyArguments(), {"text_column": "text", "pair_column": "text_pair", "label_column": "label"}),
+        (Classify, {}, {"text_column": "text", "pair_column": "text_pair", "label_column": "label"}),
         (
             Choose,
-            ChooseArguments(choice_columns=["a", "b"]),
+            dict(choice_columns=["a", "b"]),
             {"text_column": "sent1", "prefix_column": "sent2", "choice_columns": "b", "label_column": "label"},
         ),
     ],
@@ -264,19 +237,19 @@ def test_a_column_that_another_split_lacks_is_told_by_its_argument(tmp_path, tas
     for argument, column in rows.items():
         other = write(tmp_path / "other.jsonl", [{name: "A" for name in whole if name != column}])
         with pytest.raises(ValueError, match=f"^{argument}: .*other.jsonl' has no column '{column}'"):
-            task(arguments, TOKENIZER).read(load_splits(DataArguments(train=[train], validation=[other])))
+            task(TOKENIZER, **arguments).read(load(train=[train], validation=[other]))
 
 
 @pytest.mark.parametrize(
     ("task", "said"),
     [
-        (Classify(ClassifyArguments(), None), "label_column: which column of .* holds the label"),
-        (Choose(ChooseArguments(label_column="x"), None), "choice_columns: which column of .* holds the choices"),
+        (Classify(None), "label_column: which column of .* holds the label"),
+        (Choose(None, label_column="x"), "choice_columns: which column of .* holds the choices"),
     ],
 )
 def test_an_unclear_column_is_told_by_what_it_holds(tmp_path, task, said):
     with pytest.raises(ValueError, match=f"^{said} is not clear"):
-        task.read(load_splits(DataArguments(test=[write(tmp_path / "a.jsonl", [{"x": "a", "y": 1}])])))
+        task.read(load(test=[write(tmp_path / "a.jsonl", [{"x": "a", "y": 1}])]))
 
 
 TOKENIZER = train_tokenizer(["a text"] * 9, vocab_size=13, show_progress=False)
@@ -285,39 +258,39 @@ TOKENIZER = train_tokenizer(["a text"] * 9, vocab_size=13, show_progress=False)
 def held_out(tmp_path, rows, task, arguments, seed=0, size=0.2):
     """The rows to train on and those held out of `rows` for a task."""
     train = write(tmp_path / "train.jsonl", rows)
-    splits = load_splits(DataArguments(train=[train], validation_size=size), seed, task=task(arguments, TOKENIZER))
+    splits = load(train=[train], validation_size=size, seed=seed, task=task(TOKENIZER, **arguments))
     return splits["train"].to_list(), splits["validation"].to_list()
 
 
 COPIES = {
-    "text": (Classify, ClassifyArguments(), ("text",), lambda i: {"text": f"text {i // 2}", "label": i % 2}),
+    "text": (Classify, {}, ("text",), lambda i: {"text": f"text {i // 2}", "label": i % 2}),
     "named": (
         Classify,
-        ClassifyArguments(text_column="title"),
+        dict(text_column="title"),
         ("title",),
         lambda i: {"text": f"text {i}", "title": f"title {i // 3}", "label": i % 2},
     ),
     "pair": (
         Nli,
-        NliArguments(),
+        {},
         ("premise", "hypothesis"),
         lambda i: {"premise": "same", "hypothesis": f"text {i // 2}", "label": "ab"[i % 2]},
     ),
     "choices": (
         Choose,
-        ChooseArguments(),
+        {},
         ("question",),
         lambda i: {"question": f"text {i // 2}", "choices": [f"{i // 2}", "b"], "label": "AB"[i % 2]},
     ),
     "context": (
         AnswerQuestions,
-        AnswerArguments(),
+        {},
         ("context",),
         lambda i: {"question": f"why {i}", "context": f"text {i // 2}", "answers": {"text": [], "answer_start": []}},
     ),
     "words": (
         Tag,
-        TagArguments(),
+        {},
         ("tokens",),
         lambda i: {"tokens": ["a", f"{i // 2}"], "pos": ["DET", "NUM"]},
     ),
@@ -347,31 +320,31 @@ class TestRareLabels:
     def test_they_stay_in_training(self, tmp_path, label):
         rows = [{"text": f"text {i}", "label": label(i)} for i in range(30)]
         for seed in range(3):
-            train, validation = held_out(tmp_path, rows, Classify, ClassifyArguments(), seed, 0.4)
+            train, validation = held_out(tmp_path, rows, Classify, {}, seed, 0.4)
             assert 0 < len(validation) < 12 and len(train) + len(validation) == 30
             assert not any("rare" in str(row["label"]) for row in validation)
 
     def test_of_tags(self, tmp_path):
         rows = [{"tokens": [f"{i}"], "tags": [f"B-{i}" if i < 15 else "O"]} for i in range(30)]
-        train, validation = held_out(tmp_path, rows, Tag, TagArguments(), 0, 0.4)
+        train, validation = held_out(tmp_path, rows, Tag, {}, 0, 0.4)
         assert len(train) + len(validation) == 30 and {row["tags"][0] for row in validation} == {"O"}
 
     def test_copies_stay_with_them(self, tmp_path):
         rows = [{"text": f"text {i // 2}", "label": f"rare {i}" if i % 4 == 0 else "a"} for i in range(40)]
-        train, validation = held_out(tmp_path, rows, Classify, ClassifyArguments(), 0, 0.5)
+        train, validation = held_out(tmp_path, rows, Classify, {}, 0, 0.5)
         assert not {row["text"] for row in train} & {row["text"] for row in validation}
         assert {row["label"] for row in validation} == {"a"}
 
     def test_values_are_no_labels(self, tmp_path):
         rows = [{"text": f"text {i}", "label": i + 0.5} for i in range(30)]
-        assert len(held_out(tmp_path, rows, Classify, ClassifyArguments())[1]) == 6
+        assert len(held_out(tmp_path, rows, Classify, {})[1]) == 6
 
     def test_nothing_else_is_refused(self, tmp_path):
         rows = [{"text": f"text {i}", "label": f"label {i}"} for i in range(10)]
         with pytest.raises(
             ValueError, match="validation_size: 0.2 of 10 rows holds out only rows whose labels no other"
         ):
-            held_out(tmp_path, rows, Classify, ClassifyArguments())
+            held_out(tmp_path, rows, Classify, {})
 
 
 class TestLabels:
@@ -379,19 +352,19 @@ class TestLabels:
         features = datasets.Features(text=datasets.Value("string"), label=datasets.ClassLabel(names=["no", "good"]))
         rows = datasets.Dataset.from_list(ROWS, features=features)
         rows.to_parquet(str(tmp_path / "train.parquet"))
-        task = Classify(ClassifyArguments(), tokenizer=None)
-        task.read(load_splits(DataArguments(train=[str(tmp_path / "train.parquet")]), task=task))
+        task = Classify(None)
+        task.read(load(train=[str(tmp_path / "train.parquet")], task=task))
         assert task.config_fields()["id2label"] == {0: "no", 1: "good"}
 
     def test_of_a_single_label_its_absence_is_no_class(self):
-        task = Classify(ClassifyArguments(problem_type=MULTI, labels=["x"]), tokenizer=None)
+        task = Classify(None, problem_type=MULTI, labels=["x"])
         task.problem_type, task.labels = MULTI, ["x"]
         said = [[0]] * 9 + [[1]]
         assert task.score([[0]] * 10, said) == {"f1_micro": 0.0, "f1_macro": 0.0, "accuracy": 0.9}
         assert task.score(said, said) == {"f1_micro": 1.0, "f1_macro": 1.0, "accuracy": 1.0}
 
     def test_values_of_a_model_that_diverged(self):
-        task = Classify(ClassifyArguments(problem_type=REGRESSION), tokenizer=None)
+        task = Classify(None, problem_type=REGRESSION)
         task.problem_type = REGRESSION
         assert np.isnan(task.score([float("nan"), 1.0], [0.0, 1.0])["mse"])
 
@@ -491,9 +464,9 @@ class TestLabels:
 
     def test_rows_without_labels_alone(self, tmp_path):
         file = write(tmp_path / "test.jsonl", [{"text": "a"}])
-        splits = load_splits(DataArguments(test=[file]), names=["test"])
-        with pytest.raises(ValueError, match="label_column.*; rows without labels are predicted beside labelled ones"):
-            take_unlabelled(Classify(ClassifyArguments(), tokenizer=None), splits)
+        splits = load(test=[file], names=["test"])
+        with pytest.raises(ValueError, match="label_column: which column"):
+            Classify(None).read(splits)
 
     def test_pairs_are_guessed_by_name(self, tmp_path):
         rows = [{"id": "1", "sentence1": "a", "sentence2": "b", "score": 0.5}] * 2
@@ -509,8 +482,8 @@ class TestCells:
             name: [write(tmp_path / f"{name}.csv", [{"text": f"text {i}", "label": x} for i, x in enumerate(labels)])]
             for name, labels in texts.items()
         }
-        task = Classify(ClassifyArguments(**arguments), tokenizer=None)
-        return task, task.read(load_splits(DataArguments(**files)))
+        task = Classify(None, **arguments)
+        return task, task.read(load(**files))
 
     @pytest.mark.parametrize(
         ("train", "test", "labels"),
@@ -542,7 +515,7 @@ class TestCells:
         (tmp_path / "a.csv").write_text("id,text,label\na0,x,1\na1,y,0\n")
         (tmp_path / "b.csv").write_text("id,text,label\n0,z,1\n1,w,0.5\n")
         files = [str(tmp_path / "a.csv"), str(tmp_path / "b.csv")]
-        rows = load_splits(DataArguments(train=files, validation=files[:1]))["train"]
+        rows = load(train=files, validation=files[:1])["train"]
         assert rows["id"] == ["a0", "a1", "0", "1"] and rows["label"] == [1.0, 0.0, 1.0, 0.5]
 
     @pytest.mark.parametrize(
@@ -563,8 +536,8 @@ class TestCells:
         file = write(tmp_path / "test.csv", [{"text": f"text {i}", "label": cell} for i, cell in enumerate(cells)])
         config = BertConfig(id2label=dict(enumerate(names)), problem_type=SINGLE)
         task, splits = (
-            Classify(ClassifyArguments(), tokenizer=None),
-            load_splits(DataArguments(test=[file]), names=["test"]),
+            Classify(None),
+            load(test=[file], names=["test"]),
         )
         if ids is None:
             with pytest.raises(ValueError, match="was never seen in training"):
@@ -577,10 +550,11 @@ class TestCells:
         train = write(tmp_path / "train.csv", [{"text": f"text {i}", "label": i} for i in (0, 1, 2, 10)])
         for cell in ("", "-1", "-1.0"):
             test = write(tmp_path / "test.csv", [{"text": "text 5", "label": cell, "number": 7}])
-            splits = load_splits(DataArguments(train=[train], validation=[train], test=[test]))
+            splits = load(train=[train], validation=[train], test=[test])
             assert splits["test"]["number"] == [7]
-            task = Classify(ClassifyArguments(), tokenizer=None)
-            assert len(take_unlabelled(task, splits)) == 1
+            task = Classify(None)
+            drop_unlabelled_test(task, splits)
+            assert "test" not in splits
             task.read(splits)
             assert task.labels == ["0", "1", "2", "10"]
 
@@ -590,7 +564,7 @@ class TestCells:
             write(tmp_path / "a.jsonl", rows),
             write(tmp_path / "b.csv", [row | {"score": "0.50"} for row in rows]),
         ]
-        split = load_splits(DataArguments(train=files, validation=files[:1]))["train"]
+        split = load(train=files, validation=files[:1])["train"]
         assert split["label"] == [True, False] * 2 and split["score"] == [1.5, 0.5, 0.5, 0.5]
 
     def test_names_that_a_model_never_gave(self, tmp_path):
@@ -598,8 +572,8 @@ class TestCells:
         config = BertConfig(num_labels=2, problem_type=SINGLE)
         for labels in (["LABEL_0", "LABEL_1"], ["0", "1"], [0, 1]):
             file = write(tmp_path / "test.jsonl", [{"text": "a", "label": label} for label in labels])
-            task = Classify(ClassifyArguments(), tokenizer=None)
-            split = task.read(load_splits(DataArguments(test=[file]), names=["test"]), config)["test"]
+            task = Classify(None)
+            split = task.read(load(test=[file], names=["test"]), config)["test"]
             assert split[LABEL] == [0, 1] and task.labels == ["LABEL_0", "LABEL_1"]
 
 
@@ -635,15 +609,15 @@ class TestChoose:
         ],
     )
     def test_nothing_of_a_row_is_left_out(self, tmp_path, row, text, begin):
-        task = Choose(ChooseArguments(), tokenizer=None)
+        task = Choose(None)
         file = write(tmp_path / "train.jsonl", [row])
-        split = task.read(load_splits(DataArguments(train=[file], validation=[file])))["train"]
+        split = task.read(load(train=[file], validation=[file]))["train"]
         assert split[task.text_columns[0]] == [text] and split[CHOICE_TEXTS] == [[f"{begin}b", f"{begin}c"]]
 
     def test_a_column_that_is_not_there_is_told_where_rows_are_held_out(self, tmp_path):
         file = write(tmp_path / "train.jsonl", [{"sent1": "A", "a": "B", "label": 0}] * 10)
         with pytest.raises(ValueError, match="^choice_columns: .*train.jsonl' has no column 'b'"):
-            load_splits(DataArguments(train=[file]), task=Choose(ChooseArguments(choice_columns=["a", "b"]), None))
+            load(train=[file], task=Choose(None, choice_columns=["a", "b"]))
 
     @pytest.mark.parametrize(
         ("given", "numbers"),
@@ -667,9 +641,7 @@ class TestChoose:
 
     def read(self, tmp_path, rows, suffix="csv"):
         file = write(tmp_path / f"train.{suffix}", rows)
-        return Choose(ChooseArguments(), tokenizer=None).read(
-            load_splits(DataArguments(train=[file], validation=[file]))
-        )
+        return Choose(None).read(load(train=[file], validation=[file]))
 
     def test_what_choices_begin_with_may_be_blank(self, tmp_path):
         rows = [{"sent1": "a", "sent2": begin, "ending0": "b", "ending1": "c", "label": 1} for begin in ("he", "")]
@@ -694,20 +666,19 @@ class TestSquad:
         (tmp_path / "train-v1.1.json").write_text(as_squad(self.ROWS, answers=True))
         (tmp_path / "dev-v1.1.json").write_text(as_squad(self.ROWS[:3], answers=True))
         (tmp_path / "test.json").write_text(as_squad(self.ROWS, answers=False))
-        splits = load_splits(DataArguments(data=str(tmp_path)))
+        splits = load(data=str(tmp_path))
         assert {name: len(split) for name, split in splits.items()} == {"train": 6, "validation": 3, "test": 6}
         read = splits["train"].select_columns(list(self.ROWS[0]))
         assert list(read) == self.ROWS
         assert where(splits["train"][4]) == f"{tmp_path / 'train-v1.1.json'}, row 5"
         tokenizer = train_tokenizer(["Ann has cats Who"] * 20, "wordpiece", 60, show_progress=False)
         tokenizer.model_max_length = 60
-        task = AnswerQuestions(AnswerArguments(max_question_length=10), tokenizer)
-        unlabelled = take_unlabelled(task, splits)
-        assert len(unlabelled) == 6 and "test" not in splits
+        task = AnswerQuestions(tokenizer, max_question_length=10)
+        drop_unlabelled_test(task, splits)
+        assert "test" not in splits
         assert task.read(splits)["train"]["_starts"][:] == [[], [0], [0], [], [0], [0]]
-        assert len(task.read_unlabelled(unlabelled)) == 6
 
     def test_other_files_with_one_row_stay_as_they_are(self, tmp_path):
         file = write(tmp_path / "train.jsonl", [{"data": [{"text": "a"}], "label": 1}])
-        splits = load_splits(DataArguments(train=[file], validation=[file]))
+        splits = load(train=[file], validation=[file])
         assert splits["train"].column_names == ["data", "label", FILE, ROW]

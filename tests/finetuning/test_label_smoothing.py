@@ -4,11 +4,10 @@ import pytest
 import torch
 from helpers import write_rows
 from torch.nn.functional import cross_entropy
-from transformers import TrainingArguments
+from toy_reviews import load
 
 from minibert import MiniBertConfig, train_tokenizer
-from minibert.training.arguments.finetuning import ChooseArguments, ClassifyArguments, DataArguments, TagArguments
-from minibert.training.finetuning.data import load_splits
+from minibert.training.finetuning.config import FinetuningConfig
 from minibert.training.finetuning.tasks.choice import Choose
 from minibert.training.finetuning.tasks.classification import Classify
 from minibert.training.finetuning.tasks.tagging import Tag
@@ -16,9 +15,9 @@ from minibert.training.finetuning.trainer import Run, TaskTrainer
 
 WORDS = ["ant", "bee", "cat", "dog", "eel", "fox"]
 TASKS = {
-    "classify": (Classify, ClassifyArguments(), lambda i: {"text": " ".join(WORDS[: 1 + i]), "label": "abc"[i % 3]}),
-    "tag": (Tag, TagArguments(), lambda i: {"tokens": WORDS[: 1 + i], "pos": ["NV"[j % 2] for j in range(1 + i)]}),
-    "choose": (Choose, ChooseArguments(), lambda i: {"text": WORDS[i], "choices": WORDS[:3], "label": i % 3}),
+    "classify": (Classify, {}, lambda i: {"text": " ".join(WORDS[: 1 + i]), "label": "abc"[i % 3]}),
+    "tag": (Tag, {}, lambda i: {"tokens": WORDS[: 1 + i], "pos": ["NV"[j % 2] for j in range(1 + i)]}),
+    "choose": (Choose, {}, lambda i: {"text": WORDS[i], "choices": WORDS[:3], "label": i % 3}),
 }
 
 
@@ -28,17 +27,17 @@ def test_targets_are_smoothed_as_torch_does(kind, tmp_path):
     task_class, arguments, row = TASKS[kind]
     torch.manual_seed(0)  # one where smoothing changes the loss
     tokenizer = train_tokenizer([" ".join(WORDS)] * 9, "wordpiece", 40, show_progress=False, model_max_length=16)
-    task = task_class(arguments, tokenizer)
+    task = task_class(tokenizer, **arguments)
     file = write_rows(tmp_path / "train.jsonl", [row(i) for i in range(6)])
-    splits = task.read(load_splits(DataArguments(train=[file], validation=[file])))
+    splits = task.read(load(train=[file], validation=[file]))
     encoded = {name: task.encode(split, training=True) for name, split in splits.items()}
     config = MiniBertConfig.from_tokenizer(
         tokenizer, "bert", "tiny", num_hidden_layers=1, initializer_range=0.5, hidden_dropout=0.0,
         attention_dropout=0.0, **task.config_fields(),
     )  # fmt: skip
     options = {"per_device_train_batch_size": 6, "use_cpu": True, "report_to": "none"}
-    training = TrainingArguments(str(tmp_path), label_smoothing_factor=0.3, **options)
-    trainer = TaskTrainer(Run(task, splits, encoded, None, training, {}), task.model_class(config).train())
+    args = FinetuningConfig(str(tmp_path), label_smoothing_factor=0.3, bf16=False, **options)
+    trainer = TaskTrainer(Run(task, splits, encoded, "", args, {}, {}), task.model_class(config).train())
     (batch,) = trainer.get_train_dataloader()
     labels = batch["labels"]
     logits = trainer.model(**{name: value for name, value in batch.items() if name != "labels"}).logits

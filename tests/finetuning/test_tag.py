@@ -22,14 +22,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from seqeval.metrics.sequence_labeling import get_entities
 from tokenizers import pre_tokenizers
-from transformers import AutoTokenizer, RobertaTokenizer, TrainingArguments
+from toy_reviews import load
+from transformers import AutoTokenizer, RobertaTokenizer
 
 from minibert import MiniBertConfig, MiniBertForTokenClassification, MiniBertModel
 from minibert.tokenization import train_tokenizer
-from minibert.training.arguments.finetuning import DataArguments, TagArguments
 from minibert.training.cli import main as cli
 from minibert.training.data.packing import adapt_tokenizer
-from minibert.training.finetuning.data import load_splits
+from minibert.training.finetuning.config import FinetuningConfig
 from minibert.training.finetuning.tasks.base import Predictions
 from minibert.training.finetuning.tasks.label_schemes import (
     PREFIXES,
@@ -164,10 +164,8 @@ class TestSubwords:
         encode = functools.partial(encode_sentences, tokenizers[algorithm], [words], [labels], labels=labels, stride=0)
         expected = [-100 if word is None else word for word in word_ids]
         first = [-100 if word == before else word for before, word in zip([-100, *expected], expected)]
-        for align in ("first", "all"):
-            assert encode(align=align, training=False)["labels"] == [first]
-            learned = encode(align=align, training=True)["labels"]  # nothing where there is no subword
-            assert learned == ([expected if align == "all" else first] if max(first) >= 0 else [])
+        assert encode(training=False)["labels"] == [first]
+        assert encode(training=True)["labels"] == ([first] if max(first) >= 0 else [])  # none: there is no subword
 
 
 class TestWindows:
@@ -274,10 +272,8 @@ def tagger(folder):
 
 def make_task(tokenizer, rows, path, **arguments):
     """A task that has read `rows` as its training split, and that split."""
-    task = Tag(TagArguments(**arguments), tokenizer)
-    splits = load_splits(
-        DataArguments(train=[write_rows(path / "train.jsonl", rows)], validation=[str(path / "train.jsonl")])
-    )
+    task = Tag(tokenizer, **arguments)
+    splits = load(train=[write_rows(path / "train.jsonl", rows)], validation=[str(path / "train.jsonl")])
     return task, task.read(splits)["train"]
 
 
@@ -315,68 +311,34 @@ def labelled_words(task, windows):
 
 class TestTask:
     @pytest.mark.parametrize(
-        "algorithm, subwords, decoding, scheme",
-        [
-            ("wordpiece", "first", "viterbi", "bio"),
-            ("wordpiece", "mean", "greedy", "bioes"),
-            ("bpe", "mean", "viterbi", "io"),
-            ("bpe", "first", "greedy", "bio"),
-            ("unigram", "first", "viterbi", "bioes"),
-            ("unigram", "mean", "greedy", "io"),
-        ],
+        "algorithm, scheme",
+        [("wordpiece", "bio"), ("wordpiece", "bioes"), ("bpe", "io"), ("bpe", "bio"), ("unigram", "bioes")],
     )
-    def test_what_the_model_says_of_words_is_what_is_scored(
-        self, tokenizers, tmp_path, algorithm, subwords, decoding, scheme
-    ):
+    def test_what_the_model_says_of_words_is_what_is_scored(self, tokenizers, tmp_path, algorithm, scheme):
         rows = sentences(6)
         long = {key: [item for row in sentences(40) for item in row[key]] for key in rows[0]}  # many windows
         rows.insert(2, long)
         rows.insert(4, {"tokens": [], "ner_tags": []})
         rows.append({"tokens": ["\x00", "Ada", "\x01"], "ner_tags": ["O", "B-PER", "O"]})
+        rows = [row | {"ner_tags": convert_tags(row["ner_tags"], scheme)} for row in rows]
         tokenizer = copy.deepcopy(tokenizers[algorithm])
         tokenizer.model_max_length = 60
-        task, split = make_task(
-            tokenizer, rows, tmp_path, scheme=scheme, decoding=decoding, subwords=subwords, stride=25
-        )
+        task, split = make_task(tokenizer, rows, tmp_path, stride=25)
         windows = task.encode(split, training=True)
         assert max(map(len, windows["input_ids"])) <= 60
         for row, labels in zip([row for row in rows if row["tokens"]], labelled_words(task, windows)):
-            there = convert_tags(row["ner_tags"], scheme)
+            there = row["ner_tags"]
             without = {word for word, token in enumerate(row["tokens"]) if not token.isprintable()}
             assert [word for word, _ in labels if word not in without] == [
                 word for word in range(len(there)) if word not in without
             ]  # each word once, whatever window it is seen in
             assert all(label == there[word] for word, label in labels)
-        true = [convert_tags(row["ner_tags"], scheme) for row in rows]
+        true = [row["ner_tags"] for row in rows]
         prediction = as_prediction(task, split)
         assert task.decode(prediction) == true
         scores = task.compute_metrics(prediction)
         if scheme != "io":
             assert scores["f1"] == scores["f1_PER"] == scores["recall_LOC"] == scores["accuracy"] == 1.0
-
-    def test_all_subwords_carry_labels_in_training_only(self, tokenizers, tmp_path):
-        task, split = make_task(tokenizers["wordpiece"], sentences(5), tmp_path, align="all")
-        for training in (True, False):
-            row = task.encode(split, training=training)[0]
-            assert (-100 not in row["labels"][1:-1]) == training
-
-    def test_mean_decoding_takes_the_mean_of_probabilities(self, tokenizers, tmp_path):
-        rows = [{"tokens": ["internationalization"], "ner_tags": ["B-A"]}]
-        task, split = make_task(tokenizers["wordpiece"], rows, tmp_path, subwords="mean", scheme="io")
-        encoded = task.encode(split, training=False)
-        (row,) = encoded
-        count = len(row["input_ids"]) - 2
-        assert count > 3
-        logits = torch.zeros(1, len(row["labels"]), 2)
-        logits[0, 1, 0] = 3.0  # the first subword is for O, the last one too, those between are for I-A
-        logits[0, 2:count, 1] = 4.0
-        logits[0, count, 0] = 0.2
-        labels = torch.tensor([row["labels"]])
-        inputs = {"labels": labels, "attention_mask": torch.tensor([row["attention_mask"]])}
-        for subwords, tag in (("mean", "I-A"), ("first", "O")):
-            task.arguments.subwords = subwords
-            prediction = Predictions(split, encoded, task.preprocess_logits(logits, inputs).numpy())
-            assert task.decode(prediction) == [[tag]]
 
     def test_parts_of_speech(self, tokenizers, tmp_path):
         rows = [{"words": ["Cats", "sleep", "now"], "upos": ["NOUN", "VERB", "ADV"]},
@@ -397,12 +359,8 @@ class TestTask:
         rows = [{"words": ["Cats", "sleep", "well", "now"], "upos": ["X", "X", "X", "X"]},
                 {"words": ["all"] * 90, "upos": ["X"] * 90}]  # fmt: skip
         task, split = make_task(tokenizers["wordpiece"], rows, tmp_path)
-        save_model(tmp_path / "model", tokenizers["wordpiece"])
-        config = MiniBertConfig.from_pretrained(tmp_path / "model", **task.config_fields())
-        MiniBertForTokenClassification(config).save_pretrained(tmp_path / "model")
-        (text, said), (long, _) = task.demonstrate(tmp_path / "model", Predictions(split, None, None))
-        assert (text.strip(), said.strip()) == ("Cats sleep well now", "Cats [X], sleep [X], well [X], now [X]")
-        assert len(long) < 210 and long.endswith(" …")
+        shown = [task.show_label(row, row["_label"]) for row in split]
+        assert shown[0] == "Cats [X] sleep [X] well [X] now [X]" and len(shown[1]) < 210 and shown[1].endswith(" …")
 
     def test_numbers_with_names(self, tokenizers, tmp_path):
         rows = [{"tokens": ["Ada", "left"], "tags": [1, 0]}]
@@ -413,7 +371,7 @@ class TestTask:
             "tags": datasets.List(datasets.ClassLabel(names=["O", "B-PER"])),
         })  # fmt: skip
         dataset = datasets.Dataset.from_list(rows, features=names).add_column("_file", ["f"]).add_column("_row", [1])
-        read = Tag(TagArguments(), tokenizers["bpe"]).read(datasets.DatasetDict(train=dataset))
+        read = Tag(tokenizers["bpe"]).read(datasets.DatasetDict(train=dataset))
         assert read["train"]["_label"][:] == [["B-PER", "O"]]
 
     @pytest.mark.parametrize(
@@ -423,14 +381,13 @@ class TestTask:
              r"train.jsonl, row 1: tags\[1\]='I-PER' of 'b' after 'O' is not valid in scheme 'bio'; use 'B-PER', or "),
             ([{"tokens": ["a"], "tags": ["B-X"]}, {"tokens": ["c", "d"], "tags": ["B-PER", "LOC"]}], {},
              r"train.jsonl, row 2: tags\[1\]='LOC' of 'd' .* use O, B-TYPE"),
-            ([{"tokens": ["c", "d"], "tags": ["S-X", "B-X"]}], {"data_scheme": "bioes"},
+            ([{"tokens": ["c", "d"], "tags": ["S-X", "B-X"]}], {},
              r"row 1: tags\[1\]='B-X' of 'd' .* use 'S-X'"),
             ([{"tokens": ["c", "d"], "tags": ["O"]}], {}, r"row 1: tags=\['O'\]; use a list of 2"),
             ([{"tokens": "c d", "tags": ["O", "O"]}], {}, "row 1: tokens='c d'; use a list of words"),
             ([{"tokens": ["c"], "tags": [3]}], {}, r"row 1: tags\[0\]=3; use a text, or a number whose name"),
             ([{"tokens": ["c"], "tags": [3]}], {"tag_names": ["O", "B-X"]}, "use a number below 2"),
             ([{"tokens": ["c"], "other": ["O"]}], {}, "tags_column: .*train.jsonl"),
-            ([{"tokens": ["c"], "tags": ["NN"]}], {"scheme": "bio"}, "of scheme 'none'"),
             ([{"tokens": ["c"], "tags": ["NN"]}], {"stride": -5}, "stride: -5 is too small; use 0 or more"),
             ([{"tokens": ["c", "d", "e"], "tags": [*"BIO"]}], {}, "tags: .* has 'B', which looks like a tag"),
             ([{"tokens": ["c"], "tags": ["O"]}], {}, "the rows to train on have no tag but O; there is"),
@@ -447,10 +404,10 @@ class TestTask:
 
     def test_tags_to_train_on_that_the_model_cannot_give(self, tokenizers, tmp_path):
         file = write_rows(tmp_path / "a.jsonl", [{"tokens": ["a"], "tags": [tag]} for tag in ("B-LOC", "B-PER")])
-        splits = load_splits(DataArguments(train=[file], validation=[file]))
+        splits = load(train=[file], validation=[file])
         config = MiniBertConfig(id2label=dict(enumerate(["O", "B-LOC", "I-LOC", "I-PER"])))
         with pytest.raises(ValueError, match="model: it has no label for 'B-PER' .1 words. of .*a.jsonl"):
-            Tag(TagArguments(), tokenizers["bpe"]).read(splits, config)
+            Tag(tokenizers["bpe"]).read(splits, config)
 
     @pytest.mark.parametrize(
         "kind", ["ModernBERT's", "after another step", "RoBERTa's", "llama3", "gemma", "Qwen2Tokenizer", "T5Tokenizer"]
@@ -505,28 +462,25 @@ class TestTraining:
         trained, evaluated = (json.loads((path / "metrics.json").read_text())["test"] for path in (tagger, output))
         assert evaluated["f1"] == trained["f1"] and evaluated["loss"] == pytest.approx(trained["loss"], rel=1e-4)
 
-    @pytest.mark.parametrize("decoding", ["greedy", "viterbi"])
-    def test_the_mean_of_subwords_in_evaluation(self, folder, tmp_path, decoding):
+    def test_words_in_evaluation(self, folder, tmp_path):
         """Against a loop over the words of each sentence, one forward each."""
         tokenizer = AutoTokenizer.from_pretrained(folder / "model")
-        task, split = make_task(tokenizer, sentences(20, seed=3), tmp_path, subwords="mean", decoding=decoding)
+        task, split = make_task(tokenizer, sentences(20, seed=3), tmp_path)
         config = MiniBertConfig.from_pretrained(folder / "model", **task.config_fields(), initializer_range=0.5)
         model = MiniBertForTokenClassification(config).eval()
         encoded = {"test": task.encode(split, training=False)}
-        training = TrainingArguments(str(tmp_path), per_device_eval_batch_size=6, use_cpu=True, report_to="none")
-        predictions, _ = score(Run(task, {"test": split}, encoded, None, training, {}), model)
+        args = FinetuningConfig(str(tmp_path), per_device_eval_batch_size=6, use_cpu=True, bf16=False)
+        predictions, _ = score(Run(task, {"test": split}, encoded, "", args, {}, {}), model)
         expected = []
         for tokens in split["tokens"]:
             inputs = tokenizer(tokens, is_split_into_words=True, return_tensors="pt")
             with torch.no_grad():
-                probabilities = model(**inputs).logits[0].softmax(-1).numpy()
-            of_word = np.array(inputs.word_ids()) == np.arange(len(tokens))[:, None]
-            means = np.array([probabilities[columns].mean(0) for columns in of_word])
-            path = means.argmax(-1) if decoding == "greedy" else best_path(np.log(means), task.transitions)
-            expected.append(convert_tags([task.labels[i] for i in path], "bio"))
+                scores = model(**inputs).logits[0].log_softmax(-1).numpy()
+            first = [inputs.word_ids().index(word) for word in range(len(tokens))]
+            expected.append([task.labels[i] for i in best_path(scores[first], task.transitions)])
         prediction = predictions["test"]
         assert task.decode(prediction) == expected
-        assert len({tag for tags in expected for tag in tags}) > 3 and prediction.kept.ndim == 2
+        assert len({tag for tags in expected for tag in tags}) >= 3 and prediction.outputs.ndim == 2
 
     def test_sentences_without_an_entity_are_of_any_scheme(self, tagger, tmp_path):
         path = write_rows(tmp_path / "none.jsonl", [{"tokens": ["a", "b"], "tags": ["O", "O"]}] * 2)
@@ -537,6 +491,3 @@ class TestTraining:
         path = write_rows(tmp_path / "pos.jsonl", [{"tokens": ["a"], "tags": ["NN"]}])
         assert cli.main(["evaluate", "tag", "--model", str(tagger), "--test", path]) == 2
         assert "of scheme 'none', which a model of scheme 'bio'" in capsys.readouterr().err
-        arguments = ["--model", str(tagger), "--test", str(folder / "test.jsonl"), "--align", "all"]
-        assert cli.main(["evaluate", "tag", *arguments]) == 2
-        assert "align: 'all' has no effect where nothing is trained" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Rows for fine-tuning: splits from local files or the Hub, every row knowing the file and the row it came from."""
+"""Rows for fine-tuning: splits from files, the Hub or memory, every row knowing the file and the row it came from."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 import datasets
 import numpy as np
 
-from ..arguments.finetuning import DataArguments
+from ..data import tables
 from ..data.documents import text_digests
-from ..data.tables import TABLES, is_compressed, load_hub, read_table, with_numbers
-from ..data.tables import string_columns as _string_columns
 
 if TYPE_CHECKING:
     from .tasks.base import Task
 
+Source = str | os.PathLike | Sequence[str | os.PathLike] | datasets.Dataset | None
+VALIDATION_SIZE = 0.1  # the share that is held out where no validation rows are given
 FEW = 5  # a class of so many rows is validated on, however small the share
 FILE, ROW = "_file", "_row"  # columns of every split: where a row came from
 # The splits, with the names that files and data sets give them, best first.
@@ -45,49 +45,59 @@ class BadRow(ValueError):
 
 
 def load_splits(
-    arguments: DataArguments, seed: int = 0, names: Collection[str] = tuple(SPLITS), task: Task | None = None
+    task: Task,
+    data: Source | datasets.DatasetDict = None,
+    train: Source = None,
+    validation: Source = None,
+    test: Source = None,
+    validation_size: float = VALIDATION_SIZE,
+    seed: int = 0,
+    names: Collection[str] = tuple(SPLITS),
 ) -> datasets.DatasetDict:
-    """Those of the splits `names` that are given, each with the columns `FILE` and `ROW`. Without validation rows,
-    `validation_size` of the training rows are held out (drawn with `seed`), each class of the `task` in proportion:
-    rows that are copies of each other together, and no label that training would then lack. A ValueError where nothing
-    is given, or to no effect, or a file cannot be read or is empty."""
-    sources: dict[str, list[str | Path] | datasets.Dataset] = {}
-    given = {name: files for name in SPLITS if (files := getattr(arguments, name))}
-    if arguments.data is not None:
-        data = Path(arguments.data)
-        is_file = os.path.isfile(data)  # (pathlib raises an OSError for what is too long to be a name)
-        wanted = [name for name in names if name not in given]
-        in_folder = os.path.isdir(data)
-        sources = _of_folder(data, wanted) if in_folder else {"train": [data]} if is_file else _of_hub(str(data))
-    if sources and given and not (sources.keys() - given.keys()) & {*names}:
+    """Load the splits `names` that are given, each with the columns `FILE` and `ROW`. Without validation rows, some of
+    the training rows are held out (drawn with `seed`), each class of the task in proportion: rows that are copies of
+    each other together, and no label that training would then lack.
+
+    Raises:
+        ValueError: Nothing is given, `data` has no effect, or a file cannot be read or is empty.
+    """
+    given = {"train": train, "validation": validation, "test": test}
+    given = {name: source for name, source in given.items() if source is not None and len(source)}
+    of_data = {} if data is None else _splits_of(data, [name for name in names if name not in given])
+    if of_data and given and not (of_data.keys() - given.keys()) & {*names}:
         beside = ", ".join(f"--{name}" for name in given)
-        raise ValueError(f"data: {arguments.data!r} has no effect beside {beside}; leave it out")
-    sources |= given
+        raise ValueError(f"data: {str(data)!r} has no effect beside {beside}; leave it out")
+    sources = of_data | given
     if not sources:
         raise ValueError("data: none given; use --data FOLDER, or files with --train, --validation, --test")
-    sources = {name: sources[name] for name in SPLITS if name in names and name in sources}
-    holds_out = "train" in sources and "validation" not in sources
-    if not holds_out and arguments.validation_size != DataArguments.validation_size:
-        why = "rows to validate on are given" if "validation" in sources else "nothing is trained"
-        raise ValueError(f"validation_size: {arguments.validation_size} has no effect where {why}; leave it out")
-    local = {name: [*map(Path, source)] for name, source in sources.items() if isinstance(source, list)}
-    files = [file for files in local.values() for file in files]
-    for file in files:  # before a large one is loaded
-        if not os.path.isfile(file):
-            raise ValueError(f"data: {str(file)!r} is no file")
-        if task is not None:
-            task.check_file(file)
-    loaded = {file: read_table(file) for file in files}
-    # What the cells of a column are is decided by all files; beside files of other kinds, which know, they are numbers.
-    cells = {file: rows for file, rows in loaded.items() if file.suffix.lower() in (".csv", ".tsv")}
-    loaded |= dict(zip(cells, with_numbers([*cells.values()], exact=len(cells) == len(loaded))))
-    splits = sources | {name: _join([(str(file), loaded[file]) for file in files]) for name, files in local.items()}
-    if holds_out:
+    splits = _load({name: sources[name] for name in SPLITS if name in names and name in sources}, task)
+    if "train" in splits and "validation" not in splits:
         rows = splits.pop("train")
-        is_held_out = _hold_out(rows, arguments.validation_size, seed, task)
+        is_held_out = _hold_out(rows, validation_size, seed, task)
         sides = {"train": ~is_held_out, "validation": is_held_out}
         splits = {name: rows.select(np.flatnonzero(side)) for name, side in sides.items()} | splits
     return datasets.DatasetDict(splits)
+
+
+def _load(sources: Mapping[str, Source], task: Task) -> dict[str, datasets.Dataset]:
+    local: dict[str, list[str]] = {}
+    for name, source in sources.items():
+        if not isinstance(source, datasets.Dataset):
+            local[name] = [str(source)] if isinstance(source, (str, os.PathLike)) else [*map(str, source)]
+    files = [file for of_split in local.values() for file in of_split]
+    for file in files:  # before a large one is loaded
+        if not os.path.isfile(file):
+            raise ValueError(f"data: {file!r} is no file")
+        task.check_file(Path(file))
+    loaded = {file: tables.read_table(file) for file in files}
+    # What the cells of a column are is decided by all files; beside files of other kinds, which know, they are numbers.
+    cells = {file: rows for file, rows in loaded.items() if file.lower().endswith((".csv", ".tsv"))}
+    loaded |= dict(zip(cells, tables.with_numbers([*cells.values()], exact=len(cells) == len(loaded))))
+    splits = {name: _join([(file, loaded[file]) for file in files]) for name, files in local.items()}
+    return {
+        name: splits[name] if name in splits else source if FILE in source.column_names else _located(source, name)
+        for name, source in sources.items()
+    }
 
 
 def each_row(split: datasets.Dataset, function: Callable[..., Any], *columns: Iterable[Any]) -> list[Any]:
@@ -112,25 +122,25 @@ def as_list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [] if value is None else [value]
 
 
-def find_column(split: datasets.Dataset, argument: str, given: str | None, guesses: Iterable[str]) -> str:
-    """The column given for `argument`, or the first of `guesses` that is there; a ValueError where there is none."""
+def find_column(split: datasets.Dataset, option: str, given: str | None, guesses: Iterable[str]) -> str:
+    """The column given for `option`, or the first of `guesses` that is there; a ValueError where there is none."""
     found = given or next((name for name in guesses if name in split.column_names), None)
     if found is None:
-        sought = argument.replace("_columns", "s").removesuffix("_column")
+        sought = option.replace("_columns", "s").removesuffix("_column")
         unclear = f"which column of {split[0][FILE]!r} holds the {sought} is not clear"
-        raise ValueError(f"{argument}: {unclear}; name it with --{argument} ({_columns(split)})")
-    check_column(split, found, argument)
+        raise ValueError(f"{option}: {unclear}; name it with --{option} ({_columns(split)})")
+    check_column(split, found, option)
     return found
 
 
-def check_column(split: datasets.Dataset, column: str, argument: str) -> None:
+def check_column(split: datasets.Dataset, column: str, option: str) -> None:
     if column not in split.column_names:
-        raise ValueError(f"{argument}: {split[0][FILE]!r} has no column {column!r} ({_columns(split)})")
+        raise ValueError(f"{option}: {split[0][FILE]!r} has no column {column!r} ({_columns(split)})")
 
 
 def string_columns(split: datasets.Dataset) -> list[str]:
     """The columns of plain strings, without `FILE`."""
-    return [name for name in _string_columns(split) if name != FILE]
+    return [name for name in tables.string_columns(split) if name != FILE]
 
 
 def check_texts(split: datasets.Dataset, columns: Sequence[str], blank: bool = False) -> None:
@@ -154,13 +164,26 @@ def _columns(split: datasets.Dataset) -> str:
     return f"it has {', '.join(name for name in split.column_names if name not in (FILE, ROW))}"
 
 
+def _splits_of(data: Source | datasets.DatasetDict, wanted: Collection[str]) -> dict[str, Source]:
+    """The splits of a folder, a training file, a data set of the Hub or one in memory."""
+    if not isinstance(data, datasets.DatasetDict):
+        if isinstance(data, datasets.Dataset) or os.path.isfile(data):
+            return {"train": data}
+        data = str(data)
+        if os.path.isdir(data):
+            return _of_folder(Path(data), wanted)
+        loaded = tables.load_hub(data)
+        data = {split: _located(rows, f"{data} ({split})") for split, rows in loaded.items()}
+    found = _by_split(data)
+    if not found:
+        raise ValueError(f"data: the splits are {', '.join(data)}; use a data set with train, validation or test")
+    return found
+
+
 def _of_folder(folder: Path, wanted: Collection[str]) -> dict[str, list[Path]]:
     files: dict[str, list[Path]] = {}
-    compressed = {
-        SHARD.sub("", Path(file.stem).stem).lower(): file for file in folder.iterdir() if is_compressed(file, TABLES)
-    }
     for file in sorted(folder.iterdir()):
-        if file.suffix.lower() in TABLES:
+        if file.suffix.lower() in tables.TABLES:
             files.setdefault(SHARD.sub("", file.stem).lower(), []).append(file)
     found = _by_split(files)
     for split, (first, *others) in found.items():
@@ -171,27 +194,18 @@ def _of_folder(folder: Path, wanted: Collection[str]) -> dict[str, list[Path]]:
         if split in wanted and shard and shard[2] and int(shard[2]) != count:
             there = f"{count} of the files of the split {split} that {first.name!r} is one of"
             raise ValueError(f"data: {str(folder)!r} has {there}; put all there, or use --{split} FILE …")
-    for split, file in _by_split(compressed).items():
-        if split in wanted and split not in found:
-            raise ValueError(f"data: {str(file)!r} is compressed; unpack it, or put it elsewhere")
-    if found:
-        return found
-    endings = ", ".join(TABLES)
-    raise ValueError(f"data: the folder {str(folder)!r} holds no file train, validation or test ending in {endings}")
+    if not found:
+        endings = ", ".join(tables.TABLES)
+        raise ValueError(
+            f"data: the folder {str(folder)!r} holds no file train, validation or test ending in {endings}"
+        )
+    return found
 
 
 def _kind(file: Path) -> tuple[str, Any]:
     """Alike for shards of one table: how the name ends, its version, and whether it counts."""
     shard = SHARD.search(file.stem)
     return file.suffix.lower(), shard and (shard[1], shard[2] is None)
-
-
-def _of_hub(name: str) -> dict[str, datasets.Dataset]:
-    loaded = load_hub(name)
-    found = _by_split({split: _located(rows, f"{name} ({split})") for split, rows in loaded.items()})
-    if not found:
-        raise ValueError(f"data: {name!r} has the splits {', '.join(loaded)}; use one with train, validation or test")
-    return found
 
 
 def _by_split(named: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,5 +1,4 @@
-"""What of a model is trained, and how fast each part learns: frozen parts, low-rank updates, layer-wise rates, and the
-word vectors that occur in training. All but the last work on Transformers' BERT and ModernBERT too, for comparison."""
+"""What of a model is trained, and how fast each part learns: frozen parts, low-rank updates and layer-wise rates."""
 
 from __future__ import annotations
 
@@ -7,14 +6,8 @@ import re
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
-import datasets
-import pyarrow.compute as pc
-import torch
 from torch import nn
-from torch.nn import functional as F
 from transformers import PreTrainedModel, Trainer, TrainingArguments
-
-from ...modeling_minibert import MiniBertPreTrainedModel
 
 if TYPE_CHECKING:
     import peft
@@ -70,59 +63,3 @@ def parameter_groups(model: nn.Module, training: TrainingArguments, layer_decay:
         {"params": groups[below, decays], "lr": rate * layer_decay**below, "weight_decay": decay * decays}
         for below, decays in sorted(groups)
     ]
-
-
-class SeenEmbedding(nn.Embedding):
-    """An embedding that trains the rows `ids` of its table (int64, each once; not the padding's) as the parameter
-    `seen`, [rows, width]; its `weight` is frozen. Its state is that of the `nn.Embedding` it stands for (`weight`,
-    [vocabulary, width]), so that checkpoints are ordinary ones.
-
-    The other rows never get a gradient, yet an optimizer would read and write them, with two moments each, at every
-    step: 6 % of the time of a small model with few texts; and weight decay would shrink them.
-    """
-
-    def __init__(self, embedding: nn.Embedding, ids: torch.Tensor):
-        table = embedding.weight.detach()
-        super().__init__(*table.shape, padding_idx=embedding.padding_idx, _weight=table, _freeze=True)
-        place = torch.full((len(table),), -1, device=table.device)
-        place[ids] = torch.arange(len(ids), device=table.device)
-        self.register_buffer("ids", ids.to(table.device), persistent=False)
-        self.register_buffer("place", place, persistent=False)  # [vocabulary]: the row in `seen`, or -1
-        self.seen = nn.Parameter(table[self.ids])
-
-    def forward(self, input_ids: torch.Tensor) -> torch.Tensor:
-        place = self.place[input_ids]
-        trained = F.embedding(place.clamp(0), self.seen)
-        return torch.where((place < 0).unsqueeze(-1), super().forward(input_ids), trained)
-
-    def whole(self) -> torch.Tensor:
-        """The table as it stands, [vocabulary, width]."""
-        return self.weight.detach().index_copy(0, self.ids, self.seen.detach())
-
-    def _save_to_state_dict(self, state: dict, prefix: str, keep_vars: bool) -> None:
-        state[prefix + "weight"] = self.whole()
-
-    def _load_from_state_dict(self, state: dict, prefix: str, *args) -> None:
-        if prefix + "weight" in state:
-            table = state[prefix + "weight"]  # read on the CPU, wherever the model is
-            state[prefix + "seen"] = table[self.ids.to(table.device)]
-        super()._load_from_state_dict(state, prefix, *args)
-
-
-def train_seen_rows(model: PreTrainedModel, rows: datasets.Dataset) -> None:
-    """Replace the word vectors of a MiniBERT that is just loaded, if they train at all, by a `SeenEmbedding` of the ids
-    in the encoded `rows`."""
-    embedding = model.get_input_embeddings()
-    if not isinstance(model, MiniBertPreTrainedModel) or not embedding.weight.requires_grad:
-        return
-    column = rows.select_columns("input_ids").with_format("arrow")[:]["input_ids"]
-    ids = pc.list_flatten(column, recursive=True)  # of choices, lists in lists
-    seen = torch.tensor(sorted({*ids.unique().to_pylist()} - {embedding.padding_idx}), dtype=torch.int64)
-    model.set_input_embeddings(SeenEmbedding(embedding, seen))
-
-
-def restore_embedding(model: PreTrainedModel) -> None:
-    """Undo `train_seen_rows`: an ordinary embedding, with what was learned."""
-    if isinstance(seen := model.get_input_embeddings(), SeenEmbedding):
-        plain = nn.Embedding.from_pretrained(seen.whole(), freeze=False, padding_idx=seen.padding_idx)
-        model.set_input_embeddings(plain)

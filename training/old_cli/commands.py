@@ -6,7 +6,7 @@ Nothing here may import torch: `--help` reads it.
 from dataclasses import dataclass
 from typing import Any
 
-from ..arguments import finetuning, pretraining
+from ..arguments import pretraining
 
 
 @dataclass
@@ -33,14 +33,6 @@ class Command:
 # What the command of several arguments' dataclasses would repeat.
 TEXT = (pretraining.CorpusArguments, pretraining.MixtureArguments)
 ROWS = (pretraining.RowArguments, pretraining.TokenizerArguments)
-TASKS = {
-    "classify": finetuning.ClassifyArguments,
-    "nli": finetuning.NliArguments,
-    "choose": finetuning.ChooseArguments,
-    "tag": finetuning.TagArguments,
-    "answer": finetuning.AnswerArguments,
-}
-
 COMMANDS = {
     "pretrain": Command(
         "pretraining.run:pretrain",
@@ -57,17 +49,4 @@ COMMANDS = {
         training_defaults=pretraining.PRETRAIN_DEFAULTS,
         config_overrides=True,
     ),
-    **{
-        f"{name} {task}": Command(
-            f"finetuning.run:{name}",
-            (arguments, finetuning.DataArguments, what),
-            help=f"{verb} a{arguments.__doc__[1:]}",
-            training_defaults=defaults,
-        )
-        for name, verb, what, defaults in (
-            ("finetune", "Train", finetuning.FinetuneArguments, finetuning.FINETUNE_DEFAULTS),
-            ("evaluate", "Measure", finetuning.EvaluateArguments, finetuning.EVALUATE_DEFAULTS),
-        )
-        for task, arguments in TASKS.items()
-    },
 }

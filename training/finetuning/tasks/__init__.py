@@ -1,1 +1,19 @@
-"""Fine-tuning: `minibert finetune TASK` and `minibert evaluate TASK`."""
+"""The tasks of `minibert finetune` and `minibert evaluate`, by name."""
+
+import importlib
+
+TASKS = {
+    "classify": "classification:Classify",
+    "nli": "classification:Nli",
+    "choose": "choice:Choose",
+    "tag": "tagging:Tag",
+    "answer": "answering:AnswerQuestions",
+}
+
+
+def task_class(name: str) -> type:
+    """The class of a task. A ValueError if there is none of this name."""
+    if name not in TASKS:
+        raise ValueError(f"Unknown task {name!r}. Choose one of: {', '.join(TASKS)}")
+    module, _, cls = TASKS[name].partition(":")
+    return getattr(importlib.import_module(f".{module}", __name__), cls)

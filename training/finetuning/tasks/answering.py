@@ -12,14 +12,12 @@ from numpy.lib.stride_tricks import sliding_window_view
 from transformers import AutoModelForQuestionAnswering, PreTrainedConfig, PreTrainedTokenizerBase
 
 from ....modeling_minibert import MiniBertForQuestionAnswering
-from ...arguments import check_least
-from ...arguments.finetuning import AnswerArguments
 from ...loading import load_whole
-from ...metrics import SquadScores
+from ...metrics import squad_scores
 from ...report import plot_scores
 from ..data import as_list, bad_value, each_row, with_column
 from ..models import load_tokenizer
-from .base import LABEL, Labels, Pairs, Predictions, Task
+from .base import LABEL, Labels, Predictions, Scores, Task, shortened
 
 STARTS = "_starts"  # the column that `read` adds beside `LABEL`: the first characters of the answers
 MAX_LENGTH = 384  # of BERT on SQuAD
@@ -40,7 +38,19 @@ class Answer(NamedTuple):
 
 
 class AnswerQuestions(Task):
-    """A classifier of tokens as the first and the last one of the answer."""
+    """A model that answers questions with a part of a text.
+
+    Args:
+        question_column: The column of the question; guessed by its name.
+        context_column: The column of the context; guessed by its name.
+        answers_column: The column of {text: […], answer_start: […]}, as in SQuAD; guessed.
+        max_length: Longest input, in tokens; by default what a model of this task was trained with, else 384 at most.
+        stride: Tokens that parts of a context share; by default a third of the longest input.
+        max_question_length: Longest question, in tokens; what is longer is cut.
+        max_answer_length: Longest answer, in tokens.
+        null_threshold: What "no answer" must beat the best answer by; by default 0 if training had such questions,
+            else never.
+    """
 
     name = "answer"
     model_class = MiniBertForQuestionAnswering
@@ -53,16 +63,33 @@ class AnswerQuestions(Task):
     copied = slice(1, 2)  # the context
     label_feature = datasets.List(datasets.Value("string"))
 
-    def __init__(self, arguments: AnswerArguments, tokenizer: PreTrainedTokenizerBase):
-        super().__init__(arguments, tokenizer)
-        check_least(arguments, max_answer_length=1, max_question_length=1)
+    def __init__(
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        *,
+        question_column: str | None = None,
+        context_column: str | None = None,
+        answers_column: str | None = None,
+        max_length: int | None = None,
+        stride: int | None = None,
+        max_question_length: int = 64,
+        max_answer_length: int = 30,
+        null_threshold: float | None = None,
+    ):
+        columns = {"question_column": question_column, "context_column": context_column}
+        super().__init__(tokenizer, **columns, answers_column=answers_column)
+        for name, value in (("max_answer_length", max_answer_length), ("max_question_length", max_question_length)):
+            if value < 1:
+                raise ValueError(f"{name}: {value} is too small; use 1 or more")
+        self.max_length, self.stride = max_length, stride
+        self.max_question_length, self.max_answer_length = max_question_length, max_answer_length
+        self.asked_threshold = null_threshold
+        self.null_threshold = tokenizer.init_kwargs.get(THRESHOLD) if null_threshold is None else null_threshold
         tokenizer.padding_side = "right"  # positions are columns
-        given = arguments.null_threshold
-        self.null_threshold = tokenizer.init_kwargs.get(THRESHOLD) if given is None else given
         # Tokens of an input that are not the context's, at most.
-        self.taken = arguments.max_question_length + tokenizer.num_special_tokens_to_add(pair=True)
+        self.taken = max_question_length + tokenizer.num_special_tokens_to_add(pair=True)
         # Room for more of the context than its parts share (by default a third of the input).
-        self.shortest_input = self.taken * 3 // 2 + 1 if arguments.stride is None else self.taken + arguments.stride + 1
+        self.shortest_input = self.taken * 3 // 2 + 1 if stride is None else self.taken + stride + 1
 
     def read_labels(self, split: datasets.Dataset) -> list[list[tuple[str, int]]]:
         """The answers of each row, as text and first character, without the spaces around them."""
@@ -87,13 +114,13 @@ class AnswerQuestions(Task):
         return [(text.strip(), start + len(text) - len(text.lstrip())) for text, start in zip(texts, starts)]
 
     def learn_labels(self, splits: datasets.DatasetDict, labels: Labels, config: PreTrainedConfig | None) -> Labels:
-        if self.arguments.max_length is None and config is None:  # a model trained for this task keeps its own length
+        if self.max_length is None and config is None:  # a model trained for this task keeps its own length
             self.tokenizer.model_max_length = min(MAX_LENGTH, self.tokenizer.model_max_length)
         self.encoding_options()  # to refuse a stride that leaves no room
         for name, rows in labels.items():
             self._check_lengths(name, [answers[0][0] for answers in rows if answers])
         saved = self.tokenizer.init_kwargs
-        if self.arguments.null_threshold is None and ("train" in labels or THRESHOLD not in saved):
+        if self.asked_threshold is None and ("train" in labels or THRESHOLD not in saved):
             # where every question has an answer, "none" is no candidate
             answerable = all(labels["train"]) if "train" in labels else all(map(all, labels.values()))
             self.null_threshold = None if answerable else 0.0
@@ -102,7 +129,7 @@ class AnswerQuestions(Task):
 
     def _check_lengths(self, split: str, answers: list[str]) -> None:
         """Refuse a split of which no answer can be given, and say if many cannot."""
-        most = self.arguments.max_answer_length
+        most = self.max_answer_length
         encoded = self.tokenizer(answers, add_special_tokens=False, verbose=False)["input_ids"] if answers else []
         lengths = np.array([len(ids) for ids in encoded])
         if len(lengths) and (lengths > most).mean() >= MANY_LONG:
@@ -119,8 +146,8 @@ class AnswerQuestions(Task):
 
     def encoding_options(self) -> dict[str, int]:
         """For `encode_questions`; a ValueError where nothing is left for the context."""
-        length, question = self.tokenizer.model_max_length, self.arguments.max_question_length
-        stride = length // 3 if self.arguments.stride is None else self.arguments.stride
+        length, question = self.tokenizer.model_max_length, self.max_question_length
+        stride = length // 3 if self.stride is None else self.stride
         if not 0 <= stride < length - self.taken:
             left = f"inputs of {length} leave {length - self.taken} for the context beside a question of up to"
             use = f"{question}; use less of --stride or --max_question_length, or more of --max_length"
@@ -137,37 +164,38 @@ class AnswerQuestions(Task):
 
     def best(self, windows: Iterable[tuple[np.ndarray, list]], context: str) -> Answer:
         """`best_answer` with the arguments of the task."""
-        return best_answer(windows, context, self.arguments.max_answer_length, self.null_threshold)
+        return best_answer(windows, context, self.max_answer_length, self.null_threshold)
 
-    def decode(self, said: Predictions) -> Iterator[str]:
+    def decode(self, predictions: Predictions) -> Iterator[str]:
         """The texts of the answers; empty: there is none."""
-        windows, contexts = [], iter(said.examples[self.text_columns[1]])
-        for logits, window in zip(said.kept, said.encoded.select_columns(["offsets", "is_last"])):
+        windows, contexts = [], iter(predictions.examples[self.text_columns[1]])
+        for logits, window in zip(predictions.outputs, predictions.encoded.select_columns(["offsets", "is_last"])):
             windows.append((logits, window["offsets"]))
             if window["is_last"]:
                 yield self.best(windows, next(contexts)).text
                 windows = []
 
-    def score(self, predictions: Iterable[str], references: Sequence[list[str]]) -> dict[str, float]:
-        return SquadScores().compute(predictions=list(predictions), references=references)
+    def score(self, predictions: Iterable[str], references: Sequence[list[str]]) -> Scores:
+        return squad_scores(list(predictions), references)
 
     def metric_names(self, examples: datasets.Dataset) -> list[str]:
         return list(self.score([""] * len(examples), examples[LABEL][:]))
 
-    def draw(self, said: Predictions, path: Path) -> None:
+    def draw(self, predictions: Predictions, path: Path) -> None:
         """F1 of questions by their first word."""
-        found: dict[str, list[tuple[str, list[str]]]] = {}
-        for question, *row in zip(said.examples[self.text_columns[0]], self.decode(said), said.examples[LABEL]):
+        found, examples = {}, predictions.examples
+        for question, *row in zip(examples[self.text_columns[0]], self.decode(predictions), examples[LABEL]):
             kind = next((word for word in question.lower().split() if word in QUESTION_WORDS), "other")
             found.setdefault(kind, []).append(row)
         ranked = sorted(found.items(), key=lambda item: -len(item[1]))
         scores = {f"{kind} ({len(rows):,})": self.score(*zip(*rows))["f1"] for kind, rows in ranked}
         plot_scores(scores, "F1 of questions with this word (their number)", path)
 
-    def demonstrate(self, folder: Path, said: Predictions) -> Pairs:
-        for row, answer in zip(said.examples, self.decode(said)):
-            true = " or ".join(map(repr, dict.fromkeys(row[LABEL]))) or "no answer"
-            yield row[self.text_columns[0]].strip(), f"{repr(answer) if answer else 'no answer'}; in the data: {true}"
+    def show_input(self, row: Mapping[str, Any]) -> str:
+        return shortened(row[self.text_columns[0]])
+
+    def show_label(self, row: Mapping[str, Any], label: str | list[str]) -> str:
+        return " or ".join(map(repr, dict.fromkeys(as_list(label or [])))) or "no answer"
 
 
 def encode_questions(
@@ -248,16 +276,12 @@ def best_answer(
     return Answer("", 0, 0, null) if exceeded or not best.text else best
 
 
-def answer_question(
-    folder: str | Path, question: str, context: str, arguments: AnswerArguments | None = None
-) -> Answer:
+def answer_question(folder: str | Path, question: str, context: str, **options: Any) -> Answer:
     """The best answer of a saved model (a folder, or a name on the Hub) to one question: Transformers 5 has no pipeline
-    for it. `arguments` say how contexts are cut and answers decoded; give those of the training. The last model is kept
-    in memory."""
-    arguments = arguments or AnswerArguments()
+    for it. `options` are those of `AnswerQuestions`; give those of the training. The last model is kept in memory."""
     files = tuple((file.resolve(), file.stat().st_mtime_ns) for file in sorted(Path(folder).glob("*")))
-    model, tokenizer = _load(str(folder), arguments.max_length, files)
-    task = AnswerQuestions(arguments, tokenizer)
+    model, tokenizer = _load(str(folder), options.get("max_length"), files)
+    task = AnswerQuestions(tokenizer, **options)
     encoded = encode_questions(tokenizer, [question], [context], [[]], [[]], **task.encoding_options())
     inputs = {name: encoded[name] for name in tokenizer.model_input_names if name in encoded}
     with torch.inference_mode():

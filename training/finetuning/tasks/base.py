@@ -1,9 +1,8 @@
-"""What a task says about itself; `finetuning.run` does the rest. It reads the rows, which tells it the labels, and then
-gives the fields of the config, model inputs, metrics, a picture and a few lines of output."""
+"""What a task says about itself: how its rows become model inputs, and its metrics. `finetuning.run` does the rest."""
 
 import abc
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -15,9 +14,9 @@ from datasets.fingerprint import Hasher
 from transformers import DataCollatorWithPadding, PreTrainedConfig, PreTrainedTokenizerBase
 
 from ....modeling_minibert import MiniBertPreTrainedModel
-from ...arguments.finetuning import TaskArguments
 from ...data.documents import tokenizer_backend
 from ...data.tables import to_number
+from ...files import printable
 from ..data import FILE, check_column, check_texts, find_column, with_column
 
 # What stands for a label that is not there: benchmarks publish their test rows so.
@@ -25,21 +24,21 @@ NO_LABEL = (None, "", -1, "-1", {"text": [], "answer_start": []})
 LABEL = "_label"  # the column that `read` adds: what is to be predicted, as metrics take it
 CUT = "cut"  # the column of encoded rows that says whether a text lost its end
 Labels = dict[str, list[Any]]  # those of the rows of each split
-Pairs = Iterator[tuple[str, str]]  # a text, and what is said of it
+Scores = dict[str, float | None]  # None: not defined for these rows
 
 
 class Predictions(NamedTuple):
-    """What evaluation kept of a split: its rows as `Task.read` and as `Task.encode` returned them, and of each encoded
-    one what `Task.preprocess_logits` returned."""
+    """The predictions for a split: its rows as `Task.read` and as `Task.encode` returned them, and of each encoded row
+    what `Task.preprocess_logits` returned."""
 
     examples: datasets.Dataset
     encoded: datasets.Dataset
-    kept: np.ndarray
+    outputs: np.ndarray
 
 
 class Task(abc.ABC):
-    """One kind of fine-tuning, with its own dataclass of arguments, and a tokenizer whose `model_max_length` is the
-    longest input."""
+    """One kind of fine-tuning. The parameters of a subclass are its options; the `model_max_length` of the tokenizer is
+    the longest input."""
 
     name: ClassVar[str]
     model_class: ClassVar[type[MiniBertPreTrainedModel]]
@@ -47,64 +46,59 @@ class Task(abc.ABC):
     metric_for_best_model: str  # a key of what `score` returns; may be known only after `read`
     shortest_input: int = 16  # tokens: what `--plan` proposes at least
 
-    # The arguments that name columns, with the names that these are guessed by; the last one is that of the label.
+    # The options that name columns, with the names that these are guessed by; the last one is that of the label.
     columns: ClassVar[Mapping[str, Sequence[str]]]
     copied: ClassVar[slice] = slice(None)  # of the texts: rows with the same ones there are held out together
-    has_classes: ClassVar[bool] = False  # a label can be read only where training has it
     no_gold: ClassVar[Sequence[Any]] = ()  # labels that say that there is none, in training too
 
     text_columns: list[str]  # since `read`
     label_column: str
-    any_label: Any  # of some row, likewise
     label_feature: Any = None  # the type of `LABEL`
     labels: Sequence[str] = ()  # their names by id, where they have any
 
-    def __init__(self, arguments: TaskArguments, tokenizer: PreTrainedTokenizerBase):
-        self.arguments = arguments
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, **columns: str | Sequence[str] | None):
         self.tokenizer = tokenizer
+        self.named_columns = columns  # by option
 
     def read(self, splits: datasets.DatasetDict, config: PreTrainedConfig | None = None) -> datasets.DatasetDict:
-        """The rows that are trained and evaluated on, all checked; the labels are those of the training split, or of a
-        model trained for this task already (its `config`), in its order. A ValueError for a column that is missing or
-        not clear; a `BadRow`."""
+        """Check all rows and learn the labels, which are those of the training split, or of a model trained for this
+        task already (its `config`), in its order.
+
+        Returns:
+            The rows that are trained and evaluated on, with the column `LABEL`.
+
+        Raises:
+            ValueError: A column is missing or not clear.
+            BadRow: A row is wrong.
+        """
         first = next(iter(splits.values()))
         self.label_column, self.text_columns = self.find_labels(first), self.find_texts(first)
         for split in splits.values():
-            self._check(split)
+            for column, option in zip(self.text_columns, self.text_options()):
+                check_column(split, column, option)
+            self.check_inputs(split)
             check_column(split, self.label_column, list(self.columns)[-1])
         labels = {name: self.read_labels(split) for name, split in splits.items()}
         labels = self.learn_labels(splits, labels, config)
-        self.any_label = next(iter(labels.values()))[0]
         return datasets.DatasetDict({name: self.with_labels(split, labels[name]) for name, split in splits.items()})
-
-    def read_unlabelled(self, split: datasets.Dataset) -> datasets.Dataset:
-        """Check rows that have no labels, once `read` was called: as that returns them, with labels that mean nothing
-        (an encoded row has some)."""
-        self._check(split)
-        return self.with_labels(split, [self.blank_label(row) for row in split])
-
-    def _check(self, split: datasets.Dataset) -> None:
-        for column, argument in zip(self.text_columns, self.text_arguments()):
-            check_column(split, column, argument)
-        self.check_inputs(split)
 
     # --- columns and rows ---
 
     def check_file(self, path: Path) -> None:  # noqa: B027
         """Refuse (a ValueError) a file in a format of this task that is not read, with how to convert it."""
 
-    def find(self, split: datasets.Dataset, argument: str) -> str:
-        return find_column(split, argument, getattr(self.arguments, argument), self.columns[argument])
+    def find(self, split: datasets.Dataset, option: str) -> str:
+        return find_column(split, option, self.named_columns[option], self.columns[option])
 
     def find_labels(self, split: datasets.Dataset) -> str:
         return self.find(split, list(self.columns)[-1])
 
     def find_texts(self, split: datasets.Dataset) -> list[str]:
         """The columns that the model's inputs are made of."""
-        return [self.find(split, argument) for argument in list(self.columns)[:-1]]
+        return [self.find(split, option) for option in list(self.columns)[:-1]]
 
-    def text_arguments(self) -> list[str]:
-        """The arguments that name `text_columns`."""
+    def text_options(self) -> list[str]:
+        """The options that name `text_columns`."""
         return list(self.columns)[: len(self.text_columns)]
 
     def check_inputs(self, split: datasets.Dataset) -> None:
@@ -123,14 +117,9 @@ class Task(abc.ABC):
         """`split` with the column `LABEL`, and others that `encode` needs."""
         return with_column(split, LABEL, labels, self.label_feature)
 
-    def blank_label(self, row: dict[str, Any]) -> Any:
-        """A label for `with_labels`, whichever: nothing is learned from it, nor scored by it."""
-        return self.any_label
-
     def classes(self, split: datasets.Dataset) -> list[set[str]]:
-        """The labels of each row that cannot be read where training has none of them, as far as there are such."""
-        values = split[self.find_labels(split)] if self.has_classes else [[]] * len(split)
-        return [set(map(str, value)) if isinstance(value, list) else {str(value)} for value in values]
+        """The classes of each row, which are held out in proportion, and of which training needs one of each."""
+        return [set()] * len(split)
 
     def class_of(self, label: str) -> str:
         """What metrics are given for, of a label: the label, or the type of entity that it stands for."""
@@ -168,49 +157,40 @@ class Task(abc.ABC):
         """What evaluation keeps of the logits of a collated batch: the number of the best class, [batch]."""
         return logits.argmax(-1)
 
-    def decode(self, said: Predictions) -> Iterable[Any]:
+    def decode(self, predictions: Predictions) -> Iterable[Any]:
         """What is predicted for each example, in the form of `LABEL`."""
-        return said.kept.tolist()
+        return predictions.outputs.tolist()
 
     @abc.abstractmethod
-    def score(self, predictions: Iterable[Any], references: Sequence[Any]) -> dict[str, float]:
+    def score(self, predictions: Iterable[Any], references: Sequence[Any]) -> Scores:
         """Metrics of what `decode` returned against the column `LABEL`."""
 
-    def compute_metrics(self, said: Predictions) -> dict[str, float]:
-        return self.score(self.decode(said), said.examples[LABEL][:])
+    def compute_metrics(self, predictions: Predictions) -> Scores:
+        return self.score(self.decode(predictions), predictions.examples[LABEL][:])
 
     def metric_names(self, examples: datasets.Dataset) -> list[str]:
         """The metrics that are defined for these examples."""
         scores = self.score(examples[LABEL][:], examples[LABEL][:])
         return [name for name, score in scores.items() if score is not None]
 
-    def readable(self, label: Any) -> Any:
-        """A predicted label as a person reads it: names of labels, a value, a text."""
-        return label
-
     @abc.abstractmethod
-    def draw(self, said: Predictions, path: Path) -> None:
+    def draw(self, predictions: Predictions, path: Path) -> None:
         """Draw what was predicted against what is true: a confusion matrix, a table per type, … as PNG."""
 
-    @abc.abstractmethod
-    def demonstrate(self, folder: Path, said: Predictions) -> Pairs:
-        """For each example its text and what the model saved in `folder` says of it: through the pipeline that
-        Transformers has for the task, or else in `said`."""
+    def show_input(self, row: Mapping[str, Any]) -> str:
+        return " | ".join(shortened(row[column]) for column in self.text_columns)
+
+    def show_label(self, row: Mapping[str, Any], label: Any) -> str:
+        """A label of a row (true or predicted) as a person reads it."""
+        return str(label)
 
 
-def take_unlabelled(task: Task, splits: datasets.DatasetDict) -> datasets.Dataset | None:
-    """The test split, taken out of `splits` and said so, if it has no labels: no such column, or no label in any row.
-    It can be predicted, but not scored."""
+def drop_unlabelled_test(task: Task, splits: datasets.DatasetDict) -> None:
+    """Remove the test split, and say so, if it has no labels: no such column, or no label in any row."""
     first, test = next(iter(splits.values())), splits.get("test")
-    if test is None:
-        return None
-    try:
-        column = task.find_labels(first)
-    except ValueError as error:
-        beside = "; rows without labels are predicted beside labelled ones (--validation)"
-        raise ValueError(f"{error}{beside * (test is first)}") from None
-    if test is first:
-        return None
+    if test is None or test is first:
+        return
+    column = task.find_labels(first)
     known = first[column][:]
     missing = [*task.no_gold, *(value for value in NO_LABEL if value not in known)]
 
@@ -220,15 +200,14 @@ def take_unlabelled(task: Task, splits: datasets.DatasetDict) -> datasets.Datase
         return label in missing or (isinstance(label, str) and to_number(label) in missing)
 
     labels = test[column][:] if column in test.column_names else [None]
-    if not all(map(is_missing, labels)) or all(label == [] for label in labels):  # one may be []: no words, no tags
-        return None
-    print(f"test: no row of {test[0][FILE]!r} has a label ({column}); they are predicted, not scored")
-    return splits.pop("test")
+    if all(map(is_missing, labels)) and not all(label == [] for label in labels):  # one may be []: no words, no tags
+        print(f"test: no row of {test[0][FILE]!r} has a label ({column}); they are left out")
+        del splits["test"]
 
 
 def shortened(text: str) -> str:
-    """A text as it is shown among others: on one line that is not too long."""
-    return textwrap.shorten(text, 200, placeholder=" …")
+    """A text as it is shown among others: on one line that is not too long, without control characters."""
+    return printable(textwrap.shorten(text, 200, placeholder=" …"))
 
 
 def saved_labels(config: PreTrainedConfig | None) -> list[str] | None:

@@ -1,26 +1,34 @@
 """Choose the right one of several continuations or answers (SWAG, COPA, RACE, …)."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import datasets
-from transformers import DataCollatorForMultipleChoice, PreTrainedConfig
+from sklearn.metrics import accuracy_score
+from transformers import DataCollatorForMultipleChoice, PreTrainedConfig, PreTrainedTokenizerBase
 
 from ....modeling_minibert import MiniBertForMultipleChoice
-from ...metrics import Accuracy
 from ...report import plot_confusion
 from ..data import bad_value, check_texts, each_row, find_column, string_columns, with_column
-from .base import CUT, LABEL, Labels, Pairs, Predictions, Task, shortened
+from .base import CUT, LABEL, Labels, Predictions, Scores, Task, shortened
 
 NUMBERED = re.compile(r"(ending|choice|option|solution|answer|sol)_?(\d+)")
 CHOICE_TEXTS = "_choices"  # a column that `read` adds
 
 
 class Choose(Task):
-    """A model that scores each choice after the text; every row has equally many choices."""
+    """A model that chooses one of several continuations or answers; every row has equally many.
+
+    Args:
+        text_column: The column of the text before the choices; guessed by its name.
+        prefix_column: A column that every choice begins with (SWAG's sent2); guessed.
+        choice_columns: A column of lists of choices, or a column for each choice; guessed.
+        label_column: The right choice: its number from 0, letter (A, B, …) or text; guessed.
+        max_length: Longest input, in tokens, the rest is cut; by default the model's.
+    """
 
     name = "choose"
     model_class = MiniBertForMultipleChoice
@@ -33,20 +41,36 @@ class Choose(Task):
         "label_column": ("label", "labels", "answer", "answerKey", "gold", "target"),
     }
 
+    def __init__(
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        *,
+        text_column: str | None = None,
+        prefix_column: str | None = None,
+        choice_columns: Sequence[str] = (),
+        label_column: str | None = None,
+        max_length: int | None = None,
+    ):
+        columns = {"text_column": text_column, "prefix_column": prefix_column, "label_column": label_column}
+        super().__init__(tokenizer, **columns, choice_columns=None)
+        self.named_choices = choice_columns
+
     def find_texts(self, split: datasets.Dataset) -> list[str]:
         """The columns of the text, then of what choices begin with if there is one, then of the choices."""
-        self.choices = [find_column(split, "choice_columns", name, ()) for name in self.arguments.choice_columns]
+        self.choices = [find_column(split, "choice_columns", name, ()) for name in self.named_choices]
         if not self.choices:
             numbered = {name: NUMBERED.fullmatch(name) for name in string_columns(split)}
             self.choices = sorted(filter(numbered.get, numbered), key=lambda name: int(numbered[name][2]))
             if len(self.choices) < 2:
                 self.choices = [self.find(split, "choice_columns")]
         text = self.find(split, "text_column")
-        has_prefix = self.arguments.prefix_column or {*self.columns["prefix_column"]} & {*split.column_names} - {text}
+        has_prefix = self.named_columns["prefix_column"] or {*self.columns["prefix_column"]} & {*split.column_names} - {
+            text
+        }
         self.prefix = [self.find(split, "prefix_column")] if has_prefix else []
         return [text, *self.prefix, *self.choices]
 
-    def text_arguments(self) -> list[str]:
+    def text_options(self) -> list[str]:
         return ["text_column", *["prefix_column"] * len(self.prefix), *["choice_columns"] * len(self.choices)]
 
     def check_inputs(self, split: datasets.Dataset) -> None:
@@ -99,17 +123,18 @@ class Choose(Task):
     def encode(self, split: datasets.Dataset, training: bool) -> datasets.Dataset:
         return self.map_columns(split, [self.text_columns[0], CHOICE_TEXTS, LABEL], encode_choices)
 
-    def score(self, predictions: Sequence[int], references: Sequence[int]) -> dict[str, float]:
-        return Accuracy().compute(predictions=predictions, references=references)
+    def score(self, predictions: Sequence[int], references: Sequence[int]) -> Scores:
+        return {"accuracy": float(accuracy_score(references, predictions))}
 
-    def draw(self, said: Predictions, path: Path) -> None:
-        labels = [f"choice {i + 1}" for i in range(len(said.examples[0][CHOICE_TEXTS]))]
-        plot_confusion(said.kept, said.examples[LABEL][:], labels, path)
+    def draw(self, predictions: Predictions, path: Path) -> None:
+        labels = [f"choice {i + 1}" for i in range(len(predictions.examples[0][CHOICE_TEXTS]))]
+        plot_confusion(predictions.outputs, predictions.examples[LABEL][:], labels, path)
 
-    def demonstrate(self, folder: Path, said: Predictions) -> Pairs:
-        for row, best in zip(said.examples, said.kept):
-            chosen, true = (shortened(row[CHOICE_TEXTS][choice]) for choice in (best, row[LABEL]))
-            yield shortened(row[self.text_columns[0]]), f"{chosen}; in the data: {true}"
+    def show_input(self, row: Mapping[str, Any]) -> str:
+        return shortened(row[self.text_columns[0]])
+
+    def show_label(self, row: Mapping[str, Any], label: int) -> str:
+        return shortened(row[CHOICE_TEXTS][label])
 
 
 def encode_choices(tokenizer, texts: list[str], choices: list[list[str]], labels: list[int]) -> dict[str, list]:

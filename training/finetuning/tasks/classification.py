@@ -1,24 +1,27 @@
-"""Classify texts or pairs of texts (one class, several labels, or a value); entailment, and `zero-shot` through it."""
+"""Classify texts or pairs of texts: one class, several labels, or a value; and entailment."""
 
 import ast
 import json
 import re
+import warnings
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import datasets
 import numpy as np
 import torch
-from transformers import PreTrainedConfig, pipeline
+from scipy.stats import ConstantInputWarning, pearsonr, spearmanr
+from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
+from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 
 from ....modeling_minibert import MiniBertForSequenceClassification
 from ...data.tables import to_number
-from ...metrics import F1, Accuracy, MatthewsCorrelation, Pearson, Spearman
+from ...files import printable
 from ...report import plot_confusion, plot_scores, plot_values
 from ..data import FILE, as_list, bad_value, each_row, find_column, string_columns
-from .base import CUT, LABEL, Labels, Pairs, Predictions, Task, saved_labels, shortened
+from .base import CUT, LABEL, Labels, Predictions, Scores, Task, saved_labels
 
 PAIRS = (
     ("sentence1", "sentence2"), ("premise", "hypothesis"), ("question1", "question2"), ("text_a", "text_b"),
@@ -28,6 +31,7 @@ SINGLE, MULTI, REGRESSION = "single_label_classification", "multi_label_classifi
 LIST = 'a list of names (or of their numbers), each of them once, such as ["joy", "sad"]; not of 0 and 1'
 MOST_LABELS = 100_000
 FEW_LABELS = 1_000  # of more, there must be several rows for each
+ProblemType = Literal["single_label_classification", "multi_label_classification", "regression"]
 FLOAT = datasets.Value("float32")
 # Of each problem type the metric that chooses the best model, and the type of `LABEL`.
 KINDS = {
@@ -38,7 +42,16 @@ KINDS = {
 
 
 class Classify(Task):
-    """A sequence classifier. What kind it is (`problem_type`) follows from the labels, unless it is given."""
+    """A classifier of texts or pairs of texts: one class, several labels or a value.
+
+    Args:
+        text_column: The column of the text (or of the first of two); guessed by its name.
+        pair_column: The column of the second text; guessed by its name where there is one.
+        label_column: The column of the label; guessed by its name.
+        labels: Names of the labels; a label that is a number counts them from 0.
+        problem_type: By default lists are several labels, numbers with a fraction are values, the rest are classes.
+        max_length: Longest input, in tokens, the rest is cut; by default the model's.
+    """
 
     name = "classify"
     model_class = MiniBertForSequenceClassification
@@ -49,14 +62,27 @@ class Classify(Task):
         "pair_column": (),  # see PAIRS
         "label_column": ("label", "labels", "class", "target", "category", "score", "similarity", "sentiment"),
     }  # fmt: skip
-    has_classes = True
     pairs_only: ClassVar[bool] = False
 
+    def __init__(
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        *,
+        text_column: str | None = None,
+        pair_column: str | None = None,
+        label_column: str | None = None,
+        labels: Sequence[str] = (),
+        problem_type: ProblemType | None = None,
+        max_length: int | None = None,
+    ):
+        super().__init__(tokenizer, text_column=text_column, pair_column=pair_column, label_column=label_column)
+        self.named_labels, self.asked_type = list(labels), problem_type
+
     def find_texts(self, split: datasets.Dataset) -> list[str]:
-        given = [argument for argument in ("text_column", "pair_column") if getattr(self.arguments, argument)]
+        given = [option for option in ("text_column", "pair_column") if self.named_columns[option]]
         if given == ["pair_column"]:
             raise ValueError("pair_column: it is the second text; name the first one with --text_column")
-        columns = [self.find(split, argument) for argument in given] or self._guess_texts(split)
+        columns = [self.find(split, option) for option in given] or self._guess_texts(split)
         if self.pairs_only and len(columns) != 2:
             unclear = f"not clear; name them with --text_column and --pair_column ({', '.join(string_columns(split))})"
             raise ValueError(f"pair_column: the two texts of {split[0][FILE]!r} are {unclear}")
@@ -84,7 +110,7 @@ class Classify(Task):
 
     def classes(self, split: datasets.Dataset) -> list[set[str]]:
         values = self._values(split, self.find_labels(split))
-        if (self.arguments.problem_type or _problem_type(split, values)) == REGRESSION:
+        if (self.asked_type or _problem_type(split, values)) == REGRESSION:
             return [set()] * len(split)
         return [set(map(str, as_list(value))) for value in values]
 
@@ -92,9 +118,9 @@ class Classify(Task):
         """The labels as they stand there, lists that are written as text as lists; a ValueError for several labels in
         one text."""
         values = _plain(split, column)
-        if self.arguments.problem_type not in (REGRESSION, SINGLE):
+        if self.asked_type not in (REGRESSION, SINGLE):
             values = each_row(split, _parse_list, values)
-        if self.arguments.problem_type is None and (mark := _separator(values)):
+        if self.asked_type is None and (mark := _separator(values)):
             cell = next(value for value in values if isinstance(value, str) and mark in value)
             several = json.dumps([part.strip() for part in cell.split(mark)], ensure_ascii=False)
             use = f"write a list in the cell, as {several}; or give --problem_type {SINGLE} where it is one class"
@@ -102,7 +128,7 @@ class Classify(Task):
         return values
 
     def learn_labels(self, splits: datasets.DatasetDict, labels: Labels, config: PreTrainedConfig | None) -> Labels:
-        asked, trained = self.arguments.problem_type, config and config.problem_type
+        asked, trained = self.asked_type, config and config.problem_type
         if config and config.num_labels == 1:
             trained = trained or REGRESSION  # as Transformers reads a model of one label
         if trained and asked not in (None, trained):
@@ -119,7 +145,7 @@ class Classify(Task):
 
     def _names(self, splits: datasets.DatasetDict, values: Labels, config: PreTrainedConfig | None) -> list[str]:
         """The names of all labels, in the order of their ids."""
-        given, saved = self.arguments.labels, saved_labels(config)
+        given, saved = self.named_labels, saved_labels(config)
         listed = ", ".join(given)
         if self.problem_type == REGRESSION:
             if given:
@@ -170,7 +196,7 @@ class Classify(Task):
             raise bad_value(self.label_column, value, f"{use} ({self.problem_type})")
         ids = [self._find_label(item) for item in as_list(value)]
         if None in ids:
-            why = " is none of --labels" if self.arguments.labels else " was never seen in training"
+            why = " is none of --labels" if self.named_labels else " was never seen in training"
             unknown = as_list(value)[ids.index(None)]
             known = ", ".join(self.labels[:20]) + " …" * (len(self.labels) > 20)
             raise bad_value(self.label_column, unknown, f"one of {known}", why)
@@ -195,68 +221,61 @@ class Classify(Task):
             return (logits > 0).to(torch.uint8)  # a probability above one half
         return logits.float().squeeze(-1)
 
-    def score(self, predictions: Sequence[Any], references: Sequence[Any]) -> dict[str, float | None]:
-        """Macro F1 is the mean over the labels that occur in `references`; None: not defined for these references."""
+    def score(self, predictions: Sequence[Any], references: Sequence[Any]) -> Scores:
+        """Macro F1 is the mean over the labels that occur in `references`."""
         if self.problem_type == REGRESSION:
-            given = {"predictions": np.asarray(predictions, np.float32), "references": references}
-            mse = np.mean((given["predictions"] - np.asarray(references)) ** 2)
-            found = Pearson().compute(**given) | Spearman().compute(**given)
-            constant = len(set(references)) < 2
-            return {name: None if constant else value for name, value in found.items()} | {"mse": float(mse)}
-        given = {"predictions": np.asarray(predictions, np.int32), "references": np.asarray(references, np.int32)}
+            predictions, constant = np.asarray(predictions, np.float32), len(set(references)) < 2
+            found = {"pearson": pearsonr, "spearman": spearmanr}
+            scores = {name: None if constant else correlation(f, predictions, references) for name, f in found.items()}
+            return scores | {"mse": float(np.mean((predictions - np.asarray(references)) ** 2))}
+        predictions, references = np.asarray(predictions, np.int32), np.asarray(references, np.int32)
         there = self.labels_in(references)
-        f1 = {"f1_macro": self._f1(**given, average="macro", labels=there) if there else None}
+        accuracy = {"accuracy": float(accuracy_score(references, predictions))}
+        f1 = {"f1_macro": float(self._f1(predictions, references, "macro", there)) if there else None}
         if self.problem_type == MULTI:
-            micro = self._f1(**given, average="micro", labels=range(len(self.labels))) if there else None
-            return {"f1_micro": micro} | f1 | Accuracy().compute(**given)
-        matthews = MatthewsCorrelation().compute(**given) if len(there) > 1 else {"matthews_correlation": None}
-        return Accuracy().compute(**given) | f1 | matthews
+            everything = range(len(self.labels))
+            return (
+                {"f1_micro": float(self._f1(predictions, references, "micro", everything)) if there else None}
+                | f1
+                | accuracy
+            )
+        matthews = float(matthews_corrcoef(references, predictions)) if len(there) > 1 else None
+        return accuracy | f1 | {"matthews_correlation": matthews}
 
     def labels_in(self, references: Sequence[Any]) -> list[int]:
         """The ids of the labels that some row has."""
         if self.problem_type == MULTI:
             return np.flatnonzero(np.any(references, axis=0)).tolist()
-        return sorted(set(references)) if self.problem_type == SINGLE else []
+        return np.unique(references).tolist() if self.problem_type == SINGLE else []
 
     def _f1(self, predictions: np.ndarray, references: np.ndarray, average: str | None, labels: Sequence[int]) -> Any:
         if self.problem_type == MULTI and len(self.labels) == 1:  # which scikit-learn takes for a single class
             labels = [1]
-        return F1().compute(predictions=predictions, references=references, average=average, labels=[*labels])["f1"]
+        return f1_score(references, predictions, average=average, labels=[*labels], zero_division=0)
 
-    def draw(self, said: Predictions, path: Path) -> None:
-        predictions, references = said.kept, said.examples[LABEL][:]
+    def draw(self, predictions: Predictions, path: Path) -> None:
+        outputs, references = predictions.outputs, predictions.examples[LABEL][:]
         if self.problem_type == REGRESSION:
-            plot_values(predictions, references, path)
+            plot_values(outputs, references, path)
         elif self.problem_type == SINGLE:
-            plot_confusion(predictions, references, self.labels, path)
+            plot_confusion(outputs, references, self.labels, path)
         else:
             there = self.labels_in(references)
-            f1 = self._f1(predictions, np.asarray(references, np.int32), average=None, labels=there) if there else []
+            f1 = self._f1(outputs, np.asarray(references, np.int32), None, there) if there else []
             plot_scores({self.labels[i]: score for i, score in zip(there, f1)}, "F1", path)
 
-    def demonstrate(self, folder: Path, said: Predictions) -> Pairs:
-        classifier = pipeline("text-classification", str(folder), trust_remote_code=False)
-        for row in said.examples:
-            texts = [row[column] for column in self.text_columns]
-            # one answer a label, the best one first
-            (found,) = classifier([dict(zip(("text", "text_pair"), texts))], top_k=None, truncation=True)
-            if self.problem_type == REGRESSION:
-                answer, true = f"{found[0]['score']:.2f}", f"{row[LABEL]:.2f}"
-            else:
-                found = found[:1] if self.problem_type == SINGLE else [each for each in found if each["score"] > 0.5]
-                answer = ", ".join(f"{each['label']} {each['score']:.0%}" for each in found)
-                true = ", ".join(as_list(self.readable(row[LABEL])))
-            yield " | ".join(map(shortened, texts)), f"{answer or 'none'}; in the data: {true or 'none'}"
-
-    def readable(self, label: Any) -> str | list[str] | float:
-        if self.problem_type != MULTI:
-            return self.labels[label] if self.problem_type == SINGLE else label
-        return [name for name, there in zip(self.labels, label) if there]
+    def show_label(self, row: Mapping[str, Any], label: Any) -> str:
+        if self.problem_type == REGRESSION:
+            return f"{label:.2f}"
+        names = (
+            [self.labels[label]]
+            if self.problem_type == SINGLE
+            else [n for n, there in zip(self.labels, label) if there]
+        )
+        return printable(", ".join(names)) or "none"
 
 
-class Nli(Classify):
-    """Whether a premise entails a hypothesis. Labels have names, since `zero-shot` looks for the one of entailment."""
-
+class Nli(Classify):  # (its docstring, which has the help of the options, is that of `Classify`)
     name = "nli"
     pairs_only = True
     no_gold = ("-", "-1", -1)  # how SNLI marks pairs that its annotators did not agree on
@@ -276,6 +295,13 @@ class Nli(Classify):
             use = "give them in the order of their numbers, as --labels entailment neutral contradiction"
             raise ValueError(f"labels: {self.label_column!r} has no names for its labels; {use}")
         return read
+
+
+def correlation(function: Callable, predictions: np.ndarray, references: Sequence[float]) -> float:
+    """The statistic of `scipy.stats.pearsonr` or `spearmanr`; 0 for predictions that are all the same."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConstantInputWarning)
+        return float(np.nan_to_num(function(predictions, references).statistic))
 
 
 def _plain(split: datasets.Dataset, column: str) -> list[Any]:

@@ -5,23 +5,22 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import datasets
 import numpy as np
 import torch
+from sklearn.metrics import accuracy_score, f1_score
 from tokenizers import pre_tokenizers
-from transformers import DataCollatorForTokenClassification, PreTrainedConfig, PreTrainedTokenizerBase, pipeline
+from transformers import DataCollatorForTokenClassification, PreTrainedConfig, PreTrainedTokenizerBase
 
 from ....modeling_minibert import MiniBertForTokenClassification
-from ...arguments import check_least
-from ...arguments.finetuning import TagArguments
 from ...data.packing import plain_tokenizer
-from ...metrics import F1, Accuracy, Seqeval
+from ...metrics import entity_scores
 from ...report import plot_per_type, plot_scores
-from ..data import FILE, BadRow, bad_value, each_row
+from ..data import FILE, BadRow, as_list, bad_value, each_row
 from . import label_schemes as schemes
-from .base import LABEL, Labels, Pairs, Predictions, Task, saved_labels, shortened
+from .base import LABEL, Labels, Predictions, Scores, Task, saved_labels, shortened
 
 IGNORED = -100  # the label that no loss counts
 EXAMPLE = (
@@ -43,7 +42,17 @@ FROM_SPANS = (
 
 
 class Tag(Task):
-    """A token classifier whose labels stand for the tags of whole words."""
+    """A tagger of words: entities, parts of speech. Its labels stand for the tags of whole words.
+
+    Args:
+        tokens_column: The column of the words, a list; guessed by its name.
+        tags_column: The column of their tags, a list; guessed by its name.
+        tag_names: Names of the tags where these are numbers that the data gives no names.
+        scheme: none: tags are classes of words, whatever they look like; auto: told from the tags.
+        repair_tags: Read tags that break their scheme as seqeval does, no error.
+        max_length: Longest part of a sentence, in tokens: longer ones are read in parts; by default the model's.
+        stride: Tokens that neighbouring parts of a sentence share that is longer than that.
+    """
 
     name = "tag"
     model_class = MiniBertForTokenClassification
@@ -52,16 +61,26 @@ class Tag(Task):
         "tokens_column": ("tokens", "words", "token", "text", "sentence"),
         "tags_column": ("ner_tags", "tags", "ner", "pos_tags", "upos", "pos", "xpos", "chunk_tags", "labels", "label"),
     }
-    has_classes = True
     label_feature = datasets.List(datasets.Value("string"))  # tags by name
 
-    def __init__(self, arguments: TagArguments, tokenizer: PreTrainedTokenizerBase):
+    def __init__(
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        *,
+        tokens_column: str | None = None,
+        tags_column: str | None = None,
+        tag_names: Sequence[str] = (),
+        scheme: Literal["auto", "none"] = "auto",
+        repair_tags: bool = False,
+        max_length: int | None = None,
+        stride: int = 32,
+    ):
         tokenizer = with_spaces_before_words(tokenizer)
-        super().__init__(arguments, tokenizer)
-        check_least(arguments, stride=0)
-        tokenizer.padding_side = "right"  # `predict` finds tokens by their column
-        special = tokenizer("a", return_special_tokens_mask=True)["special_tokens_mask"]
-        self.special_tokens_behind = special[::-1].index(0)
+        super().__init__(tokenizer, tokens_column=tokens_column, tags_column=tags_column)
+        if stride < 0:
+            raise ValueError(f"stride: {stride} is too small; use 0 or more")
+        self.tag_names, self.asked_scheme, self.repair_tags, self.stride = tag_names, scheme, repair_tags, stride
+        tokenizer.padding_side = "right"  # `decode` finds tokens by their column
 
     def check_inputs(self, split: datasets.Dataset) -> None:
         for row, tokens in enumerate(split[self.text_columns[0]]):
@@ -82,11 +101,14 @@ class Tag(Task):
                 raise ValueError(f"tags_column: {spans}; write {EXAMPLE}; the tags of a text are: {FROM_SPANS}")
         return super().find_labels(split)
 
+    def classes(self, split: datasets.Dataset) -> list[set[str]]:
+        return [set(map(str, as_list(tags))) for tags in split[self.find_labels(split)]]
+
     def read_labels(self, split: datasets.Dataset) -> list[list[str]]:
         feature = getattr(split.features[self.label_column], "feature", None)
-        if self.arguments.tag_names and getattr(feature, "dtype", None) == "string":
+        if self.tag_names and getattr(feature, "dtype", None) == "string":
             raise ValueError(f"tag_names: the tags of {split[0][FILE]!r} have names ({self.label_column} holds texts)")
-        names = self.arguments.tag_names or getattr(feature, "names", [])
+        names = list(self.tag_names) or getattr(feature, "names", [])
         return each_row(split, partial(self._named, names), split[self.text_columns[0]], split[self.label_column])
 
     def _named(self, names: list[str], tokens: list[str], tags: Any) -> list[str]:
@@ -98,33 +120,21 @@ class Tag(Task):
                 raise bad_value(f"{self.label_column}[{word}]", tag, use)
         return [tag if isinstance(tag, str) else names[tag] for tag in tags]
 
-    def blank_label(self, row: dict[str, Any]) -> list[str]:
-        return [self.labels[self.fallback]] * len(row[self.text_columns[0]])
-
     def learn_labels(self, splits: datasets.DatasetDict, labels: Labels, config: PreTrainedConfig | None) -> Labels:
         known = saved_labels(config)
         if config is not None and known is None:
             raise ValueError("model: its labels have no names (LABEL_0, …), so its tags are not known")
-        data_schemes = self._schemes(splits, labels, known)
+        split_schemes, words = self._schemes(splits, labels, known), self.text_columns[0]
         tags = {
-            name: each_row(
-                splits[name], partial(self._valid, data_schemes[name]), rows, splits[name][self.text_columns[0]]
-            )
+            name: each_row(splits[name], partial(self._valid, split_schemes[name]), rows, splits[name][words])
             for name, rows in labels.items()
         }
-        first, asked = next(iter(data_schemes)), self.arguments.scheme
-        if known is None:
-            self.scheme = data_schemes[first] if asked == "auto" else asked
-            self.labels = schemes.labels_of((tag for row in tags[first] for tag in row), self.scheme)
-            if self.labels == [schemes.OUTSIDE]:
-                raise ValueError(
-                    f"{self.label_column}: the rows to train on have no tag but O; there is nothing to learn"
-                )
-        else:
-            self.labels, self.scheme = known, schemes.detect_scheme(known)
-            if asked not in ("auto", self.scheme):
-                raise ValueError(f"scheme: {asked!r} is asked for, but the model tags in {self.scheme!r}")
-        for name, scheme in data_schemes.items():
+        first = next(iter(split_schemes))
+        self.scheme = schemes.detect_scheme(known) if known else split_schemes[first]
+        self.labels = known or schemes.labels_of((tag for row in tags[first] for tag in row), self.scheme)
+        if self.labels == [schemes.OUTSIDE]:
+            raise ValueError(f"{self.label_column}: the rows to train on have no tag but O; there is nothing to learn")
+        for name, scheme in split_schemes.items():
             if (scheme == "none") != (self.scheme == "none"):
                 few = ", ".join(sorted({tag for row in labels[name] for tag in row})[:5])
                 file, labels_of = splits[name][0][FILE], ", ".join(self.labels[:5])
@@ -132,50 +142,41 @@ class Tag(Task):
                     f"scheme: the tags in {file!r} ({few}, …) are of scheme {scheme!r}, which a model of scheme "
                     f"{self.scheme!r} ({labels_of}, …) cannot tell"
                 )
-        for argument, unused, where in (
-            ("align", "train" not in labels, "where nothing is trained"),
-            ("repair_tags", data_schemes[first] == "none", "on classes of words"),
-            ("decoding", self.scheme == "none", "on classes of words"),
-        ):
-            value = getattr(self.arguments, argument)
-            if unused and value != getattr(TagArguments, argument):
-                raise ValueError(f"{argument}: {value!r} has no effect {where}; leave it out")
         self.fallback = self.labels.index(schemes.OUTSIDE) if schemes.OUTSIDE in self.labels else 0
         for name, rows in tags.items():
             self._check_known(splits, name, rows)
-        viterbi = self.arguments.decoding == "viterbi" and self.scheme != "none"
-        self.transitions = schemes.transitions(self.labels) if viterbi else None
+        self.transitions = None if self.scheme == "none" else schemes.transitions(self.labels)
         self.metric_for_best_model = "accuracy" if self.scheme == "none" else "f1"
         return tags
 
     def _schemes(self, splits: datasets.DatasetDict, labels: Labels, known: list[str] | None) -> dict[str, str]:
         """The scheme of the tags of each split."""
-        asked, found, first = self.arguments.data_scheme, {}, None
+        found: dict[str, str] = {}
+        reference = schemes.detect_scheme(known) if known else None
         for name, rows in labels.items():
             seen = {tag for row in rows for tag in row}
-            if asked != "auto":
-                found[name] = asked
+            if self.asked_scheme == "none" or (known and seen <= {*known}):
+                found[name] = self.asked_scheme if self.asked_scheme == "none" else reference
                 continue
-            if (found_tag := schemes.find_misspelled(seen)) and not (known and seen <= {*known}):
-                file, (given, use) = splits[name][0][FILE], found_tag
+            if misspelled := schemes.find_misspelled(seen):
+                file, (given, use) = splits[name][0][FILE], misspelled
                 raise ValueError(
                     f"{self.label_column}: {file!r} has {given!r}, which looks like a tag of an entity; write {use!r}, "
-                    "and O for words outside, or give --data_scheme none for classes of words"
+                    "and O for words outside, or give --scheme none for classes of words"
                 )
-            own = schemes.detect_scheme(seen)
+            found[name] = schemes.detect_scheme(seen)
             # A few rows may be without an entity, or without all prefixes.
-            reference = found[first] if first else schemes.detect_scheme(known) if known else own
-            allowed = {schemes.OUTSIDE, *schemes.PREFIXES.get(reference, ())}
-            if reference != "none" and {schemes.split_tag(tag)[0] for tag in seen} <= allowed:
-                own = reference
-            found[name], first = own, first or name
+            prefixes = {schemes.OUTSIDE, *schemes.PREFIXES.get(reference, ())}
+            if reference not in (None, "none") and {schemes.split_tag(tag)[0] for tag in seen} <= prefixes:
+                found[name] = reference
+            reference = reference or found[name]
         return found
 
     def _valid(self, scheme: str, tags: list[str], words: list[str]) -> list[str]:
         """The tags, if they are valid in `scheme`, or as they are repaired."""
         no_tags = [] if scheme == "none" else [word for word, tag in enumerate(tags) if not schemes.split_tag(tag)[0]]
         valid = tags if no_tags else schemes.convert_tags(tags, scheme)
-        if not no_tags and (valid == tags or self.arguments.repair_tags):
+        if not no_tags and (valid == tags or self.repair_tags):
             return valid
         word = no_tags[0] if no_tags else [a == b for a, b in zip(tags, valid)].index(False)
         use = "O, B-TYPE, I-TYPE, …" if no_tags else f"{valid[word]!r}, or --repair_tags true to read it as that"
@@ -200,31 +201,27 @@ class Tag(Task):
         return schemes.split_tag(label)[1] or label
 
     def encode(self, split: datasets.Dataset, training: bool) -> datasets.Dataset:
-        options = {"align": self.arguments.align, "stride": self.arguments.stride, "training": training}
         columns = [*self.text_columns, LABEL]
-        return self.map_columns(split, columns, encode_sentences, labels=self.labels, **options)
+        options = {"labels": self.labels, "stride": self.stride, "training": training}
+        return self.map_columns(split, columns, encode_sentences, **options)
 
     def preprocess_logits(self, logits: torch.Tensor, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        """The label of each word at its first subword, -100 elsewhere: [batch, length]."""
-        scores = logits.float().log_softmax(-1).cpu().numpy()
-        ends = inputs["attention_mask"].sum(1).cpu().numpy() - self.special_tokens_behind
-        ids = torch.full_like(inputs["labels"], IGNORED)
-        for row, of_row, end, labels in zip(ids, scores, ends, inputs["labels"].cpu().numpy()):
-            words = np.flatnonzero(labels != IGNORED)  # where each begins; it ends where the next one does
-            of_words = of_row[words]
-            if self.arguments.subwords == "mean" and len(words):
-                sums = np.add.reduceat(np.exp(of_row[:end]), words)
-                means = sums / np.diff(words, append=end)[:, None]
-                of_words = np.log(np.maximum(means, np.finfo(means.dtype).tiny))
-            path = of_words.argmax(-1) if self.transitions is None else schemes.best_path(of_words, self.transitions)
-            row[torch.from_numpy(words)] = torch.as_tensor(path, dtype=row.dtype, device=row.device)
-        return ids
+        """The label of each word at its first subword, -100 elsewhere, [batch, length]: the likeliest labels that are
+        valid together (Viterbi)."""
+        scores, labels = logits.float().log_softmax(-1).cpu().numpy(), inputs["labels"].cpu().numpy()
+        ids = np.full_like(labels, IGNORED)
+        for row, of_row, starts in zip(ids, scores, labels != IGNORED):
+            of_words = of_row[starts]
+            valid = self.transitions is not None
+            row[starts] = schemes.best_path(of_words, self.transitions) if valid else of_words.argmax(-1)
+        return torch.from_numpy(ids).to(logits.device)
 
-    def decode(self, said: Predictions) -> list[list[str]]:
+    def decode(self, predictions: Predictions) -> list[list[str]]:
         """The tags of every sentence, one a word, valid in the model's scheme. A word without any subword is outside of
         entities (in scheme "none": of the most frequent class)."""
-        rows, decoded = zip(said.encoded.select_columns(["words", "is_last"]), said.kept), []
-        for tokens in said.examples[self.text_columns[0]]:
+        rows = zip(predictions.encoded.select_columns(["words", "is_last"]), predictions.outputs)
+        decoded = []
+        for tokens in predictions.examples[self.text_columns[0]]:
             ids = np.full(len(tokens), self.fallback)
             done = not tokens
             while not done:
@@ -235,48 +232,43 @@ class Tag(Task):
             decoded.append(schemes.convert_tags([self.labels[i] for i in ids], self.scheme))
         return decoded
 
-    def score(self, predictions: Sequence[list[str]], references: Sequence[list[str]]) -> dict[str, float | None]:
+    def score(self, predictions: Sequence[list[str]], references: Sequence[list[str]]) -> Scores:
         """precision, recall, f1 of entities, over all and for each type in `references` (f1_PER, …), and accuracy of
         words; in scheme "none" accuracy and f1_macro over the classes in `references`. None: no entity is there."""
-        given = self._as_scored(predictions, references)
         if self.scheme == "none":
-            there = sorted(set(given["references"]))
-            f1 = F1().compute(**given, labels=there)["f1"] if there else None
-            return Accuracy().compute(**given) | {"f1_macro": f1}
-        scores = Seqeval().compute(**given)
-        per_type, names = scores.pop("per_type"), ("precision", "recall", "f1")
-        types = sorted(kind for kind in per_type if per_type[kind]["support"])
-        if not types:
-            scores |= dict.fromkeys(names)
-        return scores | {f"{name}_{kind}": per_type[kind][name] for kind in types for name in names}
+            predicted, true = ([tag for tags in rows for tag in tags] for rows in (predictions, references))
+            there = sorted(set(true))
+            f1 = f1_score(true, predicted, labels=there, average="macro", zero_division=0) if there else None
+            return {"accuracy": accuracy_score(true, predicted) if there else None, "f1_macro": f1}
+        scores = entity_scores(*map(as_bio, (predictions, references)))
+        per_type = {kind: row for kind, row in sorted(scores.pop("per_type").items()) if row["support"]}
+        names = ("precision", "recall", "f1")
+        return scores | {f"{name}_{kind}": per_type[kind][name] for kind in per_type for name in names}
 
-    def draw(self, said: Predictions, path: Path) -> None:
-        given = self._as_scored(self.decode(said), said.examples[LABEL][:])
+    def draw(self, predictions: Predictions, path: Path) -> None:
+        decoded, references = self.decode(predictions), predictions.examples[LABEL][:]
         if self.scheme != "none":
-            plot_per_type(Seqeval().compute(**given)["per_type"], path)
+            plot_per_type(entity_scores(as_bio(decoded), as_bio(references))["per_type"], path)
             return
-        there = [i for i in sorted(set(given["references"])) if i < len(self.labels)]
-        f1 = F1().compute(**given, average=None, labels=there)["f1"]
-        plot_scores({self.labels[i]: score for i, score in zip(there, f1)}, "F1", path)
+        predicted, true = ([tag for tags in rows for tag in tags] for rows in (decoded, references))
+        there = [label for label in self.labels if label in {*true}]
+        f1 = f1_score(true, predicted, labels=there, average=None, zero_division=0) if there else []
+        plot_scores(dict(zip(there, f1)), "F1", path)
 
-    def _as_scored(self, predictions: Sequence[list[str]], references: Sequence[list[str]]) -> dict[str, list]:
-        """What metrics take: entities as BIO, which tells whatever the other schemes can; or classes of words."""
-        sides = {"predictions": predictions, "references": references}
+    def show_input(self, row: Mapping[str, Any]) -> str:
+        return shortened(" ".join(row[self.text_columns[0]]))
+
+    def show_label(self, row: Mapping[str, Any], label: list[str]) -> str:
+        words = row[self.text_columns[0]]
         if self.scheme == "none":
-            names = [*self.labels, *({tag for tags in references for tag in tags} - {*self.labels})]
-            ids = {name: i for i, name in enumerate(names)}
-            return {side: [ids[tag] for tags in rows for tag in tags] for side, rows in sides.items()}
-        return {side: [schemes.convert_tags(tags, "bio") for tags in rows] for side, rows in sides.items()}
+            return shortened(" ".join(f"{word} [{tag}]" for word, tag in zip(words, label)))
+        entities = schemes.get_entities(label)
+        return shortened(", ".join(f"{' '.join(words[a : b + 1])} [{kind}]" for kind, a, b in entities)) or "none"
 
-    def demonstrate(self, folder: Path, said: Predictions) -> Pairs:
-        strategy = "average" if self.arguments.subwords == "mean" else "first"
-        tagger = pipeline("token-classification", str(folder), aggregation_strategy=strategy, trust_remote_code=False)
-        for tokens in said.examples[self.text_columns[0]]:
-            text = " ".join(tokens)
-            found = [(text[group["start"] : group["end"]].strip(), group["entity_group"]) for group in tagger(text)]
-            if self.scheme == "none":  # the pipeline runs neighbours of one class together
-                found = [(word, kind) for part, kind in found for word in part.split()]
-            yield shortened(text), shortened(", ".join(f"{part} [{kind}]" for part, kind in found) or "nothing found")
+
+def as_bio(rows: Sequence[list[str]]) -> list[list[str]]:
+    """Tags of entities in scheme bio, which can tell whatever the other schemes can."""
+    return [schemes.convert_tags(tags, "bio") for tags in rows]
 
 
 def looks_like_conll(path: Path) -> bool:
@@ -308,12 +300,12 @@ def with_spaces_before_words(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTo
     return adapted
 
 
-def encode_sentences(tokenizer, sentences, tags, *, labels, align, stride, training) -> dict[str, list]:
+def encode_sentences(tokenizer, sentences, tags, *, labels, stride, training) -> dict[str, list]:
     """Sentences (lists of words) and their tags as windows of `model_max_length` tokens at most, a row each, in order;
     none of a sentence without words. Beside the model's inputs: `words`, the word in the sentence that begins with each
     token, -1 where none does that is this window's own; `is_last`, whether the sentence ends here; and `labels`, ids of
-    the tags at first subwords, -100 elsewhere (Devlin et al. 2019, section 5.3). In training only of the window's own
-    words, with `align` "all" at every subword, and only windows that have such."""
+    the tags at first subwords, -100 elsewhere (Devlin et al. 2019, section 5.3), in training only of the window's own
+    words, and only windows that have such."""
     scheme, id_of = schemes.detect_scheme(labels), {label: i for i, label in enumerate(labels)}
     other = id_of.get(schemes.OUTSIDE, 0)  # for a tag that the model does not know
     rows = {"labels": [], "words": [], "is_last": []}
@@ -332,7 +324,7 @@ def encode_sentences(tokenizer, sentences, tags, *, labels, align, stride, train
         words = np.array([-1 if word is None else word + window.first for word in encoded.word_ids(i)])
         own = (words >= window.own_first) & (words < window.own_last)
         begins = (words >= 0) & (np.diff(words, prepend=-1) != 0)
-        labelled = own & (begins | (align == "all")) if training else begins
+        labelled = own & begins if training else begins
         ids = np.array([id_of.get(tag, other) for tag in of_row])
         rows["labels"].append(np.where(labelled, ids[words], IGNORED).tolist())
         rows["words"].append(np.where(own & begins, words, -1).tolist())

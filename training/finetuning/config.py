@@ -1,0 +1,73 @@
+"""The settings of a fine-tuning."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from transformers import TrainingArguments
+from transformers.trainer_utils import IntervalStrategy, SaveStrategy
+
+from ..processes import shares_weights
+
+
+def option(default: Any, help: str) -> Any:
+    return field(default=default, metadata={"help": help})
+
+
+@dataclass
+class FinetuningConfig(TrainingArguments):
+    """The settings of a fine-tuning: those of `TrainingArguments`, some with other defaults, and those below."""
+
+    output_dir: str | None = option("runs/finetune", "Folder of the model, the tokenizer, the card and the metrics.")
+    num_train_epochs: float = option(3.0, "Passes over the training rows.")
+    learning_rate: float = option(1e-4, "The highest one.")
+    per_device_train_batch_size: int = option(32, "Rows a process trains on at once.")
+    per_device_eval_batch_size: int = option(64, "Rows a process evaluates at once.")
+    warmup_steps: float = option(0.06, "Steps in which the rate rises; below 1 a share of all.")
+    weight_decay: float = option(0.01, "AdamW's weight decay.")
+    bf16: bool | None = option(None, "Compute in bf16; by default where the machine is fast at it.")
+    seed: int = option(0, "Of the new head, the order of rows, dropout, and the rows that are held out.")
+    logging_steps: float = option(50, "A line of losses every so many steps; below 1 a share of all.")
+    eval_strategy: IntervalStrategy | str = option("epoch", "When to evaluate: no, steps or epoch.")
+    save_strategy: SaveStrategy | str = option("epoch", "When to save a checkpoint: no, steps, epoch or best.")
+    save_total_limit: int | None = option(1, "Checkpoints that are kept.")
+    # A fine-tuning is short: repeating it costs less than the optimizer's state on disk.
+    save_only_model: bool = option(True, "Save checkpoints without what resuming needs.")
+    load_best_model_at_end: bool = option(True, "Keep the model of the best evaluation, not the last one.")
+    metric_for_best_model: str | None = option("auto", "What the best model is chosen by; by default the task's own.")
+
+    freeze: str = option("none", "none, encoder, or a number: the embeddings and that many lowest layers.")
+    lora: int | None = option(None, "Train low-rank updates of this rank instead of the encoder's own weights.")
+    layerwise_lr_decay: float = option(1.0, "Each layer's learning rate as a share of that of the layer above it.")
+    patience: int = option(3, "Evaluations without progress before it stops; 0: never.")
+
+    def __post_init__(self):
+        if self.bf16_full_eval or self.fp16_full_eval:
+            raise ValueError("bf16_full_eval, fp16_full_eval: they would save the model in half precision; use bf16")
+        if self.bf16 and not torch.accelerator.is_available():
+            self.use_cpu = True  # without it, Transformers refuses bf16 on a CPU
+        super().__post_init__()
+        for name, least in (("lora", 1), ("patience", 0)):
+            value = getattr(self, name)
+            if value is not None and value < least:
+                raise ValueError(f"{name}: {value} is too small; use {least} or more")
+        if not 0 < self.layerwise_lr_decay <= 1:
+            raise ValueError(f"layerwise_lr_decay: {self.layerwise_lr_decay} is out of range; use a share up to 1")
+        if self.lora and self.freeze != "none":
+            raise ValueError("lora: it freezes the encoder's own weights already; leave out --freeze")
+        if shares_weights(self):
+            raise ValueError("fsdp, deepspeed: fine-tuning needs the whole model in every process; leave them out")
+        # What evaluation cannot do without: predictions of all rows, in their order, with their columns.
+        for name, needed in (
+            ("prediction_loss_only", False), ("batch_eval_metrics", False), ("eval_do_concat_batches", True),
+            ("dataloader_drop_last", False), ("dataloader_in_order", True), ("remove_unused_columns", True),
+        ):  # fmt: skip
+            if getattr(self, name) != needed:
+                raise ValueError(f"{name}: the metrics need the predictions of all rows in order; use {needed}")
+
+
+@dataclass
+class EvaluationConfig(FinetuningConfig):
+    """The settings of an evaluation, of which only those of `Trainer.predict` have an effect."""
+
+    output_dir: str | None = option("runs/evaluate", "Folder of the metrics and the picture.")
