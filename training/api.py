@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from .cli import COMMANDS, load
 from .old_cli.parsing import run_command
 from .result import TrainingResult
 
@@ -35,10 +34,3 @@ def pretrain(**arguments: Any) -> TrainingResult:
         output_dir (str): where all is saved; "runs/minibert" by default.
     """
     return run_command("pretrain", given=arguments)
-
-
-def _run(name: str, arguments: dict[str, Any]) -> Any:
-    command = COMMANDS[name]
-    if not command.function:
-        return run_command(name, given=arguments)
-    return load(command.function)(**command.preset, **arguments)
