@@ -122,7 +122,10 @@ minibert finetune {task} --data folder/ --plan true
             preset={"task": task},
             options=(f"finetuning.tasks.{cls}",),
             config="finetuning.config:EvaluationConfig",
-            examples=f"minibert evaluate {task} --model runs/finetune --test test.jsonl\n",
+            examples=f"""\
+minibert evaluate {task} --model runs/finetune --test test.jsonl
+minibert evaluate {task} --data folder/ --output_dir runs/measured
+""",
         )
         for task, (cls, _) in FINETUNING.items()
     },
