@@ -57,8 +57,7 @@ Encode = Callable[[Sequence[str]], np.ndarray]
 
 
 def minibert(folder: Path, max_length: int, dtype: str) -> Encode:
-    options = dict(max_length=max_length, dtype=dtype, add_pooling_layer=False)
-    embedder = Embedder.from_pretrained(str(folder / "minibert"), **options)
+    embedder = Embedder.from_pretrained(str(folder / "minibert"), max_length=max_length, dtype=dtype)
     embedder.model.to("cpu")  # where all others are
     return embedder.embed
 

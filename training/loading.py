@@ -39,7 +39,7 @@ if hasattr(os, "register_at_fork"):  # the thread that held it is not in the chi
 def saved_config(path: str) -> PreTrainedConfig:
     """The config of a model in a folder or on the Hub (its code is never run); a ValueError if there is none."""
     if Path(path).exists() and not (Path(path) / "config.json").exists():
-        check_no_adapter(Path(path))
+        check_no_adapter(path)
         raise ValueError(f"model: there is none in {path!r} (no config.json)")
     if not Path(path).exists() and (path.count("/") > 1 or path.startswith((".", "/", "~"))):
         raise ValueError(f"model: {path!r} does not exist")
@@ -52,9 +52,9 @@ def saved_config(path: str) -> PreTrainedConfig:
             raise ValueError(f"{where}: {str(error).splitlines()[0]}") from error
 
 
-def check_no_adapter(folder: Path) -> None:
+def check_no_adapter(folder: str | Path) -> None:
     """Refuse (a ValueError) a folder in which peft saved an adapter without its model."""
-    if (folder / "adapter_config.json").exists():
+    if Path(folder, "adapter_config.json").exists() and not Path(folder, "config.json").exists():
         raise ValueError(
             f"model: {str(folder)!r} holds an adapter without its model. Merge the two and save the result:"
             " peft.AutoPeftModel.from_pretrained(folder).merge_and_unload().save_pretrained(new_folder)"
@@ -73,8 +73,7 @@ def check_label_count(config: Path) -> None:
 
 def saved_tokenizer(path: str | Path) -> PreTrainedTokenizerBase:
     """The tokenizer in a folder or on the Hub (its code is never run); a ValueError or an OSError if there is none."""
-    if Path(path).is_dir() and not Path(path, "config.json").exists():
-        check_no_adapter(Path(path))
+    check_no_adapter(path)
     without_files = Path(path).is_dir() and not any(Path(path, name).exists() for name in VOCABULARIES)
     none = f"{str(path)!r} holds no tokenizer; tokenizer.save_pretrained(folder) writes it"
     try:

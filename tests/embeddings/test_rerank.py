@@ -15,9 +15,8 @@ from torch import nn
 from transformers import BertConfig, BertForSequenceClassification
 
 import minibert
-from minibert import MiniBertConfig, MiniBertForSequenceClassification, MiniBertModel
+from minibert import MiniBertConfig, MiniBertModel
 from minibert.tokenization import train_tokenizer
-from minibert.training import precision
 from minibert.training.cli import main as cli
 from minibert.training.embeddings.encoders import Embedder, open_reranker, score_pairs
 from minibert.training.embeddings.evaluate import reorder, score
@@ -67,17 +66,6 @@ def test_scores_that_are_logits(root):
     expected = CrossEncoder(str(root / "logits"), device="cpu").predict(PAIRS)
     assert min(expected) < 0 or max(expected) > 1  # so they are no sigmoids
     np.testing.assert_allclose(score_pairs(open_reranker(str(root / "logits")), PAIRS), expected, atol=1e-4)
-
-
-@pytest.mark.skipif(torch.accelerator.is_available(), reason="a GPU computes in 16 bits")
-def test_weights_in_16_bits_are_computed_in_fp32_where_the_processor_is_slow_at_them(root, tmp_path, monkeypatch):
-    shutil.copytree(root / "reranker", tmp_path / "half")
-    MiniBertForSequenceClassification.from_pretrained(tmp_path / "half").to(torch.bfloat16).save_pretrained(
-        tmp_path / "half"
-    )
-    for flags, expected in (({"avx2"}, torch.float32), ({"amx_bf16"}, torch.bfloat16)):
-        monkeypatch.setattr(precision, "_processor_flags", lambda flags=flags: flags)
-        assert open_reranker(str(tmp_path / "half")).model.dtype == expected
 
 
 @pytest.mark.parametrize("field", ["sentence_transformers", "sbert_ce_default_activation_function"])

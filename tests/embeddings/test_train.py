@@ -11,13 +11,11 @@ import torch
 from datasets import Dataset
 from embedding_models import save_untrained, write_matches
 from helpers import WORDS, refusal, run, write_rows
-from matplotlib.figure import Figure
 from safetensors.torch import load_file, save_file
 from sentence_transformers import CrossEncoder, SentenceTransformer, SentenceTransformerTrainer
 from transformers import AutoTokenizer, Trainer
 
 from minibert import MiniBertConfig, MiniBertForCausalLM, MiniBertForMaskedLM
-from minibert.training import report
 from minibert.training.embeddings import train as training
 from minibert.training.embeddings.encoders import Embedder
 from minibert.training.embeddings.evaluate import RETRIEVAL
@@ -319,25 +317,3 @@ def test_a_decoder_becomes_a_reranker(toy, tmp_path, capsys):
     given = [toy / "train.jsonl", "--model", tmp_path / "out", "--output_dir", tmp_path / "none"]
     assert "lacks the weights" in refusal(capsys, "finetune", "rerank", *given)
     assert "lacks the weights" in refusal(capsys, "rerank", "ask1", "tell1", "--model", tmp_path / "out")
-
-
-def test_the_picture_has_a_title_and_no_curve_of_one_point(tmp_path, monkeypatch):
-    figures, save = [], Figure.savefig
-
-    def collect(figure, *given, **options):
-        figures.append(figure)
-        save(figure, *given, **options)
-
-    monkeypatch.setattr(Figure, "savefig", collect)
-    losses = [{"step": step, "loss": 1 / step} for step in (10, 20)]
-    for log, labels in [
-        ([*losses, {"step": 20, "eval_mrr@10": 0.5}], ["training loss", "mrr@10, held out"]),
-        (losses, ["training loss"]),
-        ([losses[0], {"step": 20, "eval_mrr@10": 0.5}], ["mrr@10, held out"]),
-    ]:
-        report.plot_embedding_training(log, tmp_path / "training.png", "mrr@10", before=0.2)
-        figure = figures.pop()
-        assert figure.get_suptitle() and [axes.get_ylabel() for axes in figure.axes] == labels
-        assert all(len(axes.lines[0].get_xdata()) > 1 for axes in figure.axes)
-    report.plot_embedding_training(losses[:1], tmp_path / "none.png", "mrr@10", before=0.2)
-    assert not (tmp_path / "none.png").exists()

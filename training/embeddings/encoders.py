@@ -323,15 +323,13 @@ def check_dense(path: str) -> None:
 def limit_length(model: SentenceTransformer | CrossEncoder, tokens: int | None = None) -> None:
     """Cut texts off after so many tokens (None: as the model was saved, and never after more than it takes); a
     ValueError for more than the model takes, or too few for a text."""
-    check_length(model, tokens)
-    model.max_seq_length = tokens or min(model.max_seq_length, most_tokens(model))
+    most = check_length(model, tokens)
+    model.max_seq_length = tokens or min(model.max_seq_length, most)
 
 
-def check_length(model: SentenceTransformer | CrossEncoder, tokens: int | None) -> None:
-    most = most_tokens(model)
+def check_length(model: SentenceTransformer | CrossEncoder, tokens: int | None) -> int:
+    """The most tokens that a model takes; a ValueError if `tokens` are more, or too few for a text."""
+    most = model.transformers_model.config.max_position_embeddings
     if tokens is not None and not 3 <= tokens <= most:
         raise ValueError(f"max_length: {tokens} is out of range; use 3 up to {most}, which the model takes")
-
-
-def most_tokens(model: SentenceTransformer | CrossEncoder) -> int:
-    return model.transformers_model.config.max_position_embeddings
+    return most
