@@ -191,6 +191,20 @@ def test_a_row_that_cannot_be_read_is_named_by_its_line(write, suffix, streaming
             read(file, streaming)
 
 
+@pytest.mark.parametrize("streaming", [False, True])
+def test_a_damaged_parquet_file_is_named(write, tmp_path, streaming):
+    draw = np.random.default_rng(0)
+    for name in "ab":
+        table = pa.table({"text": [str(number) for number in draw.integers(0, 1 << 60, 20_000)]})
+        pq.write_table(table, tmp_path / f"{name}.parquet", row_group_size=5000)
+    content = bytearray((tmp_path / "b.parquet").read_bytes())
+    middle = len(content) // 2
+    content[middle : middle + 4000] = bytes(4000)
+    (tmp_path / "b.parquet").write_bytes(content)
+    with pytest.raises(ReadError, match="b.parquet' cannot be read as parquet"):
+        read("*.parquet", streaming)
+
+
 def test_a_file_without_the_column_is_refused(write):
     write("folder/a.jsonl", '{"text": "one"}\n')
     for name, content in (("b.jsonl", '{"body": "two"}\n'), ("b.csv", "body\ntwo\n")):

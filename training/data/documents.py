@@ -45,6 +45,7 @@ from .tables import (
     load_files,
     load_hub,
     read_rows,
+    reason,
     string_columns,
     to_number,
 )
@@ -233,20 +234,19 @@ def _layout(file: str) -> str:
 def _load_texts(kind: str, layout: str | None, files: list[str], column: str | None, streaming: bool) -> Any:
     """The texts of files of one format, in a column `text`."""
     version = None if streaming else fingerprint(files, False)
-    options = {"streaming": streaming, "name": version}
     if kind == "text":
-        return load_files("text", files, encoding="utf-8-sig", sample_by=layout, **options)
+        return load_files("text", files, encoding="utf-8-sig", sample_by=layout, streaming=streaming, name=version)
     if kind == "parquet":
         schemas = [datasets.Features.from_arrow_schema(pq.read_schema(file)) for file in files]
         column = choose_column(string_columns(schemas[0]), column)
         for file, features in zip(files, schemas):
             if column not in string_columns(features):
                 raise ReadError(f"{file!r} has no column of text {column!r}; it has {', '.join(features)}")
-        text = load_files("parquet", files, columns=[column], **options)
-        return text if column == "text" else text.rename_column(column, "text")
-    rows = [row for _, row in islice(read_rows(files[0]), ROWS_TO_SEE)]
-    names = dict.fromkeys(name for row in rows for name in row)
-    column = choose_column([name for name in names if any(_is_text(row.get(name)) for row in rows)], column, [*names])
+    else:
+        rows = [row for _, row in islice(read_rows(files[0]), ROWS_TO_SEE)]
+        names = list(dict.fromkeys(name for row in rows for name in row))
+        texts = [name for name in names if any(_is_text(row.get(name)) for row in rows)]
+        column = choose_column(texts, column, names)
     builder = TextBuilder(files, column, config_name=f"{version}-{_revision(TextBuilder)}-{Hasher.hash(column)}")
     if streaming:
         return builder.as_streaming_dataset(split="train")
@@ -258,7 +258,7 @@ def _load_texts(kind: str, layout: str | None, files: list[str], column: str | N
 
 
 class TextBuilder(datasets.ArrowBasedBuilder):
-    """The texts in one column of JSON and csv files, the only one that is read."""
+    """The texts in one column of JSON, csv and parquet files, the only one that is read."""
 
     def __init__(self, files: list[str], column: str, **options):
         self.files, self.column = files, column
@@ -272,20 +272,32 @@ class TextBuilder(datasets.ArrowBasedBuilder):
 
     def _generate_tables(self, files: list[str]):
         for shard, file in enumerate(files):
-            texts = self._texts(file)
-            for number, batch in enumerate(iter(lambda texts=texts: list(islice(texts, ROWS_IN_TABLE)), [])):
-                yield datasets.builder.Key(shard, number), pa.table({"text": pa.array(batch, pa.string())})
+            is_parquet = Path(file).suffix.lower() == ".parquet"
+            for number, texts in enumerate(self._read_parquet(file) if is_parquet else self._read_rows(file)):
+                yield datasets.builder.Key(shard, number), pa.table({"text": texts.cast(pa.string())})
 
-    def _texts(self, file: str) -> Iterator[str | None]:
-        found, row = False, None
+    def _read_parquet(self, file: str) -> Iterator[pa.Array]:
+        try:
+            for batch in pq.ParquetFile(file).iter_batches(ROWS_IN_TABLE, columns=[self.column]):
+                yield batch.column(0)
+        except (pa.ArrowException, OSError) as error:
+            raise ReadError(f"{file!r} cannot be read as parquet: {reason(error)}") from error
+
+    def _read_rows(self, file: str) -> Iterator[pa.Array]:
+        found, row, texts = False, None, []
         for line, row in read_rows(file):
             text = row.get(self.column)
             if text is not None and not isinstance(text, str):
                 raise ReadError(f"{file}, line {line}: {self.column}={text!r:.100} is not text")
             found |= self.column in row
-            yield text
+            texts.append(text)
+            if len(texts) == ROWS_IN_TABLE:
+                yield pa.array(texts, pa.string())
+                texts = []
         if row and not found:
             raise ReadError(f"{file!r} has no column {self.column!r}; it has {', '.join(row)}")
+        if texts:
+            yield pa.array(texts, pa.string())
 
 
 def _is_text(value: Any) -> bool:
