@@ -210,7 +210,7 @@ def test_what_is_pushed_is_the_finished_model(toy, tmp_path, monkeypatch):
     pushed, output = [], tmp_path / "out"
     monkeypatch.setattr(Trainer, "init_hf_repo", lambda *_, **__: pytest.fail("a repository was created"))
     monkeypatch.setattr("minibert.training.hub.push.get_token", lambda: "hf_some")
-    monkeypatch.setattr("minibert.training.embeddings.train.push_output", pushed.append)
+    monkeypatch.setattr("minibert.training.embeddings.train.push_output", lambda args, token: pushed.append(args))
     run("finetune", "embed", toy / "train.jsonl", "--model", toy / "model", "--output_dir", output, "--max_steps", "2",
         "--push_to_hub", "true", "--hub_model_id", "me/mine", *TRAINING)  # fmt: skip
     assert [(each.output_dir, each.hub_model_id) for each in pushed] == [(str(output), "me/mine")]

@@ -216,6 +216,25 @@ def test_what_would_be_read_instead_does_not_stay(author, server, reader, folder
     assert vectors == 0
 
 
+def test_the_token_of_a_training(author, server, folder, tmp_path):
+    """It counts where nobody is logged in."""
+    author.run(f"""
+        import os
+        from unittest import mock
+        from transformers import TrainingArguments
+        from minibert.training.hub import push
+        args = dict(hub_token=os.environ.pop("HF_TOKEN"), hub_model_id="mine", push_to_hub=True, use_cpu=True)
+        training = TrainingArguments({str(folder)!r}, **args)
+        try:
+            push.check_push(training)
+            with mock.patch.object(push, "verify_remote_code", lambda folder: {FOUND}):
+                push.push_output(training)
+        finally:
+            os.environ["HF_TOKEN"] = {TOKEN!r}
+    """)
+    assert set(server.repositories["tester/mine"].at("main").files) == PUBLISHED
+
+
 def test_private(author, server, folder, published):
     push(author, folder, "secret", "--private")
     assert server.repositories["tester/secret"].private

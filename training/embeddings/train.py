@@ -523,7 +523,7 @@ def run(
     save(trainer, report, evaluator.metric)
     print(f"Saved to {output}: open it by {type(model).__name__}({str(output)!r}), after import minibert")
     if pushes:
-        push_output(args)
+        push_output(args, trainer.hub_token)
     return TrainingResult(model, model.tokenizer, report, output)
 
 

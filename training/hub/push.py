@@ -44,6 +44,7 @@ def push(
     commit_message: str = "Upload a MiniBERT model",
     trust_remote_code: bool = False,
     dry_run: bool = False,
+    api: HfApi | None = None,
 ) -> dict[str, Any]:
     """Check a saved model as somebody without the package loads it, and publish it on the Hub.
 
@@ -59,6 +60,7 @@ def push(
         commit_message: The message of the commit.
         trust_remote_code: Run and upload code in the folder that differs from this package's.
         dry_run: Check everything and show what would be uploaded, but upload nothing.
+        api: The client, from Python, with a token of its own; by default the token is that of `hf auth login`.
 
     Returns:
         `url` of the repository or its branch (None after a dry run), `files` with their sizes in bytes, `left_out` of
@@ -71,10 +73,11 @@ def push(
     source = Path(folder).expanduser()
     _check_name(repository, "repository")
     _check_model(source)
+    api = api or HfApi(library_name="minibert")
     if not dry_run:
-        _check_token()
+        _check_token(api.token)
         with hub_errors():
-            repository = repository if "/" in repository else f"{HfApi().whoami()['name']}/{repository}"
+            repository = repository if "/" in repository else f"{api.whoami()['name']}/{repository}"
     with tempfile.TemporaryDirectory() as work:
         staged = Path(work)
         left_out = stage(source, staged, own_code=trust_remote_code)
@@ -97,7 +100,7 @@ def push(
             return pushed
         options = {"revision": revision, "private": private, "license": license, "trust_remote_code": trust_remote_code}
         with hub_errors(f"to try again: {push_command(folder, repository, **options)}"):
-            pushed["url"] = _publish(staged, repository, revision, private, commit_message)
+            pushed["url"] = _publish(api, staged, repository, revision, private, commit_message)
     print(f"Published: {pushed['url']}")
     return pushed
 
@@ -107,8 +110,7 @@ def check_push(training: TrainingArguments) -> None:
     token, or for a `hub_strategy` that uploads checkpoints."""
     _check_name(_repository(training), "hub_model_id")
     check_strategy(training)
-    if training.hub_token is None:
-        _check_token()
+    _check_token(training.hub_token)
 
 
 def check_strategy(training: TrainingArguments) -> None:
@@ -124,10 +126,10 @@ def push_command(folder: str | os.PathLike, repository: str, **options: Any) -> 
     return shlex.join(["minibert", "push", str(folder), repository, *words])
 
 
-def push_output(training: TrainingArguments) -> None:
+def push_output(training: TrainingArguments, token: str | None = None) -> None:
     """Push what a training has saved to where its own arguments say."""
-    private = bool(training.hub_private_repo)
-    push(training.output_dir, _repository(training), revision=training.hub_revision, private=private)
+    api, private = HfApi(token=token or training.hub_token, library_name="minibert"), bool(training.hub_private_repo)
+    push(training.output_dir, _repository(training), revision=training.hub_revision, private=private, api=api)
 
 
 def _repository(training: TrainingArguments) -> str:
@@ -164,10 +166,9 @@ def verify_remote_code(folder: str | Path) -> dict[str, Any]:
 
 
 def upload(
-    staged: Path, repository: str, revision: str | None, message: str, token: str | None = None, wait: bool = True
+    api: HfApi, staged: Path, repository: str, revision: str | None, message: str, wait: bool = True
 ) -> CommitInfo | Future:
     """Commit a folder that `stage` has filled, on a branch that is made if it is not there."""
-    api = HfApi(token=token, library_name="minibert")
     if revision:
         api.create_branch(repository, branch=revision, exist_ok=True)
     return api.upload_folder(
@@ -176,13 +177,12 @@ def upload(
     )  # fmt: skip
 
 
-def _publish(staged: Path, repository: str, revision: str | None, private: bool, message: str) -> str:
+def _publish(api: HfApi, staged: Path, repository: str, revision: str | None, private: bool, message: str) -> str:
     """Create what is missing on the Hub and upload; the address of the repository, or of its branch."""
-    api = HfApi(library_name="minibert")
     repository = api.create_repo(repository, private=private or None, exist_ok=True).repo_id
     if private and not api.repo_info(repository).private:
         raise ValueError(f"{repository} is there already, and is public: --private cannot be kept")
-    upload(staged, repository, revision, message)
+    upload(api, staged, repository, revision, message)
     there = api.list_repo_files(repository, revision=revision)
     if others := [name for name in there if not allowed(name) and name != ".gitattributes"]:
         print(f"The repository also has, from before: {', '.join(map(printable, others[:MOST_NAMES]))}")
@@ -206,6 +206,6 @@ def _check_name(repository: str, argument: str) -> None:
         raise ValueError(f"{argument}: {repository!r} is no name of a repository: {error}") from None
 
 
-def _check_token() -> None:
-    if get_token() is None:
+def _check_token(token: str | None) -> None:
+    if (token or get_token()) is None:
         raise ValueError("no token for the Hub (run `hf auth login`, or set HF_TOKEN)")

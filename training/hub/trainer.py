@@ -5,7 +5,7 @@ import tempfile
 from concurrent.futures import Future
 from pathlib import Path
 
-from huggingface_hub import CommitInfo
+from huggingface_hub import CommitInfo, HfApi
 from transformers.trainer_utils import HubStrategy
 from transformers.utils import PushInProgress
 
@@ -73,7 +73,8 @@ class HubMixin:
         card = Path(staged.name, CARD)
         if card.exists() and card.with_name("config.json").exists():
             card.write_text(card_for(Path(folder), self.hub_model_id, revision), encoding="utf-8")
-        job = upload(Path(staged.name), self.hub_model_id, revision, message, token or self.hub_token, wait=False)
+        api = HfApi(token=token or self.hub_token, library_name="minibert")
+        job = upload(api, Path(staged.name), self.hub_model_id, revision, message, wait=False)
         job.add_done_callback(lambda job: self._finish_upload(job, staged))
         return job
 
