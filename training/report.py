@@ -16,6 +16,8 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 from sklearn.metrics import confusion_matrix
 
+from .files import printable
+
 
 def format_table(header: Sequence[str], rows: Sequence[Sequence[Any]], digits: int = 4) -> str:
     """Rows under their header as aligned text: words on the left, numbers on the right, None as a blank.
@@ -27,9 +29,10 @@ def format_table(header: Sequence[str], rows: Sequence[Sequence[Any]], digits: i
     def show(cell: Any) -> str:
         if cell is None:
             return ""
-        return f"{cell:,.{digits}f}" if isinstance(cell, float) else f"{cell:,}" if isinstance(cell, int) else str(cell)
+        text = f"{cell:,.{digits}f}" if isinstance(cell, float) else f"{cell:,}" if isinstance(cell, int) else str(cell)
+        return printable(text)
 
-    lines = [list(map(str, header)), *([show(cell) for cell in row] for row in rows)]
+    lines = [list(map(printable, header)), *([show(cell) for cell in row] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*lines)]
     words = [all(isinstance(cell, str) for cell in column) for column in zip(*rows)] or [True] * len(widths)
     words[0] = True

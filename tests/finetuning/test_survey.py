@@ -105,6 +105,19 @@ def test_cut_texts_are_told(start, tmp_path, capsys):
     assert "train: 30 of 40 rows are longer than 16 tokens and are cut" in capsys.readouterr().out
 
 
+def test_what_comes_from_files_is_printed_escaped(start, tmp_path, capsys):
+    bad = "\x1b[31m\u202e"
+    rows = [{"tokens": [f"a{bad}", str(i)], "ner_tags": [f"B-{bad}", "O"]} for i in range(20)]
+    file = write_rows(tmp_path / "train.jsonl", rows)
+    finetune("tag", start, tmp_path / "out", train=[file])
+    finetune("tag", start, tmp_path / "plan", train=[file], plan=True)
+    rows = [{"text": f"a{bad} {i}", "label": f"{'xy'[i % 2]}{bad}"} for i in range(20)]
+    file = write_rows(tmp_path / "train.jsonl", rows)
+    finetune("classify", start, tmp_path / "other", train=[file], validation=[file])
+    printed = capsys.readouterr().out
+    assert "\\x1b[31m" in printed and "\x1b" not in printed and "\u202e" not in printed
+
+
 class TestEntities:
     def rows(self, *tags, count=20):
         words = ["Anna", "Berg", "saw", "Oslo"]

@@ -10,6 +10,7 @@ import datasets
 import numpy as np
 from transformers import PreTrainedConfig
 
+from ..files import printable
 from .config import FinetuningConfig
 from .data import FILE, ROW, BadRow
 from .survey import Survey, survey
@@ -59,7 +60,7 @@ def write_plan(
         f"\nNext: `minibert finetune {task.name} --recipe {output / RECIPE}`\n",
     ]
     (output / PAGE).write_text("\n".join(page), encoding="utf-8")
-    print(*page, sep="\n")
+    print(*map(printable, "\n".join(page).split("\n")), sep="\n")
     return {name: value for name, (value, _) in recipe.items()}
 
 
