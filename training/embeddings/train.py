@@ -466,6 +466,8 @@ def prepare_training(args: Any, config: dict[str, Any]) -> tuple[Any, str | None
     checkpoint = checkpoint_to_resume(args)
     check_training(args)
     if args.push_to_hub:
+        if args.hub_token is not None:  # told now, not after the training
+            raise ValueError("hub_token: it is not used here; run `hf auth login`, or set HF_TOKEN")
         check_push(args)
     return dataclasses.replace(resolve_precision(args), push_to_hub=False), checkpoint, args.push_to_hub
 
