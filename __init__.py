@@ -21,7 +21,9 @@ _PUBLIC = {
         " MiniBertForCausalLM MiniBertForNextSentencePrediction MiniBertForSequenceClassification"
         " MiniBertForTokenClassification MiniBertForReplacedTokenDetection MiniBertForQuestionAnswering"
         " MiniBertForMultipleChoice",
-        "training.api": "pretrain",
+        "training.pretraining.run": "pretrain",
+        "training.pretraining.config": "PretrainingConfig",
+        "training.pretraining.trainer": "PretrainingTrainer",
         "training.finetuning.run": "finetune evaluate",
         "training.hub.push": "push",
         "training.embeddings.encoders": "embed",

@@ -26,15 +26,16 @@ from torch.distributed.fsdp import fully_shard
 from torch.testing import assert_close
 from transformers import Trainer
 
+import minibert
 from minibert import MiniBertConfig, MiniBertForMaskedLM
-from minibert.training import api
 from minibert.training.checkpoints import find_damage
-from minibert.training.optimization.trainer import OptimizationMixin
+from minibert.training.pretraining.trainer import PretrainingTrainer
 from minibert.training.processes import first_process_first
 
 SMALL = dict(
-    size="tiny", num_hidden_layers=2, hidden_size=32, num_attention_heads=2, intermediate_size=48, vocab_size=150,
-    seq_length=48, hidden_dropout=0.0, attention_dropout=0.0, learning_rate=3e-3,
+    size="tiny", vocab_size=150, seq_length=48, learning_rate=3e-3,
+    config_overrides=dict(num_hidden_layers=2, hidden_size=32, num_attention_heads=2, intermediate_size=48,
+                          hidden_dropout=0.0, attention_dropout=0.0),
 )  # fmt: skip
 PRETRAININGS = {
     "mlm": dict(),
@@ -112,15 +113,15 @@ def train(name: str, folder: Path, output: Path, **more) -> None:
                     "data" if split == "train" else split: str(folder / name / f"{split}.jsonl") for split in SPLITS
                 }
             kept = dict(save_strategy="steps", save_steps=5, learning_rate=1e-3)
-            api.finetune(name, model=str(folder / "one/mlm"), **settings | kept | data | more)
+            minibert.finetune(name, model=str(folder / "one/mlm"), **settings | kept | data | more)
         else:
             data, arguments = str(folder / "text.txt"), SMALL | settings | PRETRAININGS[name] | more
             if name == "prepared":
                 made = {each: arguments.pop(each) for each in ("vocab_size", "seq_length")}
                 if output == folder / "one":
-                    api.prepare(data=data, output_dir=str(folder / "rows"), **made)
+                    minibert.prepare(data=data, output_dir=str(folder / "rows"), **made)
                 data = str(folder / "rows")
-            api.pretrain(data=data, **arguments)
+            minibert.pretrain(data=data, **arguments)
     finally:
         Trainer.log, Trainer.training_step = log, step
     (output / f"{name}-{rank}.json").write_text(json.dumps(dict(logs=logs, seen=seen)))
@@ -278,7 +279,10 @@ def losses(output: Path) -> list[tuple[int, float]]:
     return [(entry["step"], entry["loss"]) for entry in history if "loss" in entry]
 
 
-CHECKPOINTS = dict(save_strategy="steps", save_steps=2, hidden_dropout=0.1, resume_from_checkpoint="true")
+CHECKPOINTS = dict(
+    save_strategy="steps", save_steps=2, resume_from_checkpoint="true",
+    config_overrides=SMALL["config_overrides"] | dict(hidden_dropout=0.1),
+)  # fmt: skip
 
 
 @pytest.mark.slow
@@ -347,7 +351,7 @@ def main(data: str, output: str = "", *names: str) -> None:
     first = os.environ["TORCHELASTIC_RESTART_COUNT"] == "0" and os.environ["RANK"] == "1"
     for variable, end in (("DIES", die), ("FAILS", fail)):
         if variable in os.environ and first:
-            OptimizationMixin.get_batch_samples = at_step(int(os.environ[variable]), end)
+            PretrainingTrainer.get_batch_samples = at_step(int(os.environ[variable]), end)
     for name in names[:-1] if more else names:
         train(name, Path(data), Path(output), **more)
 
@@ -361,7 +365,7 @@ def fail():
 
 
 def at_step(step: int, end):
-    plain = OptimizationMixin.get_batch_samples
+    plain = PretrainingTrainer.get_batch_samples
 
     def get_batch_samples(trainer, *args, **kwargs):
         if trainer.state.global_step == step:

@@ -12,7 +12,6 @@ from transformers import BertConfig, BertForMaskedLM
 from minibert import MiniBertConfig, MiniBertForMaskedLM, train_tokenizer
 from minibert.training import cli
 from minibert.training.data.builtin_corpus import builtin_files
-from minibert.training.old_cli import parsing
 
 ROOT = Path(__file__).parent.parent
 TEXTS = {file.name: file.read_text(encoding="utf-8") for file in [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md"))]}
@@ -67,7 +66,7 @@ def test_snippet(name, snippet, folder, cache, monkeypatch):
 
 def understand(words):
     name, rest = cli.split_command(words)
-    (cli.parse if cli.COMMANDS[name].function else parsing.parse)(name, rest)
+    cli.parse(name, rest)
 
 
 @pytest.mark.parametrize("line", COMMANDS)

@@ -1,6 +1,5 @@
 """What our trainers do at every log and every checkpoint."""
 
-import copy
 import functools
 import json
 import math
@@ -213,14 +212,8 @@ class CheckpointErrors:
         raise ValueError(f"{reason} (step {step} is saved; mend the data, and {self.advice})") from error
 
     def _save(self, output_dir=None, *args, **kwargs):
-        # `Trainer` pickles its arguments, with the token in them; nothing reads them.
-        arguments, self.args = self.args, copy.copy(self.args)
-        self.args.hub_token = None
-        try:
-            super()._save(output_dir, *args, **kwargs)
-        finally:
-            self.args = arguments
-        Path(output_dir or self.args.output_dir, TRAINING_ARGS_NAME).unlink(missing_ok=True)
+        super()._save(output_dir, *args, **kwargs)
+        Path(output_dir or self.args.output_dir, TRAINING_ARGS_NAME).unlink(missing_ok=True)  # a pickle nothing reads
 
     def _run_epoch(self, *args, **kwargs):
         self.control.should_training_stop |= self.state.global_step >= self.state.max_steps

@@ -36,10 +36,10 @@ NEEDED = (
 )
 
 
-def checkpoint_to_resume(training: TrainingArguments) -> str | None:
-    """The checkpoint that `--resume_from_checkpoint` means: a path, or `true` for the newest whole one in the output
-    folder; None for a new training, also with `true` where none was ever finished. Of several processes the first
-    decides.
+def checkpoint_to_resume(training: TrainingArguments, given: str | bool | None = None) -> str | None:
+    """The checkpoint that `resume_from_checkpoint` means (`given`, or that of the arguments): a path, or `true` for the
+    newest whole one in the output folder; None for a new training, also with `true` where none was ever finished. Of
+    several processes the first decides.
 
     Raises:
         ValueError: the output folder holds a finished or an unfinished run and nothing says to go on with it; or none
@@ -47,14 +47,15 @@ def checkpoint_to_resume(training: TrainingArguments) -> str | None:
     """
     from .processes import of_first_rank
 
-    checkpoint = of_first_rank(None if training.process_index else _checkpoint_to_resume(training))
+    given = str((training.resume_from_checkpoint if given is None else given) or "false")
+    checkpoint = of_first_rank(None if training.process_index else _checkpoint_to_resume(training, given))
     if checkpoint is not None and not Path(checkpoint).is_dir():
         raise ValueError(f"output_dir: {checkpoint!r} is not on this machine; use a folder that all machines share")
     return checkpoint
 
 
-def _checkpoint_to_resume(training: TrainingArguments) -> str | None:
-    folder, given = Path(training.output_dir), str(training.resume_from_checkpoint or "false")
+def _checkpoint_to_resume(training: TrainingArguments, given: str) -> str | None:
+    folder = Path(training.output_dir)
     newest = given.lower() == "true"
     if given.lower() == "false" or (newest and not _checkpoints(folder)):
         check_unused(folder)

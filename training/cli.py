@@ -44,7 +44,7 @@ class Command:
     """
 
     help: str
-    function: str = ""  # empty: still made of dataclasses, see `old_cli`
+    function: str
     positional: tuple[str, ...] = ()
     preset: dict[str, Any] = dataclasses.field(default_factory=dict)
     defaults: dict[str, Any] = dataclasses.field(default_factory=dict)
@@ -71,7 +71,16 @@ FINETUNING = {
     "answer": ("answering:AnswerQuestions", "answer --train train-v2.0.json --test dev-v2.0.json"),
 }
 COMMANDS = {
-    "pretrain": Command("Train a tokenizer and pretrain a model on text."),
+    "pretrain": Command(
+        "Train a tokenizer and pretrain a model on text.",
+        "pretraining.run:pretrain",
+        config="pretraining.config:PretrainingConfig",
+        examples="""\
+minibert pretrain
+minibert pretrain --data my-text/ --size small --minutes 30 --output_dir runs/half-hour
+minibert pretrain --recipe bert-classic --data de=de.txt fr=fr.txt --config_overrides "num_hidden_layers=6"
+""",
+    ),
     "prepare": Command(
         "Tokenize and pack text once, in parquet shards that trainings read.",
         "pretraining.prepare:prepare",
@@ -297,8 +306,6 @@ def run(argv: Sequence[str]) -> int:
         print(f"minibert {__version__}")
         return 0
     name, rest = split_command(argv)
-    if not COMMANDS[name].function:
-        return run_old(name, rest)
     if {"-h", "--help", "--help_all"} & {*rest}:
         build_parser(name, everything="--help_all" in rest).print_help()
         return 0
@@ -559,25 +566,6 @@ def words_of(recipe: dict[str, Any], actions: dict[str, Any]) -> list[str]:
         else:
             words.append(f"--{key}={json.dumps(value) if isinstance(value, dict) else value}")
     return lists + words
-
-
-# --- commands that are still made of dataclasses; goes with the last of them ---
-
-
-def run_old(name: str, rest: list[str]) -> int:
-    from .old_cli import parsing
-
-    if {"-h", "--help", "--help-all"} & {*rest}:
-        parsing.build_parser(name, everything="--help-all" in rest).print_help()
-        return 0
-    result = parsing.run_command(name, rest)
-    return result if isinstance(result, int) else getattr(result, "exit_status", 0)
-
-
-def __getattr__(name: str):
-    if name != "parsing":
-        raise AttributeError(name)
-    return importlib.import_module("minibert.training.old_cli.parsing")
 
 
 main.main = main  # type: ignore[attr-defined]  # for `from minibert.training.cli import main as cli`

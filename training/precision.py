@@ -93,11 +93,6 @@ def check_training(training: TrainingArguments) -> None:
         value = getattr(training, name, None)
         if value is not None and not 0 <= value < math.inf:
             raise ValueError(f"{name} must be a finite number, 0 or above, got {value}")
-    if training.hub_strategy in ("checkpoint", "all_checkpoints"):
-        raise ValueError(
-            f"hub_strategy: {training.hub_strategy!r} would publish the state of the optimizer and pickles; use end or"
-            " every_save"
-        )
     if training.neftune_noise_alpha is not None:
         raise ValueError("neftune_noise_alpha: a batch is one row, whose length would scale the noise; leave it out")
     schedule = inspect.signature(TYPE_TO_SCHEDULER_FUNCTION[training.lr_scheduler_type]).parameters

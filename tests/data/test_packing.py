@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from transformers import AutoTokenizer, BertTokenizer
 
 from minibert.tokenization import train_tokenizer
-from minibert.training.arguments.pretraining import MaskingArguments, ObjectiveArguments, RowArguments
 from minibert.training.data import packing
 from minibert.training.data.documents import load_documents, tokenize_documents
 from minibert.training.data.packing import adapt_tokenizer, best_fit_decreasing, fill_rate, pack_documents
+from minibert.training.pretraining.config import PretrainingConfig
 from minibert.training.pretraining.objectives.causal_lm import CausalLM
 from minibert.training.pretraining.objectives.masked_lm import MaskedLM
 
@@ -166,9 +166,9 @@ def test_rows_do_not_depend_on_the_processes(cache, tmp_path):
     tokenizer = train_tokenizer(texts[:50], vocab_size=200)
     datasets.Dataset.from_dict({"text": texts}).save_to_disk(tmp_path / "texts")
     documents = datasets.load_from_disk(tmp_path / "texts")
-    objective = MaskedLM(ObjectiveArguments(), MaskingArguments(), seed=0)
     for num_proc in (2, None):
-        rows = objective.rows(documents, tokenizer, RowArguments(0.1, 32, "packed", num_proc=num_proc))
+        args = PretrainingConfig("unused", seq_length=32, packing="packed", num_proc=num_proc, use_cpu=True)
+        rows = MaskedLM(args).rows(documents, tokenizer)
         expected = pack_documents(tokenize_documents(documents, tokenizer), tokenizer, 32)
         assert rows["input_ids"][:] == expected["input_ids"][:]
 
@@ -252,12 +252,11 @@ def test_tokenizers_of_others_treat_texts_as_rows_are_made(kind, pairs, tmp_path
 @pytest.mark.parametrize("kind", ["bert", "T5Tokenizer", "gpt2"])
 def test_a_decoder_s_tokenizer_puts_nothing_behind_a_prompt(kind, tmp_path):
     tokenizer = foreign_tokenizer(kind) if kind != "bert" else BertTokenizer(vocab=BERT)
-    objective = CausalLM(ObjectiveArguments(objective="clm"), MaskingArguments(), 0)
+    objective = CausalLM(PretrainingConfig("unused", objective="clm", use_cpu=True))
     tokenizer = objective.prepare_tokenizer(tokenizer)
     assert tokenizer("the king")["input_ids"][-1] == tokenizer.sep_token_id
-    objective.save(
-        SimpleNamespace(processing_class=tokenizer, save_model=lambda **_: tokenizer.save_pretrained(tmp_path))
-    )
+    save = lambda folder, **_: tokenizer.save_pretrained(folder)  # noqa: E731
+    objective.save(SimpleNamespace(processing_class=tokenizer, save_model=save), tmp_path)
     ids = AutoTokenizer.from_pretrained(tmp_path)("the king")["input_ids"]
     assert ids[0] == tokenizer.cls_token_id and tokenizer.sep_token_id not in ids and len(ids) > 1
 

@@ -58,8 +58,8 @@ def text(tmp_path):
 
 MADE = dict(vocab_size=300, seq_length=48)
 SMALL = dict(
-    size="tiny", num_hidden_layers=1, hidden_size=32, num_attention_heads=2, intermediate_size=48, bf16=False,
-    per_device_train_batch_size=16, disable_tqdm=True, logging_steps=1, save_strategy="no", hidden_dropout=0.1,
+    size="tiny", bf16=False, per_device_train_batch_size=16, disable_tqdm=True, logging_steps=1, save_strategy="no",
+    config_overrides="num_hidden_layers=1,hidden_size=32,num_attention_heads=2,intermediate_size=48,hidden_dropout=0.1",
 )  # fmt: skip
 
 
@@ -247,7 +247,7 @@ def test_resuming_a_stream_reads_only_what_is_left(text, tmp_path, monkeypatch):
         return plain(rows, group)
 
     monkeypatch.setattr(StreamedRows, "_read", _read)
-    monkeypatch.setattr("minibert.training.pretraining.run.SAMPLE_ROWS", 1)
+    monkeypatch.setattr("minibert.training.pretraining.trainer.SAMPLE_ROWS", 1)
     rows = tmp_path / "rows"
     groups = len(prepare(text, rows).stream(0).groups)
     arguments = dict(streaming=True, shuffle_buffer=ROWS_IN_GROUP, num_train_epochs=2, save_strategy="steps",
@@ -283,8 +283,8 @@ def test_it_is_known_whether_documents_repeat(tmp_path, monkeypatch, weights, re
     minibert.prepare(**data, **MADE, output_dir=str(tmp_path / "rows"))
     seen = []
 
-    def built(*others, data_collator, **options):
-        seen.append(data_collator.rows_repeat)
+    def built(model, args, *others):
+        seen.append(args.rows_repeat)
         raise ValueError("enough")
 
     monkeypatch.setattr("minibert.training.pretraining.run.PretrainingTrainer", built)
@@ -377,10 +377,9 @@ def test_refused_before_any_work(text, tmp_path, capsys, monkeypatch):
         (["--packing", "padded"], "packing: 'padded', but the rows in .* prepared with 'packed'"),
         (["--validation_size", 0.5], "validation_size: 0.5, but the rows in .* prepared with 0.05"),
         (["--tokenizer", other], r"tokenizer: '.*other' \(sha256 .*\) is not the one that the rows in"),
-        (["--max_position_embeddings", 32], "seq_length: 48 is beyond max_position_embeddings=32"),
+        (["--config_overrides", "max_position_embeddings=32"], "seq_length: 48 is beyond max_position_embeddings=32"),
         (["--objective", "mlm+nsp", "--model", "bert"], "have no pairs of segments; give mlm\\+nsp the text"),
         (["--streaming", "--shuffle_buffer", -1], "shuffle_buffer: -1 is too small; use 0 or more"),
-        (["--streaming", "--max_steps", 9, "--train_sampling_strategy", "sequential"], "train_sampling_strategy: 'seq"),
         (["--neftune_noise_alpha", "5"], "neftune_noise_alpha: a batch is one row, whose length"),
         (["--bf16_full_eval", "true"], "bf16_full_eval: it would leave the model that is saved in half precision"),
         (["--tokenizer", slow], "tokenizer: '.*slow' is a slow CanineTokenizer; use a fast tokenizer"),

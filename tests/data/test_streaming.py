@@ -245,8 +245,9 @@ def test_workers_share_the_files(folder):
 # --- minibert pretrain ---
 
 QUICK = [
-    "--streaming", "true", "--size", "tiny", "--num_hidden_layers", "2", "--vocab_size", "150", "--seq_length", "32",
-    "--per_device_train_batch_size", "8", "--disable_tqdm", "true", "--bf16", "false", "--shuffle_buffer", "60",
+    "--streaming", "true", "--size", "tiny", "--config_overrides", "num_hidden_layers=2", "--vocab_size", "150",
+    "--seq_length", "32", "--per_device_train_batch_size", "8", "--disable_tqdm", "true", "--bf16", "false",
+    "--shuffle_buffer", "60",
 ]  # fmt: skip
 
 
@@ -268,10 +269,11 @@ def test_checkpoints_of_a_stream_come_by_steps(tmp_path, capsys):
 @pytest.mark.slow  # test_kills.py resumes a stream too
 def test_resuming_gives_the_uninterrupted_run_bit_for_bit(folder, tmp_path, monkeypatch, capsys):
     """Also when the data has been read more than once."""
-    monkeypatch.setattr("minibert.training.pretraining.run.SAMPLE_ROWS", 10)
+    monkeypatch.setattr("minibert.training.pretraining.trainer.SAMPLE_ROWS", 10)
     data = [folder / "0.txt", folder / "1.txt"]
     arguments = ["--max_steps", "12", "--save_strategy", "steps", "--save_steps", "8", "--save_total_limit", "9",
-                 "--weights", "2", "1", "--gradient_accumulation_steps", "2", "--hidden_dropout", "0.1",
+                 "--weights", "2", "1", "--gradient_accumulation_steps", "2", "--config_overrides",
+                 "num_hidden_layers=2,hidden_dropout=0.1",
                  "--eval_strategy", "no"]  # fmt: skip
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     assert pretrain(data, whole, *arguments) == 0

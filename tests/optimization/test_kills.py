@@ -25,8 +25,9 @@ from minibert.training.pretraining.trainer import PretrainingTrainer
 
 STEPS, EVERY = 9, 2
 SETTINGS = dict(
-    size="tiny", num_hidden_layers=1, hidden_size=16, num_attention_heads=2, intermediate_size=24, vocab_size=100,
-    seq_length=32, hidden_dropout=0.1, max_steps=STEPS, per_device_train_batch_size=4, save_strategy="steps",
+    size="tiny", vocab_size=100, seq_length=32, max_steps=STEPS,
+    config_overrides="num_hidden_layers=1,hidden_size=16,num_attention_heads=2,intermediate_size=24,hidden_dropout=0.1",
+    per_device_train_batch_size=4, save_strategy="steps",
     save_steps=EVERY, eval_strategy="steps", eval_steps=3, disable_tqdm=True, bf16=False,
 )  # fmt: skip
 STREAM = dict(streaming=True, shuffle_buffer=20)

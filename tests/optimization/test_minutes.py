@@ -9,8 +9,8 @@ import torch
 from transformers import get_linear_schedule_with_warmup
 
 from minibert.training.cli import main as cli
-from minibert.training.optimization import trainer as optimization_trainer
 from minibert.training.optimization.clock import EVALUATION_SHARE, TimeBudget
+from minibert.training.pretraining import trainer as pretraining
 
 
 class Machine:
@@ -156,9 +156,10 @@ class Ticking:
 
 
 def run(corpus, output, *given):
-    return cli.main(["pretrain", "--data", str(corpus), "--output_dir", str(output), "--num_hidden_layers", "1",
+    return cli.main(["pretrain", "--data", str(corpus), "--output_dir", str(output),
                      "--vocab_size", "100", "--seq_length", "32", "--disable_tqdm", "true", "--bf16", "false",
-                     "--hidden_size", "32", "--num_attention_heads", "2", "--intermediate_size", "32",
+                     "--config_overrides",
+                     "hidden_size=32,num_hidden_layers=1,num_attention_heads=2,intermediate_size=32",
                      *given])  # fmt: skip
 
 
@@ -169,7 +170,7 @@ def test_the_command_trains_by_the_clock_and_goes_on(corpus, tmp_path, monkeypat
         clocks.append(Ticking())
         return TimeBudget(*args, clock=clocks[-1])
 
-    monkeypatch.setattr(optimization_trainer, "TimeBudget", budget)
+    monkeypatch.setattr(pretraining, "TimeBudget", budget)
     monkeypatch.setattr(budget, "saved_in", TimeBudget.saved_in, raising=False)
     given = ["--minutes", "1", "--size", "tiny", "--save_strategy", "steps", "--save_steps",
              "10", "--save_total_limit", "9", "--logging_steps", "1", "--eval_strategy", "no",

@@ -12,18 +12,19 @@ from transformers import Trainer, TrainerCallback, TrainingArguments
 from transformers.trainer_callback import TrainerState
 
 from minibert import MiniBertConfig, MiniBertForMaskedLM
-from minibert.training.arguments.pretraining import UNLESS_GIVEN, OptimizationArguments
 from minibert.training.callbacks import add_callbacks
 from minibert.training.optimization import muon
 from minibert.training.optimization.clock import TimeBudget
-from minibert.training.optimization.muon import MuonAdamW, block_matrices, muon_optimizer, orthogonalize
-from minibert.training.optimization.trainer import OptimizationMixin, resolve_optimization
+from minibert.training.optimization.muon import (
+    MuonAdamW,
+    block_matrices,
+    default_rate,
+    muon_optimizer,
+    orthogonalize,
+)
+from minibert.training.pretraining.config import PretrainingConfig, fill_defaults
 
 needs_muon = pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="torch before 2.9 has no Muon")
-
-
-class Tuned(OptimizationMixin, Trainer):
-    pass
 
 
 def tiny(**changes):
@@ -44,16 +45,23 @@ def arguments(folder, **kwargs):
     return TrainingArguments(output_dir=str(folder), **defaults | kwargs)
 
 
-def trainer(folder, model=None, optimization=None, budget=None, callbacks=None, **kwargs):
-    return Tuned(
-        model or tiny(),
-        arguments(folder, **kwargs),
-        train_dataset=rows(),
-        eval_dataset=rows(8),
-        optimization=OptimizationArguments(**(optimization or {})),
-        budget=budget,
-        callbacks=callbacks,
-    )
+def trainer(folder, model=None, muon_rate=None, budget=None, callbacks=(), data=None, **kwargs):
+    """A plain `Trainer`, with Muon (`muon_rate`) or the clock (`budget`)."""
+    model, args, optimizer = model or tiny(), arguments(folder, **kwargs), None
+    if muon_rate is not None:
+        betas = args.adam_beta1, args.adam_beta2
+        decayed = Trainer.get_decay_parameter_names(None, model)
+        optimizer = muon_optimizer(
+            model, decayed, learning_rate=args.learning_rate, muon_learning_rate=muon_rate,
+            weight_decay=args.weight_decay, betas=betas, eps=args.adam_epsilon,
+        )  # fmt: skip
+    elif budget is not None:
+        optimizer = torch.optim.AdamW(model.parameters(), args.learning_rate)
+    scheduler = budget and budget.scheduler(optimizer)
+    return Trainer(
+        model, args, train_dataset=rows() if data is None else data, eval_dataset=rows(8),
+        callbacks=[*callbacks, *([budget] if budget else [])], optimizers=(optimizer, scheduler),
+    )  # fmt: skip
 
 
 def weights(model):
@@ -204,34 +212,32 @@ def test_state_survives_a_round_trip(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("optimization", "training", "prefers_muon", "expected"),
+    ("given", "new", "expected"),
     [
-        ({}, {}, True, ("muon", 2e-3, None, 0.3)),
-        ({}, {}, False, ("adamw", 1e-3, None, 0.01)),
-        ({}, {"learning_rate": 3e-3}, True, ("muon", 3e-3, 3e-3, 0.3)),  # one rate for both
-        ({"muon_learning_rate": 1e-2}, {}, True, ("muon", 2e-3, 1e-2, 0.3)),
-        ({"optimizer": "adamw"}, {}, True, ("adamw", 1e-3, None, 0.01)),
-        ({"optimizer": "muon"}, {"weight_decay": 0.0}, False, ("muon", 2e-3, None, 0.0)),
-        ({}, {"optim": "sgd"}, True, ("adamw", 1e-3, None, 0.01)),
+        ({}, True, ("muon", 2e-3, None, 0.3)),
+        ({}, False, ("adamw", 1e-4, None, 0.01)),
+        ({"learning_rate": 3e-3}, True, ("muon", 3e-3, 3e-3, 0.3)),  # one rate for both
+        ({"muon_learning_rate": 1e-2}, True, ("muon", 2e-3, 1e-2, 0.3)),
+        ({"optimizer": "adamw"}, True, ("adamw", 1e-3, None, 0.01)),
+        ({"optimizer": "muon", "weight_decay": 0.0}, False, ("muon", 2e-3, None, 0.0)),
+        ({"optim": "sgd"}, True, ("adamw", 1e-3, None, 0.01)),
+        ({"objective": "clm"}, True, ("adamw", 1e-3, None, 0.01)),
     ],
 )
-def test_what_the_optimizer_takes_where_nothing_is_said(optimization, training, prefers_muon, expected, tmp_path):
-    training = arguments(tmp_path, **{"learning_rate": None, "weight_decay": None} | training)
-    optimization, training, _ = resolve_optimization(OptimizationArguments(**optimization), training, prefers_muon)
-    rates = training.learning_rate, optimization.muon_learning_rate
-    assert (optimization.optimizer, *rates, training.weight_decay) == expected
+def test_what_the_optimizer_takes_where_nothing_is_said(given, new, expected, tmp_path):
+    before = PretrainingConfig(str(tmp_path), use_cpu=True, **given)
+    args = fill_defaults(before, new)
+    assert (args.optimizer, args.learning_rate, args.muon_learning_rate, args.weight_decay) == expected
+    assert args.num_train_epochs == 2 and before.num_train_epochs is None
 
 
 @pytest.mark.parametrize("width, expected", [(16, 0.056), (128, 0.007), (256, 0.0035), (320, 0.0035)])
-def test_muons_own_rate_is_higher_in_narrow_models_where_nothing_is_said(width, expected, tmp_path):
-    training = trainer(tmp_path, tiny(hidden_size=width), optimization={"optimizer": "muon"}, max_steps=1)
-    training.create_optimizer()
-    rates = {group["lr"] for group in training.optimizer.param_groups if "parts" in group}
-    assert rates == {expected} == {training.optimization.muon_learning_rate}
+def test_muons_own_rate_is_higher_in_narrow_models_where_nothing_is_said(width, expected):
+    assert default_rate(width) == pytest.approx(expected)
 
 
 def test_weights_decay_as_trainer_says_and_both_rates_follow_the_schedule(tmp_path):
-    training = trainer(tmp_path, optimization={"optimizer": "muon", "muon_learning_rate": 0.03}, weight_decay=0.1,
+    training = trainer(tmp_path, muon_rate=0.03, weight_decay=0.1,
                        warmup_steps=2, max_steps=4, adam_beta1=0.8, adam_beta2=0.9, adam_epsilon=1e-5)  # fmt: skip
     training.train()
     inner = training.optimizer.optimizer
@@ -249,7 +255,7 @@ def test_weights_decay_as_trainer_says_and_both_rates_follow_the_schedule(tmp_pa
 
 def test_schedules_that_end_above_zero_go_with_muon(tmp_path):
     """They take the end for a share of the rate that the optimizer was made with."""
-    training = trainer(tmp_path, optimization={"optimizer": "muon", "muon_learning_rate": 0.03}, learning_rate=0.02,
+    training = trainer(tmp_path, muon_rate=0.03, learning_rate=0.02,
                        lr_scheduler_type="polynomial", lr_scheduler_kwargs={"lr_end": 0.01}, max_steps=4)  # fmt: skip
     training.train()
     assert {group["lr"] for group in training.optimizer.optimizer.param_groups} == {0.01, 0.015}
@@ -259,7 +265,7 @@ def test_schedules_that_end_above_zero_go_with_muon(tmp_path):
 
 
 def test_resuming_gives_the_uninterrupted_run_bit_for_bit(tmp_path):
-    options = dict(optimization={"optimizer": "muon"}, save_strategy="steps", save_steps=5, max_steps=12, bf16=True,
+    options = dict(muon_rate=0.01, save_strategy="steps", save_steps=5, max_steps=12, bf16=True,
                    lr_scheduler_type="warmup_stable_decay", lr_scheduler_kwargs={"num_decay_steps": 4}, warmup_steps=2,
                    gradient_accumulation_steps=2)  # fmt: skip
     whole = trainer(tmp_path / "whole", tiny(hidden_dropout=0.1), **options)
@@ -299,7 +305,7 @@ def test_a_trainer_ends_on_time_and_goes_on_where_it_was(tmp_path):
         budget.reserve = 0.0
         if checkpoint:
             budget.resume(checkpoint)
-        run = trainer(folder, optimization={"minutes": 1.0}, budget=budget, callbacks=[clock], max_steps=10**9,
+        run = trainer(folder, budget=budget, callbacks=[clock], max_steps=10**9,
                       save_strategy="steps", save_steps=10, eval_strategy="steps", eval_steps=0.5)  # fmt: skip
         run.train(checkpoint)
         return run
@@ -333,9 +339,9 @@ def test_the_console_and_epochs_follow_the_clock(data, tmp_path, capsys):
     clock = Clock()
     budget = TimeBudget(1.0, clock=clock)
     budget.reserve = 0.0
-    given = arguments(tmp_path, max_steps=-1, num_train_epochs=None, save_strategy="steps", save_steps=10)
-    _, training, _ = resolve_optimization(OptimizationArguments(minutes=1.0), given)
-    run = Tuned(tiny(), training, train_dataset=data, budget=budget, callbacks=[clock])
+    options = dict(data=data, max_steps=10**9, save_strategy="steps", save_steps=10)
+    run = trainer(tmp_path, budget=budget, callbacks=[clock], **options)
+    run.budget = budget
     add_callbacks(run)
     run.train()
     steps, epochs = run.state.global_step, run.state.epoch
@@ -353,7 +359,7 @@ def test_the_console_and_epochs_follow_the_clock(data, tmp_path, capsys):
     clock = Clock()
     budget = TimeBudget(1.0, clock=clock)
     budget.resume(tmp_path / "checkpoint-10")
-    resumed = Tuned(tiny(), training, train_dataset=data, budget=budget, callbacks=[clock])
+    resumed = trainer(tmp_path, budget=budget, callbacks=[clock], **options)
     resumed.train(str(tmp_path / "checkpoint-10"))
     assert clock.now - 50 == pytest.approx(50, abs=3)
     assert (resumed.state.global_step, resumed.state.epoch) == (steps, epochs)
@@ -363,54 +369,27 @@ def test_the_console_and_epochs_follow_the_clock(data, tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("optimization", "training", "said"),
+    ("given", "said"),
     [
-        ({"minutes": 5}, {"max_steps": 100}, "minutes: --max_steps"),
-        ({"minutes": 5}, {"num_train_epochs": 3.0}, "minutes: --num_train_epochs"),
-        ({"minutes": 5}, {"lr_scheduler_kwargs": {"lr_end": 0.5}}, "lr_scheduler_kwargs"),
-        ({"minutes": 5}, {"lr_scheduler_type": "cosine"}, "lr_scheduler_type: cosine does not go"),
-        ({"minutes": 5}, {"warmup_steps": 100}, "warmup_steps: 100"),
-        ({"minutes": 5}, {"restore_callback_states_from_checkpoint": True}, "restore_callback_states_from_checkpoint"),
-        ({"muon_learning_rate": 0.1}, {}, "muon_learning_rate: needs"),
-        pytest.param({"optimizer": "muon"}, {"optim": "adafactor"}, "adafactor"),
+        ({"minutes": 0}, "minutes must be positive"),
+        ({"minutes": 5, "max_steps": 100}, "minutes: --max_steps"),
+        ({"minutes": 5, "num_train_epochs": 3.0}, "minutes: --num_train_epochs"),
+        ({"minutes": 5, "lr_scheduler_kwargs": {"lr_end": 0.5}}, "lr_scheduler_kwargs"),
+        ({"minutes": 5, "lr_scheduler_type": "cosine"}, "lr_scheduler_type: cosine does not go"),
+        ({"minutes": 5, "warmup_steps": 100}, "warmup_steps: 100"),
+        ({"minutes": 5, "restore_callback_states_from_checkpoint": True}, "restore_callback_states_from_checkpoint"),
+        ({"muon_learning_rate": 0.1, "optimizer": "adamw"}, "muon_learning_rate: needs"),
+        ({"optimizer": "muon", "optim": "adafactor"}, "adafactor"),
+        ({"embedding_init": "cooccurrence"}, "embedding_init: cooccurrence would replace"),
     ],
 )
-def test_bad_input_is_refused_before_any_work(optimization, training, said, tmp_path):
-    given = arguments(tmp_path, **{"max_steps": -1, "num_train_epochs": None} | training)
+def test_settings_that_do_not_go_together_are_refused(given, said, tmp_path):
     with pytest.raises(ValueError) as error:
-        resolve_optimization(OptimizationArguments(**optimization), given)
+        fill_defaults(PretrainingConfig(str(tmp_path), use_cpu=True, **given), new="embedding_init" not in given)
     assert said in str(error.value)
-
-
-def test_the_length_of_the_training_is_settled(tmp_path):
-    open_ended = arguments(tmp_path, max_steps=-1, num_train_epochs=None, per_device_train_batch_size=None)
-    _, settled, budget = resolve_optimization(OptimizationArguments(), open_ended)
-    assert budget is None
-    assert {name: getattr(settled, name) for name in UNLESS_GIVEN} == UNLESS_GIVEN
-    _, by_clock, budget = resolve_optimization(OptimizationArguments(minutes=2.0), open_ended)
-    assert by_clock.max_steps > 10**6 and by_clock.per_device_train_batch_size == 4
-    given = arguments(tmp_path, max_steps=-1, num_train_epochs=7.0)
-    assert budget.seconds == 120
-    assert resolve_optimization(OptimizationArguments(), given)[1].num_train_epochs == 7.0
 
 
 def test_a_checkpoint_by_the_clock_and_one_in_steps_are_told_apart(tmp_path):
     trainer(tmp_path, save_strategy="steps", save_steps=4, max_steps=4).train()
-    checkpoint = str(tmp_path / "checkpoint-4")
     with pytest.raises(ValueError, match="of a training in steps"):
-        resolve_optimization(
-            OptimizationArguments(minutes=2.0),
-            arguments(tmp_path, max_steps=-1, num_train_epochs=None),
-            checkpoint=checkpoint,
-        )
-    budget = TimeBudget(1.0)
-    trainer(tmp_path / "clock", save_strategy="epoch", max_steps=10**9, budget=budget, num_train_epochs=1,
-            callbacks=[Stop()]).train()  # fmt: skip
-    with pytest.raises(ValueError, match="by the clock"):
-        resolve_optimization(OptimizationArguments(), arguments(tmp_path),
-                             checkpoint=str(tmp_path / "clock" / "checkpoint-1"))  # fmt: skip
-
-
-class Stop(TrainerCallback):
-    def on_step_end(self, args, state, control, **kwargs):
-        control.should_training_stop = True
+        TimeBudget(2.0).resume(tmp_path / "checkpoint-4")

@@ -16,28 +16,33 @@ from transformers import (
     AutoTokenizer,
     PreTrainedTokenizerFast,
     TrainerCallback,
-    TrainingArguments,
     pipeline,
 )
 
 from minibert import MiniBertConfig, MiniBertForCausalLM, MiniBertForMaskedLM, MiniBertForPreTraining
-from minibert.training.arguments.pretraining import MaskingArguments, ObjectiveArguments
 from minibert.training.cli import main as cli
 from minibert.training.data.collators import MaskedLMCollator
 from minibert.training.data.packing import pack_documents
 from minibert.training.data.sentences import split_sentences
-from minibert.training.pretraining import run as pretraining
+from minibert.training.pretraining import trainer as pretraining
+from minibert.training.pretraining.config import PretrainingConfig, fill_defaults
 from minibert.training.pretraining.objectives import OBJECTIVES
 from minibert.training.pretraining.objectives.sentence_pairs import IS_NEXT, IS_RANDOM, make_pairs
 from minibert.training.pretraining.trainer import PretrainingTrainer
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 QUICK = [
-    "--size", "tiny", "--num_hidden_layers", "2", "--vocab_size", "150", "--seq_length", "48",
+    "--size", "tiny", "--vocab_size", "150", "--seq_length", "48",
     "--per_device_train_batch_size", "8", "--disable_tqdm", "true", "--bf16", "false", "--eval_strategy", "no",
     "--save_strategy", "no",
-    "--hidden_size", "32", "--num_attention_heads", "4", "--intermediate_size", "48",
+    "--config_overrides", "num_hidden_layers=2,hidden_size=32,num_attention_heads=4,intermediate_size=48",
 ]  # fmt: skip
+
+
+def make(name, **fields):
+    """An objective with these settings."""
+    args = PretrainingConfig("unused", objective=name, use_cpu=True, **dict(seed=0) | fields)
+    return OBJECTIVES[name](fill_defaults(args, new=True))
 
 
 @pytest.fixture(autouse=True)
@@ -190,7 +195,7 @@ def test_a_source_without_another_document_makes_no_pairs(stories, word_tokenize
     alone = make_pairs(documents, word_tokenizer, 32, seed=1)
     rest = make_pairs(documents.select(range(20)), word_tokenizer, 32, seed=1)
     assert alone["input_ids"][:] == rest["input_ids"][:]
-    objective = OBJECTIVES["mlm+nsp"](ObjectiveArguments("mlm+nsp"), MaskingArguments(), seed=0)
+    objective = make("mlm+nsp")
     with pytest.raises(ValueError, match="1 document\\(s\\) of 'third' to train on, all alike; give 2 different ones"):
         objective.check_documents(documents, documents)
     objective.check_documents(documents.select(range(20)), documents)  # held out it may be
@@ -210,26 +215,21 @@ class Losses(TrainerCallback):
         self.logs.append(dict(logs))
 
 
-def trained(tmp_path, objective_name, rows, tokenizer, batch, accumulation, architecture="bert"):
+def trained(tmp_path, objective, rows, tokenizer, batch, accumulation, architecture="bert"):
     """Two epochs without dropout; what was logged, and the weights."""
-    objective = OBJECTIVES[objective_name](ObjectiveArguments(objective_name), MaskingArguments(), seed=0)
-    torch.manual_seed(0)
-    config = MiniBertConfig.from_tokenizer(
-        tokenizer, architecture, "tiny", num_hidden_layers=1, hidden_dropout=0.0, attention_dropout=0.0,
-        **objective.config_fields,
-    )  # fmt: skip
-    model = objective.model(config, None)
+    sizes = dict(num_hidden_layers=1, hidden_dropout=0.0, attention_dropout=0.0)
     losses = Losses()
-    training = TrainingArguments(
-        str(tmp_path), per_device_train_batch_size=batch, gradient_accumulation_steps=accumulation, num_train_epochs=2,
-        logging_steps=1, save_strategy="no", use_cpu=True, disable_tqdm=True, optim="sgd", learning_rate=0.1,
+    args = PretrainingConfig(
+        str(tmp_path), objective=objective, per_device_train_batch_size=batch, gradient_accumulation_steps=accumulation,
+        num_train_epochs=2, logging_steps=1, save_strategy="no", eval_strategy="no", use_cpu=True, disable_tqdm=True,
+        optim="sgd", learning_rate=0.1, seed=0, bf16=False,
     )  # fmt: skip
+    config = getattr(MiniBertConfig, architecture)("tiny", **sizes)
     trainer = PretrainingTrainer(
-        model, training, objective=objective, data_collator=objective.collator(tokenizer, rows), train_dataset=rows,
-        callbacks=[losses],
-    )  # fmt: skip
+        config, args, train_dataset=rows, eval_dataset=rows, processing_class=tokenizer, callbacks=[losses]
+    )
     trainer.train()
-    return losses.logs, model.state_dict(), trainer
+    return losses.logs, trainer.model.state_dict(), trainer
 
 
 def test_both_losses_are_logged_and_accumulation_changes_nothing(tmp_path, word_tokenizer, pairs):
@@ -268,14 +268,14 @@ def test_evaluation_of_pairs_is_the_mean_over_all(tmp_path, word_tokenizer, pair
 def test_a_row_without_padding_trains_like_the_padded_batch(name, word_tokenizer, stories):
     tokenized = word_tokenizer(stories[0][:60], add_special_tokens=False)["input_ids"]
     rows = list(pack_documents(datasets.Dataset.from_dict({"input_ids": tokenized}), word_tokenizer, 64))[:6]
-    objective = OBJECTIVES[name](ObjectiveArguments(name), MaskingArguments(), seed=0)
-    collator = objective.collator(word_tokenizer, rows)
+    objective = make(name)
+    collators = [objective.collator(word_tokenizer, rows, unpadded=unpadded) for unpadded in (False, True)]
     config = MiniBertConfig.from_tokenizer(word_tokenizer, "modernbert", "tiny", num_hidden_layers=2, hidden_size=32,
                                            local_attention=8, **objective.config_fields)  # fmt: skip
     torch.manual_seed(0)
-    model = objective.model(config, None).train()
+    model = objective.model(config, config, word_tokenizer)[0].train()
     found = []
-    for collator.unpadded in (False, True):
+    for collator in collators:
         batch = collator(rows)
         counts = objective.counts(batch)
         torch.manual_seed(1)
@@ -345,24 +345,25 @@ def test_a_decoder_does_not_see_accumulation(tmp_path, word_tokenizer, stories):
 
 def test_smoothed_labels_are_those_of_the_masks(tmp_path, word_tokenizer, pairs):
     """The first step's loss: 0.8 of the cross-entropy at the masks, 0.2 of its mean over the vocabulary."""
-    objective = OBJECTIVES["mlm"](ObjectiveArguments(), MaskingArguments(), seed=0)
+    losses, objective = Losses(), make("mlm", seed=42)
+    args = PretrainingConfig(
+        str(tmp_path), per_device_train_batch_size=8, gradient_accumulation_steps=2, max_steps=1, logging_steps=1,
+        label_smoothing_factor=0.2, save_strategy="no", eval_strategy="no", use_cpu=True, disable_tqdm=True, bf16=False,
+        embedding_init="random", packing="padded", seq_length=32,
+    )  # fmt: skip
+    config = MiniBertConfig.modernbert("tiny", num_hidden_layers=1, hidden_size=32)
     rows = pairs.select(range(16)).select_columns("input_ids")
-    collator = objective.collator(word_tokenizer, rows)
-    config = MiniBertConfig.from_tokenizer(word_tokenizer, "modernbert", "tiny", num_hidden_layers=1, hidden_size=32)
-    model = objective.model(config, None)
+    trainer = PretrainingTrainer(
+        config, args, train_dataset=rows, eval_dataset=rows, processing_class=word_tokenizer, callbacks=[losses]
+    )
+    rows = trainer.train_dataset.select(range(16))
+    trainer.train_dataset = rows
     with torch.no_grad():
         batch = objective.collator(word_tokenizer, rows)([rows[i] for i in range(16)])
         labels = batch.pop("labels")
-        scores = -model.eval()(**batch).logits.double().log_softmax(-1)[labels != -100]
+        scores = -trainer.model.eval()(**batch).logits.double().log_softmax(-1)[labels != -100]
     expected = 0.8 * scores.gather(1, labels[labels != -100][:, None]).mean() + 0.2 * scores.mean()
-    losses = Losses()
-    training = TrainingArguments(
-        str(tmp_path), per_device_train_batch_size=8, gradient_accumulation_steps=2, max_steps=1, logging_steps=1,
-        label_smoothing_factor=0.2, save_strategy="no", use_cpu=True, disable_tqdm=True,
-    )  # fmt: skip
-    PretrainingTrainer(
-        model, training, objective=objective, data_collator=collator, train_dataset=rows, callbacks=[losses]
-    ).train()
+    trainer.train()
     assert losses.logs[0]["loss"] == pytest.approx(expected.item(), rel=1e-3)
 
 
@@ -472,7 +473,8 @@ def test_going_on_from_a_model_with_a_longer_row_and_another_rope_base(masked_lm
     output = tmp_path / "long"
     assert cli.main(["pretrain", "--data", str(corpus), "--output_dir", str(output),
                      "--model_name_or_path", str(masked_lm),
-                     "--rope_parameters", "{full_attention: {rope_theta: 999.0}}", "--max_position_embeddings", "9000",
+                     "--config_overrides",
+                     '{"rope_parameters": {"full_attention": {"rope_theta": 999.0}}, "max_position_embeddings": 9000}',
                      "--learning_rate", "0", "--weight_decay", "0", "--max_steps", "1", "--seq_length", "64",
                      "--disable_tqdm", "true", "--bf16", "false", "--eval_strategy", "no"]) == 0  # fmt: skip
     config = json.loads((output / "config.json").read_text())
@@ -512,9 +514,10 @@ def test_bad_input(masked_lm, corpus, word_tokenizer, tmp_path, capsys, monkeypa
     for arguments, said in (
         (["--objective", "mlm+nsp"], "type_vocab_size: 0 does not go with --objective mlm+nsp"),
         (["--objective", "mlm+nsp", "--model", "bert", "--short_seq_prob", "1.5"], "short_seq_prob: 1.5"),
-        (["--objective", "mlm+nsp", "--model", "bert", "--packing", "concatenated"], "packing: 'concatenated'"),
-        (["--objective", "clm", "--is_causal", "false"], "is_causal: False does not go with --objective clm"),
-        (["--objective", "clm", "--masking", "span"], "masking: 'span' has no effect with --objective clm"),
+        (
+            ["--objective", "clm", "--config_overrides", "is_causal=false"],
+            "is_causal: False does not go with --objective clm",
+        ),
         (
             ["--objective", "mlm+nsp", "--model", "bert", "--data", str(single)],
             "none of 57 documents to train on has two segments",
@@ -523,7 +526,7 @@ def test_bad_input(masked_lm, corpus, word_tokenizer, tmp_path, capsys, monkeypa
             ["--objective", "mlm+nsp", "--model", "bert", "--validation_size", "1"],
             "1 document(s) held out (--validation_size)",
         ),
-        (["--is_causal", "true"], "is_causal: True does not go with --objective mlm"),
+        (["--config_overrides", "is_causal=true"], "is_causal: True does not go with --objective mlm"),
         (["--objective", "clm", "--label_smoothing_factor", "0.1"], "label_smoothing_factor: 0.1 does not go with"),
         (["--objective", "rtd", "--label_smoothing_factor", "0.1"], "label_smoothing_factor: 0.1 does not go with"),
         (
@@ -531,7 +534,10 @@ def test_bad_input(masked_lm, corpus, word_tokenizer, tmp_path, capsys, monkeypa
             "label_smoothing_factor: 0.1 does not go with",
         ),
         (["--model_name_or_path", str(masked_lm), "--tokenizer", str(tmp_path / "maskless")], "other meanings"),
-        (["--model_name_or_path", str(masked_lm), "--hidden_size", "64"], "hidden_size: would change the shapes"),
+        (
+            ["--model_name_or_path", str(masked_lm), "--config_overrides", "hidden_size=64"],
+            "hidden_size: would change the shapes",
+        ),
         (["--tokenizer", str(tmp_path / "maskless")], "has no mask token"),
         (["--tokenizer", str(tmp_path / "padless")], "has no padding token"),
         (["--mlm_probability", "1.5"], "mlm_probability: 1.5"),
@@ -559,7 +565,16 @@ def test_fewer_rows_than_a_batch_that_must_be_full(corpus, tmp_path, capsys):
 
 def test_an_encoder_out_of_a_decoder_frames_texts_again(decoder, corpus, tmp_path):
     prompts, output = AutoTokenizer.from_pretrained(decoder), tmp_path / "run"
-    few = ["--is_causal", "false", "--max_steps", "1", "--seq_length", "32", "--output_dir", str(output)]
+    few = [
+        "--config_overrides",
+        "is_causal=false",
+        "--max_steps",
+        "1",
+        "--seq_length",
+        "32",
+        "--output_dir",
+        str(output),
+    ]
     assert cli.main(["pretrain", "--data", str(corpus), "--model_name_or_path", str(decoder), *few]) == 0
     ids = AutoTokenizer.from_pretrained(output)("the cat")["input_ids"]
     assert ids == [*prompts("the cat")["input_ids"], prompts.sep_token_id]
@@ -567,20 +582,19 @@ def test_an_encoder_out_of_a_decoder_frames_texts_again(decoder, corpus, tmp_pat
 
 @pytest.mark.parametrize(("name", "rate", "masked"), [("mlm", 0.3, 0.8), ("mlm+nsp", 0.15, 0.8), ("rtd", 0.15, 1.0)])
 def test_how_much_is_masked_where_nothing_is_said(name, rate, masked):
-    masking = OBJECTIVES[name](ObjectiveArguments(objective=name), MaskingArguments(), 0).masking
-    assert (masking.mlm_probability, masking.mask_replace_prob) == (rate, masked)
-    given = OBJECTIVES[name](ObjectiveArguments(objective=name), MaskingArguments(mlm_probability=0.2), 0).masking
-    assert given.mlm_probability == 0.2
+    masking = make(name).masking
+    assert (masking["mlm_probability"], masking["mask_replace_prob"]) == (rate, masked)
+    assert make(name, mlm_probability=0.2).masking["mlm_probability"] == 0.2
 
 
 @pytest.mark.parametrize("name", ["mlm", "rtd"])
-def test_a_model_that_lacks_weights_of_the_encoder_is_refused(name, tmp_path):
-    config = MiniBertConfig.bert("tiny", vocab_size=30, hidden_size=32, num_attention_heads=4)
+def test_a_model_that_lacks_weights_of_the_encoder_is_refused(name, word_tokenizer, tmp_path):
+    config = MiniBertConfig.bert("tiny", vocab_size=len(word_tokenizer), hidden_size=32, num_attention_heads=4)
     MiniBertForMaskedLM(config).save_pretrained(tmp_path)
-    objective = OBJECTIVES[name](ObjectiveArguments(), MaskingArguments(), 0)
-    assert objective.model(config, str(tmp_path)).num_parameters()
+    objective = make(name)
+    assert objective.model(str(tmp_path), config, word_tokenizer)[0].num_parameters()
     weights = load_file(tmp_path / "model.safetensors")
     del weights["model.layers.1.mlp.Wo.weight"]
     save_file(weights, tmp_path / "model.safetensors", {"format": "pt"})
     with pytest.raises(ValueError, match="lacks the weights model.layers.1.mlp.Wo.weight"):
-        objective.model(config, str(tmp_path))
+        objective.model(str(tmp_path), config, word_tokenizer)

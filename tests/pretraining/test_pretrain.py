@@ -25,20 +25,37 @@ from transformers import (
 
 import minibert
 from minibert.training import precision
-from minibert.training.arguments.pretraining import MaskingArguments, ObjectiveArguments
 from minibert.training.cli import main as cli
 from minibert.training.data.collators import MaskedLMCollator
-from minibert.training.old_cli import parsing
-from minibert.training.pretraining import run as pretraining
-from minibert.training.pretraining.objectives import MaskedLM
+from minibert.training.pretraining.config import PretrainingConfig, fill_defaults
+from minibert.training.pretraining.objectives import OBJECTIVES, MaskedLM
 from minibert.training.pretraining.objectives.base import token_score, unigram_baseline
 from minibert.training.report import describe_pretraining
 
 QUICK = [
-    "--model", "modernbert", "--size", "tiny", "--num_hidden_layers", "2", "--vocab_size", "150", "--seq_length", "64",
-    "--per_device_train_batch_size", "16", "--disable_tqdm", "true", "--bf16", "false",
-    "--hidden_size", "64", "--num_attention_heads", "4", "--intermediate_size", "96",
-]  # fmt: skip
+    "--model",
+    "modernbert",
+    "--size",
+    "tiny",
+    "--vocab_size",
+    "150",
+    "--seq_length",
+    "64",
+    "--per_device_train_batch_size",
+    "16",
+    "--disable_tqdm",
+    "true",
+    "--bf16",
+    "false",
+]
+SMALL = ["--config_overrides", "num_hidden_layers=2,hidden_size=64,num_attention_heads=4,intermediate_size=96"]
+QUICK += SMALL  # fmt: skip
+
+
+def make(name, **fields):
+    """An objective with these settings."""
+    args = PretrainingConfig("unused", objective=name, use_cpu=True, **dict(seed=0) | fields)
+    return OBJECTIVES[name](fill_defaults(args, new=True))
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +79,7 @@ def run(corpus, tmp_path_factory):
     output = tmp_path_factory.mktemp("runs") / "animals"
     status = cli.main(["pretrain", "--data", str(corpus), "--output_dir", str(output), "--num_train_epochs", "18",
                        "--optimizer", "adamw", "--learning_rate", "3e-3", "--eval_strategy", "no",
-                       "--save_strategy", "no", *QUICK[:-6]])  # fmt: skip
+                       "--save_strategy", "no", *QUICK[:-2], "--config_overrides", "num_hidden_layers=2"])  # fmt: skip
     assert status == 0
     return output
 
@@ -98,9 +115,10 @@ def test_the_console_shows_a_line_a_log(corpus, tmp_path, capsys):
 
 
 def test_python_gets_what_the_command_saves(corpus, tmp_path):
-    given = ["--data", str(corpus), "--output_dir", str(tmp_path / "run"), "--max_steps", "1", *QUICK]
-    instances = parsing.parse("pretrain", [*given, "--bf16", "true"])
-    result = pretraining.pretrain(*instances)
+    sizes = dict(num_hidden_layers=2, hidden_size=64, num_attention_heads=4, intermediate_size=96)
+    args = minibert.PretrainingConfig(tmp_path / "run", max_steps=1, vocab_size=150, seq_length=64, disable_tqdm=True,
+                                      per_device_train_batch_size=16, bf16=True)  # fmt: skip
+    result = minibert.pretrain(corpus, model="modernbert", size="tiny", config_overrides=sizes, args=args)
     assert result.report == json.loads((tmp_path / "run" / "report.json").read_text())
     assert result.output_dir == tmp_path / "run" and len(result.tokenizer) <= result.model.config.vocab_size
     saved = load_file(tmp_path / "run" / "model.safetensors")
@@ -134,7 +152,7 @@ def test_validation_loss_is_the_mean_over_masked_positions():
 
 def test_a_model_that_diverged_is_reported():
     """e to the power of its loss is more than a float can hold."""
-    objective = MaskedLM(ObjectiveArguments(), MaskingArguments(), seed=0)
+    objective = make("mlm")
     figures = {"eval_mlm_loss": 1e4, "eval_accuracy": 0.0, "eval_targets": 3.0}
     report = objective.report(figures, (5.0, 0.1)) | {"objective": "mlm"}
     assert report["validation_loss"] == 1e4 and math.isfinite(report["perplexity"])
@@ -161,10 +179,9 @@ def test_a_vocabulary_with_gaps_is_counted():
     backend = Tokenizer(models.WordLevel({"[PAD]": 0, "[UNK]": 1, "[MASK]": 2, "cat": 5, "dog": 9}, unk_token="[UNK]"))
     special = dict(pad_token="[PAD]", unk_token="[UNK]", mask_token="[MASK]")
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, **special)
-    masking = MaskingArguments(random_replacement="unigram", random_replace_prob=1.0, mask_replace_prob=0.0)
-    objective = MaskedLM(ObjectiveArguments(), masking, seed=0)
+    rates = dict(mlm_probability=1.0, random_replace_prob=1.0, mask_replace_prob=0.0)
+    objective = make("mlm", random_replacement="unigram", **rates)
     collator = objective.collator(tokenizer, datasets.Dataset.from_dict({"input_ids": [[5, 9, 9]]}))
-    collator.mlm_probability = 1.0
     batch = collator([{"input_ids": [5, 9, 5, 9]}])
     assert batch["labels"].tolist() == [[5, 9, 5, 9]] and batch["input_ids"].tolist() == [[9, 5, 9, 5]]
 
@@ -186,8 +203,8 @@ def test_unigram_baseline_is_the_entropy_of_the_counts():
     ("arguments", "said"),
     [
         (["--seq_length", "9000"], "seq_length: 9000 is beyond max_position_embeddings=8192"),
-        (["--norm_tipe", "rmsnorm"], "norm_type"),
-        (["--num_attention_heads", "7"], "num_attention_heads=7"),
+        (["--config_overrides", "norm_tipe=rmsnorm"], "norm_type"),
+        (["--config_overrides", "num_attention_heads=7"], "num_attention_heads=7"),
         (["--data", "no/such/file.txt"], "no/such/file.txt"),
     ],
 )
@@ -253,7 +270,8 @@ def test_a_finished_run_is_never_overwritten(run, corpus, capsys):
 def test_resuming_gives_the_uninterrupted_run_bit_for_bit(sampling, corpus, tmp_path, capsys):
     def train(name, *arguments):
         return cli.main(["pretrain", "--data", str(corpus), "--output_dir", str(tmp_path / name), *QUICK,
-                         "--hidden_dropout", "0.1", "--attention_dropout", "0.1", "--save_strategy", "steps",
+                         "--config_overrides", f"{SMALL[1]},hidden_dropout=0.1,attention_dropout=0.1",
+                         "--save_strategy", "steps",
                          "--save_steps", "15", "--save_total_limit", "9", "--eval_strategy", "no", "--num_train_epochs",
                          "3", "--train_sampling_strategy", sampling, *arguments])  # fmt: skip
 
@@ -303,9 +321,10 @@ def test_examples_fit_into_a_model_with_few_positions(objective, tmp_path, capsy
     texts = ("".join(draw.choices("今日は良い天気ですから公園を散歩しました東京都大阪府", k=40)) for _ in range(60))
     (tmp_path / "text.txt").write_text("\n".join(texts))
     assert cli.main(["pretrain", "--data", str(tmp_path / "text.txt"), "--output_dir", str(tmp_path / "run"), "--model",
-                     "bert", "--algorithm", "bpe", "--vocab_size", "600", "--max_position_embeddings", "16",
+                     "bert", "--algorithm", "bpe", "--vocab_size", "600",
+                     "--config_overrides", "max_position_embeddings=16",
                      "--seq_length", "16", "--objective", objective, "--max_steps", "1", "--eval_strategy", "no",
-                     *QUICK[2:6], *QUICK[10:]]) == 0  # fmt: skip
+                     *QUICK[2:4], *QUICK[8:-2]]) == 0  # fmt: skip
     assert "Held-out text" in capsys.readouterr().out
 
 
@@ -318,7 +337,7 @@ def test_fill_refuses_what_it_cannot_fill(run, tmp_path, capsys):
         (["a [MASK]", "--model", str(tmp_path / "SequenceClassification")], "no head that predicts masked tokens"),
         (["a [MASK]", "--model", str(tmp_path / "CausalLM")], "masked tokens (MiniBertForCausalLM)"),
         (["no mask here", "--model", str(run)], "has no [MASK]"),
-        ([], "text: none given"),
+        ([], "missing TEXT"),
         (["a [MASK]", "--model", str(run), "--top_k", "0"], "top_k: 0 is too small; use 1 or more"),
         (["a [MASK]", "--model", str(tmp_path)], "there is none in"),
     ):
@@ -446,7 +465,7 @@ def test_what_a_training_is_resumed_with_must_be_that_of_its_checkpoint(corpus, 
     [
         ({}, True),
         ({"gradient_accumulation_steps": 3}, True),
-        ({"attention_dropout": 0.1}, False),  # whose draws threads would take in turns by chance
+        ({"config_overrides": {"attention_dropout": 0.1}}, False),  # whose draws threads would take in turns by chance
         ({"packing": "concatenated", "per_device_train_batch_size": 1}, False),  # one document
         ({"objective": "rtd"}, False),  # two models that share weights
     ],

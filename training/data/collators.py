@@ -340,26 +340,6 @@ class MaskingProgress(TrainerCallback):
         self.epoch += 1
 
 
-def halve(batch: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Two batches out of one of `MaskedLMCollator(unpadded=True)`, cut between documents; that one itself where one of
-    them would have more than two thirds of the tokens, or where it is padded."""
-    bounds, tokens = batch.get("cu_seq_lens_q", torch.zeros(1)), batch["input_ids"].shape
-    cut = int((2 * bounds - tokens[1]).abs().argmin())
-    if not tokens[1] <= 3 * bounds[cut] <= 2 * tokens[1]:
-        return [batch]
-    halves = []
-    for documents in (bounds[: cut + 1], bounds[cut:]):
-        first, last = int(documents[0]), int(documents[-1])
-        half = {name: x[:, first:last] if getattr(x, "shape", None) == tokens else x for name, x in batch.items()}
-        longest = int(documents.diff().max())
-        half |= dict.fromkeys(("cu_seq_lens_q", "cu_seq_lens_k"), documents - first)
-        half |= dict.fromkeys(("max_length_q", "max_length_k"), longest)
-        if "masked_lm_positions" in batch:
-            half["masked_lm_positions"] = (half["labels"][0] != IGNORE_INDEX).nonzero().squeeze(1)
-        halves.append(half)
-    return halves
-
-
 def regular_tokens(tokenizer: Any) -> np.ndarray:
     """Which ids may be targets or random tokens: bool [vocabulary], false for special tokens and gaps."""
     vocabulary, added = list(tokenizer.get_vocab().values()), tokenizer.added_tokens_decoder.items()

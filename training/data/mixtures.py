@@ -16,7 +16,6 @@ import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
 
 import datasets
 import numpy as np
@@ -89,7 +88,7 @@ class CorpusSplits:
 
 
 def prepare_documents(
-    corpus: Corpus, *others: Any, validation_size: float, seed: int, minimum_validation: int = 1
+    corpus: Corpus, *, validation_size: float, seed: int, minimum_validation: int = 1
 ) -> CorpusSplits:
     """Load the corpus, hold out whole documents, and mix the sources; of several, a table of their shares is printed.
 
@@ -101,7 +100,6 @@ def prepare_documents(
     Raises:
         ValueError: what `load_documents`, `hold_out` and `check_mixture` refuse, or a source without text.
     """
-    corpus = _as_corpus(corpus, *others)
     if corpus.streaming:
         names, streams, probabilities = _streams(corpus)
         splits = [split_stream(stream, validation_size, seed) for stream in streams]
@@ -136,12 +134,6 @@ def load_sample(corpus: Corpus) -> DatasetOrStream:
         return mixed.take(corpus.sample_documents)
     names, alpha = check_mixture(corpus)
     return _mix(names, corpus.load(), corpus.weights, alpha, seed=0)
-
-
-def _as_corpus(*parts: Any) -> Corpus:
-    return (
-        parts[0] if isinstance(parts[0], Corpus) else Corpus(**{k: x for part in parts for k, x in vars(part).items()})
-    )
 
 
 def check_mixture(corpus: Corpus) -> tuple[list[str], float]:
@@ -292,7 +284,7 @@ def check_stream(training: TrainingArguments) -> None:
     `accelerate` would by default have the first rank read for all and send the batches on, which it cannot do with
     batches of unequal width.
     """
-    if training.max_steps <= 0:
+    if training.max_steps <= 0 and getattr(training, "minutes", None) is None:
         raise ValueError("max_steps: needed with --streaming, as a stream has no end; give it, or --minutes")
     training.accelerator_config.dispatch_batches = False
     if training.save_strategy == "epoch":

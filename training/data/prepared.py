@@ -7,7 +7,6 @@ documents, tokens and rows. A shard is of whole windows of documents, so that it
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
 import os
@@ -25,7 +24,6 @@ import pyarrow.parquet as pq
 from torch.utils.data import Dataset, Sampler
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from ..checkpoints import check_same
 from ..files import whole, write_json
 from .documents import ROWS_MANIFEST, TOKENIZER_BATCH, tokenize_table, tokenizer_backend
 from .mixtures import Corpus
@@ -147,13 +145,6 @@ class PreparedRows:
     def describe(self) -> str:
         documents, held_out = (self.count(split, "documents") for split in SPLITS)
         return f"{documents:,} documents to train on, {held_out:,} held out"
-
-    def arguments(self, rows: Any) -> Any:
-        """How the rows were made; a ValueError if other ones are asked for."""
-        asked = {name: value for name in self.made if (value := getattr(rows, name)) is not None}
-        made = f"the rows in {str(self.folder)!r} were prepared with"
-        check_same(self.made, self.made | asked, made, "leave it out, or prepare rows with it")
-        return dataclasses.replace(rows, **self.made)
 
     def check_tokenizer(self, tokenizer: PreTrainedTokenizerBase) -> None:
         """A ValueError if it is not the one that the rows were made with."""

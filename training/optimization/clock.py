@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import torch
 from transformers import TrainerCallback
 from transformers.trainer_callback import ExportableState, TrainerState
 from transformers.trainer_utils import has_length
@@ -59,6 +60,11 @@ class TimeBudget(TrainerCallback, ExportableState):
         """On the learning rate of the next step: the schedule's in the middle of it."""
         middle = (self.progress + self.following) / 2
         return middle / self.warmup if middle < self.warmup else max(1 - middle, 0.0) / (1 - self.warmup)
+
+    def scheduler(self, optimizer: torch.optim.Optimizer) -> torch.optim.lr_scheduler.LambdaLR:
+        """What sets the learning rates; a `Trainer` gets it as `optimizers=(optimizer, scheduler)`, the budget as a
+        callback, and more `max_steps` than it will reach."""
+        return torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: self.factor)
 
     def look_ahead(self) -> int | None:
         """Steps that will fit from now on, at least 1, None as long as none was timed; decides where the next one takes

@@ -23,6 +23,8 @@ POLYNOMIALS = [
 ]
 # The share of the old momentum that is kept.
 MOMENTUM = 0.95
+# The learning rate at this hidden size and above; narrower models take a higher one.
+MUON_LEARNING_RATE, MUON_WIDTH = 3.5e-3, 256
 
 
 class MuonAdamW(torch.optim.Optimizer):
@@ -101,6 +103,11 @@ def block_matrices(model: nn.Module) -> dict[nn.Parameter, int]:
     return matrices
 
 
+def default_rate(hidden_size: int) -> float:
+    """Muon's learning rate for a new model of this width."""
+    return MUON_LEARNING_RATE * max(1, MUON_WIDTH / hidden_size)
+
+
 def muon_optimizer(
     model: nn.Module,
     decayed: Collection[str],
@@ -110,7 +117,8 @@ def muon_optimizer(
     weight_decay: float = 0.0,
     **adamw: Any,
 ) -> MuonAdamW:
-    """Muon for the blocks' matrices and AdamW for the rest (embeddings, norms, biases, heads) of a model.
+    """Muon for the blocks' matrices and AdamW for the rest (embeddings, norms, biases, heads) of a model; for any
+    `Trainer`: `optimizers=(muon_optimizer(model, …), None)`.
 
     Args:
         decayed: names of the parameters whose weights decay (`Trainer.get_decay_parameter_names`).

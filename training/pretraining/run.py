@@ -1,303 +1,256 @@
-"""`minibert pretrain`: text → tokenizer → rows → masks → model → loss, and a saved model.
+"""`minibert pretrain`: reads text, and has `PretrainingTrainer` do the rest."""
 
-What the model learns, and from what rows, is the objective's (`objectives`); how, is `PretrainingTrainer`'s.
-"""
-
-import dataclasses
+import copy
+import difflib
+import json
+import os
+import time
+from collections.abc import Iterable, Mapping
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import datasets
 import torch
-from transformers import PreTrainedTokenizerBase, TrainingArguments, set_seed
-from transformers.trainer_utils import has_length
+from transformers import PreTrainedTokenizerBase
 
-from ...configuration_minibert import MiniBertConfig, vocabulary_size
+from ...configuration_minibert import MiniBertConfig
 from ...modeling_minibert import MiniBertModel
-from ...tokenization import Extension, extend_tokenizer, train_tokenizer
-from ..arguments import decide
-from ..arguments import pretraining as arguments
-from ..callbacks import SettingsState, steps_of
-from ..checkpoints import checkpoint_to_resume, rows_checksum
-from ..data.documents import check_sources, check_tokenization
-from ..data.mixtures import SAMPLE_ROWS, check_stream, check_workers, first_rows, prepare_documents
-from ..data.prepared import PreparedRows, StreamOrder, texts_of, tokenizer_checksum
-from ..files import write_json
-from ..hub.card import write_card
+from ...tokenization import extend_tokenizer
+from ..checkpoints import check_same, checkpoint_to_resume
+from ..data.documents import check_sources
+from ..data.mixtures import Corpus, check_stream, prepare_documents
+from ..data.prepared import PreparedRows, texts_of
+from ..files import lock_folder
 from ..hub.push import check_push, push_command
 from ..loading import minibert_config, saved_tokenizer, without_bars
-from ..optimization.trainer import resolve_optimization
-from ..precision import check_training, resolve_precision, without_autocast
-from ..processes import first_process_first, shares_weights
-from ..report import describe_pretraining, plot_losses
+from ..precision import check_training, without_autocast
+from ..processes import first_process_first
+from ..report import describe_pretraining
 from ..result import TrainingResult
-from .cooccurrence import begin_with_word_vectors
+from .config import PretrainingConfig, fill_defaults
 from .objectives import OBJECTIVES, Objective
-from .objectives.base import unigram_baseline
 from .objectives.examples import choose_sentences
-from .trainer import PretrainingTrainer
+from .trainer import PretrainingTrainer, new_tokenizer
 from .vocabulary import extend_embeddings
 
 
 @without_bars()
 def pretrain(
-    model_arguments: arguments.ModelArguments,
-    corpus: arguments.CorpusArguments,
-    mixture: arguments.MixtureArguments,
-    streaming: arguments.StreamingArguments,
-    row_arguments: arguments.RowArguments,
-    tokenizer_arguments: arguments.TokenizerArguments,
-    objective_arguments: arguments.ObjectiveArguments,
-    masking: arguments.MaskingArguments,
-    optimization: arguments.OptimizationArguments,
-    training: TrainingArguments,
-    overrides: dict[str, Any],
+    data: str | os.PathLike | list[str] = (),
+    model: Literal["bert", "modernbert", "minibert"] = "minibert",
+    size: Literal["tiny", "mini", "small", "medium", "base", "large"] = "mini",
+    tokenizer: str | None = None,
+    model_name_or_path: str | None = None,
+    config_overrides: str | dict[str, Any] | None = None,
+    extend_vocabulary: int | None = None,
+    packages: list[str] = (),
+    text_column: str | None = None,
+    sample_by: Literal["auto", "line", "paragraph", "document", "sentence"] = "auto",
+    weights: list[float] = (),
+    sampling_alpha: float | None = None,
+    streaming: bool = False,
+    shuffle_buffer: int = 10_000,
+    sample_documents: int = 100_000,
+    args: PretrainingConfig | None = None,
+    **config: Any,
 ) -> TrainingResult:
-    """Train a tokenizer (unless one is given) and a model, and save both to `training.output_dir`. Bad input is a
-    ValueError before any training, and without touching what is in the output folder.
+    """Train a tokenizer and pretrain a model on text.
+
+    The model, the tokenizer, a card, a report and the loss curve are saved to `output_dir`.
 
     Args:
-        overrides: fields of `MiniBertConfig` that differ from the preset, or from the model to go on from.
+        data: The text: text, json, jsonl, csv, tsv or parquet files, folders, globs, or Hub data sets (owner/name or
+            owner/name:config), each behind its language if there are several (de=folder); or a folder of rows that
+            `minibert prepare` made. Without it, the built-in corpus: the documentation in this Python installation.
+        model: The preset: the two published ones, or ModernBERT with what is known to learn faster.
+        size: The preset's size.
+        tokenizer: A trained tokenizer (folder or Hub name) instead of one trained here.
+        model_name_or_path: A trained MiniBERT (folder or Hub name) to go on from.
+        config_overrides: Fields of `MiniBertConfig` that differ from the preset or the trained model, such as
+            "hidden_size=64,num_hidden_layers=2", or as JSON; of a trained model those that keep its weights' shapes.
+        extend_vocabulary: Add so many words of the text, those that its tokenizer cuts most, to the trained model's
+            vocabulary.
+        packages: Installed packages whose docstrings the built-in corpus takes in too.
+        text_column: The column of the text; by default "text", or the only one of strings.
+        sample_by: A document in a text file (document: all of it); auto: paragraphs if it has blank lines, else lines;
+            sentence: every sentence of any kind of data.
+        weights: A weight for every entry of data: its share of the documents; by default their number.
+        sampling_alpha: Draw sources with p ∝ weight^alpha (0: all alike); by default 0.3 for languages, else 1.
+        streaming: Read text (give max_steps or minutes) or prepared rows as needed.
+        shuffle_buffer: Documents (or prepared rows) that a stream mixes at a time; 0 keeps their order.
+        sample_documents: Documents of a stream that a tokenizer is trained on.
+        args: The settings of the training.
+        config: Fields of `PretrainingConfig`, in the place of `args`.
+
+    Returns:
+        The model as it was saved (None in a process that saves nothing), the tokenizer, the report and the folder.
+
+    Raises:
+        ValueError: bad input, before any training, and without touching what is in the output folder.
+        OSError: a file that cannot be read or written.
     """
-    # What can be refused before anything is read.
-    check_sources(corpus.data)
-    check_training(training)
-    if training.push_to_hub:
-        check_push(training)
-    checkpoint = checkpoint_to_resume(training)
-    for name in ("bf16_full_eval", "fp16_full_eval"):
-        if getattr(training, name):
-            raise ValueError(f"{name}: it would leave the model that is saved in half precision; leave it out")
-    if streaming.streaming and (strategy := training.train_sampling_strategy) != "random":
-        raise ValueError(f"train_sampling_strategy: {strategy!r} has no effect with --streaming; leave it out")
-    start_from, embedding_init = model_arguments.model_name_or_path, model_arguments.embedding_init
-    if start_from and training.learning_rate is None and optimization.optimizer != "muon":
-        training = dataclasses.replace(training, learning_rate=arguments.TRAINED_LEARNING_RATE)
-    if start_from and embedding_init == "cooccurrence":
-        raise ValueError("embedding_init: cooccurrence would replace those of --model_name_or_path; leave it out")
-    new_mlm = start_from is None and objective_arguments.objective == "mlm"
-    if embedding_init is None:
-        embedding_init = "cooccurrence" if new_mlm and model_arguments.model == "minibert" else "random"
-    optimization, training, budget = resolve_optimization(optimization, training, new_mlm, checkpoint)
-    if shares_weights(training) and objective_arguments.objective == "rtd":
-        raise ValueError("objective: rtd needs whole matrices, for two models; use another one beside fsdp, deepspeed")
-    objective = OBJECTIVES[objective_arguments.objective](objective_arguments, masking, training.seed)
-    overrides = objective.config_fields | overrides
-    preset = resolve_config(model_arguments, overrides)
-    prepared = PreparedRows.find(corpus.data)
-    streamed = streaming.streaming and prepared is None  # text
-    row_arguments = (
-        prepared.arguments(row_arguments) if prepared else decide(row_arguments, **arguments.UNLESS_PREPARED)
+    start, args = time.monotonic(), copy.copy(args) if args else PretrainingConfig(**config)
+    check_training(args)
+    if args.push_to_hub:
+        check_push(args)
+    corpus = Corpus(
+        data, packages, text_column, sample_by, weights, sampling_alpha, streaming, shuffle_buffer, sample_documents
     )
-    objective.check(preset, row_arguments, streamed, training.label_smoothing_factor)
-    if prepared is not None and not objective.packs_documents:
-        raise ValueError(f"data: the rows in {corpus.data[0]!r} have no pairs of segments; give mlm+nsp the text")
-    if streamed and training.data_seed is not None:
-        raise ValueError(f"data_seed: {training.data_seed} has no effect on a stream of text; use seed")
-    if streamed:
-        check_stream(training)
-    tokenizer = read_tokenizer(model_arguments, preset, objective, prepared)
-    # The batch is then one row of all its tokens, with `cu_seq_lens_q`: the model has no padding to drop. A compiled
-    # graph on CPU would make a square of it.
-    unpadded = objective.packs_documents and not training.torch_compile
-    counted = "all" if unpadded else "non_padding"  # by the id of padding, which may be that of [SEP] too
-    training = dataclasses.replace(resolve_precision(training), include_num_input_tokens_seen=counted)
-    set_seed(training.seed)
-
-    # Text, tokenizer, rows; nothing of a stream is kept for other processes
-    extension = None
-    with nullcontext() if streaming.streaming else first_process_first():
+    with lock_folder(args.output_dir) if args.process_index == 0 else nullcontext():
+        # What can be refused is refused before anything is read.
+        check_sources(corpus.data)
+        checkpoint, prepared = checkpoint_to_resume(args), PreparedRows.find(corpus.data)
+        if model != "minibert" and args.embedding_init is None:
+            args.embedding_init = "random"  # published presets begin as published
+        if prepared is not None:
+            adopt_rows(args, prepared)
+        objective = OBJECTIVES[args.objective](fill_defaults(args, model_name_or_path is None))
+        base = resolve_config(model, size, model_name_or_path, config_overrides, objective.config_fields)
+        objective.check(base, streaming and prepared is None)
+        if extend_vocabulary is not None and (model_name_or_path is None or prepared is not None):
+            raise ValueError(f"extend_vocabulary: {extend_vocabulary} needs text, and a model_name_or_path")
+        loaded = read_tokenizer(tokenizer, model_name_or_path, base, prepared)
         if prepared is None:
-            sizes = dict(validation_size=row_arguments.validation_size, minimum_validation=objective.minimum_validation)
-            documents = prepare_documents(corpus, mixture, streaming, seed=training.seed, **sizes)
-            if streamed:
-                check_workers(documents.train, training)
-            objective.check_documents(documents.train, documents.validation)
-            if tokenizer is None:
-                tokenizer = train_tokenizer(
-                    documents.sample["text"],
-                    **vars(tokenizer_arguments),
-                    model_max_length=preset.max_position_embeddings,
-                    token_type_ids=preset.type_vocab_size > 0,
-                )
-                tokenizer = objective.prepare_tokenizer(tokenizer)
-            if model_arguments.extend_vocabulary is not None:
-                extension = extend_tokenizer(tokenizer, documents.sample["text"], model_arguments.extend_vocabulary)
-                tokenizer = extension.tokenizer
-                print(extension.describe())
-        resolve_config(model_arguments, overrides, tokenizer)  # what does not fit is said before rows are made
-        if prepared is None:
-            check_tokenization(documents.sample, tokenizer)
-            train = objective.rows(documents.train, tokenizer, row_arguments)
-            validation = objective.rows(documents.validation, tokenizer, row_arguments)
-            described = "A stream of" if streamed else f"{len(documents.train):,}"
-            described += f" documents to train on, {len(documents.validation):,} held out"
-            texts = documents.validation["text"]
+            train, validation, sample = read_documents(corpus, args, objective)
+            described = "A stream of" if streaming else f"{len(train):,}"
+            described += f" documents to train on, {len(validation):,} held out"
+            loaded = loaded or new_tokenizer(args, base, sample["text"])
         else:
-            train = prepared.stream(streaming.shuffle_buffer) if streaming.streaming else prepared.load("train")
-            validation, described = prepared.load("validation"), prepared.describe()
-            texts = texts_of(validation, tokenizer)
-
-    # Masks
-    sample = train  # for what is counted
-    if streaming.streaming:  # prepared rows mixed as in training
-        mixed = train if streamed else (train[row] for row in StreamOrder(train, 1, 1, training.seed, lambda: 0))
-        sample = first_rows(mixed, count=SAMPLE_ROWS)
-    collator = objective.collator(tokenizer, sample)
-    collator.unpadded = unpadded
-    collator.rows_repeat = (
-        documents.repeats if prepared is None else prepared.manifest["arguments"].get("repeats", False)
-    )
-
-    # Model and loss
-    config = resolve_config(model_arguments, overrides, tokenizer)
-    model = objective.model(config, start_from)
-    if extension is not None:
-        extend_embeddings(model, extension.pieces)
-    batch = training.train_batch_size * training.world_size
-    if training.dataloader_drop_last and has_length(train) and len(train) < batch:
-        few = f"drops all {len(train):,} rows, less than a batch ({batch:,})"
-        raise ValueError(f"dataloader_drop_last: True {few}; use false")
-    data = dict(data_collator=collator, train_dataset=train, eval_dataset=validation, processing_class=tokenizer)
-    options = dict(objective=objective, optimization=optimization, budget=budget)
-    trainer = PretrainingTrainer(model, training, **data, **options)
-    if embedding_init == "cooccurrence" and checkpoint is None:
-        print("Counting which tokens stand next to each other, for the first word embeddings")
-        rows_of_ids = (row["input_ids"] for row in sample)
-        begin_with_word_vectors(trainer.model, rows_of_ids, tokenizer.all_special_ids, training.seed)
-    # What decides rows, masks and weights: a checkpoint may fit what has another meaning.
-    kept = vars(mixture) | vars(streaming) | vars(row_arguments) | vars(objective_arguments) | vars(objective.masking)
-    kept |= steps_of(training) | {"embedding_init": embedding_init}
-    kept |= {"muon_learning_rate": optimization.muon_learning_rate}
-    if streaming.streaming:  # every process, and of text every worker, reads a part of its own
-        kept |= {"processes": training.world_size}
-        kept |= {"dataloader_num_workers": training.dataloader_num_workers} if streamed else {}
-    kept |= {name: getattr(trainer.model.config, name) for name in MiniBertConfig.__annotations__}
-    kept |= {"rows": len(train) if has_length(train) else None, "tokenizer": tokenizer_checksum(tokenizer)}
-    kept["text"] = rows_checksum(sample)  # of a stream, of the rows that it begins with
-    del kept["num_proc"]
-    settings = SettingsState(kept)
-    trainer.add_callback(settings)
-    if checkpoint is not None:
-        settings.check(checkpoint)
-    elif objective.new_weights:
-        print(f"New, since {start_from!r} lacks them: {', '.join(objective.new_weights)}")
-    print(
-        f"{described}; {'it begins with ' * streaming.streaming}"
-        f"{objective.describe_rows(sample, row_arguments.seq_length)}; {trainer.model.num_parameters():,} parameters"
-    )
-    result = trainer.train(resume_from_checkpoint=checkpoint)
-
-    # Figures, and everything saved
-    figures, output = trainer.last_evaluation(), Path(training.output_dir)
-    objective.save(trainer)  # by all processes, which may share its weights; the first one writes
-    if not trainer.is_world_process_zero():
-        if training.push_to_hub:  # it saves the model once more, by all processes
-            trainer.push_to_hub()
-        return TrainingResult(None, tokenizer, output_dir=output)
-    seconds = result.metrics["train_runtime"] if checkpoint is None else None  # it counts from the resumption
-    report = _write_report(trainer, figures, sample, seconds, extension)
-    read = corpus if prepared is None else prepared.corpus
-    source = ", ".join(read.data) or ", ".join(["the built-in corpus", *read.packages])
-    recipe = vars(row_arguments) | vars(trainer.optimization)
-    recipe |= {} if objective.name == "clm" else vars(objective.masking)
-    recipe = {"embedding_init": embedding_init} | recipe
-    trainer.card = write_card(output, report, source, recipe, training)
-    examples = objective.examples(output, choose_sentences(texts, tokenizer), tokenizer)
-    print("", describe_pretraining(report), "", *examples, "", sep="\n")
-    print(f"Saved to {output}: the model, the tokenizer, README.md (the model card), report.json and pictures")
-    if start_from and Path(start_from, "modules.json").exists():
-        print(f"{start_from} was for vectors of texts: its pooling, prompts and longest input are not kept; give them")
-        print("again (minibert finetune embed --pooling … --max_length …)")
-    try:
-        if training.push_to_hub:
-            trainer.push_to_hub()
-    except Exception as error:  # every library below has its own for a dead line or a refusal
-        options = {"revision": training.hub_revision, "private": bool(training.hub_private_repo)}
-        again = push_command(str(output), training.hub_model_id or output.absolute().name, **options)
-        raise ValueError(f"{' '.join(str(error).split())}; {output} is whole; to try again: {again}") from error
-    if budget is not None:
-        print(f"Took {budget.elapsed / 60:.1f} of {optimization.minutes:g} minutes")
-    return TrainingResult(without_autocast(trainer.model), tokenizer, report, output)
+            train = prepared.stream(shuffle_buffer) if streaming else prepared.load("train")
+            validation, sample, described = prepared.load("validation"), None, prepared.describe()
+        source, extension = base, None
+        if model_name_or_path is not None:
+            source, new_weights = objective.load(model_name_or_path, base)
+            if new_weights:
+                print(f"New, since {model_name_or_path!r} lacks them: {', '.join(new_weights)}")
+            if extend_vocabulary is not None:
+                extension = extend_tokenizer(loaded, sample["text"], extend_vocabulary)
+                print(extension.describe())
+                loaded = extension.tokenizer
+                extend_embeddings(source, extension.pieces)
+        print(described)
+        trainer = PretrainingTrainer(source, args, None, train, validation, loaded)
+        if trainer.budget is not None:
+            trainer.budget.start = start  # reading is in it
+        read = corpus if prepared is None else prepared.corpus
+        sources = map(str, read.data or ["the built-in corpus", *read.packages])
+        trainer.data_description = ", ".join(sources)
+        if extension is not None:
+            trainer.more_figures = {"extension": extension.figures()}
+        trainer.train(resume_from_checkpoint=checkpoint)
+        save(trainer)
+    output, result = Path(args.output_dir), TrainingResult(None, trainer.processing_class)
+    if trainer.is_world_process_zero():
+        texts = validation["text"] if sample is not None else texts_of(validation, trainer.processing_class)
+        show(trainer, output, texts)
+        result = TrainingResult(without_autocast(trainer.model), trainer.processing_class, trainer.report, output)
+        if trainer.budget is not None:
+            print(f"Took {trainer.budget.elapsed / 60:.1f} of {args.minutes:g} minutes")
+    return result
 
 
-def _write_report(
-    trainer: PretrainingTrainer,
-    figures: dict[str, float],
-    sample: datasets.Dataset,
-    seconds: float | None,
-    extension: Extension | None,
-) -> dict[str, Any]:
-    """The figures of the last evaluation and of the whole training, saved beside the model with the loss curve."""
-    objective, tokenizer, training, state = trainer.objective, trainer.processing_class, trainer.args, trainer.state
-    batches = trainer.evaluation_batches(trainer.eval_dataset)
-    baseline = unigram_baseline(sample, batches, vocabulary_size(tokenizer), tokenizer.all_special_ids)
-    report = objective.report(figures, baseline) | {
-        "objective": objective.name,
-        "steps": state.global_step,
-        "epochs": state.epoch if has_length(trainer.train_dataset) else None,
-        "training_tokens": state.num_input_tokens_seen,
-        "training_seconds": seconds,
-        "parameters": trainer.model.num_parameters(),
-        "precision": "bf16" if training.bf16 else "fp16" if training.fp16 else "fp32",
-    }
-    if extension is not None:
-        report["extension"] = extension.figures()
-    output = Path(training.output_dir)
-    trainer.save_state()
-    plot_losses(state.log_history, output / "loss.png", objective.metric, report)
-    write_json(output / "report.json", report)
-    return report
+def read_documents(corpus: Corpus, args: PretrainingConfig, objective: Objective) -> tuple[Any, datasets.Dataset, Any]:
+    """The documents to train on, those held out, and those that a tokenizer is trained on."""
+    if corpus.streaming:
+        check_stream(args)
+    sizes = dict(validation_size=objective.args.validation_size, minimum_validation=objective.minimum_validation)
+    with nullcontext() if corpus.streaming else first_process_first():  # the others find it in the cache
+        documents = prepare_documents(corpus, seed=args.seed, **sizes)
+    objective.check_documents(documents.train, documents.validation)
+    args.rows_repeat = documents.repeats
+    return documents.train, documents.validation, documents.sample
+
+
+def adopt_rows(args: PretrainingConfig, prepared: PreparedRows) -> None:
+    """Set how the rows were made; a ValueError if other ones are asked for."""
+    asked = {name: value for name in prepared.made if (value := getattr(args, name)) is not None}
+    made = f"the rows in {str(prepared.folder)!r} were prepared with"
+    check_same(prepared.made, prepared.made | asked, made, "leave it out, or prepare rows with it")
+    if not OBJECTIVES[args.objective].packs_documents:
+        raise ValueError(f"data: the rows in {str(prepared.folder)!r} have no pairs of segments; give mlm+nsp the text")
+    vars(args).update(prepared.made, rows_repeat=prepared.manifest["arguments"].get("repeats", False))
 
 
 def resolve_config(
-    model_arguments: arguments.ModelArguments,
-    overrides: dict[str, Any],
-    tokenizer: PreTrainedTokenizerBase | None = None,
+    preset: str, size: str, path: str | None, overrides: str | dict[str, Any] | None, fields: Mapping[str, Any]
 ) -> MiniBertConfig:
-    """The config of the model that is trained: that of the one to go on from, or a preset with the vocabulary and the
-    ids of the tokenizer, as soon as there is one; a ValueError where `overrides` change the shapes of its weights."""
-    path, size = model_arguments.model_name_or_path, model_arguments.size
-    if path is None and tokenizer is None:
-        return getattr(MiniBertConfig, model_arguments.model)(size, **overrides)
+    """The config of the model to go on from, or a preset, with the overrides; a ValueError where those change the
+    shapes of its weights. `fields` are the objective's."""
+    overrides, known = read_overrides(overrides), MiniBertConfig().to_dict()
+    for name in overrides:
+        if name not in known:
+            close = ", ".join(difflib.get_close_matches(name, known)) or "the fields of MiniBertConfig"
+            raise ValueError(f"config_overrides: unknown field {name!r}; use {close}")
     if path is None:
-        return MiniBertConfig.from_tokenizer(tokenizer, model_arguments.model, size, **overrides)
-    saved, changed = minibert_config(path), MiniBertConfig.from_pretrained(path, **overrides)
+        return getattr(MiniBertConfig, preset)(size, **{**fields, **overrides})
+    saved, changed = minibert_config(path), MiniBertConfig.from_pretrained(path, **{**fields, **overrides})
     with torch.device("meta"):
         models = (MiniBertModel(config).state_dict() for config in (saved, changed))
         before, after = ({name: tensor.shape for name, tensor in weights.items()} for weights in models)
     if before != after:
         raise ValueError(
-            f"{', '.join(overrides)}: would change the shapes of the weights in {path!r}; change only fields that leave"
-            " them alone"
+            f"config_overrides: {', '.join(overrides)}: would change the shapes of the weights in {path!r}; change only"
+            " fields that leave them alone"
         )
     return changed
 
 
+def read_overrides(given: str | dict[str, Any] | None) -> dict[str, Any]:
+    """The fields in "hidden_size=64,num_hidden_layers=2", or in JSON; values are JSON, or words."""
+    if not isinstance(given, str):
+        return dict(given or {})
+    if given.lstrip().startswith("{"):
+        return json.loads(given)
+    overrides = {}
+    for part in filter(None, given.split(",")):
+        name, sign, value = part.partition("=")
+        if not sign:
+            raise ValueError(f"config_overrides: {part!r} has no value; use name=value,name=value, or JSON")
+        try:
+            overrides[name.strip()] = json.loads(value.lower() if value in ("True", "False") else value)
+        except json.JSONDecodeError:
+            overrides[name.strip()] = value
+    return overrides
+
+
 def read_tokenizer(
-    model_arguments: arguments.ModelArguments,
-    config: MiniBertConfig,
-    objective: Objective,
-    prepared: PreparedRows | None,
+    named: str | None, trained: str | None, config: MiniBertConfig, prepared: PreparedRows | None
 ) -> PreTrainedTokenizerBase | None:
-    """The tokenizer that was named, that of the model to go on from or of the rows, cutting at the length of the model
-    that is trained; None where one is to be trained. A ValueError if it does not serve the model, the objective or the
-    rows."""
-    trained, named = model_arguments.model_name_or_path, model_arguments.tokenizer
+    """The tokenizer that was named, that of the model to go on from or of the rows; None where one is to be trained. A
+    ValueError if it does not serve the model or the rows."""
     if trained is not None and named is not None:
         raise ValueError(
             f"tokenizer: {named!r} would give the ids of {trained!r} other meanings; leave it out beside"
             " --model_name_or_path, whose own is used"
         )
-    found = named or trained or (prepared and str(prepared.folder))
-    if found is None:
+    path = named or trained or (prepared and str(prepared.folder))
+    if path is None:
         return None
-    tokenizer = saved_tokenizer(found)
-    tokenizer.model_max_length = config.max_position_embeddings
+    tokenizer = saved_tokenizer(path)
     if prepared is not None:
         prepared.check_tokenizer(tokenizer)
-    tokenizer = objective.prepare_tokenizer(tokenizer)
     if trained is not None:
         config.check_tokenizer(tokenizer)
     return tokenizer
+
+
+def save(trainer: PretrainingTrainer) -> None:
+    """Save the model, and push it; where that fails, a ValueError with the command that tries again."""
+    output, args = trainer.args.output_dir, trainer.args
+    try:
+        trainer.save_model()
+    except Exception as error:  # every library below has its own for a dead line or a refusal
+        if not args.push_to_hub or not Path(output, "README.md").exists():
+            raise
+        options = {"revision": args.hub_revision, "private": bool(args.hub_private_repo)}
+        again = push_command(output, args.hub_model_id or Path(output).absolute().name, **options)
+        raise ValueError(f"{' '.join(str(error).split())}; {output} is whole; to try again: {again}") from error
+
+
+def show(trainer: PretrainingTrainer, output: Path, texts: Iterable[str]) -> None:
+    """Print the report, and the saved model at work on held-out text."""
+    tokenizer = trainer.processing_class
+    examples = trainer.objective.examples(output, choose_sentences(texts, tokenizer), tokenizer)
+    print("", describe_pretraining(trainer.report), "", *examples, "", sep="\n")
+    print(f"Saved to {output}: the model, the tokenizer, README.md (the model card), report.json and pictures")

@@ -1,62 +1,223 @@
-"""The `Trainer` that trains any objective."""
+"""The `Trainer` that pretrains a model with any objective."""
 
 import functools
 import math
+from collections.abc import Mapping
 from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
 
+import datasets
+import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset
-from transformers import PreTrainedModel, Trainer
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, Trainer, set_seed
+from transformers.trainer_utils import has_length
 
-from ..callbacks import CheckpointErrors, add_callbacks, leave_group
-from ..checkpoints import kept_step
-from ..data.collators import MaskedLMCollator, MaskingProgress, halve
-from ..data.prepared import StreamedRows, StreamOrder
+from ...configuration_minibert import SPECIAL_IDS, MiniBertConfig, vocabulary_size
+from ...tokenization import train_tokenizer
+from ..callbacks import CheckpointErrors, SettingsState, add_callbacks, leave_group, steps_of
+from ..checkpoints import checkpoint_to_resume, kept_step, rows_checksum
+from ..data.collators import MaskedLMCollator, MaskingProgress
+from ..data.documents import check_tokenization, hold_out
+from ..data.mixtures import SAMPLE_ROWS, VALIDATION_DOCUMENTS, check_stream, check_workers, first_rows
+from ..data.prepared import StreamedRows, StreamOrder, tokenizer_checksum
+from ..files import write_json
+from ..hub.card import write_card
 from ..hub.trainer import HubMixin
-from ..optimization.trainer import ADAMW, OptimizationMixin
-from ..threads import shared_cores
-from .objectives.base import Objective
+from ..loading import minibert_config, saved_tokenizer
+from ..optimization.clock import TimeBudget
+from ..optimization.muon import default_rate, muon_optimizer
+from ..precision import check_training, resolve_precision
+from ..processes import first_process_first
+from ..report import plot_losses
+from .config import (
+    FREE_FIELDS,
+    PretrainingConfig,
+    config_path,
+    fill_defaults,
+)
+from .cooccurrence import begin_with_word_vectors
+from .half_batches import HalfBatches
+from .objectives import OBJECTIVES, Objective
+from .objectives.base import unigram_baseline
+
+VOCABULARY_MULTIPLE = 64  # sizes of vocabularies that hardware likes
 
 
-class PretrainingTrainer(OptimizationMixin, HubMixin, CheckpointErrors, Trainer):
-    """`Trainer` for an `Objective`: evaluation with a collator of its own that keeps a few sums of every batch, and the
-    terms of the loss logged apart, each a mean that does not depend on gradient accumulation. On a CPU each half of the
-    cores computes half of a batch, where it may: they wait for each other once a step, not at every product."""
+class PretrainingTrainer(HalfBatches, HubMixin, CheckpointErrors, Trainer):
+    """`Trainer` for pretraining a MiniBERT.
 
-    def __init__(self, model: PreTrainedModel, *args, objective: Objective, data_collator: MaskedLMCollator, **kwargs):
-        super().__init__(model, *args, data_collator=data_collator, **kwargs)
-        self.objective = objective
-        self.evaluation_collator = data_collator.for_evaluation()
+    What is not given is made: rows out of text, a tokenizer trained on it, an evaluation set held out of it, the
+    masking collator. The objective (`args.objective`) says which head is trained, on what loss. `evaluate` keeps a few
+    sums of every batch, so it needs no more memory for more data, and `log` has the terms of the loss apart.
+    `save_model()` writes the model, the tokenizer, the card, `report.json` and the loss curve.
+
+    Args:
+        model: a `MiniBertConfig`, whose vocabulary is then the tokenizer's; or a model with the head of the objective;
+            or a saved model's folder or Hub name.
+        args: the settings.
+        data_collator: by default a `MaskedLMCollator` as `args` say.
+        train_dataset: rows with `text`, which are tokenized and packed; or with `input_ids` alone, documents without
+            special tokens, which are packed; or with `input_ids` and `position_ids`, which are packed already. An
+            `IterableDataset` needs an `eval_dataset`. The objective mlm+nsp takes text.
+        eval_dataset: rows of the same kinds. By default `args.validation_size` is held out of `train_dataset`.
+        processing_class: a tokenizer. By default the saved model's, or one is trained on the text.
+
+    Raises:
+        ValueError: settings that do not go together, or data, tokenizer and model that do not; before any training.
+    """
+
+    def __init__(
+        self,
+        model: MiniBertConfig | PreTrainedModel | str,
+        args: PretrainingConfig | None = None,
+        data_collator: MaskedLMCollator | None = None,
+        train_dataset: Any = None,
+        eval_dataset: Any = None,
+        processing_class: PreTrainedTokenizerBase | None = None,
+        callbacks: list | None = None,
+        **options: Any,
+    ):
+        args, path, new = args or PretrainingConfig(), config_path(model), isinstance(model, MiniBertConfig)
+        check_training(args)
+        args = fill_defaults(args, new)
+        self.budget = None if args.minutes is None else TimeBudget(args.minutes, args.warmup_steps)
+        self.objective = OBJECTIVES[args.objective](args)
+        config = model if new else minibert_config(path) if path else model.config
+        if new:
+            config = MiniBertConfig.from_dict(config.to_dict() | self.objective.config_fields)
+        streamed = isinstance(train_dataset, datasets.IterableDataset)
+        self.objective.check(config, streamed)
+        if streamed:
+            self._check_stream(args, train_dataset, eval_dataset)
+        args = resolve_precision(args)
+        set_seed(args.seed)
+        tokenizer = processing_class or (saved_tokenizer(path) if path else None)
+        with nullcontext() if streamed or isinstance(train_dataset, StreamedRows) else first_process_first():
+            if eval_dataset is None:
+                train_dataset, eval_dataset = hold_out_rows(train_dataset, args, self.objective)
+            elif isinstance(eval_dataset, datasets.IterableDataset):
+                eval_dataset = first_rows(eval_dataset, count=VALIDATION_DOCUMENTS)
+            tokenizer = self._resolve_tokenizer(tokenizer, config, train_dataset, eval_dataset)
+            if "text" in columns_of(train_dataset):
+                check_tokenization(train_dataset, tokenizer)
+            if new:
+                config = with_tokenizer(config, tokenizer)
+            config.check_tokenizer(tokenizer)
+            rows = [make_rows(each, tokenizer, self.objective) for each in (train_dataset, eval_dataset)]
+        self.sample = sample_of(rows[0], args.seed)  # for what is counted
+        repeats = dict(rows_repeat=args.rows_repeat, unpadded=self.objective.packs_documents and not args.torch_compile)
+        collator = data_collator or self.objective.collator(tokenizer, self.sample, **repeats)
+        self.evaluation_collator = collator.for_evaluation()
+        if not len(rows[1]):
+            raise ValueError("eval_dataset: it has no text; give more, or a larger validation_size")
+        check_full_batches(args, rows[0])
+        built, self.new_weights = self.objective.model(model, config, tokenizer)
+        # `Trainer` adds its progress bar, which reads what the budget says, behind these.
+        callbacks = [*(callbacks or []), *([self.budget] if self.budget else [])]
+        super().__init__(built, args, collator, *rows, processing_class=tokenizer, callbacks=callbacks, **options)
+        self.is_new, self.streamed = new, streamed or isinstance(rows[0], StreamedRows)
+        self.data_description, self.more_figures = "text", {}  # on the card; in the report
+        self.report: dict[str, Any] | None = None
+        self.training_seconds: float | None = None
         self._parts: dict[str, torch.Tensor] = {}  # sums since the last log
-        self.add_callback(MaskingProgress(data_collator))
+        self.settings = SettingsState(self._settings())
+        for callback in (MaskingProgress(collator), self.settings):
+            self.add_callback(callback)
         add_callbacks(self)
-        self._pool = None
 
-    def _may_halve(self) -> bool:
-        """Whether two threads give the same numbers in every run: nothing is drawn, and nothing but gradients written,
-        while they compute."""
-        model, args = self.model, self.args
-        drops = any(module.p for module in model.modules() if isinstance(module, torch.nn.Dropout))
-        other = drops or args.label_smoothing_factor or args.torch_compile or args.auto_find_batch_size
-        alone = args.device.type == "cpu" and torch.get_num_threads() % 2 == 0 and args.world_size == 1
-        return self.objective.name == "mlm" and args.optim in ADAMW and alone and not other
+    @staticmethod
+    def _check_stream(args: PretrainingConfig, train_dataset: Any, eval_dataset: Any) -> None:
+        if eval_dataset is None:
+            raise ValueError("eval_dataset: an IterableDataset has no known part to hold out; give one")
+        if args.data_seed is not None:
+            raise ValueError(f"data_seed: {args.data_seed} has no effect on a stream of text; use seed")
+        if (strategy := args.train_sampling_strategy) != "random":
+            raise ValueError(f"train_sampling_strategy: {strategy!r} has no effect on a stream; leave it out")
+        check_stream(args)
+        check_workers(train_dataset, args)
 
-    def train(self, *args, **kwargs):
-        with shared_cores(2) if self._may_halve() else nullcontext() as self._pool:
-            return super().train(*args, **kwargs)
+    def _resolve_tokenizer(
+        self, tokenizer: PreTrainedTokenizerBase | None, config: MiniBertConfig, train: Any, evaluation: Any
+    ) -> PreTrainedTokenizerBase:
+        """The one that was given, or one that is trained on the text, as the objective needs it."""
+        if "text" in columns_of(train):
+            self.objective.check_documents(train, evaluation)
+        if tokenizer is None:
+            if "text" not in columns_of(train):
+                raise ValueError("processing_class: rows of tokens need the tokenizer that they were made with")
+            tokenizer = new_tokenizer(self.objective.args, config, train["text"])
+        tokenizer.model_max_length = config.max_position_embeddings
+        return self.objective.prepare_tokenizer(tokenizer)
 
-    def training_step(self, model, inputs, num_items_in_batch=None):
-        step = super().training_step
-        halves = [inputs] if self._pool is None or num_items_in_batch is None else halve(inputs)
-        if len(halves) == 1:
-            return step(model, inputs, num_items_in_batch)
-        before = [(weight, weight.grad) for weight in model.parameters() if weight.grad is not None]
-        for weight, _ in before:
-            weight.grad = None
-        loss = sum(self._pool.map(lambda half: step(model, half, num_items_in_batch), halves))
-        for weight, grad in before:  # of gradient accumulation: a third addend, whose place may not be left to chance
-            weight.grad = grad if weight.grad is None else grad.add_(weight.grad)
-        return loss
+    def _settings(self) -> dict[str, Any]:
+        """What decides rows, masks and weights: a checkpoint may fit what has another meaning."""
+        args, rows = self.args, self.train_dataset
+        own = {name: x for name, x in args.own_settings().items() if name not in FREE_FIELDS}
+        kept = steps_of(args) | own | self.objective.masking
+        if self.streamed:  # every process, and of text every worker, reads a part of its own
+            kept |= {"processes": args.world_size, "dataloader_num_workers": args.dataloader_num_workers}
+        kept |= {name: getattr(self.model.config, name) for name in MiniBertConfig.__annotations__}
+        kept |= {"rows": len(rows) if has_length(rows) else None}
+        kept |= {"tokenizer": tokenizer_checksum(self.processing_class)}
+        return kept | {"text": rows_checksum(self.sample)}  # of a stream, of the rows that it begins with
+
+    def describe(self) -> str:
+        rows = "it begins with " * self.streamed + self.objective.describe_rows(self.sample)
+        return f"{rows}; {self.model.num_parameters():,} parameters"
+
+    # --- training ---
+
+    def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any):
+        """As `Trainer.train`; True stands for the newest whole checkpoint.
+
+        Raises:
+            ValueError: the output folder holds another run, or the checkpoint was trained with other settings.
+        """
+        begins, checkpoint = not self.state.global_step, None
+        if begins or resume_from_checkpoint:
+            checkpoint = checkpoint_to_resume(self.args, resume_from_checkpoint or False)
+        if checkpoint is not None:
+            self.settings.check(checkpoint)
+            self._resume_clock(checkpoint)
+        elif begins and self.args.embedding_init == "cooccurrence":
+            print("Counting which tokens stand next to each other, for the first word embeddings")
+            rows_of_ids = (row["input_ids"] for row in self.sample)
+            begin_with_word_vectors(self.model, rows_of_ids, self.processing_class.all_special_ids, self.args.seed)
+        elif self.new_weights:
+            print(f"New, since {self.model.config._name_or_path!r} lacks them: {', '.join(self.new_weights)}")
+        print(self.describe())
+        result = super().train(checkpoint, *args, **kwargs)
+        self.training_seconds = None if checkpoint else result.metrics["train_runtime"]  # it counts from a resumption
+        return result
+
+    def _resume_clock(self, checkpoint: str) -> None:
+        if self.budget is not None:
+            self.budget.resume(checkpoint)
+        elif TimeBudget.saved_in(checkpoint):
+            raise ValueError(
+                f"resume_from_checkpoint: {checkpoint!r} is of a training by the clock; give its --minutes too"
+            )
+
+    def create_optimizer(self, *args, **kwargs) -> torch.optim.Optimizer:
+        if self.optimizer is None and self.args.optimizer == "muon":
+            self.optimizer = muon_optimizer(
+                self.model,
+                self.get_decay_parameter_names(self.model),
+                learning_rate=self.args.learning_rate,
+                muon_learning_rate=self.args.muon_learning_rate or default_rate(self.model.config.hidden_size),
+                weight_decay=self.args.weight_decay,
+                betas=(self.args.adam_beta1, self.args.adam_beta2),
+                eps=self.args.adam_epsilon,
+            )
+        return super().create_optimizer(*args, **kwargs)
+
+    def create_scheduler(self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None):
+        if self.budget is None:
+            return super().create_scheduler(num_training_steps, optimizer)
+        self.lr_scheduler = self.budget.scheduler(optimizer or self.optimizer)
+        return self.lr_scheduler
 
     def get_batch_samples(self, epoch_iterator, num_batches, device):
         batches, num_items = super().get_batch_samples(epoch_iterator, num_batches, device)
@@ -78,6 +239,8 @@ class PretrainingTrainer(OptimizationMixin, HubMixin, CheckpointErrors, Trainer)
         return (loss, outputs) if return_outputs else loss
 
     def log(self, logs, *args, **kwargs):
+        if self.budget is not None:
+            logs.pop("train_samples_per_second", None)  # computed from a number of steps that is never reached
         if self._parts and "loss" in logs:
             steps = max(self.state.global_step - self._parts_since, 1)
             how = "sum" if self.args.average_tokens_across_devices else "mean"
@@ -92,6 +255,8 @@ class PretrainingTrainer(OptimizationMixin, HubMixin, CheckpointErrors, Trainer)
         if isinstance(rows, StreamedRows):
             return StreamOrder(rows, self._train_batch_size, args.world_size, seed, lambda: int(self.state.epoch or 0))
         return super()._get_train_sampler(rows)
+
+    # --- evaluation ---
 
     def get_eval_dataloader(self, eval_dataset=None):
         # Not accelerate's, which gives ranks some rows again, to fill up their last batches.
@@ -135,8 +300,132 @@ class PretrainingTrainer(OptimizationMixin, HubMixin, CheckpointErrors, Trainer)
         output.metrics.update({f"{metric_key_prefix}_{name}": figure for name, figure in figures.items()})
         return output
 
-    def last_evaluation(self) -> dict[str, float]:
+    # --- saving ---
+
+    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
+        """Write the model (for rtd the discriminator, and the generator in `generator/`), the tokenizer, the card,
+        `report.json` and the loss curve; push them where `args.push_to_hub` says so."""
+        if _internal_call:  # a checkpoint, or a part of a push
+            return super().save_model(output_dir, _internal_call=True)
+        folder = Path(output_dir or self.args.output_dir)
+        self.report = self._make_report()  # by all processes
+        self.objective.save(self, folder)
+        if self.is_world_process_zero():
+            self.save_state()
+            plot_losses(self.state.log_history, folder / "loss.png", self.objective.metric, self.report)
+            write_json(folder / "report.json", self.report)
+            self.card = write_card(folder, self.report, self.data_description, self._recipe(), self.args)
+        if self.args.push_to_hub:
+            self.push_to_hub()
+
+    def _make_report(self) -> dict[str, Any]:
+        """The figures of the last evaluation and of the whole training."""
+        state, tokenizer, seconds = self.state, self.processing_class, self.training_seconds
+        if self.report is not None and self.report["steps"] == state.global_step:
+            return self.report  # saved once more
+        figures, batches = self.last_evaluation(), self.evaluation_batches(self.eval_dataset)
+        baseline = unigram_baseline(self.sample, batches, vocabulary_size(tokenizer), tokenizer.all_special_ids)
+        return (
+            self.objective.report(figures, baseline)
+            | self.more_figures
+            | {
+                "objective": self.objective.name,
+                "steps": state.global_step,
+                "epochs": state.epoch if has_length(self.train_dataset) else None,
+                "training_tokens": state.num_input_tokens_seen,
+                "training_seconds": seconds,
+                "parameters": self.model.num_parameters(),
+                "precision": "bf16" if self.args.bf16 else "fp16" if self.args.fp16 else "fp32",
+            }
+        )
+
+    def _recipe(self) -> dict[str, Any]:
+        """The settings that are on the card."""
+        names = ("embedding_init", "validation_size", "seq_length", "packing", "optimizer", "muon_learning_rate")
+        masking = {} if self.objective.name == "clm" else self.objective.masking
+        return {name: getattr(self.args, name) for name in (*names, "minutes")} | masking
+
+    def last_evaluation(self) -> Mapping[str, float]:
         """The figures of the model as it stands: those of the evaluation at its step, if there was one."""
         step = kept_step(vars(self.state), self.args.load_best_model_at_end)
-        found = [entry for entry in self.state.log_history if "eval_loss" in entry and entry["step"] == step]
-        return found[-1] if found else self.evaluate()
+        history = [log for log in self.state.log_history if "eval_targets" in log and log["step"] == step]
+        return history[-1] if history else self.evaluate()
+
+
+# --- rows ---
+
+
+def columns_of(rows: Any) -> list[str]:
+    """The names of the columns of a data set; of a stream that does not know them, of its first row."""
+    names = getattr(rows, "column_names", None)
+    return list(names if names is not None else next(iter(rows), {}))
+
+
+def hold_out_rows(rows: Any, args: PretrainingConfig, objective: Objective) -> tuple[Any, Any]:
+    """The rows to train on and those to evaluate on; copies of a text are all on one side."""
+    if "text" in columns_of(rows):
+        rows = rows.filter(is_written, input_columns="text", batched=True)
+        held_out = hold_out(rows, args.validation_size, args.seed, objective.minimum_validation)
+        return tuple(rows.select(np.flatnonzero(side)) for side in (~held_out, held_out))
+    size = args.validation_size
+    parts = rows.train_test_split(size if size < 1 else int(size), seed=args.seed)
+    return parts["train"], parts["test"]
+
+
+def is_written(texts: list[str | None]) -> list[bool]:
+    return [bool(text and text.strip()) for text in texts]
+
+
+def make_rows(rows: Any, tokenizer: PreTrainedTokenizerBase, objective: Objective) -> Any:
+    """Rows for the collator out of text, of tokens, or those that are packed already."""
+    if isinstance(rows, StreamedRows):
+        return rows
+    columns = columns_of(rows)
+    if "text" in columns:
+        return objective.rows(rows.select_columns("text") if "source" not in columns else rows, tokenizer)
+    if "input_ids" not in columns:
+        raise ValueError(f"train_dataset: it has the columns {', '.join(columns)}; it needs text, or input_ids")
+    if not objective.packs_documents:
+        if "token_type_ids" in columns and "next_sentence_label" in columns:
+            return rows
+        raise ValueError(f"train_dataset: objective {objective.name} makes pairs of text; give a column text")
+    return rows if "position_ids" in columns else objective.pack(rows.select_columns("input_ids"), tokenizer)
+
+
+def sample_of(rows: Any, seed: int) -> datasets.Dataset:
+    """The rows; of a stream the first ones, in the order of the training."""
+    if isinstance(rows, datasets.IterableDataset):
+        return first_rows(rows, count=SAMPLE_ROWS)
+    if isinstance(rows, StreamedRows):
+        return first_rows((rows[row] for row in StreamOrder(rows, 1, 1, seed, lambda: 0)), count=SAMPLE_ROWS)
+    return rows
+
+
+def check_full_batches(args: PretrainingConfig, rows: Any) -> None:
+    batch = args.train_batch_size * args.world_size
+    if args.dataloader_drop_last and has_length(rows) and len(rows) < batch:
+        few = f"drops all {len(rows):,} rows, less than a batch ({batch:,})"
+        raise ValueError(f"dataloader_drop_last: True {few}; use false")
+
+
+# --- tokenizers ---
+
+
+def new_tokenizer(args: PretrainingConfig, config: MiniBertConfig, texts: Any) -> PreTrainedTokenizerBase:
+    """A tokenizer that is trained on texts, for a model of this config."""
+    return train_tokenizer(
+        texts,
+        algorithm=args.algorithm,
+        vocab_size=args.vocab_size,
+        lowercase=args.lowercase,
+        strip_accents=args.strip_accents,
+        model_max_length=config.max_position_embeddings,
+        token_type_ids=config.type_vocab_size > 0,
+    )
+
+
+def with_tokenizer(config: MiniBertConfig, tokenizer: PreTrainedTokenizerBase) -> MiniBertConfig:
+    """The config with the vocabulary size (padded) and the special tokens of the tokenizer."""
+    size = -(-vocabulary_size(tokenizer) // VOCABULARY_MULTIPLE) * VOCABULARY_MULTIPLE
+    ids = {name: getattr(tokenizer, name, None) for name in SPECIAL_IDS}
+    return MiniBertConfig.from_dict(config.to_dict() | {"vocab_size": size} | ids)

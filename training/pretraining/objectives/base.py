@@ -12,13 +12,12 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, Trainer
 
 from ....configuration_minibert import MiniBertConfig
-from ...arguments import decide
-from ...arguments.pretraining import MaskingArguments, ObjectiveArguments, RowArguments
 from ...data.collators import MaskedLMCollator
 from ...data.documents import tokenize_documents
 from ...data.masking import IGNORE_INDEX, unigram_counts
 from ...data.packing import adapt_tokenizer, check_packing, fill_rate, pack_documents
 from ...loading import load_reported
+from ..config import MASKING_FIELDS, PretrainingConfig, config_path
 
 
 class Objective(abc.ABC):
@@ -33,30 +32,29 @@ class Objective(abc.ABC):
     metric = "mlm_loss"  # the loss that is drawn, compared and reported
     packs_documents = True  # rows can be made while text is read, or once for several trainings, and batched unpadded
     minimum_validation = 1  # documents that have to be held out
-    new_weights: Sequence[str] = ()  # names of those that the checkpoint of the last `model` lacks
-    config_fields: Mapping[str, Any] = {}  # fields of the config that the objective decides
+    config_fields: Mapping[str, Any] = {}  # fields of the model's config that the objective decides
     masking_defaults: Mapping[str, float] = {}  # unless the user says otherwise
 
-    def __init__(self, arguments: ObjectiveArguments, masking: MaskingArguments, seed: int):
-        self.arguments, self.seed = arguments, seed
-        self.masking = decide(masking, **self.masking_defaults)
+    def __init__(self, args: PretrainingConfig):
+        self.args = args
+        given = {name: getattr(args, name) for name in MASKING_FIELDS}
+        self.masking = {n: self.masking_defaults.get(n) if value is None else value for n, value in given.items()}
 
-    def check(
-        self, config: MiniBertConfig, rows: RowArguments, streaming: bool = False, label_smoothing: float = 0.0
-    ) -> None:
-        """Refuse (ValueError), before any work, what does not go together."""
+    def check(self, config: MiniBertConfig, streaming: bool = False) -> None:
+        """Refuse (ValueError), before any work, what does not go together; of `args`, the rows are decided."""
         wrong, causal = f"does not go with --objective {self.name}", self.config_fields.get("is_causal", False)
+        smoothing, length = self.args.label_smoothing_factor, self.args.seq_length
         if config.is_causal != causal:
             raise ValueError(f"is_causal: {config.is_causal} {wrong}; use {causal}")
-        if label_smoothing and self.name != "mlm":
-            raise ValueError(f"label_smoothing_factor: {label_smoothing} {wrong}, whose loss it would break; use 0")
+        if smoothing and self.name != "mlm":
+            raise ValueError(f"label_smoothing_factor: {smoothing} {wrong}, whose loss it would break; use 0")
         if streaming and not self.packs_documents:
             raise ValueError(f"streaming: True {wrong}; use False")
-        check_packing(rows.packing, rows.seq_length)
-        if rows.seq_length > config.max_position_embeddings:
+        check_packing(self.args.packing, length)
+        if length > config.max_position_embeddings:
             raise ValueError(
-                f"seq_length: {rows.seq_length} is beyond max_position_embeddings={config.max_position_embeddings} of"
-                " the model; use at most that, or raise --max_position_embeddings"
+                f"seq_length: {length} is beyond max_position_embeddings={config.max_position_embeddings} of the model;"
+                " use at most that, or raise max_position_embeddings (--config_overrides)"
             )
 
     def prepare_tokenizer(self, tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
@@ -67,28 +65,46 @@ class Objective(abc.ABC):
         """Refuse (ValueError), before a tokenizer is trained, documents that the objective can make no rows of."""
         return
 
-    def rows(
-        self, documents: datasets.Dataset, tokenizer: PreTrainedTokenizerBase, rows: RowArguments
-    ) -> datasets.Dataset:
+    def rows(self, documents: datasets.Dataset, tokenizer: PreTrainedTokenizerBase) -> datasets.Dataset:
         """Rows for the collator out of documents (column `text`)."""
-        tokenized = tokenize_documents(documents, tokenizer, rows.num_proc)
-        return pack_documents(tokenized, tokenizer, rows.seq_length, rows.packing)
+        return self.pack(tokenize_documents(documents, tokenizer, self.args.num_proc), tokenizer)
 
-    def describe_rows(self, rows: datasets.Dataset, seq_length: int) -> str:
+    def pack(self, tokenized: datasets.Dataset, tokenizer: PreTrainedTokenizerBase) -> datasets.Dataset:
+        """Rows out of documents without special tokens (column `input_ids`)."""
+        return pack_documents(tokenized, tokenizer, self.args.seq_length, self.args.packing)
+
+    def describe_rows(self, rows: datasets.Dataset) -> str:
         """A few words about the training rows, to print."""
-        return f"{len(rows):,} rows of up to {seq_length} tokens, filled to {fill_rate(rows, seq_length):.1%}"
+        length = self.args.seq_length
+        return f"{len(rows):,} rows of up to {length} tokens, filled to {fill_rate(rows, length):.1%}"
 
     @abc.abstractmethod
-    def collator(self, tokenizer: PreTrainedTokenizerBase, train: datasets.Dataset) -> MaskedLMCollator:
-        """The collator of the training; its `for_evaluation()` is that of the evaluation."""
+    def collator(self, tokenizer: PreTrainedTokenizerBase, train: datasets.Dataset, **options: Any) -> MaskedLMCollator:
+        """The collator of the training; its `for_evaluation()` is that of the evaluation. `options`: of
+        `MaskedLMCollator`, what the rows decide (`unpadded`, `rows_repeat`)."""
 
-    def model(self, config: MiniBertConfig, checkpoint: str | None) -> PreTrainedModel:
-        """The model, its weights new, or those of a checkpoint."""
-        if checkpoint is None:
-            return self.model_class(config)
-        options = dict(config=config, dtype=torch.float32)
-        model, self.new_weights = load_reported(self.model_class, checkpoint, head=False, **options)
-        return model
+    def model(
+        self, source: Any, config: MiniBertConfig, tokenizer: PreTrainedTokenizerBase
+    ) -> tuple[PreTrainedModel, list[str]]:
+        """The model that is trained, and the names of its weights that are new where it was not made anew.
+
+        Args:
+            source: a config: a new model; a path: a saved one; a model: that one.
+            config: what the model's config is to be.
+        """
+        path = config_path(source)
+        if path is not None:
+            return self.load(path, config)
+        if isinstance(source, MiniBertConfig):
+            return self.model_class(config), []
+        if not isinstance(source, self.model_class):
+            name, needed = type(source).__name__, self.model_class.__name__
+            raise ValueError(f"model: objective {self.name!r} trains a {needed}, or a config of one, not a {name}")
+        return source, []
+
+    def load(self, path: str, config: MiniBertConfig) -> tuple[PreTrainedModel, list[str]]:
+        """The saved model with this config, in fp32, and the names of its weights that are new."""
+        return load_reported(self.model_class, path, head=False, config=config, dtype=torch.float32)
 
     def counts(self, batch: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """How many terms losses of a micro-batch have, beside those at `labels` (which `Trainer` counts): keywords of
@@ -118,9 +134,9 @@ class Objective(abc.ABC):
             "unigram_accuracy": baseline[1],
         }
 
-    def save(self, trainer: Trainer) -> None:
-        """Save what the training was for, into the output folder; `trainer.model` is then what was saved."""
-        trainer.save_model(_internal_call=True)  # which pushes nothing: card and report are not there yet
+    def save(self, trainer: Trainer, folder: Path) -> None:
+        """Save what the training was for; `trainer.model` is then what was saved."""
+        trainer.save_model(str(folder), _internal_call=True)  # which pushes nothing: there is no card yet
 
     @abc.abstractmethod
     def examples(self, folder: Path, sentences: Sequence[str], tokenizer: PreTrainedTokenizerBase) -> list[str]:

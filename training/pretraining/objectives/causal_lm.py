@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import datasets
 import torch
@@ -28,21 +29,23 @@ class CausalLM(Objective):
         tokenizer.bos_token, tokenizer.eos_token = tokenizer.cls_token, tokenizer.sep_token
         return tokenizer
 
-    def model(self, config: MiniBertConfig, checkpoint: str | None) -> PreTrainedModel:
+    def model(
+        self, source: Any, config: MiniBertConfig, tokenizer: PreTrainedTokenizerBase
+    ) -> tuple[PreTrainedModel, list[str]]:
         config.bos_token_id, config.eos_token_id = config.cls_token_id, config.sep_token_id
-        model = super().model(config, checkpoint)
+        model, new = super().model(source, config, tokenizer)
         for name in ("bos_token_id", "eos_token_id", "pad_token_id"):
             setattr(model.generation_config, name, getattr(config, name))
         model.generation_config.use_cache = False  # there is none, by which guidance would shorten the text
-        return model
+        return model, new
 
-    def collator(self, tokenizer: PreTrainedTokenizerBase, train: datasets.Dataset) -> MaskedLMCollator:
-        return MaskedLMCollator(tokenizer, mlm=False, seed=self.seed)
+    def collator(self, tokenizer: PreTrainedTokenizerBase, train: datasets.Dataset, **options: Any) -> MaskedLMCollator:
+        return MaskedLMCollator(tokenizer, mlm=False, seed=self.args.seed, **options)
 
-    def save(self, trainer: Trainer) -> None:
+    def save(self, trainer: Trainer, folder: Path) -> None:
         """Text is a prompt from now on: the tokenizer no longer puts [SEP], the end of the document, behind it."""
         trainer.processing_class.add_bos_token = True
-        super().save(trainer)
+        super().save(trainer, folder)
 
     def examples(self, folder: Path, sentences: Sequence[str], tokenizer: PreTrainedTokenizerBase) -> list[str]:
         """The beginning of each sentence, continued greedily by the model that was saved."""

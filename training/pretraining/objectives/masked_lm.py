@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import datasets
 from transformers import PreTrainedTokenizerBase
@@ -9,7 +11,6 @@ from transformers import PreTrainedTokenizerBase
 from ....configuration_minibert import MiniBertConfig, vocabulary_size
 from ....modeling_minibert import MiniBertForMaskedLM
 from ....tokenization.words import word_start_table
-from ...arguments.pretraining import RowArguments
 from ...data.collators import MaskedLMCollator, check_mask_token, check_masking
 from ...data.masking import unigram_counts
 from ..fill import fill_masks
@@ -24,22 +25,22 @@ class MaskedLM(Objective):
     model_class = MiniBertForMaskedLM
     masking_defaults = {"mlm_probability": 0.3, "mask_replace_prob": 0.8, "random_replace_prob": 0.1}
 
-    def check(self, config: MiniBertConfig, rows: RowArguments, *others) -> None:
-        super().check(config, rows, *others)
-        check_masking(self.masking)
+    def check(self, config: MiniBertConfig, streaming: bool = False) -> None:
+        super().check(config, streaming)
+        check_masking(SimpleNamespace(**self.masking))
 
     def prepare_tokenizer(self, tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
         tokenizer = super().prepare_tokenizer(tokenizer)
         check_mask_token(tokenizer)
-        if self.masking.masking != "token":
+        if self.masking["masking"] != "token":
             word_start_table(tokenizer)  # to refuse one without words
         return tokenizer
 
-    def collator(self, tokenizer: PreTrainedTokenizerBase, train: datasets.Dataset) -> MaskedLMCollator:
+    def collator(self, tokenizer: PreTrainedTokenizerBase, train: datasets.Dataset, **options: Any) -> MaskedLMCollator:
         counts = None
-        if self.masking.random_replacement == "unigram":
+        if self.masking["random_replacement"] == "unigram":
             counts = unigram_counts(train, vocabulary_size(tokenizer))
-        return MaskedLMCollator(tokenizer, unigram_counts=counts, seed=self.seed, **vars(self.masking))
+        return MaskedLMCollator(tokenizer, unigram_counts=counts, seed=self.args.seed, **self.masking | options)
 
     def examples(self, folder: Path, sentences: Sequence[str], tokenizer: PreTrainedTokenizerBase) -> list[str]:
         """A word masked in each sentence, filled by the model that was saved."""

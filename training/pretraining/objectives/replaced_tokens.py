@@ -1,12 +1,12 @@
 """Replaced-token detection (ELECTRA: Clark et al. 2020, arXiv 2003.10555)."""
 
 import copy
-import dataclasses
 import math
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import datasets
 import numpy as np
 import torch
 from torch import nn
@@ -15,8 +15,7 @@ from transformers.utils import ModelOutput
 
 from ....configuration_minibert import SPECIAL_IDS, MiniBertConfig
 from ....modeling_minibert import MiniBertForMaskedLM, MiniBertForReplacedTokenDetection
-from ...arguments.pretraining import RowArguments
-from ...data.collators import MaskedLMCollator
+from ...data.collators import MaskedLMCollator, regular_tokens
 from ...data.masking import IGNORE_INDEX
 from .base import means, token_score
 from .examples import find_content_word
@@ -184,30 +183,30 @@ class ReplacedTokenDetection(MaskedLM):
     model_class = MiniBertForReplacedTokenDetection
     metric = "rtd_loss"
     masking_defaults = {"mlm_probability": 0.15, "mask_replace_prob": 1.0, "random_replace_prob": 0.0}
-    replacements: Sequence[int] = ()  # the ordinary tokens of the last `collator`
 
-    def check(self, config: MiniBertConfig, rows: RowArguments, *others) -> None:
-        super().check(config, rows, *others)
+    def check(self, config: MiniBertConfig, streaming: bool = False) -> None:
+        super().check(config, streaming)
         for name, most in (("generator_size", 1), ("discriminator_weight", 1e9), ("generator_temperature", 1e9)):
-            value = getattr(self.arguments, name)
+            value = getattr(self.args, name)
             least = "0 or more" if name == "discriminator_weight" else "above 0"
             if not 0 <= value <= most or (value == 0 and least == "above 0"):
                 raise ValueError(f"{name}: {value} does not go with --objective rtd; use {least}, at most {most:g}")
 
-    def model(self, config: MiniBertConfig, checkpoint: str | None) -> DetectorWithGenerator:
-        """A generator is always new; the discriminator starts from the checkpoint, if there is one."""
-        given = self.arguments
-        narrow = generator_config(config, given.generator_size)
-        never = {*range(config.vocab_size)} - {*self.replacements} if self.replacements else ()
-        model = DetectorWithGenerator(config, narrow, given.discriminator_weight, given.generator_temperature, never)
-        if checkpoint is not None:
-            model.load_state_dict(super().model(config, checkpoint).state_dict(), strict=False)
-        return model
+    def model(
+        self, source: Any, config: MiniBertConfig, tokenizer: PreTrainedTokenizerBase
+    ) -> tuple[DetectorWithGenerator, list[str]]:
+        """A generator is always new; the discriminator is the model of `source`."""
+        args, narrow = self.args, generator_config(config, self.args.generator_size)
+        never = {*range(config.vocab_size)} - {*np.flatnonzero(regular_tokens(tokenizer)).tolist()}
+        model = DetectorWithGenerator(config, narrow, args.discriminator_weight, args.generator_temperature, never)
+        if isinstance(source, MiniBertConfig):
+            return model, []
+        detector, new = super().model(source, config, tokenizer)
+        model.load_state_dict(detector.state_dict(), strict=False)
+        return model, new
 
-    def collator(self, *args) -> MaskedLMCollator:
-        made = dataclasses.replace(super().collator(*args), target_draws=True)
-        self.replacements = np.flatnonzero(made.regular).tolist()
-        return made
+    def collator(self, tokenizer: PreTrainedTokenizerBase, train: datasets.Dataset, **options: Any) -> MaskedLMCollator:
+        return super().collator(tokenizer, train, target_draws=True, **options)
 
     def counts(self, batch: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         return {"num_tokens_in_batch": batch.get("attention_mask", torch.ones_like(batch["input_ids"])).count_nonzero()}
@@ -251,14 +250,15 @@ class ReplacedTokenDetection(MaskedLM):
             },
         }
 
-    def save(self, trainer: Trainer) -> None:
+    def save(self, trainer: Trainer, folder: Path) -> None:
         """The discriminator as an ordinary model, and the generator as another in the folder `generator`."""
-        both, folder = trainer.model, Path(trainer.args.output_dir) / "generator"
-        if trainer.args.should_save:
-            both.plain_generator().save_pretrained(folder)
-            trainer.processing_class.save_pretrained(folder)
-        trainer.model = both.discriminator()
-        trainer.save_model(_internal_call=True)
+        both = trainer.model
+        if isinstance(both, DetectorWithGenerator):  # which it is until it is saved
+            if trainer.args.should_save:
+                both.plain_generator().save_pretrained(folder / "generator")
+                trainer.processing_class.save_pretrained(folder / "generator")
+            trainer.model = both.discriminator()
+        super().save(trainer, folder)
 
     @torch.no_grad()
     def examples(self, folder: Path, sentences: Sequence[str], tokenizer: PreTrainedTokenizerBase) -> list[str]:

@@ -13,7 +13,6 @@ from transformers import PreTrainedTokenizerBase
 
 from ....configuration_minibert import MiniBertConfig
 from ....modeling_minibert import MiniBertForPreTraining
-from ...arguments.pretraining import RowArguments
 from ...data.documents import map_tables, tokenize_table, tokenizer_backend
 from ...data.masking import IGNORE_INDEX
 from ...data.packing import special_ids
@@ -36,31 +35,30 @@ class MaskedLMWithNextSentence(MaskedLM):
     packs_documents = False
     minimum_validation = 2  # a random segment comes from another document
 
-    def check(self, config: MiniBertConfig, rows: RowArguments, *others) -> None:
-        super().check(config, rows, *others)
+    def check(self, config: MiniBertConfig, streaming: bool = False) -> None:
+        super().check(config, streaming)
         if config.type_vocab_size < 2:
             raise ValueError(
                 f"type_vocab_size: {config.type_vocab_size} does not go with --objective mlm+nsp, whose pairs need two"
                 " segments; use 2 or more (--model bert has them)"
             )
-        if not 0 <= self.arguments.short_seq_prob <= 1:
-            raise ValueError(f"short_seq_prob: {self.arguments.short_seq_prob} is no share; use 0 to 1")
-        if rows.seq_length < 8:
-            raise ValueError(f"seq_length: {rows.seq_length} has no room for pairs; use 8 or more")
+        if not 0 <= self.args.short_seq_prob <= 1:
+            raise ValueError(f"short_seq_prob: {self.args.short_seq_prob} is no share; use 0 to 1")
+        if self.args.seq_length < 8:
+            raise ValueError(f"seq_length: {self.args.seq_length} has no room for pairs; use 8 or more")
 
     def check_documents(self, train: datasets.Dataset, validation: datasets.Dataset) -> None:
         for name, part in by_source(train).items():
             check_segments(part, f"{f'of {name!r} ' if name else ''}to train on")
         check_segments(max(by_source(validation).values(), key=len), "held out (--validation_size)")
 
-    def rows(
-        self, documents: datasets.Dataset, tokenizer: PreTrainedTokenizerBase, rows: RowArguments
-    ) -> datasets.Dataset:
-        return make_pairs(documents, tokenizer, rows.seq_length, self.arguments.short_seq_prob, self.seed)
+    def rows(self, documents: datasets.Dataset, tokenizer: PreTrainedTokenizerBase) -> datasets.Dataset:
+        args = self.args
+        return make_pairs(documents, tokenizer, args.seq_length, args.short_seq_prob, args.seed)
 
-    def describe_rows(self, rows: datasets.Dataset, seq_length: int) -> str:
+    def describe_rows(self, rows: datasets.Dataset) -> str:
         random = np.mean(rows["next_sentence_label"])
-        return f"{len(rows):,} pairs of segments of up to {seq_length} tokens, {random:.1%} of them random"
+        return f"{len(rows):,} pairs of segments of up to {self.args.seq_length} tokens, {random:.1%} of them random"
 
     def counts(self, batch: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         return {"num_rows_in_batch": (batch["next_sentence_label"] != IGNORE_INDEX).sum()}

@@ -1,0 +1,201 @@
+"""`PretrainingTrainer` as one uses a `Trainer`: from text, tokens or packed rows, with every objective, as a stream."""
+
+import copy
+import json
+import shutil
+
+import datasets
+import pytest
+import torch
+from helpers import sentences
+from safetensors.torch import load_file
+from transformers import AutoModelForMaskedLM, AutoTokenizer, Trainer, TrainingArguments
+
+from minibert import (
+    MaskedLMCollator,
+    MiniBertConfig,
+    MiniBertForMaskedLM,
+    PretrainingConfig,
+    PretrainingTrainer,
+    train_tokenizer,
+)
+from minibert.training.data.collators import MaskingProgress
+from minibert.training.data.documents import tokenize_documents
+from minibert.training.data.packing import pack_documents
+from minibert.training.optimization.muon import muon_optimizer
+from minibert.training.pretraining import trainer as module
+
+SIZES = dict(num_hidden_layers=1, hidden_size=16, num_attention_heads=2, intermediate_size=24)
+HEADS = {"mlm": "MaskedLM", "mlm+nsp": "PreTraining", "rtd": "ReplacedTokenDetection", "clm": "CausalLM"}
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory):
+    """As `load_dataset("text", …)` gives it: a line a row, some of them blank."""
+    path = tmp_path_factory.mktemp("text") / "text.txt"
+    path.write_text("\n".join(f"{a}. {b}.\n" for a, b in zip(sentences(150), sentences(150, seed=1))))
+    cache = str(path.parent / "cache")
+    return datasets.load_dataset("text", data_files=str(path), split="train", cache_dir=cache)
+
+
+@pytest.fixture(scope="module")
+def tokenizer(text):
+    return train_tokenizer(text["text"], vocab_size=100)
+
+
+def settings(folder, **fields):
+    defaults = dict(max_steps=3, seq_length=32, vocab_size=100, disable_tqdm=True, bf16=False, save_strategy="no")
+    return PretrainingConfig(str(folder), **defaults | dict(eval_strategy="no") | fields)
+
+
+def config(preset="minibert", **fields):
+    return getattr(MiniBertConfig, preset)("tiny", **SIZES | fields)
+
+
+def test_the_ten_lines(text, tmp_path):
+    trainer = PretrainingTrainer(
+        model=MiniBertConfig.minibert("tiny", num_hidden_layers=1),
+        args=PretrainingConfig(tmp_path / "mine", num_train_epochs=2, validation_size=0.05),
+        train_dataset=text,
+    )
+    trainer.train()
+    trainer.save_model()
+    folder = tmp_path / "mine"
+    report = json.loads((folder / "report.json").read_text())
+    assert {"validation_loss", "perplexity", "accuracy", "unigram_loss"} <= {*report} and report["epochs"] == 2
+    assert report["steps"] == trainer.state.global_step and trainer.report == report
+    assert "pipeline_tag: fill-mask" in (folder / "README.md").read_text()
+    model, tokenizer = AutoModelForMaskedLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+    assert model.num_parameters() == report["parameters"] and tokenizer.mask_token_id is not None
+    held_out, rest = set(trainer.eval_dataset["input_ids"][0]), len(trainer.train_dataset)
+    assert held_out and rest > len(trainer.eval_dataset)
+    with pytest.raises(ValueError, match="holds a finished model"):  # which nothing overwrites
+        PretrainingTrainer(config(), settings(folder), train_dataset=text).train()
+
+
+def rows_of(kind, text, tokenizer):
+    tokens = tokenize_documents(text, tokenizer)
+    return {"text": text, "tokens": tokens, "packed": pack_documents(tokens, tokenizer, 32)}[kind]
+
+
+@pytest.mark.parametrize("kind", ["text", "tokens", "packed"])
+def test_text_tokens_and_packed_rows_give_the_same_training(kind, text, tokenizer, tmp_path):
+    losses = []
+    for name in ("text", kind):
+        rows = rows_of(name, text, tokenizer)
+        args = settings(tmp_path / str(len(losses)), logging_steps=1)
+        trainer = PretrainingTrainer(config(), args, None, rows, rows, tokenizer)
+        trainer.train()
+        losses.append([log["loss"] for log in trainer.state.log_history if "loss" in log])
+    assert losses[0] == losses[1] and len(losses[0]) == 3
+
+
+@pytest.mark.parametrize("kind", ["tokens", "packed"])
+def test_rows_of_tokens_are_held_out_too(kind, text, tokenizer, tmp_path):
+    rows = rows_of(kind, text, tokenizer)
+    args = settings(tmp_path, validation_size=0.2, packing="padded")
+    trainer = PretrainingTrainer(config(), args, train_dataset=rows, processing_class=tokenizer)
+    assert len(trainer.eval_dataset) == pytest.approx(0.2 * len(rows), abs=len(rows) // 2 if kind == "tokens" else 1)
+    with pytest.raises(ValueError, match="need the tokenizer that they were made with"):
+        PretrainingTrainer(config(), args, train_dataset=rows)
+
+
+@pytest.mark.parametrize("objective", HEADS)
+def test_every_objective(objective, text, tmp_path):
+    """From a config, and then from what was saved, by its name."""
+    preset = "bert" if objective == "mlm+nsp" else "modernbert"
+    trainer = PretrainingTrainer(
+        config(preset), settings(tmp_path / "first", objective=objective), train_dataset=text.filter(has_text)
+    )
+    trainer.train()
+    trainer.save_model()
+    saved = trainer.model.config
+    assert saved.architectures == [f"MiniBertFor{HEADS[objective]}"] and trainer.report["validation_loss"] > 0
+    again = PretrainingTrainer(
+        str(tmp_path / "first"),
+        settings(tmp_path / "again", objective=objective),
+        train_dataset=text.filter(has_text),
+    )
+    assert again.args.learning_rate == 1e-4 and not again.new_weights
+    before = load_file(tmp_path / "first" / "model.safetensors")
+    now = again.model.state_dict()
+    assert all(torch.equal(now[name], tensor) for name, tensor in before.items())
+    again.train()
+    with pytest.raises(ValueError, match="trains a"):
+        other = MiniBertForMaskedLM if objective != "mlm" else torch.nn.Linear
+        wrong = other(saved) if objective != "mlm" else copy.copy(again.model).model
+        PretrainingTrainer(wrong, settings(tmp_path / "x", objective=objective), train_dataset=text)
+
+
+def has_text(row):
+    return bool(row["text"])
+
+
+def test_a_stream_needs_an_evaluation_set(text, tokenizer, tmp_path):
+    stream = text.filter(has_text).to_iterable_dataset()
+    with pytest.raises(ValueError, match="eval_dataset"):
+        PretrainingTrainer(config(), settings(tmp_path), train_dataset=stream, processing_class=tokenizer)
+    with pytest.raises(ValueError, match="max_steps"):
+        args = settings(tmp_path, max_steps=-1)
+        PretrainingTrainer(config(), args, train_dataset=stream, eval_dataset=text, processing_class=tokenizer)
+    args = settings(tmp_path / "run")
+    trainer = PretrainingTrainer(
+        config(), args, train_dataset=stream, eval_dataset=stream.take(20), processing_class=tokenizer
+    )
+    trainer.train()
+    trainer.save_model()
+    assert trainer.report["steps"] == 3 and trainer.report["epochs"] is None
+
+
+@pytest.mark.parametrize("name", [True, "checkpoint-4"])
+def test_it_is_resumed_as_a_trainer_is(name, text, tokenizer, tmp_path):
+    def make(folder, **fields):
+        args = settings(folder, max_steps=6, save_strategy="steps", save_steps=2, save_total_limit=9, **fields)
+        return PretrainingTrainer(config(hidden_dropout=0.1), args, train_dataset=text, processing_class=tokenizer)
+
+    whole = make(tmp_path / "whole")
+    whole.train()
+    shutil.copytree(tmp_path / "whole" / "checkpoint-4", tmp_path / "broken" / "checkpoint-4")
+    broken = make(tmp_path / "broken")
+    with pytest.raises(ValueError, match="holds an unfinished run"):
+        broken.train()
+    broken.train(resume_from_checkpoint=name if name is True else str(tmp_path / "broken" / name))
+    assert all(map(torch.equal, whole.model.state_dict().values(), broken.model.state_dict().values()))
+    with pytest.raises(ValueError, match="mlm_probability: 0.2"):
+        make(tmp_path / "other", mlm_probability=0.2).train(str(tmp_path / "whole" / "checkpoint-4"))
+
+
+def test_its_parts_work_in_a_plain_trainer(text, tokenizer, tmp_path):
+    rows = rows_of("packed", text, tokenizer)
+    model = MiniBertForMaskedLM(MiniBertConfig.from_tokenizer(tokenizer, "minibert", "tiny", **SIZES))
+    collator = MaskedLMCollator(tokenizer, mlm_probability=0.3, seed=0)
+    optimizer = muon_optimizer(model, {"decoder.weight"}, learning_rate=1e-2, muon_learning_rate=1e-2)
+    args = TrainingArguments(str(tmp_path), num_train_epochs=3, logging_steps=1, use_cpu=True, disable_tqdm=True,
+                             save_strategy="no", remove_unused_columns=False)  # fmt: skip
+    callbacks = [MaskingProgress(collator)]
+    trainer = Trainer(model, args, collator, rows, optimizers=(optimizer, None), callbacks=callbacks)
+    trainer.train()
+    losses = [log["loss"] for log in trainer.state.log_history if "loss" in log]
+    assert losses[-1] < losses[0]
+
+
+def test_what_cannot_be_trained_on_is_refused(text, tokenizer, tmp_path):
+    tokens = rows_of("tokens", text, tokenizer)
+    given = dict(train_dataset=tokens, eval_dataset=tokens, processing_class=tokenizer)
+    with pytest.raises(ValueError, match="makes pairs of text"):
+        PretrainingTrainer(config("bert"), settings(tmp_path, objective="mlm+nsp"), **given)
+    with pytest.raises(ValueError, match="it needs text, or input_ids"):
+        other = tokens.rename_column("input_ids", "x")
+        PretrainingTrainer(config(), settings(tmp_path), None, other, other, tokenizer)
+    with pytest.raises(ValueError, match="seq_length: 64 is beyond max_position_embeddings=32"):
+        PretrainingTrainer(config(max_position_embeddings=32), settings(tmp_path, seq_length=64), **given)
+
+
+def test_a_config_that_is_given_stays_as_it_is(text, tmp_path):
+    """The model's own has the vocabulary of the tokenizer; the settings are not changed either."""
+    given, args = config(), settings(tmp_path)
+    before = given.to_dict(), args.to_dict()
+    trainer = PretrainingTrainer(given, args, train_dataset=text)
+    assert (given.to_dict(), args.to_dict()) == before
+    assert trainer.model.config.vocab_size == 128 and trainer.args.optimizer == "muon"
+    assert module.columns_of(text) == ["text"]

@@ -1,1 +1,0 @@
-"""Commands that are still made of dataclasses; goes with the last of them."""

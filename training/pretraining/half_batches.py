@@ -1,0 +1,64 @@
+"""On a CPU, each half of the cores computes half of a batch: they wait for each other once a step, not at every
+product."""
+
+from collections.abc import Mapping
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+
+from ..data.masking import IGNORE_INDEX
+from ..threads import shared_cores
+from .config import ADAMW
+
+
+class HalfBatches:
+    """For a `Trainer` whose batches are unpadded: put it before that in the list of bases."""
+
+    _pool = None
+
+    def _may_halve(self) -> bool:
+        """Whether two threads give the same numbers in every run: nothing is drawn, and nothing but gradients written,
+        while they compute."""
+        model, args = self.model, self.args
+        drops = any(module.p for module in model.modules() if isinstance(module, torch.nn.Dropout))
+        other = drops or args.label_smoothing_factor or args.torch_compile or args.auto_find_batch_size
+        alone = args.device.type == "cpu" and torch.get_num_threads() % 2 == 0 and args.world_size == 1
+        return args.objective == "mlm" and args.optim in ADAMW and alone and not other
+
+    def train(self, *args, **kwargs):
+        with shared_cores(2) if self._may_halve() else nullcontext() as self._pool:
+            return super().train(*args, **kwargs)
+
+    def training_step(self, model, inputs, num_items_in_batch=None):
+        step = super().training_step
+        halves = [inputs] if self._pool is None or num_items_in_batch is None else halve(inputs)
+        if len(halves) == 1:
+            return step(model, inputs, num_items_in_batch)
+        before = [(weight, weight.grad) for weight in model.parameters() if weight.grad is not None]
+        for weight, _ in before:
+            weight.grad = None
+        loss = sum(self._pool.map(lambda half: step(model, half, num_items_in_batch), halves))
+        for weight, grad in before:  # of gradient accumulation: a third addend, whose place may not be left to chance
+            weight.grad = grad if weight.grad is None else grad.add_(weight.grad)
+        return loss
+
+
+def halve(batch: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Two batches out of one of `MaskedLMCollator(unpadded=True)`, cut between documents; that one itself where one of
+    them would have more than two thirds of the tokens, or where it is padded."""
+    bounds, tokens = batch.get("cu_seq_lens_q", torch.zeros(1)), batch["input_ids"].shape
+    cut = int((2 * bounds - tokens[1]).abs().argmin())
+    if not tokens[1] <= 3 * bounds[cut] <= 2 * tokens[1]:
+        return [batch]
+    halves = []
+    for documents in (bounds[: cut + 1], bounds[cut:]):
+        first, last = int(documents[0]), int(documents[-1])
+        half = {name: x[:, first:last] if getattr(x, "shape", None) == tokens else x for name, x in batch.items()}
+        longest = int(documents.diff().max())
+        half |= dict.fromkeys(("cu_seq_lens_q", "cu_seq_lens_k"), documents - first)
+        half |= dict.fromkeys(("max_length_q", "max_length_k"), longest)
+        if "masked_lm_positions" in batch:
+            half["masked_lm_positions"] = (half["labels"][0] != IGNORE_INDEX).nonzero().squeeze(1)
+        halves.append(half)
+    return halves
