@@ -236,15 +236,12 @@ def files_in(folder: str | Path, suffixes: Collection[str]) -> list[str]:
         folders[:] = [] if real in seen else [name for name in folders if not name.startswith(".")]
         paths += [] if real in seen else [Path(root, name) for name in names if not name.startswith(".")]
         seen.add(real)  # a link may lead back
-    if compressed := [path.name for path in paths if is_compressed(path, suffixes)]:
+    packed = [path for path in paths if path.suffix.lower() in COMPRESSED]
+    if compressed := [path.name for path in packed if path.with_suffix("").suffix.lower() in suffixes]:
         print(
             f"Left out of {str(folder)!r}: {len(compressed)} compressed files ({compressed[0]!r}, …); unpack them first"
         )
     return sorted(str(path) for path in paths if path.suffix.lower() in suffixes and path.is_file())
-
-
-def is_compressed(file: Path, suffixes: Collection[str]) -> bool:
-    return file.suffix.lower() in COMPRESSED and file.with_suffix("").suffix.lower() in suffixes
 
 
 def fingerprint(files: Iterable[str], is_text: bool = True) -> str:
