@@ -1,13 +1,33 @@
-"""The metrics that scikit-learn and scipy do not have. Every score is a share between 0 and 1."""
+"""Metrics beside those of scikit-learn: correlations (from -1 to 1); entities, answers and retrieval (from 0 to 1)."""
 
 import re
 import string
+import warnings
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+import scipy.stats
 import seqeval.metrics
+
+
+def pearson(predictions: Sequence[float], references: Sequence[float]) -> float:
+    """The linear correlation; 0 where it is not defined: one side is constant, or there is one row only."""
+    return _correlation(scipy.stats.pearsonr, predictions, references)
+
+
+def spearman(predictions: Sequence[float], references: Sequence[float]) -> float:
+    """The correlation of ranks, equal values sharing a rank; 0 where `pearson` is."""
+    return _correlation(scipy.stats.spearmanr, predictions, references)
+
+
+def _correlation(function: Callable, predictions: Sequence[float], references: Sequence[float]) -> float:
+    if len(references) < 2:
+        return 0.0
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", scipy.stats.ConstantInputWarning)
+        return float(np.nan_to_num(function(predictions, references).statistic))
 
 
 def entity_scores(predictions: Sequence[Sequence[str]], references: Sequence[Sequence[str]]) -> dict[str, Any]:
@@ -67,7 +87,9 @@ def discounted_gain(grades: Sequence[float]) -> float:
     return float(np.sum(np.asarray(grades, dtype=float) / np.log2(np.arange(2, len(grades) + 2))))
 
 
-class Retrieval:
+def retrieval_scores(
+    predictions: Sequence[Sequence[str]], references: Sequence[dict[str, Any]], ks: Sequence[int] = (10,)
+) -> dict[str, float]:
     """`mrr@k`, `ndcg@k`, `recall@k` and `hit@k` for every k asked for, as means over queries.
 
     A prediction is the list of document ids found for a query, best first; a reference is {"ids": documents, "grades":
@@ -75,21 +97,17 @@ class Retrieval:
     of all relevant documents; MRR is 1 over the rank of the first relevant one, 0 below rank k; recall is the share of
     the relevant ones among the first k, hit whether there is any. A query without a relevant document scores 0.
     """
-
-    def compute(
-        self, predictions: Sequence[Sequence[str]], references: Sequence[dict[str, Any]], ks: Sequence[int] = (10,)
-    ) -> dict[str, float]:
-        scores: dict[str, list[float]] = {f"{name}@{k}": [] for k in ks for name in ("mrr", "ndcg", "recall", "hit")}
-        for found, reference in zip(predictions, references):
-            if len(set(found)) < len(found):
-                raise ValueError(f"a document is found twice for one query: {found}")
-            grade_of = {name: g for name, g in zip(reference["ids"], reference["grades"]) if g > 0}
-            grades = [grade_of.get(name, 0.0) for name in found]
-            ideal = sorted(grade_of.values(), reverse=True)
-            for k in ks:
-                relevant = [rank for rank, grade in enumerate(grades[:k], start=1) if grade > 0]
-                scores[f"mrr@{k}"].append(1 / relevant[0] if relevant else 0.0)
-                scores[f"ndcg@{k}"].append(discounted_gain(grades[:k]) / discounted_gain(ideal[:k]) if ideal else 0.0)
-                scores[f"recall@{k}"].append(len(relevant) / max(len(ideal), 1))
-                scores[f"hit@{k}"].append(float(bool(relevant)))
-        return {name: float(np.mean(values)) for name, values in scores.items()}
+    scores: dict[str, list[float]] = {f"{name}@{k}": [] for k in ks for name in ("mrr", "ndcg", "recall", "hit")}
+    for found, reference in zip(predictions, references):
+        if len(set(found)) < len(found):
+            raise ValueError(f"a document is found twice for one query: {found}")
+        grade_of = {name: g for name, g in zip(reference["ids"], reference["grades"]) if g > 0}
+        grades = [grade_of.get(name, 0.0) for name in found]
+        ideal = sorted(grade_of.values(), reverse=True)
+        for k in ks:
+            relevant = [rank for rank, grade in enumerate(grades[:k], start=1) if grade > 0]
+            scores[f"mrr@{k}"].append(1 / relevant[0] if relevant else 0.0)
+            scores[f"ndcg@{k}"].append(discounted_gain(grades[:k]) / discounted_gain(ideal[:k]) if ideal else 0.0)
+            scores[f"recall@{k}"].append(len(relevant) / max(len(ideal), 1))
+            scores[f"hit@{k}"].append(float(bool(relevant)))
+    return {name: float(np.mean(values)) for name, values in scores.items()}

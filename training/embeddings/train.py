@@ -453,7 +453,7 @@ def as_reranking(rows: Dataset) -> tuple[Retrieval, list[list[Passage]]]:
 
 def correlation(model: CrossEncoder, pairs: Dataset, progress: str | None) -> dict[str, float]:
     scores = score_pairs(model, list(zip(pairs["first"], pairs["second"])), progress)
-    return metrics.Spearman().compute(predictions=scores.tolist(), references=pairs["label"])
+    return {"spearman": metrics.spearman(scores.tolist(), pairs["label"][:])}
 
 
 # --- training ---

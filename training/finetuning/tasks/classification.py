@@ -3,7 +3,6 @@
 import ast
 import json
 import re
-import warnings
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -12,13 +11,13 @@ from typing import Any, ClassVar, Literal
 import datasets
 import numpy as np
 import torch
-from scipy.stats import ConstantInputWarning, pearsonr, spearmanr
 from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
 from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 
 from ....modeling_minibert import MiniBertForSequenceClassification
 from ...data.tables import to_number
 from ...files import printable
+from ...metrics import pearson, spearman
 from ...report import plot_confusion, plot_scores, plot_values
 from ..data import FILE, as_list, bad_value, each_row, find_column, string_columns
 from .base import CUT, LABEL, Labels, Predictions, Scores, Task, saved_labels
@@ -225,8 +224,8 @@ class Classify(Task):
         """Macro F1 is the mean over the labels that occur in `references`."""
         if self.problem_type == REGRESSION:
             predictions, constant = np.asarray(predictions, np.float32), len(set(references)) < 2
-            found = {"pearson": pearsonr, "spearman": spearmanr}
-            scores = {name: None if constant else correlation(f, predictions, references) for name, f in found.items()}
+            functions = {"pearson": pearson, "spearman": spearman}
+            scores = {name: None if constant else f(predictions, references) for name, f in functions.items()}
             return scores | {"mse": float(np.mean((predictions - np.asarray(references)) ** 2))}
         predictions, references = np.asarray(predictions, np.int32), np.asarray(references, np.int32)
         there = self.labels_in(references)
@@ -295,13 +294,6 @@ class Nli(Classify):  # (its docstring, which has the help of the options, is th
             use = "give them in the order of their numbers, as --labels entailment neutral contradiction"
             raise ValueError(f"labels: {self.label_column!r} has no names for its labels; {use}")
         return read
-
-
-def correlation(function: Callable, predictions: np.ndarray, references: Sequence[float]) -> float:
-    """The statistic of `scipy.stats.pearsonr` or `spearmanr`; 0 for predictions that are all the same."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConstantInputWarning)
-        return float(np.nan_to_num(function(predictions, references).statistic))
 
 
 def _plain(split: datasets.Dataset, column: str) -> list[Any]:
