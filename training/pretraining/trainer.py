@@ -362,14 +362,11 @@ def columns_of(rows: Any) -> list[str]:
 
 
 def hold_out_rows(rows: Any, args: PretrainingConfig, objective: Objective) -> tuple[Any, Any]:
-    """The rows to train on and those to evaluate on; copies of a text are all on one side."""
+    """The rows to train on and those to evaluate on; copies of a text, or of a row, are all on one side."""
     if "text" in columns_of(rows):
         rows = rows.filter(is_written, input_columns="text", batched=True)
-        held_out = hold_out(rows, args.validation_size, args.seed, objective.minimum_validation)
-        return tuple(rows.select(np.flatnonzero(side)) for side in (~held_out, held_out))
-    size = args.validation_size
-    parts = rows.train_test_split(size if size < 1 else int(size), seed=args.seed)
-    return parts["train"], parts["test"]
+    held_out = hold_out(rows, args.validation_size, args.seed, objective.minimum_validation)
+    return tuple(rows.select(np.flatnonzero(side)) for side in (~held_out, held_out))
 
 
 def is_written(texts: list[str | None]) -> list[bool]:
