@@ -85,7 +85,7 @@ def use_writable_cache() -> None:
     """Set HF_HOME to a temporary folder where the cache of Hugging Face's libraries cannot be written, as for a user
     without a home in a container. Call this before the libraries are imported."""
     cache = os.environ.get("HF_HOME") or os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    existing = next(path for path in (Path(cache).absolute(), *Path(cache).absolute().parents) if path.exists())
+    existing = next(path for path in (Path(cache).absolute(), *Path(cache).absolute().parents) if os.path.exists(path))
     if cache.startswith("~") or not os.access(existing, os.W_OK | os.X_OK):
         os.environ["HF_HOME"] = tempfile.mkdtemp(prefix="minibert-cache-")
         use = f"what is downloaded goes to {os.environ['HF_HOME']!r}; set HF_HOME to keep it"

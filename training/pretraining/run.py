@@ -21,7 +21,7 @@ from ..checkpoints import check_same, checkpoint_to_resume
 from ..data.documents import check_sources
 from ..data.mixtures import Corpus, check_stream, prepare_documents
 from ..data.prepared import PreparedRows, texts_of
-from ..files import lock_folder
+from ..files import check_folder, lock_folder
 from ..hub.push import check_push, push_command
 from ..loading import minibert_config, saved_tokenizer, without_bars
 from ..precision import check_training, without_autocast
@@ -91,6 +91,7 @@ def pretrain(
         OSError: a file that cannot be read or written.
     """
     start, args = time.monotonic(), copy.copy(args) if args else PretrainingConfig(**config)
+    check_folder(Path(args.output_dir))
     check_training(args)
     if args.push_to_hub:
         check_push(args)
