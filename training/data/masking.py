@@ -5,10 +5,15 @@ and memory linear in T. All randomness enters as four uniform numbers for each t
 pure function of its arguments.
 """
 
-import hashlib
+from __future__ import annotations
 
-import datasets
+import hashlib
+from typing import TYPE_CHECKING
+
 import numpy as np
+
+if TYPE_CHECKING:
+    import datasets  # which a plain `Trainer` with the collator does without
 
 MASKING_KINDS = ("token", "whole_word", "span")
 
