@@ -44,7 +44,7 @@ class Options:
 
 def minibert_config(size: str, tiny: bool, **fields: Any) -> MiniBertConfig:
     """The vocabulary is a multiple of 64."""
-    return MiniBertConfig.minibert("tiny" if tiny else size, vocab_size=256 if tiny else 30592, **fields)
+    return MiniBertConfig.minibert("tiny" if tiny else size, vocab_size=30592, **fields)
 
 
 def modernbert(size: str, tiny: bool) -> ModernBertForMaskedLM:
