@@ -10,6 +10,7 @@ from transformers import get_linear_schedule_with_warmup
 
 from minibert.training.cli import main as cli
 from minibert.training.optimization.clock import EVALUATION_SHARE, TimeBudget
+from minibert.training.pretraining import run as run_module
 from minibert.training.pretraining import trainer as pretraining
 
 
@@ -171,6 +172,7 @@ def test_the_command_trains_by_the_clock_and_goes_on(corpus, tmp_path, monkeypat
         return TimeBudget(*args, clock=clocks[-1])
 
     monkeypatch.setattr(pretraining, "TimeBudget", budget)
+    monkeypatch.setattr(run_module, "time", types.SimpleNamespace(monotonic=lambda: 0.0))
     monkeypatch.setattr(budget, "saved_in", TimeBudget.saved_in, raising=False)
     given = ["--minutes", "1", "--size", "tiny", "--save_strategy", "steps", "--save_steps",
              "10", "--save_total_limit", "9", "--logging_steps", "1", "--eval_strategy", "no",

@@ -131,9 +131,10 @@ def pretrain(
                 loaded = extension.tokenizer
                 extend_embeddings(source, extension.pieces)
         print(described)
+        reading = time.monotonic() - start
         trainer = PretrainingTrainer(source, args, None, train, validation, loaded)
         if trainer.budget is not None:
-            trainer.budget.start = start  # reading is in it
+            trainer.budget.start -= reading  # it counts from the beginning
         read = corpus if prepared is None else prepared.corpus
         sources = map(str, read.data or ["the built-in corpus", *read.packages])
         trainer.data_description = ", ".join(sources)
