@@ -6,7 +6,7 @@ from transformers import BertConfig, BertModel
 
 from minibert import MiniBertConfig, MiniBertForMaskedLM
 from minibert.tokenization import train_tokenizer
-from minibert.training.cli import main as cli
+from minibert.training import cli
 
 MAX_LENGTH = 12
 

@@ -8,7 +8,7 @@ import torch
 
 import minibert.modeling_minibert as modeling
 from minibert.configuration_minibert import MiniBertConfig
-from minibert.training.cli import main as cli
+from minibert.training import cli
 
 # --- commands, and what they read ---
 

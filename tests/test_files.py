@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from minibert.training.cli import main as cli
+from minibert.training import cli
 from minibert.training.files import lock_folder, printable, use_writable_cache, whole, write_json
 
 

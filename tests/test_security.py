@@ -14,8 +14,8 @@ from safetensors.torch import load_file
 
 import minibert.modeling_minibert as modeling
 from minibert import MiniBertConfig, MiniBertForMaskedLM, train_tokenizer
+from minibert.training import cli
 from minibert.training.callbacks import add_callbacks
-from minibert.training.cli import main as cli
 from minibert.training.conversion.folders import convert
 
 ROOT = Path(__file__).parents[1]

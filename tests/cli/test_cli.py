@@ -17,7 +17,8 @@ from helpers import refusal
 from transformers import TrainingArguments
 
 from minibert.training import cli
-from minibert.training.cli import COMMANDS, Command, parse, read_recipe
+from minibert.training.cli import parse, read_recipe
+from minibert.training.commands import COMMANDS, Command
 
 calls: list[dict[str, Any]] = []
 
@@ -332,7 +333,7 @@ print("open" if distributed.is_initialized() else "left")
 
 def test_signs_that_a_terminal_does_not_have(monkeypatch):
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), encoding="cp1252"))
-    monkeypatch.setitem(COMMANDS, "→", Command("a → b"))
+    monkeypatch.setitem(COMMANDS, "→", Command("a → b", "stand_in:work"))
     assert cli.main(["--help"]) == 0
     sys.stdout.flush()
     assert rb"a \u2192 b" in sys.stdout.buffer.getvalue()

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
 from minibert.tokenization import train_tokenizer
-from minibert.training.cli import main as cli
+from minibert.training import cli
 from minibert.training.data.documents import hold_out, load_documents, tokenize_documents
 from minibert.training.data.mixtures import (
     Corpus,

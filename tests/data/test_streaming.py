@@ -19,8 +19,8 @@ from torch.utils.data import DataLoader
 from transformers import TrainingArguments
 
 from minibert.tokenization import train_tokenizer
+from minibert.training import cli
 from minibert.training.checkpoints import write_manifest
-from minibert.training.cli import main as cli
 from minibert.training.data import mixtures
 from minibert.training.data.collators import EVALUATION_RATE, MaskedLMCollator
 from minibert.training.data.documents import hold_out, load_documents, load_sources, tokenize_documents

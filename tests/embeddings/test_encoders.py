@@ -20,8 +20,7 @@ from transformers import AutoTokenizer, BertForSequenceClassification, BertForTo
 
 import minibert
 from minibert import MiniBertConfig, MiniBertForReplacedTokenDetection, MiniBertModel
-from minibert.training import precision
-from minibert.training.cli import main as cli
+from minibert.training import cli, precision
 from minibert.training.embeddings.data import read_passages
 from minibert.training.embeddings.encoders import Embedder, embed
 from minibert.training.loading import load_whole

@@ -17,7 +17,7 @@ from transformers import BertConfig, BertForSequenceClassification
 import minibert
 from minibert import MiniBertConfig, MiniBertModel
 from minibert.tokenization import train_tokenizer
-from minibert.training.cli import main as cli
+from minibert.training import cli
 from minibert.training.embeddings.encoders import Embedder, open_reranker, score_pairs
 from minibert.training.embeddings.evaluate import reorder, score
 from minibert.training.embeddings.search import Index

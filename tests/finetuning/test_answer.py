@@ -17,7 +17,7 @@ from transformers import AutoTokenizer
 
 from minibert import MiniBertConfig, MiniBertForQuestionAnswering, MiniBertModel
 from minibert.tokenization import train_tokenizer
-from minibert.training.cli import main as cli
+from minibert.training import cli
 from minibert.training.finetuning.tasks.answering import AnswerQuestions, answer_question, answer_tokens, best_answer
 from minibert.training.finetuning.tasks.base import Predictions
 

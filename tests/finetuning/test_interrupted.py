@@ -11,8 +11,8 @@ from safetensors.torch import load_file
 from toy_reviews import QUICK
 from transformers import Trainer
 
+from minibert.training import cli
 from minibert.training.checkpoints import find_damage
-from minibert.training.cli import main as cli
 from minibert.training.finetuning import run as command
 from minibert.training.finetuning.tasks import classification
 

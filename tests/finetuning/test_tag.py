@@ -27,7 +27,7 @@ from transformers import AutoTokenizer, RobertaTokenizer
 
 from minibert import MiniBertConfig, MiniBertForTokenClassification, MiniBertModel
 from minibert.tokenization import train_tokenizer
-from minibert.training.cli import main as cli
+from minibert.training import cli
 from minibert.training.data.packing import adapt_tokenizer
 from minibert.training.finetuning.config import FinetuningConfig
 from minibert.training.finetuning.tasks.base import Predictions

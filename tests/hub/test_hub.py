@@ -13,7 +13,7 @@ from transformers import TrainingArguments, pipeline
 import minibert
 from minibert import MiniBertConfig, MiniBertForMaskedLM, modeling_minibert, train_tokenizer
 from minibert.configuration_minibert import AUTO_MAP
-from minibert.training.cli import main as cli
+from minibert.training import cli
 from minibert.training.hub import files
 from minibert.training.hub import push as hub_push
 
@@ -83,7 +83,7 @@ def push(author, *words, status=0, checked=False, before=""):
     """
     code = [
         "from unittest import mock",
-        "from minibert.training.cli import main as cli",
+        "from minibert.training import cli",
         "from minibert.training.hub import push",
     ]
     code += [before, f"words = ['push', *{[str(word) for word in words]!r}]"]

@@ -12,9 +12,9 @@ import torch
 from transformers import Trainer, TrainerCallback, TrainingArguments
 
 from minibert import MiniBertConfig, MiniBertForMaskedLM
+from minibert.training import cli
 from minibert.training.callbacks import add_callbacks
 from minibert.training.checkpoints import MANIFEST, checkpoint_to_resume, find_damage
-from minibert.training.cli import main as cli
 
 FILES = ("model.safetensors", "optimizer.pt", "scheduler.pt", "rng_state.pth", "trainer_state.json")
 

@@ -17,9 +17,9 @@ import torch
 from helpers import sentences
 from safetensors.torch import load_file
 
+from minibert.training import cli
 from minibert.training.callbacks import STOP_SECONDS, SaveAndStop
 from minibert.training.checkpoints import find_damage
-from minibert.training.cli import main as cli
 from minibert.training.data.collators import MaskedLMCollator
 from minibert.training.pretraining.trainer import PretrainingTrainer
 

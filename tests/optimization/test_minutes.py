@@ -8,7 +8,7 @@ import pytest
 import torch
 from transformers import get_linear_schedule_with_warmup
 
-from minibert.training.cli import main as cli
+from minibert.training import cli
 from minibert.training.optimization.clock import EVALUATION_SHARE, TimeBudget
 from minibert.training.pretraining import run as run_module
 from minibert.training.pretraining import trainer as pretraining

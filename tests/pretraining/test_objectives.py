@@ -20,7 +20,7 @@ from transformers import (
 )
 
 from minibert import MiniBertConfig, MiniBertForCausalLM, MiniBertForMaskedLM, MiniBertForPreTraining
-from minibert.training.cli import main as cli
+from minibert.training import cli
 from minibert.training.data.collators import MaskedLMCollator
 from minibert.training.data.packing import pack_documents
 from minibert.training.data.sentences import split_sentences

@@ -24,8 +24,7 @@ from transformers import (
 )
 
 import minibert
-from minibert.training import precision
-from minibert.training.cli import main as cli
+from minibert.training import cli, precision
 from minibert.training.data.collators import MaskedLMCollator
 from minibert.training.pretraining.config import PretrainingConfig, fill_defaults
 from minibert.training.pretraining.objectives import OBJECTIVES, MaskedLM

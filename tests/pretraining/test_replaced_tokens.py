@@ -23,7 +23,7 @@ from transformers import (
 
 from minibert import MiniBertConfig, MiniBertForMaskedLM, MiniBertForReplacedTokenDetection
 from minibert.tokenization import train_tokenizer
-from minibert.training.cli import main as cli
+from minibert.training import cli
 from minibert.training.data.documents import tokenize_documents
 from minibert.training.data.packing import pack_documents
 from minibert.training.pretraining.config import PretrainingConfig, fill_defaults
