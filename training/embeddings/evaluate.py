@@ -120,8 +120,8 @@ def measure(embedder: Embedder, task: Retrieval | Dataset, progress: str | None 
     if isinstance(task, Retrieval):
         return score(task, find_passages(embedder, task, max(KS), progress))
     vectors = (embedder.embed(task[side], progress=progress) for side in ("first", "second"))
-    columns = pairwise_cos_sim(*vectors).tolist(), task["label"][:]
-    return {"spearman": metrics.spearman(*columns), "pearson": metrics.pearson(*columns)}
+    cosines = pairwise_cos_sim(*vectors).tolist()
+    return metrics.Correlations().compute(predictions=cosines, references=task["label"][:])
 
 
 def find_passages(embedder: Embedder, task: Retrieval, depth: int, progress: str | None = None) -> list[list[Passage]]:
@@ -150,7 +150,7 @@ def score(task: Retrieval, found: list[list[Passage]]) -> dict[str, float]:
     relevant = (task.relevant[name] for name in task.queries)
     references = [{"ids": list(graded), "grades": list(graded.values())} for graded in relevant]
     predictions = [[passage.id for passage in row] for row in found]
-    return metrics.retrieval_scores(predictions, references, ks=KS)
+    return metrics.RetrievalScores().compute(predictions=predictions, references=references, ks=KS)
 
 
 def print_table(rows: dict[str, dict[str, float]]) -> None:

@@ -453,7 +453,8 @@ def as_reranking(rows: Dataset) -> tuple[Retrieval, list[list[Passage]]]:
 
 def correlation(model: CrossEncoder, pairs: Dataset, progress: str | None) -> dict[str, float]:
     scores = score_pairs(model, list(zip(pairs["first"], pairs["second"])), progress)
-    return {"spearman": metrics.spearman(scores.tolist(), pairs["label"][:])}
+    scores = metrics.Correlations().compute(predictions=scores.tolist(), references=pairs["label"][:])
+    return {"spearman": scores["spearman"]}
 
 
 # --- training ---

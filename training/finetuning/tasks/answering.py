@@ -13,7 +13,7 @@ from transformers import AutoModelForQuestionAnswering, PreTrainedConfig, PreTra
 
 from ....modeling_minibert import MiniBertForQuestionAnswering
 from ...loading import load_whole
-from ...metrics import squad_scores
+from ...metrics import SquadScores
 from ...report import plot_scores
 from ..data import as_list, bad_value, each_row, with_column
 from ..models import load_tokenizer
@@ -176,7 +176,7 @@ class AnswerQuestions(Task):
                 windows = []
 
     def score(self, predictions: Iterable[str], references: Sequence[list[str]]) -> Scores:
-        return squad_scores(list(predictions), references)
+        return SquadScores().compute(predictions=list(predictions), references=references)
 
     def metric_names(self, examples: datasets.Dataset) -> list[str]:
         return list(self.score([""] * len(examples), examples[LABEL][:]))

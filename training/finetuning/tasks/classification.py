@@ -17,7 +17,7 @@ from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 from ....modeling_minibert import MiniBertForSequenceClassification
 from ...data.tables import to_number
 from ...files import printable
-from ...metrics import pearson, spearman
+from ...metrics import Correlations
 from ...report import plot_confusion, plot_scores, plot_values
 from ..data import FILE, as_list, bad_value, each_row, find_column, string_columns
 from .base import CUT, LABEL, Labels, Predictions, Scores, Task, saved_labels
@@ -223,9 +223,10 @@ class Classify(Task):
     def score(self, predictions: Sequence[Any], references: Sequence[Any]) -> Scores:
         """Macro F1 is the mean over the labels that occur in `references`."""
         if self.problem_type == REGRESSION:
-            predictions, constant = np.asarray(predictions, np.float32), len(set(references)) < 2
-            functions = {"pearson": pearson, "spearman": spearman}
-            scores = {name: None if constant else f(predictions, references) for name, f in functions.items()}
+            predictions = np.asarray(predictions, np.float32)
+            scores = Correlations().compute(predictions=predictions, references=references)
+            if len(set(references)) < 2:
+                scores = dict.fromkeys(scores)
             return scores | {"mse": float(np.mean((predictions - np.asarray(references)) ** 2))}
         predictions, references = np.asarray(predictions, np.int32), np.asarray(references, np.int32)
         there = self.labels_in(references)

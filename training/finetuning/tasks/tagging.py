@@ -16,7 +16,7 @@ from transformers import DataCollatorForTokenClassification, PreTrainedConfig, P
 
 from ....modeling_minibert import MiniBertForTokenClassification
 from ...data.packing import plain_tokenizer
-from ...metrics import entity_scores
+from ...metrics import EntityScores
 from ...report import plot_per_type, plot_scores
 from ..data import FILE, BadRow, as_list, bad_value, each_row
 from . import label_schemes as schemes
@@ -240,7 +240,7 @@ class Tag(Task):
             there = sorted(set(true))
             f1 = f1_score(true, predicted, labels=there, average="macro", zero_division=0) if there else None
             return {"accuracy": accuracy_score(true, predicted) if there else None, "f1_macro": f1}
-        scores = entity_scores(*map(as_bio, (predictions, references)))
+        scores = entity_scores(predictions, references)
         per_type = {kind: row for kind, row in sorted(scores.pop("per_type").items()) if row["support"]}
         names = ("precision", "recall", "f1")
         return scores | {f"{name}_{kind}": per_type[kind][name] for kind in per_type for name in names}
@@ -248,7 +248,7 @@ class Tag(Task):
     def draw(self, predictions: Predictions, path: Path) -> None:
         decoded, references = self.decode(predictions), predictions.examples[LABEL][:]
         if self.scheme != "none":
-            plot_per_type(entity_scores(as_bio(decoded), as_bio(references))["per_type"], path)
+            plot_per_type(entity_scores(decoded, references)["per_type"], path)
             return
         predicted, true = ([tag for tags in rows for tag in tags] for rows in (decoded, references))
         there = [label for label in self.labels if label in {*true}]
@@ -266,9 +266,10 @@ class Tag(Task):
         return shortened(", ".join(f"{' '.join(words[a : b + 1])} [{kind}]" for kind, a, b in entities)) or "none"
 
 
-def as_bio(rows: Sequence[list[str]]) -> list[list[str]]:
-    """Tags of entities in scheme bio, which can tell whatever the other schemes can."""
-    return [schemes.convert_tags(tags, "bio") for tags in rows]
+def entity_scores(predictions: Sequence[list[str]], references: Sequence[list[str]]) -> dict[str, Any]:
+    """`EntityScores` of tags in scheme bio, which can express whatever the other schemes can."""
+    predictions, references = ([schemes.convert_tags(t, "bio") for t in rows] for rows in (predictions, references))
+    return EntityScores().compute(predictions=predictions, references=references)
 
 
 def looks_like_conll(path: Path) -> bool:
