@@ -1,4 +1,4 @@
-"""What libraries around Transformers do with a MiniBERT (docs/ecosystem.md): each against what the model itself gives.
+"""What libraries around Transformers do with a MiniBERT: each against what the model itself gives.
 More of them: `embeddings/` (sentence-transformers, CrossEncoder), `test_peft.py`, `test_export.py`."""
 
 import ast

@@ -16,7 +16,7 @@ INPUTS = dict(
 def test_lora_trains_merges_saves_and_reloads(family, tmp_path):
     model = build("ForSequenceClassification", **BERT if family == "bert" else {})
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    new = ["head", "pooler", "classifier"]  # as docs/switches.md says
+    new = ["head", "pooler", "classifier"]
     adapted = peft.get_peft_model(
         model, peft.LoraConfig(target_modules="all-linear", task_type="SEQ_CLS", modules_to_save=new)
     )

@@ -91,7 +91,7 @@ def minibert_config(path: str) -> MiniBertConfig:
     """`saved_config` of a MiniBERT; a ValueError for any other model."""
     config = saved_config(path)
     if not isinstance(config, MiniBertConfig):
-        use = f"`minibert convert {path} FOLDER` makes one of it, if it can (docs/families.md)"
+        use = f"`minibert convert {path} FOLDER` makes one of it, if it can (docs/convert-and-publish.md)"
         raise ValueError(f"model: {path!r} is a {config.model_type}, not a MiniBERT; {use}")
     return config
 

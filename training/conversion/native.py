@@ -3,7 +3,7 @@
 A conversion keeps every weight to the last bit, and so the outputs in evaluation; the labels, the special-token ids,
 the dtype, the device and the mode. What a MiniBERT has no place for, `converted_rest` of its config keeps for the way
 back. What changes is where units are dropped in training: each architecture drops in places of its own
-(docs/families.md).
+(docs/convert-and-publish.md).
 """
 
 import copy

@@ -1,4 +1,4 @@
-"""The model card: what is known of a model, put into the template `card.md`."""
+"""The model card: what is known of a model, put into the template `hub_card.md`."""
 
 import math
 import os
@@ -22,7 +22,7 @@ from ..checkpoints import kept_step
 from ..files import printable, whole
 from ..loading import saved_tokenizer
 
-TEMPLATE = Path(__file__).with_name("card.md")
+TEMPLATE = Path(__file__).parents[2] / "hub_card.md"
 CARD = "README.md"
 LONGEST_VALUE = 1000  # characters of one value on a card
 # Texts by which a card is known that a library wrote and nobody finished.
