@@ -14,6 +14,7 @@ from minibert.training import cli
 from minibert.training.data.builtin_corpus import builtin_files
 
 ROOT = Path(__file__).parent.parent
+MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 TEXTS = {file.name: file.read_text(encoding="utf-8") for file in [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md"))]}
 BLOCKS = [
     (name, kind, block)
@@ -35,7 +36,7 @@ def folder(tmp_path_factory):
     sizes = dict(hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32)
     bert = BertForMaskedLM(BertConfig(vocab_size=len(tokenizer), **sizes))
     ours = MiniBertForMaskedLM(MiniBertConfig.from_tokenizer(tokenizer, size="tiny"))
-    for model, name in ((ours, "runs/minibert"), (ours, "runs/first"), (bert, "sentence-transformers/all-MiniLM-L6-v2")):
+    for model, name in ((ours, "runs/minibert"), (ours, "runs/first"), (bert, MINILM)):
         model.save_pretrained(folder / name)
         tokenizer.save_pretrained(folder / name)
     for name in ("my-text", "corpus", "notes", "reviews"):
