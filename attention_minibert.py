@@ -103,11 +103,12 @@ class AttentionPlan(Plan):
         """Make the pieces and masks that all layers of the kind share."""
 
     def attend(self, q_thd: torch.Tensor, k_thd: torch.Tensor, v_thd: torch.Tensor) -> torch.Tensor:
-        """Queries, keys and values, [tokens, heads, head width] each → [tokens, heads, head width]."""
+        """Attend: queries, keys and values, [tokens, heads, head width] each → [tokens, heads, head width]."""
         raise NotImplementedError
 
     def __call__(self, module: nn.Module, q_bhsd, k_bhsd, v_bhsd, *_, **__) -> tuple[torch.Tensor, None]:
-        """The same for [1, heads, rows, head width]. Rows after the tokens (see `bucket_rows`) get zeros."""
+        """Call `attend` as Transformers calls attention functions: [1, heads, rows, head width] each → [1, rows, heads,
+        head width]. Rows after the tokens (see `bucket_rows`) get zeros."""
         out = self.attend(*(x[0].transpose(0, 1)[: self.tokens] for x in (q_bhsd, k_bhsd, v_bhsd)))
         extra = q_bhsd.shape[2] - self.tokens
         if extra:
@@ -201,18 +202,19 @@ class PackedPlan(AttentionPlan):
         row_lengths, row_n, offset_n = self._fill_rows(lengths)
         shapes, start_of_row, self.places = self._group_rows(row_lengths)
         self._map_tokens([start_of_row[row] + offset for row, offset in zip(row_n, offset_n)])
-        # Known without reading a tensor: whether each row is one document whose tokens all see each other …
-        whole_rows = len(row_lengths) == len(lengths) and self.window is None and not self.causal
-        tokens = dict.fromkeys(row_lengths, 0)  # … and the tokens in all rows of a length
+        # Lengths are Python numbers, so that the two shortcuts below read no tensor. If every row is one document whose
+        # tokens all see each other, a mask need only hide padding; if the rows of a length are full, there is no mask.
+        one_document_each = len(row_lengths) == len(lengths) and self.window is None and not self.causal
+        tokens = dict.fromkeys(row_lengths, 0)  # the tokens in all rows of a length
         for row, length in zip(row_n, lengths):
             tokens[row_lengths[row]] += length
         self.sizes = [count * length for count, length in shapes]
         self.groups = []
         for shape, id_p, position_p in zip(shapes, self.id_p.split(self.sizes), self.position_p.split(self.sizes)):
             id_ns, position_ns = id_p.view(shape), position_p.view(shape)
-            if whole_rows and tokens[shape[1]] == shape[0] * shape[1]:  # without padding
+            if one_document_each and tokens[shape[1]] == shape[0] * shape[1]:
                 bias = None
-            elif whole_rows:
+            elif one_document_each:
                 bias = to_bias(((id_ns >= 0) | (id_ns[:, :1] < 0))[:, None, None], self.dtype)
             else:  # padding sees padding, so that no row of a mask is empty
                 bias = to_bias(visibility(id_ns, position_ns, self.window, self.causal).unsqueeze(1), self.dtype)
@@ -251,8 +253,8 @@ class PackedPlan(AttentionPlan):
         """Set `slot_t`, the place of each token; `token_p`, the token at each place; and the document and the position
         at each place, `id_p` and `position_p`.
 
-        A place without a token repeats the token before it, which masks hide there: whole rows are read ten times as
-        fast as they are written to their places.
+        A place without a token repeats the token before it, and masks hide it. So `attend` gathers the rows, which is
+        ten times as fast as scattering the tokens into them.
         """
         sequences, device = self.sequences, self.sequences.device
         start_n, length_n = sequences.cu_seqlens[:-1].long(), sequences.cu_seqlens.diff().long()
@@ -302,7 +304,8 @@ class BlocksPlan(AttentionPlan):
         self.block = block = max(LOCAL_BLOCK, 2 * window if torch.is_grad_enabled() or self.dropout else window // 2)
         self.blocks = blocks = -(-self.tokens // block)
         self.tail, span = blocks * block - self.tokens, block + 2 * window
-        # The padding after the tokens sees itself, so that no row of a mask is empty; the one before them is not seen.
+        # The padding after the tokens (-1) sees itself, so that no row of a mask is empty. The padding before the keys
+        # of the first block (-2) is seen by no query.
         id_t = F.pad(sequences.id_t.int(), (0, self.tail), value=-1)
         id_k = F.pad(F.pad(id_t, (0, window), value=-1), (window, 0), value=-2).unfold(0, span, block)
         if sequences.order == "contiguous":  # distances are the same in every block

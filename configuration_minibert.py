@@ -10,7 +10,6 @@ import math
 from dataclasses import fields
 from typing import Any, Literal
 
-import torch
 from transformers.activations import ACT2FN
 from transformers.configuration_utils import PreTrainedConfig, strict
 from transformers.utils import logging
@@ -38,14 +37,17 @@ SPECIAL_IDS = tuple(f"{name}_token_id" for name in ("pad", "unk", "cls", "sep", 
 
 # The largest numbers of layers and labels: a config has a list, or a dictionary, of as many entries.
 MAX_LAYERS, MAX_LABELS = 10_000, 1_000_000
+# The smallest values of whole numbers. A window of 2 is one neighbour on each side.
+SMALLEST = {
+    "vocab_size": 1, "hidden_size": 1, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 1,
+    "max_position_embeddings": 1, "global_attn_every_n_layers": 1, "local_attention": 2, "type_vocab_size": 0,
+}  # fmt: skip
 
 DEFAULT_ROPE_THETA = {"full_attention": 160_000.0, "sliding_attention": 10_000.0}
 # The required and the optional parameters of each type of RoPE scaling, besides rope_theta and partial_rotary_factor,
 # as Transformers' ROPE_INIT_FUNCTIONS name them.
 ROPE_KEYS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "default": ((), ()),
-    "linear": (("factor",), ()),
-    "dynamic": (("factor",), ()),
+    "default": ((), ()), "linear": (("factor",), ()), "dynamic": (("factor",), ()),
     "yarn": (("factor", "original_max_position_embeddings"),
              ("attention_factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim", "truncate")),
     "longrope": (("short_factor", "long_factor", "original_max_position_embeddings"), ("factor", "attention_factor")),
@@ -69,6 +71,11 @@ MODERNBERT_SIZES = {
     "base": (768, 22, 12, 1152),
     "large": (1024, 28, 16, 2624),
 }
+
+
+def require(condition: bool, name: str, value: Any, instead: str) -> None:
+    if not condition:
+        raise ValueError(f"{name}={value!r}: {instead}")
 
 
 def vocabulary_size(tokenizer) -> int:
@@ -180,22 +187,16 @@ class MiniBertConfig(PreTrainedConfig):
                 near = difflib.get_close_matches(name, sorted(known), n=3, cutoff=0.5)
                 hint = f"did you mean {' or '.join(near)}?" if near else f"use one of {', '.join(sorted(known))}"
                 raise ValueError(f"MiniBertConfig has no field {name!r} (value {value!r}); {hint}")
-        dtype = kwargs.get("torch_dtype") if self.dtype is None else self.dtype
-        if not isinstance(getattr(torch, dtype, "") if isinstance(dtype, str) else dtype, torch.dtype | None):
-            raise ValueError(f"dtype={dtype!r}: use the name of a torch dtype, such as float32")
-        labels = self.id2label
-        if labels is not None and not (isinstance(labels, dict) and all(str(number).isdecimal() for number in labels)):
-            raise ValueError(f"id2label={labels!r}: use a mapping from numbers to names")
-        if self.num_hidden_layers > MAX_LAYERS:
-            raise ValueError(f"num_hidden_layers={self.num_hidden_layers!r}: it must be at most {MAX_LAYERS}")
+        depth = self.num_hidden_layers
+        require(depth <= MAX_LAYERS, "num_hidden_layers", depth, f"it must be at most {MAX_LAYERS}")
         if self.layer_types is None:
             self.layer_types = attention_pattern(self.num_hidden_layers, self.global_attn_every_n_layers)
         super().__post_init__(**kwargs)
 
     def __setattr__(self, name: str, value: Any):
         """Set a field. `layer_types` that follow the depth and the pattern of global layers change with them."""
-        if name == "num_labels" and isinstance(value, int) and not 0 <= value <= MAX_LABELS:
-            raise ValueError(f"num_labels={value!r}: use a number from 0 to {MAX_LABELS}")
+        if name == "num_labels" and isinstance(value, int):
+            require(0 <= value <= MAX_LABELS, name, value, f"use a number from 0 to {MAX_LABELS}")
         follow = False
         if name in ("num_hidden_layers", "global_attn_every_n_layers") and "layer_types" in self.__dict__:
             now = attention_pattern(self.num_hidden_layers, self.global_attn_every_n_layers)
@@ -224,92 +225,77 @@ class MiniBertConfig(PreTrainedConfig):
     def validate_architecture(self):
         """Refuse impossible values. This runs when a config is built and when it is saved."""
 
-        def require(condition: bool, field: str, instead: str):
-            if not condition:
-                raise ValueError(f"{field}={getattr(self, field)!r}: {instead}")
+        def check(field: str, condition: bool, instead: str):
+            require(condition, field, getattr(self, field, None), instead)
 
         crossed = getattr(self, "add_cross_attention", False)  # not a field, but some code sets it
-        require(not crossed, "add_cross_attention", "MiniBERT has no cross-attention; leave it out")
-        for field in ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size",
-                      "max_position_embeddings", "global_attn_every_n_layers"):  # fmt: skip
-            require(getattr(self, field) >= 1, field, "it must be at least 1")
-        require(self.embedding_size is None or self.embedding_size >= 1, "embedding_size",
-                f"it must be at least 1, or None for hidden_size={self.hidden_size}")  # fmt: skip
-        require(self.prediction_transform or self.embedding_size in (None, self.hidden_size), "embedding_size",
-                f"without prediction_transform it must be None: hidden_size={self.hidden_size}")  # fmt: skip
-        require(self.type_vocab_size >= 0, "type_vocab_size", "it must be 0 (no segments) or more")
-        head_width, rest = divmod(self.hidden_size, self.num_attention_heads)
-        require(rest == 0, "num_attention_heads", f"it must divide hidden_size={self.hidden_size}")
-        if self.position_embedding_type == "rope":
-            require(head_width % 2 == 0, "num_attention_heads",
-                    f"RoPE needs an even head width, hidden_size / num_attention_heads = {head_width}")  # fmt: skip
-            self._validate_rope_parameters()
-        else:
-            require(not self.rope_parameters, "rope_parameters", "it needs position_embedding_type='rope'")
-        width = "hidden_size" if self.embedding_size is None else "embedding_size"
-        require(self.position_embedding_type != "sinusoidal" or getattr(self, width) % 2 == 0, width,
-                "sinusoidal positions need an even width")  # fmt: skip
-        require(self.local_attention >= 2, "local_attention", "the window must be at least 2 (one neighbour a side)")
-        states = self.output_hidden_states
-        is_list = isinstance(states, (list, tuple)) and all(isinstance(i, int) for i in states)
-        require(states is None or isinstance(states, bool) or is_list, "output_hidden_states",
-                "use true, false or a list of layer numbers")  # fmt: skip
+        check("add_cross_attention", not crossed, "MiniBERT has no cross-attention; leave it out")
+        for field, smallest in SMALLEST.items():
+            check(field, getattr(self, field) >= smallest, f"it must be at least {smallest}")
         for field in ("hidden_act", "classifier_activation", "pooler_activation"):
-            require(getattr(self, field) in ACT2FN, field, f"use one of {', '.join(sorted(ACT2FN))}")
+            check(field, getattr(self, field) in ACT2FN, f"use one of {', '.join(sorted(ACT2FN))}")
         for field in ("hidden_dropout", "embedding_dropout", "attention_dropout", "classifier_dropout"):
-            value = getattr(self, field)
-            require(value is None or 0 <= value < 1, field, "use a rate p with 0 <= p < 1")
+            check(field, 0 <= (getattr(self, field) or 0) < 1, "use a rate p with 0 <= p < 1")
         for field in ("norm_eps", "initializer_range"):
-            require(0 < getattr(self, field) < math.inf, field, "it must be a finite number above 0")
-        require(self.initializer_cutoff_factor is None or self.initializer_cutoff_factor > 0,
-                "initializer_cutoff_factor", "use a number above 0, or None")  # fmt: skip
+            check(field, 0 < getattr(self, field) < math.inf, "it must be a finite number above 0")
+        cutoff = self.initializer_cutoff_factor
+        check("initializer_cutoff_factor", cutoff is None or cutoff > 0, "use a number above 0, or None")
+        width, heads, embedding = self.hidden_size, self.num_attention_heads, self.embedding_size
+        check("num_attention_heads", width % heads == 0, f"it must divide hidden_size={width}")
+        instead = f"it must be at least 1, or None for hidden_size={width}"
+        check("embedding_size", embedding is None or embedding >= 1, instead)
+        instead = f"without prediction_transform it must be None: hidden_size={width}"
+        check("embedding_size", self.prediction_transform or embedding in (None, width), instead)
+        if self.position_embedding_type == "rope":
+            instead = f"RoPE needs an even head width, hidden_size / num_attention_heads = {width // heads}"
+            check("num_attention_heads", width // heads % 2 == 0, instead)
+            for layer_type, parameters in self.rope_parameters.items():
+                known = ", ".join(DEFAULT_ROPE_THETA)
+                require(layer_type in DEFAULT_ROPE_THETA, "rope_parameters", layer_type, f"use {known}")
+                self._check_rope(layer_type, parameters)
+        else:
+            check("rope_parameters", not self.rope_parameters, "it needs position_embedding_type='rope'")
+        if self.position_embedding_type == "sinusoidal":
+            field = "hidden_size" if embedding is None else "embedding_size"
+            check(field, getattr(self, field) % 2 == 0, "sinusoidal positions need an even width")
 
-    def _validate_rope_parameters(self):
-        def require(condition: bool, name: str, key: str, instead: str):
-            if not condition:
-                value = self.rope_parameters[name].get(key)
-                raise ValueError(f"rope_parameters[{name!r}][{key!r}]={value!r}: {instead}")
+    def _check_rope(self, layer_type: str, parameters: dict[str, Any]):
+        def check(key: str, condition: bool, instead: str):
+            require(condition, f"rope_parameters[{layer_type!r}][{key!r}]", parameters.get(key), instead)
 
         def is_number(value: Any) -> bool:
             return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < math.inf
 
-        for name, parameters in self.rope_parameters.items():
-            if name not in DEFAULT_ROPE_THETA:
-                raise ValueError(f"rope_parameters names {name!r}: use {', '.join(DEFAULT_ROPE_THETA)}")
-            kind = parameters["rope_type"]
-            require(kind in ROPE_KEYS, name, "rope_type", f"use one of {', '.join(ROPE_KEYS)}")
-            required, optional = ROPE_KEYS[kind]
-            usable = ("rope_type", "rope_theta", "partial_rotary_factor", *required, *optional)
-            for key in required:
-                require(parameters.get(key) is not None, name, key, f"rope_type={kind!r} needs it")
-            for key, value in parameters.items():
-                require(key in usable, name, key, f"rope_type={kind!r} has no such key; use {', '.join(usable)}")
-                if key == "truncate":  # Transformers ignores it in `rope_parameters` of one kind of layer
-                    require(value in (None, True), name, key, "only true is possible")
-                elif key not in ("rope_type", "short_factor", "long_factor"):
-                    missing = value is None and key != "rope_theta"
-                    require(missing or is_number(value), name, key, "use a number above 0")
-            part = parameters.get("partial_rotary_factor") or 1.0
-            rotated, least = int(self.hidden_size // self.num_attention_heads * part), 4 if kind == "dynamic" else 2
-            fits = part <= 1 and rotated >= least and rotated % 2 == 0
-            instead = f"it must leave an even number, at least {least}, of a head's width, not {rotated}"
-            require(fits, name, "partial_rotary_factor", instead)
-            for key in {"short_factor", "long_factor"} & parameters.keys():
-                factors = parameters[key]
-                fits = isinstance(factors, (list, tuple)) and all(map(is_number, factors))
-                require(fits and len(factors) == rotated // 2, name, key, f"use {rotated // 2} numbers above 0")
+        kind = parameters["rope_type"]
+        check("rope_type", kind in ROPE_KEYS, f"use one of {', '.join(ROPE_KEYS)}")
+        required, optional = ROPE_KEYS[kind]
+        usable = ("rope_type", "rope_theta", "partial_rotary_factor", *required, *optional)
+        for key in required:
+            check(key, parameters.get(key) is not None, f"rope_type={kind!r} needs it")
+        for key, value in parameters.items():
+            check(key, key in usable, f"rope_type={kind!r} has no such key; use {', '.join(usable)}")
+            if key == "truncate":  # Transformers ignores it in `rope_parameters` of one kind of layer
+                check(key, value in (None, True), "only true is possible")
+            elif key not in ("rope_type", "short_factor", "long_factor"):
+                is_left_out = value is None and key != "rope_theta"
+                check(key, is_left_out or is_number(value), "use a number above 0")
+        part = parameters.get("partial_rotary_factor") or 1.0
+        rotated, least = int(self.hidden_size // self.num_attention_heads * part), 4 if kind == "dynamic" else 2
+        instead = f"it must leave an even number, at least {least}, of a head's width, not {rotated}"
+        check("partial_rotary_factor", part <= 1 and rotated >= least and rotated % 2 == 0, instead)
+        for key in {"short_factor", "long_factor"} & parameters.keys():
+            factors = parameters[key]
+            fits = isinstance(factors, (list, tuple)) and all(map(is_number, factors))
+            check(key, fits and len(factors) == rotated // 2, f"use {rotated // 2} numbers above 0")
 
     def validate_layer_type(self):
         """Refuse `layer_types` that are unknown or not one for each layer."""
-        layer_types = self.layer_types or []
+        layer_types, depth = self.layer_types or [], self.num_hidden_layers
         for layer_type in layer_types:
-            if layer_type not in DEFAULT_ROPE_THETA:
-                raise ValueError(f"layer_types has {layer_type!r}: use {', '.join(DEFAULT_ROPE_THETA)}")
-        if len(layer_types) != self.num_hidden_layers:
-            raise ValueError(
-                f"layer_types has {len(layer_types)} entries, num_hidden_layers={self.num_hidden_layers}: use one for "
-                "each layer, or leave layer_types out and set global_attn_every_n_layers"
-            )
+            known = ", ".join(DEFAULT_ROPE_THETA)
+            require(layer_type in DEFAULT_ROPE_THETA, "layer_types", layer_type, f"use {known}")
+        instead = f"use num_hidden_layers={depth} of them, or leave it out and set global_attn_every_n_layers"
+        require(len(layer_types) == depth, "the number of layer_types", len(layer_types), instead)
 
     def validate_rope(self):
         """Do nothing: `validate_architecture` checks `rope_parameters`."""
@@ -339,7 +325,8 @@ class MiniBertConfig(PreTrainedConfig):
         known = {key: value for key, value in config_dict.items() if key in ours}
         unknown = {key: value for key, value in config_dict.items() if key not in ours}
         overrides = {key: kwargs.pop(key) for key in list(kwargs) if key in ours - FRAMEWORK_KEYWORDS}
-        overrides = {key: value for key, value in overrides.items() if key != "dtype" or value != "auto"}
+        if overrides.get("dtype") == "auto":
+            del overrides["dtype"]
         saved, rope = known.get("rope_parameters") or {}, overrides.get("rope_parameters") or {}
         if rope and all(isinstance(x, dict) for x in (saved, rope, *saved.values())):
             overrides["rope_parameters"] = cls._override_rope(saved, rope)
@@ -401,8 +388,7 @@ class MiniBertConfig(PreTrainedConfig):
 
     @classmethod
     def _preset(cls, name: str, sizes: dict[str, tuple], size: str, overrides: dict, switches: dict):
-        if size not in sizes:
-            raise ValueError(f"size={size!r}: use one of {', '.join(sizes)} with {name}")
+        require(size in sizes, "size", size, f"use one of {', '.join(sizes)} with {name}")
         shape = zip(("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"), sizes[size])
         # An alias among the overrides must replace the preset's value.
         renamed = {cls.attribute_map.get(key, key): value for key, value in overrides.items()}
@@ -428,13 +414,11 @@ class MiniBertConfig(PreTrainedConfig):
         Raises:
             ValueError: an override contradicts the tokenizer, or `tokenizer` is a name.
         """
-        if isinstance(tokenizer, str):
-            raise ValueError(f"tokenizer={tokenizer!r}: use AutoTokenizer.from_pretrained({tokenizer!r})")
-        if architecture not in ("bert", "modernbert", "minibert"):
-            raise ValueError(f"architecture={architecture!r}: use bert, modernbert or minibert")
-        multiple = pad_vocab_to_multiple_of
-        if multiple < 1:
-            raise ValueError(f"pad_vocab_to_multiple_of={multiple!r}: it must be at least 1")
+        is_name, multiple = isinstance(tokenizer, str), pad_vocab_to_multiple_of
+        require(not is_name, "tokenizer", tokenizer, f"use AutoTokenizer.from_pretrained({tokenizer!r})")
+        is_preset = architecture in ("bert", "modernbert", "minibert")
+        require(is_preset, "architecture", architecture, "use bert, modernbert or minibert")
+        require(multiple >= 1, "pad_vocab_to_multiple_of", multiple, "it must be at least 1")
         ids = {name: getattr(tokenizer, name, None) for name in SPECIAL_IDS}
         values = {"vocab_size": -(-vocabulary_size(tokenizer) // multiple) * multiple} | ids
         config = getattr(cls, architecture)(size, **(values | overrides))

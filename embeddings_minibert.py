@@ -74,27 +74,29 @@ class MiniBertRotary:
     """
 
     def __init__(self, config: MiniBertConfig, layer_type: str):
-        parameters, kind = config.rope_parameters[layer_type], config.rope_parameters[layer_type]["rope_type"]
-        part = parameters.get("partial_rotary_factor") or 1.0
+        parameters = config.rope_parameters[layer_type]
+        kind, part = parameters["rope_type"], parameters.get("partial_rotary_factor") or 1.0
         self.width = int(config.hidden_size // config.num_attention_heads * part)  # elements of a head that rotate
         self.theta, self.scaling = parameters["rope_theta"], 1.0
+        self.limit = config.max_position_embeddings  # the length trained for
         self.factor = parameters["factor"] if kind == "dynamic" else None
-        # the length trained for, the frequencies (None: from theta), and those of longer texts (longrope)
-        self.limit, self.frequencies, self.long_frequencies = config.max_position_embeddings, None, None
-        if kind not in ("default", "dynamic"):
-            with torch.device("cpu"):  # models are built on the meta device
-                compute = ROPE_INIT_FUNCTIONS[kind]
-                frequencies, self.scaling = compute(config, "cpu", None, layer_type)
-                self.frequencies = frequencies.tolist()
-                if kind == "longrope":
-                    self.limit = parameters["original_max_position_embeddings"]
-                    self.long_frequencies = compute(config, "cpu", self.limit + 1, layer_type)[0].tolist()
+        self.frequencies = None  # "default" and "dynamic" compute them from theta
+        self.long_frequencies = None  # "longrope": those of texts beyond the limit
+        if kind in ("default", "dynamic"):
+            return
+        with torch.device("cpu"):  # models are built on the meta device
+            compute = ROPE_INIT_FUNCTIONS[kind]
+            frequencies, self.scaling = compute(config, "cpu", None, layer_type)
+            self.frequencies = frequencies.tolist()
+            if kind == "longrope":
+                self.limit = parameters["original_max_position_embeddings"]
+                self.long_frequencies = compute(config, "cpu", self.limit + 1, layer_type)[0].tolist()
 
     def __call__(self, position_bs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """The cosines and sines that `rotate` takes, [b, s, 1, width] each."""
         device, theta, length = position_bs.device, self.theta, None
         if self.factor is not None or self.long_frequencies is not None:
-            length = F.pad(position_bs.flatten(), (0, 1)).max() + 1  # there may be no token
+            length = F.pad(position_bs.flatten(), (0, 1)).max() + 1  # `max` refuses an empty tensor
         if self.factor is not None:  # NTK-aware scaling: the base grows with the length
             grown = (self.factor * length / self.limit - (self.factor - 1)) ** (self.width / (self.width - 2))
             theta = torch.where(length > self.limit, theta * grown, theta)
@@ -152,15 +154,12 @@ class MiniBertEmbeddings(nn.Module):
             self.projection = build_linear(width, config.hidden_size, True, config.initializer_range)
 
     def forward(
-        self,
-        input_ids: torch.Tensor | None,
-        inputs_embeds: torch.Tensor | None,
-        token_type_ids: torch.Tensor | None,
-        position_ids: torch.Tensor,
-    ) -> torch.Tensor:
+        self, input_ids: torch.Tensor | None, inputs_embeds: torch.Tensor | None,
+        token_type_ids: torch.Tensor | None, position_ids: torch.Tensor,
+    ) -> torch.Tensor:  # fmt: skip
         """Embed the tokens: [b, s] → [b, s, d]."""
         x = look_up(self.tok_embeddings, input_ids, "input_ids") if inputs_embeds is None else inputs_embeds
-        if not is_captured(x):  # a hook may have replaced one row by several copies of it (integrated gradients)
+        if not is_captured(x):  # integrated gradients replace one row by several copies of it, by a hook
             x = x.reshape(*position_ids.shape, x.shape[-1])
         if self.token_type_embeddings is not None:
             if token_type_ids is None:

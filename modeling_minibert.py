@@ -76,7 +76,8 @@ class MiniBertLayer(GradientCheckpointingLayer):
         super().__init__()
         self.pre_norm = config.norm_placement == "pre"
         self.attention_type = config.layer_types[layer_idx]
-        is_normed = self.pre_norm and layer_idx == 0 and config.embedding_norm  # the embeddings end in a norm
+        # The first layer gets embeddings that are normed already.
+        is_normed = self.pre_norm and layer_idx == 0 and config.embedding_norm
         self.attn_norm = nn.Identity() if is_normed else build_norm(config)
         self.attn = MiniBertAttention(config, layer_idx)
         self.mlp_norm = build_norm(config)
@@ -267,9 +268,9 @@ class MiniBertModel(MiniBertPreTrainedModel):
             kwargs.get(name, getattr(self.config, name, False)) not in (None, False)
             for name in ("output_hidden_states", "output_attentions")
         )
-        captured = is_captured(inputs)
-        unpad = not (wants_layers or captured) and (attention_mask is None or mask_2d is not None)
-        unpad = unpad and self._drop_padding(sequences)
+        captured, has_4d_mask = is_captured(inputs), attention_mask is not None and mask_2d is None
+        needs_rows = wants_layers or captured or has_4d_mask
+        unpad = not needs_rows and self._can_unpad(sequences)
         self._check_positions(sequences, position_ids)
         if token_type_ids is not None:
             token_type_ids = token_type_ids.expand(sequences.shape)
@@ -281,7 +282,7 @@ class MiniBertModel(MiniBertPreTrainedModel):
             )
 
         hidden = self.embeddings(input_ids, inputs_embeds, token_type_ids, position_bs)
-        if unpad:  # as in `MiniBertEmbeddings.forward`, a hook may have made rows of them
+        if unpad:  # a hook on the embeddings may have made several rows (see `MiniBertEmbeddings.forward`)
             hidden = hidden.reshape(1, -1, hidden.shape[-1])
         extra = bucket_rows(hidden[0], self.training) if unpad else 0
         if extra:
@@ -293,9 +294,11 @@ class MiniBertModel(MiniBertPreTrainedModel):
             hidden = layer(hidden, plan=plans[layer.kind], rotary=rotary.get(layer.attention_type))
         hidden = self.final_norm(hidden).to(inputs.device)  # with `device_map`, the last layer may be elsewhere
 
-        hidden_td = hidden.flatten(0, 1)[: hidden.shape[1] - extra] if unpad else hidden.flatten(0, 1)
-        if not (unpad or captured):  # the heads expect unpadded tokens
-            hidden_td = sequences.find_tokens().unpad(hidden)
+        # The heads get unpadded tokens. Only in a captured graph, which has no shape for these, padding stays.
+        if unpad:
+            hidden_td = hidden.flatten(0, 1)[: hidden.shape[1] - extra]
+        else:
+            hidden_td = hidden.flatten(0, 1) if captured else sequences.find_tokens().unpad(hidden)
         pooled = None if self.pooler is None else self.pooler(sequences.pool(hidden_td, self.pooling))
         if padded_output:
             return MiniBertModelOutput(last_hidden_state=sequences.pad(hidden_td), pooler_output=pooled)
@@ -329,8 +332,8 @@ class MiniBertModel(MiniBertPreTrainedModel):
                 raise ValueError(f"{name} is {x.dtype} of the shape {tuple(x.shape)}: use numbers, {list(shape)}")
         return inputs
 
-    def _drop_padding(self, sequences: PackedSequences) -> bool:
-        """Find the unpadded tokens if the backend can work on them; return whether it can."""
+    def _can_unpad(self, sequences: PackedSequences) -> bool:
+        """Whether the attention backend works on unpadded tokens. If it does, they are found here."""
         backend = self.config._attn_implementation
         if backend == "sdpa":
             sequences.find_tokens()
@@ -340,7 +343,7 @@ class MiniBertModel(MiniBertPreTrainedModel):
         return is_flash and (sequences.order == "contiguous" or not any(self.windows.values()))
 
     def _plan(self, sequences, hidden, attention_mask, causal, unpadded, keywords) -> dict[Any, Any]:
-        """Decide how the layers of each kind attend."""
+        """The plan of each kind of layer (`MiniBertLayer.kind`)."""
         backend, device, plans = self.config._attn_implementation, hidden.device.type, {}
         if unpadded and backend != "sdpa":  # flash attention
             keywords = keywords | dict.fromkeys(("cu_seq_lens_q", "cu_seq_lens_k"), sequences.cu_seqlens)

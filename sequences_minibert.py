@@ -80,13 +80,11 @@ class PackedSequences:
 
     Attributes:
         real_bs: [batch, length], True at real tokens; None without an `attention_mask`.
-        id_bs: [batch, length], documents numbered over the batch, -1 at padding; None if every row is one document.
+        id_bs: [batch, length], documents numbered over the batch, -1 at padding; None if every row is one document
+            without padding.
         position_bs: [batch, length], the position of each token.
-        index_t: [tokens], where the unpadded tokens are in the flattened batch; None if no token is padding. This and
-            the next three are known after `find_tokens`.
-        id_t, position_t: [tokens], the document and the position of each unpadded token.
-        cu_seqlens: int32 [documents + 1], where documents start among the unpadded tokens.
-        is_packed: whether a row holds several documents.
+        longest: an upper bound on the tokens of a document.
+        index_t, id_t, position_t, cu_seqlens, is_packed: known after `find_tokens`, which describes them.
 
     Raises:
         ValueError: on CPU, if the `cu_seq_lens` of a single row do not cover it.
@@ -106,9 +104,10 @@ class PackedSequences:
         self.shape, self.device = (batch_size, length), device
         self.longest = length if max_length is None else max_length
         self.index_t = self.cu_seqlens = self.real_bs = self.id_bs = None
+        # `may_pack` is known without reading values, `is_packed` is not
         self.is_packed, self.may_pack = False, seq_idx is not None or cu_seq_lens is not None
         if position_ids is None:
-            self.order = "contiguous"
+            self.order = "contiguous"  # in place of the cached property, which reads positions
 
         columns = torch.arange(length, device=device)
         if attention_mask is None and position_ids is None and not self.may_pack:
@@ -143,7 +142,7 @@ class PackedSequences:
             real = torch.ones(batch_size, length, dtype=torch.bool, device=self.device)
         else:
             real = self._expand(attention_mask) != 0
-        # the column of the real token before this one
+        # the column of the real token before this one, -1 if there is none
         before = _forward_fill(real, columns.expand(batch_size, length), -1)
         starts = before < 0
         if seq_idx is None and cu_seq_lens is not None:
@@ -175,8 +174,16 @@ class PackedSequences:
     # --- the unpadded tokens ---
 
     def find_tokens(self) -> "PackedSequences":
-        """Find the unpadded tokens, in row order. This reads values: it cannot be captured in a graph, and it waits for
-        the device, unless every row is one document without padding, or a single row comes with `cu_seq_lens`."""
+        """Find the unpadded tokens, in row order. It sets
+
+        - `index_t`, [tokens]: where they are in the flattened batch; None if no token is padding;
+        - `id_t` and `position_t`, [tokens]: the document and the position of each;
+        - `cu_seqlens`, int32 [documents + 1]: where documents start among them;
+        - `is_packed`: whether a row holds several documents.
+
+        This reads values: it cannot be captured in a graph, and it waits for the device, unless every row is one
+        document without padding, or a single row comes with `cu_seq_lens`.
+        """
         if self.cu_seqlens is not None:
             return self
         batch_size, length = self.shape
@@ -203,7 +210,7 @@ class PackedSequences:
     @cached_property
     @torch.compiler.disable
     def order(self) -> str:
-        """How positions advance within documents: "contiguous" (by 1), "rising" or "any"."""
+        """How positions advance within documents: "contiguous" (by 1), "rising" (by 1 or more) or "any"."""
         step = torch.where(self.id_t.diff() == 0, self.position_t.diff(), 1)
         lowest, highest = (int(x) for x in step.aminmax()) if len(step) else (1, 1)
         return "any" if lowest < 1 else "contiguous" if highest == 1 else "rising"

@@ -181,9 +181,9 @@ def test_bad_value_names_field_value_and_what_to_use(field, value, instead):
 @pytest.mark.parametrize(
     "value, message",
     [
-        (["full_attention"], "layer_types has 1 entries, num_hidden_layers=22"),
-        (["full_attention"] * 23, "layer_types has 23 entries, num_hidden_layers=22"),
-        (["full_attention"] * 21 + ["local"], "layer_types has 'local': use full_attention, sliding_attention"),
+        (["full_attention"], "number of layer_types=1: use num_hidden_layers=22"),
+        (["full_attention"] * 23, "number of layer_types=23: use num_hidden_layers=22"),
+        (["full_attention"] * 21 + ["local"], "layer_types='local': use full_attention, sliding_attention"),
     ],
 )
 def test_bad_layer_types_are_refused(value, message):
@@ -432,7 +432,7 @@ def test_an_overridden_depth_rebuilds_the_pattern_unless_it_was_chosen(tmp_path)
     deeper = MiniBertConfig.from_pretrained(tmp_path / "derived", num_hidden_layers=7)
     assert [kind == "full_attention" for kind in deeper.layer_types] == [True, False, False] * 2 + [True]
     MiniBertConfig(num_hidden_layers=2, layer_types=["sliding_attention"] * 2).save_pretrained(tmp_path / "chosen")
-    with pytest.raises(REFUSED, match="layer_types has 2 entries, num_hidden_layers=7"):
+    with pytest.raises(REFUSED, match="number of layer_types=2: use num_hidden_layers=7"):
         MiniBertConfig.from_pretrained(tmp_path / "chosen", num_hidden_layers=7)
 
 
@@ -448,7 +448,7 @@ def test_a_depth_that_is_set_later_rebuilds_the_pattern_too(preset, tmp_path):
     config.save_pretrained(tmp_path)
     chosen = MiniBertConfig(num_hidden_layers=2, layer_types=["sliding_attention"] * 2)
     chosen.num_hidden_layers = 3
-    with pytest.raises(ValueError, match="layer_types has 2 entries, num_hidden_layers=3"):
+    with pytest.raises(ValueError, match="number of layer_types=2: use num_hidden_layers=3"):
         MiniBertModel(chosen)
 
 
