@@ -351,9 +351,10 @@ def rows_of(key: str, folder: Path, packing: str, length: int) -> Facts:
 
 # --- trainings ---
 
+SHAPE = "num_hidden_layers=2,hidden_size=32,num_attention_heads=2,intermediate_size=48"
 TINY = dict(
-    size="tiny", num_hidden_layers=2, hidden_size=32, num_attention_heads=2, intermediate_size=48, seq_length=64,
-    per_device_train_batch_size=8, disable_tqdm=True, bf16=False, learning_rate=2e-3, logging_steps=50, seed=7,
+    size="tiny", config_overrides=SHAPE, seq_length=64, per_device_train_batch_size=8, disable_tqdm=True, bf16=False,
+    learning_rate=2e-3, logging_steps=50, seed=7,
 )  # fmt: skip
 TRAININGS = {
     "mlm": dict(objective="mlm"),
@@ -417,7 +418,8 @@ def run_command(package: Path, *arguments: Any) -> str:
 
 def resumed(folder: Path) -> Facts:
     """A training that is killed and goes on ends with the weights of one that is not; and with those of before."""
-    options = TINY | corpus(folder) | dict(max_steps=60, save_strategy="steps", save_steps=10, hidden_dropout=0.1)
+    options = TINY | corpus(folder) | dict(max_steps=60, save_strategy="steps", save_steps=10)
+    options["config_overrides"] += ",hidden_dropout=0.1"
     with tempfile.TemporaryDirectory() as temporary:
         whole, killed = Path(temporary, "whole"), Path(temporary, "killed")
         run_command(PACKAGE, "pretrain", *words(options | dict(output_dir=whole)))

@@ -129,6 +129,15 @@ def test_a_killed_training_goes_on_bit_for_bit(saving, number, whole, corpus, tm
     check_same(output, folder)
 
 
+@pytest.mark.parametrize("whole", ["rows"], indirect=True)
+def test_a_training_killed_in_its_first_checkpoint_starts_anew(whole, corpus, tmp_path):
+    output, (folder, _) = tmp_path / "run", whole
+    (output / f"checkpoint-{EVERY}").mkdir(parents=True)
+    (output / f"checkpoint-{EVERY}" / "model.safetensors").write_bytes(b"a part")
+    assert command(corpus, output, resume_from_checkpoint="true") == 0
+    check_same(output, folder)
+
+
 @pytest.mark.parametrize("whole", ["rows", "stream"], indirect=True)
 def test_a_finished_training_goes_on_with_no_further_step(whole, corpus, tmp_path):
     """As where it was killed between its last checkpoint and its end."""

@@ -140,7 +140,7 @@ def pretrain(
         trainer.data_description = ", ".join(sources)
         if extension is not None:
             trainer.more_figures = {"extension": extension.figures()}
-        trainer.train(resume_from_checkpoint=checkpoint)
+        trainer.train(resume_from_checkpoint=checkpoint or args.resume_from_checkpoint)
         save(trainer)
     output, result = Path(args.output_dir), TrainingResult(None, trainer.processing_class)
     if trainer.is_world_process_zero():
