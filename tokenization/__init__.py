@@ -1,18 +1,26 @@
 """Tokenizers: train one from any text, give one the words of a domain, know what it keeps of a text, and which of its
 tokens begin a word."""
 
+from .adapt import adapt_tokenizer, check_fast, check_mask_token, plain_tokenizer, special_ids, tokenizer_backend
 from .coverage import Coverage, check_coverage, check_tokenizer, measure_coverage
 from .extend import Extension, extend_tokenizer
 from .train import train_tokenizer
-from .words import word_start_table
+from .words import regular_tokens, word_start_table
 
 __all__ = [
     "Coverage",
     "Extension",
+    "adapt_tokenizer",
     "check_coverage",
+    "check_fast",
+    "check_mask_token",
     "check_tokenizer",
     "extend_tokenizer",
     "measure_coverage",
+    "plain_tokenizer",
+    "regular_tokens",
+    "special_ids",
+    "tokenizer_backend",
     "train_tokenizer",
     "word_start_table",
 ]

@@ -47,6 +47,15 @@ def word_start_table(tokenizer: PreTrainedTokenizerFast) -> np.ndarray:
     return starts
 
 
+def regular_tokens(tokenizer: PreTrainedTokenizerFast) -> np.ndarray:
+    """Which ids stand for text: bool [vocabulary], false for special tokens and for gaps between ids."""
+    vocabulary, added = list(tokenizer.get_vocab().values()), tokenizer.added_tokens_decoder.items()
+    regular = np.zeros(max(vocabulary) + 1, dtype=bool)
+    regular[vocabulary] = True
+    regular[tokenizer.all_special_ids + [token_id for token_id, token in added if token.special]] = False
+    return regular
+
+
 def _is_split_off(text: str, pre_tokenizer: Any) -> bool:
     if text.startswith("\N{REPLACEMENT CHARACTER}"):  # bytes that are no whole character
         return False

@@ -22,10 +22,10 @@ from torch.utils.data import DataLoader
 from transformers import AutoTokenizer, CanineTokenizer
 
 import minibert
-from minibert.tokenization import train_tokenizer
+from minibert.tokenization import adapt_tokenizer, train_tokenizer
 from minibert.training.data import packing, prepared
 from minibert.training.data.documents import hold_out, load_documents, tokenize_documents
-from minibert.training.data.packing import adapt_tokenizer, pack_documents
+from minibert.training.data.packing import pack_documents
 from minibert.training.data.prepared import (
     SPLITS,
     PreparedRows,

@@ -26,9 +26,8 @@ from toy_reviews import load
 from transformers import AutoTokenizer, RobertaTokenizer
 
 from minibert import MiniBertConfig, MiniBertForTokenClassification, MiniBertModel
-from minibert.tokenization import train_tokenizer
+from minibert.tokenization import adapt_tokenizer, train_tokenizer
 from minibert.training import cli
-from minibert.training.data.packing import adapt_tokenizer
 from minibert.training.finetuning.config import FinetuningConfig
 from minibert.training.finetuning.tasks.base import Predictions
 from minibert.training.finetuning.tasks.label_schemes import (

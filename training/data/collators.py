@@ -17,7 +17,7 @@ from transformers import DataCollatorForLanguageModeling, TrainerCallback
 from transformers.trainer_utils import has_length
 from transformers.utils import logging
 
-from ...tokenization.words import word_start_table
+from ...tokenization import regular_tokens, word_start_table
 from .masking import ACTION, IGNORE_INDEX, MASKING_KINDS, REPLACEMENT, choose_targets, row_draws
 
 logger = logging.get_logger(__name__)
@@ -34,8 +34,8 @@ TOKEN_COLUMNS = ("input_ids", "labels", "attention_mask", "token_type_ids", "pos
 
 
 class _Progress(NamedTuple):
-    """The arguments of `MaskedLMCollator.set_progress`. They are kept in shared memory, where the workers of a data
-    loader see them too."""
+    """What a collator knows of the training: the arguments of `MaskedLMCollator.set_progress`. The collator keeps them
+    in shared memory, so that the workers of a data loader see every update."""
 
     epoch: int = 0
     step: int = 0
@@ -43,7 +43,7 @@ class _Progress(NamedTuple):
     batches_per_step: int = 1
     streamed: bool = False
     updates: int = 0  # calls of `set_progress`
-    warned: bool = False  # that it is never called
+    warned: bool = False  # no (further) warning that `set_progress` is never called
 
 
 @dataclass
@@ -123,7 +123,7 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
         self._word_starts = self.regular if self.masking == "token" else word_start_table(self.tokenizer)  # [V]
         self._cumulative = np.concatenate([[0], np.cumsum(self._random_weights())])  # [V + 1]
         self._shared = torch.tensor(_Progress()).share_memory_()
-        # of this process: the `updates` that it last saw, and the batches that it made since
+        # Each process counts for itself: the `updates` that it last saw, and the batches that it made since then.
         self._updates, self._batches = 0, 0
 
     def _random_weights(self) -> np.ndarray:
@@ -131,8 +131,6 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
         weights = self.regular.astype(np.int64)
         if self.unigram_counts is not None:
             counts = np.asarray(self.unigram_counts, dtype=np.int64)[: len(weights)]
-            if (counts < 0).any():
-                raise ValueError(f"unigram_counts: {counts.min()} is no count; use numbers from 0")
             weights *= np.pad(counts, (0, len(weights) - len(counts)))
         if self.mlm and self.random_replace_prob > 0 and np.count_nonzero(weights) < 2:
             few = "two tokens or more to draw from, neither special nor of count 0; the tokenizer has fewer"
@@ -192,7 +190,7 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
                 raise ValueError("labels: they repeat input_ids, so nothing is masked; leave them to the collator")
         elif self.mlm:
             self._mask(tokens, row_numbers, begins)
-        else:  # decided by the mask, since the id of padding may also be that of [SEP]
+        else:  # padding is told by the attention mask: its id may also be that of [SEP]
             ignored = tokens["attention_mask"] == 0
             if self.unpadded or "position_ids" in tokens:
                 ignored |= begins
@@ -269,7 +267,7 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
     # --- reproducible draws ---
 
     def _advance(self) -> tuple[_Progress, int]:
-        """The progress last told, and the number of this batch, counted from the beginning of the training."""
+        """The progress as of the last `set_progress`, and the number of this batch since the training began."""
         progress, worker = self._progress, get_worker_info()
         moves = self.rate_schedule != "constant" or self.seed is not None
         if moves and not (progress.updates or progress.warned):
@@ -304,13 +302,15 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
 
 
 class MaskingProgress(TrainerCallback):
-    """Tells a `MaskedLMCollator` under a `Trainer` the epoch and the steps done, also after a resumption. It does so
-    before the batches of an epoch are asked for and after all batches of the previous one are made, however far ahead
-    workers are."""
+    """Tell the collator of a `Trainer` the epoch and the steps done, after a resumption too.
+
+    `Trainer` begins an epoch after all batches of the previous one are made and before any of the new one is, however
+    far ahead the workers of the data loader are.
+    """
 
     def __init__(self, collator: MaskedLMCollator):
         self.collator, self.batches = collator, 0
-        collator._write(collator._progress._replace(warned=True))  # the epoch will be told
+        collator._write(collator._progress._replace(warned=True))  # no warning: `set_progress` will be called
 
     def on_train_begin(self, args, state, control, **kwargs):
         self.epoch = self.first_epoch = int(state.epoch or 0)
@@ -338,22 +338,6 @@ class MaskingProgress(TrainerCallback):
         streamed |= self.collator.rows_repeat
         self.collator.set_progress(self.epoch, step, state.max_steps, batches_per_step, streamed)
         self.epoch += 1
-
-
-def regular_tokens(tokenizer: Any) -> np.ndarray:
-    """Which ids may be targets or random tokens: bool [vocabulary], false for special tokens and gaps."""
-    vocabulary, added = list(tokenizer.get_vocab().values()), tokenizer.added_tokens_decoder.items()
-    regular = np.zeros(max(vocabulary) + 1, dtype=bool)
-    regular[vocabulary] = True
-    regular[tokenizer.all_special_ids + [token_id for token_id, token in added if token.special]] = False
-    return regular
-
-
-def check_mask_token(tokenizer: Any) -> None:
-    """Refuse a tokenizer without mask token."""
-    if tokenizer.mask_token is None:
-        call = "tokenizer.add_special_tokens({'mask_token': AddedToken('[MASK]', lstrip=True)})"
-        raise ValueError(f"tokenizer: {tokenizer.name_or_path!r} has no mask token; add one with {call}")
 
 
 def check_masking(masking: Any) -> None:

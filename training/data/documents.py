@@ -30,7 +30,7 @@ from tokenizers import Tokenizer
 from tqdm.auto import tqdm
 from transformers import PreTrainedTokenizerFast
 
-from ...tokenization import Coverage, check_coverage
+from ...tokenization import Coverage, check_coverage, tokenizer_backend
 from ...tokenization.coverage import is_panic
 from ..loading import without_bars
 from .builtin_corpus import builtin_documents, builtin_files
@@ -386,14 +386,6 @@ def check_tokenization(documents: DatasetOrStream, tokenizer: PreTrainedTokenize
     coverage = check_coverage(tokenizer, sample)
     print(f"Tokenizer: {coverage.describe()}")
     return coverage
-
-
-def tokenizer_backend(tokenizer: PreTrainedTokenizerFast) -> str:
-    """As JSON: the same before and after the tokenizer's use, so that cached tokens are found again."""
-    backend = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
-    backend.no_truncation()
-    backend.no_padding()
-    return backend.to_str()
 
 
 def map_tables(

@@ -12,10 +12,10 @@ import datasets
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from tokenizers import AddedToken, Tokenizer, processors
-from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerBase
 
-from .documents import map_tables, smallest_dtype, tokenizer_backend
+from ...tokenization import special_ids
+from .documents import map_tables, smallest_dtype
 
 MODES = ("packed", "padded", "concatenated")
 
@@ -49,66 +49,6 @@ def pack_documents(
     check_packing(mode, seq_length)
     options = dict(desc="Packing", batch_size=WINDOW)  # in one process: each of several would start its own windows
     return map_tables(tokenized, pack_table, **options, mode=mode, seq_length=seq_length, **special_ids(tokenizer))
-
-
-def special_ids(tokenizer: PreTrainedTokenizerBase) -> dict[str, int]:
-    """The ids of [CLS] and [SEP], which frame documents. A ValueError if the tokenizer has none, or is not fast."""
-    check_fast(tokenizer)
-    for name in ("cls_token", "sep_token"):
-        if getattr(tokenizer, name) is None:
-            raise ValueError(f"tokenizer: {tokenizer.name_or_path!r} has no {name}, but rows need [CLS] and [SEP]")
-    return {name: getattr(tokenizer, name) for name in ("cls_token_id", "sep_token_id")}
-
-
-def adapt_tokenizer(tokenizer: PreTrainedTokenizerBase, pairs: bool = False) -> PreTrainedTokenizerBase:
-    """A tokenizer with the same vocabulary that encodes texts as rows are made: framed by [CLS] and [SEP], with BERT's
-    two segments (`pairs`), and with the space before [MASK] as part of the masked word if words carry their spaces. It
-    is the tokenizer itself if that does so already.
-
-    Raises:
-        ValueError: the tokenizer is not fast, or has no [CLS], [SEP] or padding token.
-    """
-    cls, sep = special_ids(tokenizer).values()
-    if tokenizer.pad_token is None:  # rows need none, but batches of texts do
-        call = "tokenizer.add_special_tokens({'pad_token': '[PAD]'})"
-        raise ValueError(f"tokenizer: {tokenizer.name_or_path!r} has no padding token; add one with {call}")
-    mask, length = tokenizer.mask_token, len(tokenizer.tokenize("a"))
-    framed = tokenizer("")["input_ids"] == [cls, sep]
-    if pairs:
-        pair = tokenizer("", "", return_token_type_ids=True)
-        framed &= [pair["input_ids"], pair["token_type_ids"]] == [[cls, sep, sep], [0, 0, 1]]
-        framed &= "token_type_ids" in tokenizer.model_input_names
-    spaces = [] if mask is None else tokenizer.tokenize(f"a {mask}")[length:-1]
-    if spaces == tokenizer.tokenize("a the")[length:][: len(spaces)]:  # also where every space is a token
-        spaces = []
-    if framed and not spaces:
-        return tokenizer
-    adapted = plain_tokenizer(tokenizer)
-    if pairs:
-        adapted.model_input_names = ["input_ids", "token_type_ids", "attention_mask"]
-    if not framed:
-        around = processors.BertProcessing((tokenizer.sep_token, sep), (tokenizer.cls_token, cls))
-        # Without the first, the offsets of byte-level tokens include the space before them.
-        adapted.backend_tokenizer.post_processor = processors.Sequence(
-            [processors.ByteLevel(trim_offsets=True), around]
-        )
-    if spaces:
-        adapted.add_special_tokens({"mask_token": AddedToken(mask, lstrip=True, normalized=False, special=True)})
-    return adapted
-
-
-def plain_tokenizer(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerFast:
-    """The same tokenizer as a `PreTrainedTokenizerFast`: some classes (T5's) frame texts in their own way."""
-    kept = ("model_max_length", "padding_side", "truncation_side", "model_input_names", "chat_template", "name_or_path")
-    kept = {name: getattr(tokenizer, name) for name in kept} | dict(tokenizer.special_tokens_map)
-    return PreTrainedTokenizerFast(tokenizer_object=Tokenizer.from_str(tokenizer_backend(tokenizer)), **kept)
-
-
-def check_fast(tokenizer: PreTrainedTokenizerBase) -> None:
-    """Refuse a slow tokenizer, which does not know which text its tokens come from."""
-    if not tokenizer.is_fast:
-        kind = type(tokenizer).__name__
-        raise ValueError(f"tokenizer: {tokenizer.name_or_path!r} is a slow {kind}; use a fast tokenizer")
 
 
 def check_packing(mode: str, seq_length: int) -> None:

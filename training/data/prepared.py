@@ -24,10 +24,11 @@ import pyarrow.parquet as pq
 from torch.utils.data import Dataset, Sampler
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
+from ...tokenization import check_fast, special_ids, tokenizer_backend
 from ..files import whole, write_json
-from .documents import ROWS_MANIFEST, TOKENIZER_BATCH, tokenize_table, tokenizer_backend
+from .documents import ROWS_MANIFEST, TOKENIZER_BATCH, tokenize_table
 from .mixtures import Corpus
-from .packing import WINDOW, check_fast, pack_table, special_ids
+from .packing import WINDOW, pack_table
 from .tables import load_files
 
 SPLITS = ("train", "validation")

@@ -26,7 +26,7 @@ from sentence_transformers.util import load_file_path
 from tqdm.auto import tqdm
 
 from ...configuration_minibert import MiniBertConfig
-from ..data.documents import tokenizer_backend
+from ...tokenization import tokenizer_backend
 from ..data.packing import group_by_length
 from ..data.tables import read_table
 from ..files import check_folder, whole

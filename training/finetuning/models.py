@@ -6,9 +6,9 @@ import torch
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from ...configuration_minibert import MiniBertConfig, vocabulary_size
+from ...tokenization import check_fast
 from ..conversion import ARCHITECTURES, from_native, positions
 from ..conversion.architecture import CLASSIFIERS
-from ..data.packing import check_fast
 from ..loading import load_whole, reading, saved_config, saved_tokenizer
 from .tasks.base import Task
 

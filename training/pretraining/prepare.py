@@ -9,11 +9,11 @@ from typing import Any, Literal
 import datasets
 from transformers import PreTrainedTokenizerFast
 
-from ...tokenization import train_tokenizer
+from ...tokenization import adapt_tokenizer, train_tokenizer
 from ..checkpoints import check_same, check_unused
 from ..data.documents import ROWS_MANIFEST, ROWS_PLAN, check_sources, check_tokenization, name_of, text_digests
 from ..data.mixtures import Corpus, prepare_documents
-from ..data.packing import WINDOW, adapt_tokenizer, check_packing
+from ..data.packing import WINDOW, check_packing
 from ..data.prepared import SPLITS, PreparedRows, shard_counts, write_manifest, write_shard
 from ..files import lock_folder, write_json
 from ..hub.card import describe_data

@@ -14,7 +14,7 @@ from datasets.fingerprint import Hasher
 from transformers import DataCollatorWithPadding, PreTrainedConfig, PreTrainedTokenizerBase
 
 from ....modeling_minibert import MiniBertPreTrainedModel
-from ...data.documents import tokenizer_backend
+from ....tokenization import tokenizer_backend
 from ...data.tables import to_number
 from ...files import printable
 from ..data import FILE, check_column, check_texts, find_column, with_column

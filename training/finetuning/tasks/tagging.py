@@ -15,7 +15,7 @@ from tokenizers import pre_tokenizers
 from transformers import DataCollatorForTokenClassification, PreTrainedConfig, PreTrainedTokenizerBase
 
 from ....modeling_minibert import MiniBertForTokenClassification
-from ...data.packing import plain_tokenizer
+from ....tokenization import plain_tokenizer
 from ...metrics import EntityScores
 from ...report import plot_per_type, plot_scores
 from ..data import FILE, BadRow, as_list, bad_value, each_row

@@ -12,10 +12,11 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, Trainer
 
 from ....configuration_minibert import MiniBertConfig
+from ....tokenization import adapt_tokenizer
 from ...data.collators import MaskedLMCollator
 from ...data.documents import tokenize_documents
 from ...data.masking import IGNORE_INDEX, unigram_counts
-from ...data.packing import adapt_tokenizer, check_packing, fill_rate, pack_documents
+from ...data.packing import check_packing, fill_rate, pack_documents
 from ...loading import load_reported
 from ..config import MASKING_FIELDS, PretrainingConfig, config_path
 

@@ -10,8 +10,8 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, Trainer
 
 from ....configuration_minibert import MiniBertConfig
 from ....modeling_minibert import MiniBertForCausalLM
+from ....tokenization import plain_tokenizer
 from ...data.collators import MaskedLMCollator
-from ...data.packing import plain_tokenizer
 from .base import Objective
 
 

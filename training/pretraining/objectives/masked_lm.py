@@ -10,8 +10,9 @@ from transformers import PreTrainedTokenizerBase
 
 from ....configuration_minibert import MiniBertConfig, vocabulary_size
 from ....modeling_minibert import MiniBertForMaskedLM
+from ....tokenization import check_mask_token
 from ....tokenization.words import word_start_table
-from ...data.collators import MaskedLMCollator, check_mask_token, check_masking
+from ...data.collators import MaskedLMCollator, check_masking
 from ...data.masking import unigram_counts
 from ..fill import fill_masks
 from .base import Objective

@@ -15,7 +15,8 @@ from transformers.utils import ModelOutput
 
 from ....configuration_minibert import SPECIAL_IDS, MiniBertConfig
 from ....modeling_minibert import MiniBertForMaskedLM, MiniBertForReplacedTokenDetection
-from ...data.collators import MaskedLMCollator, regular_tokens
+from ....tokenization import regular_tokens
+from ...data.collators import MaskedLMCollator
 from ...data.masking import IGNORE_INDEX
 from .base import means, token_score
 from .examples import find_content_word

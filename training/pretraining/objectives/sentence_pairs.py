@@ -13,9 +13,9 @@ from transformers import PreTrainedTokenizerBase
 
 from ....configuration_minibert import MiniBertConfig
 from ....modeling_minibert import MiniBertForPreTraining
-from ...data.documents import map_tables, tokenize_table, tokenizer_backend
+from ....tokenization import special_ids, tokenizer_backend
+from ...data.documents import map_tables, tokenize_table
 from ...data.masking import IGNORE_INDEX
-from ...data.packing import special_ids
 from ...data.sentences import split_sentences
 from .base import means, token_score
 from .masked_lm import MaskedLM
