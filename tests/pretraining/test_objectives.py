@@ -563,7 +563,7 @@ def test_fewer_rows_than_a_batch_that_must_be_full(corpus, tmp_path, capsys):
     assert not (tmp_path / "run" / "model.safetensors").exists()
 
 
-def test_an_encoder_out_of_a_decoder_frames_texts_again(decoder, corpus, tmp_path):
+def test_an_encoder_out_of_a_decoder_frames_texts_again(decoder, tmp_path):
     prompts, output = AutoTokenizer.from_pretrained(decoder), tmp_path / "run"
     few = [
         "--config_overrides",
@@ -575,7 +575,10 @@ def test_an_encoder_out_of_a_decoder_frames_texts_again(decoder, corpus, tmp_pat
         "--output_dir",
         str(output),
     ]
-    assert cli.main(["pretrain", "--data", str(corpus), "--model_name_or_path", str(decoder), *few]) == 0
+    assert (
+        cli.main(["pretrain", "--data", str(decoder.parent / "text.txt"), "--model_name_or_path", str(decoder), *few])
+        == 0
+    )
     ids = AutoTokenizer.from_pretrained(output)("the cat")["input_ids"]
     assert ids == [*prompts("the cat")["input_ids"], prompts.sep_token_id]
 

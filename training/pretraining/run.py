@@ -100,8 +100,9 @@ def pretrain(
     )
     with lock_folder(args.output_dir) if args.process_index == 0 else nullcontext():
         # What can be refused is refused before anything is read.
+        checkpoint = checkpoint_to_resume(args)
         check_sources(corpus.data)
-        checkpoint, prepared = checkpoint_to_resume(args), PreparedRows.find(corpus.data)
+        prepared = PreparedRows.find(corpus.data)
         if model != "minibert" and args.embedding_init is None:
             args.embedding_init = "random"  # published presets begin as published
         if prepared is not None:
