@@ -38,7 +38,8 @@ from transformers import (
 )
 from workloads import sparse_masked_lm
 
-from minibert import MiniBertConfig, pretrain, train_tokenizer
+from minibert import MiniBertConfig, train_tokenizer
+from minibert.training import cli
 from minibert.training.data.documents import tokenize_documents
 from minibert.training.data.packing import pack_documents
 from minibert.training.files import write_json
@@ -314,7 +315,9 @@ def train_minibert(name: str, run: Mapping[str, Any], arguments: Arguments) -> P
     saved = dict(
         output_dir=str(folder / name), tokenizer=str(folder / "tokenizer"), eval_strategy="no", save_strategy="no"
     )
-    return pretrain(data=[str(folder / TEXT)], **length, **saved, recipe=run.get("recipe")).model
+    options = {"data": folder / TEXT, **length, **saved} | ({"recipe": run["recipe"]} if run.get("recipe") else {})
+    function, keywords = cli.parse("pretrain", [f"--{option}={value}" for option, value in options.items()])
+    return function(**keywords).model
 
 
 def train_peer(name: str, run: Mapping[str, Any], arguments: Arguments) -> PreTrainedModel:
