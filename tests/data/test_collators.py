@@ -619,6 +619,7 @@ def test_rows_that_cannot_do_without_padding(tokenizer, row, message):
         ({"random_replacement": "unigram"}, "unigram_counts: needed"),
         ({"unigram_counts": [1, 2]}, "unigram_counts: needed"),
         ({"random_replacement": "unigram", "unigram_counts": [9] * 6}, "random_replace_prob: 0.1 needs two tokens"),
+        ({"random_replacement": "unigram", "unigram_counts": [-1] * 9}, "unigram_counts: -1"),
         ({"rate_schedule": "cosine"}, "rate_schedule: 'cosine' .* use one of constant, linear, steps"),
         ({"rate_schedule": "linear"}, "rate_points"),
         ({"rate_points": {1.0: 0.1}}, "rate_points"),

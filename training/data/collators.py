@@ -131,6 +131,8 @@ class MaskedLMCollator(DataCollatorForLanguageModeling):
         weights = self.regular.astype(np.int64)
         if self.unigram_counts is not None:
             counts = np.asarray(self.unigram_counts, dtype=np.int64)[: len(weights)]
+            if (counts < 0).any():
+                raise ValueError(f"unigram_counts: {counts.min()} is no count; use numbers from 0")
             weights *= np.pad(counts, (0, len(weights) - len(counts)))
         if self.mlm and self.random_replace_prob > 0 and np.count_nonzero(weights) < 2:
             few = "two tokens or more to draw from, neither special nor of count 0; the tokenizer has fewer"
