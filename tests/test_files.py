@@ -25,6 +25,9 @@ def test_json_that_breaks_off_is_not_there(tmp_path, monkeypatch):
             write_json(tmp_path / name, {"a": 2})
     monkeypatch.undo()
     assert [path.name for path in tmp_path.iterdir()] == ["a.json"]  # and no half of it
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        write_json(tmp_path / "c.json", {"loss": float("nan")})
+    assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
     assert (tmp_path / "a.json").read_text() == '{\n "a": 1\n}\n' and not (tmp_path / "b.json").exists()
 
 

@@ -98,9 +98,9 @@ def holds_something(folder: Path) -> bool:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write `value` as JSON, `whole`."""
+    """Write `value` as JSON, `whole`. NaN and infinity are a ValueError, since JSON has none."""
     with whole(path) as unfinished:
-        unfinished.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
+        unfinished.write_text(json.dumps(value, indent=1, allow_nan=False) + "\n", encoding="utf-8")
 
 
 def check_folder(folder: Path, argument: str = "output_dir") -> None:

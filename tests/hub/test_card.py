@@ -228,7 +228,7 @@ def test_what_was_written_by_hand_goes_up(saved, capsys):
     assert "It cannot whistle." in text and str(folder) not in text and 'model_id = "me/other"' in text
     assert 'revision="draft"' in text and 'revision="main"' not in text
     assert (card.data.license, card.data.model_name, card.data.base_model) == ("gpl-3.0", "other", "owner/base")
-    path.write_text("# My own\n\n`model_id = 5`\n")
+    path.write_text("---\ntags: [mine]\n---\n# My own\n\n`model_id = 5`\n")
     assert card_for(folder, "me/other") == path.read_text() and "no licence" in capsys.readouterr().out
     path.unlink()
     assert 'model_id = "me/other"' in card_for(folder, "me/other")

@@ -329,25 +329,29 @@ def test_only_what_is_on_the_list_goes_up(folder, tmp_path, copied):
 def test_a_project_as_output_folder(author, server, folder, tmp_path):
     """`--output_dir .`: nothing of the project goes up."""
     write(tmp_path, ".env", "id_rsa", "data/customers.csv", "notes.txt", text="secret")
-    (tmp_path / "README.md").write_text("# My project\n")
+    (tmp_path / "README.md").write_text("# My project: secret\n")
     author.run(
         RUN.format(folder=str(folder), sentences=SENTENCES)
         + f"""
     run({str(tmp_path)!r}, push_to_hub=True, hub_model_id="tester/project").push_to_hub()
     """
     )
+    push(author, tmp_path, "project", "--license", "mit")
     for commit in server.repositories["tester/project"].history()[1:]:
-        assert set(commit.files) <= PUBLISHED
+        assert set(commit.files) <= PUBLISHED and b"My project" not in commit.files.get("README.md", b"")
         assert not any(b"secret" in data for data in commit.files.values())
-    assert (tmp_path / "README.md").read_text() == "# My project\n"
+    assert (tmp_path / "README.md").read_text() == "# My project: secret\n"
 
 
 def test_an_adapter_goes_up_with_nothing_else(folder, tmp_path):
     adapter = tmp_path / "adapter"
-    write(adapter, "adapter_model.safetensors", "README.md", "training_args.bin", ".env")
+    write(adapter, "adapter_model.safetensors", "training_args.bin", ".env")
+    write(adapter, "README.md", text="---\nlibrary_name: peft\n---\n")
     write(adapter, "adapter_config.json", text=json.dumps({"base_model_name_or_path": "me/base"}))
     there, _ = staged(adapter, tmp_path / "staged")
     assert there == {"adapter_config.json", "adapter_model.safetensors", "README.md"}
+    write(adapter, "README.md", text="# My project")
+    assert "README.md" not in staged(adapter, tmp_path / "without")[0]
     write(adapter, "adapter_config.json", text=json.dumps({"base_model_name_or_path": str(folder)}))
     with pytest.raises(ValueError, match="which nobody else has"):
         files.stage(adapter, tmp_path / "other")

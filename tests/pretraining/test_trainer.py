@@ -1,5 +1,6 @@
 """`PretrainingTrainer` as one uses a `Trainer`: from text, tokens or packed rows, with every objective, as a stream."""
 
+import contextlib
 import copy
 import json
 import shutil
@@ -71,6 +72,21 @@ def test_the_ten_lines(text, tmp_path):
     assert held_out and rest > len(trainer.eval_dataset)
     with pytest.raises(ValueError, match="holds a finished model"):  # which nothing overwrites
         PretrainingTrainer(config(), settings(folder), train_dataset=text).train()
+
+
+def test_training_locks_its_folder(text, tmp_path, monkeypatch):
+    """Without the command too: of two processes one would overwrite the checkpoints of the other."""
+    locks = []
+
+    @contextlib.contextmanager
+    def lock_folder(folder):
+        locks.append(str(folder))
+        yield
+        locks.append("free")
+
+    monkeypatch.setattr(module, "lock_folder", lock_folder)
+    PretrainingTrainer(config(), settings(tmp_path / "run", max_steps=1), train_dataset=text).train()
+    assert locks == [str(tmp_path / "run"), "free"]
 
 
 def rows_of(kind, text, tokenizer):

@@ -51,6 +51,7 @@ class TaskTrainer(CheckpointErrors, Trainer):
         task, options = run.task, {}
         args = copy.copy(run.args)
         args.push_to_hub = False  # `run` pushes the finished model; `Trainer` would create a repository right here
+        args.hub_token = None  # checkpoints save the arguments
         self.task, self.resting = task, freeze(model, args.freeze) if trains else []
         if trains:
             rows = run.splits["validation"], run.encoded["validation"]

@@ -21,6 +21,7 @@ ALLOWED = (
     "onnx/model*.onnx", "onnx/model*.onnx_data",
     "README.md", "LICENSE", "LICENSE.txt", "LICENSE.md", "NOTICE", "loss.png", "predictions.png", "training.png",
 )  # fmt: skip
+CARD = "README.md"
 FOLDERS = tuple(pattern.split("/")[0] for pattern in ALLOWED if "/" in pattern)
 
 
@@ -31,6 +32,13 @@ def allowed(name: str) -> bool:
     return any(len(parts) == len(each) and all(map(fnmatchcase, parts, each)) for each in patterns)
 
 
+def is_card(path: Path) -> bool:
+    """Whether a README.md begins with a block of metadata, as a model card does and the one of a project does not."""
+    if not path.is_file() or path.is_symlink():
+        return False
+    return path.read_bytes().removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"---")
+
+
 def list_files(folder: Path) -> tuple[list[str], list[str]]:
     """The paths in `folder` of the files that may go up, and what else is in there. Symbolic links are not followed."""
     go, stay = [], []
@@ -38,7 +46,8 @@ def list_files(folder: Path) -> tuple[list[str], list[str]]:
         opened = entry.is_dir() and not entry.is_symlink() and any(fnmatchcase(entry.name, each) for each in FOLDERS)
         for path in sorted(entry.iterdir()) if opened else [entry]:
             name = path.relative_to(folder).as_posix()
-            (go if allowed(name) and path.is_file() and not path.is_symlink() else stay).append(name)
+            goes = allowed(name) and path.is_file() and not path.is_symlink() and (name != CARD or is_card(path))
+            (go if goes else stay).append(name)
     return go, stay
 
 

@@ -70,9 +70,10 @@ class HubMixin:
         """Upload a copy of what goes up, since a checkpoint may be deleted meanwhile."""
         staged, revision = tempfile.TemporaryDirectory(), revision or self.args.hub_revision
         stage(folder, staged.name, copy=True)
-        card = Path(staged.name, CARD)
-        if card.exists() and card.with_name("config.json").exists():
-            card.write_text(card_for(Path(folder), self.hub_model_id, revision), encoding="utf-8")
+        if Path(folder, CARD).exists() and Path(folder, "config.json").exists():
+            facts = self.card or facts_from_trainer(vars(self.state), self.args)
+            card = card_for(Path(folder), self.hub_model_id, revision, facts=facts)
+            Path(staged.name, CARD).write_text(card, encoding="utf-8")
         api = HfApi(token=token or self.hub_token, library_name="minibert")
         job = upload(api, Path(staged.name), self.hub_model_id, revision, message, wait=False)
         job.add_done_callback(lambda job: self._finish_upload(job, staged))

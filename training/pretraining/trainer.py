@@ -22,7 +22,7 @@ from ..data.collators import MaskedLMCollator, MaskingProgress
 from ..data.documents import check_tokenization, hold_out
 from ..data.mixtures import SAMPLE_ROWS, VALIDATION_DOCUMENTS, check_stream, check_workers, first_rows
 from ..data.prepared import StreamedRows, StreamOrder, tokenizer_checksum
-from ..files import write_json
+from ..files import lock_folder, write_json
 from ..hub.card import write_card
 from ..hub.trainer import HubMixin
 from ..loading import minibert_config, saved_tokenizer
@@ -173,8 +173,13 @@ class PretrainingTrainer(HalfBatches, HubMixin, CheckpointErrors, Trainer):
         """As `Trainer.train`; True stands for the newest whole checkpoint.
 
         Raises:
-            ValueError: the output folder holds another run, or the checkpoint was trained with other settings.
+            ValueError: the output folder holds another run, another process writes in it, or the checkpoint was
+                trained with other settings.
         """
+        with lock_folder(self.args.output_dir) if self.is_world_process_zero() else nullcontext():
+            return self._train(resume_from_checkpoint, *args, **kwargs)
+
+    def _train(self, resume_from_checkpoint: str | bool | None, *args: Any, **kwargs: Any):
         begins, checkpoint = not self.state.global_step, None
         if begins or resume_from_checkpoint:
             checkpoint = checkpoint_to_resume(self.args, resume_from_checkpoint or False)
