@@ -78,6 +78,12 @@ def require(condition: bool, name: str, value: Any, instead: str) -> None:
         raise ValueError(f"{name}={value!r}: {instead}")
 
 
+def tokenizer_fields(tokenizer, multiple: int = 64) -> dict[str, int | None]:
+    """What a config takes from a tokenizer: its size, rounded up to a multiple, and the ids of its special tokens."""
+    size = -(-vocabulary_size(tokenizer) // multiple) * multiple
+    return {"vocab_size": size} | {name: getattr(tokenizer, name, None) for name in SPECIAL_IDS}
+
+
 def vocabulary_size(tokenizer) -> int:
     """The rows of the embedding that a tokenizer needs: its highest id plus 1. (Ids may have gaps.)"""
     return max(tokenizer.get_vocab().values(), default=-1) + 1
@@ -419,9 +425,7 @@ class MiniBertConfig(PreTrainedConfig):
         is_preset = architecture in ("bert", "modernbert", "minibert")
         require(is_preset, "architecture", architecture, "use bert, modernbert or minibert")
         require(multiple >= 1, "pad_vocab_to_multiple_of", multiple, "it must be at least 1")
-        ids = {name: getattr(tokenizer, name, None) for name in SPECIAL_IDS}
-        values = {"vocab_size": -(-vocabulary_size(tokenizer) // multiple) * multiple} | ids
-        config = getattr(cls, architecture)(size, **(values | overrides))
+        config = getattr(cls, architecture)(size, **(tokenizer_fields(tokenizer, multiple) | overrides))
         config.check_tokenizer(tokenizer)
         return config
 

@@ -95,3 +95,15 @@ def test_links_lead_somewhere(name):
     folder = ROOT if name == "README.md" else ROOT / "docs"
     for link in re.findall(r"\]\((?!http)([^)#]+)", TEXTS[name]):
         assert (folder / link).exists(), link
+
+
+def test_messages_that_are_explained_occur():
+    """Every message in the table of docs/troubleshooting.md is one that the code can print."""
+    code = " ".join(file.read_text(encoding="utf-8") for file in sorted(ROOT.glob("training/**/*.py")))
+    code = re.sub(r'"\s*f?"', "", " ".join([code, *(file.read_text() for file in ROOT.glob("tokenization/*.py"))]))
+    table = TEXTS["troubleshooting.md"].partition("| message |")[2].partition("\n\n")[0]
+    messages = re.findall(r"^\| `([^`]+)` \|", table, re.MULTILINE)
+    assert len(messages) == 10
+    for message in messages:
+        for part in filter(str.strip, message.split("…")):
+            assert part.strip(" ;:,") in code, message

@@ -87,7 +87,6 @@ def train_tokenizer(
     names = dict(
         pad_token=pad_token, unk_token=unk_token, cls_token=cls_token, sep_token=sep_token, mask_token=mask_token
     )
-    special_tokens = list(names.values())
     _check_arguments(texts, algorithm, vocab_size, min_frequency, names)
     if isinstance(texts, Iterator):
         texts = list(texts)
@@ -101,25 +100,18 @@ def train_tokenizer(
         return trained
 
     backend = Tokenizer(models.BPE())  # the model is replaced by the trained one
-    if algorithm == "wordpiece":
-        backend.normalizer = normalizers.BertNormalizer(lowercase=lowercase is not False, strip_accents=strip_accents)
-    elif lowercase or strip_accents:
-        steps = [normalizers.NFD(), normalizers.StripAccents()] * strip_accents
-        backend.normalizer = normalizers.Sequence(steps + [normalizers.Lowercase()] * bool(lowercase))
-    if backend.normalizer is not None:  # they change one character at a time
-        counts, characters = characters, Counter()
-        for character, count in counts.items():
-            for normalized in backend.normalizer.normalize_str(character):
-                characters[normalized] += count
+    backend.normalizer = _normalizer(algorithm, lowercase, strip_accents)
+    characters = _normalized(characters, backend.normalizer)
     finish = {"wordpiece": _wordpiece, "bpe": _bpe, "unigram": _unigram}[algorithm]
-    finish(backend, train, characters, vocab_size, special_tokens, 2 if min_frequency is None else min_frequency)
+    least = 2 if min_frequency is None else min_frequency
+    finish(backend, train, characters, vocab_size, list(names.values()), least)
 
     template = processors.BertProcessing(*((name, backend.token_to_id(name)) for name in (sep_token, cls_token)))
     if algorithm == "bpe":
         # Without this a token's offsets take in the space before it.
         template = processors.Sequence([processors.ByteLevel(trim_offsets=True), template])
-    names["mask_token"] = AddedToken(mask_token, lstrip=algorithm != "wordpiece", normalized=False, special=True)
     backend.post_processor = template
+    names["mask_token"] = AddedToken(mask_token, lstrip=algorithm != "wordpiece", normalized=False, special=True)
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=backend,
         model_max_length=model_max_length,
@@ -129,10 +121,30 @@ def train_tokenizer(
         eos_token=sep_token,
         **names,
     )
-    if len(tokenizer) < vocab_size:
-        fewer = f"the texts gave a vocabulary of {len(tokenizer)} tokens, fewer than vocab_size={vocab_size} asked for"
-        warnings.warn(fewer, stacklevel=2)
+    if (size := len(tokenizer)) < vocab_size:
+        fewer = f"fewer than vocab_size={vocab_size} asked for"
+        warnings.warn(f"the texts gave a vocabulary of {size} tokens, {fewer}", stacklevel=2)
     return tokenizer
+
+
+def _normalizer(algorithm: str, lowercase: bool | None, strip_accents: bool) -> normalizers.Normalizer | None:
+    if algorithm == "wordpiece":
+        return normalizers.BertNormalizer(lowercase=lowercase is not False, strip_accents=strip_accents)
+    if not (lowercase or strip_accents):
+        return None
+    steps = [normalizers.NFD(), normalizers.StripAccents()] * strip_accents
+    return normalizers.Sequence(steps + [normalizers.Lowercase()] * bool(lowercase))
+
+
+def _normalized(characters: Counter[str], normalizer: normalizers.Normalizer | None) -> Counter[str]:
+    """How often the characters occur in the normalized text; normalizers change one character at a time."""
+    if normalizer is None:
+        return characters
+    counts: Counter[str] = Counter()
+    for character, count in characters.items():
+        for changed in normalizer.normalize_str(character):
+            counts[changed] += count
+    return counts
 
 
 def _check_arguments(

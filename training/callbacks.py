@@ -106,11 +106,10 @@ def describe_log(logs: Mapping[str, float]) -> str:
 
 
 class StopIfNotFinite(TrainerCallback):
-    """Ends a training (ValueError) at the step after which the weights, or at the evaluation whose loss, are
-    not finite: NaN spreads to all weights, and what would be scored and saved is of no use.
+    """Stop a training with a ValueError as soon as its weights or its evaluation loss are not finite.
 
-    The smallest parameter that is trained stands for all: a loss, a gradient norm or a learning rate that is not finite
-    reaches every one of them in the same step.
+    NaN spreads to all weights within a step, so it is enough to watch the smallest trained parameter. Nothing that is
+    computed afterwards is of use.
     """
 
     def on_train_begin(self, args, state, control, model=None, **kwargs):
@@ -177,10 +176,15 @@ class SettingsState(TrainerCallback, ExportableState):
 
 
 class CheckpointErrors:
-    """For a `Trainer`: a checkpoint that cannot be written is an OSError that names it; one of another optimizer is a
-    ValueError; from the last one of a training there is no further step; rows grouped by length have the same order
-    when it is resumed; where rows cannot be read, a checkpoint is saved first. Whoever handled signals before a
-    training does so again after it."""
+    """Put before `Trainer` to make its checkpoints safe to write and to resume from.
+
+    - A checkpoint that cannot be written raises an OSError that names it.
+    - A checkpoint of another optimizer raises a ValueError.
+    - A training that had reached its last step is not continued by another one.
+    - Rows grouped by length keep their order when the training is resumed.
+    - If rows cannot be read, a checkpoint is saved before the error is raised.
+    - The signal handlers from before the training are restored after it.
+    """
 
     advice = RESUME
 
@@ -286,11 +290,14 @@ def complete_checkpoint(args: TrainingArguments, state: TrainerState) -> None:
 
 
 class SaveAndStop(TrainerCallback):
-    """Writes a checkpoint's manifest behind everything else, by which `checkpoint_to_resume` knows that it is whole.
-    SIGTERM, which schedulers send before they kill, and Ctrl-C (SIGINT) end a training behind its step or evaluation
-    with such a checkpoint, one that can be resumed, and the process with status 143, or a KeyboardInterrupt. A second
-    one ends the process at once, if it comes later than those that several senders (a launcher, the system) send for
-    one stop."""
+    """Mark checkpoints as complete, and save one before a signal ends the training.
+
+    The manifest of a checkpoint is written last, so `checkpoint_to_resume` knows that a checkpoint with one is whole.
+    SIGTERM, which schedulers send before they kill, and Ctrl-C (SIGINT) end the training after its current step or
+    evaluation, with a checkpoint that can be resumed. The process then exits with status 143, or raises
+    KeyboardInterrupt. A second signal ends the process at once. Signals that follow the first one within
+    `STOP_SECONDS` do not count as a second one: a launcher and the system may both send one for the same stop.
+    """
 
     received, at = 0, 0.0  # the signal, and when it came
 

@@ -1,9 +1,4 @@
-"""Checkpoints: which one a training goes on from, and whether that is whole.
-
-Nothing here imports torch or Transformers, so that an output folder in use is refused before anything is loaded.
-"""
-
-from __future__ import annotations
+"""Checkpoints: which one a training goes on from, and whether that is whole."""
 
 import hashlib
 import json
@@ -14,14 +9,13 @@ import zlib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from safetensors import SafetensorError, safe_open
+from transformers import TrainingArguments
 
 from .files import check_folder, write_json
-
-if TYPE_CHECKING:
-    from transformers import TrainingArguments
+from .processes import of_first_rank
 
 MANIFEST = "checkpoint_manifest.json"
 
@@ -45,8 +39,6 @@ def checkpoint_to_resume(training: TrainingArguments, given: str | bool | None =
         ValueError: the output folder holds a finished or an unfinished run and nothing says to go on with it; or none
             of the checkpoints is whole; or another process does not see it.
     """
-    from .processes import of_first_rank
-
     given = str((training.resume_from_checkpoint if given is None else given) or "false")
     checkpoint = of_first_rank(None if training.process_index else _checkpoint_to_resume(training, given))
     if checkpoint is not None and not Path(checkpoint).is_dir():

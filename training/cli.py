@@ -76,8 +76,7 @@ def explain(error: BaseException, words: Sequence[str]) -> str | None:
     """The line for an error that the user can do something about; None for a fault of ours."""
     said, hub, kind = " ".join(str(error).split()), sys.modules.get("huggingface_hub.errors"), type(error)
     if isinstance(error, KeyboardInterrupt):
-        command = COMMANDS.get(" ".join(words[:2])) or COMMANDS.get(" ".join(words[:1]))
-        trains = words[:1] in (["pretrain"], ["finetune"]) or bool(command and command.config)
+        trains = words[:1] in (["pretrain"], ["finetune"])
         use = "add --resume_from_checkpoint true to go on from the last checkpoint" if trains else "run it again"
         return f"interrupted; {use}"
     if isinstance(error, ModuleNotFoundError) and error.name in EXTRAS:
@@ -107,8 +106,8 @@ def run(argv: Sequence[str]) -> int:
         build_parser(name, everything="--help_all" in rest).print_help()
         return 0
     function, keywords = parse(name, rest)
-    result = function(**keywords)
-    return result if isinstance(result, int) else getattr(result, "exit_status", 0)
+    function(**keywords)
+    return 0
 
 
 def split_command(argv: Sequence[str]) -> tuple[str, list[str]]:

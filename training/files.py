@@ -6,7 +6,7 @@ import re
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +73,11 @@ def lock_folder(folder: str | Path) -> Iterator[None]:
                     folder.rmdir()
     finally:
         os.close(lock)
+
+
+def lock_output(args: Any) -> AbstractContextManager:
+    """`lock_folder` of a training's output folder (`args`: its `TrainingArguments`), by the first of its processes."""
+    return lock_folder(args.output_dir) if args.process_index == 0 else nullcontext()
 
 
 def printable(text: object) -> str:

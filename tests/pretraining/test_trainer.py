@@ -1,6 +1,5 @@
 """`PretrainingTrainer` as one uses a `Trainer`: from text, tokens or packed rows, with every objective, as a stream."""
 
-import contextlib
 import copy
 import json
 import shutil
@@ -10,7 +9,7 @@ import pytest
 import torch
 from helpers import sentences
 from safetensors.torch import load_file
-from transformers import AutoModelForMaskedLM, AutoTokenizer, Trainer, TrainingArguments
+from transformers import AutoModelForMaskedLM, AutoTokenizer, Trainer, TrainerCallback, TrainingArguments
 
 from minibert import (
     MaskedLMCollator,
@@ -23,6 +22,7 @@ from minibert import (
 from minibert.training.data.collators import MaskingProgress
 from minibert.training.data.documents import tokenize_documents
 from minibert.training.data.packing import pack_documents
+from minibert.training.files import LOCK
 from minibert.training.optimization.muon import muon_optimizer
 from minibert.training.pretraining import trainer as module
 
@@ -74,19 +74,17 @@ def test_the_ten_lines(text, tmp_path):
         PretrainingTrainer(config(), settings(folder), train_dataset=text).train()
 
 
-def test_training_locks_its_folder(text, tmp_path, monkeypatch):
+def test_training_locks_its_folder(text, tmp_path):
     """Without the command too: of two processes one would overwrite the checkpoints of the other."""
-    locks = []
+    lock, seen = tmp_path / "run" / LOCK, []
 
-    @contextlib.contextmanager
-    def lock_folder(folder):
-        locks.append(str(folder))
-        yield
-        locks.append("free")
+    class Look(TrainerCallback):
+        def on_step_end(self, *args, **kwargs):
+            seen.append(lock.exists())
 
-    monkeypatch.setattr(module, "lock_folder", lock_folder)
-    PretrainingTrainer(config(), settings(tmp_path / "run", max_steps=1), train_dataset=text).train()
-    assert locks == [str(tmp_path / "run"), "free"]
+    args = settings(tmp_path / "run", max_steps=1)
+    PretrainingTrainer(config(), args, train_dataset=text, callbacks=[Look()]).train()
+    assert seen == [True] and not lock.exists()
 
 
 def rows_of(kind, text, tokenizer):

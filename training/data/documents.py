@@ -114,10 +114,10 @@ def load_sources(
     sample_by: str = "auto",
     streaming: bool = False,
 ) -> list[datasets.Dataset] | list[datasets.IterableDataset]:
-    """The documents of every entry of `data`, as `load_documents` reads them, but that a source may be without text.
+    """Read the documents of each entry of `data`, as `load_documents` does. A source without text is allowed here.
 
-    A list in the place of an entry is files and globs that are read one after the other. With `streaming`, documents
-    are read as they are asked for, in the order of the files; a row that cannot be read is then a `ReadError`.
+    An entry may also be a list of files and globs, which are read one after the other. With `streaming`, documents are
+    read on demand, in the order of the files, and a row that cannot be read raises a `ReadError` at that moment.
     """
     layout = "auto" if sample_by == "sentence" else sample_by
     plans = [_plan(entry, layout, streaming) for entry in data]

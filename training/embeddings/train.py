@@ -13,7 +13,6 @@ import itertools
 import random
 from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -38,7 +37,7 @@ from transformers import TrainingArguments, set_seed
 from .. import metrics
 from ..callbacks import CheckpointErrors, EarlyStopping, SettingsState, add_callbacks, steps_of
 from ..checkpoints import best_by, checkpoint_to_resume, remove_checkpoints, rows_checksum
-from ..files import lock_folder, write_json
+from ..files import lock_output, write_json
 from ..hub.card import Result, describe_data, facts_from_trainer, published_name, save_card
 from ..hub.push import check_push, push_output
 from ..hub.trainer import HubMixin
@@ -131,7 +130,7 @@ def locks_output(config_class: type[TrainingArguments]) -> Callable:
             args = args or config_class()
             if "output_dir" in options:
                 args = dataclasses.replace(args, output_dir=options.pop("output_dir"))
-            with lock_folder(args.output_dir) if args.process_index == 0 else nullcontext():
+            with lock_output(args):
                 return function(*given, args=args, **options)
 
         return locked
@@ -467,8 +466,6 @@ def prepare_training(args: Any, config: dict[str, Any]) -> tuple[Any, str | None
     checkpoint = checkpoint_to_resume(args)
     check_training(args)
     if args.push_to_hub:
-        if args.hub_token is not None:  # told now, not after the training
-            raise ValueError("hub_token: it is not used here; run `hf auth login`, or set HF_TOKEN")
         check_push(args)
     return dataclasses.replace(resolve_precision(args), push_to_hub=False), checkpoint, args.push_to_hub
 

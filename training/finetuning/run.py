@@ -7,7 +7,6 @@ import inspect
 import json
 import os
 from collections.abc import Mapping
-from contextlib import nullcontext
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from datasets import Dataset, DatasetDict
 from transformers import TrainerState
 
 from ..checkpoints import best_by, checkpoint_to_resume, remove_checkpoints, rows_checksum
-from ..files import check_folder, lock_folder, printable, write_json
+from ..files import check_folder, lock_output, printable, write_json
 from ..hub.card import CardFacts, Result, describe_data, facts_from_trainer, headlines, published_name, save_card
 from ..hub.push import check_push, push_output
 from ..loading import random_state_kept, without_bars
@@ -77,7 +76,7 @@ def finetune(
     cls, task_options, args = resolve_options(task, args, options, FinetuningConfig)
     output = Path(args.output_dir)
     sources = {"data": data, "train": train, "validation": validation, "test": test}
-    with lock_folder(output) if args.process_index == 0 else nullcontext():
+    with lock_output(args):
         if plan:
             bad: list[str] = []
             task, splits = read(cls, task_options, model, sources, args, validation_size, bad=bad)
@@ -87,7 +86,8 @@ def finetune(
                 None, task.tokenizer, write_plan(task, splits, args, given | task_options, bad), output
             )
         checkpoint = checkpoint_to_resume(args)
-        run = prepare(cls, task_options, model, sources, args, validation_size)
+        rows = read(cls, task_options, model, sources, args, validation_size)
+        run = prepare(*rows, task_options, model, sources, args)
         trained, report = _train_and_save(run, output, checkpoint)
     return TrainingResult(without_autocast(trained) if args.should_save else None, run.task.tokenizer, report, output)
 
@@ -130,8 +130,9 @@ def evaluate(
     if (output / "config.json").exists():
         raise ValueError(f"output_dir: {str(output)!r} holds a model, whose report would be replaced; give another one")
     sources = {"data": data, "validation": validation, "test": test}
-    with lock_folder(output) if args.process_index == 0 else nullcontext(), random_state_kept():
-        run = prepare(cls, task_options, model, sources, args, trains=False)
+    with lock_output(args), random_state_kept():
+        rows = read(cls, task_options, model, sources, args, trains=False)
+        run = prepare(*rows, task_options, model, sources, args, trains=False)
         predictions, scores = score(run, run.initial_model())
         if args.should_save:  # of several processes one
             print(f"\n{printable(model)}, {run.task.name}\n{format_scores(scores)}")
@@ -205,16 +206,15 @@ def read(
 
 
 def prepare(
-    cls: type[Task],
+    task: Task,
+    splits: DatasetDict,
     options: Mapping[str, Any],
     model: str | os.PathLike,
     sources: Mapping[str, Source],
     args: FinetuningConfig,
-    validation_size: float = VALIDATION_SIZE,
     trains: bool = True,
 ) -> Run:
-    """Check and encode all rows, say what a person should know of them, and decide what the settings leave open."""
-    task, splits = read(cls, options, model, sources, args, validation_size, trains)
+    """Encode all rows, say what a person should know of them, and decide what the settings leave open."""
     sizes = ", ".join(f"{len(split):,} {name}" for name, split in splits.items())
     columns = f"columns {printable(', '.join(task.text_columns))} → {printable(task.label_column)}"
     print(f"{task.name}: {columns}; rows: {sizes}; inputs of {task.tokenizer.model_max_length:,} tokens at most")

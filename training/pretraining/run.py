@@ -21,7 +21,7 @@ from ..checkpoints import check_same, checkpoint_to_resume
 from ..data.documents import check_sources
 from ..data.mixtures import Corpus, check_stream, prepare_documents
 from ..data.prepared import PreparedRows, texts_of
-from ..files import check_folder, lock_folder
+from ..files import check_folder, lock_output
 from ..hub.push import check_push, push_command
 from ..loading import minibert_config, saved_tokenizer, without_bars
 from ..precision import check_training, without_autocast
@@ -95,10 +95,9 @@ def pretrain(
     check_training(args)
     if args.push_to_hub:
         check_push(args)
-    corpus = Corpus(
-        data, packages, text_column, sample_by, weights, sampling_alpha, streaming, shuffle_buffer, sample_documents
-    )
-    with lock_folder(args.output_dir) if args.process_index == 0 else nullcontext():
+    stream = (streaming, shuffle_buffer, sample_documents)
+    corpus = Corpus(data, packages, text_column, sample_by, weights, sampling_alpha, *stream)
+    with lock_output(args):
         # What can be refused is refused before anything is read.
         checkpoint = checkpoint_to_resume(args)
         check_sources(corpus.data)
@@ -115,42 +114,58 @@ def pretrain(
         loaded = read_tokenizer(tokenizer, model_name_or_path, base, prepared)
         if prepared is None:
             train, validation, sample = read_documents(corpus, args, objective)
-            described = "A stream of" if streaming else f"{len(train):,}"
-            described += f" documents to train on, {len(validation):,} held out"
+            number = "A stream of" if streaming else f"{len(train):,}"
+            described = f"{number} documents to train on, {len(validation):,} held out"
             loaded = loaded or new_tokenizer(args, base, sample["text"])
         else:
             train = prepared.stream(shuffle_buffer) if streaming else prepared.load("train")
             validation, sample, described = prepared.load("validation"), None, prepared.describe()
-        source, extension = base, None
-        if model_name_or_path is not None:
-            source, new_weights = objective.load(model_name_or_path, base)
-            if new_weights:
-                print(f"New, since {model_name_or_path!r} lacks them: {', '.join(new_weights)}")
-            if extend_vocabulary is not None:
-                extension = extend_tokenizer(loaded, sample["text"], extend_vocabulary)
-                print(extension.describe())
-                loaded = extension.tokenizer
-                extend_embeddings(source, extension.pieces)
+        source, loaded, figures = load_model(model_name_or_path, base, objective, loaded, extend_vocabulary, sample)
         print(described)
-        reading = time.monotonic() - start
         trainer = PretrainingTrainer(source, args, None, train, validation, loaded)
         if trainer.budget is not None:
-            trainer.budget.start -= reading  # it counts from the beginning
+            trainer.budget.start = start  # reading is in it
         read = corpus if prepared is None else prepared.corpus
-        sources = map(str, read.data or ["the built-in corpus", *read.packages])
-        trainer.data_description = ", ".join(sources)
-        if extension is not None:
-            trainer.more_figures = {"extension": extension.figures()}
+        trainer.data_description = ", ".join(map(str, read.data or ["the built-in corpus", *read.packages]))
+        trainer.more_figures = figures
         trainer.train(resume_from_checkpoint=checkpoint or args.resume_from_checkpoint)
         save(trainer)
-    output, result = Path(args.output_dir), TrainingResult(None, trainer.processing_class)
-    if trainer.is_world_process_zero():
-        texts = validation["text"] if sample is not None else texts_of(validation, trainer.processing_class)
-        show(trainer, output, texts)
-        result = TrainingResult(without_autocast(trainer.model), trainer.processing_class, trainer.report, output)
-        if trainer.budget is not None:
-            print(f"Took {trainer.budget.elapsed / 60:.1f} of {args.minutes:g} minutes")
-    return result
+    return finish(trainer, validation)
+
+
+def load_model(
+    path: str | None,
+    config: MiniBertConfig,
+    objective: Objective,
+    tokenizer: PreTrainedTokenizerBase,
+    words: int | None,
+    sample: datasets.Dataset | None,
+) -> tuple[Any, PreTrainedTokenizerBase, dict[str, Any]]:
+    """The config of a new model, or the saved one to go on from; the tokenizer, to which `words` of the `sample` are
+    added; and what the report says of these."""
+    if path is None:
+        return config, tokenizer, {}
+    model, new_weights = objective.load(path, config)
+    if new_weights:
+        print(f"New, since {path!r} lacks them: {', '.join(new_weights)}")
+    if words is None:
+        return model, tokenizer, {}
+    extension = extend_tokenizer(tokenizer, sample["text"], words)
+    print(extension.describe())
+    extend_embeddings(model, extension.pieces)
+    return model, extension.tokenizer, {"extension": extension.figures()}
+
+
+def finish(trainer: PretrainingTrainer, validation: datasets.Dataset) -> TrainingResult:
+    """Print the report and the saved model at work; of several processes the first has a result."""
+    output, tokenizer = Path(trainer.args.output_dir), trainer.processing_class
+    if not trainer.is_world_process_zero():
+        return TrainingResult(None, tokenizer)
+    texts = validation["text"] if "text" in validation.column_names else texts_of(validation, tokenizer)
+    show(trainer, output, texts)
+    if trainer.budget is not None:
+        print(f"Took {trainer.budget.elapsed / 60:.1f} of {trainer.args.minutes:g} minutes")
+    return TrainingResult(without_autocast(trainer.model), tokenizer, trainer.report, output)
 
 
 def read_documents(corpus: Corpus, args: PretrainingConfig, objective: Objective) -> tuple[Any, datasets.Dataset, Any]:

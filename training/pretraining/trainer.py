@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, Dataset
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, Trainer, set_seed
 from transformers.trainer_utils import has_length
 
-from ...configuration_minibert import SPECIAL_IDS, MiniBertConfig, vocabulary_size
+from ...configuration_minibert import MiniBertConfig, tokenizer_fields, vocabulary_size
 from ...tokenization import train_tokenizer
 from ..callbacks import CheckpointErrors, SettingsState, add_callbacks, leave_group, steps_of
 from ..checkpoints import checkpoint_to_resume, kept_step, rows_checksum
@@ -22,7 +22,7 @@ from ..data.collators import MaskedLMCollator, MaskingProgress
 from ..data.documents import check_tokenization, hold_out
 from ..data.mixtures import SAMPLE_ROWS, VALIDATION_DOCUMENTS, check_stream, check_workers, first_rows
 from ..data.prepared import StreamedRows, StreamOrder, tokenizer_checksum
-from ..files import lock_folder, write_json
+from ..files import lock_output, write_json
 from ..hub.card import write_card
 from ..hub.trainer import HubMixin
 from ..loading import minibert_config, saved_tokenizer
@@ -31,18 +31,11 @@ from ..optimization.muon import default_rate, muon_optimizer
 from ..precision import check_training, resolve_precision
 from ..processes import first_process_first
 from ..report import plot_losses
-from .config import (
-    FREE_FIELDS,
-    PretrainingConfig,
-    config_path,
-    fill_defaults,
-)
+from .config import FREE_FIELDS, PretrainingConfig, config_path, fill_defaults
 from .cooccurrence import begin_with_word_vectors
 from .half_batches import HalfBatches
 from .objectives import OBJECTIVES, Objective
 from .objectives.base import unigram_baseline
-
-VOCABULARY_MULTIPLE = 64  # sizes of vocabularies that hardware likes
 
 
 class PretrainingTrainer(HalfBatches, HubMixin, CheckpointErrors, Trainer):
@@ -103,12 +96,12 @@ class PretrainingTrainer(HalfBatches, HubMixin, CheckpointErrors, Trainer):
             if "text" in columns_of(train_dataset):
                 check_tokenization(train_dataset, tokenizer)
             if new:
-                config = with_tokenizer(config, tokenizer)
+                config = MiniBertConfig.from_dict(config.to_dict() | tokenizer_fields(tokenizer))
             config.check_tokenizer(tokenizer)
             rows = [make_rows(each, tokenizer, self.objective) for each in (train_dataset, eval_dataset)]
         self.sample = sample_of(rows[0], args.seed)  # for what is counted
-        repeats = dict(rows_repeat=args.rows_repeat, unpadded=self.objective.packs_documents and not args.torch_compile)
-        collator = data_collator or self.objective.collator(tokenizer, self.sample, **repeats)
+        of_rows = dict(rows_repeat=args.rows_repeat, unpadded=self.objective.packs_documents and not args.torch_compile)
+        collator = data_collator or self.objective.collator(tokenizer, self.sample, **of_rows)
         self.evaluation_collator = collator.for_evaluation()
         if not len(rows[1]):
             raise ValueError("eval_dataset: it has no text; give more, or a larger validation_size")
@@ -176,7 +169,7 @@ class PretrainingTrainer(HalfBatches, HubMixin, CheckpointErrors, Trainer):
             ValueError: the output folder holds another run, another process writes in it, or the checkpoint was
                 trained with other settings.
         """
-        with lock_folder(self.args.output_dir) if self.is_world_process_zero() else nullcontext():
+        with lock_output(self.args):
             return self._train(resume_from_checkpoint, *args, **kwargs)
 
     def _train(self, resume_from_checkpoint: str | bool | None, *args: Any, **kwargs: Any):
@@ -424,10 +417,3 @@ def new_tokenizer(args: PretrainingConfig, config: MiniBertConfig, texts: Any) -
         model_max_length=config.max_position_embeddings,
         token_type_ids=config.type_vocab_size > 0,
     )
-
-
-def with_tokenizer(config: MiniBertConfig, tokenizer: PreTrainedTokenizerBase) -> MiniBertConfig:
-    """The config with the vocabulary size (padded) and the special tokens of the tokenizer."""
-    size = -(-vocabulary_size(tokenizer) // VOCABULARY_MULTIPLE) * VOCABULARY_MULTIPLE
-    ids = {name: getattr(tokenizer, name, None) for name in SPECIAL_IDS}
-    return MiniBertConfig.from_dict(config.to_dict() | {"vocab_size": size} | ids)

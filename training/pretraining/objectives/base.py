@@ -1,4 +1,4 @@
-"""What an objective has to say: its rows, its model, its collator, its figures."""
+"""The base of the objectives: from documents to rows, batches, a loss and its figures."""
 
 import abc
 import math
@@ -22,10 +22,13 @@ from ..config import MASKING_FIELDS, PretrainingConfig, config_path
 
 
 class Objective(abc.ABC):
-    """One way to pretrain: the steps from documents to a loss, and the figures that say how well it went.
+    """One way to pretrain: the steps from documents to a loss, and the figures of an evaluation.
 
-    A batch of evaluation is kept as a few sums (`score`), added up over all batches and ranks, and turned into means at
-    the end (`figures`): evaluation needs no more memory for more data.
+    An evaluation reduces each batch to a few sums (`score`), adds these up over all batches and ranks, and turns them
+    into means at the end (`figures`). So it needs no more memory for more data.
+
+    To add an objective, write a subclass with `name`, `model_class`, `collator` and `examples`, and add it to
+    `OBJECTIVES` in `objectives/__init__.py`.
     """
 
     name: str
@@ -42,7 +45,8 @@ class Objective(abc.ABC):
         self.masking = {n: self.masking_defaults.get(n) if value is None else value for n, value in given.items()}
 
     def check(self, config: MiniBertConfig, streaming: bool = False) -> None:
-        """Refuse (ValueError), before any work, what does not go together; of `args`, the rows are decided."""
+        """Refuse (ValueError) settings that contradict each other, before any work. `seq_length` and `packing` have
+        their final values by then."""
         wrong, causal = f"does not go with --objective {self.name}", self.config_fields.get("is_causal", False)
         smoothing, length = self.args.label_smoothing_factor, self.args.seq_length
         if config.is_causal != causal:
@@ -59,19 +63,19 @@ class Objective(abc.ABC):
             )
 
     def prepare_tokenizer(self, tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
-        """The tokenizer adapted to rows; a ValueError, before those are made, if it cannot serve the objective."""
+        """Adapt the tokenizer to rows, or refuse it (ValueError) before any rows are made."""
         return adapt_tokenizer(tokenizer, pairs=not self.packs_documents)
 
     def check_documents(self, train: datasets.Dataset, validation: datasets.Dataset) -> None:
-        """Refuse (ValueError), before a tokenizer is trained, documents that the objective can make no rows of."""
+        """Refuse (ValueError) documents that make no rows, before a tokenizer is trained on them."""
         return
 
     def rows(self, documents: datasets.Dataset, tokenizer: PreTrainedTokenizerBase) -> datasets.Dataset:
-        """Rows for the collator out of documents (column `text`)."""
+        """Make rows for the collator from documents (column `text`)."""
         return self.pack(tokenize_documents(documents, tokenizer, self.args.num_proc), tokenizer)
 
     def pack(self, tokenized: datasets.Dataset, tokenizer: PreTrainedTokenizerBase) -> datasets.Dataset:
-        """Rows out of documents without special tokens (column `input_ids`)."""
+        """Make rows from tokenized documents without special tokens (column `input_ids`)."""
         return pack_documents(tokenized, tokenizer, self.args.seq_length, self.args.packing)
 
     def describe_rows(self, rows: datasets.Dataset) -> str:
@@ -81,17 +85,23 @@ class Objective(abc.ABC):
 
     @abc.abstractmethod
     def collator(self, tokenizer: PreTrainedTokenizerBase, train: datasets.Dataset, **options: Any) -> MaskedLMCollator:
-        """The collator of the training; its `for_evaluation()` is that of the evaluation. `options`: of
-        `MaskedLMCollator`, what the rows decide (`unpadded`, `rows_repeat`)."""
+        """The collator of the training. The evaluation uses its `for_evaluation()`.
+
+        Args:
+            tokenizer: the tokenizer.
+            train: the training rows.
+            options: arguments of `MaskedLMCollator` that depend on the rows (`unpadded`, `rows_repeat`).
+        """
 
     def model(
         self, source: Any, config: MiniBertConfig, tokenizer: PreTrainedTokenizerBase
     ) -> tuple[PreTrainedModel, list[str]]:
-        """The model that is trained, and the names of its weights that are new where it was not made anew.
+        """The model to train, and the names of the weights that a saved model lacked.
 
         Args:
-            source: a config: a new model; a path: a saved one; a model: that one.
-            config: what the model's config is to be.
+            source: a config, to make a new model; a path, to load a saved one; or the model itself.
+            config: the config that the model gets.
+            tokenizer: the tokenizer of the rows.
         """
         path = config_path(source)
         if path is not None:
@@ -108,22 +118,22 @@ class Objective(abc.ABC):
         return load_reported(self.model_class, path, head=False, config=config, dtype=torch.float32)
 
     def counts(self, batch: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """How many terms losses of a micro-batch have, beside those at `labels` (which `Trainer` counts): keywords of
-        the model's `forward`, which gets their sums over all micro-batches and ranks of an optimizer step."""
+        """The number of targets that a micro-batch has besides its `labels`, which `Trainer` counts. The keys are
+        keywords of the model's `forward`; it gets the sums over all micro-batches and ranks of an optimizer step."""
         return {}
 
     def score(self, outputs: Any, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        """Sums over a batch of evaluation, fp32 [k]; `outputs` are the model's with `sparse_prediction`."""
+        """The sums over a batch of an evaluation, fp32 [k]. `outputs` are the model's with `sparse_prediction=True`."""
         return token_score(outputs["logits"], batch["labels"])
 
     def figures(self, sums: Sequence[float]) -> dict[str, float]:
-        """Means for the log, out of the sums of all batches, [k]; none of what there was nothing of."""
+        """The means for the log from the sums over all batches, [k]. A mean over nothing is left out."""
         loss, right, targets = sums
         return means(targets, **{self.metric: loss, "accuracy": right}) | {"targets": targets}
 
     def report(self, figures: Mapping[str, float], baseline: tuple[float | None, float | None]) -> dict[str, Any]:
-        """The final figures, out of those of the last evaluation (`eval_…`) and the `unigram_baseline`; None for those
-        that nothing was measured for."""
+        """The final figures, from those of the last evaluation (`eval_…`) and the `unigram_baseline`; None for a figure
+        that was not measured."""
         loss = figures.get(f"eval_{self.metric}")
         return {
             "validation_loss": loss,
@@ -136,8 +146,8 @@ class Objective(abc.ABC):
         }
 
     def save(self, trainer: Trainer, folder: Path) -> None:
-        """Save what the training was for; `trainer.model` is then what was saved."""
-        trainer.save_model(str(folder), _internal_call=True)  # which pushes nothing: there is no card yet
+        """Save the trained model in `folder`. `trainer.model` is the saved model afterwards."""
+        trainer.save_model(str(folder), _internal_call=True)  # without a push: there is no card yet
 
     @abc.abstractmethod
     def examples(self, folder: Path, sentences: Sequence[str], tokenizer: PreTrainedTokenizerBase) -> list[str]:
@@ -145,12 +155,12 @@ class Objective(abc.ABC):
 
 
 def means(count: float, **sums: float) -> dict[str, float]:
-    """The sums divided by the count; nothing where nothing was counted: a score of nothing is no perfect score."""
+    """The sums divided by the count; empty if the count is 0, since a score over nothing is not perfect."""
     return {name: total / count for name, total in sums.items()} if count else {}
 
 
 def perplexity(loss: float | None) -> float | None:
-    return None if loss is None else math.exp(min(loss, 700))  # of a model that diverged, what a float can hold
+    return None if loss is None else math.exp(min(loss, 700))  # e^710 is too large for a float
 
 
 def token_score(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
@@ -169,10 +179,12 @@ def token_score(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
 def unigram_baseline(
     train: datasets.Dataset, batches: Any, vocab_size: int, special_ids: Sequence[int] = ()
 ) -> tuple[float | None, float | None]:
-    """What knowing nothing but token frequencies gives at the targets of evaluation: the mean loss of the
-    add-one-smoothed frequencies of the training rows, and the accuracy of always guessing the most frequent target.
-    None where there is no target.
-    Special tokens count only where they are targets (as [SEP] is for a decoder)."""
+    """The loss and the accuracy of a model that knows token frequencies only.
+
+    The loss is that of the add-one-smoothed frequencies of the training rows, averaged over the targets of the
+    evaluation; the accuracy is that of always guessing the most frequent target. Special tokens count only if they are
+    targets (as [SEP] is for a decoder). Both are None without targets.
+    """
     counts = unigram_counts(train, vocab_size).astype(np.float64)
     labels = np.concatenate([batch["labels"][batch["labels"] != IGNORE_INDEX].cpu().numpy() for batch in batches])
     if not len(labels):
