@@ -10,7 +10,7 @@ from huggingface_hub.errors import StrictDataclassError
 from tokenizers import Tokenizer, models
 from transformers import AutoConfig, BertConfig, ModernBertConfig, PreTrainedTokenizerFast
 
-from minibert.configuration_minibert import AUTO_MAP, MiniBertConfig
+from minibert.configuration_minibert import MiniBertConfig
 from minibert.modeling_minibert import MiniBertForMaskedLM, MiniBertForPreTraining, MiniBertModel
 
 # What the constructor raises: ValueError for an unknown name, Transformers' strict error for a value.
@@ -79,15 +79,6 @@ def test_our_preset_is_a_modernbert_with_narrow_local_layers(size):
     assert {name for name in ours if ours[name] != theirs[name]} == {"local_attention"} and config.sliding_window == 3
 
 
-def test_bert_base_equals_berts_own_config():
-    ours, theirs = MiniBertConfig.bert("base"), BertConfig()
-    for name in ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size",
-                 "hidden_act", "hidden_dropout_prob", "attention_probs_dropout_prob", "max_position_embeddings",
-                 "type_vocab_size", "initializer_range", "layer_norm_eps", "classifier_dropout",
-                 "tie_word_embeddings", "pad_token_id"):  # fmt: skip
-        assert getattr(ours, name) == getattr(theirs, name), name
-
-
 def test_default_config_is_modernbert_base():
     ours, theirs = MiniBertConfig(), ModernBertConfig()
     assert ours.to_dict() == MiniBertConfig.modernbert("base").to_dict()
@@ -107,21 +98,11 @@ def test_presets_take_any_depth(depth):
     assert MiniBertConfig.modernbert("tiny", num_hidden_layers=depth).layer_types == repeated[:depth]
 
 
-def test_presets_take_overrides_by_either_name():
-    config = MiniBertConfig.bert("tiny", hidden_dropout_prob=0.3, layer_norm_eps=1e-6, norm_type="rmsnorm")
-    assert (config.hidden_dropout, config.norm_eps, config.norm_type) == (0.3, 1e-6, "rmsnorm")
-
-
 # --- refusals ---
 
 
-@pytest.mark.parametrize(
-    "build", [MiniBertConfig, MiniBertConfig.bert, MiniBertConfig.modernbert, MiniBertConfig.minibert]
-)
-@pytest.mark.parametrize(
-    "typo, meant",
-    [("norm_typ", "norm_type"), ("gatedmlp", "gated_mlp"), ("zzzz", "use one of .*hidden_size.*vocab_size")],
-)
+@pytest.mark.parametrize("build", [MiniBertConfig, MiniBertConfig.bert])
+@pytest.mark.parametrize("typo, meant", [("norm_typ", "norm_type"), ("zzzz", "use one of .*hidden_size.*vocab_size")])
 def test_misspelt_field_is_refused_with_the_right_name(build, typo, meant):
     with pytest.raises(ValueError, match=rf"{typo}.*value 'x'.*{meant}"):
         build(**{typo: "x"})
@@ -135,35 +116,20 @@ def test_misspelt_field_is_refused_with_the_right_name(build, typo, meant):
         ("position_embedding_type", "alibi", "sinusoidal"),
         ("classifier_pooling", "max", "mean"),
         ("hidden_size", "768", "int"),
-        ("hidden_size", 768.0, "int"),
         ("gated_mlp", "yes", "bool"),
-        ("gated_mlp", 1, "bool"),
-        ("hidden_dropout", "none", "float"),
-        ("pad_token_id", "[PAD]", "int"),
         ("vocab_size", 0, "at least 1"),
-        ("hidden_size", 0, "at least 1"),
-        ("num_hidden_layers", 0, "at least 1"),
-        ("num_attention_heads", 0, "at least 1"),
         ("num_attention_heads", -12, "at least 1"),
-        ("intermediate_size", 0, "at least 1"),
-        ("max_position_embeddings", 0, "at least 1"),
         ("global_attn_every_n_layers", 0, "at least 1"),
         ("type_vocab_size", -1, "0"),
         ("embedding_size", 0, "None for hidden_size=768"),
         ("num_attention_heads", 7, "divide hidden_size=768"),
         ("num_attention_heads", 256, "even head width"),
         ("local_attention", 0, "at least 2"),
-        ("local_attention", 1, "at least 2"),
-        ("local_attention", -128, "at least 2"),
         ("hidden_act", "sine", "gelu_new"),
-        ("classifier_activation", "sine", "gelu_new"),
         ("pooler_activation", "sine", "tanh"),
         ("hidden_dropout", 1.0, "p < 1"),
-        ("embedding_dropout", -0.1, "p < 1"),
-        ("attention_dropout", 1.5, "p < 1"),
         ("classifier_dropout", 1, "p < 1"),
         ("norm_eps", 0.0, "above 0"),
-        ("initializer_range", -0.02, "above 0"),
         ("initializer_range", float("inf"), "above 0"),
         ("initializer_cutoff_factor", 0, "above 0"),
         ("num_hidden_layers", 10**8, "at most 10000"),  # a list of as many entries
@@ -178,25 +144,18 @@ def test_bad_value_names_field_value_and_what_to_use(field, value, instead):
     assert field in message and str(value) in message and instead in message
 
 
-@pytest.mark.parametrize(
-    "value, message",
-    [
-        (["full_attention"], "number of layer_types=1: use num_hidden_layers=22"),
+def test_bad_layer_types_are_refused():
+    for value, message in (
         (["full_attention"] * 23, "number of layer_types=23: use num_hidden_layers=22"),
         (["full_attention"] * 21 + ["local"], "layer_types='local': use full_attention, sliding_attention"),
-    ],
-)
-def test_bad_layer_types_are_refused(value, message):
-    with pytest.raises(REFUSED, match=message):
-        MiniBertConfig(layer_types=value)
+    ):
+        with pytest.raises(REFUSED, match=message):
+            MiniBertConfig(layer_types=value)
 
 
-@pytest.mark.parametrize("preset", [MiniBertConfig.bert, MiniBertConfig.modernbert])
-def test_presets_refuse_as_the_constructor_does(preset):
-    with pytest.raises(REFUSED, match="num_attention_heads=7.*hidden_size=128"):
-        preset("tiny", num_attention_heads=7)
+def test_presets_refuse_an_unknown_size():
     with pytest.raises(ValueError, match="size='huge'.*tiny, mini, small, medium, base, large"):
-        preset("huge")
+        MiniBertConfig.bert("huge")
 
 
 @pytest.mark.parametrize(
@@ -266,32 +225,17 @@ def test_rope_parameters_that_are_overridden_keep_what_the_weights_were_trained_
     assert loaded(rope_theta=5.0)["sliding_attention"]["rope_theta"] == 5.0
 
 
-@pytest.mark.parametrize(
-    "fields, message",
-    [
-        (dict(position_embedding_type="none", rope_parameters={"rope_theta": 1e4}), "rope_parameters=.*_type='rope'"),
-        (dict(embedding_size=8, prediction_transform=False), "embedding_size=8.*prediction_transform.*hidden_size=768"),
-    ],
-)
-def test_fields_that_contradict_each_other_are_refused(fields, message):
-    with pytest.raises(REFUSED, match=message):
-        MiniBertConfig(**fields)
-
-
-def test_an_odd_width_is_refused_only_where_it_matters():
+def test_fields_that_contradict_each_other_are_refused():
+    with pytest.raises(REFUSED, match="rope_parameters=.*_type='rope'"):
+        MiniBertConfig(position_embedding_type="none", rope_parameters={"rope_theta": 1e4})
+    with pytest.raises(REFUSED, match="embedding_size=8.*prediction_transform.*hidden_size=768"):
+        MiniBertConfig(embedding_size=8, prediction_transform=False)
     odd_head = dict(hidden_size=9, num_attention_heads=3)
     with pytest.raises(REFUSED, match="even head width"):
         MiniBertConfig(**odd_head)
     with pytest.raises(REFUSED, match="hidden_size=9.*sinusoidal.*even"):
         MiniBertConfig(**odd_head, position_embedding_type="sinusoidal")
     assert MiniBertConfig(**odd_head, position_embedding_type="absolute").hidden_size == 9
-
-
-def test_a_config_made_wrong_is_not_saved(tmp_path):
-    config = MiniBertConfig()
-    config.num_attention_heads = 7
-    with pytest.raises(REFUSED, match="num_attention_heads=7"):
-        config.save_pretrained(tmp_path)
 
 
 # --- derived fields, aliases ---
@@ -337,12 +281,6 @@ def test_rope_parameters_are_completed_and_absent_without_rope():
         assert not MiniBertConfig(position_embedding_type=kind).rope_parameters
 
 
-def test_special_tokens_need_no_words():
-    ids = {name: value for name, value in MiniBertConfig().to_dict().items() if name.endswith("_token_id")}
-    assert ids.pop("pad_token_id") == 0
-    assert len(ids) == 6 and set(ids.values()) == {None}
-
-
 # --- to disk and back ---
 
 EVERY_KIND = {
@@ -367,13 +305,6 @@ def test_round_trip_through_json(fields, tmp_path):
     through_auto = AutoConfig.from_pretrained(tmp_path)
     assert isinstance(through_auto, MiniBertConfig)
     assert through_auto.to_dict() == config.to_dict() | {"_name_or_path": str(tmp_path)}
-
-
-def test_saved_config_serves_every_auto_class_and_holds_no_machine_choice(tmp_path):
-    MiniBertConfig(attn_implementation="eager").save_pretrained(tmp_path)
-    saved = json.loads((tmp_path / "config.json").read_text())
-    assert saved["auto_map"] == AUTO_MAP
-    assert not any("attn_implementation" in name for name in saved)
 
 
 def test_cross_attention_is_refused():
@@ -419,12 +350,6 @@ def test_from_pretrained_of_our_own_file_warns_of_nothing(tmp_path, monkeypatch,
     with caplog.at_level(logging.WARNING):
         MiniBertConfig.from_pretrained(tmp_path)
     assert not caplog.records
-
-
-def test_from_pretrained_still_refuses_a_bad_value(tmp_path):
-    MiniBertConfig().save_pretrained(tmp_path)
-    with pytest.raises(REFUSED, match="num_attention_heads=7"):
-        MiniBertConfig.from_pretrained(tmp_path, num_attention_heads=7)
 
 
 def test_an_overridden_depth_rebuilds_the_pattern_unless_it_was_chosen(tmp_path):

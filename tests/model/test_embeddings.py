@@ -1,8 +1,6 @@
 """Positions: RoPE, its scaling and partial rotation, sinusoids; against formulas, ModernBERT and GPT-NeoX."""
 
 import copy
-import itertools
-import math
 
 import pytest
 import torch
@@ -13,10 +11,7 @@ from transformers.models.gpt_neox.modeling_gpt_neox import GPTNeoXRotaryEmbeddin
 from minibert.configuration_minibert import MiniBertConfig
 from minibert.embeddings_minibert import (
     MiniBertRotary,
-    rotary_angles,
-    rotary_frequencies,
     rotate,
-    sinusoidal_positions,
 )
 from minibert.modeling_minibert import MiniBertForMaskedLM, MiniBertModel
 from minibert.training.conversion import from_native, to_native
@@ -107,17 +102,6 @@ def config(**fields) -> MiniBertConfig:
     )  # fmt: skip
 
 
-def test_without_scaling_every_bit_is_as_it_was():
-    """The formula of all versions before there was scaling, in its order of operations."""
-    positions = torch.arange(5000)[None]
-    for theta in (160_000.0, 10_000.0, 1e6, 20_000):
-        rotary = MiniBertRotary(config(rope_parameters=dict(rope_theta=theta)), "full_attention")
-        exponent = torch.arange(0, WIDTH, 2, dtype=torch.float32) / WIDTH
-        angles = positions.to(torch.float32)[..., None, None] * theta**-exponent
-        cos, sin = angles.cos(), angles.sin()
-        assert all(map(torch.equal, rotary(positions), (torch.cat((cos, cos), -1), torch.cat((-sin, sin), -1))))
-
-
 @pytest.mark.parametrize("part", [0.5, 0.34, 1.0])
 def test_partial_rotation_is_that_of_gpt_neox(part):
     given = dict(rope_theta=300.0, partial_rotary_factor=part)
@@ -167,48 +151,3 @@ def test_an_empty_batch(kind):
     model = MiniBertModel(config(rope_parameters=parameters(kind)))
     ids = torch.zeros(2, 5, dtype=torch.long)
     assert not model(ids, attention_mask=torch.zeros_like(ids)).last_hidden_state.any()
-
-
-# --- the formulas ---
-
-
-def test_rotary_angles_and_rotation_against_complex_numbers():
-    """A pair is a complex number that is multiplied by exp(i · position · θ^(-2k/d)); the angles are in fp32."""
-    positions, width, theta = torch.tensor([[0, 1, 255, 8191]]), 16, 160_000.0
-    cos, sin = rotary_angles(positions, rotary_frequencies(width, theta, positions.device))
-    assert cos.dtype == torch.float32
-    frequency = theta ** -(torch.arange(0, width, 2, dtype=torch.float64) / width)
-    angle = positions.double()[..., None] * frequency
-    turn = torch.polar(torch.ones_like(angle), angle)
-    # fp32 has 24 bits, of which 13 go to the whole part of the largest angle
-    assert_close(cos.double().flatten(2), turn.real, rtol=0, atol=2e-3)
-    assert_close(sin.double().flatten(2), turn.imag, rtol=0, atol=2e-3)
-    x = torch.randn(1, 4, 2, 3, width, dtype=torch.float64)
-    turned = (
-        torch.complex(x[..., : width // 2], x[..., width // 2 :])
-        * torch.polar(torch.ones_like(angle), angle)[:, :, None, None]
-    )
-    expected = torch.cat([turned.real, turned.imag], -1)
-    cos, sin = (f(angle)[:, :, None, None] for f in (torch.cos, torch.sin))
-    assert_close(rotate(x, torch.cat((cos, cos), -1), torch.cat((-sin, sin), -1)), expected)
-
-
-def test_each_kind_of_layer_has_its_own_rotary_base():
-    ids = torch.randint(1, 61, (1, 9))
-    outputs = []
-    for full, local in ((100.0, 7.0), (100.0, 100.0), (7.0, 7.0)):
-        parameters = {"full_attention": {"rope_theta": full}, "sliding_attention": {"rope_theta": local}}
-        torch.manual_seed(0)
-        with torch.no_grad():
-            outputs.append(MiniBertModel(config(rope_parameters=parameters)).eval()(ids).last_hidden_state)
-    for a, b in itertools.combinations(outputs, 2):
-        assert not torch.allclose(a, b, atol=1e-3)
-
-
-def test_sinusoidal_positions_against_the_formula():
-    table = sinusoidal_positions(torch.arange(50)[None], 8)[0]
-    for position, i in itertools.product(range(50), range(4)):
-        angle = position / 10_000 ** (2 * i / 8)
-        assert_close(
-            table[position, 2 * i : 2 * i + 2], torch.tensor([math.sin(angle), math.cos(angle)]), rtol=1e-5, atol=1e-5
-        )

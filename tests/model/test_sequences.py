@@ -8,8 +8,10 @@ import math
 
 import pytest
 import torch
+from helpers import VOCAB, build
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from torch.nn import functional as F
 from torch.testing import assert_close
 from transformers import DataCollatorWithFlattening
 
@@ -140,25 +142,15 @@ def test_positions_that_restart_without_a_mask(layout):
     check(PackedSequences(*layout.shape, torch.device("cpu"), position_ids=position_ids), layout, layout.positions)
 
 
-@given(layouts(), st.booleans())
+@given(layouts(), st.booleans(), st.booleans())
 @SETTINGS
-def test_seq_idx_wins(layout, with_positions):
-    """Over positions that tell something else, and over boundaries that do."""
+def test_seq_idx_wins_over_cu_seq_lens_and_both_over_positions(layout, numbered, with_positions):
     wrong = torch.arange(layout.shape[1]).expand(layout.shape) if with_positions else None
-    elsewhere = torch.tensor([0, layout.shape[0] * layout.shape[1]])
-    sequences = PackedSequences(
-        *layout.shape, torch.device("cpu"), layout.mask(), wrong, layout.grid(layout.ids, -1), elsewhere
-    )
-    check(sequences, layout, [s for _, s in layout.tokens] if with_positions else layout.positions)
-
-
-@given(layouts(), st.booleans())
-@SETTINGS
-def test_cu_seq_lens_come_second(layout, with_positions):
-    wrong = torch.arange(layout.shape[1]).expand(layout.shape) if with_positions else None
-    sequences = PackedSequences(
-        *layout.shape, torch.device("cpu"), layout.mask(), wrong, cu_seq_lens=layout.cu_seq_lens()
-    )
+    forms = dict(cu_seq_lens=layout.cu_seq_lens())
+    if numbered:
+        elsewhere = torch.tensor([0, layout.shape[0] * layout.shape[1]])
+        forms = dict(seq_idx=layout.grid(layout.ids, -1), cu_seq_lens=elsewhere)
+    sequences = PackedSequences(*layout.shape, torch.device("cpu"), layout.mask(), wrong, **forms)
     check(sequences, layout, [s for _, s in layout.tokens] if with_positions else layout.positions)
 
 
@@ -299,7 +291,6 @@ def test_nothing_but_padding_leaves_nothing():
 
 # --- Transformers' collator ---
 
-VOCAB, LABELS = 31, 3
 LENGTHS = [9, 1, 5, 2]
 FORMS = {
     "position_ids": {},
@@ -309,41 +300,18 @@ FORMS = {
 }
 
 
-@pytest.mark.one_in(3)
-@pytest.mark.parametrize("attention", ["eager", "sdpa"])
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("head", [name.removeprefix("MiniBert") for name in modeling.__all__[1:]])
-def test_every_head_takes_what_the_flattening_collator_gives(head, form, attention):
-    """Each document gives what it gives alone."""
-    config = MiniBertConfig(
-        vocab_size=VOCAB, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=16,
-        local_attention=4, num_labels=LABELS, initializer_range=0.3, scaled_output_init=False,
-        add_pooling_layer=head == "Model", attn_implementation=attention,
-    )  # fmt: skip
-    torch.manual_seed(0)
-    model = getattr(modeling, f"MiniBert{head}")(config).eval()
+@pytest.mark.parametrize("head", ["ForMaskedLM", "ForCausalLM", "ForSequenceClassification"])
+@torch.no_grad()
+def test_heads_take_what_the_flattening_collator_gives(head, form):
+    """Each document gives what it gives alone, and the loss is of all but each document's first token."""
+    model = build(head).eval()
     texts = [torch.randint(1, VOCAB, (length,)) for length in LENGTHS]
-    collator = DataCollatorWithFlattening(**FORMS[form])
-    batch = collator([{"input_ids": text.tolist(), "labels": text.tolist()} for text in texts])
+    batch = DataCollatorWithFlattening(**FORMS[form])([dict(input_ids=x.tolist(), labels=x.tolist()) for x in texts])
     labels = batch.pop("labels")
-    choices = head == "ForMultipleChoice"
-    if choices:  # rows are choices here
-        batch = {name: x.unsqueeze(0) if torch.is_tensor(x) and x.dim() == 2 else x for name, x in batch.items()}
-    with torch.no_grad():
-        packed = model(**batch)
-        alone = [model(text[None, None] if choices else text[None]) for text in texts]
-    keys = [name for name in packed if name.endswith(("logits", "state", "output"))]
-    assert keys
-    for name in keys:
-        by_token = packed[name].shape[:2] == (1, sum(LENGTHS))
-        expected = torch.cat([one[name] for one in alone], dim=1 if by_token else 0)
-        assert_close(packed[name], expected, rtol=1e-5, atol=1e-5, msg=lambda text, name=name: f"{name}: {text}")
-    if head in ("ForMaskedLM", "ForPreTraining", "ForCausalLM"):
-        count = int((labels != -100).sum())  # the collator predicts no document's first token
-        with torch.no_grad():
-            loss = model(**batch, labels=labels, num_items_in_batch=count).loss
-            parts = [
-                model(text[None], labels=target[None], num_items_in_batch=count).loss
-                for text, target in zip(texts, labels[0].split(LENGTHS))
-            ]
-        assert_close(loss, sum(parts), rtol=1e-5, atol=1e-5)
+    alone = torch.cat([model(text[None]).logits.flatten(0, -2) for text in texts])
+    for model.config._attn_implementation in ("eager", "sdpa"):
+        assert_close(model(**batch).logits.flatten(0, -2), alone, rtol=1e-5, atol=1e-5)
+    if head != "ForSequenceClassification":
+        predicted = torch.cat([alone[:1], alone[:-1]]) if head == "ForCausalLM" else alone
+        assert_close(model(**batch, labels=labels).loss, F.cross_entropy(predicted, labels[0]), rtol=1e-5, atol=1e-5)
