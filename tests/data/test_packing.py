@@ -153,13 +153,6 @@ def test_types(dtype):
     assert long["input_ids"][0] == [CLS, *documents[0], SEP, CLS, *documents[1], SEP]
 
 
-def test_selected_documents():
-    documents, dataset = numbered([5, 3, 9, 2, 7, 4])
-    chosen = [4, 1, 3, 0]
-    rows = pack_documents(dataset.select(chosen), Ids, 12)
-    assert sorted(piece for row in rows for piece in pieces_of(row)) == sorted(documents[i] for i in chosen)
-
-
 def test_rows_do_not_depend_on_the_processes(cache, tmp_path):
     """Not even where other processes have left rows in the cache: documents on disk, more than a window of them."""
     texts = [f"{'the list ' * (i % 7)}number {i}" for i in range(packing.WINDOW + 500)]

@@ -294,17 +294,6 @@ def test_it_is_known_whether_documents_repeat(tmp_path, monkeypatch, weights, re
     assert seen == [repeats, repeats]
 
 
-def test_padding_that_is_the_separator_counts_as_a_token(text, tmp_path):
-    """As GPT-2's tokenizer has it, where padding is made the end of the text."""
-    tokenizer = train_tokenizer(TEXTS[:300], vocab_size=300, show_progress=False)
-    tokenizer.pad_token = tokenizer.sep_token
-    tokenizer.save_pretrained(tmp_path / "tokenizer")
-    made = dict(tokenizer=str(tmp_path / "tokenizer"), seq_length=48, output_dir=str(tmp_path / "rows"))
-    rows = minibert.prepare(data=str(text), **made)
-    report = pretrain(tmp_path / "rows", tmp_path / "run", num_train_epochs=1).report
-    assert report["training_tokens"] == rows.count("train", "tokens")
-
-
 # --- the order of a stream ---
 
 
@@ -380,8 +369,6 @@ def test_refused_before_any_work(text, tmp_path, capsys, monkeypatch):
         (["--config_overrides", "max_position_embeddings=32"], "seq_length: 48 is beyond max_position_embeddings=32"),
         (["--objective", "mlm+nsp", "--model", "bert"], "have no pairs of segments; give mlm\\+nsp the text"),
         (["--streaming", "--shuffle_buffer", -1], "shuffle_buffer: -1 is too small; use 0 or more"),
-        (["--neftune_noise_alpha", "5"], "neftune_noise_alpha: a batch is one row, whose length"),
-        (["--bf16_full_eval", "true"], "bf16_full_eval: it would leave the model that is saved in half precision"),
         (["--tokenizer", slow], "tokenizer: '.*slow' is a slow CanineTokenizer; use a fast tokenizer"),
         (["--data", rows, text], "data: '.*rows' holds prepared rows; give them alone, without 1 others"),
     ):
@@ -392,8 +379,6 @@ def test_refused_before_any_work(text, tmp_path, capsys, monkeypatch):
     for arguments, message in (
         (["--output_dir", rows], "output_dir: .* holds rows already; give another one, or remove it"),
         (["--shard_documents", 100], "shard_documents: 100 is not a multiple of 64"),
-        (["--packing", "tight"], "packing"),
-        (["--seq_length", 2], "seq_length: 2 is too short"),
         (["--tokenizer", slow], "tokenizer: '.*slow' is a slow CanineTokenizer; use a fast tokenizer"),
     ):
         given = [] if "--output_dir" in arguments else ["--output_dir", run_folder]

@@ -133,16 +133,6 @@ def test_a_row_that_repeats_within_an_epoch(tokenizer, tmp_path, repeat):
     assert same(whole[-len(rest) :], rest)
 
 
-def test_without_a_seed_masks_come_from_torch(tokenizer):
-    rows = padded_rows(tokenizer)[:8]
-    collator = MaskedLMCollator(tokenizer)
-    torch.manual_seed(0)
-    first, second = collator(rows), collator(rows)
-    torch.manual_seed(0)
-    assert same([first, second], [collator(rows), collator(rows)])
-    assert not same([first], [second])
-
-
 @pytest.mark.parametrize("options", [{"seed": 0}, {"rate_schedule": "linear", "rate_points": {1.0: 0.1}}])
 def test_a_collator_that_is_told_of_no_epoch_warns_once(tokenizer, monkeypatch, options):
     """Its masks would come again, or its rate would not move."""

@@ -15,7 +15,7 @@ from tokenizers import Tokenizer
 from toy_reviews import load
 from transformers import AutoTokenizer
 
-from minibert import MiniBertConfig, MiniBertForQuestionAnswering, MiniBertModel
+from minibert import MiniBertConfig, MiniBertModel
 from minibert.tokenization import train_tokenizer
 from minibert.training import cli
 from minibert.training.finetuning.tasks.answering import AnswerQuestions, answer_question, answer_tokens, best_answer
@@ -238,12 +238,6 @@ class TestTask:
         task.read(load(test=[other], names=["test"]), MiniBertConfig())
         assert task.null_threshold == expected
 
-    def test_long_questions_are_cut(self, tokenizers, tmp_path):
-        rows = questions(1)
-        rows[0]["question"] = "What " * 200
-        task, split = make_task(tokenizers["bpe"], rows, tmp_path, stride=15)
-        assert all(window["token_type_ids"].count(0) == 24 + 2 for window in task.encode(split, training=False))
-
     @pytest.mark.parametrize("algorithm", ["bpe", "unigram"])
     def test_long_questions_of_characters_of_several_tokens_leave_room(self, tokenizers, tmp_path, algorithm):
         for question in ("\u6f22" * 30, "What \U0001f600\u6f22\u6f22" * 9):
@@ -353,17 +347,3 @@ def test_it_learns_a_handful_by_heart_and_answers_alone(folder):
     assert cli.main(["evaluate", "answer", "--model", str(output), *given, *CUT, *QUICK]) == 0
     evaluated = json.loads((alone / "metrics.json").read_text())
     assert evaluated["test"]["f1"] == report["validation"]["f1"]
-
-
-def test_another_model_in_the_same_folder_answers(folder, tmp_path, monkeypatch):
-    """Also by a relative path from another folder."""
-    scores = set()
-    for seed, place in enumerate((tmp_path, tmp_path, tmp_path / "other")):
-        place.mkdir(exist_ok=True)
-        monkeypatch.chdir(place)
-        torch.manual_seed(seed)
-        config = MiniBertConfig.from_pretrained(folder / "model")
-        MiniBertForQuestionAnswering(config).save_pretrained("model")
-        AutoTokenizer.from_pretrained(folder / "model").save_pretrained("model")
-        scores.add(answer_question("model", "What ?", "The cat", max_question_length=12).score)
-    assert len(scores) == 3

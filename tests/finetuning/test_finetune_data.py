@@ -4,8 +4,6 @@ import json
 
 import datasets
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from toy_reviews import load
 from transformers import BertConfig
@@ -81,13 +79,6 @@ class TestSplits:
         assert splits["train"]["text"] == [row["text"] for row in ROWS]
         assert where(splits["train"][6]).endswith("train-00001-of-00002.jsonl, row 1")
         assert len(splits["validation"]) == 3
-
-    def test_files_whose_text_arrow_keeps_in_two_ways(self, tmp_path):
-        large = datasets.Features({"text": datasets.Value("large_string"), "label": datasets.Value("int64")})
-        datasets.Dataset.from_list(ROWS[:3], features=large).to_parquet(str(tmp_path / "a.parquet"))
-        files = [str(tmp_path / "a.parquet"), write(tmp_path / "b.jsonl", ROWS[3:]), write(tmp_path / "c.csv", ROWS)]
-        splits = load(train=files, validation=files[:1])
-        assert splits["train"]["text"] == [row["text"] for row in ROWS + ROWS]
 
     @pytest.mark.parametrize("name", ["a.jsonl", "a.json"])
     @pytest.mark.parametrize("indent", [None, 2])
@@ -177,15 +168,12 @@ class TestSplits:
             ({"data": "no/such/folder.d"}, "'no/such/folder.d'"),
             ({"train": ["no/such.jsonl"]}, "'no/such.jsonl' is no file"),
             ({"data": "{folder}/empty"}, "holds no file train, validation or test"),
-            ({"train": ["{folder}/notes.txt"]}, "no table; use a file that ends in one of"),
             ({"train": ["{folder}/broken.jsonl"]}, "broken.jsonl, line 1: it is not JSON"),
-            ({"train": ["{folder}/nothing.jsonl"]}, "nothing.jsonl' has no rows"),
             ({"train": ["{folder}/header.csv"]}, "header.csv' has no rows"),
             (
                 {"train": ["{folder}/twice.csv"]},
                 "twice.csv, line 1: two columns are called 'label'; rename one",
             ),
-            ({"train": ["{folder}/none.parquet"]}, "none.parquet' has no rows"),
             ({"data": "{folder}/shards"}, "has 1 of the files of the split train that 'train-00000-of-00002.jsonl' is"),
             ({"train": ["{folder}/good.jsonl"], "validation_size": 10}, "leaves none to train on"),
             ({"train": ["{folder}/good.jsonl"], "validation_size": 0}, "holds nothing out"),
@@ -199,15 +187,11 @@ class TestSplits:
     )
     def test_refused(self, tmp_path, given, said):
         (tmp_path / "empty").mkdir()
-        (tmp_path / "notes.txt").write_text("text")
         (tmp_path / "broken.jsonl").write_text('{"text": "a"\n{{')
-        (tmp_path / "nothing.jsonl").write_text("")
         (tmp_path / "header.csv").write_text("text,label\n")
         (tmp_path / "twice.csv").write_text("text,label,label\na,0,1\n")
-        pq.write_table(pa.table({"text": pa.array([], pa.string())}), tmp_path / "none.parquet")
-        for name in ("shards/train-00000-of-00002.jsonl",):
-            (tmp_path / name).parent.mkdir(exist_ok=True)
-            write(tmp_path / name, ROWS)
+        (tmp_path / "shards").mkdir()
+        write(tmp_path / "shards/train-00000-of-00002.jsonl", ROWS)
         write(tmp_path / "good.jsonl", ROWS)
         write(tmp_path / "names.jsonl", [{"text": "a", "label": "pos"}])
         write(tmp_path / "broader.jsonl", [ROWS[0] | {"id": 1}])
@@ -238,18 +222,6 @@ def test_a_column_that_another_split_lacks_is_told_by_its_argument(tmp_path, tas
         other = write(tmp_path / "other.jsonl", [{name: "A" for name in whole if name != column}])
         with pytest.raises(ValueError, match=f"^{argument}: .*other.jsonl' has no column '{column}'"):
             task(TOKENIZER, **arguments).read(load(train=[train], validation=[other]))
-
-
-@pytest.mark.parametrize(
-    ("task", "said"),
-    [
-        (Classify(None), "label_column: which column of .* holds the label"),
-        (Choose(None, label_column="x"), "choice_columns: which column of .* holds the choices"),
-    ],
-)
-def test_an_unclear_column_is_told_by_what_it_holds(tmp_path, task, said):
-    with pytest.raises(ValueError, match=f"^{said} is not clear"):
-        task.read(load(test=[write(tmp_path / "a.jsonl", [{"x": "a", "y": 1}])]))
 
 
 TOKENIZER = train_tokenizer(["a text"] * 9, vocab_size=13, show_progress=False)
@@ -329,16 +301,6 @@ class TestRareLabels:
         train, validation = held_out(tmp_path, rows, Tag, {}, 0, 0.4)
         assert len(train) + len(validation) == 30 and {row["tags"][0] for row in validation} == {"O"}
 
-    def test_copies_stay_with_them(self, tmp_path):
-        rows = [{"text": f"text {i // 2}", "label": f"rare {i}" if i % 4 == 0 else "a"} for i in range(40)]
-        train, validation = held_out(tmp_path, rows, Classify, {}, 0, 0.5)
-        assert not {row["text"] for row in train} & {row["text"] for row in validation}
-        assert {row["label"] for row in validation} == {"a"}
-
-    def test_values_are_no_labels(self, tmp_path):
-        rows = [{"text": f"text {i}", "label": i + 0.5} for i in range(30)]
-        assert len(held_out(tmp_path, rows, Classify, {})[1]) == 6
-
     def test_nothing_else_is_refused(self, tmp_path):
         rows = [{"text": f"text {i}", "label": f"label {i}"} for i in range(10)]
         with pytest.raises(
@@ -378,13 +340,10 @@ class TestLabels:
             ([0, 1, 1], {"labels": ["neg", "pos"]}, SINGLE, ["neg", "pos"], [0, 1, 1]),
             ([True, False, True], {}, SINGLE, ["False", "True"], [1, 0, 1]),
             ([1.5, 0.25, 4.0], {}, REGRESSION, ["score"], [1.5, 0.25, 4.0]),
-            (["1.5", "1.25", "4"], {}, SINGLE, ["1.25", "1.5", "4"], [1, 0, 2]),  # text: sections, versions
             ([1.0, 0.0, 1.0], {}, SINGLE, ["0", "1"], [1, 0, 1]),
             (["1", "0", "01"], {}, SINGLE, ["0", "01", "1"], [2, 0, 1]),
-            ([1.0, 2.0], {"problem_type": REGRESSION}, REGRESSION, ["score"], [1.0, 2.0]),
             ([1, 2, 5], {"problem_type": REGRESSION}, REGRESSION, ["score"], [1.0, 2.0, 5.0]),
             ([[0, 2], [], [1]], {}, MULTI, ["0", "1", "2"], [[1.0, 0.0, 1.0], [0.0] * 3, [0.0, 1.0, 0.0]]),
-            ([["a"], [], ["a"]], {}, MULTI, ["a"], [[1.0], [0.0], [1.0]]),
             ([["a", "b"], [], ["c"]], {}, MULTI, ["a", "b", "c"], [[1.0, 1.0, 0.0], [0.0] * 3, [0.0, 0.0, 1.0]]),
         ],
     )
@@ -406,15 +365,8 @@ class TestLabels:
             ([{"words": "a", "label": 0}, {"words": "b", "label": 1}], {"text_column": "text"}, "no column 'text'"),
             ([{"x": "a", "y": "b", "label": 0}] * 2, {}, "text_column"),
             ([{"text": "a", "label": 0}, {"text": None, "label": 1}], {}, "train.jsonl, row 2: 'text' is empty"),
-            ([{"text": "a", "label": 0}, {"text": "b", "label": None}], {}, "train.jsonl, row 2: 'label' is empty"),
             ([{"text": "a", "label": "x"}, {"text": " \n", "label": "y"}], {}, "train.jsonl, row 2: 'text' is empty"),
             ([{"text": "a", "label": "x"}, {"text": "b", "label": ""}], {}, "train.jsonl, row 2: 'label' is empty"),
-            ([{"text": "a", "label": "0.5"}, {"text": "b", "label": ""}], {}, "train.jsonl, row 2: 'label' is empty"),
-            (
-                [{"text": "a", "label": [0, 1]}, {"text": "b", "label": [1, 1]}],
-                {},
-                "row 2: label=[1, 1]; use a list of names",
-            ),
             (
                 [{"text": "a", "label": [0.0, 1.0]}, {"text": "b", "label": [0.0, 0.0]}],
                 {},
@@ -426,24 +378,14 @@ class TestLabels:
                 "label_column: 'label' has [0, 1] and [1, 0] only, which name the same labels; use a list of names",
             ),
             ([{"text": "a", "label": ["x"]}, {"text": "b", "label": ["x", None]}], {}, "row 2: label=['x', None]; use"),
-            ([{"text": "a", "label": ["x"]}, {"text": "b", "label": ["x", ""]}], {}, "row 2: label=['x', None]; use"),
-            ([{"text": "a", "label": [0.5, 0.2]}] * 2, {}, "row 1: label=[0.5, 0.2]; use a list of names"),
             ([{"text": "a", "label": {"name": "x"}}] * 2, {}, "row 1: label={'name': 'x'}; use a label"),
             ([{"text": "a", "label": 3}] * 3, {}, "one label only (3)"),
-            ([{"text": "a", "label": ["x"]}] * 3, {}, "one label only (x)"),
-            ([{"text": "a", "label": []}, {"text": "b", "label": []}], {}, "label"),
             ([{"text": "a", "label": "x"}] * 3, {"labels": ["x"]}, "labels: x is one class only"),
             (
                 [{"text": "a", "label": "x"}, {"text": "b", "label": "y"}],
                 {"labels": ["x", "z"]},
                 "row 2: label='y' is none of --labels; use one of x, z",
             ),
-            (
-                [{"text": "a", "label": 0}, {"text": "b", "label": 2}],
-                {"labels": ["x", "z"]},
-                "row 2: label=2 is none of --labels",
-            ),
-            ([{"text": 3, "label": 0}, {"text": 4, "label": 1}], {}, "text_column"),
             (
                 [{"text": "a", "label": "high"}, {"text": "b", "label": "1"}],
                 {"problem_type": REGRESSION},
@@ -461,12 +403,6 @@ class TestLabels:
             ValueError, match=r"test\.jsonl, row 2: label=7 was never seen in training; use one of 0, 1"
         ):
             read(ROWS, tmp_path, test=[{"text": "a", "label": 1}, {"text": "b", "label": 7}])
-
-    def test_rows_without_labels_alone(self, tmp_path):
-        file = write(tmp_path / "test.jsonl", [{"text": "a"}])
-        splits = load(test=[file], names=["test"])
-        with pytest.raises(ValueError, match="label_column: which column"):
-            Classify(None).read(splits)
 
     def test_pairs_are_guessed_by_name(self, tmp_path):
         rows = [{"id": "1", "sentence1": "a", "sentence2": "b", "score": 0.5}] * 2
@@ -489,10 +425,8 @@ class TestCells:
         ("train", "test", "labels"),
         [
             (["0", "1", "1"], ["1"], ["0", "1"]),
-            (["0.0", "1.0", "1.0"], ["1.0"], ["0", "1"]),
             (["1", "9", "10"], ["10"], ["1", "9", "10"]),
             (["01", "02", "1A"], ["01"], ["01", "02", "1A"]),
-            (["01", "02", "03"], ["01"], ["01", "02", "03"]),
             (["true", "false", "mixed"], ["true"], ["false", "mixed", "true"]),
             (["true", "false", "true"], ["true"], ["false", "true"]),
             (["12345678901234567890123", "12345678901234567890124"], ["12345678901234567890124"], None),
@@ -509,14 +443,6 @@ class TestCells:
         assert task.labels == ["3.1", "3.10", "3.9"] and splits["validation"][LABEL] == [1, 0]
         task, splits = self.read(tmp_path, texts)
         assert task.problem_type == REGRESSION and splits["validation"][LABEL] == pytest.approx([3.1, 3.1])
-
-    def test_shards(self, tmp_path):
-        """A column may look like numbers in one of them alone."""
-        (tmp_path / "a.csv").write_text("id,text,label\na0,x,1\na1,y,0\n")
-        (tmp_path / "b.csv").write_text("id,text,label\n0,z,1\n1,w,0.5\n")
-        files = [str(tmp_path / "a.csv"), str(tmp_path / "b.csv")]
-        rows = load(train=files, validation=files[:1])["train"]
-        assert rows["id"] == ["a0", "a1", "0", "1"] and rows["label"] == [1.0, 0.0, 1.0, 0.5]
 
     @pytest.mark.parametrize(
         ("names", "cells", "ids"),
@@ -557,15 +483,6 @@ class TestCells:
             assert "test" not in splits
             task.read(splits)
             assert task.labels == ["0", "1", "2", "10"]
-
-    def test_shards_of_other_kinds(self, tmp_path):
-        rows = [{"text": "a", "label": True, "score": 1.5}, {"text": "b", "label": False, "score": 0.5}]
-        files = [
-            write(tmp_path / "a.jsonl", rows),
-            write(tmp_path / "b.csv", [row | {"score": "0.50"} for row in rows]),
-        ]
-        split = load(train=files, validation=files[:1])["train"]
-        assert split["label"] == [True, False] * 2 and split["score"] == [1.5, 0.5, 0.5, 0.5]
 
     def test_names_that_a_model_never_gave(self, tmp_path):
         """A model of labels that are called so, and what numbers them."""
@@ -614,11 +531,6 @@ class TestChoose:
         split = task.read(load(train=[file], validation=[file]))["train"]
         assert split[task.text_columns[0]] == [text] and split[CHOICE_TEXTS] == [[f"{begin}b", f"{begin}c"]]
 
-    def test_a_column_that_is_not_there_is_told_where_rows_are_held_out(self, tmp_path):
-        file = write(tmp_path / "train.jsonl", [{"sent1": "A", "a": "B", "label": 0}] * 10)
-        with pytest.raises(ValueError, match="^choice_columns: .*train.jsonl' has no column 'b'"):
-            load(train=[file], task=Choose(None, choice_columns=["a", "b"]))
-
     @pytest.mark.parametrize(
         ("given", "numbers"),
         [
@@ -642,10 +554,6 @@ class TestChoose:
     def read(self, tmp_path, rows, suffix="csv"):
         file = write(tmp_path / f"train.{suffix}", rows)
         return Choose(None).read(load(train=[file], validation=[file]))
-
-    def test_what_choices_begin_with_may_be_blank(self, tmp_path):
-        rows = [{"sent1": "a", "sent2": begin, "ending0": "b", "ending1": "c", "label": 1} for begin in ("he", "")]
-        assert self.read(tmp_path, rows)["train"][CHOICE_TEXTS] == [["he b", "he c"], [" b", " c"]]
 
     @pytest.mark.parametrize("column", ["sent1", "ending1"])
     def test_a_blank_text_is_refused(self, tmp_path, column):
@@ -677,8 +585,3 @@ class TestSquad:
         drop_unlabelled_test(task, splits)
         assert "test" not in splits
         assert task.read(splits)["train"]["_starts"][:] == [[], [0], [0], [], [0], [0]]
-
-    def test_other_files_with_one_row_stay_as_they_are(self, tmp_path):
-        file = write(tmp_path / "train.jsonl", [{"data": [{"text": "a"}], "label": 1}])
-        splits = load(train=[file], validation=[file])
-        assert splits["train"].column_names == ["data", "label", FILE, ROW]

@@ -116,13 +116,6 @@ class TestMetric:
         for name in (names[0], f"eval_{names[-1]}"):
             prepare(task, *arguments, "--metric_for_best_model", name)
 
-    def test_it_trains_by_the_loss(self, given, tmp_path):
-        task, arguments = given("classes", "--metric_for_best_model", "eval_loss", "--traceback")
-        assert cli.main(["finetune", task, *arguments]) == 0
-        state = json.loads((tmp_path / "out" / "trainer_state.json").read_text())
-        losses = {entry["step"]: entry["eval_loss"] for entry in state["log_history"] if "eval_loss" in entry}
-        assert state["best_global_step"] == min(losses, key=losses.get)
-
 
 class TestPredictions:
     @pytest.mark.parametrize("kind", ["values", "choices", "entities", "perhaps"])
@@ -136,18 +129,6 @@ class TestPredictions:
             found.append((scores["validation"], run.task.decode(predictions["validation"])))
         assert found[0][0] == found[1][0]
         assert list(map(str, found[0][1])) == list(map(str, found[1][1]))
-
-    def test_a_model_that_shows_its_layers_is_trained_as_any(self, start, given, tmp_path):
-        """Such as an embedder saved with the mean of its last four."""
-        folder = shutil.copytree(start, tmp_path / "model")
-        config = json.loads((folder / "config.json").read_text())
-        (folder / "config.json").write_text(json.dumps(config | {"output_hidden_states": True}))
-        scores = []
-        for model in (start, folder):
-            task, arguments = given("classes")
-            run = prepare(task, *arguments, "--model", str(model))
-            scores.append(score(run, run.initial_model())[1])
-        assert scores[0] == scores[1]
 
 
 class TestRefused:
@@ -182,14 +163,8 @@ class TestRefused:
         task, arguments = given(kind, *arguments)
         assert refused("finetune", task, arguments).startswith(said)
 
-    @pytest.mark.parametrize("arguments", [["--bf16_full_eval", "true"], ["--lora", "0"], ["--freeze", "9"]])
-    def test_a_plan_refuses_what_no_training_could_have(self, given, refused, arguments):
-        task, arguments = given("classes", "--plan", *arguments)
-        assert "use " in refused("finetune", task, arguments)
-
     @pytest.mark.parametrize("lacks", ["rust", "padding", "agreement", "files"])
-    @pytest.mark.parametrize("kind", ["classes", "entities"])
-    def test_a_tokenizer_that_cannot_serve(self, start, given, refused, tmp_path, kind, lacks):
+    def test_a_tokenizer_that_cannot_serve(self, start, given, refused, tmp_path, lacks):
         folder = shutil.copytree(start, tmp_path / "model")
         if lacks == "rust":
             for name in ("tokenizer.json", "tokenizer_config.json"):
@@ -211,7 +186,7 @@ class TestRefused:
             del settings["pad_token"]
             (folder / "tokenizer_config.json").write_text(json.dumps(settings))
             said = "has no pad_token, which batches need"
-        task, arguments = given(kind, "--model", str(folder))
+        task, arguments = given("classes", "--model", str(folder))
         assert said in refused("finetune", task, arguments)
 
     def test_a_model_of_another_problem(self, start, given, refused, tmp_path):
@@ -246,18 +221,6 @@ class TestRefused:
 def flat(given):
     task, arguments = given
     return [task, *arguments]
-
-
-def test_smoothed_labels_of_classes(given):
-    for kind in ("classes", "choices", "words"):
-        prepare(*flat(given(kind, "--label_smoothing_factor", "0.1")))
-
-
-def test_tokens_are_counted_where_that_is_asked_for(given):
-    run = prepare(*flat(given("classes", "--include_num_input_tokens_seen", "true")))
-    assert run.args.include_num_input_tokens_seen == "all"
-    run = prepare(*flat(given("classes")))
-    assert run.args.include_num_input_tokens_seen == "no"
 
 
 @pytest.mark.parametrize("kind", ["entities", "perhaps"])
@@ -334,13 +297,6 @@ def test_some_rows_without_a_label_are_bad_rows(given, refused, tmp_path):
     rows[1]["label"] = None
     test = write_rows(tmp_path / "test.jsonl", rows)
     assert "test.jsonl, row 2: 'label' is empty" in refused("finetune", task, [*arguments, "--test", test])
-
-
-def test_pairs_without_any_gold_label(given, refused, tmp_path):
-    task, arguments = given("pairs")
-    write_rows(tmp_path / "validation.jsonl", [row | {"label": "-"} for row in rows_of("pairs")])
-    error = refused("finetune", task, arguments)
-    assert "no pair of" in error and "validation.jsonl" in error and "gold label" in error
 
 
 def test_a_data_set_in_memory(start, tmp_path):

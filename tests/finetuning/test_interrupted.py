@@ -50,7 +50,7 @@ def test_sigterm_advises_what_can_be_done(start, data, tmp_path, monkeypatch, ca
     "steps, more",
     [
         (10, []),
-        (10, ["--save_strategy", "best"]),
+        pytest.param(10, ["--save_strategy", "best"], marks=pytest.mark.slow),
         (15, ["--max_steps", "15"]),  # within an epoch
         (10, ["--eval_strategy", "steps", "--eval_steps", "5", "--save_strategy", "best"]),  # the first one is
     ],

@@ -45,14 +45,6 @@ def test_counts_can_be_read_on_the_colour_that_is_shown(classes, figures, tmp_pa
             assert (light + 0.05) / (dark + 0.05) > 4, (shown, text.get_color())
 
 
-def test_every_picture_has_a_title(figures, tmp_path):
-    report.plot_confusion([0, 1], [0, 1], ["a", "b"], tmp_path / "a.png")
-    report.plot_values([0.5, 1.0], [0.4, 2.0], tmp_path / "b.png")
-    report.plot_scores({"a": 0.5}, "F1", tmp_path / "c.png")
-    report.plot_per_type({"PER": {"precision": 1.0, "recall": 0.5, "f1": 0.7, "support": 3}}, tmp_path / "d.png")
-    assert len(figures) == 4 and all(figure.get_suptitle() for figure in figures)
-
-
 @pytest.mark.parametrize("labels", [["$a_$", "gut|ö", "two\nlines", " "], ["1"]])
 def test_labels_of_any_name_are_drawn(labels, tmp_path):
     report.plot_scores(dict.fromkeys(labels, 0.5), "F1", tmp_path / "scores.png")
@@ -80,8 +72,3 @@ def test_of_a_great_many_classes_the_frequent_ones_are_drawn(figures, tmp_path):
     (image,) = figures[0].axes[0].get_images()
     shares = np.asarray(image.get_array())
     assert shares.shape == (1000, 1000) and shares[7, 7] == 1 and shares[-1, -1] == 0.5 and shares[-1, 3] == 0.5
-
-
-def test_no_entity_at_all(tmp_path):
-    report.plot_per_type({}, tmp_path / "types.png")
-    assert (tmp_path / "types.png").exists()

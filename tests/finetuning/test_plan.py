@@ -106,13 +106,6 @@ def test_bad_rows_are_told_and_left_out(encoder, tmp_path):
     assert "| train | 58 |" in page
 
 
-def test_of_a_split_one_row_must_be_good(few, encoder, tmp_path, capsys):
-    """The labels of these were never seen in training."""
-    file = write_rows(tmp_path / "bad.jsonl", [{"text": "ba", "label": "other"}] * 2)
-    assert run(few, encoder, tmp_path / "plan", "--plan", "--validation", file) == 2
-    assert f"no good row left in {file!r}; the last bad one: {file}, row 2: label='other'" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     ("labels", "said"),
     [
@@ -136,16 +129,6 @@ def test_it_refuses_what_cannot_be_trained(encoder, tmp_path, capsys, labels, sa
         assert run(few, model, tmp_path / "plan", *plan) == 2
         errors.append(capsys.readouterr().err.splitlines()[-1])
     assert errors[0] == errors[1] and said in errors[0]
-
-
-@pytest.mark.parametrize("task", ["classify", "tag"])
-def test_a_missing_column_is_no_bad_row(task, encoder, tmp_path, capsys):
-    folder = tmp_path / "none"
-    folder.mkdir()
-    write_rows(folder / "train.jsonl", [{"something": "else"}] * 3)
-    assert run(folder, encoder, tmp_path / "plan", "--plan", task=task) == 2
-    assert "column" in capsys.readouterr().err
-    assert not (tmp_path / "plan").exists()
 
 
 def trains(task, rows, encoder, folder, *arguments):

@@ -63,16 +63,6 @@ class TestStratify:
         assert stratify(groups, 5, range(49, -1, -1)).nonzero()[0].tolist() == [45, 46, 47, 48, 49]
 
 
-def test_a_rare_class_is_held_out_and_scored(start, tmp_path):
-    rows = [{"text": f"the film {i}", "label": "rare" if i % 20 == 0 else "common"} for i in range(200)]
-    file = write_rows(tmp_path / "train.jsonl", rows)
-    given = dict(freeze="encoder", learning_rate=1e-9, seed=0)
-    for seed in range(3):
-        report = finetune("classify", start, tmp_path / str(seed), train=[file], **given | {"seed": seed})
-        # a model that says one class is right about the other in none of its rows
-        assert report["validation"]["f1_macro"] < 0.5
-
-
 def test_classes_that_a_split_lacks_have_no_part_in_its_mean(start, tmp_path, capsys):
     rows = [{"text": f"the film {i}", "label": "abc"[i % 3]} for i in range(30)]
     files = {"train": rows, "validation": rows[:9], "test": [row for row in rows if row["label"] != "c"]}
@@ -96,13 +86,6 @@ def test_one_class_has_no_correlation(start, tmp_path):
     train, test = write_rows(tmp_path / "train.jsonl", rows), write_rows(tmp_path / "test.jsonl", rows[::2])
     report = finetune("classify", start, tmp_path / "out", train=[train], validation=[train], test=[test])
     assert report["test"]["matthews_correlation"] is None and report["validation"]["matthews_correlation"] is not None
-
-
-def test_cut_texts_are_told(start, tmp_path, capsys):
-    rows = [{"text": "the film was " + "very " * (40 if i < 30 else 0), "label": "ab"[i % 2]} for i in range(40)]
-    file = write_rows(tmp_path / "train.jsonl", rows)
-    finetune("classify", start, tmp_path / "out", train=[file], validation=[file], max_length=16)
-    assert "train: 30 of 40 rows are longer than 16 tokens and are cut" in capsys.readouterr().out
 
 
 def test_what_comes_from_files_is_printed_escaped(start, tmp_path, capsys):
@@ -226,7 +209,7 @@ class TestSeveralLabels:
         assert result.model.config.problem_type == "multi_label_classification"
         assert [*result.model.config.id2label.values()] == ["anger", "joy", "sad"]
 
-    @pytest.mark.parametrize("mark", ["|", ";", ", "])
+    @pytest.mark.parametrize("mark", ["|", ", "])
     def test_several_names_in_a_cell_are_refused(self, start, tmp_path, mark):
         cells = [mark.join(cell) for cell in [["joy", "sad"], ["joy"], ["anger", "sad"], ["anger"]] * 5]
         file = write_csv(tmp_path / "train.csv", "labels", cells)
@@ -240,7 +223,7 @@ class TestSeveralLabels:
         result = minibert.finetune("classify", model=start, train=[file], output_dir=tmp_path / "out", **OPTIONS)
         assert [*result.model.config.id2label.values()] == ["Arts, Crafts", "Arts, Music", "Food"]
 
-    @pytest.mark.parametrize("cell", ["['joy' 'sad']", "[joy]", "[1, 2 3]"])
+    @pytest.mark.parametrize("cell", ["['joy' 'sad']", "[joy]"])
     def test_what_is_no_list_is_refused(self, start, tmp_path, cell):
         file = write_csv(tmp_path / "train.csv", "labels", ["['joy']", "['sad']", cell] * 5)
         with pytest.raises(ValueError, match=r'row 3: the label .* is no list; write it as \["joy", "sad"\]'):

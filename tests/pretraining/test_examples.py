@@ -42,11 +42,6 @@ def test_sentences_leave_room_for_what_is_put_in(length):
     assert 0 < len(tokenizer(sentence)["input_ids"]) <= length / 2
 
 
-def test_documents_without_text_are_passed_over(tokenizer):
-    """As prepared rows may hold them: what the tokenizer does not know is decoded to nothing."""
-    assert choose_sentences(["", "42", " \n"], tokenizer) == ["42"] and choose_sentences([""], tokenizer) == []
-
-
 def test_the_word_is_one_to_ask_for(tokenizer):
     sentence = "This module offers operations on files and on collections of files."
     word = sentence[find_content_word(sentence, tokenizer)]

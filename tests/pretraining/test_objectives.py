@@ -9,6 +9,7 @@ import datasets
 import numpy as np
 import pytest
 import torch
+from helpers import run
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import (
@@ -138,30 +139,6 @@ def test_pairs_are_balanced_and_form_does_not_tell(stories, word_tokenizer):
     for x in (a, b, a + b, np.array([ids[-2] == 5 for ids in pairs["input_ids"]])):
         spread = x.std() * math.sqrt(1 / (labels == 0).sum() + 1 / (labels == 1).sum())
         assert abs(x[labels == 0].mean() - x[labels == 1].mean()) < 4 * spread
-
-
-def test_pairs_follow_the_seed(stories, word_tokenizer, pairs):
-    again, other = (make_pairs(as_dataset(stories[0]), word_tokenizer, 32, 0.1, seed) for seed in (1, 2))
-    assert again["input_ids"][:] == pairs["input_ids"][:]
-    assert other["input_ids"][:] != pairs["input_ids"][:]
-
-
-def test_copies_of_a_document_are_that_document(stories, word_tokenizer):
-    """A mixture draws the documents of small sources again and again."""
-    document_of = {}
-    for number, text in enumerate(stories[0][:5]):
-        document_of |= dict.fromkeys(
-            word_tokenizer(text.replace(".", ""), add_special_tokens=False)["input_ids"], number
-        )
-    rows = make_pairs(as_dataset(stories[0][:5] * 8), word_tokenizer, 32, 0.1, seed=1)
-    random_pairs = [row for row in rows if row["next_sentence_label"] == IS_RANDOM]
-    assert len(random_pairs) > 20
-    for row in random_pairs:
-        sides = [set(), set()]
-        for token, side in zip(row["input_ids"], row["token_type_ids"]):
-            if token in document_of:
-                sides[side].add(document_of[token])
-        assert not sides[0] & sides[1]
 
 
 def with_sources(documents, sources):
@@ -420,21 +397,6 @@ def decoder(tmp_path_factory):
     return folder / "run"
 
 
-def test_guidance_reads_all_of_the_text(decoder):
-    """Transformers' own cuts it to the last token unless it is told that there is no cache."""
-    tokenizer, model = AutoTokenizer.from_pretrained(decoder), AutoModelForCausalLM.from_pretrained(decoder)
-    ids = tokenizer("the cat", return_tensors="pt")["input_ids"]
-    given = dict(max_new_tokens=3, do_sample=False, guidance_scale=2.5)
-    found, expected = model.generate(ids, attention_mask=torch.ones_like(ids), **given), ids
-    while expected.shape[1] < found.shape[1]:
-        with torch.no_grad():
-            with_prompt, without = (
-                model(x).logits[:, -1].log_softmax(-1) for x in (expected, expected[:, ids.shape[1] - 1 :])
-            )
-        expected = torch.cat([expected, (without + 2.5 * (with_prompt - without)).argmax(-1, keepdim=True)], 1)
-    assert torch.equal(found, expected)
-
-
 def test_a_decoder_stops_at_the_end_of_a_document(decoder):
     tokenizer, model = AutoTokenizer.from_pretrained(decoder), AutoModelForCausalLM.from_pretrained(decoder)
     assert model.config.eos_token_id == model.generation_config.eos_token_id == tokenizer.sep_token_id
@@ -447,26 +409,6 @@ def test_a_decoder_stops_at_the_end_of_a_document(decoder):
     said = pipeline("text-generation", str(decoder))("the cat", max_new_tokens=30, do_sample=False, return_tensors=True)
     assert said[0]["generated_token_ids"] == ids
     assert ids[-1] == tokenizer.sep_token_id and ids.count(tokenizer.sep_token_id) == 1 and len(ids) < 10
-
-
-def test_supervised_fine_tuning_with_packing(decoder, tmp_path):
-    """TRL's loss of packed documents is that of the documents alone."""
-    trl = pytest.importorskip("trl", reason="TRL is not installed")
-    tokenizer, model = AutoTokenizer.from_pretrained(decoder), AutoModelForCausalLM.from_pretrained(decoder)
-    texts = ["the cat sees.", "the dog hears.", "the tree sees. the cat hears."] * 4
-    arguments = trl.SFTConfig(str(tmp_path), packing=True, max_length=48, max_steps=1, per_device_train_batch_size=8,
-                              use_cpu=True, bf16=False, report_to="none", save_strategy="no", logging_steps=1,
-                              learning_rate=0.0)  # fmt: skip
-    data = datasets.Dataset.from_dict({"text": texts})
-    trainer = trl.SFTTrainer(model, args=arguments, train_dataset=data, processing_class=tokenizer)
-    trainer.train()
-    total = count = 0
-    for text in texts:
-        ids = tokenizer(text + tokenizer.eos_token, return_tensors="pt")["input_ids"]
-        with torch.no_grad():
-            total += model.eval()(ids, labels=ids).loss.item() * (ids.shape[1] - 1)
-        count += ids.shape[1] - 1
-    assert trainer.state.log_history[0]["loss"] == pytest.approx(total / count, rel=1e-2)
 
 
 def test_going_on_from_a_model_with_a_longer_row_and_another_rope_base(masked_lm, corpus, tmp_path, capsys):
@@ -487,26 +429,11 @@ def test_going_on_from_a_model_with_a_longer_row_and_another_rope_base(masked_lm
     assert "lacks them" not in capsys.readouterr().out
 
 
-def test_a_new_head_of_a_trained_model_is_said(masked_lm, corpus, tmp_path, capsys):
-    encoder = tmp_path / "encoder"
-    MiniBertForMaskedLM.from_pretrained(masked_lm).model.save_pretrained(encoder)
-    AutoTokenizer.from_pretrained(masked_lm).save_pretrained(encoder)
-    assert cli.main(["pretrain", "--data", str(corpus), "--output_dir", str(tmp_path / "run"),
-                     "--model_name_or_path", str(encoder), "--max_steps", "1", "--seq_length", "48",
-                     "--disable_tqdm", "true", "--bf16", "false", "--eval_strategy", "no"]) == 0  # fmt: skip
-    said = [line for line in capsys.readouterr().out.splitlines() if "lacks them" in line]
-    head = load_file(masked_lm / "model.safetensors").keys() - {
-        f"model.{name}" for name in load_file(encoder / "model.safetensors")
-    }
-    assert said == [f"New, since {str(encoder)!r} lacks them: {', '.join(sorted(head))}"]
-
-
 def test_bad_input(masked_lm, corpus, word_tokenizer, tmp_path, capsys, monkeypatch):
     maskless = PreTrainedTokenizerFast(
-        tokenizer_object=word_tokenizer.backend_tokenizer, unk_token="[UNK]", cls_token="[CLS]", sep_token="[SEP]"
-    )
-    maskless.save_pretrained(tmp_path / "padless")
-    maskless.add_special_tokens({"pad_token": "[PAD]"})
+        tokenizer_object=word_tokenizer.backend_tokenizer, unk_token="[UNK]", cls_token="[CLS]", sep_token="[SEP]",
+        pad_token="[PAD]",
+    )  # fmt: skip
     maskless.save_pretrained(tmp_path / "maskless")
     single = tmp_path / "single.txt"
     single.write_text("\n".join(f"the cat sees the dog {number}." for number in range(60)))
@@ -528,25 +455,15 @@ def test_bad_input(masked_lm, corpus, word_tokenizer, tmp_path, capsys, monkeypa
         ),
         (["--config_overrides", "is_causal=true"], "is_causal: True does not go with --objective mlm"),
         (["--objective", "clm", "--label_smoothing_factor", "0.1"], "label_smoothing_factor: 0.1 does not go with"),
-        (["--objective", "rtd", "--label_smoothing_factor", "0.1"], "label_smoothing_factor: 0.1 does not go with"),
-        (
-            ["--objective", "mlm+nsp", "--model", "bert", "--label_smoothing_factor", "0.1"],
-            "label_smoothing_factor: 0.1 does not go with",
-        ),
         (["--model_name_or_path", str(masked_lm), "--tokenizer", str(tmp_path / "maskless")], "other meanings"),
         (
             ["--model_name_or_path", str(masked_lm), "--config_overrides", "hidden_size=64"],
             "hidden_size: would change the shapes",
         ),
         (["--tokenizer", str(tmp_path / "maskless")], "has no mask token"),
-        (["--tokenizer", str(tmp_path / "padless")], "has no padding token"),
-        (["--mlm_probability", "1.5"], "mlm_probability: 1.5"),
         (["--fp16", "true"], "fp16: True has no effect on a CPU; use --bf16 true, or leave it out"),
         (["--data", "a text, and no name of a file " * 20], "data: 'a text, and no name of a file"),
-        (["--seq_length", "2"], "seq_length: 2 is too short"),
-        (["--rate_schedule", "linear", "--rate_points", "half:0.2"], "rate_points: 'half:0.2'"),
         (["--rate_schedule", "linear"], "rate_points"),
-        (["--mask_replace_prob", "0.9", "--random_replace_prob", "0.2"], "sum to more than 1"),
     ):
         output = tmp_path / "run"
         data = [] if "--data" in arguments else ["--data", str(corpus)]
@@ -555,30 +472,10 @@ def test_bad_input(masked_lm, corpus, word_tokenizer, tmp_path, capsys, monkeypa
         assert not output.exists()
 
 
-def test_fewer_rows_than_a_batch_that_must_be_full(corpus, tmp_path, capsys):
-    full = ["--dataloader_drop_last", "true", "--per_device_train_batch_size", "512", "--vocab_size", "200"]
-    assert cli.main(["pretrain", "--data", str(corpus), *full, "--output_dir", str(tmp_path / "run")]) == 2
-    said = capsys.readouterr().err
-    assert "dataloader_drop_last: True drops all " in said and "less than a batch (512); use false" in said
-    assert not (tmp_path / "run" / "model.safetensors").exists()
-
-
 def test_an_encoder_out_of_a_decoder_frames_texts_again(decoder, tmp_path):
     prompts, output = AutoTokenizer.from_pretrained(decoder), tmp_path / "run"
-    few = [
-        "--config_overrides",
-        "is_causal=false",
-        "--max_steps",
-        "1",
-        "--seq_length",
-        "32",
-        "--output_dir",
-        str(output),
-    ]
-    assert (
-        cli.main(["pretrain", "--data", str(decoder.parent / "text.txt"), "--model_name_or_path", str(decoder), *few])
-        == 0
-    )
+    run("pretrain", "--data", decoder.parent / "text.txt", "--model_name_or_path", decoder, "--output_dir", output,
+        "--config_overrides", "is_causal=false", "--max_steps", 1, "--seq_length", 32)  # fmt: skip
     ids = AutoTokenizer.from_pretrained(output)("the cat")["input_ids"]
     assert ids == [*prompts("the cat")["input_ids"], prompts.sep_token_id]
 

@@ -1,7 +1,6 @@
 """`minibert pretrain` and `minibert fill` from end to end, on a small made-up language."""
 
 import json
-import math
 import os
 import random
 import shutil
@@ -29,26 +28,10 @@ from minibert.training.data.collators import MaskedLMCollator
 from minibert.training.pretraining.config import PretrainingConfig, fill_defaults
 from minibert.training.pretraining.objectives import OBJECTIVES, MaskedLM
 from minibert.training.pretraining.objectives.base import token_score, unigram_baseline
-from minibert.training.report import describe_pretraining
 
-QUICK = [
-    "--model",
-    "modernbert",
-    "--size",
-    "tiny",
-    "--vocab_size",
-    "150",
-    "--seq_length",
-    "64",
-    "--per_device_train_batch_size",
-    "16",
-    "--disable_tqdm",
-    "true",
-    "--bf16",
-    "false",
-]
 SMALL = ["--config_overrides", "num_hidden_layers=2,hidden_size=64,num_attention_heads=4,intermediate_size=96"]
-QUICK += SMALL  # fmt: skip
+QUICK = ["--model", "modernbert", "--size", "tiny", "--vocab_size", "150", "--seq_length", "64",
+         "--per_device_train_batch_size", "16", "--disable_tqdm", "true", "--bf16", "false", *SMALL]  # fmt: skip
 
 
 def make(name, **fields):
@@ -77,8 +60,8 @@ def corpus(tmp_path_factory):
 def run(corpus, tmp_path_factory):
     output = tmp_path_factory.mktemp("runs") / "animals"
     status = cli.main(["pretrain", "--data", str(corpus), "--output_dir", str(output), "--num_train_epochs", "18",
-                       "--optimizer", "adamw", "--learning_rate", "3e-3", "--eval_strategy", "no",
-                       "--save_strategy", "no", *QUICK[:-2], "--config_overrides", "num_hidden_layers=2"])  # fmt: skip
+                       "--optimizer", "adamw", "--learning_rate", "5e-3", "--eval_strategy", "no",
+                       "--save_strategy", "no", *QUICK])  # fmt: skip
     assert status == 0
     return output
 
@@ -99,18 +82,6 @@ def test_it_learns_and_saves_everything(run):
     model = AutoModelForMaskedLM.from_pretrained(run)
     assert model.num_parameters() == report["parameters"]
     assert AutoModelForSequenceClassification.from_pretrained(run, num_labels=3).num_labels == 3
-
-
-def test_the_console_shows_a_line_a_log(corpus, tmp_path, capsys):
-    assert cli.main(["pretrain", "--data", str(corpus), "--output_dir", str(tmp_path / "run"), "--max_steps", "4",
-                     "--logging_steps", "2", *QUICK]) == 0  # fmt: skip
-    said = capsys.readouterr()
-    lines = [line for line in said.out.splitlines() if line.startswith("step ")]
-    assert [line.split("  ")[0] for line in lines] == ["step 2/4", "step 4/4", "step 4/4"]
-    assert "loss" in lines[0] and "rate" in lines[0] and lines[0].endswith("tokens/s")
-    assert "evaluation: mlm_loss" in lines[2] and "runtime" not in lines[2]
-    assert "{" not in said.out and "shards" not in said.err and "Loading weights" not in said.err
-    assert max(map(len, lines)) < 100
 
 
 def test_python_gets_what_the_command_saves(corpus, tmp_path):
@@ -147,15 +118,6 @@ def test_validation_loss_is_the_mean_over_masked_positions():
     assert loss == pytest.approx(-sum(log_probabilities[i, k].item() for i, k in enumerate(expected)), rel=1e-5)
     assert right == sum(logits[i].argmax().item() == k for i, k in enumerate(expected))
     assert targets == 5
-
-
-def test_a_model_that_diverged_is_reported():
-    """e to the power of its loss is more than a float can hold."""
-    objective = make("mlm")
-    figures = {"eval_mlm_loss": 1e4, "eval_accuracy": 0.0, "eval_targets": 3.0}
-    report = objective.report(figures, (5.0, 0.1)) | {"objective": "mlm"}
-    assert report["validation_loss"] == 1e4 and math.isfinite(report["perplexity"])
-    assert "10000.000" in describe_pretraining(report)
 
 
 def test_a_score_of_nothing_is_none(corpus, tmp_path, monkeypatch, capsys):
@@ -265,7 +227,7 @@ def test_a_finished_run_is_never_overwritten(run, corpus, capsys):
     assert {path.name: path.stat().st_mtime_ns for path in run.iterdir()} == before
 
 
-@pytest.mark.parametrize("sampling", ["random", "group_by_length"])
+@pytest.mark.parametrize("sampling", ["random", pytest.param("group_by_length", marks=pytest.mark.slow)])
 def test_resuming_gives_the_uninterrupted_run_bit_for_bit(sampling, corpus, tmp_path, capsys):
     def train(name, *arguments):
         return cli.main(["pretrain", "--data", str(corpus), "--output_dir", str(tmp_path / name), *QUICK,
@@ -294,12 +256,6 @@ def test_resuming_gives_the_uninterrupted_run_bit_for_bit(sampling, corpus, tmp_
     assert all(torch.equal(first[name], second[name]) for name in first)
 
 
-def test_several_gpus_want_several_processes(corpus, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(TrainingArguments, "n_gpu", 2)
-    assert cli.main(["pretrain", "--data", str(corpus), "--output_dir", str(tmp_path / "run"), *QUICK]) == 2
-    assert "2 GPUs need a process each: `torchrun --nproc_per_node 2" in capsys.readouterr().err
-
-
 def test_the_report_is_that_of_the_best_model_where_that_is_kept(corpus, tmp_path):
     output = tmp_path / "run"
     assert cli.main(["pretrain", "--data", str(corpus), "--output_dir", str(output), "--max_steps", "12",
@@ -313,7 +269,7 @@ def test_the_report_is_that_of_the_best_model_where_that_is_kept(corpus, tmp_pat
     assert json.loads((output / "report.json").read_text())["validation_loss"] == min(losses.values())
 
 
-@pytest.mark.parametrize("objective", ["mlm", "rtd", "clm"])
+@pytest.mark.parametrize("objective", ["rtd", *(pytest.param(x, marks=pytest.mark.slow) for x in ("mlm", "clm"))])
 def test_examples_fit_into_a_model_with_few_positions(objective, tmp_path, capsys):
     """Text without spaces, whose tokens are split where a letter is masked; positions that are learned end."""
     draw = random.Random(0)
@@ -390,18 +346,6 @@ def test_bf16_follows_the_gpu(capability, fast, monkeypatch):
     assert not precision.fast_bf16("cpu")[0]  # --use_cpu
 
 
-def test_a_trained_model_learns_slower(run, corpus, tmp_path):
-    """By default: what is right for a new model would undo what it knows."""
-    for given, rate in (([], 1e-4), (["--learning_rate", "3e-4"], 3e-4), (["--optimizer", "muon"], 2e-3)):
-        output = tmp_path / str(rate)
-        command = ["pretrain", "--data", str(corpus), "--output_dir", str(output), "--model_name_or_path", str(run),
-                   "--max_steps", "1", "--warmup_steps", "0", "--logging_steps", "1", "--eval_strategy", "no",
-                   "--seq_length", "64", "--disable_tqdm", "true", "--bf16", "false", *given]  # fmt: skip
-        assert cli.main(command) == 0
-        log = json.loads((output / "trainer_state.json").read_text())["log_history"]
-        assert log[0]["learning_rate"] == pytest.approx(rate)
-
-
 def test_a_tokenizer_that_cannot_serve_is_refused_before_rows_are_made(corpus, tmp_path, monkeypatch, capsys):
     """Words cannot be told, or texts not be padded."""
     special = dict(cls_token="[CLS]", sep_token="[SEP]", mask_token="[MASK]")
@@ -439,17 +383,11 @@ def test_what_a_training_is_resumed_with_must_be_that_of_its_checkpoint(corpus, 
         ("whole", dict(model="minibert"), "local_attention: 6"),
         ("whole", dict(data=tmp_path / "text.txt"), "tokenizer: "),
         ("whole", dict(data=tmp_path / "turned.txt"), "text: "),  # as many, the same tokenizer
-        ("whole", dict(validation_size=0.1), "validation_size: 0.1"),
-        ("whole", dict(seq_length=48), "seq_length: 48"),
         ("whole", dict(seed=7), "seed: 7"),
-        ("whole", dict(data_seed=7), "data_seed: 7"),
-        ("whole", dict(learning_rate=9e-9), "learning_rate: 9e-09"),
         ("whole", dict(muon_learning_rate=9e-9), "muon_learning_rate: 9e-09"),
-        ("whole", dict(lr_scheduler_type="greedy", eval_strategy="steps"), "lr_scheduler_type: 'greedy'"),
         ("whole", dict(embedding_init="cooccurrence"), "embedding_init: 'cooccurrence'"),
         ("whole", dict(per_device_train_batch_size=8), "per_device_train_batch_size"),
         ("whole", dict(mlm_probability=0.2), "mlm_probability: 0.2"),
-        ("whole", dict(train_sampling_strategy="group_by_length"), "train_sampling_strategy: "),
     ):
         checkpoint = str(tmp_path / before / "checkpoint-1")
         assert train("other", resume_from_checkpoint=checkpoint, **changed) == 2
@@ -463,10 +401,10 @@ def test_what_a_training_is_resumed_with_must_be_that_of_its_checkpoint(corpus, 
     ("given", "halves"),
     [
         ({}, True),
-        ({"gradient_accumulation_steps": 3}, True),
+        pytest.param({"gradient_accumulation_steps": 3}, True, marks=pytest.mark.slow),
         ({"config_overrides": {"attention_dropout": 0.1}}, False),  # whose draws threads would take in turns by chance
-        ({"packing": "concatenated", "per_device_train_batch_size": 1}, False),  # one document
-        ({"objective": "rtd"}, False),  # two models that share weights
+        pytest.param({"packing": "concatenated", "per_device_train_batch_size": 1}, False, marks=pytest.mark.slow),
+        pytest.param({"objective": "rtd"}, False, marks=pytest.mark.slow),  # two models that share weights
     ],
 )
 def test_half_of_the_cores_computes_half_of_a_batch(given, halves, corpus, tmp_path, monkeypatch):

@@ -49,7 +49,12 @@ def test_every_key_is_explained(path):
     assert lines and all(len(line.partition("  # ")[2]) > 3 or len(line.partition(" # ")[2]) > 3 for line in lines)
 
 
-@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
+QUICK = ("modern", "multilingual", "long-context")  # of the others, what is new is tried elsewhere
+
+
+@pytest.mark.parametrize(
+    "path", [pytest.param(x, marks=[] if x.stem in QUICK else pytest.mark.slow, id=x.stem) for x in RECIPES]
+)
 def test_it_trains_two_steps(path, sources, short_model, tmp_path, capsys):
     output = tmp_path / "run"
     data = [str(sources / "one.txt")]
@@ -65,11 +70,6 @@ def test_it_trains_two_steps(path, sources, short_model, tmp_path, capsys):
     if path.stem == "long-context":
         assert config.max_position_embeddings == 8192
         assert config.rope_parameters["full_attention"]["rope_theta"] == 160000.0
-
-
-def test_a_recipe_that_is_not_there(capsys):
-    assert cli.main(["pretrain", "--recipe", "moderm"]) == 2
-    assert "close matches: modern; use a YAML file, or one of bert-classic" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("length", ["--minutes 3", "--max_steps=7"])
