@@ -3,7 +3,6 @@ More of them: `embeddings/` (sentence-transformers, CrossEncoder), `test_peft.py
 
 import ast
 import inspect
-import sys
 import textwrap
 import types
 from itertools import pairwise
@@ -19,9 +18,8 @@ from sentence_transformers import SparseEncoder, SparseEncoderTrainer, SparseEnc
 from sentence_transformers.sparse_encoder.losses import SparseMultipleNegativesRankingLoss, SpladeLoss
 from torch import nn
 from torch.testing import assert_close
-from transformers import AutoModel, AutoModelForMaskedLM, Trainer, TrainingArguments, pipeline
+from transformers import AutoModel, AutoModelForMaskedLM, pipeline
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
-from transformers.pipelines import PIPELINE_REGISTRY
 
 from minibert import MiniBertForMaskedLM, MiniBertModel
 from minibert.tokenization import train_tokenizer
@@ -63,23 +61,6 @@ def logits_of(model, tokenizer, *texts):
         return model(**tokenizer(*texts, return_tensors="pt")).logits[0]
 
 
-def test_fill_mask(masked_lm):
-    fill = pipeline("fill-mask", masked_lm)
-    text = f"katan {fill.tokenizer.mask_token} lover"
-    place = fill.tokenizer(text)["input_ids"].index(fill.tokenizer.mask_token_id)
-    probs = logits_of(fill.model, fill.tokenizer, text)[place].softmax(-1)
-    assert [(x["token"], pytest.approx(x["score"], rel=1e-4)) for x in fill(text, top_k=3)] == [
-        (i, probs[i].item()) for i in probs.topk(3).indices.tolist()
-    ]
-
-
-def test_feature_extraction(folder_of):
-    extract = pipeline("feature-extraction", folder_of("Model"))
-    with torch.no_grad():
-        expected = extract.model(**extract.tokenizer(TEXTS[1], return_tensors="pt")).last_hidden_state
-    assert_close(torch.tensor(extract([TEXTS[1]])[0]), expected)
-
-
 @pytest.mark.parametrize("batch_size", [1, 3])
 def test_text_classification(folder_of, batch_size):
     judge = pipeline("text-classification", folder_of("ForSequenceClassification", **BERT), top_k=None)
@@ -87,14 +68,6 @@ def test_text_classification(folder_of, batch_size):
         expected = logits_of(judge.model, judge.tokenizer, text).softmax(-1)
         found = {each["label"]: each["score"] for each in scores}
         assert_close(torch.tensor([found[f"LABEL_{i}"] for i in range(3)]), expected, rtol=1e-4, atol=1e-5)
-
-
-def test_token_classification(folder_of):
-    tag = pipeline("token-classification", folder_of("ForTokenClassification"))
-    expected = logits_of(tag.model, tag.tokenizer, TEXTS[1]).argmax(-1)
-    found = tag(TEXTS[1])
-    assert [each["entity"] for each in found] == [f"LABEL_{expected[each['index']]}" for each in found]
-    assert len(found) == len(expected) - 2  # without [CLS] and [SEP]
 
 
 def test_zero_shot_classification(folder_of):
@@ -105,24 +78,6 @@ def test_zero_shot_classification(folder_of):
     entails = torch.stack([logits_of(judge.model, judge.tokenizer, TEXTS[1], x)[2] for x in ("katan", "river")])
     expected = dict(zip(("katan", "river"), entails.softmax(-1).tolist()))
     assert dict(zip(said["labels"], said["scores"])) == pytest.approx(expected, rel=1e-4)
-
-
-def test_text_generation(folder_of):
-    write = pipeline("text-generation", folder_of("ForCausalLM"))
-    given = write.tokenizer(TEXTS[0], return_tensors="pt", add_special_tokens=False)["input_ids"]
-    said = write(TEXTS[0], max_new_tokens=3, do_sample=False, return_tensors=True, add_special_tokens=False)
-    ids = said[0]["generated_token_ids"]
-    assert len(ids) == given.shape[1] + 3
-    for length in range(given.shape[1], len(ids)):
-        with torch.no_grad():
-            assert write.model(torch.tensor([ids[:length]])).logits[0, -1].argmax() == ids[length]
-
-
-def test_these_are_all_pipelines_of_text():
-    """Those for text whose model class a MiniBERT has. (A table, and speech, need other models.)"""
-    ours = {"fill-mask", "feature-extraction", "text-classification", "token-classification", "text-generation"}
-    known = {name for name, task in PIPELINE_REGISTRY.supported_tasks.items() if task["type"] == "text"}
-    assert known == ours | {"zero-shot-classification", "table-question-answering", "text-to-audio"}
 
 
 # --- sentence-transformers: sparse vectors ---
@@ -227,26 +182,6 @@ def test_a_kernel_that_cannot_be_had(masked_lm, tokenizer, caplog, monkeypatch):
 
 
 # --- trackio ---
-
-
-def test_report_to_trackio(masked_lm, tmp_path, monkeypatch):
-    """With a stand-in: what Transformers' callback hands over."""
-    logged, settings = [], {}
-    trackio = types.ModuleType("trackio")
-    trackio.init, trackio.log = lambda **given: settings.update(given), lambda metrics, **_: logged.append(metrics)
-    trackio.finish, trackio.config = lambda: None, {}
-    trackio.context_vars = types.SimpleNamespace(current_space_id=types.SimpleNamespace(get=lambda: None))
-    monkeypatch.setitem(sys.modules, "trackio", trackio)
-    monkeypatch.setattr("transformers.integrations.integration_utils.is_trackio_available", lambda: True)
-    given = dict(report_to="trackio", project="animals", run_name="first", trackio_static_space_id=False)
-    arguments = TrainingArguments(tmp_path, max_steps=2, logging_steps=1, use_cpu=True, save_strategy="no", **given)
-    rows = [dict(input_ids=[1, 5, 6, 7], labels=[-100, 5, -100, -100])] * 4
-    trainer = Trainer(MiniBertForMaskedLM.from_pretrained(masked_lm), arguments, train_dataset=rows, eval_dataset=rows)
-    trainer.train()
-    trainer.evaluate()
-    assert (settings["project"], settings["name"]) == ("animals", "first")
-    assert any("train/loss" in metrics for metrics in logged) and any("eval/loss" in metrics for metrics in logged)
-    assert trackio.config["model_type"] == "minibert"
 
 
 # --- vLLM's Transformers backend ---

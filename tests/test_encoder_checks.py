@@ -221,6 +221,7 @@ def test_what_a_class_cannot_be_asked():
         assert (finding.verdict, finding.measured) == ("not applicable", None) and reason in finding.note
 
 
+@pytest.mark.slow  # for benchmarks/audit.py
 @pytest.mark.parametrize(
     ("kind", "fields", "check", "verdict"),
     [
@@ -256,6 +257,7 @@ def test_a_check_that_breaks_is_a_failure():
     assert (finding.verdict, finding.measured, finding.note) == ("fail", math.inf, "RuntimeError: no way")
 
 
+@pytest.mark.slow  # for benchmarks/audit.py
 def test_fields_by_any_of_their_names():
     """Also those that Transformers understands and that are no fields of the class."""
     given = dict(num_hidden_layers=1, num_labels=5, attn_implementation="eager")

@@ -261,7 +261,7 @@ def card(chance: random.Random, world: World) -> None:
 
 
 # How many of each: by default, and with the slow ones.
-CASES = {saved: (12, 800), checkpoint: (20, 700), recipe: (20, 500), rows: (8, 500), index: (3, 150), card: (4, 100)}
+CASES = {saved: (6, 800), checkpoint: (12, 700), recipe: (12, 500), rows: (5, 500), index: (2, 150), card: (3, 100)}
 
 
 # --- and their judge ---

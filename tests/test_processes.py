@@ -32,6 +32,7 @@ from minibert.training.checkpoints import find_damage
 from minibert.training.pretraining.trainer import PretrainingTrainer
 from minibert.training.processes import first_process_first
 
+pytestmark = pytest.mark.slow  # every process takes seconds to begin
 SMALL = dict(
     size="tiny", vocab_size=150, seq_length=48, learning_rate=3e-3,
     config_overrides=dict(num_hidden_layers=2, hidden_size=32, num_attention_heads=2, intermediate_size=48,
@@ -144,16 +145,12 @@ def finished(process: subprocess.Popen) -> str:
 # --- as one process ---
 
 
-QUICK = ("mlm", "classify")
-REST = tuple(name for name in (*PRETRAININGS, *FINETUNINGS) if name not in QUICK)
-
-
-@pytest.fixture(scope="module", params=[QUICK, pytest.param(REST, marks=pytest.mark.slow)], ids=["quick", "rest"])
-def trained(request, tmp_path_factory):
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
     """A folder of trainings by one process (`one`) and by two (`two`), and the names of these trainings."""
-    folder, names = tmp_path_factory.mktemp("processes"), request.param
+    folder, names = tmp_path_factory.mktemp("processes"), (*PRETRAININGS, *FINETUNINGS)
     write_data(folder)
-    for name in dict.fromkeys(("mlm", *names)):  # the fine-tunings begin with the first
+    for name in names:  # the fine-tunings begin with the first
         train(name, folder, folder / "one")
     finished(torchrun(folder, folder / "two", *names))
     return folder, names
@@ -205,7 +202,6 @@ def test_one_process_writes(trained):
             assert figures[1] == pytest.approx(figures[0], rel=1e-4)
 
 
-@pytest.mark.slow
 def test_a_preparation_may_take_longer_than_the_timeout():
     """Of 3 seconds, after which a wait of the training's own group is given up."""
     said = finished(torchrun("patience"))
@@ -231,7 +227,6 @@ def be_patient() -> None:
         print("given up", flush=True)
 
 
-@pytest.mark.slow
 def test_fsdp2_trains_as_the_whole_model_does():
     """Layers wrapped as docs/fsdp2.yaml says. By torch itself: accelerate does not share weights among CPUs."""
     finished(torchrun("fsdp2"))
@@ -285,7 +280,6 @@ CHECKPOINTS = dict(
 )  # fmt: skip
 
 
-@pytest.mark.slow
 def test_a_process_that_dies_ends_all_and_a_restart_goes_on(tmp_path):
     """Killed in the third step: the launcher says which and why; told to restart, it gives what no kill would have."""
     write_data(tmp_path)
@@ -311,7 +305,6 @@ def test_a_process_that_dies_ends_all_and_a_restart_goes_on(tmp_path):
         assert all(torch.equal(weights[name], expected[name]) for name in expected)
 
 
-@pytest.mark.slow
 def test_an_error_of_one_process_ends_all(tmp_path):
     write_data(tmp_path)
     process = torchrun(tmp_path, tmp_path / "out", "mlm", json.dumps(CHECKPOINTS), FAILS="3")
@@ -319,7 +312,6 @@ def test_an_error_of_one_process_ends_all(tmp_path):
     assert process.returncode == 1 and "out of luck on rank 1" in said
 
 
-@pytest.mark.slow
 def test_sigterm_to_the_launcher_saves_and_stops(tmp_path):
     write_data(tmp_path)
     settings = CHECKPOINTS | dict(

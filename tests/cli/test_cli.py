@@ -2,7 +2,6 @@
 
 import dataclasses
 import inspect
-import io
 import shlex
 import subprocess
 import sys
@@ -309,6 +308,7 @@ def test_only_the_first_process_prints(monkeypatch, capsys):
     assert not capsys.readouterr().out
 
 
+@pytest.mark.slow  # another process
 def test_a_process_of_several_leaves_its_group():
     """One that ends without may be aborted by torch."""
     program = """
@@ -320,14 +320,6 @@ print("open" if distributed.is_initialized() else "left")
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.stdout.split()[-1] == "left", done.stderr
-
-
-def test_signs_that_a_terminal_does_not_have(monkeypatch):
-    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), encoding="cp1252"))
-    monkeypatch.setitem(COMMANDS, "→", Command("a → b", "stand_in:work"))
-    assert cli.main(["--help"]) == 0
-    sys.stdout.flush()
-    assert rb"a \u2192 b" in sys.stdout.buffer.getvalue()
 
 
 def test_the_installed_command_is_this_one():

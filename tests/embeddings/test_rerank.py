@@ -62,12 +62,6 @@ def test_the_same_scores_as_cross_encoder(root):
         np.testing.assert_allclose(scores, expected, atol=1e-5)
 
 
-def test_scores_that_are_logits(root):
-    expected = CrossEncoder(str(root / "logits"), device="cpu").predict(PAIRS)
-    assert min(expected) < 0 or max(expected) > 1  # so they are no sigmoids
-    np.testing.assert_allclose(score_pairs(open_reranker(str(root / "logits")), PAIRS), expected, atol=1e-4)
-
-
 @pytest.mark.parametrize("field", ["sentence_transformers", "sbert_ce_default_activation_function"])
 def test_scores_as_older_versions_saved_them(root, tmp_path, field):
     """Versions before 6 of sentence-transformers wrote the activation into the config, which conversion keeps."""
@@ -96,34 +90,7 @@ def test_a_prompt_of_the_folder_is_put_before_every_query(root, tmp_path):
     assert np.abs(plain - expected).max() > 0.01
 
 
-def test_a_prompt_of_the_folder_is_trained_with(toy, root, tmp_path, monkeypatch):
-    saved = CrossEncoder(str(root / "reranker"), prompts={"x": "mizol "}, default_prompt_name="x", device="cpu")
-    saved.save_pretrained(str(tmp_path / "prompted"))
-
-    def make(self, args, **_):
-        raise RuntimeError(args.prompts)
-
-    monkeypatch.setattr(CrossEncoderTrainer, "__init__", make)
-    with pytest.raises(RuntimeError, match="mizol "):
-        minibert.finetune(
-            "rerank",
-            data=[str(toy / "train.jsonl")],
-            model=str(tmp_path / "prompted"),
-            output_dir=str(tmp_path / "out"),
-        )
-
-
 # --- minibert rerank ---
-
-
-def test_rerank_prints_them_in_order(root, tmp_path, capsys):
-    passages = sentences(6, seed=7)
-    (tmp_path / "more.txt").write_text("\n".join(["", *passages[3:]]))
-    output = run("rerank", "katan lover", *passages[:3], "--file", tmp_path / "more.txt", "--model", root / "reranker",
-                 "--top_k", "4", capsys=capsys)  # fmt: skip
-    expected = CrossEncoder(str(root / "bert"), device="cpu").rank("katan lover", passages)[:4]
-    lines = [f"  {row['score']:6.3f}  {passages[row['corpus_id']]}" for row in expected]
-    assert output.splitlines() == ["katan lover", *lines]
 
 
 @pytest.mark.parametrize("depth, top_k", [(6, 3), (2, 4)])

@@ -5,11 +5,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from embedding_models import MAX_LENGTH
 from helpers import WORDS, refusal, run, write_rows
 from safetensors.numpy import save_file
 from sentence_transformers import SentenceTransformer
-from transformers import AutoTokenizer
 
 import minibert
 from minibert.training.embeddings.data import Passage, read_passages
@@ -82,15 +80,6 @@ def test_an_index_may_lie_in_what_it_is_built_of(folder, library, capsys):
     for _ in range(2):
         output = run("search", library / "index", "--data", library, "--model", folder, capsys=capsys)
         assert "6 passages, 32 numbers each" in output
-
-
-def test_files_that_are_no_text_are_named(folder, library, tmp_path, capsys):
-    for name in ("paper.pdf", "deep/page.html"):
-        (library / name).write_bytes(b"<html>")
-    output = run("search", tmp_path / "index", "--data", library, "--model", folder, capsys=capsys)
-    assert "Skipped 3 files" in output and all(name in output for name in ("d.log", "paper.pdf", "deep/page.html"))
-    error = refusal(capsys, "search", tmp_path / "other", "--data", library / "paper.pdf", "--model", folder)
-    assert "paper.pdf' ends in none of .txt, .md" in error
 
 
 def test_an_index_is_read_as_it_was_saved_or_refused(tmp_path):
@@ -171,18 +160,6 @@ def test_an_index_is_searched_in_another_dtype(folder, library, tmp_path):
     assert again[0][1] == pytest.approx(found[1][0][1], abs=0.02)
 
 
-def test_passages_that_are_not_read_to_their_end_are_counted(folder, library, tmp_path, capsys):
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    for words in (40, 8, 3):
-        texts = [passage.text for passage in read_passages([str(library)], words)]
-        cut = sum(len(tokenizer(text).input_ids) > MAX_LENGTH for text in texts)
-        command = ["search", tmp_path / str(words), "--data", library, "--model", folder, "--passage_words", str(words)]
-        output = run(*command, capsys=capsys)
-        said = f"{cut} of them are longer than the {MAX_LENGTH} tokens that the model reads of a text; "
-        assert (said in output) == ("longer than" in output) == (cut > 0)
-    assert not cut
-
-
 def test_queries_and_passages_have_the_prompts_of_the_model(prompted, folder, library, tmp_path):
     """As sentence-transformers puts them before queries and documents; an index of other prompts is another model's."""
     native, embedder = SentenceTransformer(prompted[0], device="cpu"), Embedder.from_pretrained(prompted[1])
@@ -234,11 +211,3 @@ def test_search_refuses(folders, folder, library, tmp_path, capsys):
         error = refusal(capsys, "search", *arguments)
         assert all(word in error for word in words), error
     assert run("search", index, "katan", capsys=capsys)  # what was there still works
-
-
-def test_index_keeps_equal_texts_apart(folder):
-    """Two passages of one text are both found; the text is embedded once."""
-    passages = [Passage("a", "katan"), Passage("b", "katan"), Passage("c", "lover")]
-    index = Index.build(passages, Embedder.from_pretrained(folder), folder)
-    found = index.search(["katan"], Embedder.from_pretrained(folder), 2)[0]
-    assert {passage.id for passage, _ in found} == {"a", "b"} and found[0][1] == pytest.approx(1, abs=1e-5)

@@ -160,20 +160,6 @@ def test_the_check_knows_every_head(head, reader, tokenizer, tmp_path):
     assert found["saved"] == head and set(found["auto_classes"]) == AUTO_MAP.keys() - {"AutoConfig"}
 
 
-def test_the_check_needs_no_padding_and_no_long_table(reader, tmp_path):
-    tokenizer = train_tokenizer(SENTENCES * 20, vocab_size=70, show_progress=False)
-    tokenizer.pad_token = None
-    config = MiniBertConfig.from_tokenizer(tokenizer, "bert", "tiny", num_hidden_layers=1, max_position_embeddings=8)
-    MiniBertForMaskedLM(config).save_pretrained(tmp_path)
-    tokenizer.save_pretrained(tmp_path)
-    found = reader.run(f"""
-        import runpy
-        names = runpy.run_path({str(hub_push.SCRIPT)!r})
-        result = names["load"]({str(tmp_path)!r})
-    """)
-    assert found["saved"] == "MiniBertForMaskedLM"
-
-
 @pytest.mark.parametrize(("field", "value"), [("pad_token_id", 7), ("vocab_size", 40)])
 def test_a_tokenizer_that_does_not_fit_is_not_published(field, value, reader, tokenizer, tmp_path):
     config = MiniBertConfig.from_tokenizer(tokenizer, "bert", "tiny", num_hidden_layers=1)
@@ -532,30 +518,6 @@ def test_every_commit_of_a_training_loads(training, server, reader):
     assert "license: mit" in card and "type: loss" in card and "4 (" in card
     assert 'revision="stage-1"' in card and 'revision="main"' not in card and 'model_id = "tester/run"' in card
     assert "base_model:" not in card and str(training) not in card  # local folders
-
-
-def test_a_checkpoint_resumes_without_the_package(training, reader, author, folder, tmp_path):
-    """…and gets to the same weights as the run that went on."""
-    checkpoint = training / "checkpoint-2"
-    assert set(files.CODE) <= {path.name for path in checkpoint.iterdir()}
-    code = RUN.format(folder=str(checkpoint), sentences=SENTENCES)
-    code = code.replace("import minibert, torch", "import torch")
-    code = code.replace("from minibert import MiniBertForMaskedLM", "from transformers import AutoModelForMaskedLM")
-    code = code.replace("from minibert.training.hub.trainer import HubMixin", "class HubMixin: pass")
-    code = code.replace(
-        f"MiniBertForMaskedLM.from_pretrained({str(checkpoint)!r})",
-        f"AutoModelForMaskedLM.from_pretrained({str(checkpoint)!r}, trust_remote_code=True)",
-    )
-    code = code.replace(
-        f"from_pretrained({str(checkpoint)!r})", f"from_pretrained({str(checkpoint)!r}, trust_remote_code=True)"
-    )
-    code = code.replace("trainer.train()", f"trainer.train(resume_from_checkpoint={str(checkpoint)!r})")
-    reader.run(code + f"\n    run({str(tmp_path)!r}).save_model()\n    result = 1")
-    from safetensors.torch import load_file
-
-    resumed = load_file(tmp_path / "model.safetensors")
-    for name, weight in load_file(training / "checkpoint-4" / "model.safetensors").items():
-        torch.testing.assert_close(resumed[name], weight, atol=1e-6, rtol=1e-5)
 
 
 def test_a_checkpoint_is_pushed_as_a_stage(training, author, server):

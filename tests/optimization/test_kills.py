@@ -138,7 +138,7 @@ def test_a_training_killed_in_its_first_checkpoint_starts_anew(whole, corpus, tm
     check_same(output, folder)
 
 
-@pytest.mark.parametrize("whole", ["rows", "stream"], indirect=True)
+@pytest.mark.parametrize("whole", ["rows", pytest.param("stream", marks=pytest.mark.slow)], indirect=True)
 def test_a_finished_training_goes_on_with_no_further_step(whole, corpus, tmp_path):
     """As where it was killed between its last checkpoint and its end."""
     output, (folder, more) = tmp_path / "run", whole
@@ -167,10 +167,9 @@ def stopped(corpus: Path, output: Path, more: dict, method: str, steps: int, num
 @pytest.mark.parametrize(
     ("method", "steps", "saved", "given"),
     [
-        ("training_step", 4, 5, dict(save_strategy="no")),
         ("training_step", 5, 6, dict(save_strategy="no")),  # a step that is due for an evaluation
-        ("evaluate", STEPS, STEPS, dict(save_strategy="no")),  # the last one
-        ("evaluate", 6, 6, dict(save_steps=6, save_only_model=True)),
+        pytest.param("evaluate", STEPS, STEPS, dict(save_strategy="no"), marks=pytest.mark.slow),  # the last one
+        pytest.param("evaluate", 6, 6, dict(save_steps=6, save_only_model=True), marks=pytest.mark.slow),
         ("save_model", 6, 7, dict(save_steps=6, save_only_model=True)),
     ],
 )
@@ -220,7 +219,7 @@ def test_where_rows_cannot_be_read_a_checkpoint_is_saved_first(whole, corpus, tm
     check_same(output, folder)
 
 
-@pytest.mark.parametrize("precision", ["false", "true"])
+@pytest.mark.parametrize("precision", ["false", pytest.param("true", marks=pytest.mark.slow)])
 def test_a_training_that_diverges_stops_at_the_step_at_which_it_began(precision, corpus, tmp_path, monkeypatch, capsys):
     output, plain = tmp_path / "run", PretrainingTrainer.training_step
 

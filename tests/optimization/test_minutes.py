@@ -194,19 +194,3 @@ def test_the_command_trains_by_the_clock_and_goes_on(corpus, tmp_path, monkeypat
     assert json.loads((other / "trainer_state.json").read_text())["global_step"] > 20
     assert run(corpus, tmp_path / "third", *given[2:], "--resume_from_checkpoint", str(checkpoint)) == 2
     assert "by the clock" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        (["--minutes", "0"], "minutes must be positive, got 0"),
-        (["--minutes", "3", "--max_steps", "10"], "minutes: --max_steps does not go with --minutes"),
-        (["--minutes", "3", "--num_train_epochs", "2"], "minutes: --num_train_epochs"),
-        (["--optimizer", "muons"], "optimizer"),
-    ],
-)
-def test_the_command_refuses_before_any_work(given, said, corpus, tmp_path, capsys):
-    assert run(corpus, tmp_path / "run", *given) == 2
-    error = capsys.readouterr().err
-    assert said in error and len(error.strip().splitlines()) == 1
-    assert not (tmp_path / "run").exists()
