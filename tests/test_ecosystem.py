@@ -23,7 +23,6 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from minibert import MiniBertForMaskedLM, MiniBertModel
 from minibert.tokenization import train_tokenizer
-from minibert.training.conversion import to_native
 
 TEXTS = ["katan lover", "minben nuduk peten katan", "river"]
 
@@ -99,27 +98,6 @@ def test_sparse_encoder(masked_lm, tokenizer, tmp_path):
     encoder.save(str(tmp_path / "saved"))
     again = SparseEncoder(str(tmp_path / "saved"), device="cpu").encode(TEXTS, convert_to_sparse_tensor=False)
     assert_close(again, after)
-
-
-def test_multi_vector_encoder(folder_of, tokenizer, tmp_path):
-    """ColBERT's vectors, those of the [MASK] tokens that expand a query too, as of Transformers' BERT; and, as the docs
-    say, not of tokens that nothing attends to."""
-    from sentence_transformers import MultiVectorEncoder
-
-    ours, theirs = folder_of("Model", **BERT), str(tmp_path)
-    to_native(MiniBertModel.from_pretrained(ours)).save_pretrained(theirs)
-    tokenizer.save_pretrained(theirs)
-    found = {}
-    for attend in (True, False):
-        for folder in (ours, theirs):
-            torch.manual_seed(0)  # for the projection
-            encoder = MultiVectorEncoder(folder, device="cpu")
-            expansion = {"strategy": "fixed", "attend": attend, "length": 12, "token": None}
-            encoder[0].query_expansion = expansion
-            found[folder, attend] = torch.as_tensor(encoder.encode_query(TEXTS[:1])[0])
-    assert len(found[ours, True]) == 12
-    assert_close(found[ours, True], found[theirs, True], rtol=1e-4, atol=1e-5)
-    assert (found[ours, False].norm(dim=1) == 0).any() and (found[theirs, False].norm(dim=1) > 0.9).all()
 
 
 # --- accelerate ---

@@ -221,33 +221,6 @@ def test_what_a_class_cannot_be_asked():
         assert (finding.verdict, finding.measured) == ("not applicable", None) and reason in finding.note
 
 
-@pytest.mark.slow  # for benchmarks/audit.py
-@pytest.mark.parametrize(
-    ("kind", "fields", "check", "verdict"),
-    [
-        ("DistilBertForMaskedLM", dict(sinusoidal_pos_embds=True), "new weights", "pass"),
-        ("RoFormerForMaskedLM", {}, "lacking weights", "pass"),
-        ("FunnelForMaskedLM", {}, "new weights", "pass"),
-        ("Qwen3ForSequenceClassification", {}, "positions shifted", "pass"),
-        ("ElectraForPreTraining", {}, "padding right", "pass"),
-        ("ElectraForPreTraining", {}, "no target", "not applicable"),
-        ("CLIPTextModel", {}, "positions shifted", "not applicable"),
-        ("LongformerForMaskedLM", {}, "half precision, large", "pass"),
-    ],
-)
-def test_what_other_classes_do_otherwise(kind, fields, check, verdict):
-    """Fixed tables have no spread, other weights are not centred at 0, keys may have fewer heads, ELECTRA knows no
-    -100, not every table of positions is called so."""
-    assert examine(load(kind, fields), check).verdict == verdict
-
-
-def test_a_window_that_is_wider_than_the_positions():
-    """What is asked is how far a layer sees, and not how many positions the model has learned."""
-    model = load("MiniBertForMaskedLM", dict(position_embedding_type="absolute", local_attention=64))
-    assert model.config.max_position_embeddings < 2 * 32 + 1
-    assert examine(model, "window").verdict == "pass"
-
-
 def test_a_check_that_breaks_is_a_failure():
     class Broken(MiniBertForMaskedLM):
         def forward(self, input_ids=None, **kwargs):
@@ -255,13 +228,3 @@ def test_a_check_that_breaks_is_a_failure():
 
     finding = examine(Broken(build("ForMaskedLM").config), "padding right")
     assert (finding.verdict, finding.measured, finding.note) == ("fail", math.inf, "RuntimeError: no way")
-
-
-@pytest.mark.slow  # for benchmarks/audit.py
-def test_fields_by_any_of_their_names():
-    """Also those that Transformers understands and that are no fields of the class."""
-    given = dict(num_hidden_layers=1, num_labels=5, attn_implementation="eager")
-    config = load("DistilBertForSequenceClassification", given).config
-    assert (config.n_layers, config.num_labels, config._attn_implementation) == (1, 5, "eager")
-    assert load("EuroBertModel", dict(rope_theta=7.0)).config.rope_parameters["rope_theta"] == 7.0
-    assert load("DebertaV2Model", dict(relative_attention=True, position_buckets=16)).encoder.position_buckets == 16

@@ -102,13 +102,6 @@ def test_rates(tokenizers, algorithm, masking, make_rows, rate):
     assert_share(kept, targets, 0.1)
 
 
-def test_replacement_rates_can_be_set(tokenizer):
-    collator = MaskedLMCollator(tokenizer, mask_replace_prob=0.3, random_replace_prob=0.6, seed=0)
-    counts = np.array([[len(part) for part in found] for *_, found in outcomes(collator, padded_rows(tokenizer), 2)])
-    assert_share(counts[:, 2], counts[:, 1], 0.3)
-    assert_share(counts[:, 3], counts[:, 1], 0.6)
-
-
 @pytest.mark.parametrize("masking", MASKING_KINDS)
 def test_rates_of_nothing_and_of_everything(tokenizer, masking):
     rows = packed_rows(tokenizer)

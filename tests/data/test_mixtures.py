@@ -175,14 +175,6 @@ def test_a_small_corpus_holds_out_what_an_objective_needs(tmp_path, languages):
         assert len(prepare(data, validation_size=0.05, seed=seed).validation) == 1
 
 
-def test_equal_documents_of_two_sources_stay_together(tmp_path):
-    for name in "ab":
-        (tmp_path / f"{name}.txt").write_text("\n".join(f"document {i}" for i in range(100)))
-    for seed in range(5):
-        documents = prepare([str(tmp_path / "a.txt"), str(tmp_path / "b.txt")], weights=[1, 1], seed=seed)
-        assert len(documents.validation) and not set(documents.train["text"]) & set(documents.validation["text"])
-
-
 def test_a_seed_draws_one_order_and_its_tokens_are_cached(sources):
     first, again, other = (prepare(sources, seed=seed).train for seed in (1, 1, 2))
     assert first["text"][:] == again["text"][:] != other["text"][:]

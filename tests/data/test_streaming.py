@@ -129,14 +129,6 @@ def test_documents_of_small_files_come_no_more_often(tmp_path, buffer):
         assert 3 * size - buffer <= counts[name] <= 4 * size, counts
 
 
-def test_without_a_buffer_the_order_is_kept(folder):
-    documents = prepare([folder], shuffle_buffer=0, validation_size=0.1)
-    (stream,) = load_sources([str(folder)], streaming=True)
-    expected = texts(split_stream(stream, 0.1, 0)[0])
-    assert texts(documents.train, 2 * len(expected)) == 2 * expected
-    assert texts(documents.sample) == expected
-
-
 # --- mixtures ---
 
 

@@ -14,10 +14,8 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.evaluation import InformationRetrievalEvaluator
 
 import minibert
-from minibert.training.embeddings.data import Passage, read_retrieval
-from minibert.training.embeddings.encoders import embed
-from minibert.training.embeddings.evaluate import evaluate_embed, measure
-from minibert.training.embeddings.search import search
+from minibert.training.embeddings.data import read_retrieval
+from minibert.training.embeddings.evaluate import measure
 from minibert.training.embeddings.train import as_retrieval
 
 
@@ -161,21 +159,6 @@ def test_bad_retrieval_folders(tmp_path):
     corpus.unlink()
     with pytest.raises(ValueError, match=r"no retrieval folder: it has no corpus.jsonl"):
         read_retrieval(str(tmp_path / "data"))
-
-
-def test_commands_return_their_results(folder, library, tmp_path):
-    """What is printed and written comes back to Python as well."""
-    vectors = embed(["katan", "lover"], output=str(tmp_path / "v.npy"), model=folder)
-    np.testing.assert_array_equal(vectors, np.load(tmp_path / "v.npy"))
-    hits = search(tmp_path / "index", ["katan", "lover"], data=str(library), model=folder, top_k=2)
-    assert [len(found) for found in hits] == [2, 2] and all(isinstance(p, Passage) for p, _ in hits[0])
-    assert hits[0][0][1] >= hits[0][1][1]
-    again = search(tmp_path / "index", "lover", top_k=2)[0]
-    assert [passage for passage, _ in again] == [passage for passage, _ in hits[1]]
-    write_retrieval(tmp_path / "data")
-    result = tmp_path / "r.json"
-    scores = evaluate_embed(str(tmp_path / "data"), model=folder, result=str(result))
-    assert scores == json.loads(result.read_text()) and 0 <= scores["metrics"]["ndcg@10"] <= 1
 
 
 def test_a_data_set_in_memory_is_measured_on(folder):

@@ -263,27 +263,6 @@ class TestTask:
         with pytest.raises(ValueError, match=message):
             make_task(tokenizers["bpe"], rows, tmp_path, stride=15)
 
-    @pytest.mark.parametrize("algorithm", ALGORITHMS)
-    def test_one_answer_without_a_list_and_with_spaces_around_it(self, tokenizers, tmp_path, algorithm):
-        row = {"question": "Who ?", "context": "It was  Ada  who came ."}
-        for text, start in (("Ada", 8), ("  Ada ", 6)):
-            rows = [row | {"answers": {"text": text, "answer_start": start}}]
-            task, split = make_task(tokenizers[algorithm], rows, tmp_path)
-            assert (split["_label"][0], split["_starts"][0]) == (["Ada"], [8])
-            (encoded,) = task.encode(split, training=True)
-            first, last = (encoded["offsets"][encoded[f"{side}_positions"]] for side in ("start", "end"))
-            assert row["context"][first[0] : last[1]].strip() == "Ada"
-
-    def test_the_longest_input_is_that_of_the_paper_or_of_the_trained_model(self, tokenizers, tmp_path):
-        tokenizer = copy.deepcopy(tokenizers["bpe"])
-        file = write_rows(tmp_path / "train.jsonl", questions(2))
-        splits = load(train=[file], validation=[file])
-        for config, asked, saved, longest in [(None, None, 512, 384), (None, 500, 500, 500),
-                                              (MiniBertConfig(), None, 512, 512), (None, None, 128, 128)]:  # fmt: skip
-            tokenizer.model_max_length = saved
-            AnswerQuestions(tokenizer, max_length=asked).read(splits, config)
-            assert tokenizer.model_max_length == longest
-
     def test_bad_columns_and_strides_are_named(self, tokenizers, tmp_path):
         with pytest.raises(ValueError, match="answers_column: .*train.jsonl"):
             make_task(tokenizers["bpe"], [{"question": "a", "context": "b"}], tmp_path)

@@ -226,15 +226,6 @@ class TestTraining:
         *_, state = train(run, run.initial_model())
         assert state.epoch == 3 and state.best_global_step == 10
 
-    def test_a_resumed_training_is_as_patient_as_one_that_was_not_cut(self, start, data, tmp_path):
-        """One evaluation without progress was before the cut. How long it all took nobody knows."""
-        given = ["--learning_rate", "0", "--patience", "2", "--save_only_model", "false", "--save_total_limit", "3"]
-        run = self.prepare(start, data, tmp_path, *given, "--num_train_epochs", "2")
-        assert train(run, run.initial_model()).report["training_seconds"] > 0
-        run = self.prepare(start, data, tmp_path / "again", *given, "--num_train_epochs", "9")
-        _, report, _, state = train(run, run.initial_model(), str(tmp_path / "checkpoint-20"))
-        assert state.epoch == 3 and report["training_seconds"] is None
-
     @pytest.mark.parametrize(
         "end",
         [["--num_train_epochs", "9", "--patience", "1"], pytest.param(["--max_steps", "15"], marks=pytest.mark.slow)],
@@ -490,21 +481,6 @@ class TestBadInput:
         arguments = ["--model", start, "--data", data, "--output_dir", str(output), *QUICK]
         assert cli.main(["finetune", "classify", *arguments, "--resume_from_checkpoint", "true"]) == 2
         assert "--save_only_model false" in capsys.readouterr().err
-
-    @pytest.mark.parametrize(
-        ("folder", "state", "given", "advised"),
-        [
-            ("", "optimizer.pt", [], True),
-            ("", "scheduler.pt", [], False),  # a model only
-        ],
-    )
-    def test_it_is_advised_to_resume_what_can_be(self, start, data, tmp_path, capsys, folder, state, given, advised):
-        (tmp_path / folder / "checkpoint-10").mkdir(parents=True)
-        (tmp_path / folder / "checkpoint-10" / state).touch()
-        arguments = ["--model", start, "--data", data, "--output_dir", str(tmp_path), *QUICK, *given]
-        assert cli.main(["finetune", "classify", *arguments]) == 2
-        error = capsys.readouterr().err
-        assert "holds an unfinished run" in error and ("--resume_from_checkpoint true" in error) is advised
 
 
 @pytest.mark.parametrize(

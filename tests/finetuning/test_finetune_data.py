@@ -3,7 +3,6 @@
 import json
 
 import datasets
-import numpy as np
 import pytest
 from toy_reviews import load
 from transformers import BertConfig
@@ -121,34 +120,12 @@ class TestSplits:
         with pytest.raises(ValueError, match=f"a.jsonl.* {said}"):
             load(train=[str(tmp_path / "a.jsonl")], validation=[write(tmp_path / "b.csv", ROWS)])
 
-    @pytest.mark.parametrize("more", [{}, {"train": ["{folder}/a.jsonl"]}])
-    def test_a_data_set_of_the_hub_without_the_splits_that_are_looked_for(self, tmp_path, more, monkeypatch):
-        rows = datasets.DatasetDict(
-            {"full": datasets.Dataset.from_list(ROWS), "corpus": datasets.Dataset.from_list(ROWS)}
-        )
-        monkeypatch.setattr("minibert.training.finetuning.data.tables.load_hub", lambda *_: rows)
-        write(tmp_path / "a.jsonl", ROWS)
-        given = {name: [file.format(folder=tmp_path) for file in files] for name, files in more.items()}
-        with pytest.raises(ValueError, match="data: the splits are full, corpus"):
-            load(data="me/some", **given)
-
     @pytest.mark.parametrize("names", [("train-v1.1", "train-v2.0"), ("train", "train_100")])
     def test_tables_that_are_no_shards_are_not_joined(self, tmp_path, names):
         for name in names:
             write(tmp_path / f"{name}.jsonl", ROWS)
         with pytest.raises(ValueError, match="data: .* are no shards of one table; use --train FILE"):
             load(data=str(tmp_path))
-
-    def test_columns_in_another_order_and_without_values(self, tmp_path):
-        files = [
-            write(tmp_path / "a.jsonl", ROWS[:2]),
-            write(tmp_path / "b.jsonl", [{"label": 7, "text": "other order"}]),
-            write(tmp_path / "c.jsonl", [{"text": "no label", "label": None}]),
-        ]
-        rows = load(test=files)["test"]
-        assert rows["text"] == ["text 0", "text 1", "other order", "no label"]
-        assert rows["label"] == [0, 1, 7, None]
-        assert [where(row) for row in rows] == [f"{files[i]}, row {row}" for i, row in ((0, 1), (0, 2), (1, 1), (2, 1))]
 
     def test_rows_are_held_out_and_known_by_their_number(self, tmp_path):
         train = write(tmp_path / "train.jsonl", ROWS)
@@ -325,11 +302,6 @@ class TestLabels:
         assert task.score([[0]] * 10, said) == {"f1_micro": 0.0, "f1_macro": 0.0, "accuracy": 0.9}
         assert task.score(said, said) == {"f1_micro": 1.0, "f1_macro": 1.0, "accuracy": 1.0}
 
-    def test_values_of_a_model_that_diverged(self):
-        task = Classify(None, problem_type=REGRESSION)
-        task.problem_type = REGRESSION
-        assert np.isnan(task.score([float("nan"), 1.0], [0.0, 1.0])["mse"])
-
     @pytest.mark.parametrize(
         ("values", "arguments", "kind", "labels", "expected"),
         [
@@ -437,13 +409,6 @@ class TestCells:
         assert task.labels == (labels or train) and len(splits["test"]) == len(test)
         assert task.problem_type == SINGLE and len(set(splits["train"][LABEL])) == len(set(train))
 
-    def test_fractions(self, tmp_path):
-        texts = {"train": ["3.1", "3.10", "3.9"], "validation": ["3.10", "3.1"]}
-        task, splits = self.read(tmp_path, texts, problem_type=SINGLE)
-        assert task.labels == ["3.1", "3.10", "3.9"] and splits["validation"][LABEL] == [1, 0]
-        task, splits = self.read(tmp_path, texts)
-        assert task.problem_type == REGRESSION and splits["validation"][LABEL] == pytest.approx([3.1, 3.1])
-
     @pytest.mark.parametrize(
         ("names", "cells", "ids"),
         [
@@ -470,19 +435,6 @@ class TestCells:
                 task.read(splits, config)
         else:
             assert task.read(splits, config)["test"][LABEL] == ids
-
-    def test_test_rows_without_labels_change_no_class(self, tmp_path):
-        """Their cells are empty, or say -1; a column that only they have is of numbers too."""
-        train = write(tmp_path / "train.csv", [{"text": f"text {i}", "label": i} for i in (0, 1, 2, 10)])
-        for cell in ("", "-1", "-1.0"):
-            test = write(tmp_path / "test.csv", [{"text": "text 5", "label": cell, "number": 7}])
-            splits = load(train=[train], validation=[train], test=[test])
-            assert splits["test"]["number"] == [7]
-            task = Classify(None)
-            drop_unlabelled_test(task, splits)
-            assert "test" not in splits
-            task.read(splits)
-            assert task.labels == ["0", "1", "2", "10"]
 
     def test_names_that_a_model_never_gave(self, tmp_path):
         """A model of labels that are called so, and what numbers them."""

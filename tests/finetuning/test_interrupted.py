@@ -17,35 +17,6 @@ from minibert.training.finetuning import run as command
 from minibert.training.finetuning.tasks import classification
 
 
-@pytest.mark.parametrize("only_model", [True, False])
-def test_a_full_disk_advises_what_can_be_done(start, data, tmp_path, monkeypatch, capsys, only_model):
-    def full(*_, **__):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(Trainer, "save_model", full)
-    arguments = ["--model", start, "--data", data, "--output_dir", str(tmp_path / "out"), *QUICK, "--max_steps", "1"]
-    arguments += ["--save_only_model", str(only_model).lower()]
-    assert cli.main(["finetune", "classify", *arguments]) == 2
-    said = capsys.readouterr().err
-    assert "checkpoint-1 could not be written" in said and "No space left" in said
-    resumable = not only_model
-    assert ("start again in another folder" in said) is not resumable
-    assert ("--resume_from_checkpoint true" in said) is resumable
-
-
-def test_sigterm_advises_what_can_be_done(start, data, tmp_path, monkeypatch, capsys):
-    step = Trainer.training_step
-    told = lambda *given: os.kill(os.getpid(), signal.SIGTERM) or step(*given)  # noqa: E731
-    monkeypatch.setattr(Trainer, "training_step", told)
-    arguments = ["--model", start, "--data", data, "--output_dir", str(tmp_path / "out"), *QUICK]
-    before = signal.getsignal(signal.SIGTERM)
-    with pytest.raises(SystemExit):
-        cli.main(["finetune", "classify", *arguments])
-    signal.signal(signal.SIGTERM, before)
-    said = capsys.readouterr().out
-    assert "step 1 is saved; go on with --resume_from_checkpoint true" in said
-
-
 @pytest.mark.parametrize(
     "steps, more",
     [

@@ -150,34 +150,6 @@ def test_short_contexts_leave_room_for_questions(encoder, tmp_path):
     assert 20 + 3 < trains("answer", rows, encoder, tmp_path, "--max_question_length", "20") < 64
 
 
-def test_contexts_are_counted_whole(encoder, tmp_path):
-    """Not the parts that they are read in: 8 rows with contexts of the same beginning, one of them twice."""
-    draw = random.Random(2)
-    begin = draw.choices(WORDS, k=500)
-    contexts = [" ".join([*begin, *draw.choices(WORDS, k=20)]) for _ in range(8)]
-    rows = [{"question": WORDS[0], "context": text, "answers": {"text": [text[:2]], "answer_start": [0]}}
-            for text in [*contexts, contexts[0]]]  # fmt: skip
-    output, file = tmp_path / "plan", write_rows(tmp_path / "train.jsonl", rows)
-    assert (
-        run(tmp_path, encoder, output, "--plan", "--validation", file, "--max_question_length", "20", task="answer")
-        == 0
-    )
-    tokenizer = AutoTokenizer.from_pretrained(encoder, model_max_length=10**6)
-    longest = max(len(tokenizer(row["question"], row["context"])["input_ids"]) for row in rows)
-    page = (output / "plan.md").read_text()
-    assert f", {longest} | 1 | – |" in page and f", {longest} | 1 | 8 |" in page
-    assert "100.0% are longer than 64" in page
-
-
-def test_the_longest_choice_counts_not_all_of_them(encoder, tmp_path):
-    draw = random.Random(3)
-    rows = [{"context": WORDS[0], "choices": [" ".join(draw.choices(WORDS, k=8)) for _ in range(4)], "label": 0}
-            for _ in range(40)]  # fmt: skip
-    tokenizer = AutoTokenizer.from_pretrained(encoder)
-    longest = max(len(tokenizer(row["context"], choice)["input_ids"]) for row in rows for choice in row["choices"])
-    assert longest <= trains("choose", rows, encoder, tmp_path) <= longest + 8
-
-
 GIVEN = ["--lora", "4", "--layerwise_lr_decay", "0.9", "--learning_rate", "1e-4", "--seed", "7", "--num_train_epochs",
          "1", "--per_device_train_batch_size", "5", "--patience", "0", "--weight_decay", "0.05",
          "--lr_scheduler_type", "cosine", "--max_length", "32", "--metric_for_best_model", "eval_loss",

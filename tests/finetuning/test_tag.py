@@ -8,7 +8,6 @@ import json
 import random
 import warnings
 
-import datasets
 import numpy as np
 import pytest
 import seqeval.metrics
@@ -346,18 +345,6 @@ class TestTask:
         assert scores["f1_macro"] == pytest.approx(sklearn.metrics.f1_score(true, predicted, average="macro"))
         task.draw(prediction, tmp_path / "pos.png")
         assert (tmp_path / "pos.png").stat().st_size > 3000
-
-    def test_numbers_with_names(self, tokenizers, tmp_path):
-        rows = [{"tokens": ["Ada", "left"], "tags": [1, 0]}]
-        _, split = make_task(tokenizers["bpe"], rows, tmp_path, tag_names=["O", "B-PER", "I-PER"])
-        assert split["_label"][:] == [["B-PER", "O"]]
-        names = datasets.Features({
-            "tokens": datasets.List(datasets.Value("string")),
-            "tags": datasets.List(datasets.ClassLabel(names=["O", "B-PER"])),
-        })  # fmt: skip
-        dataset = datasets.Dataset.from_list(rows, features=names).add_column("_file", ["f"]).add_column("_row", [1])
-        read = Tag(tokenizers["bpe"]).read(datasets.DatasetDict(train=dataset))
-        assert read["train"]["_label"][:] == [["B-PER", "O"]]
 
     @pytest.mark.parametrize(
         "rows, arguments, message",

@@ -159,22 +159,6 @@ def test_results_are_a_valid_model_index(saved):
     assert "| accuracy | SST-2 | 0.5000 | – |" in text
 
 
-def test_it_says_what_the_files_say(saved):
-    folder = saved("MiniBertForMaskedLM", "bert")
-    config = MiniBertConfig.from_pretrained(folder)
-    card = render_card(folder, FACTS, "owner/model")
-    parameters = MiniBertForMaskedLM(config).num_parameters()
-    assert f"{parameters:,} parameters" in card
-    (folder / "loss.png").touch()
-    assert "![training and validation loss](loss.png)" not in card
-    assert "![training and validation loss](loss.png)" in render_card(folder, FACTS, "owner/model")
-    (folder / "loss.png").unlink()
-    assert f"- 1 layers, width {config.hidden_size}, 2 heads\n- every layer attends to the whole document\n" in card
-    for said in ("- steps: 1,234 (2.00 epochs)", "- data: owner/corpus, notes.txt", "longer than 64 tokens were",
-                 f"longer than {config.max_position_embeddings} tokens", "Fine-tuned from owner/base"):  # fmt: skip
-        assert said in card
-
-
 @pytest.mark.parametrize(
     ("changes", "said"),
     [

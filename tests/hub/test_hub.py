@@ -235,14 +235,6 @@ def test_dry_run_uploads_nothing(author, server, folder):
     assert len(server.log) == asked and "tester/dry" not in server.repositories
 
 
-def test_a_card_that_the_hub_refuses(author, server, folder, tmp_path):
-    """Nothing is uploaded, and what the Hub says is shown."""
-    copy = copy_of(folder, tmp_path)
-    write_card(copy, "---\nbase_model: /home/me/x\n---\n" + "x" * 50)
-    assert "base_model" in push(author, copy, "tester/refused", status=2)
-    assert set(server.repositories["tester/refused"].at("main").files) == {".gitattributes"}
-
-
 @pytest.mark.parametrize(
     ("before", "said"),
     [

@@ -144,10 +144,3 @@ def test_what_follows_the_length_is_captured_for_every_length(kind):
         ids = torch.randint(1, 61, (2, length))
         actual, expected = program.module()(input_ids=ids), model(ids)
         assert_close(actual.last_hidden_state, expected.last_hidden_state, rtol=0, atol=1e-5)
-
-
-@pytest.mark.parametrize("kind", FOLLOW_THE_LENGTH)
-def test_an_empty_batch(kind):
-    model = MiniBertModel(config(rope_parameters=parameters(kind)))
-    ids = torch.zeros(2, 5, dtype=torch.long)
-    assert not model(ids, attention_mask=torch.zeros_like(ids)).last_hidden_state.any()

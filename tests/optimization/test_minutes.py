@@ -103,22 +103,6 @@ def test_no_time_is_refused(minutes):
         TimeBudget(minutes)
 
 
-def test_trainer_state_follows_the_clock():
-    """What `Trainer` reads: the expected number of steps, as soon as it is known, and exact at the end."""
-    machine, computed = Machine(lambda now: 1.0), []
-    budget = machine.budget(minutes=0.5)
-    compute = lambda args, steps: computed.append(steps)  # noqa: E731
-    state = types.SimpleNamespace(global_step=0, max_steps=10**9, compute_steps=compute)
-    budget.on_train_begin("args", state, None)
-    assert state.max_steps == 10**9 and not computed
-    while state.global_step < state.max_steps:
-        machine.now += 1.0 if state.global_step < 20 else 2.0
-        budget.on_optimizer_step("args", state, None)
-        state.global_step += 1
-        assert computed == [30][: state.global_step // 2]
-    assert budget.progress == pytest.approx(1) and machine.now - 1000 == pytest.approx(30, abs=1)
-
-
 def test_time_is_kept_for_the_evaluation_at_the_end():
     """5 % of all until one was measured; and one in between that leaves less is left out."""
     machine = Machine(lambda now: 1.0)

@@ -310,16 +310,6 @@ def test_a_decoder_generates_token_by_token(architecture):
     assert model.generate(padded, do_sample=False, num_beams=3, **options).shape == (2, 14)
 
 
-def test_a_decoder_does_not_see_accumulation(tmp_path, word_tokenizer, stories):
-    tokenized = word_tokenizer(stories[0][:40], add_special_tokens=False)["input_ids"]
-    rows = pack_documents(datasets.Dataset.from_dict({"input_ids": tokenized}), word_tokenizer, 40, "padded")
-    rows = rows.select(range(32))
-    _, weights, _ = trained(tmp_path / "a", "clm", rows, word_tokenizer, 16, 1, "modernbert")
-    _, other, _ = trained(tmp_path / "b", "clm", rows, word_tokenizer, 4, 4, "modernbert")
-    for name, tensor in weights.items():
-        torch.testing.assert_close(other[name], tensor, rtol=1e-4, atol=1e-5)
-
-
 def test_smoothed_labels_are_those_of_the_masks(tmp_path, word_tokenizer, pairs):
     """The first step's loss: 0.8 of the cross-entropy at the masks, 0.2 of its mean over the vocabulary."""
     losses, objective = Losses(), make("mlm", seed=42)

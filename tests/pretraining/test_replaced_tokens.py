@@ -457,15 +457,6 @@ def test_resuming_gives_the_uninterrupted_run_bit_for_bit(corpus, tmp_path):
     assert not torch.equal(final["detector.weight"], half.detector.weight)
 
 
-def test_going_on_from_a_model(tokenizer, tmp_path):
-    _, both = build(tokenizer)
-    both.discriminator().save_pretrained(tmp_path)
-    objective, _ = build(tokenizer)
-    again, _ = objective.model(str(tmp_path), MiniBertConfig.from_pretrained(tmp_path), tokenizer)
-    for name, tensor in both.discriminator().state_dict().items():
-        assert torch.equal(again.state_dict()[name], tensor), name
-
-
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

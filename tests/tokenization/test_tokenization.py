@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from processes import Python
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import (
-    AutoTokenizer,
     BertTokenizer,
     PreTrainedTokenizerFast,
     RobertaTokenizer,
@@ -157,13 +156,6 @@ class TestEveryAlgorithm:
         with pytest.warns(UserWarning, match=r"vocabulary of \d+ tokens, fewer than vocab_size=900"):
             assert len(train_tokenizer(["few words, few words"] * 3, algorithm, 900, show_progress=False)) < 900
 
-    def test_progress_is_shown_where_there_is_much_text(self, algorithm, capfd, monkeypatch):
-        for large, shown in ((2_000_000, False), (0, True)):
-            monkeypatch.setattr("minibert.tokenization.train.LARGE", large)
-            with pytest.warns(UserWarning, match="vocabulary of"):
-                train_tokenizer(["some words here"], algorithm)
-            assert bool("".join(capfd.readouterr())) == shown
-
 
 def test_reload_without_our_code(trained, tmp_path):
     for name, tokenizer in trained.items():
@@ -305,12 +297,6 @@ class TestLossless:
 
 
 class TestUnigramPieces:
-    def test_frequent_words_are_single_pieces(self, trained, texts):
-        counts = Counter(word for text in texts for word in re.findall(r"(?<= )[a-z]{3,}", text))
-        pieces = trained["unigram"].get_vocab()
-        frequent = [word for word, _ in counts.most_common(60)]
-        assert sum("▁" + word in pieces for word in frequent) >= 54
-
     def test_no_piece_crosses_the_border_of_a_word(self, trained):
         pieces = trained["unigram"].convert_ids_to_tokens(range(261, VOCAB_SIZE))
         assert not [piece for piece in pieces if "▁" in piece.lstrip("▁\n")]
@@ -369,17 +355,6 @@ class TestWordStartTable:
         assert checked["marked"] > 5000
         assert checked["unmarked"] > 100
 
-    @pytest.mark.parametrize("algorithm", ["bpe", "unigram"])
-    def test_words_of_prose_are_those_of_word_ids(self, trained, algorithm):
-        tokenizer = trained[algorithm]
-        text = "The owner, who hadn't slept, said: nothing was lost! Then 3 of 27 cats (the old ones) walked away."
-        encoding = tokenizer(text, add_special_tokens=False)
-        words = encoding.word_ids()
-        new = [i == 0 or words[i] != words[i - 1] for i in range(len(words))]
-        different = [i for i, got in enumerate(word_start_table(tokenizer)[encoding["input_ids"]]) if got != new[i]]
-        # Only the word behind the bracket has no mark; with word_ids it is apart from the bracket.
-        assert [encoding.word_to_chars(words[i]).start for i in different] == [text.index("the old")]
-
     @pytest.mark.parametrize("algorithm", ALGORITHMS)
     def test_special_and_added_tokens_begin_words(self, texts, algorithm):
         tokenizer = train_tokenizer(texts[:60], algorithm, 600, show_progress=False)
@@ -422,12 +397,6 @@ class TestWordStartTable:
         digits = pre_tokenizers.Digits(individual_digits=True)
         backend.pre_tokenizer = pre_tokenizers.Sequence([digits, pre_tokenizers.ByteLevel()])
         assert word_start_table(PreTrainedTokenizerFast(tokenizer_object=backend)).tolist() == [True, True, False]
-
-    def test_survives_saving(self, trained, tmp_path):
-        for tokenizer in trained.values():
-            tokenizer.save_pretrained(tmp_path)
-            reloaded = AutoTokenizer.from_pretrained(tmp_path)
-            assert (word_start_table(reloaded) == word_start_table(tokenizer)).all()
 
     def test_refuses_what_it_cannot_tell(self):
         clip = Tokenizer(models.BPE({"a</w>": 0}, [], end_of_word_suffix="</w>"))
