@@ -5,8 +5,7 @@
     … compare FOLDER --only outputs masks                                           # some sections
 
 Text and tokenizer are made once, by `record`, and kept in FOLDER, so that what is compared is the same computation.
-Only public names are used. What takes longer has commands of its own: `first` (the command of the README), `tasks`
-(fine-tuning), `speed` (two checkouts in turn).
+Only public names are used.
 """
 
 import argparse
@@ -17,9 +16,7 @@ import itertools
 import json
 import os
 import random
-import shutil
 import signal
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -572,149 +569,14 @@ def compare(folder: Path, only: list[str]) -> int:
     return status
 
 
-# --- what takes longer ---
-
-
-def first(folder: Path) -> int:
-    """The first command of the README: its loss, and its seconds with all imports."""
-    output, start = folder / f"first of {PACKAGE.parent.name}", time.perf_counter()
-    run_command(PACKAGE, "pretrain", "--output_dir", output)
-    seconds = time.perf_counter() - start
-    loss = json.loads((output / "report.json").read_text())["validation_loss"]
-    print(f"first command: loss {loss:.3f} (3.64 ± 0.06) in {seconds:.0f} s; the model is in {output}")
-    return int(abs(loss - 3.64) > 0.06)
-
-
-def cut(source: Path, target: Path, count: int) -> Path:
-    """A folder with the same files, of at most `count` training rows, drawn."""
-    shutil.copytree(source, target)
-    lines = (source / "train.jsonl").read_text().splitlines(keepends=True)
-    chosen = random.Random(0).sample(lines, min(count, len(lines)))
-    (target / "train.jsonl").chmod(0o644)
-    (target / "train.jsonl").write_text("".join(chosen))
-    return target
-
-
-def tasks(folder: Path, model: Path) -> int:
-    """Small fine-tunings of `model`, a folder; what an earlier call found for another checkout stands beside them."""
-    data, found = Path(os.environ["MINIBERT_DATA"]), {}
-    with tempfile.TemporaryDirectory() as name:
-        temporary = Path(name)
-        for task, source, options in (
-            ("classify", "sst2", dict(labels="negative positive", num_train_epochs=1)),
-            ("tag", "ner_wikigold", dict(learning_rate=3e-4, num_train_epochs=6)),
-            ("nli", "nli", dict(num_train_epochs=1)),
-        ):
-            given = words(dict(model=model, data=cut(data / source, temporary / source, 4000)) | options)
-            given = [part for word in given for part in word.split(" ")]
-            run_command(PACKAGE, "finetune", task, *given, "--output_dir", temporary / task)
-            scores = json.loads((temporary / task / "metrics.json").read_text())["test"]
-            found |= {f"{source} {key}": scores[key] for key in ("accuracy", "f1", "f1_macro") if key in scores}
-        passages = map(json.loads, (data / "retrieval_cranfield/corpus.jsonl").read_text().splitlines())
-        pairs = [dict(query=row["title"], positive=row["text"]) for row in passages if row["title"] and row["text"]]
-        (temporary / "pairs.jsonl").write_text("".join(json.dumps(pair) + "\n" for pair in pairs))
-        given = ["--train", temporary / "pairs.jsonl", "--model", model, "--output_dir", temporary / "embedder"]
-        run_command(PACKAGE, "finetune", "embed", *given)
-        given = ["--model", temporary / "embedder", "--data", data / "retrieval_cranfield"]
-        said = run_command(PACKAGE, "evaluate", "embed", *given, "--output_dir", temporary / "scores")
-        print(said[-1500:])
-        reports = [json.loads(path.read_text()) for path in (temporary / "scores").glob("*.json")]
-        for key, value in itertools.chain.from_iterable(report.get("metrics", {}).items() for report in reports):
-            if "ndcg" in key.lower():
-                found[f"cranfield {key}"] = value
-    path = folder / "tasks.json"
-    known = json.loads(path.read_text()) if path.exists() else {}
-    known[PACKAGE.parent.name] = found
-    path.write_text(json.dumps(known, indent=1))
-    print(f"{'':<32}" + "".join(f"{name:>14}" for name in known))
-    for key in found:
-        print(f"{key:<32}" + "".join(f"{scores.get(key, float('nan')):>14.4f}" for scores in known.values()))
-    return 0
-
-
-WORK = ("embed", "packed step", "padded step")
-
-
-def work(folder: Path) -> int:
-    """Do what standard input asks for, line by line, and say how many seconds it took."""
-    torch.set_num_threads(len(os.sched_getaffinity(0)))
-    torch.manual_seed(0)
-    config = MiniBertConfig.minibert("mini", vocab_size=8192)
-    tokenizer = AutoTokenizer.from_pretrained(folder / "inputs/tokenizer")
-    model = minibert.MiniBertForMaskedLM(config).train()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
-    lengths = np.random.default_rng(0).integers(20, 500, 16)
-    lengths = [*lengths[lengths.cumsum() < 4000], 4096 - lengths[lengths.cumsum() < 4000].sum()]
-    bounds = torch.tensor([0, *np.cumsum(lengths)], dtype=torch.int32)
-    sequences = dict(cu_seq_lens_q=bounds, cu_seq_lens_k=bounds, max_length_q=max(lengths), max_length_k=max(lengths))
-    batches = {}
-    for kind, shape, more in (("packed step", (1, 4096), sequences), ("padded step", (32, 128), {})):
-        ids = torch.randint(10, 8192, shape)
-        batches[kind] = dict(input_ids=ids, labels=torch.where(torch.rand(shape) < 0.3, ids, -100), **more)
-    batches["padded step"]["attention_mask"] = (torch.arange(128) < torch.randint(20, 129, (32, 1))).long()
-    texts = make_texts(2000, 3)
-    with tempfile.TemporaryDirectory() as name:
-        minibert.MiniBertModel(MiniBertConfig.minibert("mini", vocab_size=8192)).save_pretrained(name)
-        tokenizer.save_pretrained(name)
-        for line in sys.stdin:
-            start = time.perf_counter()
-            if line.strip() == "embed":
-                with contextlib.redirect_stdout(io.StringIO()):
-                    minibert.embed(texts, model=name)
-            else:
-                for _ in range(5):
-                    model(**batches[line.strip()]).loss.backward()
-                    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-                    optimizer.step()
-                    optimizer.zero_grad()
-            print(f"SECONDS {time.perf_counter() - start}", flush=True)
-    return 0
-
-
-def speed(folder: Path, other: Path, rounds: int) -> int:
-    """The time of the checkout `other` by that of this one, in turn; below 0.97 this one has become slower."""
-    workers = [
-        subprocess.Popen(
-            [sys.executable, __file__, "work", str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-            env=os.environ | dict(PYTHONPATH=str(package.resolve().parent)),
-        )
-        for package in (PACKAGE, other)
-    ]  # fmt: skip
-    seconds = {kind: ([], []) for kind in WORK}
-    for turn, kind in itertools.product(range(rounds + 1), WORK):
-        for i in (0, 1) if turn % 2 else (1, 0):
-            print(kind, file=workers[i].stdin, flush=True)
-            said = next(line for line in workers[i].stdout if line.startswith("SECONDS"))
-            if turn:  # the first is not timed
-                seconds[kind][i].append(float(said.split()[1]))
-    for worker in workers:
-        worker.stdin.close()
-        worker.wait()
-    print(f"{'time of the other / of this':<28}{'median':>8}{'of minima':>11}{'seconds':>9}")
-    for kind, (ours, theirs) in seconds.items():
-        median = statistics.median(b / a for a, b in zip(ours, theirs))
-        print(f"{kind:<28}{median:>8.3f}{min(theirs) / min(ours):>11.3f}{min(ours):>9.2f}")
-    return 0
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    commands = parser.add_subparsers(dest="command", required=True)
-    for function in (record, compare, first, tasks, speed, work):
-        command = commands.add_parser(function.__name__, description=function.__doc__)
-        command.set_defaults(function=function)
-        command.add_argument("folder", type=Path)
-        if function in (record, compare):
-            command.add_argument("--only", nargs="+", choices=SECTIONS, default=[])
-        elif function is tasks:
-            command.add_argument("--model", type=Path, required=True)
-        elif function is speed:
-            command.add_argument("other", type=Path, help="another checkout: its folder named minibert")
-            command.add_argument("--rounds", type=int, default=5)
-    given = vars(parser.parse_args())
+    parser.add_argument("command", choices=("record", "compare"))
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--only", nargs="+", choices=SECTIONS, default=[])
+    given = parser.parse_args()
     print(f"{PACKAGE}, torch {torch.__version__}, Transformers {transformers.__version__}")
-    del given["command"]
-    return given.pop("function")(**given)
+    return (record if given.command == "record" else compare)(given.folder, given.only)
 
 
 if __name__ == "__main__":
