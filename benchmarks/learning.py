@@ -57,8 +57,10 @@ QUICK = dict(size="tiny", vocab_size=1024, steps=12, evaluations=3, documents=40
 @dataclass
 class Arguments(Corpus):
     recipes: list[str] = option([], "Recipes that run beside MiniBERT's default: names or YAML files.")
-    peers: list[str] = option(["bert", "modernbert"], "Transformers' models to run against, each trained plainly.")
-    learning_rates: list[float] = option([5e-4, 1e-3, 2e-3], "Learning rates that every peer is trained with.")
+    peers: list[str] = option(
+        ["bert", "modernbert"], "Transformers' models to run against, each trained plainly; bert=5e-4 has one rate."
+    )
+    learning_rates: list[float] = option([5e-4, 1e-3, 2e-3], "Learning rates of the peers that name none.")
     size: Literal["tiny", "mini", "small", "medium", "base", "large"] = option("mini", "The size of all models.")
     vocab_size: int = option(8192, "Size of the vocabulary that is trained for all.")
     steps: int = option(500, "Optimizer steps of every run.")
@@ -84,8 +86,9 @@ def main(arguments: Arguments) -> dict[str, Any]:
         arguments = replace(arguments, **QUICK, learning_rates=arguments.learning_rates[:1])
     folder = Path(arguments.output)
     runs: dict[str, dict[str, Any]] = {"minibert": {}}
-    for peer in arguments.peers:
-        runs |= {f"{peer} {rate:g}": {"peer": peer, "learning_rate": rate} for rate in arguments.learning_rates}
+    for peer, _, own in (peer.partition("=") for peer in arguments.peers):
+        for rate in [float(own)] if own else arguments.learning_rates:
+            runs[f"{peer} {rate:g}"] = {"peer": peer, "learning_rate": rate}
     runs |= {Path(recipe).stem: {"recipe": recipe} for recipe in arguments.recipes}
     if arguments.grammar:
         read_minimal_pairs(arguments.grammar, 1)

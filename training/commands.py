@@ -64,7 +64,7 @@ minibert pretrain --recipe bert-classic --data de=de.txt fr=fr.txt --config_over
         examples="""\
 minibert prepare --data my-text/ --output_dir runs/rows
 minibert prepare --data corpus.jsonl --text_column body --seq_length 1024 --num_proc 8
-minibert pretrain --data runs/rows
+minibert prepare --data de=german/ fr=french/ --tokenizer runs/tokenizer --output_dir runs/rows
 """,
     ),
     "tokenizer": Command(
@@ -110,7 +110,8 @@ minibert finetune {task} --data folder/ --plan true
             config="finetuning.config:EvaluationConfig",
             examples=f"""\
 minibert evaluate {task} --model runs/finetune --test test.jsonl
-minibert evaluate {task} --data folder/ --output_dir runs/measured
+minibert evaluate {task} --model runs/finetune --data folder/ --output_dir runs/measured
+minibert evaluate {task} --model runs/finetune --validation rows.csv --per_device_eval_batch_size 64
 """,
         )
         for task, (cls, _) in FINETUNING.items()
@@ -141,7 +142,8 @@ minibert finetune rerank pairs.jsonl --corpus notes/ --max_length 256""",
         ("data",),
         examples="""\
 minibert evaluate embed test-folder/ --model runs/embed
-minibert evaluate embed sts.csv --columns first second gold --result scores.json""",
+minibert evaluate embed sts.csv --columns first second gold --result scores.json
+minibert evaluate embed test-folder/ --model sentence-transformers/all-MiniLM-L6-v2 --max_length 128""",
     ),
     "evaluate rerank": Command(
         f"Measure a model trained to {TASKS['rerank']}.",
@@ -149,7 +151,8 @@ minibert evaluate embed sts.csv --columns first second gold --result scores.json
         ("data",),
         examples="""\
 minibert evaluate rerank test-folder/ --model runs/rerank --embedder runs/embed
-minibert evaluate rerank test-folder/ --depth 50 --result scores.json""",
+minibert evaluate rerank test-folder/ --depth 50 --result scores.json
+minibert evaluate rerank test-folder/ --model runs/rerank --embedder runs/embed --split validation""",
     ),
     "embed": Command(
         "Turn texts into vectors.",
@@ -176,7 +179,8 @@ minibert search my-index "how to bake bread" --reranker runs/rerank""",
         ("query", "passages"),
         examples="""\
 minibert rerank "how to bake bread" "Knead the dough." "A bridge spans a river." --model runs/rerank
-minibert rerank "how to bake bread" --file passages.txt --top_k 5""",
+minibert rerank "how to bake bread" --file passages.txt --top_k 5
+minibert rerank "how to bake bread" --file - --model cross-encoder/ms-marco-MiniLM-L6-v2""",
     ),
     "convert": Command(
         "Convert a model between MiniBERT and BERT, ModernBERT, RoBERTa and their like.",

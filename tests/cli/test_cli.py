@@ -184,7 +184,7 @@ def test_commands_are_whole(name):
     """Every option has a help text, and every example is understood."""
     parser = cli.build_parser(name)
     assert not [action.dest for action in parser._actions if not action.help]
-    assert COMMANDS[name].examples.count(f"minibert {name}") >= 2
+    assert COMMANDS[name].examples.count(f"minibert {name}") >= 3
     for line in COMMANDS[name].examples.splitlines():
         if line.startswith("minibert"):
             cli.parse(*cli.split_command(shlex.split(line, comments=True)[1:]))
