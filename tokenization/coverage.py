@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 import string
 import unicodedata
 from collections import Counter
@@ -11,9 +12,10 @@ from typing import Any
 from tokenizers import Regex, Tokenizer, decoders, normalizers
 from transformers import PreTrainedTokenizerBase
 
-# The share of the characters that may be lost: rare ones in ordinary text are far below, and a model that reads a text
-# with more of it missing learns something else.
-MOST_LOST = 0.05
+# The share of the characters that may be lost. A tokenizer of English loses 3 % of English text with 3 % of Chinese in
+# it; a model that reads text with more missing learns something else. Where words of more than 100 characters are lost,
+# which WordPiece does not read, the text has no spaces: all of it is cut badly, and more is lost in the longer ones.
+MOST_LOST, MOST_LOST_IN_LONG_WORDS, LONG_WORD = 0.05, 0.01, 100
 # Bounds for what a tokenizer's replacements may make of a text, which is else longer than memory is large.
 LONGEST_REPLACEMENT, MOST_GROWTH = 1000, 100
 # Letters of several scripts, one of which no vocabulary has.
@@ -30,6 +32,7 @@ class Coverage:
     unknown: int  # of the tokens
     characters: int
     lost: Counter[str]  # how often each character is lost
+    in_long_words: int = 0  # characters in unknown words of more than `LONG_WORD`
 
     @property
     def fertility(self) -> float:
@@ -66,30 +69,40 @@ def measure_coverage(tokenizer: PreTrainedTokenizerBase, texts: Iterable[str]) -
         backend.decoder = decoders.WordPiece(prefix, cleanup=False)  # cleanup makes "don't" of "do not"
     elif backend.decoder is None and "ByteLevel" in str(backend.pre_tokenizer):
         backend.decoder = decoders.ByteLevel()
-    words, tokens, unknown, lost, characters = 0, 0, 0, Counter(), 0
+    words, tokens, unknown, lost, characters, in_long_words = 0, 0, 0, Counter(), 0, 0
     for text in texts:
-        ids = backend.encode(text, add_special_tokens=False).ids
+        encoding = backend.encode(text, add_special_tokens=False)
+        ids, lengths = encoding.ids, (end - start for start, end in encoding.offsets)
         known = [i for i in ids if i != tokenizer.unk_token_id]
+        in_long_words += sum(n for i, n in zip(ids, lengths) if i == tokenizer.unk_token_id and n > LONG_WORD)
         before, after = (_characters(each) for each in (text, backend.decode(known, skip_special_tokens=False)))
         words += len(text.split())
         tokens += len(ids)
         unknown += len(ids) - len(known)
         characters += before.total()
         lost += before - after
-    return Coverage(words, tokens, unknown, characters, lost)
+    return Coverage(words, tokens, unknown, characters, lost, in_long_words)
 
 
-def check_coverage(tokenizer: PreTrainedTokenizerBase, texts: Iterable[str]) -> Coverage:
-    """`measure_coverage`; a ValueError where more than `MOST_LOST` of the characters are lost (marks on letters do not
-    count where the tokenizer says `strip_accents`): a model trains on what is left as if it were the text."""
+def check_coverage(
+    tokenizer: PreTrainedTokenizerBase, texts: Iterable[str], max_lost_text: float | None = None
+) -> Coverage:
+    """`measure_coverage`; a ValueError where a larger share of the characters than `max_lost_text` is lost: a model
+    trains on what is left as if it were the text. By default that is `MOST_LOST`, of which `MOST_LOST_IN_LONG_WORDS` in
+    long words; marks on letters do not count where the tokenizer says `strip_accents`."""
+    if max_lost_text is not None and not 0 <= max_lost_text <= 1:
+        raise ValueError(f"max_lost_text: {max_lost_text} is no share; use one from 0 to 1")
     coverage = measure_coverage(tokenizer, texts)
     normalizer = json.dumps(_state(tokenizer.backend_tokenizer.normalizer))
     wanted = coverage.lost_marks if '"strip_accents": true' in normalizer or '"StripAccents"' in normalizer else 0
-    if coverage.lost.total() - wanted > MOST_LOST * coverage.characters:
+    lost, most = coverage.lost.total() - wanted, MOST_LOST if max_lost_text is None else max_lost_text
+    long = max_lost_text is None and coverage.in_long_words > MOST_LOST_IN_LONG_WORDS * coverage.characters
+    if long or lost > most * coverage.characters:
+        why = "wordpiece reads no word of more than 100 characters, so no text without spaces: use" if long else "use"
         raise ValueError(
-            f"tokenizer: most of the text must come back from its tokens, but {coverage.describe()}. Use a tokenizer"
-            " that knows every character: one trained on this text with --algorithm bpe or unigram (wordpiece reads no"
-            " word of more than 100 characters, so no text without spaces), or one made for it"
+            f"tokenizer: most of the text must come back from its tokens, but {coverage.describe()}; {why} a tokenizer"
+            " made for this text, or one trained on it with --algorithm bpe or unigram; or, to train on what is left,"
+            f" --max_lost_text {min(1, math.ceil(coverage.lost_share * 100) / 100):g}"
         )
     return coverage
 

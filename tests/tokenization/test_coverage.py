@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 from collections import Counter
 
 import datasets
@@ -10,6 +11,7 @@ from helpers import TEXTS, refusal, run
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
+from minibert import MiniBertConfig, PretrainingConfig, PretrainingTrainer
 from minibert.tokenization import check_coverage, check_tokenizer, measure_coverage, train_tokenizer
 from minibert.training.data.documents import check_tokenization, load_sources, tokenize_documents
 from minibert.training.loading import saved_tokenizer
@@ -73,6 +75,50 @@ def test_a_tokenizer_of_another_language_is_refused(capsys):
     coverage = check_tokenization(documents, tokenizer)
     assert coverage.lost == Counter("一") and coverage.unknown == 1
     assert f"Tokenizer: {coverage.describe()}\n" == capsys.readouterr().out
+
+
+def test_long_words_are_refused_where_other_losses_are_not():
+    """Thai has spaces between clauses: WordPiece is trained on it, but reads no clause of more than 100 characters.
+    English with some Chinese and emoji in it loses as much."""
+    draw = random.Random(1)
+    letters, lengths = "".join(map(chr, range(0x0E01, 0x0E2F))), [30] * 99 + [120]
+    clauses = [["".join(draw.choices(letters, k=draw.choice(lengths))) for _ in range(20)] for _ in range(200)]
+    thai = [" ".join(each) for each in clauses]
+    tokenizer = train_tokenizer(thai, vocab_size=500, show_progress=False)
+    coverage = measure_coverage(tokenizer, thai)
+    long = sum(len(clause) for each in clauses for clause in each if len(clause) > 100)
+    assert coverage.lost.total() == coverage.in_long_words == long and 0.02 < coverage.lost_share < 0.05
+    with pytest.raises(ValueError, match="no word of more than 100 characters.* --max_lost_text 0.04"):
+        check_coverage(tokenizer, thai)
+    check_coverage(tokenizer, thai, max_lost_text=0.04)
+    check_coverage(train_tokenizer(thai, "unigram", 500, show_progress=False), thai)
+
+    english = train_tokenizer(TEXTS, vocab_size=500, show_progress=False)
+    mixed = [text + (" 一二三四五六七八 🎉" if i % 2 == 0 else "") for i, text in enumerate(TEXTS)]
+    assert 0.02 < check_coverage(english, mixed).lost_share < 0.05
+
+
+def test_a_tokenizer_without_marks_is_continued_when_the_limit_says_so(tmp_path, capsys):
+    """As with bert-base-uncased, which does not say `strip_accents`, on Czech or Vietnamese."""
+    czech = ["příliš žluťoučký kůň úpěl ďábelské ódy"] * 60
+    tokenizer = train_tokenizer(czech, vocab_size=150, strip_accents=True, show_progress=False)
+    tokenizer.backend_tokenizer.normalizer = normalizers.BertNormalizer()
+    tokenizer.save_pretrained(tmp_path / "uncased")
+    (tmp_path / "text.txt").write_text("\n".join(f"{text} {i}" for i, text in enumerate(czech)), encoding="utf-8")
+    rows = ["--tokenizer", tmp_path / "uncased", "--data", tmp_path / "text.txt", "--output_dir", tmp_path / "rows"]
+    said = refusal(capsys, "prepare", *rows)
+    limit = re.search(r"--max_lost_text (0\.\d+)", said)
+    run("prepare", *rows, *limit[0].split())
+    for wrong in (-0.1, 1.1, float("nan")):
+        with pytest.raises(ValueError, match="max_lost_text: .* is no share"):
+            check_coverage(tokenizer, czech, wrong)
+    config = PretrainingConfig(tmp_path / "trained", report_to="none", max_steps=1, seq_length=32, use_cpu=True)
+    model = MiniBertConfig.minibert("tiny", num_hidden_layers=1)
+    train = datasets.Dataset.from_dict({"text": czech + TEXTS[:40]})
+    with pytest.raises(ValueError, match="--max_lost_text"):
+        PretrainingTrainer(model, config, train_dataset=train, processing_class=tokenizer)
+    config.max_lost_text = 0.9
+    PretrainingTrainer(model, config, train_dataset=train, processing_class=tokenizer)
 
 
 def hostile(change):

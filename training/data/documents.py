@@ -376,14 +376,16 @@ def tokenize_documents(
     return map_tables(documents, tokenize_table, backend=tokenizer_backend(tokenizer), **options)
 
 
-def check_tokenization(documents: DatasetOrStream, tokenizer: PreTrainedTokenizerFast) -> Coverage:
+def check_tokenization(
+    documents: DatasetOrStream, tokenizer: PreTrainedTokenizerFast, max_lost_text: float | None = None
+) -> Coverage:
     """Print what the tokenizer loses of a sample of documents (column `text`), from the first to the last or, of a
     stream, the first ones; a ValueError where that is too much (see `tokenization.check_coverage`)."""
     if isinstance(documents, datasets.Dataset):
         count = min(len(documents), SAMPLE)
         documents = documents.select(np.linspace(0, len(documents) - 1, count).astype(int))
     sample = (row["text"][:SAMPLE_CHARACTERS] for row in islice(documents, SAMPLE))
-    coverage = check_coverage(tokenizer, sample)
+    coverage = check_coverage(tokenizer, sample, max_lost_text)
     print(f"Tokenizer: {coverage.describe()}")
     return coverage
 

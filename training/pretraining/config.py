@@ -25,7 +25,7 @@ MASKING_FIELDS = (
     "rate_points", "at_least_one_target",
 )  # fmt: skip
 # What a checkpoint may be resumed with another value of; the tokenizer itself is compared.
-FREE_FIELDS = ("num_proc", "minutes", "algorithm", "vocab_size", "lowercase", "strip_accents")
+FREE_FIELDS = ("num_proc", "minutes", "algorithm", "vocab_size", "lowercase", "strip_accents", "max_lost_text")
 
 
 def option(default: Any, help: str) -> Any:
@@ -82,6 +82,11 @@ class PretrainingConfig(TrainingArguments):
     lowercase: bool | None = option(None, "Lower-case all text; by default wordpiece does, the others do not.")
     strip_accents: bool = option(
         False, "Drop the marks on letters, as bert-base-uncased does (accents, vowels, tones)."
+    )
+    max_lost_text: float | None = option(
+        None,
+        "Share of the characters that the tokenizer may lose; by default 0.05, and 0.01 in words of more than 100"
+        " characters.",
     )
     embedding_init: Literal["cooccurrence", "random"] | None = option(
         None,

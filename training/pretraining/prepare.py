@@ -38,6 +38,7 @@ def prepare(
     vocab_size: int = 8192,
     lowercase: bool | None = None,
     strip_accents: bool = False,
+    max_lost_text: float | None = None,
     shard_documents: int = 65_536,
     num_proc: int | None = None,
     seed: int = 42,
@@ -68,6 +69,8 @@ def prepare(
         vocab_size: Size of a new tokenizer's vocabulary.
         lowercase: Lower-case all text; by default wordpiece does, the others do not.
         strip_accents: Drop the marks on letters, as bert-base-uncased does (accents, vowels, tones).
+        max_lost_text: Share of the characters that the tokenizer may lose; by default 0.05, and 0.01 in
+            words of more than 100 characters.
         shard_documents: Documents that a shard is made of: a multiple of 4096.
         num_proc: Processes that write shards; the tokenizer uses all cores by itself.
         seed: Seed of what is held out and drawn; 42 is that of `pretrain`, too.
@@ -102,7 +105,7 @@ def prepare(
             given = saved_tokenizer(folder)
         else:
             given = given or train_tokenizer(documents.sample["text"], **options, model_max_length=seq_length)
-            check_tokenization(documents.sample, given)
+            check_tokenization(documents.sample, given, max_lost_text)
             given.save_pretrained(folder)
             write_json(folder / ROWS_PLAN, plan)
         _write_shards(folder, parts, shard_documents, num_proc, tokenizer=given, packing=packing, seq_length=seq_length)

@@ -21,6 +21,7 @@ def make_tokenizer(
     vocab_size: int = 8192,
     lowercase: bool | None = None,
     strip_accents: bool = False,
+    max_lost_text: float | None = None,
     extend: str | None = None,
     extend_vocabulary: int = 1000,
     packages: list[str] = (),
@@ -43,6 +44,8 @@ def make_tokenizer(
         vocab_size: Size of the tokenizer's vocabulary.
         lowercase: Lower-case all text; by default wordpiece does, the others do not.
         strip_accents: Drop the marks on letters, as bert-base-uncased does (accents, vowels, tones).
+        max_lost_text: Share of the characters that the tokenizer may lose; by default 0.05, and 0.01 in
+            words of more than 100 characters.
         extend: A trained tokenizer (folder or Hub name) that words are added to, instead of a new one.
         extend_vocabulary: How many words to add: those of the text that it cuts most.
         packages: Installed packages whose docstrings the built-in corpus takes in too.
@@ -74,7 +77,7 @@ def make_tokenizer(
         extension = extend_tokenizer(given, documents["text"], extend_vocabulary)
         tokenizer = extension.tokenizer
         print(extension.describe())
-    check_tokenization(documents, tokenizer)
+    check_tokenization(documents, tokenizer, max_lost_text)
     with new_folder(output) as written:
         tokenizer.save_pretrained(written)
     example = next(iter(documents))["text"].splitlines()[0][:80]

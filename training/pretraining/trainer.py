@@ -94,7 +94,7 @@ class PretrainingTrainer(HalfBatches, HubMixin, CheckpointErrors, Trainer):
                 eval_dataset = first_rows(eval_dataset, count=VALIDATION_DOCUMENTS)
             tokenizer = self._resolve_tokenizer(tokenizer, config, train_dataset, eval_dataset)
             if "text" in columns_of(train_dataset):
-                check_tokenization(train_dataset, tokenizer)
+                check_tokenization(train_dataset, tokenizer, args.max_lost_text)
             if new:
                 config = MiniBertConfig.from_dict(config.to_dict() | tokenizer_fields(tokenizer))
             config.check_tokenizer(tokenizer)
