@@ -9,6 +9,7 @@ config where the command trains. Nothing heavy is imported before a command is k
 import contextlib
 import dataclasses
 import difflib
+import glob
 import importlib
 import inspect
 import json
@@ -34,6 +35,10 @@ EXTRAS = {"peft": "peft", "onnx": "onnx onnxruntime", "onnxruntime": "onnx onnxr
 OUT_OF_MEMORY = ("can't allocate memory", "Storage size calculation overflowed", "out of memory")
 LENGTHS = {"num_train_epochs", "max_steps", "minutes"}  # of a training: one given beside a recipe replaces its own
 RECIPES = Path(__file__).parent / "pretraining" / "recipes"
+# Options whose values are folders or names of the Hub; files, globs or such; and what the names of files end in.
+PATHS = {"file", "model", "model_name_or_path", "tokenizer", "extend", "miner", "embedder", "reranker", "source"}
+LISTS = {"data", "train", "validation", "test", "corpus"}
+SUFFIXES = (".txt", ".json", ".jsonl", ".ndjson", ".jsonlines", ".csv", ".tsv", ".parquet")
 UNIONS = (typing.Union, types.UnionType)
 MOST_BYTES, MOST_LEVELS = 1_000_000, 20  # of a recipe
 
@@ -105,6 +110,7 @@ def run(argv: Sequence[str]) -> int:
     if {"-h", "--help", "--help_all"} & {*rest}:
         build_parser(name, everything="--help_all" in rest).print_help()
         return 0
+    check_paths(name, rest)
     function, keywords = parse(name, rest)
     function(**keywords)
     return 0
@@ -120,6 +126,24 @@ def split_command(argv: Sequence[str]) -> tuple[str, list[str]]:
         problem = f"Unknown task {argv[1]!r}" if argv[1:] else "Missing task"
         raise ValueError(f"minibert {argv[0]}: {problem}. Choose one of: {', '.join(tasks)}")
     raise ValueError(f"unknown command {argv[0]!r}{close_matches(argv[0], COMMANDS)}; `minibert --help` shows them all")
+
+
+def check_paths(name: str, argv: Sequence[str]) -> None:
+    """Refuse (a ValueError) a missing file before the imports of seconds that the command needs. What may be a glob or
+    a name of the Hub is left to the command."""
+    options = [*COMMANDS[name].positional]
+    for word in argv:
+        if word.startswith("--"):
+            options, sign, word = [word[2:].partition("=")[0]], *word.partition("=")[1:]
+            if not sign:
+                continue
+        option = options[0] if options else ""
+        options = options if option in LISTS else options[1:]
+        path = word if os.path.exists(word) else word.rpartition("=")[2]  # de=file.txt
+        local = option == "file" or path.startswith((".", "/", "~")) or path.count("/") > 1 or path.endswith(SUFFIXES)
+        missing = local and path != "-" and not glob.has_magic(path) and not os.path.exists(os.path.expanduser(path))
+        if missing and option in PATHS | LISTS:
+            raise ValueError(f"{option}: {path!r} does not exist")
 
 
 def tasks_of(group: str) -> list[str]:

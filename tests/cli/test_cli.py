@@ -2,6 +2,7 @@
 
 import dataclasses
 import inspect
+import re
 import shlex
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from helpers import refusal
 from transformers import TrainingArguments
 
 from minibert.training import cli
-from minibert.training.cli import parse, read_recipe
+from minibert.training.cli import check_paths, parse, read_recipe, split_command
 from minibert.training.commands import COMMANDS, Command
 
 calls: list[dict[str, Any]] = []
@@ -324,3 +325,37 @@ print("open" if distributed.is_initialized() else "left")
 
 def test_the_installed_command_is_this_one():
     assert 'minibert = "minibert.training.cli:main"' in (Path(__file__).parents[2] / "pyproject.toml").read_text()
+
+
+@pytest.mark.parametrize(
+    "line, said",
+    [
+        ("pretrain --data here.txt de=nowhere.txt --size mini", "data: 'nowhere.txt' does not exist"),
+        ("pretrain --data=nowhere.jsonl", "data: 'nowhere.jsonl' does not exist"),
+        ("finetune tag --train ./nowhere", "train: './nowhere' does not exist"),
+        ("finetune embed nowhere.csv", "data: 'nowhere.csv' does not exist"),
+        ("embed --file nowhere", "file: 'nowhere' does not exist"),
+        ("convert /no/where target", "source: '/no/where' does not exist"),
+        ("fill 'A [MASK].' --model ./nowhere", "model: './nowhere' does not exist"),
+        ("pretrain --data owner/name here.txt *.txt de=owner/name:config", None),
+        ("embed 'a / b / c' ./text.txt --model here.txt --file - ", None),
+        ("search index --model owner/name ./query.txt 'a / b / c'", None),
+    ],
+)
+def test_a_missing_file_is_told_before_the_imports(tmp_path, monkeypatch, line, said):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "here.txt").write_text("text")
+    *name, rest = split_command(shlex.split(line))
+    if said is None:
+        check_paths(*name, rest)
+        return
+    with pytest.raises(ValueError, match=re.escape(said)):
+        check_paths(*name, rest)
+
+
+def test_to_look_for_a_file_imports_nothing(tmp_path):
+    code = "import sys; from minibert.training.cli import main; status = main(sys.argv[1:])"
+    code += "; print(status, {'torch', 'transformers', 'datasets'} & {*sys.modules})"
+    command = [sys.executable, "-c", code, "pretrain", "--data", "nowhere.txt"]
+    result = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    assert result.stdout == "2 set()\n" and "does not exist" in result.stderr
