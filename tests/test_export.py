@@ -17,10 +17,9 @@ from torch.testing import assert_close
 from transformers import AutoTokenizer
 
 import minibert
-from minibert import MiniBertConfig, MiniBertModel
+from minibert import MiniBertModel
 from minibert.tokenization import train_tokenizer
 from minibert.training import export as exporting
-from minibert.training.conversion.eurobert import EuroBertArchitecture
 
 TEXTS = [*sentences(6), "", "katan"]
 SHOWN = [("bert", "Model"), ("bert", "ForSequenceClassification"), ("bert", "ForQuestionAnswering"),
@@ -189,15 +188,6 @@ def test_what_no_native_class_has_keeps_its_own_config(tokenizer, tmp_path, caps
 
 
 @needs_onnx
-def test_what_a_native_config_refuses_keeps_its_own(tmp_path):
-    """EuroBERT's wants the number of a mask; this vocabulary has none."""
-    switches = {name: x for name, x in EuroBertArchitecture.switches.items() if name != "type_vocab_size"}
-    build("Model", **switches, global_attn_every_n_layers=1, mask_token_id=None).save_pretrained(tmp_path / "m")
-    minibert.export(tmp_path / "m", tmp_path / "out", int8=False)
-    assert MiniBertConfig.from_pretrained(tmp_path / "out").architectures == ["MiniBertModel"]
-
-
-@needs_onnx
 def test_where_tokens_are_pooled_there_is_no_head(tokenizer, tmp_path):
     source = save(build("ForMaskedLM", **BERT).eval(), tokenizer, tmp_path / "m")
     minibert.export(source, tmp_path / "saved", int8=False)
@@ -258,14 +248,6 @@ def test_sentence_transformers_opens_its_folder(pooling, folder, tmp_path):
     loaded = MiniBertModel.from_pretrained(tmp_path / "out", output_loading_info=True)[1]
     assert not loaded["missing_keys"] and not loaded["unexpected_keys"]
     assert (tmp_path / "out" / "modeling_minibert.py").exists()
-
-
-def test_the_inputs_of_a_graph_of_another_class():
-    """Segments only where there are some (a ModernBERT knows none)."""
-    for name, inputs in (("ModernBert", 2), ("Bert", 3), ("DistilBert", 2)):
-        model = getattr(transformers, f"{name}Model")
-        with torch.device("meta"):
-            assert len(exporting.graph_inputs(model(model.config_class()))) == inputs
 
 
 # --- refusals ---

@@ -102,15 +102,6 @@ def test_rates(tokenizers, algorithm, masking, make_rows, rate):
     assert_share(kept, targets, 0.1)
 
 
-@pytest.mark.parametrize("masking", MASKING_KINDS)
-def test_rates_of_nothing_and_of_everything(tokenizer, masking):
-    rows = packed_rows(tokenizer)
-    nothing = MaskedLMCollator(tokenizer, masking=masking, mlm_probability=0.0, seed=0)
-    everything = MaskedLMCollator(tokenizer, masking=masking, mlm_probability=1, seed=0)
-    assert all(not found[1] for *_, found in outcomes(nothing, rows))
-    assert all(found[1] == found[0] for *_, found in outcomes(everything, rows))
-
-
 def test_evaluation_keeps_its_masks_and_its_rate(tokenizer):
     rows = padded_rows(tokenizer)
     collator = MaskedLMCollator(
@@ -457,13 +448,6 @@ def test_special_tokens_and_padding_are_never_chosen(tokenizer):
     assert batch["attention_mask"][0].tolist() == [1, 1, 1, 0, 0]
 
 
-def test_rows_without_anything_to_mask(tokenizer):
-    for masking in MASKING_KINDS:
-        collator = MaskedLMCollator(tokenizer, masking=masking, seed=0, at_least_one_target=True)
-        batch = collator([[2, 3], [0, 0, 0], [2, 9, 3]])
-        assert (batch["labels"] != -100).sum() == 1
-
-
 # --- Batches without padding -----------------------------------------------------------------------------------------
 
 
@@ -528,20 +512,6 @@ def test_halves_of_an_unpadded_batch(tokenizer, mlm):
     padded = MaskedLMCollator(tokenizer, seed=0)(rows)
     assert all(halve(each) == [each] for each in (alone, mostly, padded))
     assert len(halve(collator([{"input_ids": ids[:length]} for length in (60, 31)]))) == 2
-
-
-def test_an_unpadded_batch_leaves_out_the_padding_that_rows_bring(tokenizer):
-    texts = TEXTS[:6]
-    padded = tokenizer(texts, padding=True)
-    collators = [MaskedLMCollator(tokenizer, seed=0, unpadded=unpadded) for unpadded in (False, True)]
-    rows = [dict(zip(padded, values)) for values in zip(*padded.values())]
-    plain, batch = (collator(rows) for collator in collators)
-    real = plain["attention_mask"] == 1
-    for name in ("input_ids", "labels", "token_type_ids"):
-        assert torch.equal(batch[name][0], plain[name][real])
-    assert batch["cu_seq_lens_q"].diff().tolist() == [len(ids) for ids in tokenizer(texts)["input_ids"]]
-    arrays = collators[1](rows, return_tensors="np")
-    assert arrays["cu_seq_lens_q"].dtype == np.int32 and np.array_equal(arrays["labels"], batch["labels"])
 
 
 @pytest.mark.parametrize(

@@ -11,12 +11,11 @@ import pyarrow as pa
 import pyarrow.parquet
 import pyarrow.parquet as pq
 import pytest
-from tokenizers import Tokenizer, models, pre_tokenizers
 
 from minibert.tokenization import train_tokenizer
 from minibert.training.data import documents as data
 from minibert.training.data.documents import hold_out, load_documents, tokenize_documents
-from minibert.training.data.tables import ReadError, read_table, with_numbers
+from minibert.training.data.tables import ReadError, read_table
 
 pytestmark = pytest.mark.usefixtures("cache")
 
@@ -79,13 +78,6 @@ def test_every_sentence_a_document(write, streaming):
     found = [row["text"] for part in parts for row in part]
     assert found[:5] == ["One is wrapped.", "“Two!” he said.", "“Three.”", "Four (so.)", "Five?"]
     assert found[5:] == ["Six.", "Seven 3.5", "Eight", "Nine.", "Ten."]
-
-
-def test_every_file_has_its_own_layout(write):
-    write("folder/a.txt", "one\ntwo")
-    write("folder/b.txt", "three\nfour\n\nfive")
-    write("folder/c.txt", "")
-    assert sorted(texts(["folder"])) == ["five", "one", "three\nfour", "two"]
 
 
 # --- other files, folders and globs ---
@@ -200,15 +192,6 @@ def test_a_damaged_parquet_file_is_named(write, tmp_path, streaming):
         read("*.parquet", streaming)
 
 
-def test_a_file_without_the_column_is_refused(write):
-    write("folder/a.jsonl", '{"text": "one"}\n')
-    for name, content in (("b.jsonl", '{"body": "two"}\n'), ("b.csv", "body\ntwo\n")):
-        file = write(f"folder/{name}", content)
-        with pytest.raises(ReadError, match="b.jsonl' has no column 'text'; it has body"):
-            load_documents(["folder"])
-    assert texts([file]) == ["two"]
-
-
 @pytest.mark.parametrize("streaming", [False, True])
 def test_bytes_far_down_that_are_not_utf8(write, streaming):
     """A stream ended there, with an error that named no file."""
@@ -254,15 +237,6 @@ def test_tables_are_read_as_they_are(write, tmp_path):
             read_table(source)
     with pytest.raises(ValueError, match="train: 'a.csv' has no column 'label'; it has id, date, text"):
         read_table("a.csv", ["text", "label"], field="train")
-
-
-def test_types_are_those_of_the_whole_table(write):
-    """Not of its first 10,000 rows."""
-    rows = [f"row {i},{['True', 'False', 'Unknown'][i % 3]},{i % 90},1.50" for i in range(10_000)]
-    file = write("a.csv", "\n".join(["text,label,age,weight", *rows, "more,True,, 2", ""]))
-    (table,) = with_numbers([read_table(file)])
-    assert set(table["label"]) == {"True", "False", "Unknown"} and table[10_000]["age"] == ""
-    assert table["weight"][-2:] == [1.5, 2.0]
 
 
 @pytest.mark.parametrize("name", ["corpus.ndjson", "corpus.jsonlines", "corpus.dump", "CORPUS.NDJSON"])
@@ -359,13 +333,6 @@ def test_builtin_corpus(write, tmp_path, monkeypatch):
     assert texts() == ["Another docstring, and it is long enough as well."]
 
 
-def test_a_shard_without_rows_is_passed_over(tmp_path):
-    """Spark writes such."""
-    for name, texts in (("0", ["a", "b"]), ("1", [])):
-        pq.write_table(pa.table({"text": pa.array(texts, pa.string())}), tmp_path / f"{name}.parquet")
-    assert load_documents([str(tmp_path)])["text"][:] == ["a", "b"]
-
-
 # --- bad input, before anything is loaded ---
 
 
@@ -431,15 +398,6 @@ def test_split(size, expected):
     train, validation = split(documents(100), size, seed=3)
     assert len(validation) == expected
     assert sorted(train + validation) == sorted(documents(100)["text"])
-
-
-@pytest.mark.parametrize("size, expected", [(0.05, 3), (0.4, 4), (1, 1)])
-def test_a_share_holds_out_at_least_what_is_needed(size, expected):
-    assert len(split(documents(10), size, minimum=3)[1]) == expected  # a number is taken at its word
-    if size == 0.05:
-        assert len(set(split(documents(20, repeats=2), size, minimum=3)[1])) == 3  # copies do not count
-        with pytest.raises(ValueError, match="2 different ones, 3 at least. leaves none to train on"):
-            hold_out(documents(10, repeats=5), size, minimum=3)
 
 
 def test_equal_documents_stay_together():
@@ -522,10 +480,3 @@ def test_tokens_are_cached_whatever_the_tokenizer_did(tokenizer, samples, write)
 def test_ids_fit_their_type(size, dtype):
     assert np.dtype(data.smallest_dtype(size)) == dtype
     assert pa.array([size - 1], type=pa.from_numpy_dtype(data.smallest_dtype(size)))[0].as_py() == size - 1
-
-
-def test_few_tokens_may_have_high_ids():
-    words = Tokenizer(models.WordLevel({"[UNK]": 0, "cat": 1, "dog": 70_000}, unk_token="[UNK]"))
-    words.pre_tokenizer = pre_tokenizers.Whitespace()
-    tokens = data.tokenize_table(pa.table({"text": ["cat dog"]}), words.to_str())
-    assert tokens["input_ids"].to_pylist() == [[1, 70_000]]

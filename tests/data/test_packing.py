@@ -142,17 +142,6 @@ def test_fill_rate(mode):
     assert fill_rate(part, 9) == len(part[0]["input_ids"]) / 9
 
 
-@pytest.mark.parametrize("dtype", ["uint16", "int32", "int64"])
-def test_types(dtype):
-    documents, dataset = numbered([5, 3], dtype)
-    features = pack_documents(dataset, Ids, 12).features
-    assert features["input_ids"].feature.dtype == dtype  # as the tokens came
-    assert features["position_ids"].feature.dtype == "uint16"
-    long = pack_documents(dataset, Ids, 70_000)
-    assert long.features["position_ids"].feature.dtype == "int32"
-    assert long["input_ids"][0] == [CLS, *documents[0], SEP, CLS, *documents[1], SEP]
-
-
 def test_rows_do_not_depend_on_the_processes(cache, tmp_path):
     """Not even where other processes have left rows in the cache: documents on disk, more than a window of them."""
     texts = [f"{'the list ' * (i % 7)}number {i}" for i in range(packing.WINDOW + 500)]
@@ -201,12 +190,6 @@ def tokenized(tmp_path_factory):
         yield documents, tokenizer, tokenize_documents(documents, tokenizer)
 
 
-def test_packed_rows_are_full(tokenized):
-    _, tokenizer, tokens = tokenized
-    assert fill_rate(pack_documents(tokens, tokenizer, 256), 256) > 0.97
-    assert fill_rate(pack_documents(tokens, tokenizer, 256, "padded"), 256) < 0.5
-
-
 def test_cache(tokenized, monkeypatch):
     _, tokenizer, tokens = tokenized
     first = pack_documents(tokens, tokenizer, 256)
@@ -252,16 +235,3 @@ def test_a_decoder_s_tokenizer_puts_nothing_behind_a_prompt(kind, tmp_path):
     objective.save(SimpleNamespace(processing_class=tokenizer, save_model=save), tmp_path)
     ids = AutoTokenizer.from_pretrained(tmp_path)("the king")["input_ids"]
     assert ids[0] == tokenizer.cls_token_id and tokenizer.sep_token_id not in ids and len(ids) > 1
-
-
-@pytest.mark.parametrize("algorithm", ["wordpiece", "bpe", "unigram"])
-def test_ours_stay_as_they_are(algorithm):
-    """But for that of a decoder, which is for prompts: [SEP] is not behind them."""
-    tokenizer = train_tokenizer(TEXTS, algorithm, 300, show_progress=False)
-    before, ids = tokenizer.backend_tokenizer.to_str(), tokenizer("the cat")["input_ids"]
-    tokenizer = adapt_tokenizer(tokenizer)
-    assert tokenizer.backend_tokenizer.to_str() == before
-    tokenizer.add_bos_token = True
-    assert tokenizer("the cat")["input_ids"] == ids[:-1]
-    tokenizer = adapt_tokenizer(tokenizer)
-    assert tokenizer("the cat")["input_ids"] == ids

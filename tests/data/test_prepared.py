@@ -13,7 +13,7 @@ import pytest
 import torch
 from accelerate.data_loader import prepare_data_loader
 from foreign_tokenizers import foreign_tokenizer
-from helpers import TEXTS, refusal, run
+from helpers import TEXTS, refusal
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from processes import Python
@@ -34,7 +34,6 @@ from minibert.training.data.prepared import (
     write_manifest,
     write_shard,
 )
-from minibert.training.data.tables import read_table
 from minibert.training.pretraining import prepare as preparing
 
 pytestmark = pytest.mark.usefixtures("cache")
@@ -202,20 +201,6 @@ def test_a_run_that_was_killed_goes_on(text, tmp_path):
         assert bytes_of(broken) == bytes_of(tmp_path / "whole")
 
 
-def test_a_window_of_documents_without_tokens(tmp_path):
-    """Of characters that the tokenizer drops: they have no rows, and the others theirs."""
-    tokenizer = train_tokenizer(TEXTS, vocab_size=300, show_progress=False)
-    path, made = tmp_path / "train-00000.parquet", ("packed", 48)
-    prepared.write_shard(path, [*["\u200b"] * WINDOW, *TEXTS[:3]], tokenizer, *made)
-    counts, rows = prepared.shard_counts(path), read_table(path)
-    assert counts["documents"] == WINDOW + 3 and counts["tokens"] == sum(map(len, rows["input_ids"])) > 0
-    groups = [(str(path), number, count) for number, count in enumerate(counts["rows"])]
-    streamed = StreamedRows(groups, 0)
-    assert [streamed[i]["input_ids"].tolist() for i in range(len(streamed))] == rows["input_ids"][:]
-    prepared.write_shard(path, ["\u200b"], tokenizer, *made)
-    assert sum(prepared.shard_counts(path)["rows"]) == prepared.shard_counts(path)["tokens"] == 0
-
-
 # --- training from it ---
 
 
@@ -271,27 +256,6 @@ def test_a_stream_trains_on_every_row_once_an_epoch(text, tmp_path):
     report = pretrain(tmp_path / "rows", tmp_path / "run", streaming=True, num_train_epochs=1).report
     assert report["training_tokens"] == rows.count("train", "tokens")
     assert report["epochs"] == 1 and report["steps"] == -(-rows.count("train", "rows") // 16)
-
-
-@pytest.mark.parametrize("weights, repeats", [([1.0, 9.0], True), ([], False)])
-def test_it_is_known_whether_documents_repeat(tmp_path, monkeypatch, weights, repeats):
-    """Of text, and of rows that were made of it: copies are masked anew."""
-    files = [tmp_path / "long.txt", tmp_path / "short.txt"]
-    files[0].write_text("\n".join(TEXTS[:200]))
-    files[1].write_text("\n".join(TEXTS[200:230]))
-    data = dict(data=list(map(str, files)), weights=weights)
-    minibert.prepare(**data, **MADE, output_dir=str(tmp_path / "rows"))
-    seen = []
-
-    def built(model, args, *others):
-        seen.append(args.rows_repeat)
-        raise ValueError("enough")
-
-    monkeypatch.setattr("minibert.training.pretraining.run.PretrainingTrainer", built)
-    for read in (data | MADE, dict(data=str(tmp_path / "rows"))):
-        with pytest.raises(ValueError, match="enough"):
-            minibert.pretrain(**read, **SMALL, output_dir=str(tmp_path / "run"))
-    assert seen == [repeats, repeats]
 
 
 # --- the order of a stream ---
@@ -392,15 +356,3 @@ def test_refused_before_any_work(text, tmp_path, capsys, monkeypatch):
         (rows / "minibert_rows.json").write_text(broken)
         said = refusal(capsys, "pretrain", "--data", rows, "--output_dir", run_folder)
         assert "data: minibert_rows.json in" in said and "is broken; prepare the rows again" in said
-
-
-def test_rows_of_a_given_tokenizer(text, tmp_path, capsys):
-    """The same as the trained one's, kept with the rows; a training that names it too is right to."""
-    tokenizer = train_tokenizer(TEXTS, vocab_size=300, show_progress=False)
-    tokenizer.save_pretrained(tmp_path / "tokenizer")
-    run("prepare", "--data", text, "--tokenizer", tmp_path / "tokenizer", "--output_dir", tmp_path / "rows")
-    rows = PreparedRows(tmp_path / "rows")
-    assert rows.manifest["seq_length"] == 512 and "vocab_size" not in rows.manifest["arguments"]
-    rows.check_tokenizer(AutoTokenizer.from_pretrained(tmp_path / "rows"))
-    result = pretrain(tmp_path / "rows", tmp_path / "run", tokenizer=str(tmp_path / "tokenizer"), max_steps=1)
-    assert result.tokenizer.get_vocab() == tokenizer.get_vocab()

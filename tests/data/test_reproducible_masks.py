@@ -1,13 +1,12 @@
 """Reproducible masks: seed, epoch and row decide on them, whatever the workers, ranks, streams and checkpoints."""
 
 import math
-import multiprocessing
 from types import SimpleNamespace
 
 import datasets
 import pytest
 import torch
-from accelerate.data_loader import DataLoaderDispatcher, prepare_data_loader
+from accelerate.data_loader import prepare_data_loader
 from helpers import TEXTS, batches, packed_rows, padded_rows, same
 from torch.utils.data import DataLoader, IterableDataset, RandomSampler
 from transformers import BertConfig, BertForMaskedLM, Trainer, TrainingArguments
@@ -64,25 +63,6 @@ def test_workers_change_nothing(tokenizer, kwargs, persistent):
 def original(batch, i):
     row = torch.where(batch["labels"][i] != -100, batch["labels"][i], batch["input_ids"][i])
     return row[batch["attention_mask"][i] == 1].tolist()
-
-
-@pytest.mark.slow
-def test_spawned_workers_hear_of_the_epoch(tokenizer):
-    """Where workers are started afresh (macOS, Windows), the epoch still reaches them."""
-    rows = packed_rows(tokenizer, 20)
-    kwargs = SCHEDULES[1]
-    alone = list(passes(MaskedLMCollator(tokenizer, seed=3, **kwargs), rows, 2))
-    helped = list(
-        passes(
-            MaskedLMCollator(tokenizer, seed=3, **kwargs),
-            rows,
-            2,
-            num_workers=2,
-            persistent_workers=True,
-            multiprocessing_context=multiprocessing.get_context("spawn"),
-        )
-    )
-    assert all(same(a, b) for a, b in zip(alone, helped))
 
 
 @pytest.mark.parametrize("kwargs", SCHEDULES, ids=["constant", "linear"])
@@ -253,22 +233,6 @@ def test_a_row_that_a_stream_has_again_gets_other_masks(tokenizer, tmp_path, wor
     originals = {tuple(original(batch, 0)) for batch in seen}
     masks = {tuple((batch["labels"][0] != -100).tolist()) for batch in seen[:16]}  # where the rate is 1/3 and more
     assert len(originals) == 1 and len(masks) > 10
-
-
-def test_one_rank_may_collate_for_all(tokenizer):
-    """A stream's first rank collates a batch for each rank and step, with accelerate's dispatcher."""
-    rows = padded_rows(tokenizer)[:40]
-    collator = MaskedLMCollator(tokenizer, seed=0, **SCHEDULES[1])
-    loader = DataLoaderDispatcher(Stream(rows), batch_size=10)
-    arguments = SimpleNamespace(world_size=2, gradient_accumulation_steps=1, ignore_data_skip=False)
-    callback, state = MaskingProgress(collator), SimpleNamespace(epoch=None, global_step=0, max_steps=2)
-    callback.on_train_begin(arguments, state, None)
-    callback.on_epoch_begin(arguments, state, None, train_dataloader=loader)
-    found = [collator(examples) for examples in batches(rows, 10)]
-    constant = [MaskedLMCollator(tokenizer, seed=0, mlm_probability=rate) for rate in (1.0, 1.0, 0.5, 0.5)]
-    for number, other in enumerate(constant):
-        other.set_progress(0, step=number, streamed=True)
-    assert same(found, [other(examples) for other, examples in zip(constant, batches(rows, 10))])
 
 
 def test_the_schedule_follows_a_training_by_the_clock(tokenizer):

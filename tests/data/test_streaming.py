@@ -23,11 +23,8 @@ from minibert.training.data.collators import EVALUATION_RATE, MaskedLMCollator
 from minibert.training.data.documents import hold_out, load_documents, load_sources, tokenize_documents
 from minibert.training.data.mixtures import (
     Corpus,
-    check_stream,
     check_workers,
     first_rows,
-    load_sample,
-    mix_streams,
     prepare_documents,
     split_stream,
 )
@@ -143,17 +140,6 @@ def test_observed_rates(folder, weights, alpha):
         assert abs(observed - p) < 5 * math.sqrt(p * (1 - p) / len(drawn))
 
 
-def test_a_sample_ends_when_every_document_has_come(folder):
-    streams = load_sources([str(folder / "0.txt"), str(folder / "3.txt")], streaming=True)
-    found = texts(mix_streams(streams, np.array([0.8, 0.2]), 0, 0, endless=False))
-    assert set(found) == {text for stream in streams for text in texts(stream)}
-    assert sum("of file 0" in text for text in found) > 250
-    sample = load_sample(Corpus(folder, streaming=True, sample_documents=30))
-    assert len(texts(sample)) == 30 and texts(sample) == texts(sample)
-    tokenizers = [train_tokenizer(t, vocab_size=150, show_progress=False) for t in (sample["text"], texts(sample))]
-    assert tokenizers[0].get_vocab() == tokenizers[1].get_vocab()
-
-
 # --- ranks and workers ---
 
 
@@ -206,17 +192,6 @@ QUICK = [
 
 def pretrain(data, output, *arguments):
     return cli.main(["pretrain", "--data", *map(str, data), "--output_dir", str(output), *QUICK, *arguments])
-
-
-def test_checkpoints_of_a_stream_come_by_steps(tmp_path, capsys):
-    """It is one epoch."""
-    common = dict(max_steps=9, use_cpu=True, report_to="none", save_strategy="epoch")
-    by_epoch = TrainingArguments(str(tmp_path), **common)
-    check_stream(by_epoch)
-    assert by_epoch.save_strategy == "steps" and "a checkpoint every 500 steps" in capsys.readouterr().out
-    best = TrainingArguments(str(tmp_path), **common, eval_strategy="epoch", load_best_model_at_end=True)
-    check_stream(best)  # is measured where it is saved
-    assert best.save_strategy == best.eval_strategy == "steps" and best.eval_steps == best.save_steps
 
 
 @pytest.mark.slow  # test_kills.py resumes a stream too

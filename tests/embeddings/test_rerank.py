@@ -294,14 +294,6 @@ def test_what_is_held_out_is_no_negative_in_training(toy, tmp_path, monkeypatch)
             "--negatives", "4", "--validation_size", "60", *TRAINING)  # fmt: skip
 
 
-def test_few_passages_are_as_many_negatives_as_there_are(toy, tmp_path, capsys):
-    """Of what is held out too, where others are ranked among 20."""
-    pairs = [dict(query=f"ask{i % 9} ask{i}", positive=f"right{i % 4}") for i in range(30)]
-    run("finetune", "rerank", write_rows(tmp_path / "few.jsonl", pairs), "--model", toy / "model", "--output_dir",
-        tmp_path / "out", "--negatives", "1", "--max_steps", "1", *TRAINING)  # fmt: skip
-    assert "each passage among 3 negatives" in capsys.readouterr().out
-
-
 def test_training_on_scores_and_further(toy, tmp_path):
     """A reranker may be trained further: the second run begins where the first ended."""
     for number, model in enumerate((toy / "model", tmp_path / "0")):

@@ -179,14 +179,6 @@ def test_other_rates_are_not_resumed(toy, tmp_path, capsys, task):
     assert "error: text: " in refusal(capsys, *again)
 
 
-def test_the_figures_are_of_the_precision_of_the_model(toy, tmp_path):
-    """Not of the training: a rate of 0 changes nothing."""
-    more = ["--bf16", "true", "--learning_rate", "0", "--max_steps", "1", "--output_dir", tmp_path / "out"]
-    run("finetune", "embed", toy / "train.jsonl", "--model", toy / "model", *TRAINING, *more)
-    found = json.loads((tmp_path / "out/report.json").read_text())
-    assert found["before"] == found["after"] and found["precision"] == "bf16"
-
-
 def test_what_is_pushed_is_the_finished_model(toy, tmp_path, monkeypatch):
     """By `minibert push`, once, without pickles."""
     pushed, output = [], tmp_path / "out"

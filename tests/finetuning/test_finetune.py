@@ -7,7 +7,6 @@ import random
 import shutil
 import subprocess
 import sys
-import types
 from contextlib import redirect_stderr, redirect_stdout
 from io import StringIO
 from pathlib import Path
@@ -299,15 +298,6 @@ class TestTraining:
             assert isinstance(result.model(ids, return_dict=False), tuple)  # the decorators of `forward` are there
         torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-6)
         assert result.report == report_of(tmp_path / "out")
-
-    def test_measuring_draws_nothing(self, finished, data, tmp_path, monkeypatch):
-        """Also where stderr is another program's log, which is no terminal and does not say so."""
-        monkeypatch.setattr(sys, "stderr", types.SimpleNamespace(write=len, flush=lambda: None))
-        torch.manual_seed(7), random.seed(7), np.random.seed(7)
-        expected = [torch.rand(1).item(), random.random(), np.random.rand()]
-        torch.manual_seed(7), random.seed(7), np.random.seed(7)
-        minibert.evaluate("classify", model=str(finished), data=data, output_dir=tmp_path / "measured")
-        assert [torch.rand(1).item(), random.random(), np.random.rand()] == expected
 
     def test_lora_saves_an_ordinary_model(self, start, data, tmp_path):
         output = tmp_path / "out"

@@ -181,26 +181,6 @@ class TestSplits:
         assert said in str(error.value)
 
 
-@pytest.mark.parametrize(
-    ("task", "arguments", "rows"),
-    [
-        (Classify, {}, {"text_column": "text", "pair_column": "text_pair", "label_column": "label"}),
-        (
-            Choose,
-            dict(choice_columns=["a", "b"]),
-            {"text_column": "sent1", "prefix_column": "sent2", "choice_columns": "b", "label_column": "label"},
-        ),
-    ],
-)
-def test_a_column_that_another_split_lacks_is_told_by_its_argument(tmp_path, task, arguments, rows):
-    whole = dict.fromkeys(["a", *rows.values()], "A")
-    train = write(tmp_path / "train.jsonl", [whole, whole | {"label": "B"}])
-    for argument, column in rows.items():
-        other = write(tmp_path / "other.jsonl", [{name: "A" for name in whole if name != column}])
-        with pytest.raises(ValueError, match=f"^{argument}: .*other.jsonl' has no column '{column}'"):
-            task(TOKENIZER, **arguments).read(load(train=[train], validation=[other]))
-
-
 TOKENIZER = train_tokenizer(["a text"] * 9, vocab_size=13, show_progress=False)
 
 
@@ -435,15 +415,6 @@ class TestCells:
                 task.read(splits, config)
         else:
             assert task.read(splits, config)["test"][LABEL] == ids
-
-    def test_names_that_a_model_never_gave(self, tmp_path):
-        """A model of labels that are called so, and what numbers them."""
-        config = BertConfig(num_labels=2, problem_type=SINGLE)
-        for labels in (["LABEL_0", "LABEL_1"], ["0", "1"], [0, 1]):
-            file = write(tmp_path / "test.jsonl", [{"text": "a", "label": label} for label in labels])
-            task = Classify(None)
-            split = task.read(load(test=[file], names=["test"]), config)["test"]
-            assert split[LABEL] == [0, 1] and task.labels == ["LABEL_0", "LABEL_1"]
 
 
 class TestNli:

@@ -45,23 +45,6 @@ def test_counts_can_be_read_on_the_colour_that_is_shown(classes, figures, tmp_pa
             assert (light + 0.05) / (dark + 0.05) > 4, (shown, text.get_color())
 
 
-@pytest.mark.parametrize("labels", [["$a_$", "gut|ö", "two\nlines", " "], ["1"]])
-def test_labels_of_any_name_are_drawn(labels, tmp_path):
-    report.plot_scores(dict.fromkeys(labels, 0.5), "F1", tmp_path / "scores.png")
-    each = {"precision": 1.0, "recall": 0.5, "f1": 0.7, "support": 3}
-    report.plot_per_type(dict.fromkeys(labels, each), tmp_path / "types.png")
-    report.plot_confusion([0, 0], [0, len(labels) - 1], labels, tmp_path / "confusion.png")
-    assert len(list(tmp_path.glob("*.png"))) == 3
-
-
-def test_thousands_of_labels_are_drawn(tmp_path):
-    """As far as a picture can show them: one of all would be too large to be saved."""
-    labels = [f"label {i}" for i in range(3000)]
-    report.plot_scores(dict.fromkeys(labels, 0.5), "F1", tmp_path / "scores.png")
-    report.plot_confusion([0, 0], [0, 299], labels[:300], tmp_path / "confusion.png")
-    assert len(list(tmp_path.glob("*.png"))) == 2
-
-
 def test_of_a_great_many_classes_the_frequent_ones_are_drawn(figures, tmp_path):
     """A square of all would not fit into memory."""
     tracemalloc.start()

@@ -31,20 +31,3 @@ def test_any_text_is_shown(text, tokenizer):
     for sentence in choose_sentences([text], tokenizer, 4) or pytest.fail("nothing is shown"):
         place = find_content_word(sentence, tokenizer)
         assert sentence[place] and len(sentence) <= 200
-
-
-@pytest.mark.parametrize("length", [16, 40])
-def test_sentences_leave_room_for_what_is_put_in(length):
-    """A letter in the midst of a token becomes a mask, a word another one, and a beginning is continued."""
-    text = "今日は良い天気ですから公園を散歩しました"
-    tokenizer = train_tokenizer([text] * 20, "bpe", vocab_size=300, model_max_length=length)
-    (sentence,) = choose_sentences([text * 9], tokenizer)
-    assert 0 < len(tokenizer(sentence)["input_ids"]) <= length / 2
-
-
-def test_the_word_is_one_to_ask_for(tokenizer):
-    sentence = "This module offers operations on files and on collections of files."
-    word = sentence[find_content_word(sentence, tokenizer)]
-    assert len(word) > 3 and word not in ("This", "files.") and len(tokenizer.tokenize(f" {word}")) == 1
-    text = "今日は良い天気ですから公園を散歩しました"
-    assert len(text[find_content_word(text, tokenizer)]) == 1

@@ -13,7 +13,6 @@ from accelerate.commands.launch import _validate_launch_command, launch_command_
 from accelerate.utils.launch import prepare_simple_launcher_cmd_env
 from helpers import refusal
 from safetensors.torch import load_file
-from tokenizers import Tokenizer, models
 from transformers import (
     AutoModelForMaskedLM,
     AutoModelForSequenceClassification,
@@ -134,17 +133,6 @@ def test_a_score_of_nothing_is_none(corpus, tmp_path, monkeypatch, capsys):
     assert "perplexity" not in card and "model-index" not in card
     history = json.loads((tmp_path / "run" / "trainer_state.json").read_text())["log_history"]
     assert not [entry for entry in history if {"eval_loss", "eval_mlm_loss"} & {*entry}]
-
-
-def test_a_vocabulary_with_gaps_is_counted():
-    backend = Tokenizer(models.WordLevel({"[PAD]": 0, "[UNK]": 1, "[MASK]": 2, "cat": 5, "dog": 9}, unk_token="[UNK]"))
-    special = dict(pad_token="[PAD]", unk_token="[UNK]", mask_token="[MASK]")
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, **special)
-    rates = dict(mlm_probability=1.0, random_replace_prob=1.0, mask_replace_prob=0.0)
-    objective = make("mlm", random_replacement="unigram", **rates)
-    collator = objective.collator(tokenizer, datasets.Dataset.from_dict({"input_ids": [[5, 9, 9]]}))
-    batch = collator([{"input_ids": [5, 9, 5, 9]}])
-    assert batch["labels"].tolist() == [[5, 9, 5, 9]] and batch["input_ids"].tolist() == [[9, 5, 9, 5]]
 
 
 def test_unigram_baseline_is_the_entropy_of_the_counts():

@@ -8,7 +8,7 @@ from collections import Counter
 
 import pytest
 from helpers import make_texts, run
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import AutoTokenizer, BertTokenizer, PreTrainedTokenizerFast, RobertaTokenizer, XLMRobertaTokenizer
 
 from minibert.tokenization import extend_tokenizer, train_tokenizer
@@ -139,17 +139,6 @@ def test_added_tokens_keep_their_ids(tokenizer, tmp_path):
         assert {600, 601} < {*ids} and [old for i in ids for old in extension.pieces.get(i, [i])] == ids_of(given, text)
 
 
-def test_words_with_an_added_token_in_them_are_not_added(tokenizer):
-    """It is found before the words are, so that they would never be whole."""
-    given = copy.deepcopy(tokenizer)
-    given.add_tokens(["visco"])
-    extended = extend_tokenizer(given, DOMAIN, 3).tokenizer
-    new = [token.strip("Ġ▁") for token in extended.convert_ids_to_tokens(range(len(given), len(extended)))]
-    assert {"hypersonicity", "aeroelastic"} < {*new} and not any("visco" in word for word in new)
-    for word in new:
-        assert ids_of(extended, f"a {word}")[-1] >= len(given)
-
-
 def test_a_tokenizer_that_pads(tokenizer):
     """As those of sentence-transformers are saved."""
     given = copy.deepcopy(tokenizer)
@@ -157,16 +146,6 @@ def test_a_tokenizer_that_pads(tokenizer):
     padded, plain = (extend_tokenizer(each, DOMAIN, 3) for each in (given, tokenizer))
     assert padded.pieces == plain.pieces and padded.figures() == plain.figures()
     assert padded.tokenizer.backend_tokenizer.padding["length"] == 128
-
-
-def test_a_tokenizer_without_an_unknown_token():
-    """None is no token, though a vocabulary may have a piece that is spelled so."""
-    pieces = [*sorted(pre_tokenizers.ByteLevel.alphabet()), "No", "ne", "None"]
-    merges = [("N", "o"), ("n", "e"), ("No", "ne")]
-    backend = Tokenizer(models.BPE({piece: i for i, piece in enumerate(pieces)}, merges))
-    backend.pre_tokenizer, backend.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
-    extension = extend_tokenizer(PreTrainedTokenizerFast(tokenizer_object=backend), ["NoneType"] * 3, 1)
-    assert extension.tokenizer.tokenize("NoneType") == ["NoneType"]
 
 
 @pytest.mark.parametrize("stock", [BertTokenizer, RobertaTokenizer, XLMRobertaTokenizer])
