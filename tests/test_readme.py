@@ -59,7 +59,7 @@ def test_snippet(name, snippet, folder, cache, monkeypatch):
     monkeypatch.chdir(folder)
     monkeypatch.setattr(PretrainingTrainer, "push_to_hub", lambda trainer: None)
     some_files = builtin_files()[:40]
-    monkeypatch.setattr("minibert.training.data.documents.builtin_files", lambda packages: some_files)
+    monkeypatch.setattr("minibert.training.data.documents.builtin_files", lambda: some_files)
     snippet = re.sub(r"max_steps=\d+|num_train_epochs=2", "max_steps=2", snippet).replace('"mini"', '"tiny"')
     for output_dir in re.findall(r'(?:output_dir=|Config\()"(runs/[^"]+)"', snippet):
         shutil.rmtree(output_dir, ignore_errors=True)  # several pages train a first model

@@ -3,7 +3,6 @@
 import inspect
 import json
 import subprocess
-import sys
 
 import pytest
 
@@ -11,12 +10,12 @@ from minibert.training.data import builtin_corpus as corpus
 
 
 @pytest.fixture
-def package(tmp_path, monkeypatch):
-    """An installed package that cannot be imported, with docstrings of many kinds."""
-    root = tmp_path / "installed" / "unimportable"
-    (root / "tests").mkdir(parents=True)
-    (root / "__init__.py").write_text(
-        'r"""The package says what it is in one line.\n\n    An indented \\d line.\n    """\n'
+def library(tmp_path, monkeypatch):
+    """A standard library that cannot be imported, with docstrings of many kinds."""
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "site-packages").mkdir()
+    (tmp_path / "a.py").write_text(
+        'r"""The module says what it is in one line.\n\n    An indented \\d line.\n    """\n'
         "raise RuntimeError('imported')\n"
         'class Thing:\n    """A thing that has a method, described at length."""\n\n'
         '    async def work(self):\n        """The method does its work and then gives it back."""\n'
@@ -24,34 +23,23 @@ def package(tmp_path, monkeypatch):
         "def short():\n    'Too short.'\n",
         encoding="utf-8",
     )
-    (root / "b.py").write_text('"""A thing that has a method, described at length."""\n')  # the same again
-    (root / "latin.py").write_bytes(
+    (tmp_path / "b.py").write_text('"""A thing that has a method, described at length."""\n')  # the same again
+    (tmp_path / "escape.py").write_text('"""An invalid escape \\d warns, and the warning is nobody\'s concern."""')
+    (tmp_path / "latin.py").write_bytes(
         '# coding: latin-1\n"""Ein Café, in dem man recht lange sitzen könnte."""'.encode("latin-1")
     )
-    (root / "lone.py").write_text(r'"""A lone surrogate \ud800 that no UTF-8 file could ever hold."""')
-    (root / "escape.py").write_text('"""An invalid escape \\d warns, and the warning is nobody\'s concern."""')
-    (root / "template.py").write_text(
+    (tmp_path / "lone.py").write_text(r'"""A lone surrogate \ud800 that no UTF-8 file could ever hold."""')
+    (tmp_path / "template.py").write_text(
         '"""A template that is no Python at all, with {{ braces }}."""\nclass {{ name }}:'
     )
-    (root / "tests" / "test_it.py").write_text('"""A test module, which documents nothing for its users."""')
-    monkeypatch.syspath_prepend(tmp_path / "installed")
-    return "unimportable"
-
-
-@pytest.fixture
-def small_library(tmp_path, monkeypatch):
-    """A standard library of one module, so that reading it takes no time."""
-    (tmp_path / "library" / "test").mkdir(parents=True)
-    (tmp_path / "library" / "site-packages").mkdir()
-    for name in ("module.py", "test/skipped.py", "site-packages/skipped.py"):
-        (tmp_path / "library" / name).write_text(f'"""The one docstring of the small library, in {name}."""')
-    monkeypatch.setattr(corpus.sysconfig, "get_paths", lambda: {"stdlib": str(tmp_path / "library")})
+    for name in ("tests/test_it.py", "site-packages/other.py"):
+        (tmp_path / name).write_text('"""A module that documents nothing of the library for its users."""')
+    monkeypatch.setattr(corpus.sysconfig, "get_paths", lambda: {"stdlib": str(tmp_path)})
     monkeypatch.setattr(corpus, "_language_reference", lambda: ["A topic of the language reference, long enough."])
-    return ["A topic of the language reference, long enough.", "The one docstring of the small library, in module.py."]
 
 
-def read(packages=()):
-    return list(corpus.builtin_documents(corpus.builtin_files(packages)))
+def read():
+    return list(corpus.builtin_documents(corpus.builtin_files()))
 
 
 def test_size_and_content():
@@ -66,11 +54,10 @@ def test_size_and_content():
     assert any(document.startswith('The "while" statement\n') for document in documents)  # the language reference
 
 
-def test_package_is_read_and_not_imported(package, small_library, recwarn):
-    assert read() == small_library
-    assert read([package]) == [
-        *small_library,
-        "The package says what it is in one line.\n\nAn indented \\d line.",
+def test_files_are_read_and_not_imported(library, recwarn):
+    assert read() == [
+        "A topic of the language reference, long enough.",
+        "The module says what it is in one line.\n\nAn indented \\d line.",
         "A thing that has a method, described at length.",
         "The method does its work and then gives it back.",
         "Functions inside functions are documented as well.",
@@ -78,23 +65,4 @@ def test_package_is_read_and_not_imported(package, small_library, recwarn):
         "Ein Café, in dem man recht lange sitzen könnte.",
         "A lone surrogate  that no UTF-8 file could ever hold.",
     ]
-    assert package not in sys.modules
     assert not [warning for warning in recwarn if issubclass(warning.category, (SyntaxWarning, DeprecationWarning))]
-
-
-def test_single_module(tmp_path, monkeypatch, small_library):
-    (tmp_path / "lonely_module.py").write_text('"""One file is a package of its own, as far as this goes."""')
-    monkeypatch.syspath_prepend(tmp_path)
-    assert read(["lonely_module"])[-1] == "One file is a package of its own, as far as this goes."
-
-
-@pytest.mark.parametrize("name", ["no_such_package", "no-such-name", "", "unimportable.b"])
-def test_unknown_package(package, name):
-    with pytest.raises(ValueError, match=f"packages.*'{name}'.*installed"):
-        read([name])
-    assert package not in sys.modules
-
-
-def test_package_without_source():
-    with pytest.raises(ValueError, match="packages.*'sys'.*no Python source"):
-        read(["sys"])

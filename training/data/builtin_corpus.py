@@ -2,12 +2,11 @@
 modules, classes and functions, found with `ast`, without importing the code that they describe."""
 
 import ast
-import importlib.util
 import itertools
 import os
 import sysconfig
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 # Test suites hold fixtures rather than documentation; site-packages may lie inside the standard library's folder.
@@ -17,25 +16,13 @@ MIN_CHARACTERS = 36
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
-def builtin_files(packages: Sequence[str] = ()) -> list[Path]:
-    """The source files of the built-in corpus, always in the same order for one Python installation; those of
-    `packages`, import names of installed top-level packages or modules, too.
-
-    Raises:
-        ValueError: a package that is not installed or has no Python source.
-    """
-    files = _python_files(Path(sysconfig.get_paths()["stdlib"]))
-    for package in packages:
-        # find_spec imports the parents of a dotted name, so only top-level names are looked up.
-        spec = importlib.util.find_spec(package) if package.isidentifier() else None
-        if spec is None:
-            raise ValueError(f"packages: {package!r} is not installed here; use a top-level import name, such as numpy")
-        roots = spec.submodule_search_locations or [spec.origin]
-        found = [file for root in roots for file in _python_files(Path(root))]
-        if not found:
-            raise ValueError(f"packages: {package!r} has no Python source to read docstrings from ({spec.origin})")
-        files += found
-    return files
+def builtin_files() -> list[Path]:
+    """The source files of the standard library, sorted, without test suites."""
+    root, found = sysconfig.get_paths()["stdlib"], []
+    for folder, folders, files in os.walk(root):
+        folders[:] = sorted(set(folders) - SKIPPED_FOLDERS)
+        found += [Path(folder, file) for file in sorted(files) if file.endswith(".py")]
+    return found
 
 
 def builtin_documents(files: Iterable[Path]) -> Iterator[str]:
@@ -51,17 +38,6 @@ def _language_reference() -> list[str]:
     except ImportError:
         return []
     return [topics[name].strip() for name in sorted(topics)]
-
-
-def _python_files(root: Path) -> list[Path]:
-    """The `.py` files at or under `root`, sorted, without test suites."""
-    if root.is_file():
-        return [root] if root.suffix == ".py" else []
-    found = []
-    for folder, folders, files in os.walk(root):
-        folders[:] = sorted(set(folders) - SKIPPED_FOLDERS)
-        found += [Path(folder, file) for file in sorted(files) if file.endswith(".py")]
-    return found
 
 
 def _docstrings(file: Path) -> Iterator[str]:

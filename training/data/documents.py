@@ -71,7 +71,6 @@ Source = str | Path | DatasetOrStream
 def load_documents(
     data: Sequence[Source] = (),
     *,
-    packages: Sequence[str] = (),
     text_column: str | None = None,
     sample_by: str = "auto",
 ) -> datasets.Dataset:
@@ -80,7 +79,6 @@ def load_documents(
 
     Args:
         data: Files, folders, globs, data sets of the Hub or loaded ones; without any, the built-in corpus.
-        packages: Installed packages whose docstrings the built-in corpus takes in too.
         text_column: The column of the text; by default "text", or the only one of strings.
         sample_by: "auto", "line", "paragraph" or "document" (in text files), or "sentence" (of any data).
 
@@ -90,7 +88,7 @@ def load_documents(
     """
     if not data:
         # What from_generator makes is cached, so that later steps are; it runs when a file or our code has changed.
-        files = list(map(str, builtin_files(packages)))
+        files = list(map(str, builtin_files()))
         made_of = {"files": tuple(files), "contents": fingerprint(files, False)}
         options = {"gen_kwargs": made_of | {"revision": _revision(builtin_documents)}}
         return datasets.Dataset.from_generator(_builtin_rows, **options)

@@ -46,7 +46,7 @@ class Corpus:
     """Where text comes from, in which proportion, and how it is read.
 
     Args:
-        data, packages, text_column, sample_by: as `documents.load_documents` takes them; one entry may stand alone.
+        data, text_column, sample_by: as `documents.load_documents` takes them; one entry may stand alone.
         weights: the share of each entry of `data`; by default the number of its documents.
         sampling_alpha: draw sources with p ∝ weight^alpha; by default 0.3 where all entries name languages, else 1.
         streaming: read text as it is needed, for a corpus that is larger than the disk.
@@ -55,7 +55,6 @@ class Corpus:
     """
 
     data: Source | Sequence[Source] = ()
-    packages: Sequence[str] = ()
     text_column: str | None = None
     sample_by: str = "auto"
     weights: Sequence[float] = ()
@@ -73,8 +72,7 @@ class Corpus:
                 raise ValueError(f"{name}: {getattr(self, name)} is too small; use {least} or more")
 
     def load(self) -> datasets.Dataset:
-        options = dict(packages=self.packages, text_column=self.text_column, sample_by=self.sample_by)
-        return load_documents(self.data, **options)
+        return load_documents(self.data, text_column=self.text_column, sample_by=self.sample_by)
 
 
 @dataclass(frozen=True)

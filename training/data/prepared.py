@@ -140,8 +140,7 @@ class PreparedRows:
     @property
     def corpus(self) -> Corpus:
         """The text that they were made of."""
-        arguments = self.manifest["arguments"]
-        return Corpus(data=arguments.get("data", []), packages=arguments.get("packages", []))
+        return Corpus(self.manifest["arguments"].get("data", []))
 
     def describe(self) -> str:
         documents, held_out = (self.count(split, "documents") for split in SPLITS)

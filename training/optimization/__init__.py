@@ -1,1 +1,1 @@
-"""Optimizer and schedule: Muon, warmup-stable-decay, batch warmup, averaged weights, training by the clock."""
+"""Muon, and training by the clock."""

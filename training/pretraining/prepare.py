@@ -29,7 +29,6 @@ def prepare(
     seq_length: int = 512,
     packing: Literal["packed", "padded", "concatenated"] = "packed",
     validation_size: float = 0.05,
-    packages: list[str] = (),
     text_column: str | None = None,
     sample_by: Literal["auto", "line", "paragraph", "document", "sentence"] = "auto",
     weights: list[float] = (),
@@ -58,7 +57,6 @@ def prepare(
         packing: packed: several documents a row, each attending only to itself; padded: one document a row;
             concatenated: all documents joined and cut into rows, in which they see each other.
         validation_size: Documents held out: a share (below 1) or a number.
-        packages: Installed packages whose docstrings the built-in corpus takes in too.
         text_column: The column of the text; by default "text", or the only one of strings.
         sample_by: A document in a text file (document: all of it); auto: paragraphs if it has blank lines, else lines;
             sentence: every sentence of any kind of data.
@@ -79,7 +77,7 @@ def prepare(
         ValueError: bad input, before any work; or the folder holds something else.
     """
     folder, made = Path(output_dir), dict(validation_size=validation_size, seq_length=seq_length, packing=packing)
-    corpus = Corpus(data, packages, text_column, sample_by, weights, sampling_alpha)
+    corpus = Corpus(data, text_column, sample_by, weights, sampling_alpha)
     check_sources(corpus.data)
     check_packing(packing, seq_length)
     if shard_documents < 1 or shard_documents % WINDOW:
@@ -94,7 +92,7 @@ def prepare(
             raise ValueError(f"output_dir: {str(folder)!r} holds rows already; give another one, or remove it")
         documents = prepare_documents(corpus, validation_size=validation_size, seed=seed)
         parts = {split: getattr(documents, split).select_columns("text") for split in SPLITS}
-        plan = made | dict(seed=seed, shard_documents=shard_documents, packages=list(packages), sample_by=sample_by)
+        plan = made | dict(seed=seed, shard_documents=shard_documents, sample_by=sample_by)
         plan |= dict(data=list(map(name_of, corpus.data)), text_column=text_column, weights=list(weights))
         plan |= dict(sampling_alpha=sampling_alpha, tokenizer=tokenizer) | ({} if tokenizer else options)
         plan |= {f"{split}_text": _checksum(part) for split, part in parts.items()}

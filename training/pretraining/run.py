@@ -44,7 +44,6 @@ def pretrain(
     model_name_or_path: str | None = None,
     config_overrides: str | dict[str, Any] | None = None,
     extend_vocabulary: int | None = None,
-    packages: list[str] = (),
     text_column: str | None = None,
     sample_by: Literal["auto", "line", "paragraph", "document", "sentence"] = "auto",
     weights: list[float] = (),
@@ -71,7 +70,6 @@ def pretrain(
             "hidden_size=64,num_hidden_layers=2", or as JSON; of a trained model those that keep its weights' shapes.
         extend_vocabulary: Add so many words of the text, those that its tokenizer cuts most, to the trained model's
             vocabulary.
-        packages: Installed packages whose docstrings the built-in corpus takes in too.
         text_column: The column of the text; by default "text", or the only one of strings.
         sample_by: A document in a text file (document: all of it); auto: paragraphs if it has blank lines, else lines;
             sentence: every sentence of any kind of data.
@@ -96,7 +94,7 @@ def pretrain(
     if args.push_to_hub:
         check_push(args)
     stream = (streaming, shuffle_buffer, sample_documents)
-    corpus = Corpus(data, packages, text_column, sample_by, weights, sampling_alpha, *stream)
+    corpus = Corpus(data, text_column, sample_by, weights, sampling_alpha, *stream)
     with lock_output(args):
         # What can be refused is refused before anything is read.
         checkpoint = checkpoint_to_resume(args)
@@ -126,7 +124,7 @@ def pretrain(
         if trainer.budget is not None:
             trainer.budget.start = start  # reading is in it
         read = corpus if prepared is None else prepared.corpus
-        trainer.data_description = ", ".join(map(str, read.data or ["the built-in corpus", *read.packages]))
+        trainer.data_description = ", ".join(map(str, read.data or ["the built-in corpus"]))
         trainer.more_figures = figures
         trainer.train(resume_from_checkpoint=checkpoint or args.resume_from_checkpoint)
         save(trainer)

@@ -24,7 +24,6 @@ def make_tokenizer(
     max_lost_text: float | None = None,
     extend: str | None = None,
     extend_vocabulary: int = 1000,
-    packages: list[str] = (),
     text_column: str | None = None,
     sample_by: Literal["auto", "line", "paragraph", "document", "sentence"] = "auto",
     weights: list[float] = (),
@@ -48,7 +47,6 @@ def make_tokenizer(
             words of more than 100 characters.
         extend: A trained tokenizer (folder or Hub name) that words are added to, instead of a new one.
         extend_vocabulary: How many words to add: those of the text that it cuts most.
-        packages: Installed packages whose docstrings the built-in corpus takes in too.
         text_column: The column of the text; by default "text", or the only one of strings.
         sample_by: A document in a text file (document: all of it); auto: paragraphs if it has blank lines, else lines;
             sentence: every sentence of any kind of data.
@@ -63,7 +61,7 @@ def make_tokenizer(
         ValueError: bad input, before any work; or the folder holds a tokenizer.
     """
     output, stream = Path(output_dir), (streaming, shuffle_buffer, sample_documents)
-    corpus = Corpus(data, packages, text_column, sample_by, weights, sampling_alpha, *stream)
+    corpus = Corpus(data, text_column, sample_by, weights, sampling_alpha, *stream)
     check_sources(corpus.data)
     check_folder(output)
     if (output / "tokenizer.json").exists():
