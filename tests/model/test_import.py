@@ -34,10 +34,8 @@ def test_the_import_is_light():
 # What is imported first: `AutoConfig` is loaded without the Auto classes for models, `modeling_layers` (as every model
 # does) loads them while it is only half there itself, and so do our own modules.
 ORDERS = [
-    "from transformers import AutoConfig; import minibert",
     "import minibert; from transformers import BertModel",
-]
-MORE_ORDERS = [
+    "from transformers import AutoConfig; import minibert",
     "import minibert, importlib; importlib.reload(minibert); from transformers import BertModel",
     "import minibert, transformers",
     "from transformers import AutoModel; import minibert",
@@ -61,7 +59,7 @@ CHECK = """
 """
 
 
-@pytest.mark.parametrize("order", ORDERS + [pytest.param(order, marks=pytest.mark.slow) for order in MORE_ORDERS])
+@pytest.mark.parametrize("order", [ORDERS[0], *(pytest.param(order, marks=pytest.mark.slow) for order in ORDERS[1:])])
 def test_registration_whichever_is_imported_first(order, tmp_path):
     with Python(tmp_path) as python:
         python.run(order)
@@ -80,6 +78,7 @@ def test_pictures_do_not_choose_how_a_notebook_shows_its_own(tmp_path):
         """)
 
 
+@pytest.mark.slow  # test_saving.py reads what is saved
 def test_a_model_saves_its_code_without_any_auto_class(tmp_path):
     with Python(tmp_path) as python:
         python.run("""

@@ -37,8 +37,8 @@ LONGEST_EPOCH = 100
 MINIMUM_DOCUMENTS = 10  # that a training needs, unless they are streamed
 # Held-out documents of a stream that are kept for validation, so that evaluating does not take for ever.
 VALIDATION_DOCUMENTS = 1000
-# Rows of a stream that token frequencies are counted in.
-SAMPLE_ROWS = 1000
+# Rows of a stream that token frequencies are counted in, and documents that a tokenizer is trained on.
+SAMPLE_ROWS, SAMPLE_DOCUMENTS = 1000, 100_000
 
 
 @dataclass
@@ -51,7 +51,6 @@ class Corpus:
         sampling_alpha: draw sources with p ∝ weight^alpha; by default 0.3 where all entries name languages, else 1.
         streaming: read text as it is needed, for a corpus that is larger than the disk.
         shuffle_buffer: documents that a stream mixes at a time; 0 keeps their order.
-        sample_documents: documents of a stream that a tokenizer is trained on.
     """
 
     data: Source | Sequence[Source] = ()
@@ -61,15 +60,13 @@ class Corpus:
     sampling_alpha: float | None = None
     streaming: bool = False
     shuffle_buffer: int = 10_000
-    sample_documents: int = 100_000
 
     def __post_init__(self):
         if isinstance(self.data, (str, os.PathLike, datasets.Dataset, datasets.IterableDataset)):
             self.data = [self.data]
         self.data = [str(item) if isinstance(item, os.PathLike) else item for item in self.data]
-        for name, least in (("shuffle_buffer", 0), ("sample_documents", 1)):
-            if getattr(self, name) < least:
-                raise ValueError(f"{name}: {getattr(self, name)} is too small; use {least} or more")
+        if self.shuffle_buffer < 0:
+            raise ValueError(f"shuffle_buffer: {self.shuffle_buffer} is too small; use 0 or more")
 
     def load(self) -> datasets.Dataset:
         return load_documents(self.data, text_column=self.text_column, sample_by=self.sample_by)
@@ -107,7 +104,7 @@ def prepare_documents(
         streams = [train for train, _ in splits]
         _check_not_empty(names, streams, "is left to train on")
         mixed = streams, probabilities, seed, corpus.shuffle_buffer
-        sample = mix_streams(*mixed, endless=False).take(corpus.sample_documents)
+        sample = mix_streams(*mixed, endless=False).take(SAMPLE_DOCUMENTS)
         return CorpusSplits(mix_streams(*mixed), validation, sample)
 
     (names, alpha), documents = check_mixture(corpus), corpus.load()
@@ -129,7 +126,7 @@ def load_sample(corpus: Corpus) -> DatasetOrStream:
     """What a tokenizer is trained on when nothing is held out: see `prepare_documents`."""
     if corpus.streaming:
         mixed = mix_streams(*_streams(corpus)[1:], 0, corpus.shuffle_buffer, endless=False)
-        return mixed.take(corpus.sample_documents)
+        return mixed.take(SAMPLE_DOCUMENTS)
     names, alpha = check_mixture(corpus)
     return _mix(names, corpus.load(), corpus.weights, alpha, seed=0)
 

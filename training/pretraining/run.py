@@ -50,7 +50,6 @@ def pretrain(
     sampling_alpha: float | None = None,
     streaming: bool = False,
     shuffle_buffer: int = 10_000,
-    sample_documents: int = 100_000,
     args: PretrainingConfig | None = None,
     **config: Any,
 ) -> TrainingResult:
@@ -77,7 +76,6 @@ def pretrain(
         sampling_alpha: Draw sources with p ∝ weight^alpha (0: all alike); by default 0.3 for languages, else 1.
         streaming: Read text (give max_steps or minutes) or prepared rows as needed.
         shuffle_buffer: Documents (or prepared rows) that a stream mixes at a time; 0 keeps their order.
-        sample_documents: Documents of a stream that a tokenizer is trained on.
         args: The settings of the training.
         config: Fields of `PretrainingConfig`, in the place of `args`.
 
@@ -93,8 +91,7 @@ def pretrain(
     check_training(args)
     if args.push_to_hub:
         check_push(args)
-    stream = (streaming, shuffle_buffer, sample_documents)
-    corpus = Corpus(data, text_column, sample_by, weights, sampling_alpha, *stream)
+    corpus = Corpus(data, text_column, sample_by, weights, sampling_alpha, streaming, shuffle_buffer)
     with lock_output(args):
         # What can be refused is refused before anything is read.
         checkpoint = checkpoint_to_resume(args)

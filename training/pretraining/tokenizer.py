@@ -30,7 +30,6 @@ def make_tokenizer(
     sampling_alpha: float | None = None,
     streaming: bool = False,
     shuffle_buffer: int = 10_000,
-    sample_documents: int = 100_000,
 ) -> PreTrainedTokenizerBase:
     """Train a tokenizer on text, or add words to a trained one, and save it; print its tokens a word, what it loses of
     the text, and an example.
@@ -53,15 +52,14 @@ def make_tokenizer(
         weights: A weight for every entry of data: its share of the documents; by default their number.
         sampling_alpha: Draw sources with p ∝ weight^alpha (0: all alike); by default 0.3 where every entry stands
             behind its language (de=folder fr=file.txt), else 1.
-        streaming: Read the text as it is needed.
+        streaming: Read the text as it is needed, the first 100,000 documents of it.
         shuffle_buffer: Documents that a stream mixes at a time; 0 keeps their order.
-        sample_documents: Documents of a stream that are used.
 
     Raises:
         ValueError: bad input, before any work; or the folder holds a tokenizer.
     """
-    output, stream = Path(output_dir), (streaming, shuffle_buffer, sample_documents)
-    corpus = Corpus(data, text_column, sample_by, weights, sampling_alpha, *stream)
+    output = Path(output_dir)
+    corpus = Corpus(data, text_column, sample_by, weights, sampling_alpha, streaming, shuffle_buffer)
     check_sources(corpus.data)
     check_folder(output)
     if (output / "tokenizer.json").exists():
