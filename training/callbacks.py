@@ -5,6 +5,7 @@ import json
 import math
 import os
 import signal
+import statistics
 import sys
 import threading
 import time
@@ -31,7 +32,11 @@ from transformers.trainer_utils import SaveStrategy
 
 from .checkpoints import check_same, write_manifest
 from .processes import on_any_rank
+from .report import warn
 
+# What `Watch` takes for few steps, for enough logs to compare with, and for an exploding gradient: so many times the
+# median. By the clock, the number of steps is known after a share of the time.
+FEW_STEPS, FEW_LOGS, EXPLODING, FIRST_SHARE = 50, 4, 50, 0.05
 # Bars of evaluations that are over at once would only flicker.
 BATCHES_WITH_BAR = 50
 # Signals within these seconds are of one stop.
@@ -46,7 +51,8 @@ def add_callbacks(trainer: Trainer) -> None:
     for printer in (PrinterCallback, DEFAULT_PROGRESS_CALLBACK):  # in notebooks that is a table
         trainer.pop_callback(printer)
     advice = getattr(trainer, "advice", RESUME)
-    for callback in (StopIfNotFinite(), ConsoleLog(getattr(trainer, "budget", None)), SaveAndStop(advice)):
+    budget, is_new = getattr(trainer, "budget", None), bool(getattr(trainer, "new_weights", None))
+    for callback in (StopIfNotFinite(), ConsoleLog(budget), Watch(is_new, budget), SaveAndStop(advice)):
         trainer.add_callback(callback)
 
 
@@ -98,8 +104,7 @@ def describe_log(logs: Mapping[str, float]) -> str:
         return "  ".join(f"{name} {value:.4g}" for name, value in shown.items())
     figures = {name.removeprefix("eval_"): value for name, value in logs.items() if name.startswith("eval_")}
     without = ("runtime", "per_second", "preparation_time", "targets")
-    parts = ("precision_", "recall_", "f1_") if "f1" in figures else ()  # f1_PER and its like
-    shown = {name: x for name, x in figures.items() if not (name.endswith(without) or name.startswith(parts))}
+    shown = {name: x for name, x in figures.items() if not name.endswith(without)}
     if any(name.endswith("_loss") for name in shown):  # of which "loss" is a mean over batches
         shown.pop("loss", None)  # of several data sets there is none
     return "evaluation: " + "  ".join(f"{name} {value:.4g}" for name, value in shown.items()) if shown else ""
@@ -130,8 +135,54 @@ class StopIfNotFinite(TrainerCallback):
         raise ValueError(f"{what}; nothing of it is saved: start again with {rate}, more --warmup_steps or bf16")
 
 
+class Watch(TrainerCallback):
+    """Says, once each, what tells early that a training comes to nothing: few steps for new weights, gradients that
+    explode, a loss that does not fall."""
+
+    def __init__(self, is_new: bool, budget: Any = None):
+        """`is_new`: some weights are new, as those of a head are."""
+        self.is_new, self.budget, self.losses, self.norms = is_new, budget, [], []
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        if self.budget is None:
+            self.check_steps(state.max_steps)
+
+    def on_step_end(self, args, state, control, **kwargs):
+        if self.budget is not None and self.budget.progress >= FIRST_SHARE:
+            self.check_steps(round(state.global_step / self.budget.progress))
+
+    def check_steps(self, steps: int) -> None:
+        if self.is_new and steps < FEW_STEPS:
+            few = f"new weights learn little in {steps} steps, give them {FEW_STEPS} or more"
+            warn(f"{few}: more --num_train_epochs, --max_steps or --minutes, or a smaller batch")
+        self.is_new = False
+
+    def on_log(self, args, state, control, logs=None, **kwargs):
+        logs = logs or {}
+        usual = statistics.median(self.norms) if len(self.norms) >= FEW_LOGS else math.inf
+        if logs.get("grad_norm", 0.0) > EXPLODING * usual:
+            use = "if the loss rises, use a lower --learning_rate or more --warmup_steps"
+            warn(f"step {state.global_step}: the gradient's norm is {logs['grad_norm']:.3g}, not {usual:.3g}; {use}")
+            self.norms = []
+        self.norms += [logs[name] for name in ("grad_norm",) if name in logs]
+        self.losses += [logs[name] for name in ("loss",) if name in logs]
+        if "loss" in logs and len(self.losses) == 2 * FEW_LOGS and min(self.losses[FEW_LOGS:]) >= 0.99 * self.losses[0]:
+            falls = f"step {state.global_step}: the loss does not fall ({self.losses[0]:.4g}, now {logs['loss']:.4g})"
+            warn(f"{falls}; try a third of --learning_rate ({args.learning_rate:g}), and three times it")
+
+
 class EarlyStopping(EarlyStoppingCallback):
-    """Goes on counting from where a checkpoint stood, with the patience given now; ends at once if that is over."""
+    """Goes on counting from where a checkpoint stood, with the patience given now; ends at once if that is over. It
+    begins to count once the metric is above `floor`, which something simple reaches."""
+
+    def __init__(self, patience: int, floor: float | None = None):
+        super().__init__(patience)
+        self.floor = floor
+
+    def check_metric_value(self, args, state, control, metric_value):
+        super().check_metric_value(args, state, control, metric_value)
+        if self.floor is not None and max(metric_value, state.best_metric or -math.inf) <= self.floor:
+            self.early_stopping_patience_counter = 0
 
     def on_train_begin(self, args, state, control, **kwargs):
         super().on_train_begin(args, state, control, **kwargs)

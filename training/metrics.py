@@ -1,11 +1,12 @@
 """The metrics beside those of scikit-learn, as modules of `evaluate` that need no network:
 `EntityScores().compute(predictions=…, references=…)`. Correlations are from -1 to 1, other scores from 0 to 1."""
 
+import math
 import re
 import string
 import warnings
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import datasets
@@ -13,6 +14,7 @@ import evaluate
 import numpy as np
 import scipy.stats
 import seqeval.metrics
+from sklearn.metrics import precision_recall_fscore_support
 
 NUMBER, TEXT = datasets.Value("float64"), datasets.Value("string")
 
@@ -73,6 +75,25 @@ class EntityScores(Metric):
         overall = scores.pop("micro avg")
         overall = overall if overall.pop("support") else undefined
         return {**overall, "accuracy": accuracy, "per_type": scores}
+
+
+def is_better(metric: str, value: float | None, baseline: float | None) -> bool:
+    """Whether a value of a metric is better than a baseline; a missing one is worse than any."""
+    if value is None or baseline is None:
+        return value is not None
+    return value < baseline if metric.endswith(("loss", "mse", "perplexity")) else value > baseline
+
+
+def margin(rows: int, share: float = 0.5) -> float:
+    """How far a share that is measured on so many rows lies from the true one, at most in 95 of 100 cases."""
+    return 1.96 * math.sqrt(max(share * (1 - share), 0.05) / max(rows, 1))
+
+
+def class_scores(predictions: Any, references: Any, names: Mapping[Any, str]) -> dict[str, dict[str, float]]:
+    """`precision`, `recall`, `f1` and `support` of the classes in `names`, by those names."""
+    scores = precision_recall_fscore_support(references, predictions, labels=[*names], zero_division=0) if names else ()
+    parts = ("precision", "recall", "f1", "support")
+    return {name: dict(zip(parts, row)) for name, *row in zip(names.values(), *(part.tolist() for part in scores))}
 
 
 def normalize_answer(text: str) -> str:

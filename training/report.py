@@ -15,8 +15,10 @@ import numpy as np
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 from sklearn.metrics import confusion_matrix
+from tqdm.auto import tqdm
 
 from .files import printable
+from .metrics import is_better, margin
 
 
 def format_table(header: Sequence[str], rows: Sequence[Sequence[Any]], digits: int = 4) -> str:
@@ -38,6 +40,24 @@ def format_table(header: Sequence[str], rows: Sequence[Sequence[Any]], digits: i
     words[0] = True
     aligned = [f"{'<' if left else '>'}{width}" for left, width in zip(words, widths)]
     return "\n".join("  ".join(map(format, line, aligned)).rstrip() for line in lines)
+
+
+def warn(text: str) -> None:
+    """Print a warning, above the progress bar if there is one."""
+    tqdm.write(f"WARNING: {printable(text)}")
+
+
+def judge(metric: str, value: float | None, baseline: float | None, what: str, rows: int | None = None) -> str | None:
+    """What to say of a result that is not better than `what`, or on so few `rows` not clearly; None if it is."""
+    if value is None or baseline is None:
+        return None
+    figures = f"{what} ({metric} {value:.4g}, against {baseline:.4g})"
+    if not is_better(metric, value, baseline):
+        how = "no better" if value == baseline else "worse"
+        return f"{how} than {figures}: do not use this model; train longer, on more data, or at another learning rate"
+    if rows is not None and abs(value - baseline) < margin(rows, min(max(baseline, 0.0), 1.0)):
+        return f"hardly better than {figures}: on {rows:,} rows that may be chance; measure on more"
+    return None
 
 
 @contextlib.contextmanager
@@ -180,15 +200,13 @@ def plot_embedding_training(log_history: Sequence[dict], path: str | Path, metri
 
 
 def format_scores(rows: Mapping[str, Mapping[str, float | str]]) -> str:
-    """Metrics (columns) of splits or models (rows) as a table; where there are many metrics, one a row."""
+    """Metrics (columns) of splits or models (rows) as a table."""
     metrics = list(dict.fromkeys(metric for row in rows.values() for metric in row))
-    if len(metrics) > 8:
-        return format_table(["", *rows], [[metric, *(row.get(metric) for row in rows.values())] for metric in metrics])
     return format_table(["", *metrics], [[name, *map(row.get, metrics)] for name, row in rows.items()])
 
 
 def plot_confusion(
-    predictions: Sequence[int], references: Sequence[int], labels: Sequence[str], path: str | Path
+    predictions: Sequence[int], references: Sequence[int], labels: Sequence[str], path: str | Path, note: str = ""
 ) -> None:
     """Draw how often each true class (row) was taken for each class (column); colours are shares of the row. Of more
     than `MOST_CLASSES`, those that are true most often."""
@@ -199,7 +217,7 @@ def plot_confusion(
     counts, labels = confusion_matrix(references, predictions, labels=kept), [labels[i] for i in kept]
     shares = counts / np.maximum(counts.sum(1, keepdims=True), 1)
     side = min(14.0, 2.5 + 0.8 * len(labels))
-    with picture(path, title, size=(side + 1, side), grid=None) as axes:
+    with picture(path, title + note, size=(side + 1, side), grid=None) as axes:
         image = _draw_cells(axes, shares, counts if len(labels) <= 20 else None)
         axes.figure.colorbar(image, label="share of the true class")
         axes.set(xlabel="predicted class", ylabel="true class")
@@ -208,22 +226,22 @@ def plot_confusion(
             axes.set_yticks(range(len(labels)), _one_line(labels))
 
 
-def plot_values(predictions: Sequence[float], references: Sequence[float], path: str | Path) -> None:
-    with picture(path, "Predicted and true values", size=(5.5, 5)) as axes:
+def plot_values(predictions: Sequence[float], references: Sequence[float], path: str | Path, note: str = "") -> None:
+    with picture(path, "Predicted and true values" + note, size=(5.5, 5)) as axes:
         axes.scatter(references, predictions, s=6, alpha=0.4)
         ends = [min(np.min(references), np.min(predictions)), max(np.max(references), np.max(predictions))]
         axes.plot(ends, ends, color="gray", linestyle="--", linewidth=1)
         axes.set(xlabel="true value", ylabel="predicted value")
 
 
-def plot_scores(scores: Mapping[str, float], name: str, path: str | Path) -> None:
+def plot_scores(scores: Mapping[str, float], name: str, path: str | Path, note: str = "") -> None:
     """Draw the score `name`, between 0 and 1, of every label."""
-    _plot_bars(path, f"{name} by label", {"": list(scores.values())}, list(scores), name)
+    _plot_bars(path, f"{name} by label{note}", {"": list(scores.values())}, list(scores), name)
 
 
-def plot_per_type(scores: Mapping[str, Mapping[str, float]], path: str | Path) -> None:
+def plot_per_type(scores: Mapping[str, Mapping[str, float]], path: str | Path, note: str = "") -> None:
     """Draw precision, recall and F1 of every type of entity, given with its support; the most frequent one first."""
     types = sorted(scores, key=lambda kind: -scores[kind]["support"])
     bars = {name: [scores[kind][name] for kind in types] for name in ("precision", "recall", "f1")}
     labels = [f"{kind} ({scores[kind]['support']:,})" for kind in types]
-    _plot_bars(path, "Scores by type of entity", bars, labels, "score (number of true entities in brackets)")
+    _plot_bars(path, f"Scores by type of entity{note}", bars, labels, "score (number of true entities in brackets)")

@@ -111,15 +111,16 @@ class TestEntities:
         rows = self.rows("B-PER", "I-PER", "O", "B-LOC") + [{"tokens": ["ACME"], "ner_tags": ["B-ORG"]}] * 4
         files = {"train": rows, "validation": rows[:8]}
         files = {name: [write_rows(tmp_path / f"{name}.jsonl", content)] for name, content in files.items()}
-        scores = finetune("tag", start, tmp_path / "out", **files)["validation"]
-        assert {"f1_PER", "f1_LOC", "f1"} <= scores.keys() and "f1_ORG" not in scores
+        report = finetune("tag", start, tmp_path / "out", **files)
+        assert report["by_class"]["validation"].keys() == {"PER", "LOC"} and "f1" in report["validation"]
         assert "validation: no row has the labels 'ORG'" in capsys.readouterr().out
 
     def test_a_type_that_the_model_does_not_know_is_missed(self, tagger, tmp_path, capsys):
         rows = [{"tokens": ["ACME", "hired", "Anna"], "ner_tags": ["B-ORG", "O", "B-PER"]}] * 3
         file = write_rows(tmp_path / "test.jsonl", rows)
         scores = minibert.evaluate("tag", model=tagger, test=[file], output_dir=tmp_path / "out")["test"]
-        assert scores["recall_ORG"] == scores["f1_ORG"] == 0.0 and scores["recall"] <= 0.5
+        by_class = json.loads((tmp_path / "out" / "metrics.json").read_text())["by_class"]["test"]
+        assert by_class["ORG"] == {"precision": 0.0, "recall": 0.0, "f1": 0.0, "support": 3} and scores["recall"] <= 0.5
         assert "'B-ORG' (3 words)" in capsys.readouterr().out
 
     def test_without_an_entity_there_is_no_score(self, tagger, tmp_path):

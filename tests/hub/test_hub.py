@@ -263,7 +263,7 @@ def test_without_a_token_or_a_network(before, said, author, server, folder):
 PRIVATE = (
     ".env", "env.local", "id_rsa", ".npmrc", ".pypirc", ".netrc", "credentials.json", "notes.txt", "customers.csv",
     "train.jsonl", "vectors.safetensors", "pytorch_model.bin", "training_args.bin", "optimizer.pt", "rng_state.pth",
-    "scheduler.pt", "trainer_state.json", "report.json", "metrics.json", "test_predictions.jsonl", "x.pkl", "evil.py",
+    "scheduler.pt", "trainer_state.json", "report.json", "metrics.json", "errors.jsonl", "x.pkl", "evil.py",
     "checkpoint_manifest.json", ".minibert.lock", ".report.json.7.unfinished", ".tmpAbc12", "model.safetensors.bak",
     "data/customers.csv", "checkpoint-5/model.safetensors", "checkpoint-5/optimizer.pt", ".git/config", "private/.env",
     ".cache/huggingface/token", "1_Pooling/notes.txt", "1_Pooling/deep/config.json", "onnx/.env", "runs/config.json",
@@ -300,6 +300,7 @@ def test_only_what_is_on_the_list_goes_up(folder, tmp_path, copied):
     (copy / "modeling_minibert.py").unlink()
     there, left_out = staged(copy, tmp_path / "staged", copy=copied)
     assert there == PUBLISHED - {"README.md", ".gitattributes"} | set(PUBLIC)
+    assert "errors.jsonl" in left_out  # texts of people
     assert {name.split("/")[0] for name in PRIVATE} - {"1_Pooling", "onnx"} <= {name.split("/")[0] for name in left_out}
     assert {*links, "1_Pooling/notes.txt", "onnx/.env"} <= set(left_out)
 

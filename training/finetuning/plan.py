@@ -13,12 +13,15 @@ from transformers import PreTrainedConfig
 from ..files import printable
 from .config import FinetuningConfig
 from .data import FILE, ROW, BadRow
-from .survey import Survey, survey
+from .results import baseline
+from .survey import Survey, survey, warnings
 from .tasks.base import Task
 
 RECIPE, PAGE = "recipe.yaml", "plan.md"
 MOST_BAD_ROWS = 20  # found one by one; with more, it is the data that must be looked at
 HEAD_ONLY_ROWS = 200  # up to here a full fine-tuning mostly learns the rows by heart
+MOST = 0.7  # the share of a class from which on accuracy hides the others
+SEEN = 1000  # how often a model reads rows of the rarest class, which it would pass over else
 
 
 def write_plan(
@@ -54,7 +57,7 @@ def write_plan(
     (output / RECIPE).write_text("\n".join(lines), encoding="utf-8")
     page = [
         f"# Plan: {task.name}",
-        *describe_data(surveys, bad),
+        *describe_data(task, splits, surveys, bad),
         f"## The proposal\n\n- head: `{task.model_class.__name__}`",
         *(f"- `{name}`: {value} – {why}" for name, (value, why) in recipe.items()),
         f"\nNext: `minibert finetune {task.name} --recipe {output / RECIPE}`\n",
@@ -92,7 +95,18 @@ def propose(task: Task, train: Survey, limit: int, given: dict[str, Any]) -> dic
     few = rows <= HEAD_ONLY_ROWS and not {"lora", "layerwise_lr_decay"} & given.keys()
     freeze = given.get("freeze", "encoder" if few else "none")
     enough = "enough to train all" if rows > HEAD_ONLY_ROWS else "layers train"
-    head_only = freeze == "encoder"
+    head_only, rarest = freeze == "encoder", min(counts.values(), default=rows)
+    own = task.metric_for_best_model
+    hides = own == "accuracy" and counts and max(counts.values()) > MOST * counts.total()
+    metric = given.get("metric_for_best_model", "f1_macro" if hides else own)
+    epochs = 20 if head_only else 8 if rows < 5000 else 3
+    if own == "accuracy" and SEEN / rarest > epochs:
+        epochs, why = (
+            min(20, -(-SEEN // rarest)),
+            f"the rarest class has {rarest:,} rows, and is to be seen {SEEN:,} times",
+        )
+    else:
+        why = f"for {rows:,} rows"
     proposed = {
         "freeze": (freeze, f"{rows:,} training rows: {'the head only' if head_only else enough}"),
         "max_length": (max_length, f"99 % have up to {longest} tokens; {cut:.1%} are longer than {max_length}"),
@@ -100,10 +114,10 @@ def propose(task: Task, train: Survey, limit: int, given: dict[str, Any]) -> dic
         "learning_rate": (1e-3, "a head alone can learn fast")
         if head_only
         else (1e-4, "for small encoders; 5e-5 for base, 2e-5 for large"),
-        "num_train_epochs": (20 if head_only else 8 if rows < 5000 else 3, "until validation stops it"),
-        "patience": (3, f"stop after so many evaluations without a better {task.metric_for_best_model}"),
+        "num_train_epochs": (epochs, f"{why}; the rate falls over all of them"),
+        "patience": (3, f"once {metric} is above guessing, stop after so many evaluations without a better one"),
     }
-    if counts and task.metric_for_best_model == "accuracy" and max(counts.values()) > 0.7 * counts.total():
+    if hides:
         why = f"{counts.most_common(1)[0][0]!r} is most of the rows: accuracy hides the rest"
         proposed["metric_for_best_model"] = ("f1_macro", why)
     if "max_steps" in given:
@@ -111,7 +125,7 @@ def propose(task: Task, train: Survey, limit: int, given: dict[str, Any]) -> dic
     return proposed
 
 
-def describe_data(surveys: dict[str, Survey], bad: list[str]) -> list[str]:
+def describe_data(task: Task, splits: datasets.DatasetDict, surveys: dict[str, Survey], bad: list[str]) -> list[str]:
     """The first part of the page, in Markdown."""
     rows, train = [], surveys["train"]
     for name, split in surveys.items():
@@ -123,8 +137,10 @@ def describe_data(surveys: dict[str, Survey], bad: list[str]) -> list[str]:
     lines += _table(("split", "rows", "tokens: median, 95 %, longest", "repeated", "also in train"), rows)
     if train.contradictions:
         lines += [f"{train.contradictions:,} inputs of the training split occur with different labels.\n"]
-    if any(row[-1] not in ("–", "0") for row in rows):
-        lines += ["Inputs that are also in train flatter the scores: remove them from it.\n"]
+    lines += [*(f"- {line}" for line in warnings(task, surveys)), ""]
+    for name, scores in baseline(task, splits).items():
+        known = (f"{metric} {score:.4f}" for metric, score in scores.items() if score is not None)
+        lines += [f"Without a model, {task.baseline} reaches on {name}: {', '.join(known)}.\n"]
     if bad:
         lines += [f"Bad rows, left out here, and to be mended before training ({len(bad)}):\n"]
         lines += [*(f"- {problem}" for problem in bad), ""]

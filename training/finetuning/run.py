@@ -7,7 +7,6 @@ import inspect
 import json
 import os
 from collections.abc import Mapping
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -15,24 +14,25 @@ from datasets import Dataset, DatasetDict
 from transformers import TrainerState
 
 from ..checkpoints import best_by, checkpoint_to_resume, remove_checkpoints, rows_checksum
-from ..files import check_folder, lock_output, printable, write_json
+from ..files import check_folder, lock_output, printable
 from ..hub.card import CardFacts, Result, describe_data, facts_from_trainer, headlines, published_name, save_card
 from ..hub.push import check_push, push_output
 from ..loading import random_state_kept, without_bars
 from ..precision import check_training, resolve_precision, without_autocast
 from ..processes import first_process_first
-from ..report import format_scores
+from ..report import warn
 from ..result import TrainingResult
 from .config import EvaluationConfig, FinetuningConfig
 from .data import FILE, SPLITS, VALIDATION_SIZE, Source, load_splits
-from .models import check_head, load_tokenizer, read_config
+from .models import check_head, load_tokenizer, read_config, trained_for
 from .plan import read_without_bad_rows, write_plan
+from .results import FILES, Results, baseline
 from .survey import survey, warnings
 from .tasks import task_class
-from .tasks.base import Predictions, Scores, Task, drop_unlabelled_test
+from .tasks.base import Scores, Task, drop_unlabelled_test
 from .trainer import Run, score, train
 
-REPORT, PICTURE, LOG = "metrics.json", "predictions.png", "trainer_state.json"
+LOG = "trainer_state.json"
 
 
 @without_bars(of_datasets=True)
@@ -135,9 +135,10 @@ def evaluate(
         run = prepare(*rows, task_options, model, sources, args, trains=False)
         predictions, scores = score(run, run.initial_model())
         if args.should_save:  # of several processes one
-            print(f"\n{printable(model)}, {run.task.name}\n{format_scores(scores)}")
-            _draw_and_report(run, {"task": run.task.name, "model": str(model)} | scores, predictions, output)
-            print(f"Saved to {output}: {REPORT} and {PICTURE} (of {list(predictions)[-1]})")
+            results = Results(run.task, predictions, scores, {})
+            print(f"\n{printable(model)}, {run.task.name}\n{results.describe()}\n")
+            results.save({"task": run.task.name, "model": str(model)} | scores, output)
+            print(f"Saved to {output}: {FILES}")
     return scores
 
 
@@ -224,7 +225,7 @@ def prepare(
         if not len(rows):
             raise ValueError(f"{name}: no row of {splits[name][0][FILE]!r} has a word; use one with words")
     for line in warnings(task, {name: survey(task, splits[name], rows) for name, rows in encoded.items()}):
-        print(printable(line))
+        warn(line)
     if trains:
         defined = task.metric_names(splits["validation"])
         if args.metric_for_best_model == "auto" and task.metric_for_best_model not in defined:
@@ -240,7 +241,10 @@ def prepare(
     settings |= {"model": str(model), "freeze": args.freeze, "lora": args.lora, "labels": list(task.labels)}
     settings |= {"layerwise_lr_decay": args.layerwise_lr_decay}
     files = {name: describe(source) for name, source in sources.items() if source is not None}
-    return Run(task, splits, encoded, str(model), resolve_precision(args), json.loads(json.dumps(settings)), files)
+    settings, has_head = json.loads(json.dumps(settings)), trained_for(read_config(str(model))) is not None
+    return Run(
+        task, splits, encoded, str(model), resolve_precision(args), settings, files, baseline(task, splits), has_head
+    )
 
 
 def describe(source: Source) -> str:
@@ -256,6 +260,10 @@ def _train_and_save(run: Run, output: Path, checkpoint: str | None) -> tuple[Any
     precision = "bf16" if args.bf16 else "fp16" if args.fp16 else "fp32"
     report = {"task": run.task.name, "model": run.model, "settings": run.settings, "precision": precision}
     report |= {"seed": args.seed, **trained.report}
+    results = Results(run.task, trained.predictions, trained.report, run.baseline)
+    length = run.task.tokenizer.model_max_length
+    if run.task.name != "answer":  # whose windows are those of the training; others read as much as before
+        run.task.tokenizer.model_max_length = load_tokenizer(run.model, read_config(run.model), None).model_max_length
     if args.should_save:  # of several processes one
         model.save_pretrained(output)
         backend = run.task.tokenizer.backend_tokenizer  # else its file says what the last call asked for
@@ -263,31 +271,24 @@ def _train_and_save(run: Run, output: Path, checkpoint: str | None) -> tuple[Any
         backend.no_padding()
         run.task.tokenizer.save_pretrained(output)
         trained.state.save_to_json(str(output / LOG))
-        save_card(output, _card(run, report, trained.state), args.hub_model_id)
+        save_card(output, _card(run, report, results, trained.state, length), args.hub_model_id)
         shares = f"{report['trained_parameters']:,} of {report['parameters']:,} parameters"
         steps = f"{report['steps']:,} steps ({report['epochs']:.2f} epochs)"
         print(f"\n{shares} trained for {steps}, {precision}; kept: step {report['best_step']:,}")
-        print(f"\n{run.task.name}\n{format_scores(_scores_of(report))}")
-        _draw_and_report(run, report, trained.predictions, output)
-        name, predictions = list(trained.predictions.items())[-1]
-        print(f"\nThe first {name} rows, and what is predicted for them:")
-        for row, label in islice(zip(predictions.examples, run.task.decode(predictions)), 3):
-            true, predicted = (run.task.show_label(row, each) for each in (row["_label"], label))
-            print(f"  {run.task.show_input(row)}\n    {predicted}; in the data: {true}")
-        print(f"Saved to {output}: the model, the tokenizer, README.md (the card), {REPORT} and {PICTURE} (of {name})")
+        print(f"\n{results.describe()}\n")
+        results.save(report, output)
+        reads = run.task.tokenizer.model_max_length
+        longer = f" (it reads {reads:,} tokens, also if trained on {length:,})" * (reads > length)
+        print(f"Saved to {output}: the model{longer}, the tokenizer, README.md (the card), {FILES}")
+        if results.warning:
+            warn(results.warning)
         remove_checkpoints(output)  # only now, since nothing else holds the model
         if args.push_to_hub:
             push_output(args)
     return model, report
 
 
-def _draw_and_report(run: Run, report: dict[str, Any], predictions: dict[str, Predictions], output: Path) -> None:
-    output.mkdir(parents=True, exist_ok=True)
-    run.task.draw(list(predictions.values())[-1], output / PICTURE)
-    write_json(output / REPORT, report)  # last, since it says that all is there
-
-
-def _card(run: Run, report: dict[str, Any], state: TrainerState) -> CardFacts:
+def _card(run: Run, report: dict[str, Any], results: Results, state: TrainerState, length: int) -> CardFacts:
     files = run.files
     whole = ", ".join(files[name] for name in ("data", "train") if name in files)
     facts = facts_from_trainer(vars(state), run.args, whole)
@@ -296,14 +297,14 @@ def _card(run: Run, report: dict[str, Any], state: TrainerState) -> CardFacts:
     if report["training_seconds"] is None:
         del facts.training["time"]
     facts.results = headlines([
-        Result(metric, value, files.get(split) or files.get("data") or files["train"], split)
-        for split, scores in _scores_of(report).items()
+        Result(
+            metric, value, files.get(split) or files.get("data") or files["train"], split,
+            run.baseline[split].get(metric),
+        )
+        for split, scores in results.scores.items()
         for metric, value in scores.items()
         if value is not None
     ])  # fmt: skip
-    facts.base_model, facts.max_length = published_name(run.model), run.task.tokenizer.model_max_length
+    facts.baseline, facts.warning = run.task.baseline, results.warning
+    facts.base_model, facts.max_length = published_name(run.model), length
     return facts
-
-
-def _scores_of(report: Mapping[str, Any]) -> dict[str, Scores]:
-    return {name: report[name] for name in ("validation", "test") if name in report}

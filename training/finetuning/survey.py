@@ -10,10 +10,12 @@ from dataclasses import dataclass
 import datasets
 import numpy as np
 
+from ..metrics import margin
 from .tasks.base import CUT, LABEL, Task
 
 MANY = 0.01  # the share of cut texts from which on it is said
 MOST_NAMES = 20  # that are listed
+UNSURE = 0.05  # the error of a score from which on it is said
 
 
 @dataclass
@@ -59,20 +61,25 @@ def survey(task: Task, examples: datasets.Dataset, encoded: datasets.Dataset) ->
 
 
 def warnings(task: Task, surveys: Mapping[str, Survey]) -> list[str]:
-    """What is wrong with the splits, a line each: texts that are cut, classes that a split lacks, inputs that are in
-    the training split too."""
+    """What is wrong with the splits, a line each: texts that are cut, classes that a split lacks, too few rows to
+    validate on, inputs that are in the training split too."""
     lines = []
     for name, split in surveys.items():
         if split.cut >= max(1, MANY * split.rows):
             share = "all" if split.cut == split.rows else f"{split.cut:,} of"
-            length = task.tokenizer.model_max_length
-            lines.append(f"{name}: {share} {split.rows:,} rows are longer than {length:,} tokens and are cut")
-        if name == "train":
-            continue
+            use = "use a larger --max_length, a model that reads more, or shorter texts"
+            length = f"{task.tokenizer.model_max_length:,} tokens and are cut; {use}"
+            lines.append(f"{name}: {share} {split.rows:,} rows are longer than {length}")
         missing = missing_classes(task, split)
         if missing and split.labels:
             names = ", ".join(map(repr, missing[:MOST_NAMES])) + " …" * (len(missing) > MOST_NAMES)
-            lines.append(f"{name}: no row has the labels {names}; they have no score, and are not in the means")
+            effect = "they cannot be learned" if name == "train" else "they have no score, and are not in the means"
+            lines.append(f"{name}: no row has the labels {names}; {effect}")
+        if name == "train":
+            continue
+        if name == "validation" and (error := margin(split.rows)) > UNSURE:
+            use = "hold out more (--validation, --validation_size) to compare models"
+            lines.append(f"{name}: {split.rows:,} rows tell a score to ± {error:.2f} only (in 95 of 100 cases); {use}")
         if "train" in surveys and (shared := split.shared_with(surveys["train"])):
             lines.append(f"{name}: {shared:,} inputs are in the training rows, too, which flatters the scores")
     return lines

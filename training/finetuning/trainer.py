@@ -1,7 +1,7 @@
 """`Trainer` for a task: frozen parts that rest, layer-wise learning rates, metrics of any split."""
 
 import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import datasets
@@ -11,6 +11,7 @@ from transformers import PreTrainedModel, Trainer, TrainerState, set_seed
 
 from ..callbacks import CheckpointErrors, EarlyStopping, SettingsState, add_callbacks, steps_of
 from ..checkpoints import kept_step
+from ..report import warn
 from .config import FinetuningConfig
 from .freezing import add_lora, freeze, parameter_groups
 from .models import load_model
@@ -28,6 +29,8 @@ class Run:
     args: FinetuningConfig
     settings: dict[str, Any]  # of rows, labels and model, which may not be others when the training is resumed
     files: dict[str, str]  # where the rows are from, in words
+    baseline: dict[str, Scores] = field(default_factory=dict)  # of something simple, by split
+    has_head: bool = False  # the model was trained for this task before
 
     def initial_model(self) -> PreTrainedModel:
         """The model before training: the same for the same seed."""
@@ -58,7 +61,11 @@ class TaskTrainer(CheckpointErrors, Trainer):
 
             def compute_metrics(output: Any) -> dict[str, float]:
                 """Without metrics that are not defined for these rows, which nothing can be chosen by."""
-                scores = task.compute_metrics(Predictions(*rows, output.predictions))
+                predictions = Predictions(*rows, *output.predictions)
+                scores = task.compute_metrics(predictions)
+                if task.is_constant(predictions):
+                    said = task.show_label(predictions.examples[0], next(iter(task.decode(predictions))))
+                    warn(f"so far the model predicts the same for every row: {said}")
                 return {name: score for name, score in scores.items() if score is not None}
 
             options["compute_metrics"] = compute_metrics
@@ -70,9 +77,11 @@ class TaskTrainer(CheckpointErrors, Trainer):
                 options["optimizer_cls_and_kwargs"] = kind, keywords
             options["callbacks"] = [SettingsState(steps_of(args) | run.settings)]
             if args.patience and args.eval_strategy != "no" and args.load_best_model_at_end:
-                options["callbacks"].append(EarlyStopping(args.patience))
+                floor = run.baseline["validation"].get(args.metric_for_best_model.removeprefix("eval_"))
+                options["callbacks"].append(EarlyStopping(args.patience, floor if args.greater_is_better else None))
         options["train_dataset"] = run.encoded.get("train")
         options["eval_dataset"] = run.encoded.get("validation", run.encoded.get("test"))
+        self.new_weights = trains and not run.has_head
         super().__init__(model, args, task.collator_class(task.tokenizer), processing_class=task.tokenizer, **options)
         add_callbacks(self)
 
@@ -113,8 +122,9 @@ class TaskTrainer(CheckpointErrors, Trainer):
         for part in logits if isinstance(logits, tuple) else () if logits is None else (logits,):
             if not part.isfinite().all():  # the best class of such numbers would still be one
                 raise ValueError("model: its outputs are not finite numbers (NaN or infinite), so nothing is measured")
-        # Here, as `preprocess_logits_for_metrics` does not see the inputs.
-        return loss, None if logits is None else self.task.preprocess_logits(logits, inputs), labels
+        if logits is not None:  # here, as `preprocess_logits_for_metrics` does not see the inputs
+            logits = self.task.preprocess_logits(logits, inputs), self.task.confidence(logits, inputs)
+        return loss, logits, labels
 
 
 def train(run: Run, model: PreTrainedModel, checkpoint: str | None = None) -> Trained:
@@ -146,6 +156,6 @@ def score(run: Run, model: PreTrainedModel) -> tuple[dict[str, Predictions], dic
     for name in run.encoded:
         if name != "train":
             output = TaskTrainer(run, model).predict(run.encoded[name])
-            predictions[name] = Predictions(run.splits[name], run.encoded[name], output.predictions)
+            predictions[name] = Predictions(run.splits[name], run.encoded[name], *output.predictions)
             scores[name] = {**run.task.compute_metrics(predictions[name]), "loss": output.metrics["test_loss"]}
     return predictions, scores

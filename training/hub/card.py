@@ -21,6 +21,7 @@ from ...configuration_minibert import MiniBertConfig
 from ..checkpoints import kept_step
 from ..files import printable, whole
 from ..loading import saved_tokenizer
+from ..metrics import is_better
 from .files import CARD, is_card
 
 TEMPLATE = Path(__file__).parents[2] / "hub_card.md"
@@ -80,6 +81,7 @@ class CardFacts:
     results: list[Result] = field(default_factory=list)  # of which a card shows the `headlines`
     results_note: str | None = None  # what the results are of
     baseline: str | None = None  # what their baselines are of
+    warning: str | None = None  # why the model should not be used
     base_model: str | None = None  # the Hub name of the model that was fine-tuned
     license: str | None = None  # of the weights, as the Hub names it
     language: str | list[str] | None = None
@@ -223,15 +225,16 @@ def code(value: str) -> _Code:
 
 
 def headlines(results: Sequence[Result]) -> list[Result]:
-    """The results that a card shows, to 4 digits: the finite ones, those of `HEADLINES` first and losses last, without
-    parts of another one (beside f1: f1_PER, f1_LOC, …)."""
-    metrics = {result.metric for result in results}
+    """The results that a card shows, to 4 digits: the finite ones, those of `HEADLINES` first, losses last, and before
+    them what the baseline reaches too."""
     first = {metric: place for place, metric in enumerate(HEADLINES)}
-    return [
-        replace(result, value=round(float(result.value), 4))
-        for result in sorted(results, key=lambda x: (x.metric.endswith("loss"), first.get(x.metric, len(first))))
-        if math.isfinite(result.value) and not any(result.metric.startswith(f"{whole}_") for whole in metrics)
-    ]
+
+    def place(result: Result) -> tuple[bool, bool, int]:
+        better = result.baseline is None or is_better(result.metric, result.value, result.baseline)
+        return result.metric.endswith("loss"), not better, first.get(result.metric, len(first))
+
+    finite = [result for result in results if math.isfinite(result.value)]
+    return [replace(result, value=round(float(result.value), 4)) for result in sorted(finite, key=place)]
 
 
 def published_name(name: str | None) -> str | None:

@@ -12,8 +12,9 @@ from numpy.lib.stride_tricks import sliding_window_view
 from transformers import AutoModelForQuestionAnswering, PreTrainedConfig, PreTrainedTokenizerBase
 
 from ....modeling_minibert import MiniBertForQuestionAnswering
+from ...data.sentences import split_sentences
 from ...loading import load_whole
-from ...metrics import SquadScores
+from ...metrics import SquadScores, compare_answers
 from ...report import plot_scores
 from ..data import as_list, bad_value, each_row, with_column
 from ..models import load_tokenizer
@@ -55,6 +56,7 @@ class AnswerQuestions(Task):
     name = "answer"
     model_class = MiniBertForQuestionAnswering
     metric_for_best_model = "f1"
+    baseline = "most alike sentence"
     columns = {
         "question_column": ("question",),
         "context_column": ("context", "passage", "text"),
@@ -181,7 +183,24 @@ class AnswerQuestions(Task):
     def metric_names(self, examples: datasets.Dataset) -> list[str]:
         return list(self.score([""] * len(examples), examples[LABEL][:]))
 
-    def draw(self, predictions: Predictions, path: Path) -> None:
+    def guess(self, train: datasets.Dataset, examples: datasets.Dataset) -> Sequence[str]:
+        """The sentence with most words of the question; no answer, if most training questions have none."""
+        if sum(map(bool, train[LABEL])) <= len(train) / 2:
+            return [""] * len(examples)
+
+        def best(question: str, context: str) -> str:
+            words = {*question.lower().split()}
+            return max(split_sentences(context), key=lambda text: len(words & {*text.lower().split()}), default="")
+
+        return list(map(best, *(examples[column] for column in self.text_columns)))
+
+    def confidence(self, logits: Sequence[torch.Tensor], inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        return torch.stack(logits[:2]).float().softmax(-1).amax(-1).prod(0)
+
+    def mistake(self, predicted: str, true: list[str], confidence: float) -> float:
+        return 0.0 if any(compare_answers(predicted, text)[0] for text in true or [""]) else confidence
+
+    def draw(self, predictions: Predictions, path: Path, note: str = "") -> None:
         """F1 of questions by their first word."""
         found, examples = {}, predictions.examples
         for question, *row in zip(examples[self.text_columns[0]], self.decode(predictions), examples[LABEL]):
@@ -189,7 +208,7 @@ class AnswerQuestions(Task):
             found.setdefault(kind, []).append(row)
         ranked = sorted(found.items(), key=lambda item: -len(item[1]))
         scores = {f"{kind} ({len(rows):,})": self.score(*zip(*rows))["f1"] for kind, rows in ranked}
-        plot_scores(scores, "F1 of questions with this word (their number)", path)
+        plot_scores(scores, "F1 of questions with this word (their number)", path, note)
 
     def show_input(self, row: Mapping[str, Any]) -> str:
         return shortened(row[self.text_columns[0]])

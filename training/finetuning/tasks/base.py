@@ -2,6 +2,7 @@
 
 import abc
 import textwrap
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -29,11 +30,12 @@ Scores = dict[str, float | None]  # None: not defined for these rows
 
 class Predictions(NamedTuple):
     """The predictions for a split: its rows as `Task.read` and as `Task.encode` returned them, and of each encoded row
-    what `Task.preprocess_logits` returned."""
+    what `Task.preprocess_logits` and `Task.confidence` returned."""
 
     examples: datasets.Dataset
     encoded: datasets.Dataset
     outputs: np.ndarray
+    confidence: np.ndarray | None = None
 
 
 class Task(abc.ABC):
@@ -173,9 +175,46 @@ class Task(abc.ABC):
         scores = self.score(examples[LABEL][:], examples[LABEL][:])
         return [name for name, score in scores.items() if score is not None]
 
+    # --- what a result is worth ---
+
+    baseline: ClassVar[str] = "guessing"  # what `guess` does, in words
+
+    @property
+    def judged_by(self) -> str:
+        """The metric that says whether a model is better than the baseline."""
+        return self.metric_for_best_model
+
+    def guess(self, train: datasets.Dataset, examples: datasets.Dataset) -> Sequence[Any]:
+        """What something simple that knows the training rows would say: the most frequent label."""
+        return [Counter(train[LABEL]).most_common(1)[0][0]] * len(examples)
+
+    def baseline_scores(self, train: datasets.Dataset, examples: datasets.Dataset) -> Scores:
+        return self.score(self.guess(train, examples), examples[LABEL][:])
+
+    def by_class(self, predictions: Sequence[Any], references: Sequence[Any]) -> dict[str, dict[str, float]]:
+        """precision, recall, f1 and support of every class (or type of entity); empty for a task without classes."""
+        return {}
+
+    def confidence(self, logits: Any, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        """How sure the model is of what it predicts for each row, [batch], up to 1."""
+        return logits.float().softmax(-1).amax(-1)
+
+    def is_constant(self, predictions: Predictions) -> bool:
+        """Whether the same is predicted for every row (or word), though not all are alike."""
+        said, true = (
+            len({str(item) for row in rows for item in (row if isinstance(row, list) else [row])})
+            for rows in (self.decode(predictions), predictions.examples[LABEL])
+        )
+        return said == 1 < true
+
+    def mistake(self, predicted: Any, true: Any, confidence: float) -> float:
+        """How much of a mistake a prediction is; 0 for none."""
+        return 0.0 if predicted == true else confidence
+
     @abc.abstractmethod
-    def draw(self, predictions: Predictions, path: Path) -> None:
-        """Draw what was predicted against what is true: a confusion matrix, a table per type, … as PNG."""
+    def draw(self, predictions: Predictions, path: Path, note: str = "") -> None:
+        """Draw what was predicted against what is true: a confusion matrix, a table per type, … as PNG. `note` stands
+        in the title."""
 
     def show_input(self, row: Mapping[str, Any]) -> str:
         return " | ".join(shortened(row[column]) for column in self.text_columns)

@@ -126,9 +126,9 @@ class Choose(Task):
     def score(self, predictions: Sequence[int], references: Sequence[int]) -> Scores:
         return {"accuracy": float(accuracy_score(references, predictions))}
 
-    def draw(self, predictions: Predictions, path: Path) -> None:
+    def draw(self, predictions: Predictions, path: Path, note: str = "") -> None:
         labels = [f"choice {i + 1}" for i in range(len(predictions.examples[0][CHOICE_TEXTS]))]
-        plot_confusion(predictions.outputs, predictions.examples[LABEL][:], labels, path)
+        plot_confusion(predictions.outputs, predictions.examples[LABEL][:], labels, path, note)
 
     def show_input(self, row: Mapping[str, Any]) -> str:
         return shortened(row[self.text_columns[0]])

@@ -17,7 +17,7 @@ from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 from ....modeling_minibert import MiniBertForSequenceClassification
 from ...data.tables import to_number
 from ...files import printable
-from ...metrics import Correlations
+from ...metrics import Correlations, class_scores
 from ...report import plot_confusion, plot_scores, plot_values
 from ..data import FILE, as_list, bad_value, each_row, find_column, string_columns
 from .base import CUT, LABEL, Labels, Predictions, Scores, Task, saved_labels
@@ -242,6 +242,45 @@ class Classify(Task):
         matthews = float(matthews_corrcoef(references, predictions)) if len(there) > 1 else None
         return accuracy | f1 | {"matthews_correlation": matthews}
 
+    @property
+    def judged_by(self) -> str:
+        return "f1_macro" if self.problem_type == SINGLE else self.metric_for_best_model
+
+    def guess(self, train: datasets.Dataset, examples: datasets.Dataset) -> Sequence[Any]:
+        """The most frequent class, the most frequent one of several labels, or the mean value."""
+        if self.problem_type == SINGLE:
+            return super().guess(train, examples)
+        means = np.mean(train[LABEL][:], axis=0)
+        return [means if self.problem_type == REGRESSION else np.eye(len(means))[means.argmax()]] * len(examples)
+
+    def baseline_scores(self, train: datasets.Dataset, examples: datasets.Dataset) -> Scores:
+        """Macro F1 is that of guessing each class as often as it occurs, where that is better."""
+        scores = super().baseline_scores(train, examples)
+        if self.problem_type == SINGLE and scores["f1_macro"] is not None:
+            counts = (np.bincount(split[LABEL], minlength=len(self.labels)) for split in (train, examples))
+            before, here = (count / count.sum() for count in counts)
+            there = here > 0
+            guessed = np.mean(2 * before[there] * here[there] / (before + here)[there])
+            scores["f1_macro"] = max(scores["f1_macro"], float(guessed))
+        return scores
+
+    def by_class(self, predictions: Sequence[Any], references: Sequence[Any]) -> dict[str, dict[str, float]]:
+        there = {i: self.labels[i] for i in self.labels_in(references)}
+        return (
+            class_scores(predictions, references, there) if self.problem_type == SINGLE or len(self.labels) > 1 else {}
+        )
+
+    def confidence(self, logits: torch.Tensor, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        if self.problem_type == SINGLE:
+            return super().confidence(logits, inputs)
+        return logits.float().abs().sigmoid().amin(-1)  # of the label that is least sure
+
+    def mistake(self, predicted: Any, true: Any, confidence: float) -> float:
+        """Of a value, how far off it is."""
+        return (
+            abs(predicted - true) if self.problem_type == REGRESSION else super().mistake(predicted, true, confidence)
+        )
+
     def labels_in(self, references: Sequence[Any]) -> list[int]:
         """The ids of the labels that some row has."""
         if self.problem_type == MULTI:
@@ -253,16 +292,16 @@ class Classify(Task):
             labels = [1]
         return f1_score(references, predictions, average=average, labels=[*labels], zero_division=0)
 
-    def draw(self, predictions: Predictions, path: Path) -> None:
+    def draw(self, predictions: Predictions, path: Path, note: str = "") -> None:
         outputs, references = predictions.outputs, predictions.examples[LABEL][:]
         if self.problem_type == REGRESSION:
-            plot_values(outputs, references, path)
+            plot_values(outputs, references, path, note)
         elif self.problem_type == SINGLE:
-            plot_confusion(outputs, references, self.labels, path)
+            plot_confusion(outputs, references, self.labels, path, note)
         else:
             there = self.labels_in(references)
             f1 = self._f1(outputs, np.asarray(references, np.int32), None, there) if there else []
-            plot_scores({self.labels[i]: score for i, score in zip(there, f1)}, "F1", path)
+            plot_scores({self.labels[i]: score for i, score in zip(there, f1)}, "F1", path, note)
 
     def show_label(self, row: Mapping[str, Any], label: Any) -> str:
         if self.problem_type == REGRESSION:

@@ -7,7 +7,7 @@ entity before it begins a new one.
 """
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
@@ -60,6 +60,30 @@ def labels_of(tags: Iterable[str], scheme: str) -> list[str]:
         return [tag for tag, _ in sorted(Counter(tags).items(), key=lambda item: (-item[1], item[0]))]
     types = sorted({split_tag(tag)[1] for tag in tags} - {""})
     return [OUTSIDE, *(f"{prefix}-{kind}" for kind in types for prefix in PREFIXES[scheme])]
+
+
+def tag_by_heart(
+    known: Iterable[Sequence[str]], tags: Iterable[Sequence[str]], sentences: Iterable[Sequence[str]], scheme: str
+) -> list[list[str]]:
+    """Tag sentences (in scheme bio, or none) with what the same words are most often in known sentences: the longest
+    entity first; in scheme none word by word."""
+    counts: dict[tuple[str, ...], Counter[str]] = defaultdict(Counter)
+    for words, of_row in zip(known, tags):
+        spans = [] if scheme == "none" else get_entities(list(of_row))
+        spans += [(tag, i, i) for i, tag in enumerate(of_row) if scheme == "none" or tag == OUTSIDE]
+        for kind, first, last in spans:
+            counts[tuple(words[first : last + 1])][kind] += 1
+    best, longest = {words: of.most_common(1)[0][0] for words, of in counts.items()}, max(map(len, counts))
+    unseen = sum(counts.values(), Counter()).most_common(1)[0][0] if scheme == "none" else OUTSIDE
+    tagged: list[list[str]] = [[] for _ in sentences]
+    for found, words in zip(tagged, sentences):
+        while (place := len(found)) < len(words):
+            sizes = range(min(longest, len(words) - place), 0, -1)
+            size = next((size for size in sizes if tuple(words[place : place + size]) in best), 1)
+            kind = best.get(tuple(words[place : place + size]), unseen)
+            is_tag = scheme == "none" or kind == OUTSIDE
+            found += [kind] if is_tag else [f"B-{kind}", *[f"I-{kind}"] * (size - 1)]
+    return tagged
 
 
 def find_misspelled(tags: Collection[str]) -> tuple[str, str] | None:

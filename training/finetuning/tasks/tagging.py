@@ -16,7 +16,7 @@ from transformers import DataCollatorForTokenClassification, PreTrainedConfig, P
 
 from ....modeling_minibert import MiniBertForTokenClassification
 from ....tokenization import plain_tokenizer
-from ...metrics import EntityScores
+from ...metrics import EntityScores, class_scores
 from ...report import plot_per_type, plot_scores
 from ..data import FILE, BadRow, as_list, bad_value, each_row
 from . import label_schemes as schemes
@@ -62,6 +62,7 @@ class Tag(Task):
         "tags_column": ("ner_tags", "tags", "ner", "pos_tags", "upos", "pos", "xpos", "chunk_tags", "labels", "label"),
     }
     label_feature = datasets.List(datasets.Value("string"))  # tags by name
+    baseline = "memorised entities"
 
     def __init__(
         self,
@@ -233,27 +234,41 @@ class Tag(Task):
         return decoded
 
     def score(self, predictions: Sequence[list[str]], references: Sequence[list[str]]) -> Scores:
-        """precision, recall, f1 of entities, over all and for each type in `references` (f1_PER, …), and accuracy of
-        words; in scheme "none" accuracy and f1_macro over the classes in `references`. None: no entity is there."""
+        """precision, recall, f1 of entities, and accuracy of words; in scheme "none" accuracy and f1_macro over the
+        classes in `references`. None: no entity is there."""
         if self.scheme == "none":
             predicted, true = ([tag for tags in rows for tag in tags] for rows in (predictions, references))
             there = sorted(set(true))
             f1 = f1_score(true, predicted, labels=there, average="macro", zero_division=0) if there else None
             return {"accuracy": accuracy_score(true, predicted) if there else None, "f1_macro": f1}
         scores = entity_scores(predictions, references)
-        per_type = {kind: row for kind, row in sorted(scores.pop("per_type").items()) if row["support"]}
-        names = ("precision", "recall", "f1")
-        return scores | {f"{name}_{kind}": per_type[kind][name] for kind in per_type for name in names}
+        del scores["per_type"]
+        return scores
 
-    def draw(self, predictions: Predictions, path: Path) -> None:
+    def guess(self, train: datasets.Dataset, examples: datasets.Dataset) -> list[list[str]]:
+        """The entities of the training rows, wherever their words stand again."""
+        column = self.text_columns[0]
+        return schemes.tag_by_heart(train[column], train[LABEL], examples[column], self.scheme)
+
+    def by_class(self, predictions: Sequence[Any], references: Sequence[Any]) -> dict[str, dict[str, float]]:
+        if self.scheme != "none":
+            return {k: row for k, row in entity_scores(predictions, references)["per_type"].items() if row["support"]}
+        predicted, true = ([tag for tags in rows for tag in tags] for rows in (predictions, references))
+        return class_scores(predicted, true, {tag: tag for tag in sorted({*true})})
+
+    def confidence(self, logits: torch.Tensor, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        """Of the word that is least sure."""
+        return super().confidence(logits, inputs).masked_fill(inputs["labels"] == IGNORED, 1.0).amin(-1)
+
+    def draw(self, predictions: Predictions, path: Path, note: str = "") -> None:
         decoded, references = self.decode(predictions), predictions.examples[LABEL][:]
         if self.scheme != "none":
-            plot_per_type(entity_scores(decoded, references)["per_type"], path)
+            plot_per_type(entity_scores(decoded, references)["per_type"], path, note)
             return
         predicted, true = ([tag for tags in rows for tag in tags] for rows in (decoded, references))
         there = [label for label in self.labels if label in {*true}]
         f1 = f1_score(true, predicted, labels=there, average=None, zero_division=0) if there else []
-        plot_scores(dict(zip(there, f1)), "F1", path)
+        plot_scores(dict(zip(there, f1)), "F1", path, note)
 
     def show_input(self, row: Mapping[str, Any]) -> str:
         return shortened(" ".join(row[self.text_columns[0]]))

@@ -1,0 +1,157 @@
+"""What a fine-tuning says its result is worth: something simple beside it, its mistakes, and what to see early."""
+
+import json
+from types import SimpleNamespace
+
+import datasets
+import numpy as np
+import pytest
+from helpers import write_rows
+from sklearn.metrics import accuracy_score, f1_score, mean_squared_error
+from transformers import TrainerState
+
+import minibert
+from minibert.training.callbacks import FEW_LOGS, FEW_STEPS, EarlyStopping, Watch
+from minibert.training.finetuning.results import MOST_ERRORS
+from minibert.training.finetuning.tasks import label_schemes, task_class
+from minibert.training.finetuning.tasks.base import LABEL
+from minibert.training.hub import files
+from minibert.training.report import judge
+
+QUICK = dict(bf16=False, use_cpu=True, disable_tqdm=True, report_to="none", max_steps=2)
+
+
+def simple(name, train, test, **fields):
+    """The scores of something simple for a task with these fields, on columns of two splits."""
+    task = object.__new__(task_class(name))
+    vars(task).update(fields)
+    return task.baseline_scores(*(datasets.Dataset.from_dict(columns) for columns in (train, test)))
+
+
+class TestSomethingSimple:
+    def test_guessing_classes(self):
+        """The best of the majority class and of guesses as often as classes occur."""
+        train, test = {LABEL: [0] * 95 + [1] * 5}, {LABEL: [0] * 40 + [1] * 10}
+        scores = simple("classify", train, test, problem_type="single_label_classification", labels="ab")
+        assert scores["accuracy"] == accuracy_score(test[LABEL], [0] * 50) and scores["matthews_correlation"] == 0
+        rng = np.random.default_rng(0)
+        guesses = [f1_score(test[LABEL], rng.random(50) < 0.05, average="macro") for _ in range(4000)]
+        assert scores["f1_macro"] == pytest.approx(np.mean(guesses), abs=0.02)
+        assert scores["f1_macro"] >= f1_score(test[LABEL], [0] * 50, average="macro")
+
+    def test_the_mean_value(self):
+        scores = simple("classify", {LABEL: [1.0, 3.0]}, {LABEL: [0.0, 4.0, 5.0]}, problem_type="regression")
+        assert scores["spearman"] == 0 and scores["mse"] == pytest.approx(mean_squared_error([0, 4, 5], [2, 2, 2]))
+
+    def test_the_most_frequent_of_several_labels(self):
+        rows = {LABEL: [[1.0, 0.0], [1.0, 1.0]]}
+        scores = simple("classify", rows, rows, problem_type="multi_label_classification", labels="ab")
+        assert scores["f1_micro"] == pytest.approx(0.8) and scores["accuracy"] == 0.5
+
+    def test_entities_learned_by_heart(self):
+        """The longest one, with its most frequent type; a word that is mostly none stays none."""
+        known = [["New", "York", "City"], ["New", "York", "Times", "said"], ["May", "in", "May"], ["May"]]
+        tags = [["B-LOC", "I-LOC", "I-LOC"], ["B-ORG", "I-ORG", "I-ORG", "O"], ["B-TIME", "O", "O"], ["O"]]
+        texts = [["in", "New", "York", "City", "and", "New", "York", "Times"], ["May", "said", "nothing"], []]
+        assert label_schemes.tag_by_heart(known, tags, texts, "bio") == [
+            ["O", "B-LOC", "I-LOC", "I-LOC", "O", "B-ORG", "I-ORG", "I-ORG"], ["O", "O", "O"], [],
+        ]  # fmt: skip
+        words = label_schemes.tag_by_heart([["a", "run", "run"]], [["D", "N", "V"]], [["run", "a", "new"]], "none")
+        assert words == [["N", "D", "D"]]
+
+    def test_a_sentence_as_an_answer(self):
+        rows = {"q": ["Who wrote it?"], "c": ["It was sold in May. Ada wrote it."], LABEL: [["Ada wrote it"]]}
+        assert simple("answer", rows, rows, text_columns=["q", "c"])["exact_match"] == 1
+        assert simple("answer", rows | {LABEL: [[]]}, rows | {LABEL: [[]]}, text_columns=["q", "c"])["f1"] == 1
+
+
+@pytest.fixture(scope="module")
+def useless(start, tmp_path_factory):
+    """A classifier that learned nothing, of rows that are nearly all of one class."""
+    folder = tmp_path_factory.mktemp("useless")
+    rows = [
+        {"text": f"the film was fine {i} \x1b[31m", "label": "rare" if i % 20 == 0 else "often"} for i in range(200)
+    ]
+    file, test = write_rows(folder / "train.jsonl", rows), write_rows(folder / "test.jsonl", rows[::-1] * 12)
+    out = folder / "out"
+    given = dict(train=[file], validation=[file], test=[test], max_length=16, learning_rate=1e-9)
+    result = minibert.finetune("classify", model=start, output_dir=str(out), **given | QUICK)
+    return result, out
+
+
+class TestAUselessModel:
+    def test_it_is_said(self, useless, capsys):
+        result, out = useless
+        report = json.loads((out / "metrics.json").read_text())
+        assert report["baseline"]["name"] == "guessing" and report["baseline"]["test"]["accuracy"] == 0.95
+        assert "than guessing" in report["warning"] and report["warning"] == result.report["warning"]
+        card = (out / "README.md").read_text()
+        assert "than guessing" in card and "| 0.9500 |" in card
+        assert report["by_class"]["test"]["rare"]["support"] == 120
+
+    def test_its_mistakes_are_kept_and_never_go_up(self, useless):
+        mistakes = [json.loads(line) for line in (useless[1] / "errors.jsonl").read_text().splitlines()]
+        assert 0 < len(mistakes) <= MOST_ERRORS and all(each["predicted"] != each["true"] for each in mistakes)
+        assert "\x1b" not in str([each["text"] for each in mistakes])
+        sizes = [each["confidence"] for each in mistakes]
+        assert sizes == sorted(sizes, reverse=True) and 0.5 <= sizes[-1] <= sizes[0] <= 1
+        assert "errors.jsonl" in files.list_files(useless[1])[1]
+
+    def test_it_reads_as_much_as_the_model_that_it_began_with(self, useless):
+        result, out = useless
+        assert result.tokenizer.model_max_length == 32
+        assert json.loads((out / "tokenizer_config.json").read_text())["model_max_length"] == 32
+
+
+@pytest.mark.parametrize(
+    ("value", "baseline", "rows", "said"),
+    [(0.4, 0.5, None, "worse"), (0.5, 0.5, 9, "no better"), (0.51, 0.5, 100, "chance"), (0.7, 0.5, 100, None)],
+)
+def test_the_sentence(value, baseline, rows, said):
+    sentence = judge("accuracy", value, baseline, "guessing", rows)
+    assert said in sentence if said else sentence is None
+    assert judge("loss", 1 - value, 1 - baseline, "guessing") == judge(
+        "loss", 1 - value, 1 - baseline, "guessing", None
+    )
+
+
+def test_patience_waits_for_what_guessing_reaches():
+    counts, state = [], TrainerState(best_metric=None)
+    stopping, args = EarlyStopping(2, floor=0.5), SimpleNamespace(greater_is_better=True)
+    for value in (0.49, 0.49, 0.5, 0.6, 0.55, 0.55):
+        stopping.check_metric_value(args, state, None, value)
+        state.best_metric = max(value, state.best_metric or 0.0)
+        counts.append(stopping.early_stopping_patience_counter)
+    assert counts == [0, 0, 0, 0, 1, 2]
+
+
+class TestWatch:
+    def said(self, capsys, logs, steps=1000, is_new=True):
+        watch, state = Watch(is_new), SimpleNamespace(max_steps=steps, global_step=7)
+        watch.on_train_begin(None, state, None)
+        for log in logs:
+            watch.on_log(SimpleNamespace(learning_rate=1e-4), state, None, log)
+        return capsys.readouterr().out
+
+    def test_few_steps_for_a_new_head(self, capsys):
+        assert "steps" in self.said(capsys, [], FEW_STEPS - 1) and not self.said(capsys, [], FEW_STEPS)
+        assert not self.said(capsys, [], 1, is_new=False)
+
+    def test_a_gradient_that_explodes(self, capsys):
+        usual = [{"loss": 1 / (i + 1), "grad_norm": 1.0} for i in range(FEW_LOGS)]
+        assert "gradient" in self.said(capsys, [*usual, {"loss": 0.1, "grad_norm": 99.0}])
+        assert not self.said(capsys, [*usual, {"loss": 0.1, "grad_norm": 3.0}, {"eval_loss": 1.0}])
+
+    def test_a_loss_that_does_not_fall(self, capsys):
+        assert self.said(capsys, [{"loss": 0.693}] * 20).count("does not fall") == 1
+        assert not self.said(capsys, [{"loss": 1 - i / 20} for i in range(20)])
+
+
+def test_one_class_only_is_said_while_it_trains(start, data, tmp_path, capsys):
+    given = dict(data=data, learning_rate=1e-9, output_dir=str(tmp_path))
+    minibert.finetune("classify", model=start, **given | QUICK)
+    printed = capsys.readouterr().out
+    report = json.loads((tmp_path / "metrics.json").read_text())
+    alone = any(row["recall"] == 1.0 for row in report["by_class"]["validation"].values())
+    assert ("the same for every row" in printed) == alone
+    assert "40 rows tell a score to ± 0.15 only" in printed and "learn little in 2 steps" in printed
