@@ -123,8 +123,8 @@ def logged(log_history: Sequence[dict], name: str) -> list[tuple[int, float]]:
 def plot_losses(
     log_history: Sequence[dict], path: str | Path, metric: str, report: Mapping[str, Any] | None = None
 ) -> None:
-    """Draw training and validation loss over optimizer steps (nothing where neither has two points), with the report's
-    `unigram_loss` or `constant_loss` as a line. Evaluations log `metric` as `eval_…`, training as itself or `loss`."""
+    """Draw training and validation loss over optimizer steps (nothing where neither has two points), with those in the
+    report of something simple as lines. Evaluations log `metric` as `eval_…`, training as itself or `loss`."""
     training = logged(log_history, metric) or logged(log_history, "loss")
     validation = logged(log_history, f"eval_{metric}")
     if max(len(training), len(validation)) < 2:
@@ -133,13 +133,20 @@ def plot_losses(
         for label, points, marker in (("training", training, None), ("validation", validation, "o")):
             if points:
                 axes.plot(*zip(*points), marker=marker, label=label)
-        for key, label in (("unigram_loss", "unigram baseline"), ("constant_loss", "the same answer for every token")):
+        lines = {"unigram_loss": "unigram baseline", "constant_loss": "the same answer for every token"}
+        for key, label in (lines | {"start_loss": "before this training"}).items():
             if report and report.get(key) is not None:
                 axes.axhline(report[key], color="gray", linestyle="--", linewidth=1, label=label)
         axes.set(xlabel="optimizer step", ylabel=f"{metric.replace('_', ' ')} (nats)")
 
 
 # --- pretraining ---
+
+# Accuracies at masked positions that trainings of ours reached.
+KNOWN = (
+    (0.058, "word frequencies alone"), (0.297, "size tiny after 200 steps"), (0.395, "the first command of the README"),
+    (0.473, "7,500 steps on books"), (0.521, "an hour on books"),
+)  # fmt: skip
 
 
 def describe_pretraining(report: Mapping[str, Any]) -> str:
@@ -151,7 +158,9 @@ def describe_pretraining(report: Mapping[str, Any]) -> str:
     prefix, baseline = ("constant_", "always original") if detects else ("unigram_", "unigram")
     shares = ("accuracy", "replaced_precision", "replaced_recall", "replaced_f1") if detects else ("accuracy",)
     rows = []
-    for name, of in (("MiniBERT", ""), (baseline, prefix)):
+    for name, of in (("MiniBERT", ""), (baseline, prefix), ("before this training", "start_")):
+        if report.get(f"{of or 'validation_'}loss") is None:
+            continue
         loss = report[f"{of or 'validation_'}loss"]
         percent = ["" if report.get(of + share) is None else f"{report[of + share]:.1%}" for share in shares]
         rows.append((name, f"{loss:.3f}", f"{math.exp(min(loss, 700)):.1f}", *percent))
@@ -160,6 +169,9 @@ def describe_pretraining(report: Mapping[str, Any]) -> str:
         f"At {report['targets']:,} {targets} of the held-out documents:",
         format_table(("", "loss", "perplexity", *(share.replace("_", " ") for share in shares)), rows),
     ]
+    if report["objective"] == "mlm":
+        _, known = min(KNOWN, key=lambda row: abs(row[0] - report["accuracy"]))
+        lines.append(f"That accuracy is about that of {known} (docs/troubleshooting.md)")
     if report.get("nsp_loss") is not None:
         guessing = f"(guessing {math.log(2):.3f})"
         lines.append(f"next sentence: loss {report['nsp_loss']:.3f} {guessing}, accuracy {report['nsp_accuracy']:.1%}")
@@ -169,6 +181,13 @@ def describe_pretraining(report: Mapping[str, Any]) -> str:
             " {accuracy:.1%} (unigram {unigram_accuracy:.1%})".format(**report["generator"])
         )
     return "\n".join(lines)
+
+
+def judge_pretraining(report: Mapping[str, Any]) -> str | None:
+    """What to say of a model that is not better than something simple, or than the model it started from."""
+    loss, simple = report["validation_loss"], report.get("unigram_loss", report.get("constant_loss"))
+    worse = judge("loss", loss, simple, "guessing by frequency")
+    return worse or judge("loss", loss, report.get("start_loss"), "the model that it started from")
 
 
 MOST_CLASSES = 1000  # in a picture of which was taken for which

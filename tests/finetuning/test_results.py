@@ -53,10 +53,10 @@ class TestSomethingSimple:
         known = [["New", "York", "City"], ["New", "York", "Times", "said"], ["May", "in", "May"], ["May"]]
         tags = [["B-LOC", "I-LOC", "I-LOC"], ["B-ORG", "I-ORG", "I-ORG", "O"], ["B-TIME", "O", "O"], ["O"]]
         texts = [["in", "New", "York", "City", "and", "New", "York", "Times"], ["May", "said", "nothing"], []]
-        assert label_schemes.tag_by_heart(known, tags, texts, "bio") == [
+        assert label_schemes.tag_by_heart(known, tags, texts, "O", "bio") == [
             ["O", "B-LOC", "I-LOC", "I-LOC", "O", "B-ORG", "I-ORG", "I-ORG"], ["O", "O", "O"], [],
         ]  # fmt: skip
-        words = label_schemes.tag_by_heart([["a", "run", "run"]], [["D", "N", "V"]], [["run", "a", "new"]], "none")
+        words = label_schemes.tag_by_heart([["a", "run", "run"]], [["D", "N", "V"]], [["run", "a", "new"]], "D", "none")
         assert words == [["N", "D", "D"]]
 
     def test_a_sentence_as_an_answer(self):

@@ -43,7 +43,7 @@ from ..hub.push import check_push, push_output
 from ..hub.trainer import HubMixin
 from ..loading import check_weights, minibert_config, quietly
 from ..precision import check_training, resolve_precision
-from ..report import plot_embedding_training
+from ..report import judge, plot_embedding_training, warn
 from ..result import TrainingResult
 from .data import Passage, Retrieval, hold_out, name_of, read_pairs, read_passages, read_task
 from .encoders import RERANKER, Embedder, check_encoder, check_length, limit_length, score_pairs
@@ -51,6 +51,7 @@ from .evaluate import RETRIEVAL, measure, print_table, reorder, score
 from .unlabelled import make_pairs, read_documents
 
 VALIDATION_NEGATIVES = 20  # that a held-out query's passage is ranked among
+MOST_COUNTED = 2000  # passages whose lengths are looked at
 LOSSES = {
     "ranking": losses.MultipleNegativesRankingLoss,
     "cosine": losses.CosineSimilarityLoss,
@@ -316,6 +317,7 @@ def finetune_rerank(
     args = dataclasses.replace(args, **fields, **best_by(args, evaluator.metric, evaluator.names))
     loss = BinaryCrossEntropyLoss(encoder)
     trainer = RerankerTrainer(model=encoder, args=args, train_dataset=rows, loss=loss, evaluator=evaluator)
+    trainer.new_weights = not is_reranker
     return run(trainer, evaluator, options, name_of_all(data), checkpoint, pushes)
 
 
@@ -510,6 +512,10 @@ def run(
     add_callbacks(trainer)
     before, full_length = evaluator(model), model.max_seq_length
     limit_length(model, options["max_length"] or full_length)
+    texts = rows["second"][:MOST_COUNTED] if isinstance(trainer, EmbeddingTrainer) else []
+    if (cut := Embedder(model).count_cut(texts) if texts else 0) > 0.01 * len(texts):
+        use = "use a larger --max_length, or shorter texts"
+        warn(f"{cut:,} of {len(texts):,} passages have more than {model.max_seq_length} tokens and are cut; {use}")
     result = trainer.train(resume_from_checkpoint=checkpoint)
     limit_length(model, full_length)  # short texts in training do not make a model of short texts
     extract_model_from_parallel(model, keep_fp32_wrapper=False)  # else autocast stays on it
@@ -520,7 +526,11 @@ def run(
         return TrainingResult(None, None, {}, output)
     seconds = result.metrics["train_runtime"] if checkpoint is None else None  # it counts from the checkpoint
     report = {"before": before, "after": after, "training_seconds": seconds, "arguments": options | {"data": data}}
+    compared = (each[evaluator.metric] for each in (after, before))
+    report["warning"] = judge(evaluator.metric, *compared, "the model that it started from")
     save(trainer, report, evaluator.metric)
+    if report["warning"]:
+        warn(report["warning"])
     print(f"Saved to {output}: open it by {type(model).__name__}({str(output)!r}), after import minibert")
     if pushes:
         push_output(args, trainer.hub_token)
@@ -535,6 +545,7 @@ def save(trainer: EmbeddingTrainer | RerankerTrainer, report: dict[str, Any], me
     facts = facts_from_trainer(vars(state), args, describe_data(options["data"]))
     facts.results = [Result(name, after[name], "held-out data", "validation", before[name]) for name in after]
     facts.baseline, facts.base_model = "before this training", published_name(options["model"])
+    facts.warning = report["warning"]
     if report["training_seconds"] is None:
         del facts.training["time"]
     save_card(output, facts)

@@ -38,7 +38,9 @@ class Results:
         self.by_class = {
             name: task.by_class(decoded[name], each.examples[LABEL][:]) for name, each in predictions.items()
         }
-        self.last, metric = list(predictions)[-1], task.judged_by
+        self.last = list(predictions)[-1]
+        # which alone shows that a class is passed over
+        self.metric = metric = "f1_macro" if "f1_macro" in self.scores[self.last] else task.metric_for_best_model
         self.value, self.simple = (
             scores[self.last].get(metric) for scores in (self.scores, {self.last: {}} | {**baseline})
         )
@@ -48,7 +50,7 @@ class Results:
     def save(self, report: dict[str, Any], output: Path) -> None:
         """Write the picture, the mistakes and the report with what is said here."""
         output.mkdir(parents=True, exist_ok=True)
-        note = "" if self.value is None else f"\n{self.last}: {self.task.judged_by} {self.value:.3f}"
+        note = "" if self.value is None else f"\n{self.last}: {self.metric} {self.value:.3f}"
         note += "" if self.simple is None else f" ({self.task.baseline}: {self.simple:.3f})"
         self.task.draw(self.predictions[self.last], output / PICTURE, note)
         with whole(output / ERRORS) as unfinished:

@@ -331,9 +331,10 @@ def write_card(
             name := key.removeprefix("validation_"), x, "held-out documents", "validation", report.get(prefix + name)
         )
         for key, x in report.items()
-        if isinstance(x, float) and not key.startswith(prefix) and key not in ("epochs", "training_seconds")
+        if isinstance(x, float) and not key.startswith((prefix, "start_")) and key not in ("epochs", "training_seconds")
     ]
     note = f"At {report['targets']:,} targets of held-out documents."
-    facts = CardFacts(describe_data(data), told, results, note, baseline, max_length=recipe["seq_length"])
+    facts = CardFacts(describe_data(data), told, results, note, baseline, report.get("warning"))
+    facts.max_length = recipe["seq_length"]
     save_card(folder, facts, training.hub_model_id)
     return facts

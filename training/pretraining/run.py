@@ -26,7 +26,7 @@ from ..hub.push import check_push, push_command
 from ..loading import minibert_config, saved_tokenizer, without_bars
 from ..precision import check_training, without_autocast
 from ..processes import first_process_first
-from ..report import describe_pretraining
+from ..report import describe_pretraining, warn
 from ..result import TrainingResult
 from .config import PretrainingConfig, fill_defaults
 from .objectives import OBJECTIVES, Objective
@@ -115,7 +115,9 @@ def pretrain(
         else:
             train = prepared.stream(shuffle_buffer) if streaming else prepared.load("train")
             validation, sample, described = prepared.load("validation"), None, prepared.describe()
-        source, loaded, figures = load_model(model_name_or_path, base, objective, loaded, extend_vocabulary, sample)
+        source, loaded, figures, new_ids = load_model(
+            model_name_or_path, base, objective, loaded, extend_vocabulary, sample
+        )
         print(described)
         trainer = PretrainingTrainer(source, args, None, train, validation, loaded)
         if trainer.budget is not None:
@@ -123,6 +125,7 @@ def pretrain(
         read = corpus if prepared is None else prepared.corpus
         trainer.data_description = ", ".join(map(str, read.data or ["the built-in corpus"]))
         trainer.more_figures = figures
+        trainer.new_ids = new_ids
         trainer.train(resume_from_checkpoint=checkpoint or args.resume_from_checkpoint)
         save(trainer)
     return finish(trainer, validation)
@@ -135,20 +138,20 @@ def load_model(
     tokenizer: PreTrainedTokenizerBase,
     words: int | None,
     sample: datasets.Dataset | None,
-) -> tuple[Any, PreTrainedTokenizerBase, dict[str, Any]]:
+) -> tuple[Any, PreTrainedTokenizerBase, dict[str, Any], list[int]]:
     """The config of a new model, or the saved one to go on from; the tokenizer, to which `words` of the `sample` are
-    added; and what the report says of these."""
+    added; what the report says of these, and their ids."""
     if path is None:
-        return config, tokenizer, {}
+        return config, tokenizer, {}, []
     model, new_weights = objective.load(path, config)
     if new_weights:
         print(f"New, since {path!r} lacks them: {', '.join(new_weights)}")
     if words is None:
-        return model, tokenizer, {}
+        return model, tokenizer, {}, []
     extension = extend_tokenizer(tokenizer, sample["text"], words)
     print(extension.describe())
     extend_embeddings(model, extension.pieces)
-    return model, extension.tokenizer, {"extension": extension.figures()}
+    return model, extension.tokenizer, {"extension": extension.figures()}, list(extension.pieces)
 
 
 def finish(trainer: PretrainingTrainer, validation: datasets.Dataset) -> TrainingResult:
@@ -263,7 +266,9 @@ def save(trainer: PretrainingTrainer) -> None:
 
 def show(trainer: PretrainingTrainer, output: Path, texts: Iterable[str]) -> None:
     """Print the report, and the saved model at work on held-out text."""
-    tokenizer = trainer.processing_class
-    examples = trainer.objective.examples(output, choose_sentences(texts, tokenizer), tokenizer)
+    tokenizer, objective = trainer.processing_class, trainer.objective
+    examples = objective.examples(output, choose_sentences(texts, tokenizer, objective.candidates), tokenizer)
     print("", describe_pretraining(trainer.report), "", *examples, "", sep="\n")
     print(f"Saved to {output}: the model, the tokenizer, README.md (the model card), report.json and pictures")
+    if trainer.report["warning"]:
+        warn(trainer.report["warning"])

@@ -20,22 +20,26 @@ from ..callbacks import CheckpointErrors, SettingsState, add_callbacks, leave_gr
 from ..checkpoints import checkpoint_to_resume, kept_step, rows_checksum
 from ..data.collators import MaskedLMCollator, MaskingProgress
 from ..data.documents import check_tokenization, hold_out
+from ..data.masking import unigram_counts
 from ..data.mixtures import SAMPLE_ROWS, VALIDATION_DOCUMENTS, check_stream, check_workers, first_rows
 from ..data.prepared import StreamedRows, StreamOrder, tokenizer_checksum
 from ..files import lock_output, write_json
 from ..hub.card import write_card
 from ..hub.trainer import HubMixin
-from ..loading import minibert_config, saved_tokenizer
+from ..loading import minibert_config, random_state_kept, saved_tokenizer
 from ..optimization.clock import TimeBudget
 from ..optimization.muon import default_rate, muon_optimizer
-from ..precision import check_training, resolve_precision
-from ..processes import first_process_first
-from ..report import plot_losses
+from ..precision import check_training, resolve_precision, without_autocast
+from ..processes import first_process_first, shares_weights
+from ..report import judge_pretraining, plot_losses, warn
 from .config import FREE_FIELDS, PretrainingConfig, config_path, fill_defaults
 from .cooccurrence import begin_with_word_vectors
 from .half_batches import HalfBatches
 from .objectives import OBJECTIVES, Objective
 from .objectives.base import unigram_baseline
+
+# Tokens for each parameter below which a new model learns little, and examples of a new word.
+FEW_TOKENS, FEW_EXAMPLES = 2, 50
 
 
 class PretrainingTrainer(HalfBatches, HubMixin, CheckpointErrors, Trainer):
@@ -112,6 +116,8 @@ class PretrainingTrainer(HalfBatches, HubMixin, CheckpointErrors, Trainer):
         super().__init__(built, args, collator, *rows, processing_class=tokenizer, callbacks=callbacks, **options)
         self.is_new, self.streamed = new, streamed or isinstance(rows[0], StreamedRows)
         self.data_description, self.more_figures = "text", {}  # on the card; in the report
+        self.new_ids: list[int] = []  # tokens that the model did not have before
+        self.start: Mapping[str, float] = {}  # figures of the saved model that the training goes on from
         self.report: dict[str, Any] | None = None
         self.training_seconds: float | None = None
         self._parts: dict[str, torch.Tensor] = {}  # sums since the last log
@@ -186,9 +192,33 @@ class PretrainingTrainer(HalfBatches, HubMixin, CheckpointErrors, Trainer):
         elif self.new_weights:
             print(f"New, since {self.model.config._name_or_path!r} lacks them: {', '.join(self.new_weights)}")
         print(self.describe())
+        for line in self._warnings() if self.is_world_process_zero() else ():
+            warn(line)
+        if begins and not (self.is_new or self.new_weights or shares_weights(self.args)):
+            with random_state_kept():
+                self.start = self.evaluate(metric_key_prefix="start")
+            without_autocast(self.model)  # `train` begins with the model as it was
         result = super().train(checkpoint, *args, **kwargs)
         self.training_seconds = None if checkpoint else result.metrics["train_runtime"]  # it counts from a resumption
         return result
+
+    def _warnings(self) -> list[str]:
+        """What lets a training come to little, with what to do instead; of a known number of steps and rows."""
+        args, rows = self.args, self.train_dataset
+        if self.streamed or not has_length(rows):
+            return []
+        batch = args.train_batch_size * args.gradient_accumulation_steps * args.world_size
+        by_clock = self.budget is not None
+        passes = 1 if by_clock else args.max_steps * batch / len(rows) if args.max_steps > 0 else args.num_train_epochs
+        counts, parameters, lines = unigram_counts(rows, self.model.config.vocab_size), self.model.num_parameters(), []
+        tokens = passes * counts.sum()
+        if self.is_new and not by_clock and tokens < FEW_TOKENS * parameters:
+            few = f"{tokens:,.0f} tokens for {parameters:,} parameters, {tokens / parameters:.1f} for each, are few"
+            lines.append(f"{few}; below {FEW_TOKENS}, use a smaller --size, more text, or more --num_train_epochs")
+        if self.new_ids and (seen := np.median(counts[self.new_ids]) * passes) < FEW_EXAMPLES:
+            few = f"half of the {len(self.new_ids):,} new words stand {seen:.0f} times or less in what is trained on"
+            lines.append(f"{few}: they learn little; use a smaller --extend_vocabulary, or more text")
+        return lines
 
     def _resume_clock(self, checkpoint: str) -> None:
         if self.budget is not None:
@@ -323,9 +353,11 @@ class PretrainingTrainer(HalfBatches, HubMixin, CheckpointErrors, Trainer):
             return self.report  # saved once more
         figures, batches = self.last_evaluation(), self.evaluation_batches(self.eval_dataset)
         baseline = unigram_baseline(self.sample, batches, vocabulary_size(tokenizer), tokenizer.all_special_ids)
-        return (
+        start = {"loss": self.start.get(f"start_{self.objective.metric}"), "accuracy": self.start.get("start_accuracy")}
+        report = (
             self.objective.report(figures, baseline)
             | self.more_figures
+            | {f"start_{name}": value for name, value in start.items() if value is not None}
             | {
                 "objective": self.objective.name,
                 "steps": state.global_step,
@@ -336,6 +368,7 @@ class PretrainingTrainer(HalfBatches, HubMixin, CheckpointErrors, Trainer):
                 "precision": "bf16" if self.args.bf16 else "fp16" if self.args.fp16 else "fp32",
             }
         )
+        return report | {"warning": judge_pretraining(report)}
 
     def _recipe(self) -> dict[str, Any]:
         """The settings that are on the card."""

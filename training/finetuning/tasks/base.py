@@ -179,11 +179,6 @@ class Task(abc.ABC):
 
     baseline: ClassVar[str] = "guessing"  # what `guess` does, in words
 
-    @property
-    def judged_by(self) -> str:
-        """The metric that says whether a model is better than the baseline."""
-        return self.metric_for_best_model
-
     def guess(self, train: datasets.Dataset, examples: datasets.Dataset) -> Sequence[Any]:
         """What something simple that knows the training rows would say: the most frequent label."""
         return [Counter(train[LABEL]).most_common(1)[0][0]] * len(examples)

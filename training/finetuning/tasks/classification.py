@@ -242,10 +242,6 @@ class Classify(Task):
         matthews = float(matthews_corrcoef(references, predictions)) if len(there) > 1 else None
         return accuracy | f1 | {"matthews_correlation": matthews}
 
-    @property
-    def judged_by(self) -> str:
-        return "f1_macro" if self.problem_type == SINGLE else self.metric_for_best_model
-
     def guess(self, train: datasets.Dataset, examples: datasets.Dataset) -> Sequence[Any]:
         """The most frequent class, the most frequent one of several labels, or the mean value."""
         if self.problem_type == SINGLE:

@@ -248,7 +248,9 @@ class Tag(Task):
     def guess(self, train: datasets.Dataset, examples: datasets.Dataset) -> list[list[str]]:
         """The entities of the training rows, wherever their words stand again."""
         column = self.text_columns[0]
-        return schemes.tag_by_heart(train[column], train[LABEL], examples[column], self.scheme)
+        return schemes.tag_by_heart(
+            train[column], train[LABEL], examples[column], self.labels[self.fallback], self.scheme
+        )
 
     def by_class(self, predictions: Sequence[Any], references: Sequence[Any]) -> dict[str, dict[str, float]]:
         if self.scheme != "none":

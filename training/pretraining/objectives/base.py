@@ -35,6 +35,7 @@ class Objective(abc.ABC):
     model_class: type[PreTrainedModel]
     metric = "mlm_loss"  # the loss that is drawn, compared and reported
     packs_documents = True  # rows can be made while text is read, or once for several trainings, and batched unpadded
+    candidates = 4  # sentences that `examples` shows, or chooses from
     minimum_validation = 1  # documents that have to be held out
     config_fields: Mapping[str, Any] = {}  # fields of the model's config that the objective decides
     masking_defaults: Mapping[str, float] = {}  # unless the user says otherwise

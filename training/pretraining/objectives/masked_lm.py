@@ -24,6 +24,7 @@ class MaskedLM(Objective):
 
     name = "mlm"
     model_class = MiniBertForMaskedLM
+    candidates = 24
     masking_defaults = {"mlm_probability": 0.3, "mask_replace_prob": 0.8, "random_replace_prob": 0.1}
 
     def check(self, config: MiniBertConfig, streaming: bool = False) -> None:
@@ -44,11 +45,13 @@ class MaskedLM(Objective):
         return MaskedLMCollator(tokenizer, unigram_counts=counts, seed=self.args.seed, **self.masking | options)
 
     def examples(self, folder: Path, sentences: Sequence[str], tokenizer: PreTrainedTokenizerBase) -> list[str]:
-        """A word masked in each sentence, filled by the model that was saved."""
+        """A word masked in a sentence, filled by the model that was saved: two that are right, and two that are not."""
         words = [find_content_word(sentence, tokenizer) for sentence in sentences]
         texts = [s[: word.start] + tokenizer.mask_token + s[word.stop :] for s, word in zip(sentences, words)]
-        lines = ["Held-out text, filled by the saved model:"]
+        shown: dict[bool, list[str]] = {True: [], False: []}
         for sentence, word, text, found in zip(sentences, words, texts, fill_masks(texts, str(folder), top_k=3)):
             guesses = ", ".join(f"{guess['token_str'].strip()} {guess['score']:.0%}" for guess in found[0])
-            lines += [f"  {text}", f"    was: {sentence[word]}; model: {guesses}"]
-        return lines
+            is_right = found[0][0]["token_str"].strip().lower() == sentence[word].lower()
+            shown[is_right].append(f"  {text}\n    was: {sentence[word]}; model: {guesses}")
+        how_many = f"right in {len(shown[True])} of {len(texts)} sentences, two of each kind:"
+        return [f"Held-out text, filled by the saved model, {how_many}", *shown[True][:2], *shown[False][:2]]

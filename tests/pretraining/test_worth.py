@@ -1,0 +1,54 @@
+"""What a pretraining says it is worth: beside word frequencies, and beside the model that it started from."""
+
+import json
+
+import datasets
+import pytest
+from helpers import sentences
+
+from minibert import MiniBertConfig, PretrainingConfig, PretrainingTrainer
+from minibert.training.report import describe_pretraining, judge_pretraining
+
+SIZES = dict(num_hidden_layers=1, hidden_size=16, num_attention_heads=2, intermediate_size=24)
+
+
+def train(folder, model, capsys, **fields):
+    """The trainer after two steps that change nothing, and what it printed."""
+    text = datasets.Dataset.from_dict({"text": list(sentences(150))})
+    defaults = dict(max_steps=2, seq_length=32, vocab_size=100, disable_tqdm=True, bf16=False, learning_rate=1e-9)
+    args = PretrainingConfig(
+        str(folder), optimizer="adamw", save_strategy="no", eval_strategy="no", **defaults | fields
+    )
+    trainer = PretrainingTrainer(model, args, None, text)
+    trainer.train()
+    trainer.save_model()
+    return trainer, capsys.readouterr().out
+
+
+def test_a_new_model_and_one_that_goes_on(tmp_path, capsys):
+    _, printed = train(tmp_path / "first", MiniBertConfig.minibert("tiny", **SIZES), capsys)
+    assert "0.1 for each, are few" in printed or "0.2 for each, are few" in printed
+    report = json.loads((tmp_path / "first" / "report.json").read_text())
+    assert report["validation_loss"] > report["unigram_loss"] and "start_loss" not in report
+    assert report["warning"].startswith("worse than guessing by frequency")
+    assert "worse than guessing" in (tmp_path / "first" / "README.md").read_text()
+
+    second, printed = train(tmp_path / "second", str(tmp_path / "first"), capsys)
+    assert "are few" not in printed  # the model was trained before
+    assert second.report["start_loss"] == pytest.approx(report["validation_loss"], abs=1e-4)
+    assert "before this training" in describe_pretraining(second.report)
+
+
+def test_new_words_that_are_hardly_seen(tmp_path, capsys):
+    trainer, _ = train(tmp_path, MiniBertConfig.minibert("tiny", **SIZES), capsys)
+    trainer.new_ids = [5, 6, 7]
+    assert any("3 new words stand" in line for line in trainer._warnings())
+
+
+def test_the_sentence():
+    report = {"validation_loss": 7.13, "unigram_loss": 6.61, "start_loss": 7.5}
+    assert "7.13, against 6.61" in judge_pretraining(report)
+    assert "started from" in judge_pretraining(report | {"unigram_loss": 8.0, "start_loss": 7.0})
+    assert judge_pretraining(report | {"unigram_loss": 8.0}) is None
+    assert judge_pretraining({"validation_loss": 0.3, "constant_loss": 0.2}) is not None
+    assert judge_pretraining({"validation_loss": None, "unigram_loss": 8.0}) is None
