@@ -63,10 +63,14 @@ def labels_of(tags: Iterable[str], scheme: str) -> list[str]:
 
 
 def tag_by_heart(
-    known: Iterable[Sequence[str]], tags: Iterable[Sequence[str]], sentences: Iterable[Sequence[str]], scheme: str
+    known: Iterable[Sequence[str]],
+    tags: Iterable[Sequence[str]],
+    sentences: Iterable[Sequence[str]],
+    other: str,
+    scheme: str,
 ) -> list[list[str]]:
     """Tag sentences (in scheme bio, or none) with what the same words are most often in known sentences: the longest
-    entity first; in scheme none word by word."""
+    entity first; in scheme none word by word. What is new is tagged `other`."""
     counts: dict[tuple[str, ...], Counter[str]] = defaultdict(Counter)
     for words, of_row in zip(known, tags):
         spans = [] if scheme == "none" else get_entities(list(of_row))
@@ -74,13 +78,12 @@ def tag_by_heart(
         for kind, first, last in spans:
             counts[tuple(words[first : last + 1])][kind] += 1
     best, longest = {words: of.most_common(1)[0][0] for words, of in counts.items()}, max(map(len, counts))
-    unseen = sum(counts.values(), Counter()).most_common(1)[0][0] if scheme == "none" else OUTSIDE
     tagged: list[list[str]] = [[] for _ in sentences]
     for found, words in zip(tagged, sentences):
         while (place := len(found)) < len(words):
             sizes = range(min(longest, len(words) - place), 0, -1)
             size = next((size for size in sizes if tuple(words[place : place + size]) in best), 1)
-            kind = best.get(tuple(words[place : place + size]), unseen)
+            kind = best.get(tuple(words[place : place + size]), other)
             is_tag = scheme == "none" or kind == OUTSIDE
             found += [kind] if is_tag else [f"B-{kind}", *[f"I-{kind}"] * (size - 1)]
     return tagged
