@@ -99,10 +99,11 @@ def check_coverage(
     long = max_lost_text is None and coverage.in_long_words > MOST_LOST_IN_LONG_WORDS * coverage.characters
     if long or lost > most * coverage.characters:
         why = "wordpiece reads no word of more than 100 characters, so no text without spaces: use" if long else "use"
+        limit, left = math.ceil(coverage.lost_share * 100) / 100, "; or, to train on what is left, --max_lost_text "
         raise ValueError(
             f"tokenizer: most of the text must come back from its tokens, but {coverage.describe()}; {why} a tokenizer"
-            " made for this text, or one trained on it with --algorithm bpe or unigram; or, to train on what is left,"
-            f" --max_lost_text {min(1, math.ceil(coverage.lost_share * 100) / 100):g}"
+            " made for this text, or one trained on it with --algorithm bpe or unigram"
+            + (f"{left}{limit:g}" if limit <= 0.5 else "")
         )
     return coverage
 

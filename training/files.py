@@ -75,9 +75,10 @@ def lock_folder(folder: str | Path) -> Iterator[None]:
         os.close(lock)
 
 
-def lock_output(args: Any) -> AbstractContextManager:
-    """`lock_folder` of a training's output folder (`args`: its `TrainingArguments`), by the first of its processes."""
-    return lock_folder(args.output_dir) if args.process_index == 0 else nullcontext()
+def lock_output(args: Any, folder: str | Path | None = None) -> AbstractContextManager:
+    """`lock_folder` of a training's output folder (`args`: its `TrainingArguments`), or of another one, by the first of
+    its processes."""
+    return lock_folder(folder or args.output_dir) if args.process_index == 0 else nullcontext()
 
 
 def printable(text: object) -> str:

@@ -83,8 +83,12 @@ def test_training_locks_its_folder(text, tmp_path):
             seen.append(lock.exists())
 
     args = settings(tmp_path / "run", max_steps=1)
-    PretrainingTrainer(config(), args, train_dataset=text, callbacks=[Look()]).train()
+    trainer = PretrainingTrainer(config(), args, train_dataset=text, callbacks=[Look()])
+    trainer.train()
     assert seen == [True] and not lock.exists()
+    trainer.objective.save = lambda *_: seen.append(lock.exists())
+    trainer.save_model(_internal_call=True)  # as a push does
+    assert seen == [True, True] and not lock.exists()
 
 
 def rows_of(kind, text, tokenizer):
@@ -125,6 +129,10 @@ def test_every_objective(objective, text, tmp_path):
     trainer.save_model()
     saved = trainer.model.config
     assert saved.architectures == [f"MiniBertFor{HEADS[objective]}"] and trainer.report["validation_loss"] > 0
+    files = {path: path.read_bytes() for path in (tmp_path / "first").rglob("*.safetensors")}
+    assert trainer.evaluate()[f"eval_{trainer.objective.metric}"] == pytest.approx(trainer.report["validation_loss"])
+    trainer.save_model(_internal_call=True)  # as a push does: for rtd without the generator
+    assert all(path.read_bytes() == content for path, content in files.items())
     again = PretrainingTrainer(
         str(tmp_path / "first"),
         settings(tmp_path / "again", objective=objective),

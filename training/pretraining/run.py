@@ -163,7 +163,7 @@ def finish(trainer: PretrainingTrainer, validation: datasets.Dataset) -> Trainin
     show(trainer, output, texts)
     if trainer.budget is not None:
         print(f"Took {trainer.budget.elapsed / 60:.1f} of {trainer.args.minutes:g} minutes")
-    return TrainingResult(without_autocast(trainer.model), tokenizer, trainer.report, output)
+    return TrainingResult(without_autocast(trainer.objective.trained(trainer.model)), tokenizer, trainer.report, output)
 
 
 def read_documents(corpus: Corpus, args: PretrainingConfig, objective: Objective) -> tuple[Any, datasets.Dataset, Any]:

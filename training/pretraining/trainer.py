@@ -333,16 +333,19 @@ class PretrainingTrainer(HalfBatches, HubMixin, CheckpointErrors, Trainer):
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
         """Write the model (for rtd the discriminator, and the generator in `generator/`), the tokenizer, the card,
         `report.json` and the loss curve; push them where `args.push_to_hub` says so."""
-        if _internal_call:  # a checkpoint, or a part of a push
+        if _internal_call and output_dir is not None:  # a checkpoint, or the files of a model
             return super().save_model(output_dir, _internal_call=True)
         folder = Path(output_dir or self.args.output_dir)
-        self.report = self._make_report()  # by all processes
-        self.objective.save(self, folder)
-        if self.is_world_process_zero():
-            self.save_state()
-            plot_losses(self.state.log_history, folder / "loss.png", self.objective.metric, self.report)
-            write_json(folder / "report.json", self.report)
-            self.card = write_card(folder, self.report, self.data_description, self._recipe(), self.args)
+        with lock_output(self.args, folder):
+            if _internal_call:  # a part of a push
+                return self.objective.save(self, folder)
+            self.report = self._make_report()  # by all processes
+            self.objective.save(self, folder)
+            if self.is_world_process_zero():
+                self.save_state()
+                plot_losses(self.state.log_history, folder / "loss.png", self.objective.metric, self.report)
+                write_json(folder / "report.json", self.report)
+                self.card = write_card(folder, self.report, self.data_description, self._recipe(), self.args)
         if self.args.push_to_hub:
             self.push_to_hub()
 
@@ -364,7 +367,7 @@ class PretrainingTrainer(HalfBatches, HubMixin, CheckpointErrors, Trainer):
                 "epochs": state.epoch if has_length(self.train_dataset) else None,
                 "training_tokens": state.num_input_tokens_seen,
                 "training_seconds": seconds,
-                "parameters": self.model.num_parameters(),
+                "parameters": self.objective.trained(self.model).num_parameters(),
                 "precision": "bf16" if self.args.bf16 else "fp16" if self.args.fp16 else "fp32",
             }
         )

@@ -147,8 +147,12 @@ class Objective(abc.ABC):
         }
 
     def save(self, trainer: Trainer, folder: Path) -> None:
-        """Save the trained model in `folder`. `trainer.model` is the saved model afterwards."""
+        """Save the trained model in `folder`."""
         trainer.save_model(str(folder), _internal_call=True)  # without a push: there is no card yet
+
+    def trained(self, model: PreTrainedModel) -> PreTrainedModel:
+        """The part of the trainer's model that is saved."""
+        return model
 
     @abc.abstractmethod
     def examples(self, folder: Path, sentences: Sequence[str], tokenizer: PreTrainedTokenizerBase) -> list[str]:

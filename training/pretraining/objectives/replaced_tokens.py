@@ -254,12 +254,17 @@ class ReplacedTokenDetection(MaskedLM):
     def save(self, trainer: Trainer, folder: Path) -> None:
         """The discriminator as an ordinary model, and the generator as another in the folder `generator`."""
         both = trainer.model
-        if isinstance(both, DetectorWithGenerator):  # which it is until it is saved
-            if trainer.args.should_save:
-                both.plain_generator().save_pretrained(folder / "generator")
-                trainer.processing_class.save_pretrained(folder / "generator")
-            trainer.model = both.discriminator()
-        super().save(trainer, folder)
+        if trainer.args.should_save:
+            both.plain_generator().save_pretrained(folder / "generator")
+            trainer.processing_class.save_pretrained(folder / "generator")
+        trainer.model = self.trained(both)
+        try:
+            super().save(trainer, folder)
+        finally:
+            trainer.model = both
+
+    def trained(self, model: DetectorWithGenerator) -> MiniBertForReplacedTokenDetection:
+        return model.discriminator()
 
     @torch.no_grad()
     def examples(self, folder: Path, sentences: Sequence[str], tokenizer: PreTrainedTokenizerBase) -> list[str]:
