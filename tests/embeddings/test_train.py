@@ -15,6 +15,7 @@ from safetensors.torch import load_file, save_file
 from sentence_transformers import CrossEncoder, SentenceTransformer, SentenceTransformerTrainer
 from transformers import AutoTokenizer, Trainer
 
+import minibert
 from minibert import MiniBertConfig, MiniBertForCausalLM, MiniBertForMaskedLM
 from minibert.training.embeddings import train as training
 from minibert.training.embeddings.encoders import Embedder
@@ -97,6 +98,12 @@ def test_short_texts_in_training_do_not_make_a_model_of_short_texts(toy, tmp_pat
     assert lengths[0] == lengths[-1] == 16 and 7 in lengths
     saved = (SentenceTransformer if task == "embed" else CrossEncoder)(str(tmp_path / "out"), device="cpu")
     assert saved.max_seq_length == 16
+
+
+def test_finetune_hands_on_what_is_given(monkeypatch):
+    monkeypatch.setattr(training, "finetune_embed", lambda data, **given: (data, given))
+    given = minibert.finetune("embed", data="pairs.jsonl", model="m", validation_size=30, max_length=8)
+    assert given == ("pairs.jsonl", {"model": "m", "validation_size": 30, "max_length": 8})
 
 
 @pytest.mark.parametrize("loss", [pytest.param("cosine", marks=pytest.mark.slow), "cosent"])

@@ -269,7 +269,8 @@ def _in_batches(
     alone = model.device.type == "cpu" and getattr(model, "_distributed_inference", None) is None
     alone = alone and threading.current_thread() is threading.main_thread()
     parts, cores = [], torch.get_num_threads() if alone else 1
-    with tqdm(total=len(texts), desc=progress, unit=" texts", disable=progress is None) as bar:
+    shown = {} if progress else {"disable": True}  # with a bar, the variable TQDM_DISABLE decides
+    with tqdm(total=len(texts), desc=progress, unit=" texts", **shown) as bar:
         for part in _side_by_side(run, batches, cores):
             parts.append(part)
             bar.update(len(part))

@@ -70,7 +70,8 @@ def finetune(
         ValueError: Bad input, before any training, and without a change to what is in the output folder.
     """
     if task in ("embed", "rerank"):  # by sentence-transformers
-        given = {"train": train, "validation": validation, "test": test, "args": args, **options}
+        given = {"train": train, "validation": validation, "test": test, "args": args, "plan": plan or None, **options}
+        given |= {"validation_size": validation_size} if validation_size != VALIDATION_SIZE else {}
         function = getattr(importlib.import_module("minibert.training.embeddings.train"), f"finetune_{task}")
         return function(data, model=str(model), **{name: value for name, value in given.items() if value is not None})
     cls, task_options, args = resolve_options(task, args, options, FinetuningConfig)
