@@ -38,8 +38,7 @@ SCHEDULES = (
 )
 
 
-@pytest.mark.parametrize("kwargs", SCHEDULES, ids=["constant", "linear"])
-@pytest.mark.parametrize("persistent", [False, True])
+@pytest.mark.parametrize(("kwargs", "persistent"), zip(SCHEDULES, (False, True)), ids=["constant", "linear"])
 def test_workers_change_nothing(tokenizer, kwargs, persistent):
     rows = packed_rows(tokenizer, 10)
     alone = list(passes(MaskedLMCollator(tokenizer, seed=3, **kwargs), rows, 3))

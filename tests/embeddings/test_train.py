@@ -84,7 +84,7 @@ def test_figures_are_of_the_model_that_is_saved(toy, tmp_path):
     assert json.loads((tmp_path / "out/report.json").read_text())["after"] == pytest.approx(after)
 
 
-@pytest.mark.parametrize("task", ["embed", "rerank"])
+@pytest.mark.parametrize("task", ["embed", pytest.param("rerank", marks=pytest.mark.slow)])
 def test_short_texts_in_training_do_not_make_a_model_of_short_texts(toy, tmp_path, task, monkeypatch):
     lengths, make = [], training.Measure.__call__
 
@@ -165,7 +165,7 @@ def test_batches_that_would_leave_most_rows_out_are_refused(kinds, advice):
         training.check_repeated(pairs, 24)
 
 
-@pytest.mark.parametrize("task", ["embed", "rerank"])
+@pytest.mark.parametrize("task", ["embed", pytest.param("rerank", marks=pytest.mark.slow)])
 def test_other_rates_are_not_resumed(toy, tmp_path, capsys, task):
     """The checkpoint's would win, and the report name the others."""
     file = shutil.copy(toy / "train.jsonl", tmp_path / "train.jsonl")

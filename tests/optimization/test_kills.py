@@ -198,6 +198,7 @@ def test_ctrl_c_saves_and_stops(corpus, tmp_path):
     assert find_damage(output / "checkpoint-5") is None and not (output / "model.safetensors").exists()
 
 
+@pytest.mark.parametrize("whole", ["rows", pytest.param("stream", marks=pytest.mark.slow)], indirect=True)
 def test_where_rows_cannot_be_read_a_checkpoint_is_saved_first(whole, corpus, tmp_path, monkeypatch, capsys):
     """Whatever the error is, and then the training goes on as if nothing had happened."""
     output, (folder, more) = tmp_path / "run", whole

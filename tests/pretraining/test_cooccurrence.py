@@ -92,10 +92,9 @@ def test_pretraining_begins_with_them_unless_told_otherwise(tmp_path, cache, cap
     plain, _ = table("random", embedding_init="random")
     changed = (counted != plain).any(1)
     assert changed.sum() > 20 and not changed[tokenizer.all_special_ids].any()
-    for model in ("bert", "modernbert"):  # which stay what they are
-        given, _ = table(model, model=model)
-        asked, _ = table(f"{model} random", model=model, embedding_init="random")
-        assert torch.equal(given, asked)
+    given, _ = table("modernbert", model="modernbert")  # which stays what it is
+    asked, _ = table("modernbert random", model="modernbert", embedding_init="random")
+    assert torch.equal(given, asked)
     said = refusal(capsys, "pretrain", "--data", text, "--model_name_or_path", tmp_path / "counted", "--embedding_init",
                    "cooccurrence", "--output_dir", tmp_path / "new")  # fmt: skip
     assert "embedding_init" in said and not (tmp_path / "new").exists()

@@ -75,6 +75,7 @@ def test_from_the_text_to_the_saved_model(folder, capsys):
     assert len(tokenizers[1]) <= models[1].config.vocab_size
 
 
+@pytest.mark.slow
 def test_it_goes_on_where_it_was_stopped(folder):
     """The checkpoint has the new rows; the same words are found again."""
     given = ["pretrain", "--data", folder / "domain.txt", "--model_name_or_path", folder / "general", *QUICK[:-4],

@@ -96,7 +96,7 @@ def rows_of(kind, text, tokenizer):
     return {"text": text, "tokens": tokens, "packed": pack_documents(tokens, tokenizer, 32)}[kind]
 
 
-@pytest.mark.parametrize("kind", ["text", "tokens", "packed"])
+@pytest.mark.parametrize("kind", ["tokens", "packed"])
 def test_text_tokens_and_packed_rows_give_the_same_training(kind, text, tokenizer, tmp_path):
     losses = []
     for name in ("text", kind):
@@ -169,7 +169,7 @@ def test_a_stream_needs_an_evaluation_set(text, tokenizer, tmp_path):
     assert trainer.report["steps"] == 3 and trainer.report["epochs"] is None
 
 
-@pytest.mark.parametrize("name", [True, "checkpoint-4"])
+@pytest.mark.parametrize("name", [True, pytest.param("checkpoint-4", marks=pytest.mark.slow)])
 def test_it_is_resumed_as_a_trainer_is(name, text, tokenizer, tmp_path):
     def make(folder, **fields):
         args = settings(folder, max_steps=6, save_strategy="steps", save_steps=2, save_total_limit=9, **fields)
