@@ -1,7 +1,5 @@
 """`training/loading.py`: new folders, weights that a checkpoint lacks, loading without messages."""
 
-import multiprocessing
-import os
 import threading
 from pathlib import Path
 
@@ -75,30 +73,3 @@ def test_loading_in_two_threads_leaves_transformers_as_it_was():
     thread.start()
     second()
     assert logging.get_verbosity() == before != logging.ERROR
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
-def test_a_process_forked_while_a_thread_loads_can_load():
-    done, inside = threading.Event(), threading.Event()
-
-    def load():
-        with quietly():
-            inside.set()
-            done.wait(60)
-
-    thread = threading.Thread(target=load)
-    thread.start()
-    inside.wait(5)
-
-    def child():
-        with quietly():
-            pass
-
-    process = multiprocessing.get_context("fork").Process(target=child)
-    process.start()
-    process.join(20)
-    status = process.exitcode
-    process.kill()
-    done.set()
-    thread.join()
-    assert status == 0

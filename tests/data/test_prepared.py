@@ -26,14 +26,7 @@ from minibert.tokenization import adapt_tokenizer, train_tokenizer
 from minibert.training.data import packing, prepared
 from minibert.training.data.documents import hold_out, load_documents, tokenize_documents
 from minibert.training.data.packing import pack_documents
-from minibert.training.data.prepared import (
-    SPLITS,
-    PreparedRows,
-    StreamedRows,
-    StreamOrder,
-    write_manifest,
-    write_shard,
-)
+from minibert.training.data.prepared import SPLITS, PreparedRows, StreamedRows, StreamOrder, write_manifest, write_shard
 from minibert.training.pretraining import prepare as preparing
 
 pytestmark = pytest.mark.usefixtures("cache")

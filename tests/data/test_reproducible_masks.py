@@ -32,10 +32,7 @@ def passes(collator, rows, epochs, **loader):
         yield list(data)
 
 
-SCHEDULES = (
-    {},
-    {"rate_schedule": "linear", "rate_points": {1.0: 0.0}, "mlm_probability": 1.0},
-)
+SCHEDULES = ({}, {"rate_schedule": "linear", "rate_points": {1.0: 0.0}, "mlm_probability": 1.0})
 
 
 @pytest.mark.parametrize(("kwargs", "persistent"), zip(SCHEDULES, (False, True)), ids=["constant", "linear"])

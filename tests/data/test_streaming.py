@@ -21,13 +21,7 @@ from minibert.training.checkpoints import write_manifest
 from minibert.training.data import mixtures
 from minibert.training.data.collators import EVALUATION_RATE, MaskedLMCollator
 from minibert.training.data.documents import hold_out, load_documents, load_sources, tokenize_documents
-from minibert.training.data.mixtures import (
-    Corpus,
-    check_workers,
-    first_rows,
-    prepare_documents,
-    split_stream,
-)
+from minibert.training.data.mixtures import Corpus, check_workers, first_rows, prepare_documents, split_stream
 from minibert.training.data.packing import pack_documents
 
 pytestmark = pytest.mark.usefixtures("cache")

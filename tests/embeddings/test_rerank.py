@@ -182,10 +182,7 @@ def test_evaluation_refuses(root, data, capsys):
     for arguments, words in [
         (models, ["missing DATA"]),
         ([*models, "--data", data / "corpus.jsonl"], ["is no retrieval folder: it has no corpus.jsonl"]),
-        (
-            [*models, "--data", data, "--split", "dev"],
-            ["has none of queries_dev.jsonl, queries/dev.jsonl"],
-        ),
+        ([*models, "--data", data, "--split", "dev"], ["has none of queries_dev.jsonl, queries/dev.jsonl"]),
         (["--model", root / "embedder", "--embedder", root / "embedder", "--data", data], ["a reranker is a"]),
         (["--model", root / "reranker", "--embedder", root / "reranker", "--data", data], ["; use one of MiniBertM"]),
     ]:

@@ -143,9 +143,7 @@ def test_the_loss_has_its_scale_and_no_passage_twice_in_a_batch(toy, tmp_path, m
     """What stands twice would be its own negative."""
     trainers, make = [], SentenceTransformerTrainer.__init__
     monkeypatch.setattr(
-        SentenceTransformerTrainer,
-        "__init__",
-        lambda self, *_, **given: trainers.append(self) or make(self, **given),
+        SentenceTransformerTrainer, "__init__", lambda self, *_, **given: trainers.append(self) or make(self, **given)
     )
     rows = [dict(query=f"ask{i} w{i}", positive=f"tell{i % 20}") for i in range(40)]
     run("finetune", "embed", write_rows(tmp_path / "train.jsonl", rows), "--model", toy / "model", "--output_dir",
@@ -227,8 +225,7 @@ def test_finetune_embed_refuses_before_it_trains(toy, folder, tmp_path, capsys, 
 
 
 @pytest.mark.parametrize(
-    "arguments, epochs",
-    [(["--patience", "1"], 2), pytest.param(["--eval_strategy", "no"], 3, marks=pytest.mark.slow)],
+    "arguments, epochs", [(["--patience", "1"], 2), pytest.param(["--eval_strategy", "no"], 3, marks=pytest.mark.slow)]
 )
 def test_when_training_stops(toy, tmp_path, arguments, epochs):
     """At a rate of 0 nothing gets better after the first evaluation: 2 steps an epoch."""

@@ -2,11 +2,8 @@
 
 import dataclasses
 import json
-import os
 import random
 import shutil
-import subprocess
-import sys
 from contextlib import redirect_stderr, redirect_stdout
 from io import StringIO
 from pathlib import Path
@@ -32,12 +29,7 @@ from transformers import (
 )
 
 import minibert
-from minibert import (
-    MiniBertConfig,
-    MiniBertForSequenceClassification,
-    MiniBertForTokenClassification,
-    MiniBertModel,
-)
+from minibert import MiniBertConfig, MiniBertForSequenceClassification, MiniBertForTokenClassification, MiniBertModel
 from minibert.training import cli
 from minibert.training.conversion import to_native
 from minibert.training.finetuning.tasks import task_class
@@ -319,11 +311,7 @@ class TestStart:
 
     @pytest.mark.parametrize(
         ("architecture", "head"),
-        [
-            ("bert", "ForPreTraining"),
-            ("modernbert", "ForMaskedLM"),
-            ("roberta", "ForMaskedLM"),
-        ],
+        [("bert", "ForPreTraining"), ("modernbert", "ForMaskedLM"), ("roberta", "ForMaskedLM")],
     )
     def test_native_checkpoints(self, start, data, tmp_path, architecture, head):
         config = getattr(MiniBertConfig, "modernbert" if architecture == "modernbert" else "bert")(
@@ -415,10 +403,7 @@ class TestBadInput:
             (["--model", str(tmp_path), "--data", data], "no config.json"),
             (["--model", "./nowhere", "--data", data], "'./nowhere' does not exist"),
             ([*good, "--max_length", "33"], "max_length: 33 is out of range; use 3 up to the model's 32 positions"),
-            (
-                [*good, "--freeze", "3"],
-                "freeze: '3' is no part of the model; use none, encoder or a number up to 2",
-            ),
+            ([*good, "--freeze", "3"], "freeze: '3' is no part of the model; use none, encoder or a number up to 2"),
             ([*good, "--learning_rate", "nan"], "learning_rate must be a finite number"),
             ([*good, "--optim_args", "a=1"], "optim_args: 'a=1' means nothing to adamw_torch"),
             ([*good, "--label_column", "tag"], "no column 'tag' (it has text, label)"),
@@ -514,34 +499,3 @@ def test_what_could_not_be_pushed_is_told_before_the_training(
     given = ["--data", data, "--output_dir", str(tmp_path / "out"), *QUICK, "--push_to_hub", "--hub_model_id", name]
     assert cli.main(["finetune", "classify", "--model", start, *given]) == 2
     assert error in capsys.readouterr().err and not (tmp_path / "out").exists()
-
-
-@pytest.mark.slow
-def test_two_processes_do_what_one_does(start, tmp_path):
-    """Both train and score, one saves, speaks, and removes the checkpoints."""
-    for name, count in (("train", 64), ("validation", 15), ("test", 21)):
-        write_rows(tmp_path / f"{name}.jsonl", [
-            {"tokens": text.split(), "tags": ["B-N" if word in NOUNS else "O" for word in text.split()]}
-            for text, *_ in sentences(count, count)
-        ])  # fmt: skip
-    given = ["finetune", "tag", "--model", start, "--data", str(tmp_path), *QUICK, "--max_steps",
-             "5", "--eval_strategy", "steps", "--save_strategy", "steps", "--eval_steps", "1", "--save_steps", "1",
-             "--save_only_model", "false", "--save_total_limit", "9", "--per_device_eval_batch_size", "7"]  # fmt: skip
-    one, two = tmp_path / "one", tmp_path / "two"
-    assert cli.main([*given, "--output_dir", str(one), "--per_device_train_batch_size", "16", "--traceback"]) == 0
-    (tmp_path / "run.py").write_text("import sys; from minibert.training.cli import main; sys.exit(main())")
-    launch = ["torch.distributed.run", "--standalone", "--nproc_per_node", "2", str(tmp_path / "run.py")]
-    done = subprocess.run(
-        [sys.executable, "-m", *launch, *given, "--output_dir", str(two), "--per_device_train_batch_size", "8"],
-        capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("Saved to") == done.stdout.count("tag: columns") == 1
-    assert sorted(path.name for path in two.iterdir()) == sorted(path.name for path in one.iterdir())
-    first, second = report_of(one), report_of(two)
-    assert first["best_step"] == second["best_step"] and first["test"]["accuracy"] > 0.5
-    metrics = [{name: value for name, value in report["test"].items() if name != "loss"} for report in (first, second)]
-    assert metrics[0] == pytest.approx(metrics[1], abs=1e-6)
-    weights = [load_file(folder / "model.safetensors") for folder in (one, two)]
-    for name, weight in weights[0].items():
-        torch.testing.assert_close(weights[1][name], weight, rtol=1e-3, atol=1e-4)

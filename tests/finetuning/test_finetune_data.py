@@ -147,18 +147,12 @@ class TestSplits:
             ({"data": "{folder}/empty"}, "holds no file train, validation or test"),
             ({"train": ["{folder}/broken.jsonl"]}, "broken.jsonl, line 1: it is not JSON"),
             ({"train": ["{folder}/header.csv"]}, "header.csv' has no rows"),
-            (
-                {"train": ["{folder}/twice.csv"]},
-                "twice.csv, line 1: two columns are called 'label'; rename one",
-            ),
+            ({"train": ["{folder}/twice.csv"]}, "twice.csv, line 1: two columns are called 'label'; rename one"),
             ({"data": "{folder}/shards"}, "has 1 of the files of the split train that 'train-00000-of-00002.jsonl' is"),
             ({"train": ["{folder}/good.jsonl"], "validation_size": 10}, "leaves none to train on"),
             ({"train": ["{folder}/good.jsonl"], "validation_size": 0}, "holds nothing out"),
             ({"data": "{folder}/good.jsonl", "train": ["{folder}/good.jsonl"]}, "good.jsonl' has no effect beside"),
-            (
-                {"train": ["{folder}/good.jsonl", "{folder}/names.jsonl"]},
-                "names.jsonl' has other types than",
-            ),
+            ({"train": ["{folder}/good.jsonl", "{folder}/names.jsonl"]}, "names.jsonl' has other types than"),
             ({"train": ["{folder}/good.jsonl", "{folder}/broader.jsonl"]}, "broader.jsonl' has other columns (it has"),
         ],
     )
@@ -217,12 +211,7 @@ COPIES = {
         ("context",),
         lambda i: {"question": f"why {i}", "context": f"text {i // 2}", "answers": {"text": [], "answer_start": []}},
     ),
-    "words": (
-        Tag,
-        {},
-        ("tokens",),
-        lambda i: {"tokens": ["a", f"{i // 2}"], "pos": ["DET", "NUM"]},
-    ),
+    "words": (Tag, {}, ("tokens",), lambda i: {"tokens": ["a", f"{i // 2}"], "pos": ["DET", "NUM"]}),
 }
 
 
@@ -406,10 +395,7 @@ class TestCells:
         """By text, else by number: what a column holds is decided without the files that were trained on."""
         file = write(tmp_path / "test.csv", [{"text": f"text {i}", "label": cell} for i, cell in enumerate(cells)])
         config = BertConfig(id2label=dict(enumerate(names)), problem_type=SINGLE)
-        task, splits = (
-            Classify(None),
-            load(test=[file], names=["test"]),
-        )
+        task, splits = (Classify(None), load(test=[file], names=["test"]))
         if ids is None:
             with pytest.raises(ValueError, match="was never seen in training"):
                 task.read(splits, config)

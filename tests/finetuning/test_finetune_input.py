@@ -11,11 +11,7 @@ import torch
 from helpers import write_rows
 from safetensors.torch import load_file, save_file
 from toy_reviews import prepare
-from transformers import (
-    AutoTokenizer,
-    BertJapaneseTokenizer,
-    Trainer,
-)
+from transformers import AutoTokenizer, BertJapaneseTokenizer, Trainer
 
 import minibert
 from minibert import MiniBertConfig, MiniBertForSequenceClassification, MiniBertModel, train_tokenizer

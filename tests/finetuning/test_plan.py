@@ -131,25 +131,6 @@ def test_it_refuses_what_cannot_be_trained(encoder, tmp_path, capsys, labels, sa
     assert errors[0] == errors[1] and said in errors[0]
 
 
-def trains(task, rows, encoder, folder, *arguments):
-    """The longest input that the plan for these rows proposes; its recipe must train."""
-    write_rows(folder / "train.jsonl", rows)
-    output = folder / "out"
-    assert run(folder, encoder, output, "--plan", *arguments, task=task) == 0
-    recipe = yaml.safe_load((output / "recipe.yaml").read_text())
-    command = ["finetune", task, "--recipe", str(output / "recipe.yaml"), "--num_train_epochs", "1"]
-    assert cli.main([*command, "--bf16", "false", "--disable_tqdm", "true"]) == 0
-    return recipe["max_length"]
-
-
-def test_short_contexts_leave_room_for_questions(encoder, tmp_path):
-    draw = random.Random(2)
-    contexts = [" ".join(draw.choices(WORDS, k=5)) for _ in range(40)]
-    rows = [{"question": WORDS[0], "context": text, "answers": {"text": [text[:2]], "answer_start": [0]}}
-            for text in contexts]  # fmt: skip
-    assert 20 + 3 < trains("answer", rows, encoder, tmp_path, "--max_question_length", "20") < 64
-
-
 GIVEN = ["--lora", "4", "--layerwise_lr_decay", "0.9", "--learning_rate", "1e-4", "--seed", "7", "--num_train_epochs",
          "1", "--per_device_train_batch_size", "5", "--patience", "0", "--weight_decay", "0.05",
          "--lr_scheduler_type", "cosine", "--max_length", "32", "--metric_for_best_model", "eval_loss",

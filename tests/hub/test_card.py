@@ -13,12 +13,7 @@ from huggingface_hub import ModelCard
 from huggingface_hub.repocard_data import model_index_to_eval_results
 from transformers import AutoTokenizer, Trainer, TrainingArguments
 
-from minibert import (
-    MiniBertConfig,
-    MiniBertForMaskedLM,
-    modeling_minibert,
-    train_tokenizer,
-)
+from minibert import MiniBertConfig, MiniBertForMaskedLM, modeling_minibert, train_tokenizer
 from minibert.training.hub import push as hub_push
 from minibert.training.hub.card import (
     HEADS,

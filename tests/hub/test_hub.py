@@ -81,11 +81,7 @@ def push(author, *words, status=0, checked=False, before=""):
         checked: with the check in a clean process, which takes seconds.
         before: code that runs first.
     """
-    code = [
-        "from unittest import mock",
-        "from minibert.training import cli",
-        "from minibert.training.hub import push",
-    ]
+    code = ["from unittest import mock", "from minibert.training import cli", "from minibert.training.hub import push"]
     code += [before, f"words = ['push', *{[str(word) for word in words]!r}]"]
     if checked:
         code.append("result = cli.main(words)")
@@ -200,25 +196,6 @@ def test_what_would_be_read_instead_does_not_stay(author, server, reader, folder
         result = model.get_input_embeddings().weight.abs().sum().item()
     """)
     assert vectors == 0
-
-
-def test_the_token_of_a_training(author, server, folder, tmp_path):
-    """It counts where nobody is logged in."""
-    author.run(f"""
-        import os
-        from unittest import mock
-        from transformers import TrainingArguments
-        from minibert.training.hub import push
-        args = dict(hub_token=os.environ.pop("HF_TOKEN"), hub_model_id="mine", push_to_hub=True, use_cpu=True)
-        training = TrainingArguments({str(folder)!r}, **args)
-        try:
-            push.check_push(training)
-            with mock.patch.object(push, "verify_remote_code", lambda folder: {FOUND}):
-                push.push_output(training)
-        finally:
-            os.environ["HF_TOKEN"] = {TOKEN!r}
-    """)
-    assert set(server.repositories["tester/mine"].at("main").files) == PUBLISHED
 
 
 def test_private(author, server, folder, published):

@@ -9,10 +9,7 @@ from transformers import GPTNeoXConfig, ModernBertConfig, ModernBertForMaskedLM
 from transformers.models.gpt_neox.modeling_gpt_neox import GPTNeoXRotaryEmbedding, apply_rotary_pos_emb
 
 from minibert.configuration_minibert import MiniBertConfig
-from minibert.embeddings_minibert import (
-    MiniBertRotary,
-    rotate,
-)
+from minibert.embeddings_minibert import MiniBertRotary, rotate
 from minibert.modeling_minibert import MiniBertForMaskedLM, MiniBertModel
 from minibert.training.conversion import from_native, to_native
 

@@ -14,13 +14,7 @@ from minibert import MiniBertConfig, MiniBertForMaskedLM
 from minibert.training.callbacks import add_callbacks
 from minibert.training.optimization import muon
 from minibert.training.optimization.clock import TimeBudget
-from minibert.training.optimization.muon import (
-    MuonAdamW,
-    block_matrices,
-    default_rate,
-    muon_optimizer,
-    orthogonalize,
-)
+from minibert.training.optimization.muon import MuonAdamW, block_matrices, default_rate, muon_optimizer, orthogonalize
 from minibert.training.pretraining.config import PretrainingConfig, fill_defaults
 
 needs_muon = pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="torch before 2.9 has no Muon")

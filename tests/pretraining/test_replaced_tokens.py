@@ -12,13 +12,7 @@ import torch
 from safetensors.torch import load_file
 from torch.nn import functional as F
 from torch.testing import assert_close
-from transformers import (
-    AutoModel,
-    AutoModelForMaskedLM,
-    ElectraConfig,
-    ElectraForPreTraining,
-    TrainerCallback,
-)
+from transformers import AutoModel, AutoModelForMaskedLM, ElectraConfig, ElectraForPreTraining, TrainerCallback
 
 from minibert import MiniBertConfig, MiniBertForMaskedLM, MiniBertForReplacedTokenDetection
 from minibert.tokenization import train_tokenizer

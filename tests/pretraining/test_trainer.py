@@ -134,9 +134,7 @@ def test_every_objective(objective, text, tmp_path):
     trainer.save_model(_internal_call=True)  # as a push does: for rtd without the generator
     assert all(path.read_bytes() == content for path, content in files.items())
     again = PretrainingTrainer(
-        str(tmp_path / "first"),
-        settings(tmp_path / "again", objective=objective),
-        train_dataset=text.filter(has_text),
+        str(tmp_path / "first"), settings(tmp_path / "again", objective=objective), train_dataset=text.filter(has_text)
     )
     assert again.args.learning_rate == 1e-4 and not again.new_weights
     before = load_file(tmp_path / "first" / "model.safetensors")

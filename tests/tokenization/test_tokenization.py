@@ -13,12 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from processes import Python
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from transformers import (
-    BertTokenizer,
-    PreTrainedTokenizerFast,
-    RobertaTokenizer,
-    XLMRobertaTokenizer,
-)
+from transformers import BertTokenizer, PreTrainedTokenizerFast, RobertaTokenizer, XLMRobertaTokenizer
 from transformers.models.bert.tokenization_bert_legacy import BertTokenizerLegacy
 
 from minibert import MiniBertConfig
