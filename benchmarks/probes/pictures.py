@@ -1,44 +1,12 @@
 """The pictures of the probes."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from minibert.training.report import MOST_NAMES, _draw_cells, _plot_bars, picture
-
-
-def plot_rates(measured: Mapping[tuple[str, int], Mapping[str, Any]], path: str | Path) -> None:
-    """Masking rates as `mask_stats.Rate`s by their name, of every (what was observed, over how many tokens): a panel
-    for each rate, with 95 % intervals against the expected value."""
-    labels, sizes = (list(dict.fromkeys(column)) for column in zip(*measured))
-    names = list(next(iter(measured.values())))
-    size = (12, 1.8 + 0.3 * len(labels))
-    with picture(path, "Observed masking rates", len(names), size, grid=None, sharey=True) as panels:
-        for name, panel in zip(names, panels):
-            for place, size in enumerate(sizes):
-                rates = [measured[label, size][name] for label in labels]
-                observed = [100 * rate.observed for rate in rates]
-                halves = [100 * rate.half_interval for rate in rates]
-                rows = np.arange(len(labels)) + 0.3 * (place / len(sizes) - 0.25)
-                panel.errorbar(observed, rows, xerr=halves, fmt="o", markersize=3, capsize=2, label=f"{size:,} tokens")
-            expected = rates[0].expected
-            panel.axvline(100 * expected, color="0.6", linewidth=1, zorder=0)
-            xlabel = "% of tokens" if name == names[0] else "% of chosen tokens"
-            panel.set(title=f"{name}: expected {expected:.1%}", xlabel=xlabel)
-            panel.locator_params(axis="x", nbins=5)
-        panel.set_yticks(range(len(labels)), labels)
-        panel.invert_yaxis()
-        handles = panel.get_legend_handles_labels()
-        panel.figure.legend(*handles, loc="outside lower center", ncols=len(sizes), frameon=False)
-
-
-def plot_tokens(figures: Mapping[str, Mapping[str, Mapping[str, float]]], path: str | Path) -> None:
-    """The figures of `minibert fertility` as bars: a group for every language, a bar for every tokenizer."""
-    languages = list(next(iter(figures.values())))
-    bars = {name: [counts[each]["tokens_per_passage"] for each in languages] for name, counts in figures.items()}
-    _plot_bars(path, "Tokens of the same text, by tokenizer", bars, languages, "tokens per passage")
+from minibert.training.report import MOST_NAMES, _draw_cells, picture
 
 
 def _frequency_axis(axes, frequency: Sequence[int]) -> None:
@@ -70,32 +38,6 @@ def plot_wsd(path: str | Path, file: str, words: dict[str, int], accuracy: dict[
                 second.plot(*zip(*curve.items()), "o--" if "z-scored" in name else "o-", label=name)
             second.set(title="sense means, on the validation file", xlabel="state (layer)", ylabel="micro accuracy (%)")
             second.set_xticks(sorted(next(iter(curves.values()))))
-
-
-def plot_uses(
-    path: str | Path, places: np.ndarray, shares: Sequence[float], words: Sequence[str], shown: dict[int, str]
-) -> None:
-    """Uses of words on the two directions in which their vectors differ most, which have `shares` of the variance: of
-    every use its place ([uses, 2]) and its word; those `shown` are numbered, beside what they read."""
-    first, second = shares
-    with picture(path, f"Uses of {', '.join(dict.fromkeys(words))}", size=(9, 6.5)) as axes:
-        for word in dict.fromkeys(words):
-            chosen = [number for number, of_use in enumerate(words) if of_use == word]
-            axes.scatter(*places[chosen].T, s=14, alpha=0.6, label=f"{word} ({len(chosen)})")
-        for number, use in enumerate(shown, 1):
-            axes.annotate(str(number), places[use], fontsize=10, fontweight="bold")
-        texts = "\n".join(f"{number}  {text}" for number, text in list(enumerate(shown.values(), 1))[:8])
-        axes.set_xlabel(f"first direction ({first:.0%} of the variance)\n\n{texts}", fontsize=8)
-        axes.set_ylabel(f"second direction ({second:.0%})", fontsize=8)
-
-
-def plot_recall(path: str | Path, found: dict[str, Any], at: Sequence[int]) -> None:
-    """The recall of masked tokens that each way of looking up has, `found` as `probe neighbours` makes it."""
-    ways = found["recall"].items()
-    bars = {f"{name}, last state" if len(states) > 1 else name: states[-1] for name, states in ways}
-    bars = {name: [100 * entry[str(k)] for k in at] for name, entry in bars.items()}
-    title = f"{found['count']:,} masked tokens, looked up in the embedding matrix"
-    _plot_bars(path, title, bars, [f"recall@{k}" for k in at], "% of the masked tokens")
 
 
 def plot_senses(path: str | Path, senses: dict[str, Any], same: np.ndarray, different: np.ndarray) -> None:

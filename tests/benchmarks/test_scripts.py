@@ -1,11 +1,9 @@
 """Every script of benchmarks/ answers, and what probes share is right."""
 
-import random
 import subprocess
 import sys
 from pathlib import Path
 
-import mask_stats
 import numpy as np
 import pytest
 import torch
@@ -13,11 +11,10 @@ from transformers import AutoTokenizer
 from uses import Use
 from vectors import encode_uses, load_model, word_vectors
 
-from minibert import MaskedLMCollator, MiniBertConfig, MiniBertModel, train_tokenizer
+from minibert import MiniBertConfig, MiniBertModel, train_tokenizer
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
 SCRIPTS = [path for path in sorted(FOLDER.rglob("*.py")) if "__main__" in path.read_text(encoding="utf-8")]
-WORDS = ["sun", "moonlight", "river", "seventeen", "of", "walks", "unbelievable", "tables", "and", "quickly"]
 
 
 @pytest.mark.slow
@@ -34,19 +31,6 @@ def test_audit(capsys):
     verdicts = {name: [each.verdict for each in findings] for name, findings in found.items()}
     assert verdicts == {"MiniBertForMaskedLM": ["pass", "pass"], "BertForMaskedLM": ["fail", "fail"]}
     assert "no target" in capsys.readouterr().out
-
-
-@pytest.mark.filterwarnings("ignore:the texts gave a vocabulary")
-@pytest.mark.parametrize("kind", ["token", "whole_word", "span"])
-def test_masking_rates(kind):
-    rng = random.Random(0)
-    texts = [" ".join(rng.choices(WORDS, k=rng.randint(5, 200))) for _ in range(300)]
-    tokenizer = train_tokenizer(texts, vocab_size=120, show_progress=False)
-    collator = MaskedLMCollator(tokenizer, masking=kind, seed=0, mlm_probability=0.15, at_least_one_target=False)
-    rows = [{"input_ids": ids} for ids in tokenizer(texts)["input_ids"]]
-    found = mask_stats.rates(collator, mask_stats.count_outcomes(collator, rows, 100_000))
-    assert list(found) == ["chosen", "[MASK]", "random", "kept"]
-    assert all(rate.deviation < mask_stats.TOLERANCE for rate in found.values())
 
 
 @torch.no_grad()
