@@ -14,6 +14,7 @@ from huggingface_hub.repocard_data import model_index_to_eval_results
 from transformers import AutoTokenizer, Trainer, TrainingArguments
 
 from minibert import MiniBertConfig, MiniBertForMaskedLM, modeling_minibert, train_tokenizer
+from minibert.training.files import printable
 from minibert.training.hub import push as hub_push
 from minibert.training.hub.card import (
     HEADS,
@@ -23,6 +24,7 @@ from minibert.training.hub.card import (
     code,
     describe_data,
     facts_from_trainer,
+    one_line,
     plain,
     render_card,
     save_card,
@@ -244,6 +246,7 @@ HOSTILE = [
     '\'\n```\n# Title\n"""\\',
     "\x1b[31mred\u202egnp.exe\u2066",
     "{{ config }}{% raw %}",
+    "$$\\href{http://evil}{y}$$ WWW.evil.example",
     "z" * 100_000,
 ]
 
@@ -258,22 +261,22 @@ def prose(card):
 def test_a_card_shows_texts_as_they_are(hostile, saved):
     """In every field: no link, markup, cell, heading, code or metadata comes from it, and it is bounded."""
     results = [Result(hostile, 0.5, hostile, hostile, 0.5), Result("x", 0.5, "x", "y")]
+    fields = [field.name for field in dataclasses.fields(CardFacts)]
     facts = CardFacts(
-        hostile, {hostile: hostile}, results, hostile, hostile, hostile, hostile, hostile, [hostile], hostile
+        **dict.fromkeys(fields, hostile) | dict(training={hostile: hostile}, results=results, tags=[hostile])
     )
     results = [Result("x", 0.5, "x", "x", 0.5), Result("x", 0.5, "x", "y")]
-    harmless = CardFacts("x", {"x": "x"}, results, "x", "x", "x", "x", "x", ["x"], 5)
+    harmless = CardFacts(**dict.fromkeys(fields, "x") | dict(training={"x": "x"}, results=results, tags=["x"]))
     text, expected = (render_card(saved("MiniBertForMaskedLM"), each, "me/model") for each in (facts, harmless))
     metadata = yaml.safe_load(text.split("\n---\n")[0].removeprefix("---\n"))
-    assert (
-        metadata["license"] == hostile and "base_model" not in metadata and metadata["library_name"] == "transformers"
-    )
+    assert metadata["license"] == metadata["tags"][1] == metadata["language"][0] == one_line(hostile)
+    assert "base_model" not in metadata and metadata["library_name"] == "transformers"
     assert snippets(text) == snippets(expected)
     assert prose(text).count("\n") == prose(expected).count("\n")
-    for mark in "<>`[]|#*~":
+    for mark in "<>`[]|#*~$":
         assert prose(text).count(mark) == prose(expected).count(mark), mark
-    assert "://" not in prose(text) and not re.search("[\x00-\x09\x0b-\x1f\u202e\u2066]", prose(text))
-    assert len(prose(text)) < 20_000
+    assert not re.search(r"://|www\.", prose(text), re.IGNORECASE)
+    assert all(printable(line) == line for line in text.split("\n")) and len(text) < 40_000
 
 
 def test_a_file_puts_no_code_into_the_snippets(saved, tmp_path):

@@ -358,6 +358,8 @@ def test_the_process_that_runs_code_has_no_secrets(tmp_path, monkeypatch):
         (lambda folder: write_card(folder, "---\na: [\n---\n"), "not YAML"),
         (lambda folder: edit_config(folder, architectures=["BertModel"]), "has the architecture 'BertModel'"),
         (lambda folder: (folder / "adapter_config.json").write_text("{}"), "only an adapter"),
+        (lambda folder: write(folder, "modules.json", text='[{"path": ""}, {"path": "../x"}]'), "names '../x', which"),
+        (lambda folder: write(folder, "modules.json", text='[{"path": "1_Pooling/../../x"}]'), "which does not go up"),
     ],
 )  # fmt: skip
 def test_refused_before_anything_is_uploaded(change, said, folder, tmp_path, capsys):

@@ -175,7 +175,12 @@ def render_card(folder: str | Path, facts: CardFacts, repository: str | None = N
     if (folder / "modules.json").exists():
         kind = "CrossEncoder" if head == "MiniBertForSequenceClassification" else "SentenceTransformer"
         purpose, task = SENTENCE_TRANSFORMERS[kind]
-    results = headlines(facts.results)
+    named = ("metric", "dataset", "split")
+    results = [
+        replace(each, **{name: one_line(text) for name in named if (text := getattr(each, name))})
+        for each in headlines(facts.results)
+    ]
+    stated = [facts.language] if isinstance(facts.language, str) else facts.language or []
     # [language=]item[:config], as `--data` takes them
     languages, data = zip(*(part.split(":")[0].strip().rpartition("=")[::2] for part in (facts.data or "").split(",")))
     codes = [code for code in dict.fromkeys(languages) if re.fullmatch("[a-z]{2,3}", code)]
@@ -188,10 +193,11 @@ def render_card(folder: str | Path, facts: CardFacts, repository: str | None = N
     ]  # fmt: skip
     metadata = ModelCardData(
         library_name="sentence-transformers" if kind in SENTENCE_TRANSFORMERS else "transformers", pipeline_tag=task,
-        license=facts.license, language=facts.language or codes or None, base_model=published_name(facts.base_model),
+        license=facts.license and one_line(facts.license), language=[*map(one_line, stated or codes)] or None,
+        base_model=published_name(facts.base_model),
         datasets=[each for each in data if published_name(each)] or None,
-        tags=list(dict.fromkeys(["minibert", *facts.tags])),
-        model_name=Path(repository).name if results else None, eval_results=measured or None,
+        tags=list(dict.fromkeys(["minibert", *map(one_line, facts.tags)])),
+        model_name=one_line(Path(repository).name) if results else None, eval_results=measured or None,
     )  # fmt: skip
     environment = jinja2.Environment(finalize=lambda value: value if isinstance(value, _Code) else plain(value))
     environment.filters["code"] = code
@@ -203,13 +209,16 @@ def render_card(folder: str | Path, facts: CardFacts, repository: str | None = N
     return f"---\n{metadata.to_yaml()}\n---\n\n{text}\n"
 
 
+def one_line(value: object) -> str:
+    """A value on one line, at most `LONGEST_VALUE` characters, all of them printable."""
+    text = printable(re.sub(r"\s+", " ", str(value)[: 2 * LONGEST_VALUE]))
+    return text if len(text) <= LONGEST_VALUE else f"{text[:LONGEST_VALUE]}…"
+
+
 def plain(value: object) -> str:
-    """A value as Markdown shows it: on one line, at most `LONGEST_VALUE` characters, without links, markup, code,
-    headings and table cells."""
-    text = printable(re.sub(r"\s+", " ", str(value)))
-    text = text if len(text) <= LONGEST_VALUE else f"{text[:LONGEST_VALUE]}…"
-    text = re.sub(r"([\\`*\[\]<>|#~&!]|(?<!\w)_|_(?!\w))", r"\\\1", text)
-    return text.replace("://", ":\\//")  # which would become a link
+    """`one_line` as Markdown shows it: without links, markup, code, formulae, headings and table cells."""
+    text = re.sub(r"([\\`*\[\]<>|#~&!$]|(?<!\w)_|_(?!\w))", r"\\\1", one_line(value))
+    return re.sub(r"(:)(?=//)|\b(www)(?=\.)", r"\1\2\\", text, flags=re.IGNORECASE)  # which would become a link
 
 
 class _Code(str):
@@ -239,7 +248,7 @@ def headlines(results: Sequence[Result]) -> list[Result]:
 
 def published_name(name: str | None) -> str | None:
     """`name` if it can be a repository on the Hub and is no path here."""
-    return name if name and re.fullmatch(r"[\w.-]+/[\w.-]+", name) and not Path(name).exists() else None
+    return name if name and re.fullmatch(r"[\w.-]{1,96}/[\w.-]{1,96}", name) and not Path(name).exists() else None
 
 
 # --- what is known of a training ---

@@ -62,7 +62,8 @@ def stage(folder: str | Path, target: str | Path, copy: bool = False, own_code: 
         What is left out, in words of paths.
 
     Raises:
-        ValueError: there is other code in the folder, or an adapter that names a folder of this machine.
+        ValueError: there is other code in the folder, an adapter that names a folder of this machine, or a module that
+            does not go up.
     """
     folder, target = Path(folder), Path(target)
     names, left_out = list_files(folder)
@@ -70,6 +71,10 @@ def stage(folder: str | Path, target: str | Path, copy: bool = False, own_code: 
         base = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8")).get("base_model_name_or_path")
         if base and (Path(base).exists() or base.startswith(("/", ".", "~"))):
             raise ValueError(f"{folder}: the adapter is for {base!r}, which nobody else has; push that model first")
+    modules = json.loads((folder / "modules.json").read_text(encoding="utf-8")) if "modules.json" in names else []
+    for path in [str(dict(module).get("path", "")) for module in modules]:
+        if path and not any(fnmatchcase(path, each) and "/" not in path for each in FOLDERS):
+            raise ValueError(f"{folder}: modules.json names {path!r}, which does not go up; use 1_Pooling or such")
     changed = [name for name in names if name in CODE and (folder / name).read_bytes() != (ROOT / name).read_bytes()]
     if changed and not own_code:
         raise ValueError(
