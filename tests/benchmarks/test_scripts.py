@@ -1,4 +1,4 @@
-"""Every script of benchmarks/ answers, and what probes share is right."""
+"""Every script of benchmarks/ answers, and its vectors of words are right."""
 
 import subprocess
 import sys
@@ -7,9 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from transformers import AutoTokenizer
-from uses import Use
-from vectors import encode_uses, load_model, word_vectors
+from word_senses import word_vectors
 
 from minibert import MiniBertConfig, MiniBertModel, train_tokenizer
 
@@ -34,17 +32,16 @@ def test_audit(capsys):
 
 
 @torch.no_grad()
-def test_vectors_of_words(tmp_path):
+def test_vectors_of_words():
     """Means over a word's tokens of Transformers' own hidden states."""
     tokenizer = train_tokenizer(["the cats sleep", "a dog"] * 9, vocab_size=40, show_progress=False)
-    MiniBertModel(MiniBertConfig.from_tokenizer(tokenizer, size="tiny")).save_pretrained(tmp_path)
-    tokenizer.save_pretrained(tmp_path)
-    model, _ = load_model(str(tmp_path))
-    uses = [Use("the cats sleep", 4, 8), Use("a doglike cat", 2, 9)]
-    found = word_vectors(model, encode_uses(AutoTokenizer.from_pretrained(tmp_path), uses), batch_tokens=64)
-    for use, vectors in zip(uses, found):
-        encoding = tokenizer(use.text, return_offsets_mapping=True, return_tensors="pt")
-        offsets = encoding.pop("offset_mapping")[0]
-        inside = (offsets[:, 0] >= use.start) & (offsets[:, 1] <= use.stop) & (offsets[:, 1] > 0)
+    model = MiniBertModel(MiniBertConfig.from_tokenizer(tokenizer, size="tiny")).eval()
+    rows = [
+        {"tokens": ["the", "cats", "sleep"], "target_index": 1},
+        {"tokens": ["a", "doglike", "cat"], "target_index": 1},
+    ]
+    for row, vectors in zip(rows, word_vectors(model, tokenizer, rows)):
+        encoding = tokenizer(row["tokens"], is_split_into_words=True, return_tensors="pt")
+        inside = [word == 1 for word in encoding.word_ids()]
         states = torch.stack(model(**encoding, output_hidden_states=True).hidden_states)[:, 0]
         np.testing.assert_allclose(vectors, states[:, inside].mean(1), atol=1e-5)

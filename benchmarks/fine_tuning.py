@@ -1,0 +1,118 @@
+"""How much of a model to train, for how many labels: the figures of docs/notebooks/06_fine_tuning.ipynb.
+
+    python benchmarks/fine_tuning.py --model minilm --data data
+
+The folder `data` holds sst2, nli and ner_wikigold, each with train, validation and test as jsonl. Every run is saved as
+soon as it ends; runs that are in the output file already are left out.
+"""
+
+import contextlib
+import io
+import json
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from common import choose_device, describe_machine, option, parse
+from datasets import load_dataset
+from transformers.utils import logging
+
+import minibert
+from minibert.training.files import write_json
+
+# The task, the folder of its data, the file that is measured, and the metric.
+TASKS = {
+    "sentiment": ("classify", "sst2", "validation", "accuracy"),
+    "inference": ("nli", "nli", "validation", "accuracy"),
+    "entities": ("tag", "ner_wikigold", "test", "f1"),
+}
+# The learning rates were set beforehand, a tenfold apart for the head and the whole: fewer weights take larger steps.
+METHODS = {
+    "head": {"freeze": "encoder", "learning_rate": 2e-3},
+    "top 2 layers": {"freeze": "4", "learning_rate": 5e-4},
+    "all": {"learning_rate": 2e-4},
+    "LoRA": {"lora": 8, "learning_rate": 2e-3},
+}
+EPOCHS = {100: 8.0, 1000: 2.0, 2000: 2.0}
+# (task, rows, seed), in the order in which they run; where there are fewer rows, all of them are taken.
+GRID = [
+    ("sentiment", 100, 0),
+    ("sentiment", 1000, 0),
+    ("entities", 100, 0),
+    ("inference", 100, 0),
+    ("entities", 2000, 0),
+    ("inference", 1000, 0),
+    ("sentiment", 100, 1),
+    ("sentiment", 100, 2),
+]
+
+
+@dataclass
+class Arguments:
+    model: str = option("runs/minilm", "The model that every run starts from.")
+    data: str = option("data", "The folder of the data sets.")
+    output: str = option("docs/notebooks/06_fine_tuning.json", "The file that is written.")
+    test_rows: int = option(400, "Rows that are measured, at most.")
+
+
+def train_once(arguments: Arguments, task: str, rows: int, method: str, seed: int) -> dict[str, Any]:
+    name, folder, measured, metric = TASKS[task]
+    files = {"train": f"{arguments.data}/{folder}/train.jsonl", "test": f"{arguments.data}/{folder}/{measured}.jsonl"}
+    splits = load_dataset("json", data_files=files)
+    train, test = splits["train"].shuffle(seed=seed), splits["test"].shuffle(seed=0)
+    train, test = train.select(range(min(rows, len(train)))), test.select(range(min(arguments.test_rows, len(test))))
+    started = time.process_time()
+    with tempfile.TemporaryDirectory() as output, contextlib.redirect_stdout(io.StringIO()):
+        report = minibert.finetune(
+            name,
+            model=arguments.model,
+            train=train,
+            validation=test,
+            max_length=128,
+            num_train_epochs=EPOCHS[rows],
+            per_device_train_batch_size=16,
+            train_sampling_strategy="group_by_length",
+            eval_strategy="no",  # the test is looked at once, when the training has ended
+            save_strategy="no",
+            load_best_model_at_end=False,
+            disable_tqdm=True,
+            seed=seed,
+            output_dir=f"{output}/model",
+            **METHODS[method],
+        ).report
+    return {
+        "task": task,
+        "rows": len(train),
+        "method": method,
+        "seed": seed,
+        "metric": metric,
+        "score": report["validation"][metric],
+        "test_rows": len(test),
+        "trained_parameters": report["trained_parameters"],
+        "parameters": report["parameters"],
+        "cpu_seconds": round(time.process_time() - started, 1),
+    }
+
+
+def main(arguments: Arguments) -> None:
+    logging.set_verbosity_error()
+    output = Path(arguments.output)
+    runs = json.loads(output.read_text())["runs"] if output.exists() else []
+    done = {(run["task"], run["asked"], run["method"], run["seed"]) for run in runs}
+    command = " ".join(["python benchmarks/fine_tuning.py", *sys.argv[1:]])
+    facts = {"command": command, "date": str(date.today()), **describe_machine(choose_device("cpu"))}
+    for task, rows, seed in GRID:
+        for method in METHODS:
+            if (task, rows, method, seed) not in done:
+                run = {"asked": rows, **train_once(arguments, task, rows, method, seed)}
+                runs.append(run)
+                print({key: run[key] for key in ("task", "rows", "method", "seed", "score", "cpu_seconds")})
+                write_json(output, {**facts, "epochs": EPOCHS, "methods": METHODS, "runs": runs})
+
+
+if __name__ == "__main__":
+    main(*parse(__doc__, Arguments))
