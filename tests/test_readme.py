@@ -98,12 +98,13 @@ def test_links_lead_somewhere(name):
 
 
 def test_messages_that_are_explained_occur():
-    """Every message in the table of docs/troubleshooting.md is one that the code can print."""
+    """Every message in the tables of docs/troubleshooting.md is one that the code can print."""
     code = " ".join(file.read_text(encoding="utf-8") for file in sorted(ROOT.glob("training/**/*.py")))
     code = re.sub(r'"\s*f?"', "", " ".join([code, *(file.read_text() for file in ROOT.glob("tokenization/*.py"))]))
-    table = TEXTS["troubleshooting.md"].partition("| message |")[2].partition("\n\n")[0]
-    messages = re.findall(r"^\| `([^`]+)` \|", table, re.MULTILINE)
-    assert len(messages) == 10
+    tables = [TEXTS["troubleshooting.md"].partition(f"| {kind} |")[2] for kind in ("message", "warning")]
+    messages = [re.findall(r"^\| `([^`]+)` \|", table.partition("\n\n")[0], re.MULTILINE) for table in tables]
+    assert [len(each) for each in messages] == [10, 8]
+    messages = sum(messages, [])
     for message in messages:
         for part in filter(str.strip, message.split("…")):
             assert part.strip(" ;:,") in code, message

@@ -137,6 +137,15 @@ class TestWatch:
         assert "steps" in self.said(capsys, [], FEW_STEPS - 1) and not self.said(capsys, [], FEW_STEPS)
         assert not self.said(capsys, [], 1, is_new=False)
 
+    def test_few_steps_by_the_clock(self, capsys):
+        """Known once some are done: 4 in a tenth of the time are 40."""
+        watch, state = Watch(True, SimpleNamespace(progress=0.1)), SimpleNamespace(max_steps=10**9, global_step=4)
+        watch.on_train_begin(None, state, None)
+        assert not capsys.readouterr().out
+        watch.on_step_end(None, state, None)
+        watch.on_step_end(None, state, None)
+        assert capsys.readouterr().out.count("in 40 steps") == 1
+
     def test_a_gradient_that_explodes(self, capsys):
         usual = [{"loss": 1 / (i + 1), "grad_norm": 1.0} for i in range(FEW_LOGS)]
         assert "gradient" in self.said(capsys, [*usual, {"loss": 0.1, "grad_norm": 99.0}])

@@ -15,7 +15,7 @@ from ..report import warn
 from .config import FinetuningConfig
 from .freezing import add_lora, freeze, parameter_groups
 from .models import load_model
-from .tasks.base import Predictions, Scores, Task
+from .tasks.base import LABEL, Predictions, Scores, Task
 
 
 @dataclass
@@ -63,9 +63,10 @@ class TaskTrainer(CheckpointErrors, Trainer):
                 """Without metrics that are not defined for these rows, which nothing can be chosen by."""
                 predictions = Predictions(*rows, *output.predictions)
                 scores = task.compute_metrics(predictions)
-                if task.is_constant(predictions):
-                    said = task.show_label(predictions.examples[0], next(iter(task.decode(predictions))))
-                    warn(f"so far the model predicts the same for every row: {said}")
+                labels = task.decode(predictions), rows[0][LABEL]
+                said, true = ({task.show_label(*pair) for pair in zip(rows[0], each)} for each in labels)
+                if len(said) == 1 < len(true):
+                    warn(f"so far the model predicts the same for every row: {said.pop()}")
                 return {name: score for name, score in scores.items() if score is not None}
 
             options["compute_metrics"] = compute_metrics

@@ -124,8 +124,7 @@ def pretrain(
             trainer.budget.start = start  # reading is in it
         read = corpus if prepared is None else prepared.corpus
         trainer.data_description = ", ".join(map(str, read.data or ["the built-in corpus"]))
-        trainer.more_figures = figures
-        trainer.new_ids = new_ids
+        trainer.more_figures, trainer.new_ids = figures, new_ids
         trainer.train(resume_from_checkpoint=checkpoint or args.resume_from_checkpoint)
         save(trainer)
     return finish(trainer, validation)

@@ -187,12 +187,11 @@ class AnswerQuestions(Task):
         """The sentence with most words of the question; no answer, if most training questions have none."""
         if sum(map(bool, train[LABEL])) <= len(train) / 2:
             return [""] * len(examples)
-
-        def best(question: str, context: str) -> str:
-            words = {*question.lower().split()}
-            return max(split_sentences(context), key=lambda text: len(words & {*text.lower().split()}), default="")
-
-        return list(map(best, *(examples[column] for column in self.text_columns)))
+        words = [{*question.lower().split()} for question in examples[self.text_columns[0]]]
+        return [
+            max(split_sentences(text), key=lambda part: len(asked & {*part.lower().split()}), default="")
+            for asked, text in zip(words, examples[self.text_columns[1]])
+        ]
 
     def confidence(self, logits: Sequence[torch.Tensor], inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
         return torch.stack(logits[:2]).float().softmax(-1).amax(-1).prod(0)

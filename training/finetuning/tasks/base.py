@@ -194,14 +194,6 @@ class Task(abc.ABC):
         """How sure the model is of what it predicts for each row, [batch], up to 1."""
         return logits.float().softmax(-1).amax(-1)
 
-    def is_constant(self, predictions: Predictions) -> bool:
-        """Whether the same is predicted for every row (or word), though not all are alike."""
-        said, true = (
-            len({str(item) for row in rows for item in (row if isinstance(row, list) else [row])})
-            for rows in (self.decode(predictions), predictions.examples[LABEL])
-        )
-        return said == 1 < true
-
     def mistake(self, predicted: Any, true: Any, confidence: float) -> float:
         """How much of a mistake a prediction is; 0 for none."""
         return 0.0 if predicted == true else confidence
