@@ -4,6 +4,7 @@ import json
 import re
 import shlex
 import shutil
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -104,7 +105,6 @@ def test_messages_that_are_explained_occur():
     tables = [TEXTS["troubleshooting.md"].partition(f"| {kind} |")[2] for kind in ("message", "warning")]
     messages = [re.findall(r"^\| `([^`]+)` \|", table.partition("\n\n")[0], re.MULTILINE) for table in tables]
     assert [len(each) for each in messages] == [10, 8]
-    messages = sum(messages, [])
-    for message in messages:
+    for message in chain.from_iterable(messages):
         for part in filter(str.strip, message.split("…")):
             assert part.strip(" ;:,") in code, message
